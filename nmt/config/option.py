@@ -1,0 +1,115 @@
+"""Declaring options: one dataclass field holds an option's default, help text and command-line flag.
+
+    @dataclass
+    class BeamConfig:
+        beam_size: int = option(5, help="hypotheses kept per sentence", flag="--beam")
+        model: Any = group("model", help="architecture and its sizes", flag="--arch")
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from nmt.registry import registry_for
+
+
+class FlagKind(Enum):
+    """How a flag's value is turned into an override."""
+
+    plain = "plain"  # passed as it is; may be swept with commas in a multirun
+    text = "text"  # quoted: paths, names, anything typed by hand
+    switch = "switch"  # no value: sets the key to true
+    many = "many"  # a list: comma-separated, or several values
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A command-line flag: an alias of a configuration key."""
+
+    name: str  # "--beam"
+    key: str  # "search.beam_size", or a group such as "model"
+    kind: FlagKind
+    help: str
+    default: Any
+
+
+def option(
+    default: Any = dataclasses.MISSING, *, help: str, flag: str | None = None, kind: FlagKind | None = None
+) -> Any:
+    """A dataclass field with help text and, if named, a flag. Mutable defaults are copied per instance.
+
+    Without ``kind`` a flag's kind follows the default: a bool is a switch, a list is many, a str or None is text when
+    the annotation says str (decided by ``flags_of``), everything else is plain.
+    """
+    metadata = {"help": help, "flag": flag, "kind": kind}
+    if isinstance(default, (list, dict)):
+        return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
+    if default is dataclasses.MISSING:
+        return dataclasses.field(metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def section(section_type: type, *, help: str) -> Any:
+    """A dataclass field that holds a nested section with its own defaults."""
+    return dataclasses.field(default_factory=section_type, metadata={"help": help, "section": section_type})
+
+
+def group(role: str, *, help: str, flag: str | None = None) -> Any:
+    """A dataclass field chosen by name from a registry: an instance of any configuration type of that role."""
+    return dataclasses.field(default=None, metadata={"help": help, "flag": flag, "group": role})
+
+
+def groups_of(config: type) -> dict[str, str]:
+    """The group fields of a section: field name -> role of the registry."""
+    return {f.name: f.metadata["group"] for f in dataclasses.fields(config) if "group" in f.metadata}
+
+
+def flags_of(config: type) -> list[Flag]:
+    """Every flag of a command's configuration: its sections', and those of each component that a group may hold.
+
+    Components that declare the same flag for the same key share it (``--lr`` of every optimizer).
+    """
+    flags: dict[str, Flag] = {}
+    for flag in _walk(config, prefix=""):
+        known = flags.setdefault(flag.name, flag)
+        assert known.key == flag.key, f"{flag.name} stands for both {known.key} and {flag.key}"
+    return list(flags.values())
+
+
+def _walk(config: type, prefix: str) -> Iterator[Flag]:
+    for field in dataclasses.fields(config):
+        key = f"{prefix}{field.name}"
+        if field.metadata.get("flag"):
+            yield Flag(field.metadata["flag"], key, _kind(field), field.metadata["help"], _default(field))
+        if "section" in field.metadata:
+            yield from _walk(field.metadata["section"], f"{key}.")
+        if "group" in field.metadata:
+            registry = registry_for(field.metadata["group"])
+            for name in registry.names():
+                yield from _walk(registry.config_class(name), f"{key}.")
+
+
+def _kind(field: dataclasses.Field[Any]) -> FlagKind:
+    declared: FlagKind | None = field.metadata.get("kind")
+    if declared is not None:
+        return declared
+    annotation = str(field.type)
+    if annotation == "bool":
+        return FlagKind.switch
+    if annotation.startswith(("list", "tuple")):
+        return FlagKind.many
+    if annotation in ("str", "str | None"):
+        return FlagKind.text
+    return FlagKind.plain
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default is not dataclasses.MISSING:
+        return field.default
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return None

@@ -1,0 +1,325 @@
+"""The options of the five commands. Each option's default, help text and flag stand here, in one place.
+
+Options of a component (a model's sizes, an optimizer's rate, the beam) stand beside that component. Sections that two
+commands share are the same dataclass, so a word means the same everywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from nmt.config.option import FlagKind, group, option, section
+from nmt.errors import UsageError
+
+
+class InvalidText(Enum):
+    """What to do with a line that is not UTF-8."""
+
+    error = "error"
+    replace = "replace"
+    skip = "skip"
+
+
+class OutputFormat(Enum):
+    """How translations are written."""
+
+    text = "text"
+    fairseq = "fairseq"
+    jsonl = "jsonl"
+
+
+class AlignmentKind(Enum):
+    """How A- lines show attention."""
+
+    none = "none"
+    hard = "hard"
+    soft = "soft"
+
+
+class Precision(Enum):
+    """Number format of the forward and backward pass; parameters stay in float32."""
+
+    fp32 = "fp32"
+    bf16 = "bf16"
+
+
+class ProgressStyle(Enum):
+    """How progress is shown."""
+
+    auto = "auto"  # a bar on a terminal, plain lines otherwise
+    bar = "bar"
+    lines = "lines"
+    none = "none"
+
+
+class ScoreFormat(Enum):
+    """How scores are printed."""
+
+    text = "text"
+    json = "json"
+
+
+def require_positive(section_name: str, **values: float | None) -> None:
+    """Refuse zero and negative values of options that count something."""
+    for name, value in values.items():
+        if value is not None and value <= 0:
+            raise UsageError(f"{section_name}.{name}={value} must be greater than zero")
+
+
+@dataclass
+class FilterConfig:
+    """Which training pairs are kept. Every dropped pair is counted under its reason."""
+
+    min_length: int = option(1, help="shortest sentence kept, in pieces", flag="--min-length")
+    max_length: int = option(1024, help="longest sentence kept, in pieces", flag="--max-length")
+    max_ratio: float | None = option(None, help="largest ratio of the two lengths; null keeps all", flag="--max-ratio")
+    drop_duplicates: bool = option(False, help="keep each distinct pair once", flag="--drop-duplicates")
+
+    def __post_init__(self) -> None:
+        require_positive("filters", min_length=self.min_length, max_length=self.max_length, max_ratio=self.max_ratio)
+
+
+@dataclass
+class PreprocessConfig:
+    """nmt-preprocess: parallel text in, a corpus folder out."""
+
+    source_lang: str = option("", help="source language, the suffix of its files", flag="--source-lang")
+    target_lang: str = option("", help="target language, the suffix of its files", flag="--target-lang")
+    trainpref: str | None = option(None, help="training files without the language suffix", flag="--trainpref")
+    validpref: str | None = option(None, help="validation files; several with commas", flag="--validpref")
+    testpref: str | None = option(None, help="test files; several with commas", flag="--testpref")
+    destdir: str = option("data-bin", help="corpus folder to write", flag="--destdir")
+    tokenizer: Any = group("tokenizer", help="how text is cut into pieces", flag="--tokenizer")
+    joined_dictionary: bool = option(False, help="one vocabulary for both languages", flag="--joined-dictionary")
+    srcdict: str | None = option(
+        None, help="given source vocabulary: a sentencepiece model, or a list of pieces", flag="--srcdict"
+    )
+    tgtdict: str | None = option(None, help="given target vocabulary, likewise", flag="--tgtdict")
+    only_source: bool = option(False, help="only the source side exists (test sets to translate)", flag="--only-source")
+    filters: FilterConfig = section(FilterConfig, help="which training pairs are kept")
+    on_invalid_utf8: InvalidText = option(
+        InvalidText.error, help="bytes that are not UTF-8: error, replace or skip", flag="--on-invalid-utf8"
+    )
+    max_line_bytes: int = option(4 * 2**20, help="longest line read, in bytes", flag="--max-line-bytes")
+    workers: int = option(1, help="processes that encode text", flag="--workers")
+    overwrite: bool = option(False, help="replace an existing corpus folder", flag="--overwrite")
+    seed: int = option(1, help="seed of everything random", flag="--seed")
+    user_dir: str | None = option(None, help="folder of a plugin package", flag="--user-dir")
+    progress: ProgressStyle = option(ProgressStyle.auto, help="auto, bar, lines or none", flag="--progress")
+
+
+@dataclass
+class BatchingConfig:
+    """How sentence pairs form batches."""
+
+    max_tokens: int | None = option(
+        4096, help="largest batch: sentences x longest side, padding included", flag="--max-tokens"
+    )
+    batch_size: int | None = option(None, help="largest number of sentences in a batch", flag="--batch-size")
+    update_freq: int = option(1, help="batches whose gradients make one update", flag="--update-freq")
+    skip_long: bool = option(False, help="drop pairs longer than a batch instead of stopping", flag="--skip-long")
+
+    def __post_init__(self) -> None:
+        require_positive(
+            "batching", max_tokens=self.max_tokens, batch_size=self.batch_size, update_freq=self.update_freq
+        )
+        if self.max_tokens is None and self.batch_size is None:
+            raise UsageError("set batching.max_tokens (--max-tokens) or batching.batch_size (--batch-size)")
+
+
+@dataclass
+class TrainingConfig:
+    """When training ends, and what guards it."""
+
+    max_update: int | None = option(None, help="stop after this many updates", flag="--max-update")
+    max_epoch: int | None = option(None, help="stop after this many epochs", flag="--max-epoch")
+    stop_time_hours: float | None = option(None, help="stop after this much time", flag="--stop-time-hours")
+    clip_norm: float = option(0.0, help="clip the gradient to this norm; 0: no clipping", flag="--clip-norm")
+    max_bad_updates: int = option(10, help="stop after this many updates in a row with a non-finite gradient")
+
+    def __post_init__(self) -> None:
+        require_positive("training", max_update=self.max_update, max_epoch=self.max_epoch)
+        require_positive("training", stop_time_hours=self.stop_time_hours, max_bad_updates=self.max_bad_updates)
+
+
+@dataclass
+class ValidationConfig:
+    """When and how the validation set is used."""
+
+    interval: int | None = option(1, help="validate every this many epochs", flag="--validate-interval")
+    interval_updates: int | None = option(
+        None, help="validate every this many updates", flag="--validate-interval-updates"
+    )
+    metrics: list[str] = option(
+        [], help="scores of translations of the validation set: bleu, chrf, ter, exact", flag="--valid-metrics"
+    )
+    tokenize: str = option("13a", help="sacreBLEU tokenizer of those scores", flag="--valid-tokenize")
+    lowercase: bool = option(False, help="score lower-cased", flag="--valid-lowercase")
+    max_sentences: int | None = option(
+        None, help="translate only the first this many sentences", flag="--valid-max-sentences"
+    )
+    samples: int = option(2, help="translations shown in the log at each validation", flag="--valid-samples")
+    best_metric: str = option(
+        "loss", help="what decides the best checkpoint: loss or a validation metric", flag="--best-checkpoint-metric"
+    )
+    patience: int | None = option(
+        None, help="stop after this many validations without improvement", flag="--patience"
+    )
+
+    def __post_init__(self) -> None:
+        require_positive("validation", interval=self.interval, interval_updates=self.interval_updates)
+        require_positive("validation", patience=self.patience, max_sentences=self.max_sentences)
+        if self.best_metric != "loss" and self.best_metric not in self.metrics:
+            raise UsageError(
+                f"validation.best_metric={self.best_metric} is not computed; add it to validation.metrics "
+                f"(--valid-metrics {','.join([*self.metrics, self.best_metric])}) or use loss"
+            )
+
+
+@dataclass
+class CheckpointConfig:
+    """When checkpoints are written, and which are kept."""
+
+    save_dir: str = option("checkpoints", help="run folder", flag="--save-dir")
+    save_interval: int | None = option(1, help="write one every this many epochs", flag="--save-interval")
+    save_interval_updates: int | None = option(
+        None, help="write one every this many updates", flag="--save-interval-updates"
+    )
+    save_interval_minutes: float | None = option(
+        None, help="write one every this many minutes", flag="--save-interval-minutes"
+    )
+    keep_last_epochs: int | None = option(
+        None, help="keep only the last this many written at an epoch's end", flag="--keep-last-epochs"
+    )
+    keep_interval_updates: int | None = option(
+        None, help="keep only the last this many written by updates or minutes", flag="--keep-interval-updates"
+    )
+    keep_best: int = option(1, help="keep this many best ones beside the last", flag="--keep-best-checkpoints")
+    restore: bool = option(True, help="continue from the last checkpoint of the run folder")
+    reset: bool = option(False, help="continue although data, seed or batching changed", flag="--reset")
+
+    def __post_init__(self) -> None:
+        require_positive("checkpoint", save_interval=self.save_interval, keep_last_epochs=self.keep_last_epochs)
+        require_positive("checkpoint", save_interval_updates=self.save_interval_updates)
+        require_positive("checkpoint", save_interval_minutes=self.save_interval_minutes)
+        require_positive("checkpoint", keep_interval_updates=self.keep_interval_updates, keep_best=self.keep_best)
+
+
+@dataclass
+class ReportConfig:
+    """What is shown and recorded while training."""
+
+    log_interval: int = option(50, help="a line every this many updates", flag="--log-interval")
+    tensorboard: bool = option(False, help="write TensorBoard events to the run folder", flag="--tensorboard")
+    progress: ProgressStyle = option(ProgressStyle.auto, help="auto, bar, lines or none", flag="--progress")
+
+    def __post_init__(self) -> None:
+        require_positive("report", log_interval=self.log_interval)
+
+
+@dataclass
+class DeviceConfig:
+    """Where and in which precision the work is done."""
+
+    name: str = option("auto", help="auto, cpu, cuda or cuda:N", flag="--device")
+    precision: Precision = option(Precision.fp32, help="fp32 or bf16", flag="--precision")
+    threads: int | None = option(None, help="CPU threads; null: one per core", flag="--threads")
+
+    def __post_init__(self) -> None:
+        require_positive("device", threads=self.threads)
+
+
+@dataclass
+class TrainConfig:
+    """nmt-train: a corpus folder in, a run folder with checkpoints out."""
+
+    data: list[str] = option([], help="corpus folders; the first argument may be given bare", flag="--data")
+    model: Any = group("model", help="architecture and sizes", flag="--arch")
+    criterion: Any = group("criterion", help="training objective", flag="--criterion")
+    optimizer: Any = group("optimizer", help="update rule", flag="--optimizer")
+    scheduler: Any = group("scheduler", help="learning rate over time", flag="--lr-scheduler")
+    search: Any = group("search", help="how validation sentences are translated", flag="--search")
+    batching: BatchingConfig = section(BatchingConfig, help="how sentence pairs form batches")
+    training: TrainingConfig = section(TrainingConfig, help="when training ends")
+    validation: ValidationConfig = section(ValidationConfig, help="when and how to validate")
+    checkpoint: CheckpointConfig = section(CheckpointConfig, help="what is written and kept")
+    report: ReportConfig = section(ReportConfig, help="what is shown and recorded")
+    device: DeviceConfig = section(DeviceConfig, help="where the work is done")
+    train_subset: str = option("train", help="split to train on", flag="--train-subset")
+    valid_subset: str = option("valid", help="split to validate on", flag="--valid-subset")
+    seed: int = option(1, help="seed of everything random", flag="--seed")
+    user_dir: str | None = option(None, help="folder of a plugin package", flag="--user-dir")
+
+
+@dataclass
+class AverageConfig:
+    """nmt-average-checkpoints: several checkpoints in, one without training state out."""
+
+    inputs: list[str] = option(
+        [], help="run folder, or checkpoints", flag="--inputs", kind=FlagKind.many
+    )
+    output: str = option("", help="folder to write", flag="--output")
+    num_update_checkpoints: int | None = option(
+        None, help="average the last this many written by updates or minutes", flag="--num-update-checkpoints"
+    )
+    num_epoch_checkpoints: int | None = option(
+        None, help="average the last this many written at an epoch's end", flag="--num-epoch-checkpoints"
+    )
+    checkpoint_upper_bound: int | None = option(
+        None, help="leave out checkpoints after this update (or epoch)", flag="--checkpoint-upper-bound"
+    )
+    overwrite: bool = option(False, help="replace an existing output folder", flag="--overwrite")
+
+    def __post_init__(self) -> None:
+        require_positive("average", num_update_checkpoints=self.num_update_checkpoints)
+        require_positive("average", num_epoch_checkpoints=self.num_epoch_checkpoints)
+
+
+@dataclass
+class GenerateConfig:
+    """nmt-generate: lines of text (or a split of a corpus) in, translations out."""
+
+    data: list[str] = option([], help="corpus folder; without one, lines of text are read", flag="--data")
+    path: str = option("", help="run folder, checkpoint, or several joined by ':' (ensemble)", flag="--path")
+    gen_subset: str = option("test", help="split of the corpus to translate", flag="--gen-subset")
+    search: Any = group("search", help="how translations are found", flag="--search")
+    input: str | None = option(None, help="file to translate; default standard input", flag="--input")
+    output: str | None = option(None, help="file to write; default standard output", flag="--output")
+    overwrite: bool = option(False, help="replace an existing output file", flag="--overwrite")
+    format: OutputFormat = option(OutputFormat.text, help="text, fairseq or jsonl", flag="--format")
+    nbest: int = option(1, help="translations shown per sentence", flag="--nbest")
+    print_alignment: AlignmentKind = option(
+        AlignmentKind.none, help="A- lines from attention: none, hard or soft", flag="--print-alignment"
+    )
+    batch_size: int | None = option(None, help="largest number of sentences in a batch", flag="--batch-size")
+    max_tokens: int = option(4096, help="largest batch in source pieces, padding included", flag="--max-tokens")
+    buffer_size: int = option(4096, help="lines read ahead and sorted by length", flag="--buffer-size")
+    max_source_length: int = option(
+        1024, help="longer sources are cut, in pieces, with a warning", flag="--max-source-length"
+    )
+    on_invalid_utf8: InvalidText = option(
+        InvalidText.replace, help="bytes that are not UTF-8: error, replace or skip (an empty line)",
+        flag="--on-invalid-utf8",
+    )
+    device: DeviceConfig = section(DeviceConfig, help="where the work is done")
+    user_dir: str | None = option(None, help="folder of a plugin package", flag="--user-dir")
+    progress: ProgressStyle = option(ProgressStyle.auto, help="auto, bar, lines or none", flag="--progress")
+
+    def __post_init__(self) -> None:
+        require_positive("generate", nbest=self.nbest, batch_size=self.batch_size, max_tokens=self.max_tokens)
+        require_positive("generate", buffer_size=self.buffer_size, max_source_length=self.max_source_length)
+
+
+@dataclass
+class ScoreConfig:
+    """nmt-score: hypotheses and references in, scores with their signatures out."""
+
+    sys: str | None = option(None, help="hypotheses, one a line; default standard input", flag="--sys")
+    ref: list[str] = option([], help="references, one a line; several files with commas", flag="--ref")
+    metrics: list[str] = option(["bleu"], help="bleu, chrf, ter, exact; several with commas", flag="--metrics")
+    tokenize: str = option("13a", help="sacreBLEU tokenizer: 13a, none, zh, char, intl, ...", flag="--tokenize")
+    lowercase: bool = option(False, help="score lower-cased", flag="--lowercase")
+    format: ScoreFormat = option(ScoreFormat.text, help="text or json", flag="--format")
+    user_dir: str | None = option(None, help="folder of a plugin package", flag="--user-dir")

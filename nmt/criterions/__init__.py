@@ -1,0 +1,26 @@
+"""Training objectives. A criterion runs the model itself and returns its own denominator."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from torch import nn
+
+from nmt.interface import Batch, EncoderDecoder, LossReport
+from nmt.registry import Registry, import_all
+
+
+class Criterion(nn.Module, ABC):
+    """An objective over one micro-batch; sums, never means (the trainer divides once per update)."""
+
+    runs_model_once: ClassVar[bool] = True  # then a static graph is allowed
+
+    @abstractmethod
+    def forward(self, model: EncoderDecoder, batch: Batch) -> LossReport: ...
+
+
+# builder(config) -> Criterion
+criterions: Registry[Criterion] = Registry("criterion")
+
+import_all(__name__, __path__)

@@ -1,0 +1,87 @@
+"""A batch as the models see it.
+
+Shapes: B sentences, S source positions, T target positions, M real target positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from nmt.data.vocabulary import BOS, PAD
+
+Ids = npt.NDArray[np.integer]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sentence pairs, padded on the right. Made on the CPU; offsets let models flatten without a synchronisation."""
+
+    source: Tensor  # [B, S] ids, eos-terminated, right-padded
+    source_lengths: Tensor  # [B] eos included
+    target_in: Tensor  # [B, T] bos y1 ...
+    target_lengths: Tensor  # [B] eos included
+    targets: Tensor  # [M] y1 ... eos of every sentence, flat, in batch order
+    source_offsets: Tensor  # [B + 1] where each sentence starts if the source is flattened
+    target_offsets: Tensor  # [B + 1]
+    sentence_ids: Tensor  # [B] position in the corpus, to restore order
+    extras: Mapping[str, Tensor] = field(default_factory=dict)  # optional corpus columns
+
+    @property
+    def num_sentences(self) -> int:
+        return self.source.size(0)
+
+    @property
+    def num_tokens(self) -> int:
+        """Real target tokens, eos included."""
+        return self.targets.size(0)
+
+    def to(self, device: torch.device) -> Batch:
+        if device.type == "cpu":
+            return self
+        return Batch(
+            source=self.source.to(device, non_blocking=True),
+            source_lengths=self.source_lengths.to(device, non_blocking=True),
+            target_in=self.target_in.to(device, non_blocking=True),
+            target_lengths=self.target_lengths.to(device, non_blocking=True),
+            targets=self.targets.to(device, non_blocking=True),
+            source_offsets=self.source_offsets.to(device, non_blocking=True),
+            target_offsets=self.target_offsets.to(device, non_blocking=True),
+            sentence_ids=self.sentence_ids,
+            extras={name: column.to(device, non_blocking=True) for name, column in self.extras.items()},
+        )
+
+
+def pad(sentences: Sequence[Ids], value: int = PAD) -> tuple[Tensor, Tensor]:
+    """[B, longest] right-padded ids, and [B] lengths."""
+    lengths = np.fromiter((len(sentence) for sentence in sentences), dtype=np.int64, count=len(sentences))
+    padded = np.full((len(sentences), int(lengths.max(initial=0))), value, dtype=np.int64)
+    for row, sentence in zip(padded, sentences):
+        row[: len(sentence)] = sentence
+    return torch.from_numpy(padded), torch.from_numpy(lengths)
+
+
+def collate(sources: Sequence[Ids], targets: Sequence[Ids], sentence_ids: Sequence[int] | None = None) -> Batch:
+    """A batch of sentence pairs; both sides end in eos already."""
+    source, source_lengths = pad(sources)
+    shifted, target_lengths = pad([np.concatenate(([BOS], target[:-1])) for target in targets])
+    ids = sentence_ids if sentence_ids is not None else range(len(sources))
+    return Batch(
+        source=source,
+        source_lengths=source_lengths,
+        target_in=shifted,
+        target_lengths=target_lengths,
+        targets=torch.from_numpy(np.concatenate([np.asarray(target, dtype=np.int64) for target in targets])),
+        source_offsets=_offsets(source_lengths),
+        target_offsets=_offsets(target_lengths),
+        sentence_ids=torch.tensor(list(ids), dtype=torch.int64),
+    )
+
+
+def _offsets(lengths: Tensor) -> Tensor:
+    return torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])

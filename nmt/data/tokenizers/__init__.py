@@ -1,0 +1,61 @@
+"""Tokenizers: text to pieces and back, each with its vocabulary. No torch here."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from nmt.data.vocabulary import Vocabulary
+from nmt.registry import Registry, import_all
+
+IdArray = npt.NDArray[np.int64]
+
+
+class Tokenizer(ABC):
+    """One side's (or the joint) tokenizer, trained or loaded. Ids 0-3 are pad, unk, bos, eos; see ``Vocabulary``."""
+
+    name: ClassVar[str]  # the registry name, stored with the model
+    vocabulary: Vocabulary
+
+    @abstractmethod
+    def encode(self, lines: Sequence[str]) -> list[IdArray]:
+        """Ids of each line, without bos and eos. The text of a special ("</s>") is text."""
+
+    @abstractmethod
+    def decode(self, ids: Sequence[int]) -> str:
+        """Detokenised text on one line; specials are left out, unknown becomes a visible mark."""
+
+    @abstractmethod
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """The pieces themselves, for H- lines, alignments and plots."""
+
+    @abstractmethod
+    def save(self, folder: Path, stem: str) -> None:
+        """Write ``stem.*`` files (say ``source.model``) from which ``load`` rebuilds it."""
+
+
+class TokenizerBuilder(ABC):
+    """What a registry entry builds: trains or loads tokenizers of one kind."""
+
+    @abstractmethod
+    def train(self, lines: Iterable[str], seed: int) -> Tokenizer:
+        """Learn pieces from text. ``lines`` may be iterated once."""
+
+    @abstractmethod
+    def load(self, folder: Path, stem: str) -> Tokenizer:
+        """Read what ``save`` wrote; a damaged file is a DataError that names it."""
+
+    @abstractmethod
+    def given(self, path: Path) -> Tokenizer:
+        """A tokenizer from a user's own vocabulary or model file (--srcdict)."""
+
+
+# builder(config) -> TokenizerBuilder
+tokenizers: Registry[TokenizerBuilder] = Registry("tokenizer")
+
+import_all(__name__, __path__)

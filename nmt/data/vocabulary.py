@@ -1,0 +1,42 @@
+"""The pieces that a model knows, and their ids."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+
+PAD, UNK, BOS, EOS = 0, 1, 2, 3
+SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
+
+
+class Vocabulary:
+    """Pieces in id order: the four specials first, then what the tokenizer knows."""
+
+    def __init__(self, pieces: Iterable[str]) -> None:
+        """``pieces`` without the specials, each once."""
+        self.pieces: tuple[str, ...] = (*SPECIALS, *pieces)
+        self._ids = {piece: number for number, piece in enumerate(self.pieces) if number >= len(SPECIALS)}
+        assert len(self._ids) == len(self.pieces) - len(SPECIALS), "a piece occurs twice"
+
+    def __len__(self) -> int:
+        return len(self.pieces)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Vocabulary) and self.pieces == other.pieces
+
+    def __hash__(self) -> int:
+        return hash(self.pieces)
+
+    def id(self, piece: str) -> int:
+        """The id of a piece of text; a special's own spelling is text like any other, so it is unknown here."""
+        return self._ids.get(piece, UNK)
+
+    def piece(self, number: int) -> str:
+        return self.pieces[number]
+
+    def ids(self, pieces: Sequence[str]) -> list[int]:
+        return [self._ids.get(piece, UNK) for piece in pieces]
+
+    def digest(self) -> str:
+        """SHA-256 over the pieces: the identity of a vocabulary, whatever file it came from."""
+        return hashlib.sha256("\n".join(self.pieces).encode("utf-8")).hexdigest()

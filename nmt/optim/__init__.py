@@ -1,0 +1,42 @@
+"""Optimizers, and schedules as pure functions of progress."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from nmt.registry import Registry, import_all
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far training is: all that a schedule may depend on."""
+
+    update: int  # the update about to be made, from 1
+    epoch: int  # from 1
+    tokens: int  # target tokens seen so far
+    validation: tuple[float, ...] = ()  # best-checkpoint metric of each validation so far
+
+
+@dataclass(frozen=True)
+class Horizon:
+    """What is known of the run before it starts, handed to a schedule's builder."""
+
+    max_update: int | None
+    model_width: int  # `EncoderDecoder.width`
+
+
+# A factor on each parameter group's base rate.
+Schedule = Callable[[Progress], float]
+
+# builder(config, named_parameters: list[tuple[str, Parameter]]) -> Optimizer. Each configuration has a property
+# `base_rate` (float) and an option `lr: float | None` (flag --lr) that is None unless the user set it.
+optimizers: Registry[torch.optim.Optimizer] = Registry("optimizer")
+
+# builder(config, horizon: Horizon) -> Schedule. A configuration whose class attribute `sets_rate` is True computes the
+# rate itself (noam): the optimizer's base rate is then 1, and a user's --lr is refused.
+schedulers: Registry[Schedule] = Registry("scheduler")
+
+import_all(__name__, __path__)

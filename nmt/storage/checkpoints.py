@@ -1,0 +1,221 @@
+"""Checkpoints: folders that hold a model, and what a training run needs to go on from there.
+
+    model.safetensors     the parameters
+    config.yaml           the configuration, by registry names (nothing in it can run)
+    training.safetensors  optimizer state        } only where a run can be resumed
+    training.json         counters, meters       }
+    tokenizer/            where the folder stands alone (an averaged checkpoint); else the run folder's is used
+    manifest.json         sizes and checksums of all of these, update, epoch, scores
+
+A checkpoint is written once under a new name and never changed. Which one is last or best is said by pointer files in
+the run folder, moved only after the checkpoint is safely on disk.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import yaml
+from torch import Tensor
+
+from nmt.errors import DataError, MissingInputError
+from nmt.storage.files import MANIFEST, Verify, new_folder, read_json, read_manifest, write_json, write_manifest
+
+KIND, FORMAT = "checkpoint", 1
+LAST, BEST = "last", "best"
+_NAME = re.compile(r"checkpoint-(\d{4,})-(\d{8,})")
+
+
+@dataclass(frozen=True)
+class CheckpointInfo:
+    """Where in a run a checkpoint was written, why, and how it scored."""
+
+    update: int
+    epoch: int
+    reasons: tuple[str, ...] = ()  # of "update", "epoch", "minutes", "signal", "final", "average"
+    scores: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TrainingState:
+    """What resuming needs beside the parameters: tensors by name, and a JSON tree."""
+
+    tensors: Mapping[str, Tensor]
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class StoredCheckpoint:
+    """A checkpoint as read; every file was compared with its checksum."""
+
+    path: Path
+    config: dict[str, Any]
+    info: CheckpointInfo
+    model: dict[str, Tensor]
+    training: TrainingState | None
+
+
+def checkpoint_name(epoch: int, update: int) -> str:
+    return f"checkpoint-{epoch:04d}-{update:08d}"
+
+
+def write_checkpoint(
+    path: Path,
+    *,
+    model: Mapping[str, Tensor],
+    config: Mapping[str, Any],
+    info: CheckpointInfo,
+    tokenizer: Path | None = None,
+    training: TrainingState | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Write a checkpoint folder as a whole; ``tokenizer`` is a folder to copy into it."""
+    with new_folder(path, overwrite=overwrite) as folder:
+        _write_tensors(folder / "model.safetensors", model)
+        text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
+        (folder / "config.yaml").write_text(text, encoding="utf-8")
+        if training is not None:
+            _write_tensors(folder / "training.safetensors", training.tensors)
+            write_json(folder / "training.json", dict(training.values))
+        if tokenizer is not None:
+            shutil.copytree(tokenizer, folder / "tokenizer")
+        write_manifest(
+            folder,
+            KIND,
+            FORMAT,
+            update=info.update,
+            epoch=info.epoch,
+            reasons=list(info.reasons),
+            scores=dict(info.scores),
+        )
+
+
+def read_checkpoint(path: Path, *, training: bool = False) -> StoredCheckpoint:
+    """Read and verify a checkpoint; its training state too, if asked for and there."""
+    info = read_info(path, verify=Verify.full)
+    config = _read_config(path / "config.yaml")
+    model = _read_tensors(path / "model.safetensors")
+    state = None
+    if training and (path / "training.json").is_file():
+        state = TrainingState(_read_tensors(path / "training.safetensors"), read_json(path / "training.json"))
+    return StoredCheckpoint(path, config, info, model, state)
+
+
+def read_info(path: Path, *, verify: Verify = Verify.fast) -> CheckpointInfo:
+    _recognise(path)
+    manifest = read_manifest(path, KIND, FORMAT, verify=verify)
+    try:
+        return CheckpointInfo(
+            int(manifest["update"]), int(manifest["epoch"]), tuple(manifest["reasons"]), dict(manifest["scores"])
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{path / MANIFEST} is damaged: {error!r}") from None
+
+
+def checkpoints_in(run: Path) -> list[Path]:
+    """The complete checkpoints of a run folder, oldest first."""
+    if not run.is_dir():
+        return []
+    found = [path for path in run.iterdir() if _NAME.fullmatch(path.name) and (path / MANIFEST).is_file()]
+    return sorted(found, key=lambda path: _position(path.name))
+
+
+def set_pointer(run: Path, name: str, checkpoint: Path) -> None:
+    """Say which checkpoint is the last or the best."""
+    write_json(run / f"{name}.json", {"checkpoint": checkpoint.name})
+
+
+def pointed(run: Path, name: str) -> Path | None:
+    """The checkpoint that a pointer names, or None if there is no pointer or nothing where it points."""
+    if not (run / f"{name}.json").is_file():
+        return None
+    target = read_json(run / f"{name}.json")
+    stored = target.get("checkpoint") if isinstance(target, dict) else None
+    if not isinstance(stored, str) or Path(stored).name != stored:
+        raise DataError(f"{run / f'{name}.json'} is damaged: {target!r}")
+    return run / stored if (run / stored / MANIFEST).is_file() else None
+
+
+def resolve(path: str | Path) -> Path:
+    """The checkpoint that a user's path means: itself, or the best (else the last) one of a run folder."""
+    folder = Path(path)
+    if not folder.exists():
+        raise MissingInputError(f"{folder} does not exist (working directory: {Path.cwd()})")
+    _recognise(folder)
+    if (folder / "model.safetensors").is_file() or (folder / MANIFEST).is_file():
+        return folder
+    for name in (BEST, LAST):
+        checkpoint = pointed(folder, name)
+        if checkpoint is not None:
+            return checkpoint
+    stored = checkpoints_in(folder)
+    if stored:
+        return stored[-1]
+    raise MissingInputError(f"{folder} holds no checkpoint; give a run folder of nmt-train, or a checkpoint in it")
+
+
+def tokenizer_folder(checkpoint: Path) -> Path:
+    """Where a checkpoint's tokenizer stands: in itself, or in its run folder."""
+    for folder in (checkpoint / "tokenizer", checkpoint.resolve().parent / "tokenizer"):
+        if folder.is_dir():
+            return folder
+    raise MissingInputError(f"{checkpoint} has no tokenizer/ beside it; copy the one of its run folder into it")
+
+
+def _position(name: str) -> tuple[int, int]:
+    match = _NAME.fullmatch(name)
+    assert match is not None
+    return int(match[2]), int(match[1])
+
+
+def _recognise(path: Path) -> None:
+    """Say what a file is, where a checkpoint folder was expected."""
+    if not path.is_file():
+        return
+    with open(path, "rb") as file:
+        start = file.read(64)
+    if start.startswith(b"version https://git-lfs"):
+        kind = "a Git LFS pointer, not the file itself; fetch it with 'git lfs pull'"
+    elif start.lstrip().lower().startswith((b"<!doctype", b"<html")):
+        kind = "a web page, probably of a failed download"
+    elif start.startswith((b"PK\x03\x04", b"\x80")):
+        kind = "a pickled file of another toolkit; such files can run code and are never opened"
+    else:
+        kind = "a file"
+    raise DataError(f"{path} is {kind}; a checkpoint is a folder written by nmt-train")
+
+
+def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Tensors that share storage (tied weights) are stored once each under every name, as plain copies."""
+    contiguous = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    with open(path, "wb") as file:  # a file object of ours, so that a full disk is an OSError
+        file.write(safetensors.torch.save(contiguous))
+
+
+def _read_tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return safetensors.torch.load_file(path)
+    except FileNotFoundError:
+        raise DataError(f"{path} is missing from its checkpoint") from None
+    except (safetensors.SafetensorError, OSError, ValueError) as error:
+        raise DataError(f"{path} is damaged: {error}") from None
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise DataError(f"{path} is damaged: {error}") from None
+    if not isinstance(tree, dict):
+        raise DataError(f"{path} is damaged: it holds no mapping")
+    if "_target_" in json.dumps(tree):
+        raise DataError(f"{path} contains '_target_'; checkpoints name components, never code to run")
+    return tree

@@ -1,0 +1,229 @@
+"""Files that survive: written whole or not at all, and checked when read.
+
+The protocol for everything the project writes: a temporary sibling, flush, fsync, rename, fsync of the folder. A reader
+therefore sees the old file or the new one, never half of one, whatever happens to the process or to the power.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import socket
+import time
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from typing import IO, Any, BinaryIO, cast
+
+import nmt
+from nmt.errors import DataError, MissingInputError, OutputError, StorageError
+
+MANIFEST = "manifest.json"
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+
+
+class Verify(Enum):
+    """How thoroughly a folder is compared with its manifest."""
+
+    fast = "fast"  # names and sizes: enough before memory-mapping
+    full = "full"  # checksums too
+
+
+@contextlib.contextmanager
+def atomic_write(path: Path) -> Iterator[BinaryIO]:
+    """Write ``path`` as a whole: the block fills a temporary sibling, which then takes the name."""
+    temporary = _temporary(path)
+    try:
+        with _said_plainly(path):
+            with open(temporary, "wb") as file:
+                yield cast(BinaryIO, file)
+                _flush(file)
+            os.replace(temporary, path)
+            _sync_folder(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def new_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """Make a folder as a whole: the block fills a temporary sibling, which is synchronised and then takes the name."""
+    if path.exists() and not overwrite:
+        raise OutputError(f"{path} exists already; choose another name, or replace it with --overwrite")
+    temporary = _temporary(path)
+    try:
+        with _said_plainly(path):
+            temporary.mkdir(parents=True)
+            yield temporary
+            for file in sorted(temporary.rglob("*")):
+                _sync_folder(file) if file.is_dir() else _sync_file(file)
+            _sync_folder(temporary)
+            _replace_folder(temporary, path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(2**20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def write_json(path: Path, value: Any) -> None:
+    with atomic_write(path) as file:
+        file.write((json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode("utf-8"))
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise MissingInputError(f"{path} is missing") from None
+    except OSError as error:
+        raise MissingInputError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise DataError(f"{path} is damaged: it is not JSON ({error})") from None
+
+
+def write_manifest(folder: Path, kind: str, version: int, **facts: Any) -> None:
+    """Seal a folder: sizes and checksums of every file in it, with ``facts`` beside them."""
+    files = {
+        file.relative_to(folder).as_posix(): {"bytes": file.stat().st_size, "sha256": sha256(file)}
+        for file in sorted(folder.rglob("*"))
+        if file.is_file() and file.name != MANIFEST
+    }
+    head = {"kind": kind, "format": version, "written_by": f"nmt {nmt.__version__}"}
+    write_json(folder / MANIFEST, head | facts | {"files": files})
+
+
+def read_manifest(folder: Path, kind: str, version: int, *, verify: Verify = Verify.fast) -> dict[str, Any]:
+    """The manifest of a folder, after comparing the folder with it."""
+    if not folder.is_dir():
+        raise MissingInputError(f"{folder} is not a folder (working directory: {Path.cwd()})")
+    if not (folder / MANIFEST).is_file():
+        raise MissingInputError(f"{folder} holds no {kind}: {MANIFEST} is missing (unfinished, or another folder?)")
+    manifest = read_json(folder / MANIFEST)
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict) or manifest.get("kind") != kind:
+        found = manifest.get("kind") if isinstance(manifest, dict) else None
+        raise DataError(f"{folder} holds no {kind}; its {MANIFEST} says kind={found!r}")
+    if manifest.get("format") != version:
+        raise DataError(
+            f"{folder} was written by {manifest.get('written_by')} in format {manifest.get('format')}; "
+            f"this is nmt {nmt.__version__}, which reads format {version}"
+        )
+    for name, facts in manifest["files"].items():
+        _verify_file(folder, name, facts, verify)
+    return manifest
+
+
+class Lock:
+    """One writer per folder. The kernel releases it when the process ends, however it ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / ".lock"
+        self._file: IO[str] | None = None
+
+    def __enter__(self) -> Lock:
+        with _said_plainly(self._path):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            file = open(self._path, "a+", encoding="utf-8")  # noqa: SIM115 - held until __exit__
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.read().strip() or "another process"
+            file.close()
+            raise OutputError(f"{self._path.parent} is being written by {holder}; wait, or use another folder") from None
+        except OSError:
+            pass  # a file system without locks (some NFS): go on unguarded
+        file.seek(0)
+        file.truncate()
+        file.write(f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S')}")
+        file.flush()
+        self._file = file
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def remove_leftovers(folder: Path) -> list[str]:
+    """Delete what interrupted writers left in a folder; the caller holds its lock. Returns the names."""
+    names = []
+    for path in sorted(folder.glob(".*.tmp")):
+        names.append(path.name)
+        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+    return names
+
+
+def _temporary(path: Path) -> Path:
+    return path.parent / f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
+
+
+def _replace_folder(temporary: Path, path: Path) -> None:
+    """Rename over an existing folder; the old one stays whole under another name until the new one stands."""
+    if not path.exists():
+        os.rename(temporary, path)
+        _sync_folder(path.parent)
+        return
+    old = _temporary(path)
+    os.rename(path, old)
+    try:
+        os.rename(temporary, path)
+    except OSError:
+        os.rename(old, path)
+        raise
+    _sync_folder(path.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _said_plainly(path: Path) -> Iterator[None]:
+    """Turn the system's errors into sentences with the right exit status."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise StorageError(f"cannot write {path}: {error.strerror}; free some space and start again") from error
+        raise OutputError(f"cannot create {path}: {error.strerror}") from error
+
+
+def _verify_file(folder: Path, name: str, facts: Any, verify: Verify) -> None:
+    path = folder / name
+    if Path(name).is_absolute() or ".." in Path(name).parts or not path.resolve().is_relative_to(folder.resolve()):
+        raise DataError(f"{folder / MANIFEST} names {name!r}, which lies outside the folder")
+    if not path.is_file():
+        raise DataError(f"{path} is missing, although {MANIFEST} lists it")
+    if not isinstance(facts, dict) or not {"bytes", "sha256"} <= facts.keys():
+        raise DataError(f"{folder / MANIFEST} is damaged: its entry for {name!r} is {facts!r}")
+    if path.stat().st_size != facts["bytes"]:
+        raise DataError(f"{path} is damaged: {path.stat().st_size} bytes instead of {facts['bytes']}")
+    if verify is Verify.full and sha256(path) != facts["sha256"]:
+        raise DataError(f"{path} is damaged: its checksum differs from the one in {MANIFEST}")
+
+
+def _flush(file: IO[Any]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _sync_file(path: Path) -> None:
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

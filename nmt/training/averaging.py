@@ -1,0 +1,139 @@
+"""The mean of several checkpoints, with one of them in memory at a time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from nmt.config.sections import AverageConfig
+from nmt.errors import DataError, MissingInputError, UsageError
+from nmt.storage.checkpoints import (
+    CheckpointInfo,
+    StoredCheckpoint,
+    checkpoints_in,
+    read_checkpoint,
+    read_info,
+    tokenizer_folder,
+    write_checkpoint,
+)
+
+logger = logging.getLogger("nmt.average")
+
+
+def average_checkpoints(config: AverageConfig) -> Path:
+    """Average the checkpoints that ``config`` selects and write one without training state; returns its folder."""
+    if not config.output:
+        raise UsageError("say where to write the average: --output FOLDER")
+    paths = select(config)
+    logger.info("averaging %d checkpoints: %s", len(paths), ", ".join(path.name for path in paths))
+    newest, mean = running_mean(paths)
+    output = Path(config.output)
+    write_checkpoint(
+        output,
+        model=mean,
+        config=newest.config,
+        info=CheckpointInfo(newest.info.update, newest.info.epoch, ("average",)),
+        tokenizer=tokenizer_folder(newest.path),
+        overwrite=config.overwrite,
+    )
+    logger.info("wrote %s", output)
+    return output
+
+
+def select(config: AverageConfig) -> list[Path]:
+    """The checkpoints to average, oldest first."""
+    if not config.inputs:
+        raise UsageError("say what to average: --inputs RUN_FOLDER, or --inputs CHECKPOINT CHECKPOINT ...")
+    if config.num_update_checkpoints is not None and config.num_epoch_checkpoints is not None:
+        raise UsageError("--num-update-checkpoints and --num-epoch-checkpoints exclude each other; give one")
+    paths = _candidates([Path(name) for name in config.inputs])
+    by_epoch = config.num_epoch_checkpoints is not None
+    count = config.num_epoch_checkpoints if by_epoch else config.num_update_checkpoints
+    infos = {path: read_info(path) for path in paths}
+    if config.checkpoint_upper_bound is not None:
+        bound = config.checkpoint_upper_bound
+        paths = [path for path in paths if (infos[path].epoch if by_epoch else infos[path].update) <= bound]
+    if count is not None:
+        wanted = {"epoch"} if by_epoch else {"update", "minutes"}
+        paths = [path for path in paths if wanted & set(infos[path].reasons)]
+    if not paths:
+        raise MissingInputError(f"no checkpoint to average in {', '.join(config.inputs)}{_hint(config)}")
+    if count is not None and len(paths) < count:
+        logger.warning("only %d of the %d checkpoints asked for exist; averaging these", len(paths), count)
+    return paths if count is None else paths[-count:]
+
+
+def running_mean(paths: Sequence[Path]) -> tuple[StoredCheckpoint, dict[str, Tensor]]:
+    """The last checkpoint, and the mean of the parameters of all, computed in float64."""
+    sums: dict[str, Tensor] = {}
+    first: StoredCheckpoint | None = None
+    stored: StoredCheckpoint | None = None
+    for path in paths:
+        stored = read_checkpoint(path)
+        _check_finite(stored)
+        if first is None:
+            first = stored
+            sums = {name: _widen(tensor) for name, tensor in stored.model.items()}
+            continue
+        _check_alike(first, stored)
+        for name, tensor in stored.model.items():
+            _add(sums, name, tensor, stored.path)
+    assert first is not None and stored is not None
+    mean = {
+        name: (total / len(paths)).to(first.model[name].dtype) if total.is_floating_point() else total
+        for name, total in sums.items()
+    }
+    return stored, mean
+
+
+def _candidates(inputs: list[Path]) -> list[Path]:
+    """Checkpoints named one by one in the order given; a run folder stands for all that it holds."""
+    found: list[Path] = []
+    for path in inputs:
+        if not path.exists():
+            raise MissingInputError(f"{path} does not exist (working directory: {Path.cwd()})")
+        found.extend([path] if (path / "manifest.json").is_file() or path.is_file() else checkpoints_in(path))
+    seen: set[Path] = set()
+    for path in found:
+        if path.resolve() in seen:
+            raise DataError(f"{path} is given twice; each checkpoint may enter the average once")
+        seen.add(path.resolve())
+    return found
+
+
+def _hint(config: AverageConfig) -> str:
+    if config.num_update_checkpoints is not None:
+        return "; none was written by updates (was --save-interval-updates set?)"
+    return "; none was written at an epoch's end" if config.num_epoch_checkpoints is not None else ""
+
+
+def _widen(tensor: Tensor) -> Tensor:
+    return tensor.to(torch.float64) if tensor.is_floating_point() else tensor
+
+
+def _add(sums: dict[str, Tensor], name: str, tensor: Tensor, path: Path) -> None:
+    if tensor.is_floating_point():
+        sums[name] += tensor.to(torch.float64)
+    elif not torch.equal(sums[name], tensor):
+        raise DataError(f"{path}: {name} holds integers that differ from the other checkpoints'; they have no mean")
+
+
+def _check_finite(stored: StoredCheckpoint) -> None:
+    for name, tensor in stored.model.items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise DataError(f"{stored.path}: {name} contains NaN or infinity; leave this checkpoint out")
+
+
+def _check_alike(first: StoredCheckpoint, other: StoredCheckpoint) -> None:
+    """Only checkpoints of one architecture have a mean."""
+    if first.config.get("model") != other.config.get("model"):
+        raise DataError(f"{other.path} holds another architecture than {first.path}; they cannot be averaged")
+    shapes = {name: tensor.shape for name, tensor in first.model.items()}
+    for name in sorted(shapes.keys() | other.model.keys()):
+        found = other.model[name].shape if name in other.model else None
+        if shapes.get(name) != found:
+            raise DataError(f"{other.path}: {name} has shape {found}, but {shapes.get(name)} in {first.path}")

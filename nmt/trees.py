@@ -1,0 +1,68 @@
+"""Trees of tensors: what an encoder leaves behind and what a decoder carries from step to step.
+
+Any nesting of dataclasses, tuples, lists and dicts with tensors as leaves (and None where there is none). Every tensor
+has one row per sentence or per hypothesis on axis 0; that single rule lets every model share one beam search.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+Tree = TypeVar("Tree")
+Self = TypeVar("Self", bound="RowTree")
+
+
+def map_tensors(function: Callable[[Tensor], Tensor], tree: Tree) -> Tree:
+    """The same tree with ``function`` applied to each tensor; leaves that are not tensors stay as they are."""
+    return _map(function, tree)  # type: ignore[no-any-return]
+
+
+def _map(function: Callable[[Tensor], Tensor], node: Any) -> Any:
+    if isinstance(node, Tensor):
+        return function(node)
+    if isinstance(node, tuple):
+        return tuple(_map(function, child) for child in node)
+    if isinstance(node, list):
+        return [_map(function, child) for child in node]
+    if isinstance(node, dict):
+        return {key: _map(function, child) for key, child in node.items()}
+    if isinstance(node, RowTree):
+        return node.map(function)
+    if dataclasses.is_dataclass(node) and not isinstance(node, type):
+        children = {field.name: _map(function, getattr(node, field.name)) for field in dataclasses.fields(node)}
+        return dataclasses.replace(node, **children)
+    return node
+
+
+def tensors(tree: Any) -> Iterator[Tensor]:
+    """Every tensor of a tree, in a fixed order."""
+    found: list[Tensor] = []
+
+    def collect(tensor: Tensor) -> Tensor:
+        found.append(tensor)
+        return tensor
+
+    map_tensors(collect, tree)
+    return iter(found)
+
+
+@dataclasses.dataclass
+class RowTree:
+    """A dataclass whose every tensor has one row per sentence or per hypothesis, on axis 0."""
+
+    def map(self: Self, function: Callable[[Tensor], Tensor]) -> Self:
+        children = {field.name: _map(function, getattr(self, field.name)) for field in dataclasses.fields(self)}
+        return dataclasses.replace(self, **children)
+
+    def rows(self: Self, index: Tensor) -> Self:
+        """Keep the rows ``index``, in that order; repeats are allowed."""
+        return self.map(lambda tensor: tensor.index_select(0, index))
+
+    def clone(self: Self) -> Self:
+        """A deep copy (a step may write into the state that it consumes)."""
+        return self.map(torch.clone)

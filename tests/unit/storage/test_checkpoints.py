@@ -1,0 +1,133 @@
+"""Checkpoint folders: what comes back, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from nmt.errors import DataError, MissingInputError
+from nmt.storage.checkpoints import (
+    BEST,
+    LAST,
+    CheckpointInfo,
+    TrainingState,
+    checkpoint_name,
+    checkpoints_in,
+    pointed,
+    read_checkpoint,
+    resolve,
+    set_pointer,
+    tokenizer_folder,
+    write_checkpoint,
+)
+
+CONFIG = {"model": {"name": "toy", "width": 3}, "seed": 1}
+
+
+def save(run: Path, update: int, *, epoch: int = 1, value: float = 1.0, reasons: tuple[str, ...] = ("update",)) -> Path:
+    path = run / checkpoint_name(epoch, update)
+    write_checkpoint(
+        path,
+        model={"weight": torch.full((2, 3), value), "count": torch.tensor([7])},
+        config=CONFIG,
+        info=CheckpointInfo(update, epoch, reasons, {"loss": 2.5}),
+        training=TrainingState({"0.exp_avg": torch.ones(3)}, {"patience": 2, "rate": 0.1}),
+    )
+    return path
+
+
+def test_a_checkpoint_comes_back_as_written(tmp_path: Path) -> None:
+    stored = read_checkpoint(save(tmp_path, 5), training=True)
+    assert stored.config == CONFIG and stored.info == CheckpointInfo(5, 1, ("update",), {"loss": 2.5})
+    assert torch.equal(stored.model["weight"], torch.ones(2, 3)) and stored.training is not None
+    assert stored.training.values == {"patience": 2, "rate": 0.1}
+
+
+def test_tied_parameters_are_stored_under_both_names(tmp_path: Path) -> None:
+    weight = torch.randn(4, 2)
+    write_checkpoint(tmp_path / "c", model={"a": weight, "b": weight}, config=CONFIG, info=CheckpointInfo(1, 1))
+    stored = read_checkpoint(tmp_path / "c")
+    assert torch.equal(stored.model["a"], weight) and torch.equal(stored.model["b"], weight)
+
+
+def test_checkpoints_are_listed_oldest_first_and_unfinished_ones_left_out(tmp_path: Path) -> None:
+    for update in (300, 20, 1000):
+        save(tmp_path, update)
+    (tmp_path / checkpoint_name(1, 2000)).mkdir()
+    assert [path.name[-8:] for path in checkpoints_in(tmp_path)] == ["00000020", "00000300", "00001000"]
+
+
+def test_a_run_folder_means_its_best_checkpoint_then_its_last(tmp_path: Path) -> None:
+    first, second = save(tmp_path, 1), save(tmp_path, 2)
+    assert resolve(tmp_path) == second
+    set_pointer(tmp_path, LAST, second)
+    set_pointer(tmp_path, BEST, first)
+    assert resolve(tmp_path) == first and pointed(tmp_path, LAST) == second
+
+
+def test_a_pointer_to_a_removed_checkpoint_is_ignored(tmp_path: Path) -> None:
+    last = save(tmp_path, 1)
+    set_pointer(tmp_path, BEST, tmp_path / checkpoint_name(1, 9))
+    assert pointed(tmp_path, BEST) is None and resolve(tmp_path) == last
+
+
+def test_a_pointer_may_not_leave_the_run_folder(tmp_path: Path) -> None:
+    (tmp_path / "best.json").write_text('{"checkpoint": "../elsewhere"}')
+    with pytest.raises(DataError, match="best.json is damaged"):
+        pointed(tmp_path, BEST)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.yaml", "training.safetensors", "training.json"])
+def test_a_flipped_byte_in_any_file_is_noticed(tmp_path: Path, name: str) -> None:
+    path = save(tmp_path, 1)
+    content = bytearray((path / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (path / name).write_bytes(bytes(content))
+    with pytest.raises(DataError, match=name):
+        read_checkpoint(path, training=True)
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\n", "Git LFS pointer"),
+        (b"<!DOCTYPE html><html>404", "web page"),
+        (b"PK\x03\x04archive/data.pkl", "pickled"),
+        (b"\x80\x02}q", "pickled"),
+        (b"hello", "a checkpoint is a folder"),
+    ],
+)
+def test_what_is_not_a_checkpoint_is_recognised(tmp_path: Path, content: bytes, sentence: str) -> None:
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(DataError, match=sentence):
+        resolve(tmp_path / "file")
+
+
+def test_an_empty_folder_and_a_missing_one_are_status_66(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(MissingInputError) as caught:
+            resolve(path)
+        assert caught.value.exit_status == 66
+
+
+def test_a_configuration_that_names_code_is_refused(tmp_path: Path) -> None:
+    write_checkpoint(
+        tmp_path / "c",
+        model={"a": torch.ones(1)},
+        config={"model": {"_target_": "os.system"}},
+        info=CheckpointInfo(1, 1),
+    )
+    with pytest.raises(DataError, match="_target_"):
+        read_checkpoint(tmp_path / "c")
+
+
+def test_the_tokenizer_stands_in_the_checkpoint_or_beside_it(tmp_path: Path) -> None:
+    path = save(tmp_path, 1)
+    with pytest.raises(MissingInputError, match="tokenizer"):
+        tokenizer_folder(path)
+    (tmp_path / "tokenizer").mkdir()
+    assert tokenizer_folder(path) == tmp_path / "tokenizer"
+    (path / "tokenizer").mkdir()
+    assert tokenizer_folder(path) == path / "tokenizer"

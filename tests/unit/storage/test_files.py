@@ -1,0 +1,162 @@
+"""Files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nmt.errors import DataError, MissingInputError, OutputError, StorageError
+from nmt.storage.files import (
+    Lock,
+    Verify,
+    atomic_write,
+    new_folder,
+    read_json,
+    read_manifest,
+    remove_leftovers,
+    write_json,
+    write_manifest,
+)
+
+
+def test_an_interrupted_write_leaves_the_old_content_and_no_leftover(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    with pytest.raises(RuntimeError), atomic_write(path) as file:
+        file.write(b"half of the new")
+        raise RuntimeError
+    assert path.read_bytes() == b"old" and os.listdir(tmp_path) == ["file"]
+
+
+def test_a_completed_write_replaces_the_old_content(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    with atomic_write(path) as file:
+        file.write(b"new")
+    assert path.read_bytes() == b"new"
+
+
+def test_a_full_disk_is_one_sentence_with_status_74(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StorageError, match="No space left on device") as caught, atomic_write(tmp_path / "x") as file:
+        file.write(b"new")
+    assert caught.value.exit_status == 74 and os.listdir(tmp_path) == []
+
+
+def test_a_folder_that_cannot_be_created_is_status_73() -> None:
+    with pytest.raises(OutputError) as caught, new_folder(Path("/proc/nowhere/folder")):
+        pass
+    assert caught.value.exit_status == 73
+
+
+def test_an_existing_folder_is_refused_and_untouched(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").write_text("kept")
+    with pytest.raises(OutputError, match="--overwrite"), new_folder(tmp_path / "out"):
+        pass
+    assert (tmp_path / "out" / "mine").read_text() == "kept"
+
+
+def test_overwriting_replaces_the_whole_folder(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "old").write_text("old")
+    with new_folder(tmp_path / "out", overwrite=True) as folder:
+        (folder / "new").write_text("new")
+    assert os.listdir(tmp_path / "out") == ["new"] and os.listdir(tmp_path) == ["out"]
+
+
+def test_a_failure_while_filling_keeps_the_old_folder(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    with pytest.raises(ValueError), new_folder(tmp_path / "out", overwrite=True) as folder:
+        (folder / "new").write_text("new")
+        raise ValueError
+    assert os.listdir(tmp_path) == ["out"] and os.listdir(tmp_path / "out") == []
+
+
+@pytest.fixture
+def sealed(tmp_path: Path) -> Path:
+    folder = tmp_path / "sealed"
+    (folder / "inner").mkdir(parents=True)
+    (folder / "a").write_bytes(b"0123456789")
+    (folder / "inner" / "b").write_bytes(b"abc")
+    write_manifest(folder, "thing", 1, fact="kept")
+    return folder
+
+
+def test_a_manifest_round_trip_keeps_the_facts(sealed: Path) -> None:
+    manifest = read_manifest(sealed, "thing", 1, verify=Verify.full)
+    assert manifest["fact"] == "kept" and set(manifest["files"]) == {"a", "inner/b"}
+
+
+@pytest.mark.parametrize(
+    ("damage", "verify", "sentence"),
+    [
+        (lambda f: (f / "a").write_bytes(b"01234"), Verify.fast, "5 bytes instead of 10"),
+        (lambda f: (f / "a").write_bytes(b"0123456780"), Verify.full, "checksum"),
+        (lambda f: (f / "inner" / "b").unlink(), Verify.fast, "missing"),
+        (lambda f: (f / "manifest.json").write_text("{"), Verify.fast, "not JSON"),
+        (lambda f: (f / "manifest.json").write_text("[]"), Verify.fast, "holds no thing"),
+        (lambda f: write_json(f / "manifest.json", {"kind": "thing", "format": 1, "files": {"a": 3}}), Verify.fast, "damaged"),
+    ],
+)
+def test_damage_is_named(sealed: Path, damage, verify: Verify, sentence: str) -> None:  # type: ignore[no-untyped-def]
+    damage(sealed)
+    with pytest.raises(DataError, match=sentence) as caught:
+        read_manifest(sealed, "thing", 1, verify=verify)
+    assert caught.value.exit_status == 65
+
+
+@pytest.mark.parametrize("name", ["../outside", "/etc/hostname", "inner/../../outside"])
+def test_a_manifest_that_names_files_outside_its_folder_is_refused(sealed: Path, name: str) -> None:
+    (sealed.parent / "outside").write_bytes(b"x")
+    manifest = read_json(sealed / "manifest.json")
+    manifest["files"][name] = {"bytes": 1, "sha256": ""}
+    write_json(sealed / "manifest.json", manifest)
+    with pytest.raises(DataError, match="outside the folder"):
+        read_manifest(sealed, "thing", 1)
+
+
+def test_a_link_out_of_the_folder_is_refused(sealed: Path, tmp_path: Path) -> None:
+    (tmp_path / "outside").write_bytes(b"0123456789")
+    (sealed / "a").unlink()
+    (sealed / "a").symlink_to(tmp_path / "outside")
+    with pytest.raises(DataError, match="outside the folder"):
+        read_manifest(sealed, "thing", 1)
+
+
+def test_another_format_names_both_versions(sealed: Path) -> None:
+    with pytest.raises(DataError, match="in format 1; this is nmt .* reads format 2"):
+        read_manifest(sealed, "thing", 2)
+
+
+def test_a_missing_folder_is_status_66(tmp_path: Path) -> None:
+    with pytest.raises(MissingInputError, match="working directory"):
+        read_manifest(tmp_path / "nowhere", "thing", 1)
+
+
+def test_a_second_writer_is_told_who_holds_the_lock(tmp_path: Path) -> None:
+    code = "import sys, pathlib; from nmt.storage.files import Lock; Lock(pathlib.Path(sys.argv[1])).__enter__()"
+    with Lock(tmp_path):
+        second = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
+    assert f"process {os.getpid()} on" in second.stderr and second.returncode != 0
+
+
+def test_a_lock_is_free_again_after_its_block(tmp_path: Path) -> None:
+    with Lock(tmp_path):
+        pass
+    with Lock(tmp_path) as lock:
+        assert lock is not None
+
+
+def test_leftovers_of_interrupted_writers_are_removed(tmp_path: Path) -> None:
+    (tmp_path / ".a.1.ff.tmp").mkdir()
+    (tmp_path / ".b.1.ff.tmp").write_text("x")
+    (tmp_path / "kept").write_text("x")
+    assert remove_leftovers(tmp_path) == [".a.1.ff.tmp", ".b.1.ff.tmp"] and os.listdir(tmp_path) == ["kept"]

@@ -1,0 +1,144 @@
+"""Averaging checkpoints: which are taken, what the mean is, what is refused."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from nmt.config.sections import AverageConfig
+from nmt.errors import DataError, MissingInputError, OutputError, UsageError
+from nmt.storage.checkpoints import CheckpointInfo, TrainingState, checkpoint_name, read_checkpoint, write_checkpoint
+from nmt.training.averaging import average_checkpoints, select
+
+
+def save(
+    run: Path,
+    update: int,
+    tensors: dict[str, Tensor] | None = None,
+    *,
+    epoch: int = 1,
+    reasons: tuple[str, ...] = ("update",),
+    width: int = 3,
+) -> Path:
+    path = run / checkpoint_name(epoch, update)
+    write_checkpoint(
+        path,
+        model=tensors or {"weight": torch.full((2,), float(update))},
+        config={"model": {"name": "toy", "width": width}},
+        info=CheckpointInfo(update, epoch, reasons),
+        training=TrainingState({}, {}),
+    )
+    return path
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    folder = tmp_path / "run"
+    (folder / "tokenizer").mkdir(parents=True)
+    (folder / "tokenizer" / "pair.json").write_text("{}")
+    return folder
+
+
+def average(run: Path, **options: Any) -> Path:
+    return average_checkpoints(AverageConfig(**({"inputs": [str(run)], "output": str(run / "averaged")} | options)))
+
+
+def test_the_average_is_the_mean_of_the_last_n(run: Path) -> None:
+    for update in (1, 2, 3, 6):
+        save(run, update)
+    stored = read_checkpoint(average(run, num_update_checkpoints=3))
+    assert torch.equal(stored.model["weight"], torch.full((2,), 11 / 3))
+
+
+def test_the_average_stands_alone_and_has_no_training_state(run: Path) -> None:
+    save(run, 1)
+    output = average(run)
+    assert (output / "tokenizer" / "pair.json").is_file() and not (output / "training.json").exists()
+
+
+def test_epochs_and_updates_are_told_apart(run: Path) -> None:
+    save(run, 10, epoch=1)
+    save(run, 20, epoch=1, reasons=("update", "epoch"))
+    save(run, 30, epoch=2)
+    save(run, 40, epoch=2, reasons=("epoch",))
+    options = {"inputs": [str(run)], "output": "x"}
+    by_epoch = select(AverageConfig(num_epoch_checkpoints=2, **options))  # type: ignore[arg-type]
+    by_update = select(AverageConfig(num_update_checkpoints=2, **options))  # type: ignore[arg-type]
+    assert [path.name[-2:] for path in by_epoch] == ["20", "40"]
+    assert [path.name[-2:] for path in by_update] == ["20", "30"]
+
+
+def test_checkpoints_by_minutes_count_as_updates(run: Path) -> None:
+    save(run, 10, reasons=("minutes",))
+    assert len(select(AverageConfig(inputs=[str(run)], output="x", num_update_checkpoints=1))) == 1
+
+
+def test_the_upper_bound_leaves_out_later_ones(run: Path) -> None:
+    for update in (1, 2, 3, 4):
+        save(run, update)
+    stored = read_checkpoint(average(run, num_update_checkpoints=2, checkpoint_upper_bound=3))
+    assert torch.equal(stored.model["weight"], torch.full((2,), 2.5))
+
+
+def test_fewer_than_asked_for_are_averaged_with_a_warning(run: Path, caplog: pytest.LogCaptureFixture) -> None:
+    save(run, 1)
+    save(run, 3)
+    with caplog.at_level(logging.WARNING, logger="nmt"):
+        stored = read_checkpoint(average(run, num_update_checkpoints=5))
+    assert "only 2 of the 5" in caplog.text and torch.equal(stored.model["weight"], torch.full((2,), 2.0))
+
+
+def test_no_checkpoint_is_status_66(run: Path) -> None:
+    with pytest.raises(MissingInputError, match="no checkpoint"):
+        average(run, num_update_checkpoints=5)
+
+
+def test_an_existing_output_is_refused_unless_overwritten(run: Path) -> None:
+    save(run, 1)
+    average(run)
+    with pytest.raises(OutputError):
+        average(run)
+    assert average(run, overwrite=True).is_dir()
+
+
+def test_integers_are_kept_where_they_agree(run: Path) -> None:
+    save(run, 1, {"w": torch.ones(1), "n": torch.tensor([4])})
+    save(run, 2, {"w": torch.zeros(1), "n": torch.tensor([4])})
+    assert torch.equal(read_checkpoint(average(run)).model["n"], torch.tensor([4]))
+
+
+@pytest.mark.parametrize(
+    ("second", "width", "sentence"),
+    [
+        ({"weight": torch.tensor([1.0, float("nan")])}, 3, "NaN"),
+        ({"weight": torch.ones(3)}, 3, "shape"),
+        ({"weight": torch.ones(2), "extra": torch.ones(1)}, 3, "extra"),
+        ({"weight": torch.ones(2)}, 4, "another architecture"),
+        ({"weight": torch.tensor([1, 2])}, 3, "integers"),
+    ],
+)
+def test_what_has_no_mean_is_refused_by_name(run: Path, second: dict[str, Tensor], width: int, sentence: str) -> None:
+    save(run, 1, {"weight": torch.tensor([1, 1])} if sentence == "integers" else None)
+    save(run, 2, second, width=width)
+    with pytest.raises(DataError, match=sentence):
+        average(run)
+
+
+def test_the_same_checkpoint_twice_is_refused(run: Path) -> None:
+    path = str(save(run, 1))
+    with pytest.raises(DataError, match="twice"):
+        average(run, inputs=[path, path])
+
+
+@pytest.mark.parametrize(
+    "options", [{"inputs": []}, {"output": ""}, {"num_update_checkpoints": 1, "num_epoch_checkpoints": 1}]
+)
+def test_incomplete_requests_are_refused(run: Path, options: dict[str, Any]) -> None:
+    save(run, 1)
+    with pytest.raises(UsageError):
+        average(run, **options)
