@@ -94,7 +94,9 @@ class PreprocessConfig:
     tokenizer: Any = group("tokenizer", help="how text is cut into pieces", flag="--tokenizer")
     joined_dictionary: bool = option(False, help="one vocabulary for both languages", flag="--joined-dictionary")
     srcdict: str | None = option(
-        None, help="given source vocabulary: a sentencepiece model, or a list of pieces", flag="--srcdict"
+        None,
+        help="given source vocabulary: a sentencepiece model, a list of pieces, or a corpus or run folder",
+        flag="--srcdict",
     )
     tgtdict: str | None = option(None, help="given target vocabulary, likewise", flag="--tgtdict")
     only_source: bool = option(False, help="only the source side exists (test sets to translate)", flag="--only-source")
@@ -322,4 +324,8 @@ class ScoreConfig:
     tokenize: str = option("13a", help="sacreBLEU tokenizer: 13a, none, zh, char, intl, ...", flag="--tokenize")
     lowercase: bool = option(False, help="score lower-cased", flag="--lowercase")
     format: ScoreFormat = option(ScoreFormat.text, help="text or json", flag="--format")
+    on_invalid_utf8: InvalidText = option(
+        InvalidText.error, help="bytes that are not UTF-8: error, replace or skip (in all files)",
+        flag="--on-invalid-utf8",
+    )
     user_dir: str | None = option(None, help="folder of a plugin package", flag="--user-dir")

@@ -1,0 +1,48 @@
+# Every target works on a fresh clone with Python 3.11 and a C compiler: the environment is made when first needed.
+#   make demo     train a small model from generated text and look at its translations (under five minutes)
+#   make test     all tests that a change must pass
+#   make check    formatting, lint, types and the fast tests
+#   make nightly  the tests that take minutes
+# PIP_ARGS is passed to pip, for example to choose another build of torch.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+PIP_ARGS ?=
+PYTEST_ARGS ?=
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+# Test tensors are tiny: threads would only wait for each other. Training (make demo) decides for itself.
+ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
+
+.PHONY: demo test check fast format nightly clean
+
+demo: $(INSTALLED)
+	PYTHON=python PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/date/run.sh
+
+test: $(INSTALLED)
+	$(ONE_THREAD) $(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: $(INSTALLED)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy --strict nmt nmt_cli
+	$(MAKE) fast
+
+fast: $(INSTALLED)
+	$(ONE_THREAD) $(BIN)/python -m pytest $(PYTEST_ARGS) tests/unit tests/test_architecture.py
+
+format: $(INSTALLED)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+nightly: $(INSTALLED)
+	$(ONE_THREAD) $(BIN)/python -m pytest -m nightly $(PYTEST_ARGS)
+
+clean:
+	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(INSTALLED): setup.py constraints.txt
+	"$(PYTHON)" -m venv .venv
+	$(BIN)/python -m pip install --quiet $(PIP_ARGS) --constraint constraints.txt --editable '.[test]'
+	touch $@

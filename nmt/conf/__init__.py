@@ -1,0 +1,1 @@
+"""Presets: YAML only. This file lets Hydra find the folder as ``pkg://nmt.conf``."""

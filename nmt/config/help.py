@@ -1,0 +1,148 @@
+"""The page that ``--help`` shows, generated from the declarations: presets, flags, keys, defaults."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from nmt.config.option import Flag, FlagKind, flags_of, groups_of
+from nmt.config.presets import default_choices, preset_names, schema_names
+from nmt.registry import registry_for
+
+FLAG_WIDTH, DEFAULT_WIDTH = 32, 15
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One flag as it is shown."""
+
+    flag: str
+    default: str
+    help: str
+
+
+def help_page(command: str, config_class: type, plugin_folders: Sequence[Path] = ()) -> str:
+    """The whole page as text."""
+    program = f"nmt-{command.replace('_', '-')}"
+    blocks = [
+        (config_class.__doc__ or program).strip(),
+        _usage(program, config_class),
+        _presets(command, plugin_folders),
+        *(_table(title, rows) for title, rows in _sections(config_class) if rows),
+        _ending(program),
+    ]
+    return "\n\n".join(block for block in blocks if block)
+
+
+def _usage(program: str, config_class: type) -> str:
+    names = {field.name for field in dataclasses.fields(config_class)}
+    bare = "[CORPUS FOLDER ...] " if "data" in names else ""
+    preset = " [group=preset]" if groups_of(config_class) else ""
+    return f"usage: {program} {bare}[--flag value] [key=value]{preset}, in any order"
+
+
+def _presets(command: str, plugin_folders: Sequence[Path]) -> str:
+    """Choices of each group; the default carries a star."""
+    lines = []
+    for group, default in default_choices(command).items():
+        names = [*preset_names(group, plugin_folders), *schema_names(group)]
+        marked = [f"{name}*" if name == default else name for name in names]
+        lines.append(_hanging(f"  {group:<12}", ", ".join(marked) or "none"))
+    if not lines:
+        return ""
+    return "\n".join(["presets (group=preset; * is the default):", *lines])
+
+
+def _sections(config_class: type) -> Iterator[tuple[str, list[_Row]]]:
+    """Titles with their rows: the command's own options, its sections, then what its groups may hold."""
+    groups = groups_of(config_class)
+    yield "options", [_row(flag, flag.key in groups) for flag in flags_of(config_class) if "." not in flag.key]
+    for field in dataclasses.fields(config_class):
+        if "section" in field.metadata:
+            rows = [_row(flag) for flag in flags_of(field.metadata["section"])]
+            yield f"{field.name}: {field.metadata['help']}", rows
+    for name, role in groups.items():
+        yield f"{name}: options of the {role} chosen", list(_component_rows(role))
+
+
+def _component_rows(role: str) -> Iterator[_Row]:
+    """Each flag once, however many components share it; its components are named unless all have it."""
+    registry = registry_for(role)
+    flags: dict[str, dict[str, Flag]] = {}
+    for component in registry.names():
+        for flag in flags_of(registry.config_class(component)):
+            flags.setdefault(flag.name, {})[component] = flag
+    for owners in flags.values():
+        first = next(iter(owners.values()))
+        row = _row(first)
+        by_default: dict[str, list[str]] = {}
+        for component, flag in owners.items():
+            by_default.setdefault(_shown(flag.default), []).append(component)
+        if len(by_default) > 1:
+            note = "; ".join(f"{', '.join(components)}: {default}" for default, components in by_default.items())
+            yield dataclasses.replace(row, default="differs", help=f"{row.help} ({note})")
+        elif len(owners) < len(registry.names()):
+            yield dataclasses.replace(row, help=f"{row.help} ({', '.join(owners)})")
+        else:
+            yield row
+
+
+def _row(flag: Flag, is_group: bool = False) -> _Row:
+    key = flag.key.rpartition(".")[2]
+    help = flag.help if flag.name == f"--{key.replace('_', '-')}" else f"{flag.help} [{key}]"
+    if is_group:
+        return _Row(f"{flag.name} PRESET", "see presets", help)
+    if flag.kind is FlagKind.switch:
+        negation = {True: "no-", None: "[no-]"}.get(flag.default, "")
+        return _Row(f"--{negation}{flag.name[2:]}", _shown(flag.default), help)
+    return _Row(f"{flag.name} {_placeholder(flag)}", _shown(flag.default), help)
+
+
+def _placeholder(flag: Flag) -> str:
+    if flag.kind is FlagKind.many:
+        return "A,B"
+    return "X" if flag.kind is FlagKind.text or isinstance(flag.default, Enum) else "N"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, (list, tuple)):
+        return ",".join(_shown(item) for item in value) or "-"
+    return "-" if value is None or value == "" else str(value)
+
+
+def _table(title: str, rows: list[_Row]) -> str:
+    lines = [title]
+    for row in rows:
+        flag = row.flag
+        if len(flag) > FLAG_WIDTH:  # a line of its own keeps the columns
+            lines.append(f"  {flag}")
+            flag = ""
+        lines.append(_hanging(f"  {flag:<{FLAG_WIDTH}} {row.default:<{DEFAULT_WIDTH}} ", row.help))
+    return "\n".join(lines)
+
+
+def _hanging(start: str, text: str) -> str:
+    """``start`` and then ``text``, wrapped under itself."""
+    width = min(max(shutil.get_terminal_size((120, 24)).columns, 100), 160)
+    lines = textwrap.wrap(text, width - len(start), break_on_hyphens=False) or [""]
+    return start + f"\n{' ' * len(start)}".join(lines)
+
+
+def _ending(program: str) -> str:
+    return (
+        "A flag is another way of writing section.key=value: the key is the flag with underscores (--save-dir of the\n"
+        "section checkpoint: checkpoint.save_dir), or what stands in [brackets]. Options without a flag, and what a\n"
+        f"command line composes to, are shown by: {program} ... --cfg job\n"
+        "Also: --multirun (one job for each value of key=1,2), --config-dir FOLDER (presets of your own), --info,\n"
+        "--resolve, --package, --hydra-help, --shell-completion, --version."
+    )

@@ -1,0 +1,1 @@
+"""The commands: thin files over the library, one a command, and the launcher that they share."""

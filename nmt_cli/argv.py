@@ -1,0 +1,244 @@
+"""Command lines as users type them, rewritten into what Hydra's parser accepts. Pure functions of ``argv``.
+
+Hydra 1.3 reads ``key=value`` overrides and its own flags only, and refuses overrides on both sides of a flag. Here
+flags (``--beam 4``) are aliases of configuration keys, bare arguments are corpus folders, and any order will do:
+
+    data-bin/x --cfg job +model=transformer_tiny --lr 0.1
+    data=['data-bin/x'] model=transformer_tiny optimizer.lr=0.1 --cfg job
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hydra.core.override_parser.types import Quote, QuotedString
+
+from nmt.config.option import Flag, FlagKind
+from nmt.errors import UsageError, did_you_mean
+
+# Hydra's flags that take a value, with the values allowed where they are few. A test compares both tables with Hydra's
+# parser. `--experimental-rerun` is left out on purpose: it unpickles a file.
+HYDRA_VALUE_FLAGS: Mapping[str, tuple[str, ...]] = {
+    "--cfg": ("job", "hydra", "all"),
+    "-c": ("job", "hydra", "all"),
+    "--package": (),
+    "-p": (),
+    "--config-path": (),
+    "-cp": (),
+    "--config-name": (),
+    "-cn": (),
+    "--config-dir": (),
+    "-cd": (),
+}
+INFO_CHOICES = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
+INFO_FLAGS = frozenset({"--info", "-i"})  # their value may be left out
+HYDRA_SWITCHES = frozenset(
+    {"--help", "-h", "--hydra-help", "--version", "--resolve", "--run", "-r", "--multirun", "-m"}
+    | {"--shell-completion", "-sc"}
+)
+# With one of these nothing is run: something is printed, often into a pager or `head`.
+PRINTING_FLAGS = frozenset({"--help", "-h", "--hydra-help", "--version", "--cfg", "-c", "--info", "-i"})
+
+_OVERRIDE = re.compile(r"(?P<sign>\+\+|\+|~)?(?P<key>[A-Za-z_][\w./@:-]*)=(?P<value>.*)", re.DOTALL)
+_DELETION = re.compile(r"~[A-Za-z_][\w./@:-]*")
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """What one command understands beside Hydra's own flags."""
+
+    flags: Mapping[str, Flag]  # by name: "--beam"
+    groups: frozenset[str] = frozenset()  # "model", ...: both model=x and +model=x choose
+    names: frozenset[str] = frozenset()  # first parts of all keys: tells an override from a path that contains "="
+    bare: str | None = None  # the list that bare arguments fill ("data")
+    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # other spellings: "--cpu" -> --device cpu
+    advice: Mapping[str, str] = field(default_factory=dict)  # flags of other toolkits: what to do instead
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """A rewritten command line."""
+
+    overrides: tuple[str, ...]
+    hydra: tuple[str, ...]  # Hydra's flags with their values
+
+    @property
+    def argv(self) -> list[str]:
+        return [*self.overrides, *self.hydra]
+
+    @property
+    def only_prints(self) -> bool:
+        return any(argument in PRINTING_FLAGS for argument in self.hydra)
+
+
+def rewrite(argv: Sequence[str], grammar: Grammar) -> CommandLine:
+    """Overrides first, Hydra's own flags last; flags, aliases, bare arguments and ``+group=`` made canonical."""
+    return _Rewriter(argv, grammar).rewrite()
+
+
+def quoted(text: str) -> str:
+    """``text`` as a value that Hydra's grammar reads back unchanged (interpolations ``${...}`` stay alive)."""
+    return str(QuotedString(text, Quote.single).with_quotes())
+
+
+def user_dir_in(argv: Sequence[str]) -> str | None:
+    """The plugin folder that a command line names; needed before ``rewrite``, because a plugin may add flags."""
+    found = None
+    for position, argument in enumerate(argv):
+        override = _OVERRIDE.fullmatch(argument)
+        if argument == "--user-dir":
+            found = argv[position + 1] if position + 1 < len(argv) else None
+        elif argument.startswith("--user-dir="):
+            found = argument.partition("=")[2]
+        elif override is not None and override["key"] == "user_dir":
+            found = _unquoted(override["value"])
+    return found if found not in ("", "null") else None
+
+
+class _Rewriter:
+    """One pass over the arguments."""
+
+    def __init__(self, argv: Sequence[str], grammar: Grammar) -> None:
+        self._waiting = list(reversed(argv))
+        self._grammar = grammar
+        self._overrides: list[str] = []
+        self._hydra: list[str] = []
+        self._bare: list[str] = []
+
+    def rewrite(self) -> CommandLine:
+        while self._waiting:
+            argument = self._waiting.pop()
+            if argument.startswith("-") and argument != "-":
+                self._flag(argument)
+            elif self._is_override(argument):
+                self._overrides.append(self._override(argument))
+            else:
+                self._bare.append(self._bare_argument(argument))
+        bare = [f"{self._grammar.bare}={_list(self._bare)}"] if self._bare else []
+        return CommandLine((*bare, *self._overrides), tuple(self._hydra))
+
+    def _flag(self, argument: str) -> None:
+        name, equals, given = argument.partition("=")
+        if name in self._grammar.aliases:
+            replacement = [*self._grammar.aliases[name], *([given] if equals else [])]
+            self._waiting.extend(reversed(replacement))
+        elif name in self._grammar.flags:
+            flag = self._grammar.flags[name]
+            self._overrides.append(f"{flag.key}={self._value(flag, given if equals else None)}")
+        elif self._negated(name) is not None and not equals:
+            self._overrides.append(f"{self._negated(name)}=false")
+        elif name in HYDRA_SWITCHES:
+            if equals:
+                raise UsageError(f"{name} takes no value")
+            self._hydra.append(name)
+        elif name in HYDRA_VALUE_FLAGS or name in INFO_FLAGS:
+            self._hydra.extend(self._hydra_value(name, given if equals else None))
+        else:
+            raise UsageError(self._unknown(name))
+
+    def _value(self, flag: Flag, given: str | None) -> str:
+        if flag.kind is FlagKind.switch:
+            return "true" if given is None else given
+        if flag.kind is FlagKind.many:
+            return _list(_split([given] if given is not None else self._values(flag.name)))
+        value = given if given is not None else self._next(flag.name)
+        if flag.kind is FlagKind.text:
+            return quoted(value)
+        if not value:
+            raise UsageError(f"{flag.name} needs a value")
+        return value
+
+    def _values(self, name: str) -> Iterator[str]:
+        """The first value whatever it looks like, then all that is neither a flag nor an override."""
+        yield self._next(name)
+        while self._waiting and not self._is_flag(self._waiting[-1]) and not self._is_override(self._waiting[-1]):
+            yield self._waiting.pop()
+
+    def _next(self, name: str) -> str:
+        if not self._waiting or self._is_flag(self._waiting[-1]):
+            raise UsageError(f"{name} needs a value")
+        return self._waiting.pop()
+
+    def _hydra_value(self, name: str, given: str | None) -> list[str]:
+        choices: tuple[str, ...]
+        if name in INFO_FLAGS:
+            follows = bool(self._waiting) and self._waiting[-1] in INFO_CHOICES
+            value = given if given is not None else self._waiting.pop() if follows else "all"
+            choices = INFO_CHOICES
+        else:
+            value = given if given is not None else self._next(name)
+            choices = HYDRA_VALUE_FLAGS[name]
+        if choices and value not in choices:
+            raise UsageError(f"{name} {value}: choose one of {', '.join(choices)}")
+        return [name, value]
+
+    def _is_flag(self, argument: str) -> bool:
+        """``--x`` always is one; a single dash may begin a number or stand for standard input."""
+        known = argument in HYDRA_SWITCHES | INFO_FLAGS or argument in HYDRA_VALUE_FLAGS
+        return argument.startswith("--") or known or argument in self._grammar.aliases
+
+    def _negated(self, name: str) -> str | None:
+        """The key of a switch that may be on without its flag, for ``--no-x``."""
+        flag = self._grammar.flags.get("--" + name.removeprefix("--no-")) if name.startswith("--no-") else None
+        return flag.key if flag is not None and flag.kind is FlagKind.switch and flag.default is not False else None
+
+    def _is_override(self, argument: str) -> bool:
+        if _DELETION.fullmatch(argument):
+            return True
+        override = _OVERRIDE.fullmatch(argument)
+        if override is None:
+            return False
+        if override["sign"] or "/" not in override["key"]:
+            return True
+        return re.split(r"[./@:]", override["key"])[0] in self._grammar.names | self._grammar.groups | {"hydra"}
+
+    def _override(self, argument: str) -> str:
+        override = _OVERRIDE.fullmatch(argument)
+        if override is None:
+            return argument
+        sign, key, value = override["sign"] or "", override["key"], override["value"]
+        if sign == "+" and key in self._grammar.groups:
+            sign = ""  # Hydra alone accepts just one of model=x and +model=x
+        if any(flag.key == key and flag.kind is FlagKind.many for flag in self._grammar.flags.values()):
+            value = _as_list(value)
+        return f"{sign}{key}={value}"
+
+    def _bare_argument(self, argument: str) -> str:
+        if self._grammar.bare is None:
+            raise UsageError(f"'{argument}' is neither a flag nor key=value")
+        return argument
+
+    def _unknown(self, name: str) -> str:
+        if name in self._grammar.advice:
+            return f"{name} is not a flag here: {self._grammar.advice[name]}"
+        negations = ["--no-" + known[2:] for known in self._grammar.flags if self._negated("--no-" + known[2:])]
+        known = [*self._grammar.flags, *self._grammar.aliases, *negations, *HYDRA_SWITCHES, *HYDRA_VALUE_FLAGS]
+        spelling = name.replace("_", "-")
+        return f"unknown flag {name}{did_you_mean(spelling, known) or '; --help lists them'}"
+
+
+def _split(values: Iterator[str] | list[str]) -> list[str]:
+    """Comma-separated items of one or several values; "(0.9, 0.98)" and "[a,b]" as well."""
+    items: list[str] = []
+    for value in values:
+        inner = value[1:-1] if (value[:1], value[-1:]) in (("(", ")"), ("[", "]")) else value
+        items.extend(item.strip() for item in inner.split(",") if item.strip())
+    return items
+
+
+def _list(items: Sequence[str]) -> str:
+    return "[" + ",".join(quoted(item) for item in items) + "]"
+
+
+def _as_list(value: str) -> str:
+    """One item where a list is wanted becomes a list of one; lists, sweeps and interpolations stay."""
+    is_quoted = value[:1] in ("'", '"')
+    if not value or value == "null" or value[0] in "[$" or (not is_quoted and re.search(r"[,(]", value)):
+        return value
+    return f"[{value}]"
+
+
+def _unquoted(value: str) -> str:
+    return value[1:-1] if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"" else value

@@ -1,0 +1,122 @@
+"""Hydra's and OmegaConf's complaints in one line each, with the right word or the list of choices."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Sequence
+
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+
+from nmt.config.option import groups_of
+from nmt.config.presets import default_choices, preset_names, schema_names
+from nmt.errors import closest, did_you_mean
+from nmt.plugins import preset_folders
+from nmt.registry import registry_for
+
+CONFIGURATION_ERRORS = (HydraException, OmegaConfBaseException)
+
+_NO_SUCH_KEY = re.compile(r"Could not override '(?P<key>[^']*)'")
+_EXISTS = re.compile(r"Could not append to config. An item is already at '(?P<key>[^']*)'")
+_AMBIGUOUS = re.compile(r"Ambiguous value for argument '(?P<override>.*)'")
+
+
+def explain(error: BaseException, command: str, config_class: type) -> str:
+    """One line for a user: what was wrong, and what there is instead."""
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        return _missing_preset(error.missing_cfg_file, error.options or ())
+    if isinstance(error, OverrideParseException):
+        return f"cannot read {error.override}  (put quotes around special characters: \"key='a, b'\")"
+    ambiguous = _AMBIGUOUS.search(str(error))
+    if ambiguous is not None:
+        return (
+            f"{ambiguous['override']} gives several values: add --multirun to run each of them, "
+            f"or write [a,b] for a list, or quote the value"
+        )
+    exists = _EXISTS.search(str(error))
+    if exists is not None:
+        return f"{exists['key']} exists already; leave out the plus sign: {exists['key']}=VALUE"
+    cause = _omegaconf_cause(error)
+    if isinstance(cause, (ConfigKeyError, ConfigAttributeError)) and cause.full_key:
+        return unknown_key(str(cause.full_key), command, config_class)
+    if cause is not None and cause.full_key:
+        value = f"={cause.value}" if cause.value is not None else ""
+        return f"{cause.full_key}{value}: {_first_line(cause)}"
+    no_such_key = _NO_SUCH_KEY.search(str(error))
+    if no_such_key is not None:
+        return unknown_key(no_such_key["key"].partition("=")[0], command, config_class)
+    return _one_line(error)
+
+
+def keys_of(config_class: type, prefix: str = "") -> Iterator[str]:
+    """Every key that a configuration may have, whatever component its groups hold."""
+    for field in dataclasses.fields(config_class):
+        key = f"{prefix}{field.name}"
+        yield key
+        if "section" in field.metadata:
+            yield from keys_of(field.metadata["section"], f"{key}.")
+        if "group" in field.metadata:
+            registry = registry_for(field.metadata["group"])
+            for name in registry.names():
+                yield from keys_of(registry.config_class(name), f"{key}.")
+
+
+def unknown_key(key: str, command: str, config_class: type) -> str:
+    """A wrong key: perhaps in another section, perhaps misspelt, perhaps of another component."""
+    known = sorted({*keys_of(config_class), *default_choices(command)})
+    if key.startswith("hydra."):
+        return f"unknown option {key}; --hydra-help and --cfg hydra show Hydra's own"
+    last = key.rpartition(".")[2]
+    elsewhere = [other for other in known if other.rpartition(".")[2] == last and other != key]
+    if key in known:
+        owners = _owners(key, config_class)
+        return f"{key} is an option of {' and '.join(owners)}, which this configuration does not use"
+    if elsewhere:
+        return f"unknown option {key}; it is called {' or '.join(elsewhere)}"
+    section = key.rpartition(".")[0]
+    siblings = {other.rpartition(".")[2]: other for other in known if other.rpartition(".")[0] == section}
+    match = closest(last, siblings)
+    if match is not None:
+        return f"unknown option {key} (did you mean '{siblings[match]}'?)"
+    if not siblings:
+        return f"unknown option {key}{did_you_mean(key, known)}"
+    return f"unknown option {key}; there are: {', '.join(siblings.values())}"
+
+
+def _owners(key: str, config_class: type) -> list[str]:
+    """The components that have an option."""
+    field, _, option = key.partition(".")
+    role = groups_of(config_class).get(field)
+    if role is None:
+        return ["another component"]
+    registry = registry_for(role)
+    return [f"{role} '{name}'" for name in registry.names() if option in set(keys_of(registry.config_class(name)))]
+
+
+def _missing_preset(file: str, options: Sequence[str]) -> str:
+    group, _, name = file.rpartition("/")
+    if not group:
+        return f"there is no configuration called '{name}'"
+    hint = ". A plugin's presets need its folder: --user-dir PATH"
+    try:
+        choices: Sequence[str] = [*preset_names(group, preset_folders()), *schema_names(group)]
+    except KeyError:  # a group of Hydra's own
+        choices, hint = options, ""
+    return f"unknown {group} '{name}'{did_you_mean(name, choices)}; there are: {', '.join(choices) or 'none'}{hint}"
+
+
+def _omegaconf_cause(error: BaseException | None) -> OmegaConfBaseException | None:
+    while error is not None and not isinstance(error, OmegaConfBaseException):
+        error = error.__cause__
+    return error
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def _one_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return "; ".join(lines) or type(error).__name__

@@ -1,0 +1,70 @@
+"""What each command accepts as a flag: those declared on options, and spellings that users bring from fairseq."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+from nmt.config.option import Flag, FlagKind, flags_of
+from nmt_cli.argv import Grammar
+
+# Other spellings of flags, for every command that has the flag they lead to.
+ALIASES: dict[str, tuple[str, ...]] = {
+    "-a": ("--arch",),
+    "-s": ("--source-lang",),
+    "-t": ("--target-lang",),
+    "--cpu": ("--device", "cpu"),
+    "--bf16": ("--precision", "bf16"),
+    "--no-progress-bar": ("--progress", "lines"),
+    "--validate-every": ("--validate-interval-updates",),
+    "--ignore-case": ("--lowercase",),
+    "--reference": ("--ref",),
+    "--hypotheses": ("--sys",),
+    "--max-sentences": ("--batch-size",),
+    "--warmup-steps": ("--warmup-updates",),
+    "--reset-optimizer": ("--reset",),
+    "--reset-dataloader": ("--reset",),
+    "--reset-lr-scheduler": ("--reset",),
+    "--reset-meters": ("--reset",),
+}
+
+# Flags of fairseq that have no counterpart, with what to do instead.
+ADVICE: dict[str, str] = {
+    "--task": "there is one task, translation; leave it out",
+    "--fp16": "use --precision bf16",
+    "--amp": "use --precision bf16",
+    "--nwordssrc": "use --vocab-size",
+    "--nwordstgt": "use --vocab-size",
+    "--bpe": "text is cut by the tokenizer: tokenizer=bpe",
+    "--remove-bpe": "the output is detokenised text already; leave it out",
+    "--post-process": "the output is detokenised text already; leave it out",
+    "--sacrebleu": "nmt-score prints sacreBLEU's scores with their signature",
+    "--results-path": "use --output FILE",
+    "--tensorboard-logdir": "use --tensorboard; the events go to the run folder",
+    "--restore-file": "the same command again continues from the last checkpoint of --save-dir",
+    "--no-epoch-checkpoints": "use checkpoint.save_interval=null",
+    "--disable-validation": "use validation.interval=null",
+    "--eval-bleu": "use --valid-metrics bleu",
+    "--maximize-best-checkpoint-metric": "each metric knows its direction; leave it out",
+    "--log-format": "use --progress lines or --progress bar; the run folder holds log.jsonl",
+    "--ddp-backend": "leave it out",
+    "--num-workers": "batches are read from mapped files; leave it out",
+}
+
+
+def grammar(config_class: type, groups: Iterable[str]) -> Grammar:
+    """The grammar of a command; every group can also be chosen as ``--group preset``."""
+    groups = frozenset(groups)
+    flags = {flag.name: flag for flag in flags_of(config_class)}
+    for group in groups:
+        by_group = Flag(f"--{group}", group, FlagKind.plain, f"preset of the group {group}", None)
+        flags.setdefault(by_group.name, by_group)
+    names = frozenset(field.name for field in dataclasses.fields(config_class))
+    return Grammar(
+        flags=flags,
+        groups=groups,
+        names=names,
+        bare="data" if "data" in names else None,
+        aliases={alias: words for alias, words in ALIASES.items() if words[0] in flags and alias not in flags},
+        advice=ADVICE,
+    )

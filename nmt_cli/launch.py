@@ -1,0 +1,187 @@
+"""From ``sys.argv`` to a configuration as dataclasses, and from exceptions to one line and an exit status.
+
+Hydra is used here and nowhere else at run time: it composes presets and overrides, and runs several jobs with
+``--multirun``. Everything behind ``run(config)`` is plain Python.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import os
+import select
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any, NoReturn, TypeVar
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+import nmt
+from nmt.config.presets import default_choices
+from nmt.config.publish import CONFIG_PATH, publish
+from nmt.errors import Interrupted, NMTError, UsageError
+from nmt.plugins import load_plugins, preset_folders
+from nmt_cli.argv import rewrite, user_dir_in
+from nmt_cli.explain import CONFIGURATION_ERRORS, explain, unknown_key
+from nmt_cli.flags import grammar
+from nmt_cli.streams import configure_logging, logger, use_utf8
+
+Config = TypeVar("Config")
+
+# The disk's faults that no program can mend; any other OSError is a defect and keeps its traceback.
+STORAGE_FAULTS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO})
+STATUS_STORAGE, STATUS_INTERRUPTED, STATUS_BROKEN_PIPE = 74, 130, 141
+
+
+def launch(command: str, config_class: type[Config], run: Callable[[Config], float | None]) -> None:
+    """Compose the configuration of ``command`` from ``sys.argv`` and call ``run`` with it.
+
+    Returns if all went well; otherwise prints one line (a traceback only for defects) and exits. What ``run`` returns
+    goes to Hydra's sweeper in a multirun.
+    """
+    use_utf8()
+    configure_logging()
+    _Launcher(command, config_class, run).start(sys.argv[1:])
+
+
+class _Launcher:
+    """One start of one command."""
+
+    def __init__(self, command: str, config_class: type, run: Callable[[Any], float | None]) -> None:
+        self._command = command
+        self._program = f"nmt-{command.replace('_', '-')}"
+        self._config_class = config_class
+        self._run = run
+        self._task_started = False
+        self._reported: list[BaseException] = []  # failures of jobs, printed already
+        self._user_dir: str | None = None
+
+    def start(self, argv: list[str]) -> None:
+        if "--version" in argv:
+            print(f"{self._program} {nmt.__version__}")
+            return
+        try:
+            self._hydra(argv)
+            sys.stdout.flush()
+        except KeyboardInterrupt:
+            self._stop("interrupted", STATUS_INTERRUPTED)
+        except SystemExit as request:
+            _flush_or_discard()
+            # Hydra says 1 for what is a matter of usage (`--package x` that does not exist).
+            sys.exit(2 if request.code == 1 and not self._task_started else request.code)
+        except Exception as error:
+            sys.exit(self._report(error))
+
+    def _hydra(self, argv: list[str]) -> None:
+        self._user_dir = user_dir_in(argv)
+        load_plugins(self._user_dir)
+        line = rewrite(argv, grammar(self._config_class, default_choices(self._command)))
+        publish(self._command, self._config_class, preset_folders())
+        if line.only_prints and hasattr(signal, "SIGPIPE"):
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `nmt-train --help | head` ends like any other filter
+        sys.argv = [self._program, *line.argv]
+        os.environ["HYDRA_FULL_ERROR"] = "1"  # exceptions reach us instead of being printed by Hydra
+        hydra.main(version_base="1.3", config_path=CONFIG_PATH, config_name=self._command)(self._task)()
+
+    def _task(self, composed: DictConfig) -> float | None:
+        """One job. A single run exits here with its status; in a multirun a failure must not stop the other jobs."""
+        self._task_started = True
+        load_plugins(self._user_dir)  # a launcher may have moved this job to another process
+        several = HydraConfig.get().mode == RunMode.MULTIRUN
+        if several:
+            job = HydraConfig.get()
+            logger.info("job %s: %s", job.job.num, " ".join(job.overrides.task))
+        try:
+            return self._run(self._configuration(composed, several))
+        except Exception as error:
+            status = self._report(error)
+            if not several or isinstance(error, Interrupted):  # whoever stops one job means all
+                sys.exit(status)
+            self._reported.append(error)
+            logger.error("job %s failed; the others go on", HydraConfig.get().job.num)
+            raise
+
+    def _configuration(self, composed: DictConfig, several: bool) -> Any:
+        """The composed configuration as dataclasses: complete, resolved and checked."""
+        try:
+            if several and "checkpoint" in composed:
+                with open_dict(composed):  # jobs of one sweep must not share a run folder
+                    composed.checkpoint.save_dir = HydraConfig.get().runtime.output_dir
+            missing = sorted(OmegaConf.missing_keys(composed))
+            if missing:
+                raise UsageError(f"no value for {', '.join(missing)}; give {missing[0]}=VALUE")
+            OmegaConf.resolve(composed)
+            config = OmegaConf.to_object(composed)
+        except CONFIGURATION_ERRORS as error:
+            raise UsageError(explain(error, self._command, self._config_class)) from error
+        if not isinstance(config, self._config_class):
+            raise UsageError(f"the configuration must extend {self._command}_schema through its defaults list")
+        for key in _additions(config):
+            raise UsageError(unknown_key(key, self._command, self._config_class))
+        return config
+
+    def _report(self, error: BaseException) -> int:
+        """Print what went wrong, once; the exit status."""
+        if isinstance(error, NMTError):
+            self._line(str(error), error)
+            return error.exit_status
+        if isinstance(error, CONFIGURATION_ERRORS) and not self._task_started:
+            self._line(explain(error, self._command, self._config_class), error)
+            return UsageError.exit_status
+        if isinstance(error, BrokenPipeError) and _reader_is_gone(sys.stdout):
+            _flush_or_discard()
+            return STATUS_BROKEN_PIPE
+        if isinstance(error, OSError) and error.errno in STORAGE_FAULTS:
+            self._line(f"writing failed: {error.strerror}{f': {error.filename}' if error.filename else ''}", error)
+            return STATUS_STORAGE
+        if not self._task_started and _is_usage_of_hydra(error):
+            self._line(str(error), error)
+            return UsageError.exit_status
+        if not any(error is known for known in self._reported):
+            traceback.print_exception(error)
+        return 1
+
+    def _line(self, message: str, error: BaseException) -> None:
+        if not any(error is known for known in self._reported):
+            print(f"{self._program}: {' '.join(message.split())}", file=sys.stderr)
+
+    def _stop(self, message: str, status: int) -> NoReturn:
+        print(f"{self._program}: {message}", file=sys.stderr)
+        sys.exit(status)
+
+
+def _flush_or_discard() -> None:
+    """Leave nothing in stdout's buffer that Python would fail to write, and complain about once more, at exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _reader_is_gone(stream: IO[str]) -> bool:
+    """Whether whoever read our output has closed it; a broken pipe elsewhere is a defect."""
+    poll = select.poll()
+    poll.register(stream.fileno(), 0)
+    return any(events & select.POLLERR for _, events in poll.poll(0))
+
+
+def _is_usage_of_hydra(error: BaseException) -> bool:
+    """Hydra refuses combinations of its own flags (``--cfg job --info``) with a bare ValueError."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return isinstance(error, ValueError) and bool(frames) and Path(frames[-1].filename).parent.name == "_internal"
+
+
+def _additions(config: Any, prefix: str = "") -> Iterator[str]:
+    """Keys that ``+key=value`` added to a section: OmegaConf would set them as attributes that nobody reads."""
+    if dataclasses.is_dataclass(config) and not isinstance(config, type):
+        names = {field.name for field in dataclasses.fields(config)}
+        for name, value in vars(config).items():
+            if name not in names:
+                yield f"{prefix}{name}"
+            yield from _additions(value, f"{prefix}{name}.")

@@ -1,0 +1,72 @@
+"""Packaging; the tools are configured in pyproject.toml."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+VERSION = re.search(r'^__version__ = "([^"]+)"', (HERE / "nmt/__init__.py").read_text(encoding="utf-8"), re.MULTILINE)
+README = HERE / "README.md"
+COMMANDS = ("preprocess", "train", "average_checkpoints", "generate", "score")
+
+TENSORBOARD = ["tensorboard>=2.15"]
+TEST = [
+    "pytest>=8",
+    "pytest-timeout>=2.3",
+    "hypothesis>=6.100",
+    "mypy>=1.11",
+    "ruff>=0.6",
+    "types-PyYAML",
+    "types-tqdm",
+    *TENSORBOARD,
+]
+
+assert VERSION is not None, "nmt/__init__.py has no __version__"
+
+setup(
+    name="nmt",
+    version=VERSION[1],
+    description="Neural machine translation: from raw text to a self-contained model folder and translations",
+    long_description=README.read_text(encoding="utf-8") if README.is_file() else "",
+    long_description_content_type="text/markdown",
+    author="nmt contributors",
+    license="MIT",
+    license_files=["LICENSE"],
+    classifiers=[
+        "Development Status :: 4 - Beta",
+        "Environment :: Console",
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX",
+        "Programming Language :: Python :: 3 :: Only",
+        "Programming Language :: Python :: 3.10",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Topic :: Text Processing :: Linguistic",
+        "Typing :: Typed",
+    ],
+    # Hydra 1.3 fails while building its argument parser on Python 3.14.
+    python_requires=">=3.10,<3.14",
+    packages=find_packages(include=["nmt", "nmt.*", "nmt_cli", "nmt_cli.*"]),
+    package_data={"nmt": ["py.typed", "conf/*.yaml", "conf/*/*.yaml"], "nmt_cli": ["py.typed"]},
+    install_requires=[
+        "torch>=2.10",
+        "hydra-core>=1.3.5,<1.4",
+        "omegaconf>=2.3.1,<2.4",
+        "sentencepiece>=0.2.3",
+        "sacrebleu",
+        "tqdm",
+        "numpy",
+        "safetensors",
+        "matplotlib",
+    ],
+    extras_require={"tensorboard": TENSORBOARD, "test": TEST, "dev": TEST},
+    entry_points={
+        "console_scripts": [f"nmt-{command.replace('_', '-')} = nmt_cli.{command}:main" for command in COMMANDS]
+    },
+    zip_safe=False,
+)

@@ -1,0 +1,121 @@
+"""The real commands: help, versions, and what they say of wrong command lines."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+COMMANDS = ("preprocess", "train", "average_checkpoints", "generate", "score")
+PLUGIN = Path(__file__).resolve().parent.parent.parent / "examples" / "plugin" / "bag_of_words"
+
+
+def start(command: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", f"nmt_cli.{command}", *arguments],
+        cwd=cwd,
+        capture_output=True,
+        encoding="utf-8",
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_shows_usage_flags_and_leaves_nothing_behind(command: str, tmp_path: Path) -> None:
+    done = start(command, "--help", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"usage: nmt-{command.replace('_', '-')}" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["preprocess", "score"])
+def test_the_light_commands_show_help_without_torch(command: str, tmp_path: Path) -> None:
+    code = (
+        f"import sys; from nmt_cli.{command} import main; sys.argv = ['x', '--help']\n"
+        "try: main()\n"
+        "finally: sys.exit(3 if 'torch' in sys.modules else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, check=False)
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_version_names_the_program(command: str, tmp_path: Path) -> None:
+    import nmt
+
+    done = start(command, "--version", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, f"nmt-{command.replace('_', '-')} {nmt.__version__}\n")
+
+
+# Every kind of message is tested in tests/unit/cli/test_explain.py; here, that it reaches the user.
+WRONG: list[tuple[str, str, list[str], str]] = [
+    ("a misspelt flag", "generate", ["--baem", "4"], "unknown flag --baem (did you mean '--beam'?)"),
+    ("a misspelt key", "train", ["seeed=1"], "unknown option seeed (did you mean 'seed'?)"),
+    (
+        "a misspelt preset",
+        "preprocess",
+        ["tokenizer=bpee"],
+        "unknown tokenizer 'bpee' (did you mean 'bpe'?); there are: ",
+    ),
+    (
+        "a value that a section refuses",
+        "preprocess",
+        ["--max-length", "0"],
+        "filters.max_length=0 must be greater than",
+    ),
+    ("an added key", "score", ["+colour=red"], "unknown option colour; there are: "),
+    ("an unknown interpolation", "score", ["sys=${nope}"], "sys: Interpolation key 'nope' not found"),
+    ("contradicting flags of Hydra", "score", ["--cfg", "job", "--info"], "Only one of --run, --multirun, --cfg"),
+]
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "message"), [case[1:] for case in WRONG], ids=[case[0] for case in WRONG]
+)
+def test_a_wrong_command_line_gets_one_line_and_status_2(
+    command: str, arguments: list[str], message: str, tmp_path: Path
+) -> None:
+    done = start(command, *arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert done.stderr.startswith(f"nmt-{command.replace('_', '-')}: {message}")
+    assert (done.stdout, list(tmp_path.iterdir())) == ("", [])
+
+
+def test_flags_overrides_and_hydras_flags_mix_in_any_order(tmp_path: Path) -> None:
+    line = ["x", "--cfg", "job", "--lr", "0.1", "+model=transformer_tiny", "-p", "optimizer.lr", "seed=3"]
+    done = start("train", *line, cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0.1\n", "")
+
+
+def test_a_package_that_does_not_exist_is_a_matter_of_usage(tmp_path: Path) -> None:
+    assert start("score", "--cfg", "job", "-p", "nothing", cwd=tmp_path).returncode == 2
+
+
+def test_a_plugin_adds_presets_and_flags(tmp_path: Path) -> None:
+    page = start("train", "--user-dir", str(PLUGIN), "--help", cwd=tmp_path).stdout
+    assert "bag_of_words_tiny" in page and "--gru-layers" in page
+
+
+def test_a_plugin_that_cannot_be_imported_shows_its_traceback(tmp_path: Path) -> None:
+    folder = tmp_path / "broken_plugin"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("import a_module_that_nobody_has\n")
+    done = start("score", f"user_dir={folder}", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "a_module_that_nobody_has" in done.stderr and "broken_plugin" in done.stderr
+
+
+def test_a_reader_of_help_may_leave(tmp_path: Path) -> None:
+    line = f"{sys.executable} -m nmt_cli.preprocess --help | head -n 1"
+    done = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, encoding="utf-8", check=False)
+    assert (done.stdout.count("\n"), done.stderr) == (1, "")
+
+
+def test_jobs_of_a_sweep_get_run_folders_of_their_own_below_save_dir(tmp_path: Path) -> None:
+    done = start("train", "--save-dir", "runs", "seed=1,2", "-m", "--data", "absent", cwd=tmp_path)
+    assert done.returncode == 66
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir() if path.is_dir()) == ["0", "1"]

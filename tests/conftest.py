@@ -1,0 +1,83 @@
+"""What all tests share: processes that a test starts find this checkout, installed or not."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from nmt.config.sections import TrainConfig
+
+ROOT = Path(__file__).resolve().parent.parent
+
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # tensors of tests are tiny; set before torch is imported
+
+
+@pytest.fixture(scope="session")
+def copy_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small corpus folder of the copy task: random letters, the target equal to the source; do not write to it."""
+    from nmt.config.sections import PreprocessConfig
+    from nmt.data.preprocess import preprocess
+    from nmt.data.tokenizers.words import WordsConfig
+
+    folder = tmp_path_factory.mktemp("copy")
+    letters = random.Random(1)
+    for split, size in {"train": 600, "valid": 40, "test": 40}.items():
+        lines = [" ".join(letters.choices("abcdefgh", k=letters.randint(2, 7))) for _ in range(size)]
+        for language in ("src", "tgt"):
+            (folder / f"{split}.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    names = {f"{split}pref": str(folder / split) for split in ("train", "valid", "test")}
+    corpus = folder / "corpus"
+    preprocess(
+        PreprocessConfig(
+            source_lang="src",
+            target_lang="tgt",
+            destdir=str(corpus),
+            tokenizer=WordsConfig(),
+            joined_dictionary=True,
+            **names,
+        )
+    )
+    return corpus
+
+
+@pytest.fixture
+def tiny_run(copy_corpus: Path, tmp_path: Path) -> Callable[..., TrainConfig]:
+    """Makes configurations of small training runs in ``tmp_path / "run"``; arguments replace sections and options."""
+    from nmt.config.sections import (
+        BatchingConfig,
+        CheckpointConfig,
+        ReportConfig,
+        TrainConfig,
+        TrainingConfig,
+        ValidationConfig,
+    )
+    from nmt.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyConfig
+    from nmt.models.transformer import TransformerConfig
+    from nmt.optim.adam import AdamConfig
+    from nmt.optim.inverse_sqrt import InverseSqrtConfig
+    from nmt.search.greedy import GreedyConfig
+
+    def make(**changes: Any) -> TrainConfig:
+        parts: dict[str, Any] = {
+            "data": [str(copy_corpus)],
+            "model": TransformerConfig(1, 1, d_model=16, d_ff=24, num_heads=2, dropout=0.2),
+            "criterion": LabelSmoothedCrossEntropyConfig(),
+            "optimizer": AdamConfig(lr=0.01),
+            "scheduler": InverseSqrtConfig(warmup_updates=4),
+            "search": GreedyConfig(),
+            "batching": BatchingConfig(max_tokens=120),
+            "training": TrainingConfig(max_update=12),
+            "validation": ValidationConfig(samples=0),
+            "checkpoint": CheckpointConfig(save_dir=str(tmp_path / "run"), save_interval_updates=4),
+            "report": ReportConfig(log_interval=3),
+        }
+        return TrainConfig(**(parts | changes))
+
+    return make

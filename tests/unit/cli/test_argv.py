@@ -1,0 +1,175 @@
+"""The pure rewriting of command lines."""
+
+from __future__ import annotations
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt.config.option import Flag, FlagKind
+from nmt.errors import UsageError
+from nmt_cli.argv import (
+    HYDRA_SWITCHES,
+    HYDRA_VALUE_FLAGS,
+    INFO_CHOICES,
+    INFO_FLAGS,
+    Grammar,
+    quoted,
+    rewrite,
+    user_dir_in,
+)
+
+
+def flag(name: str, key: str, kind: FlagKind, default: object = None) -> Flag:
+    return Flag(name, key, kind, "help", default)
+
+
+FLAGS = [
+    flag("--beam", "search.beam_size", FlagKind.plain, 5),
+    flag("--lenpen", "search.lenpen", FlagKind.plain, 0.6),
+    flag("--path", "path", FlagKind.text, ""),
+    flag("--metrics", "metrics", FlagKind.many, []),
+    flag("--overwrite", "overwrite", FlagKind.switch, False),
+    flag("--share", "model.share", FlagKind.switch, True),
+    flag("--arch", "model", FlagKind.plain),
+    flag("--device", "device.name", FlagKind.text, "auto"),
+    flag("--betas", "optimizer.betas", FlagKind.many, [0.9, 0.98]),
+    flag("--data", "data", FlagKind.many, []),
+]
+GRAMMAR = Grammar(
+    flags={f.name: f for f in FLAGS},
+    groups=frozenset({"model", "search", "recipe"}),
+    names=frozenset({"data", "path", "metrics", "overwrite", "seed", "model", "search", "device"}),
+    bare="data",
+    aliases={"--cpu": ("--device", "cpu"), "-a": ("--arch",)},
+    advice={"--task": "leave it out"},
+)
+
+CASES: list[tuple[str, list[str], list[str]]] = [
+    ("nothing", [], []),
+    ("a plain flag stays sweepable", ["--beam", "1,5"], ["search.beam_size=1,5"]),
+    ("flag=value", ["--lenpen=0.6"], ["search.lenpen=0.6"]),
+    ("a negative number is a value", ["--lenpen", "-0.5"], ["search.lenpen=-0.5"]),
+    ("text is quoted", ["--path", "a b,c=1.pt"], ["path='a b,c=1.pt'"]),
+    ("a dash alone is a value", ["--path", "-"], ["path='-'"]),
+    ("empty text is text", ["--path", ""], ["path=''"]),
+    ("the value of text may contain an equals sign", ["--path=x=y"], ["path='x=y'"]),
+    ("a switch", ["--overwrite"], ["overwrite=true"]),
+    ("a switch with a value", ["--overwrite=false"], ["overwrite=false"]),
+    ("a switch that is on by default", ["--no-share"], ["model.share=false"]),
+    ("many with commas", ["--metrics", "bleu,chrf"], ["metrics=['bleu','chrf']"]),
+    ("many as words", ["--metrics", "bleu", "chrf", "--beam", "2"], ["metrics=['bleu','chrf']", "search.beam_size=2"]),
+    ("many stops at an override", ["--metrics", "bleu", "seed=1"], ["metrics=['bleu']", "seed=1"]),
+    ("many keeps a path with an equals sign", ["--metrics", "a", "runs/lr=1/x"], ["metrics=['a','runs/lr=1/x']"]),
+    ("many as Python writes a tuple", ["--betas", "(0.9, 0.98)"], ["optimizer.betas=['0.9','0.98']"]),
+    ("a group chosen by flag", ["--arch", "tiny"], ["model=tiny"]),
+    ("a group chosen by short alias", ["-a", "tiny"], ["model=tiny"]),
+    ("an alias with its value inside", ["--cpu", "seed=1"], ["device.name='cpu'", "seed=1"]),
+    ("an alias with =", ["-a=tiny"], ["model=tiny"]),
+    ("+group loses its plus", ["+model=tiny"], ["model=tiny"]),
+    ("+group of whole experiments too", ["+recipe=x"], ["recipe=x"]),
+    ("+key keeps its plus", ["+model.new=1", "+seed=2"], ["+model.new=1", "+seed=2"]),
+    ("++ and ~ stay", ["++seed=2", "~model", "~x=1"], ["++seed=2", "~model", "~x=1"]),
+    ("a bare argument is data", ["data-bin/x"], ["data=['data-bin/x']"]),
+    ("several bare arguments", ["a", "seed=1", "b"], ["data=['a','b']", "seed=1"]),
+    ("a bare path with an equals sign", ["runs/lr=1/x"], ["data=['runs/lr=1/x']"]),
+    ("one word for a list", ["data=data-bin/x", "metrics='a,b'"], ["data=[data-bin/x]", "metrics=['a,b']"]),
+    ("lists and sweeps stay", ["data=[a,b]", "metrics=a,b", "data=null"], ["data=[a,b]", "metrics=a,b", "data=null"]),
+    ("a group override with a slash", ["hydra/launcher=joblib"], ["hydra/launcher=joblib"]),
+    ("Hydra's flags go last", ["--cfg", "job", "seed=1"], ["seed=1", "--cfg", "job"]),
+    ("Hydra's short flags", ["-c", "job", "-p", "x", "-m"], ["-c", "job", "-p", "x", "-m"]),
+    ("Hydra's flags with =", ["--cfg=job", "seed=1"], ["seed=1", "--cfg", "job"]),
+    ("--info alone", ["--info", "seed=1"], ["seed=1", "--info", "all"]),
+    ("--info with a choice", ["--info", "searchpath", "seed=1"], ["seed=1", "--info", "searchpath"]),
+    ("all mixed", ["x", "--beam", "4", "-m", "+model=t"], ["data=['x']", "search.beam_size=4", "model=t", "-m"]),
+]
+
+
+@pytest.mark.parametrize(("argv", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_a_command_line_is_rewritten(argv: list[str], expected: list[str]) -> None:
+    assert rewrite(argv, GRAMMAR).argv == expected
+
+
+REFUSED: list[tuple[str, list[str], str]] = [
+    ("a flag instead of a value", ["--beam", "--cfg", "job"], "--beam needs a value"),
+    ("a short flag of Hydra instead of a value", ["--beam", "-m"], "--beam needs a value"),
+    ("nothing instead of a value", ["--path"], "--path needs a value"),
+    ("nothing after =", ["--beam="], "--beam needs a value"),
+    ("a list without items", ["--metrics", "--beam", "3"], "--metrics needs a value"),
+    ("a misspelt flag", ["--baem", "4"], "unknown flag --baem (did you mean '--beam'?)"),
+    ("underscores", ["--be_am", "4"], "unknown flag --be_am (did you mean '--beam'?)"),
+    ("nothing like it", ["--zzzz"], "unknown flag --zzzz; --help lists them"),
+    ("a flag of fairseq", ["--task", "translation"], "--task is not a flag here: leave it out"),
+    ("--no- for what is off", ["--no-overwrite"], "unknown flag --no-overwrite (did you mean '--overwrite'?)"),
+    ("a value that Hydra does not know", ["--cfg", "jobb"], "--cfg jobb: choose one of job, hydra, all"),
+    ("a pickle", ["--experimental-rerun", "x.pickle"], "unknown flag --experimental-rerun; --help lists them"),
+    ("a value for a switch of Hydra", ["--multirun=1"], "--multirun takes no value"),
+]
+
+
+@pytest.mark.parametrize(("argv", "message"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
+def test_a_wrong_command_line_is_refused_in_one_line(argv: list[str], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        rewrite(argv, GRAMMAR)
+    assert str(caught.value) == message
+
+
+def test_a_command_without_data_refuses_bare_arguments() -> None:
+    with pytest.raises(UsageError, match="'x' is neither a flag nor key=value"):
+        rewrite(["x"], Grammar(flags={}))
+
+
+@given(
+    st.text(st.characters(codec="utf-8", exclude_characters="\n\r\x00"), max_size=30).filter(lambda t: "${" not in t)
+)
+def test_quoted_text_survives_hydras_grammar(text: str) -> None:
+    parsed = OverridesParser.create().parse_override(f"key={quoted(text)}")
+    value = parsed.value()
+    assert str(value) == text
+
+
+@pytest.mark.parametrize("text", [r"C:\dir\x", r"ends in \ ".strip(), r"a\'b", "it's", '"x"', "a,b", "{a: 1}", "[1]"])
+def test_quoting_keeps_awkward_text(text: str) -> None:
+    assert str(OverridesParser.create().parse_override(f"key={quoted(text)}").value()) == text
+
+
+@pytest.mark.parametrize(
+    ("argv", "found"),
+    [
+        (["--user-dir", "a b"], "a b"),
+        (["x", "--user-dir=plug"], "plug"),
+        (["user_dir=plug", "seed=1"], "plug"),
+        (["+user_dir='a b'"], "a b"),
+        (["user_dir=null"], None),
+        (["--seed", "1"], None),
+        (["--user-dir"], None),
+    ],
+)
+def test_the_plugin_folder_is_found_before_flags_are_known(argv: list[str], found: str | None) -> None:
+    assert user_dir_in(argv) == found
+
+
+def test_only_printing_command_lines_are_recognised() -> None:
+    assert rewrite(["--help"], GRAMMAR).only_prints
+    assert rewrite(["seed=1", "-c", "job"], GRAMMAR).only_prints
+    assert not rewrite(["seed=1", "-m"], GRAMMAR).only_prints
+
+
+def test_hydras_flags_are_the_ones_we_know() -> None:
+    from hydra._internal.utils import get_args_parser
+
+    takes_value, switches = set[str](), set[str]()
+    for action in get_args_parser()._actions:
+        (takes_value if action.nargs != 0 else switches).update(action.option_strings)
+    assert takes_value - {"--experimental-rerun"} == set(HYDRA_VALUE_FLAGS) | INFO_FLAGS
+    assert switches == HYDRA_SWITCHES
+
+
+def test_hydras_choices_are_the_ones_we_know() -> None:
+    from hydra._internal.utils import get_args_parser
+
+    choices = {name: action.choices for action in get_args_parser()._actions for name in action.option_strings}
+    for name, ours in HYDRA_VALUE_FLAGS.items():
+        assert tuple(choices[name] or ()) == ours
+    assert tuple(choices["--info"] or ()) == INFO_CHOICES

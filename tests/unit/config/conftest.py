@@ -1,0 +1,45 @@
+"""Composing configurations as the commands do, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
+
+import nmt.criterions
+import nmt.data.tokenizers
+import nmt.models
+import nmt.optim
+import nmt.search  # noqa: F401 - importing a package registers its components
+from nmt.config.publish import publish
+from nmt.config.sections import AverageConfig, GenerateConfig, PreprocessConfig, ScoreConfig, TrainConfig
+
+COMMANDS: dict[str, type] = {
+    "preprocess": PreprocessConfig,
+    "train": TrainConfig,
+    "average_checkpoints": AverageConfig,
+    "generate": GenerateConfig,
+    "score": ScoreConfig,
+}
+Compose = Callable[..., Any]
+
+
+@pytest.fixture(scope="session")
+def composed() -> Compose:
+    """compose(command, *overrides) -> the configuration as dataclasses."""
+    for command, config_class in COMMANDS.items():
+        publish(command, config_class)
+
+    def compose_command(command: str, *overrides: str) -> Any:
+        with initialize_config_module("nmt.conf", version_base="1.3"):
+            return OmegaConf.to_object(compose(command, overrides=list(overrides)))
+
+    return compose_command
+
+
+@pytest.fixture(scope="session")
+def commands() -> dict[str, type]:
+    return COMMANDS

@@ -1,0 +1,67 @@
+"""The page behind ``--help`` says all that there is, in readable lines."""
+
+from __future__ import annotations
+
+import re
+import string
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from nmt.config.help import help_page
+from nmt.config.option import flags_of
+from nmt.config.option import option as declare
+from nmt.config.presets import default_choices, preset_names, schema_names
+from nmt.config.publish import help_node, publish
+from nmt.errors import UsageError
+
+COMMAND_NAMES = ("preprocess", "train", "average_checkpoints", "generate", "score")
+
+
+@pytest.mark.parametrize("command", COMMAND_NAMES)
+def test_every_flag_has_a_line_with_its_meaning(commands: dict[str, type], command: str) -> None:
+    page = help_page(command, commands[command])
+    for flag in flags_of(commands[command]):
+        line = rf"^  --(no-|\[no-\])?{flag.name[2:]}\b.*(\n {{10,}})?.*\b{re.escape(flag.help.split()[0])}"
+        assert re.search(line, page, re.MULTILINE), flag.name
+
+
+@pytest.mark.parametrize("command", COMMAND_NAMES)
+def test_every_preset_is_listed_and_the_default_is_marked(commands: dict[str, type], command: str) -> None:
+    page = help_page(command, commands[command])
+    for group, default in default_choices(command).items():
+        for name in [*preset_names(group), *schema_names(group)]:
+            assert (f"{name}*" if name == default else name) in page
+
+
+@pytest.mark.parametrize("command", COMMAND_NAMES)
+def test_lines_fit_a_terminal(commands: dict[str, type], command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "110")
+    assert max(map(len, help_page(command, commands[command]).splitlines())) <= 110
+
+
+def test_dollars_in_help_texts_do_not_confuse_hydra() -> None:
+    @dataclass
+    class Priced:
+        """Costs $5 and ${more}."""
+
+        option: int = declare(1, help="$NAME and ${name}", flag="--option")
+
+    node = OmegaConf.create(dict(help_node("score", Priced)))
+    shown = string.Template(node.template).substitute()
+    assert "Costs $5" in shown and "$NAME and" in shown
+
+
+@pytest.mark.parametrize(
+    ("preset", "message"),
+    [("transformer_base", "already a preset of nmt"), ("transformer", "is a model itself")],
+)
+def test_presets_of_plugins_must_not_hide_or_be_hidden(
+    commands: dict[str, type], tmp_path: Path, preset: str, message: str
+) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / f"{preset}.yaml").write_text("dropout: 0.5\n")
+    with pytest.raises(UsageError, match=message):
+        publish("train", commands["train"], [tmp_path])
