@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ IdArray = npt.NDArray[np.int64]
 class Tokenizer(ABC):
     """One side's (or the joint) tokenizer, trained or loaded. Ids 0-3 are pad, unk, bos, eos; see ``Vocabulary``."""
 
-    name: ClassVar[str]  # the registry name, stored with the model
+    config: Any  # the registered configuration that it was built from, stored with the model
     vocabulary: Vocabulary
 
     @abstractmethod
@@ -32,7 +32,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """The pieces themselves, for H- lines, alignments and plots."""
+        """One piece for each id, specials too, without white space: for H- lines, alignments and plots."""
 
     @abstractmethod
     def save(self, folder: Path, stem: str) -> None:

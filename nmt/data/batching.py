@@ -1,0 +1,89 @@
+"""Which sentence pairs form a batch, and in which order the batches come: a pure function of its arguments.
+
+The list is the global one: every process computes all of it and takes its share, so the position in an epoch is one
+integer and another number of processes sees the same order.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from nmt.errors import DataError
+
+Indices = npt.NDArray[np.int64]
+
+
+def plan_batches(
+    source_lengths: Indices,
+    target_lengths: Indices | None,
+    *,
+    max_tokens: int | None,
+    batch_size: int | None,
+    seed: int = 1,
+    epoch: int = 1,
+    shuffle: bool = True,
+    skip_long: bool = False,
+) -> list[Indices]:
+    """Indices of the sentences of each batch.
+
+    Sentences of like length stand together: they are sorted by target length, then source length, and cut so that
+    sentences x longest side (padding included) stays within ``max_tokens`` on either side, and their number within
+    ``batch_size``; None: no such limit. With ``shuffle`` equal lengths and the batches are in an order drawn from
+    (seed, epoch); without, short batches come first and equal lengths keep the order of the corpus. Lengths count the
+    eos. A pair that alone exceeds ``max_tokens`` is an error, or left out with ``skip_long``.
+    """
+    longest = source_lengths if target_lengths is None else np.maximum(source_lengths, target_lengths)
+    kept = _fitting(source_lengths, target_lengths, longest, max_tokens, skip_long)
+    if shuffle:
+        kept = kept[_permutation(len(kept), seed, epoch, 0)]
+    by = source_lengths if target_lengths is None else target_lengths
+    order = kept[np.lexsort((source_lengths[kept], by[kept]))]  # a stable sort: ties stay as they were drawn
+    batches = _cut(order, longest[order], max_tokens, batch_size)
+    if shuffle:
+        batches = [batches[number] for number in _permutation(len(batches), seed, epoch, 1)]
+    return batches
+
+
+def _cut(order: Indices, longest: Indices, max_tokens: int | None, batch_size: int | None) -> list[Indices]:
+    """Consecutive runs of ``order``, each as long as the limits allow."""
+    batches: list[Indices] = []
+    start = 0
+    while start < len(order):
+        window = len(order) - start
+        if batch_size is not None:
+            window = min(window, batch_size)
+        if max_tokens is not None:
+            window = min(window, max_tokens // int(longest[start]))
+            # cost of a batch of 1, 2, ... sentences; it only grows, so the limit is found by bisection
+            cost = np.maximum.accumulate(longest[start : start + window]) * np.arange(1, window + 1)
+            window = int(np.searchsorted(cost, max_tokens, side="right"))
+        batches.append(order[start : start + window])
+        start += window
+    return batches
+
+
+def _fitting(
+    source_lengths: Indices, target_lengths: Indices | None, longest: Indices, max_tokens: int | None, skip_long: bool
+) -> Indices:
+    """The sentences that fit into a batch; a longer one is an error unless it may be skipped."""
+    everything = np.arange(len(longest), dtype=np.int64)
+    if max_tokens is None or not len(longest) or int(longest.max()) <= max_tokens:
+        return everything
+    too_long = longest > max_tokens
+    if skip_long and not too_long.all():
+        return everything[~too_long]
+    first = int(np.argmax(too_long))
+    target = "" if target_lengths is None else f" and target {target_lengths[first]}"
+    advice = f"raise max_tokens (--max-tokens) to {int(longest.max())}"
+    raise DataError(
+        f"sentence {first} (counted from 0) has source {source_lengths[first]}{target} pieces, more than a batch of "
+        f"max_tokens={max_tokens}; {int(too_long.sum())} of {len(longest)} do not fit: {advice}"
+        + ("" if skip_long else ", or leave them out (--skip-long)")
+    )
+
+
+def _permutation(count: int, seed: int, epoch: int, purpose: int) -> Indices:
+    """A random order made of raw bits: numpy keeps those the same in every version, its shuffles not."""
+    raw = np.random.PCG64(np.random.SeedSequence((seed, epoch, purpose))).random_raw(count)
+    return np.argsort(raw, kind="stable")

@@ -1,0 +1,244 @@
+"""A corpus folder: what nmt-preprocess writes and nmt-train maps into memory.
+
+    manifest.json                       languages, splits, sizes and checksums of all files
+    tokenizer/                          see ``LanguagePair``
+    <split>.<lang>.tokens.npy           all sentences in one array, each ending in eos
+    <split>.<lang>.offsets.npy          where each sentence begins, and the end of the last
+    <split>.<lang>.txt                  the lines as they were read; not of the training split
+
+Plain numpy files: no format of our own, and readable from anywhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from nmt.data.language_pair import LanguagePair
+from nmt.data.vocabulary import EOS, Vocabulary
+from nmt.errors import DataError, did_you_mean
+from nmt.storage.files import Verify, read_manifest
+
+KIND = "corpus"
+FORMAT = 1
+
+Ids = npt.NDArray[np.integer]
+Lengths = npt.NDArray[np.int64]
+
+logger = logging.getLogger("nmt.data.corpus")
+
+
+class Sentences(Protocol):
+    """One language of a split."""
+
+    @property
+    def lengths(self) -> Lengths:
+        """Of each sentence, eos included."""
+        ...
+
+    def __getitem__(self, index: int) -> Ids: ...
+
+    def text(self) -> list[str] | None: ...
+
+
+@dataclass(frozen=True)
+class Split:
+    """Sentence pairs by number; the arrays stay on disk until they are touched."""
+
+    name: str
+    sources: Sentences
+    targets: Sentences | None  # None: a source to translate
+
+    def __len__(self) -> int:
+        return len(self.sources.lengths)
+
+    @property
+    def source_lengths(self) -> Lengths:
+        return self.sources.lengths
+
+    @property
+    def target_lengths(self) -> Lengths | None:
+        return None if self.targets is None else self.targets.lengths
+
+    def source(self, index: int) -> Ids:
+        """Ids of a sentence, eos included."""
+        return self.sources[index]
+
+    def target(self, index: int) -> Ids:
+        if self.targets is None:
+            raise DataError(f"split '{self.name}' has no target side: it was made with only_source")
+        return self.targets[index]
+
+    def source_text(self) -> list[str] | None:
+        """The lines as they were before tokenization; None for the training split, which does not keep them."""
+        return self.sources.text()
+
+    def target_text(self) -> list[str] | None:
+        return None if self.targets is None else self.targets.text()
+
+
+class Corpus:
+    """An opened corpus folder; ``open`` checks it against its manifest."""
+
+    def __init__(self, folder: Path, pair: LanguagePair, manifest: dict[str, Any]) -> None:
+        self.folder = folder
+        self.pair = pair
+        self._manifest = manifest
+
+    @classmethod
+    def open(cls, folder: Path, verify: Verify = Verify.fast) -> Corpus:
+        manifest = read_manifest(folder, KIND, FORMAT, verify=verify)
+        if not isinstance(manifest.get("splits"), list):
+            raise DataError(f"{folder}: the manifest does not list the splits")
+        _warn_of_newer_text(folder, manifest.get("text"))
+        return cls(folder, LanguagePair.load(folder / "tokenizer"), manifest)
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        return tuple(self._manifest["splits"])
+
+    @property
+    def only_source(self) -> bool:
+        return bool(self._manifest.get("only_source"))
+
+    def split(self, name: str) -> Split:
+        if name not in self.splits:
+            raise DataError(
+                f"{self.folder} has no split '{name}'{did_you_mean(name, self.splits)}; there are: {', '.join(self.splits)}"
+            )
+        source = StoredSentences(self.folder, f"{name}.{self.pair.source_lang}", self.pair.source.vocabulary)
+        if self.only_source:
+            return Split(name, source, None)
+        target = StoredSentences(self.folder, f"{name}.{self.pair.target_lang}", self.pair.target.vocabulary)
+        if len(source.lengths) != len(target.lengths):
+            raise DataError(
+                f"{self.folder}: split '{name}' has {len(source.lengths)} sources but {len(target.lengths)} targets"
+            )
+        return Split(name, source, target)
+
+    def fingerprint(self, split: str) -> str:
+        """The identity of a split's ids and of both vocabularies."""
+        languages = [self.pair.source_lang] if self.only_source else [self.pair.source_lang, self.pair.target_lang]
+        names = [f"{split}.{language}.{part}.npy" for language in languages for part in ("tokens", "offsets")]
+        sums = [self._manifest["files"][name]["sha256"] for name in names]
+        return hashlib.sha256(" ".join([self.pair.digest(), *sums]).encode()).hexdigest()
+
+
+class StoredSentences:
+    """The two arrays of one language of a split, mapped into memory and checked once, here.
+
+    Files are replaced, never rewritten in place, so a mapped array stays what it was.
+    """
+
+    def __init__(self, folder: Path, stem: str, vocabulary: Vocabulary) -> None:
+        self._text_path = folder / f"{stem}.txt"
+        tokens_path, offsets_path = folder / f"{stem}.tokens.npy", folder / f"{stem}.offsets.npy"
+        self._tokens = _mapped(tokens_path)
+        self._offsets = _mapped(offsets_path)
+        _check_offsets(offsets_path, self._offsets, len(self._tokens))
+        _check_tokens(tokens_path, self._tokens, self._offsets, len(vocabulary))
+
+    @cached_property
+    def lengths(self) -> Lengths:
+        return np.diff(self._offsets).astype(np.int64)
+
+    def __getitem__(self, index: int) -> Ids:
+        return self._tokens[self._offsets[index] : self._offsets[index + 1]]
+
+    def text(self) -> list[str] | None:
+        if not self._text_path.is_file():
+            return None
+        # written by us: clean UTF-8, "\n" after every line and nowhere else
+        return self._text_path.read_bytes().decode("utf-8").split("\n")[:-1]
+
+
+class ChainedSentences:
+    """Several corpora one after the other."""
+
+    def __init__(self, parts: Sequence[Sentences]) -> None:
+        self._parts = parts
+        self._starts = np.cumsum([0, *(len(part.lengths) for part in parts)])
+
+    @cached_property
+    def lengths(self) -> Lengths:
+        return np.concatenate([part.lengths for part in self._parts])
+
+    def __getitem__(self, index: int) -> Ids:
+        part = int(np.searchsorted(self._starts, index, side="right")) - 1
+        return self._parts[part][index - int(self._starts[part])]
+
+    def text(self) -> list[str] | None:
+        texts = [part.text() for part in self._parts]
+        return None if None in texts else [line for text in texts if text is not None for line in text]
+
+
+def open_corpora(folders: Sequence[str | Path], verify: Verify = Verify.fast) -> list[Corpus]:
+    """Several corpora for one model: their vocabularies must be the same."""
+    corpora = [Corpus.open(Path(folder), verify) for folder in folders]
+    for corpus in corpora[1:]:
+        if corpus.pair.digest() != corpora[0].pair.digest():
+            raise DataError(
+                f"{corpus.folder} and {corpora[0].folder} have different vocabularies; preprocess one with the "
+                f"tokenizer of the other: --srcdict {corpora[0].folder} --tgtdict {corpora[0].folder}"
+            )
+    return corpora
+
+
+def chain(splits: Sequence[Split]) -> Split:
+    """One split after the other, as one."""
+    if len(splits) == 1:
+        return splits[0]
+    targets = [split.targets for split in splits if split.targets is not None]
+    return Split(
+        name=splits[0].name,
+        sources=ChainedSentences([split.sources for split in splits]),
+        targets=ChainedSentences(targets) if len(targets) == len(splits) else None,
+    )
+
+
+def _mapped(path: Path) -> Ids:
+    try:
+        array: Any = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError, TypeError, SyntaxError, OverflowError) as error:
+        raise DataError(f"{path} is damaged: {error}") from None
+    if not isinstance(array, np.ndarray) or array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
+        raise DataError(f"{path} is damaged: it should hold one row of integers")
+    return array.view(np.ndarray)  # slices of a memmap object cost microseconds each
+
+
+def _check_offsets(path: Path, offsets: Ids, num_tokens: int) -> None:
+    """Each sentence has at least its eos, and together they are all tokens."""
+    if len(offsets) < 1 or offsets[0] != 0 or offsets[-1] != num_tokens or bool(np.any(np.diff(offsets) < 1)):
+        raise DataError(f"{path} is damaged: its offsets do not cut the {num_tokens} tokens beside it into sentences")
+
+
+def _check_tokens(path: Path, tokens: Ids, offsets: Ids, vocabulary_size: int) -> None:
+    """Ids beyond the vocabulary would only show up as an assertion of the GPU."""
+    if not len(tokens):
+        return
+    highest = int(tokens.max())
+    if highest >= vocabulary_size or int(tokens.min()) < 0:
+        sentence = int(np.searchsorted(offsets, int(np.argmax(tokens)), side="right"))
+        raise DataError(f"{path} is damaged: sentence {sentence} holds id {highest}, beyond {vocabulary_size} pieces")
+    if bool(np.any(tokens[offsets[1:] - 1] != EOS)):
+        raise DataError(f"{path} is damaged: a sentence does not end in eos")
+
+
+def _warn_of_newer_text(folder: Path, recorded: Any) -> None:
+    """The text that the corpus was made of may have changed since; if it is still there, compare size and time."""
+    for facts in recorded if isinstance(recorded, list) else []:
+        with contextlib.suppress(OSError, KeyError, TypeError):
+            now = Path(facts["path"]).stat()
+            if (now.st_size, now.st_mtime_ns) != (facts["bytes"], facts["modified_ns"]):
+                logger.warning(
+                    f"{facts['path']} has changed since {folder} was made of it; run nmt-preprocess again if that matters"
+                )

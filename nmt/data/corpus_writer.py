@@ -1,0 +1,91 @@
+"""Writing a corpus folder, one chunk of sentences after the other; see ``nmt.data.corpus`` for its files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nmt.data.corpus import KIND, Lengths
+from nmt.data.encoding import EncodedSide, token_type
+from nmt.data.vocabulary import Vocabulary
+from nmt.errors import NMTError, OutputError
+from nmt.storage.files import MANIFEST, read_json
+
+
+def check_destination(folder: Path, overwrite: bool) -> None:
+    """Refuse a folder that holds anything, or with ``overwrite`` anything that is not of a corpus."""
+    if not folder.exists() and not folder.is_symlink():
+        return
+    if not folder.is_dir():
+        raise OutputError(f"{folder} exists and is not a folder; choose another destdir (--destdir)")
+    present = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
+    if not present:
+        return
+    if not overwrite:
+        raise OutputError(f"{folder} exists and is not empty; choose another destdir, or replace it with --overwrite")
+    if foreign := sorted(present - _files_of_corpus(folder)):
+        raise OutputError(
+            f"{folder} holds files that are not of a corpus, such as {foreign[0]}; --overwrite replaces whole corpora "
+            f"only: move them, or choose another destdir"
+        )
+
+
+def _files_of_corpus(folder: Path) -> set[str]:
+    """What the manifest of a corpus lists; nothing if there is none."""
+    try:
+        manifest = read_json(folder / MANIFEST)
+    except NMTError:
+        return set()
+    if not isinstance(manifest, dict) or manifest.get("kind") != KIND:
+        return set()
+    return {MANIFEST, *manifest.get("files", ())}
+
+
+class SentenceWriter:
+    """Writes the two arrays of one language of a split while their size is still unknown."""
+
+    def __init__(self, folder: Path, stem: str, vocabulary: Vocabulary) -> None:
+        self._file = open(folder / f"{stem}.tokens.npy", "wb")  # noqa: SIM115 - closed by `close`
+        self._offsets_path = folder / f"{stem}.offsets.npy"
+        self._dtype = np.dtype(token_type(vocabulary))
+        self._lengths: list[Lengths] = []
+        self._file.write(_array_header(self._dtype, 0))
+
+    def write(self, side: EncodedSide) -> None:
+        self._file.write(np.ascontiguousarray(side.tokens, dtype=self._dtype).data)
+        self._lengths.append(side.lengths)
+
+    def close(self) -> None:
+        """Fill in the sizes. Until then the file says that it is empty."""
+        lengths = np.concatenate([np.zeros(1, dtype=np.int64), *self._lengths])
+        offsets = np.cumsum(lengths)
+        self._file.seek(0)
+        self._file.write(_array_header(self._dtype, int(offsets[-1])))
+        self._file.close()
+        with open(self._offsets_path, "wb") as file:
+            np.save(file, offsets)
+
+    def __enter__(self) -> SentenceWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._file.close()
+
+
+def _array_header(dtype: np.dtype[Any], count: int) -> bytes:
+    """The first 128 bytes of an .npy file (format 1.0), the same length whatever the count is."""
+    description = repr({"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (count,)})
+    return b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + description.ljust(117).encode("ascii") + b"\n"
+
+
+def write_text(path: Path, lines: Iterable[str | None]) -> None:
+    """One line each; a line that was left out is empty, so the line count holds."""
+    with open(path, "wb") as file:
+        for line in lines:
+            file.write((line or "").encode("utf-8") + b"\n")

@@ -1,0 +1,109 @@
+"""Both sides of a translation: the languages and their tokenizers, stored in every corpus and every run folder.
+
+tokenizer/pair.json                   languages, kind and options of the tokenizers, checksums
+tokenizer/source.* and target.*       what the tokenizers themselves store; joint.* if they are one
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nmt.config.plain import component_from_plain, to_plain
+from nmt.data.tokenizers import Tokenizer, tokenizers
+from nmt.errors import DataError, MissingInputError
+from nmt.storage.files import read_json, sha256, write_json
+
+PAIR_FILE = "pair.json"
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class LanguagePair:
+    """Two languages and how each is cut into pieces; ``shared``: source and target are the same tokenizer."""
+
+    source_lang: str
+    target_lang: str
+    source: Tokenizer
+    target: Tokenizer
+    shared: bool
+
+    def save(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        tree: dict[str, Any] = {
+            "format": _FORMAT,
+            "source_lang": self.source_lang,
+            "target_lang": self.target_lang,
+            "shared": self.shared,
+        }
+        sides = {"joint": self.source} if self.shared else {"source": self.source, "target": self.target}
+        for stem, tokenizer in sides.items():
+            tree[stem] = _save_side(folder, stem, tokenizer)
+        write_json(folder / PAIR_FILE, tree)
+
+    @classmethod
+    def load(cls, folder: Path) -> LanguagePair:
+        path = folder / PAIR_FILE
+        if not path.is_file():
+            raise MissingInputError(f"{folder} holds no tokenizer: {PAIR_FILE} is missing")
+        tree = read_json(path)
+        _check_format(path, tree)
+        shared = bool(tree.get("shared"))
+        loaded = {stem: _load_side(path, stem, tree) for stem in (("joint",) if shared else ("source", "target"))}
+        return cls(
+            source_lang=str(tree.get("source_lang", "")),
+            target_lang=str(tree.get("target_lang", "")),
+            source=loaded["joint" if shared else "source"],
+            target=loaded["joint" if shared else "target"],
+            shared=shared,
+        )
+
+    def digest(self) -> str:
+        """The identity of both vocabularies: models and corpora of equal digest fit together."""
+        both = f"{self.source.vocabulary.digest()} {self.target.vocabulary.digest()}"
+        return hashlib.sha256(both.encode()).hexdigest()
+
+
+def find_pair(folder: Path) -> Path | None:
+    """Where a tokenizer, corpus, checkpoint or run folder holds its pair, or None."""
+    for candidate in (folder, folder / "tokenizer"):
+        if (candidate / PAIR_FILE).is_file():
+            return candidate
+    return None
+
+
+def _save_side(folder: Path, stem: str, tokenizer: Tokenizer) -> dict[str, Any]:
+    tokenizer.save(folder, stem)
+    return {
+        "tokenizer": to_plain(tokenizer.config),
+        "entries": len(tokenizer.vocabulary),
+        "vocabulary": tokenizer.vocabulary.digest(),
+        "files": {path.name: sha256(path) for path in sorted(folder.glob(f"{stem}.*"))},
+    }
+
+
+def _check_format(path: Path, tree: Any) -> None:
+    if not isinstance(tree, dict):
+        raise DataError(f"{path} is damaged: it should be a mapping")
+    if tree.get("format") != _FORMAT:
+        raise DataError(f"{path} has format {tree.get('format')!r}; this version reads format {_FORMAT}")
+
+
+def _load_side(path: Path, stem: str, tree: dict[str, Any]) -> Tokenizer:
+    """One tokenizer, after its files were compared with their checksums: only then are they parsed."""
+    facts = tree.get(stem)
+    if not isinstance(facts, dict) or not isinstance(facts.get("files"), dict):
+        raise DataError(f"{path} is damaged: it does not describe the tokenizer '{stem}'")
+    for name, checksum in facts["files"].items():
+        file = path.parent / Path(name).name
+        if not file.is_file():
+            raise DataError(f"{file} is missing, although {PAIR_FILE} lists it")
+        if sha256(file) != checksum:
+            raise DataError(f"tokenizer file {file} is damaged: its checksum differs from the one in {PAIR_FILE}")
+    config = component_from_plain("tokenizer", facts.get("tokenizer"), origin=str(path))
+    tokenizer = tokenizers.build(config).load(path.parent, stem)
+    if tokenizer.vocabulary.digest() != facts.get("vocabulary"):
+        raise DataError(f"{path}: the vocabulary of '{stem}' is not the one that was stored")
+    return tokenizer

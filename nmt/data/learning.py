@@ -1,0 +1,94 @@
+"""Where the tokenizers of a corpus come from: files that are given, or the training split."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+from nmt.config.sections import PreprocessConfig
+from nmt.data.language_pair import LanguagePair, find_pair
+from nmt.data.parallel_text import ParallelText, Reading
+from nmt.data.tokenizers import Tokenizer, TokenizerBuilder, tokenizers
+from nmt.errors import UsageError
+
+logger = logging.getLogger("nmt.data.learning")
+
+
+def language_pair(config: PreprocessConfig, text: ParallelText | None, reading: Reading) -> LanguagePair:
+    """Both tokenizers; what is not given is learned from ``text``, the training split."""
+    if config.joined_dictionary and config.srcdict and config.tgtdict and config.srcdict != config.tgtdict:
+        raise UsageError("--joined-dictionary has one vocabulary: give --srcdict or --tgtdict, not two different ones")
+    source = _given(config, config.srcdict, "source")
+    target = _given(config, config.tgtdict, "target")
+    if config.joined_dictionary:
+        joint = source or target or _learned(config, text, reading, "source", "target")
+        return LanguagePair(config.source_lang, config.target_lang, joint, joint, shared=True)
+    if target is None and config.only_source:
+        return _source_alone(config, source or _learned(config, text, reading, "source"))
+    source = source or _learned(config, text, reading, "source")
+    if config.srcdict and config.srcdict == config.tgtdict and _stored_as_shared(config.srcdict):
+        return LanguagePair(config.source_lang, config.target_lang, source, source, shared=True)
+    target = target or _learned(config, text, reading, "target")
+    return LanguagePair(config.source_lang, config.target_lang, source, target, shared=False)
+
+
+def _source_alone(config: PreprocessConfig, source: Tokenizer) -> LanguagePair:
+    """A source to translate: the target side is the other one of the pair that the given source belongs to, if any."""
+    if config.srcdict and (folder := find_pair(Path(config.srcdict))):
+        known = LanguagePair.load(folder)
+        turned = config.source_lang == known.target_lang
+        target, target_lang = (known.source, known.source_lang) if turned else (known.target, known.target_lang)
+        return LanguagePair(config.source_lang, config.target_lang or target_lang, source, target, known.shared)
+    return LanguagePair(config.source_lang, config.target_lang, source, source, shared=True)
+
+
+def _stored_as_shared(named: str) -> bool:
+    folder = find_pair(Path(named))
+    return folder is not None and LanguagePair.load(folder).shared
+
+
+def _given(config: PreprocessConfig, named: str | None, side: str) -> Tokenizer | None:
+    """The tokenizer of a model file, a list of pieces, or a folder that holds a pair; None if none is named.
+
+    Of a pair the side of the same language is taken, so that a corpus of the other direction serves as well.
+    """
+    if not named:
+        return None
+    folder = find_pair(Path(named))
+    if folder is None:
+        return _builder(config).given(Path(named))
+    pair = LanguagePair.load(folder)
+    by_language = {pair.source_lang: pair.source, pair.target_lang: pair.target}
+    language, by_side = (config.source_lang, pair.source) if side == "source" else (config.target_lang, pair.target)
+    return by_language.get(language, by_side)
+
+
+def _learned(config: PreprocessConfig, text: ParallelText | None, reading: Reading, *sides: str) -> Tokenizer:
+    """A tokenizer trained on one or both sides of the training split."""
+    if text is None:
+        raise UsageError(
+            "pieces are learned from the training split only: give --trainpref, or existing vocabularies with "
+            "--srcdict and --tgtdict (files, or a corpus or run folder)"
+        )
+    files = {"source": text.source, "target": text.target}
+    paths = [path for side in sides if (path := files[side]) is not None]
+    names = " and ".join(str(path) for path in paths)
+    builder = _builder(config)
+    logger.info(f"learning pieces from {names}")
+    try:
+        return builder.train(_filled_lines(paths, reading), config.seed)
+    except UsageError as error:
+        raise UsageError(f"{names}: {error}") from error
+
+
+def _filled_lines(paths: list[Path], reading: Reading) -> Iterator[str]:
+    every = itertools.chain.from_iterable(reading.lines(path, quiet=True) for path in paths)
+    return (line for line in every if line is not None and line.strip())
+
+
+def _builder(config: PreprocessConfig) -> TokenizerBuilder:
+    if config.tokenizer is None:
+        raise UsageError(f"choose how text is cut into pieces: tokenizer={'|'.join(tokenizers.names())}")
+    return tokenizers.build(config.tokenizer)

@@ -1,0 +1,102 @@
+"""Two files, line by line: finding them, reading them together, and saying where they come apart."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from nmt.config.sections import InvalidText
+from nmt.data.text import MAX_LINE_BYTES, read_lines
+from nmt.errors import DataError, MissingInputError
+
+Pair = tuple[str | None, str | None]  # None: left out by on_invalid_utf8=skip
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How text files are read."""
+
+    invalid: InvalidText = InvalidText.error
+    max_line_bytes: int = MAX_LINE_BYTES
+
+    def lines(self, path: Path, *, quiet: bool) -> Iterator[str | None]:
+        return read_lines(path, invalid=self.invalid, max_line_bytes=self.max_line_bytes, quiet=quiet)
+
+
+@dataclass(frozen=True)
+class ParallelText:
+    """The files of one split; without a target file its pairs have an empty target."""
+
+    split: str
+    source: Path
+    target: Path | None
+
+    def paths(self) -> tuple[Path, ...]:
+        return (self.source,) if self.target is None else (self.source, self.target)
+
+    def pairs(self, reading: Reading) -> Iterator[Pair]:
+        """The pairs of a text that was counted before; the notices were given then."""
+        source = reading.lines(self.source, quiet=True)
+        if self.target is None:
+            return zip(source, itertools.repeat(""))
+        return zip(source, reading.lines(self.target, quiet=True))
+
+    def count(self, reading: Reading) -> int:
+        """Read everything once: the number of pairs. Unequal files, empty files and bad bytes are errors."""
+        counts = {path: sum(1 for _ in reading.lines(path, quiet=False)) for path in self.paths()}
+        for path, count in counts.items():
+            if count == 0:
+                raise DataError(f"{path} is empty")
+        if self.target is not None and counts[self.source] != counts[self.target]:
+            raise DataError(self._mismatch(reading, counts[self.source], counts[self.target]))
+        return counts[self.source]
+
+    def _mismatch(self, reading: Reading, num_source: int, num_target: int) -> str:
+        assert self.target is not None
+        counts = f"{self.source} has {num_source} lines, but {self.target} has {num_target}"
+        line = first_misaligned(_characters(self.source, reading), _characters(self.target, reading))
+        if line > min(num_source, num_target):
+            return f"{counts}; they look aligned up to the end of the shorter one, which seems cut short"
+        return f"{counts}; judging by the lengths of the lines they come apart near line {line}: compare them there"
+
+
+def find_file(prefix: str, language: str) -> Path:
+    """``PREFIX.LANG`` or ``PREFIX.LANG.gz``."""
+    plain = Path(f"{prefix}.{language}")
+    packed = Path(f"{prefix}.{language}.gz")
+    for path in (plain, packed):
+        if path.is_file():
+            return path
+        if path.exists():  # a pipe would be empty at the second reading
+            kind = "a folder" if path.is_dir() else "not a plain file"
+            raise MissingInputError(f"{path} is {kind} (working directory: {os.getcwd()})")
+    raise MissingInputError(
+        f"neither {plain} nor {packed} exists (working directory: {os.getcwd()}); "
+        f"the name of a file is its prefix, a dot and the language"
+    )
+
+
+def first_misaligned(source: npt.NDArray[np.float64], target: npt.NDArray[np.float64]) -> int:
+    """The line (from 1) from which the longer side seems to hold surplus lines, from the lengths of the lines alone.
+
+    Translations have similar lengths. One block of surplus lines before line k pairs i with i up to k, and i with
+    i + surplus from there on; the k that makes the lengths of the pairs most alike is taken.
+    """
+    shorter, longer = (source, target) if len(source) <= len(target) else (target, source)
+    surplus = len(longer) - len(shorter)
+    size_s, size_l = np.log1p(shorter), np.log1p(longer)
+    offset = np.median(size_l[: len(size_s)] - size_s) if len(size_s) else 0.0
+    before = np.abs(size_l[: len(size_s)] - size_s - offset)
+    after = np.abs(size_l[surplus:] - size_s - offset)
+    cost = np.concatenate(([0.0], np.cumsum(before))) + np.concatenate((np.cumsum(after[::-1])[::-1], [0.0]))
+    return int(np.argmin(cost)) + 1
+
+
+def _characters(path: Path, reading: Reading) -> npt.NDArray[np.float64]:
+    return np.fromiter((len(line or "") for line in reading.lines(path, quiet=True)), dtype=np.float64)

@@ -1,0 +1,191 @@
+"""What preprocessing found in the text: counts, drops, unknowns, duplicates and leaks between splits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from nmt.data.encoding import EncodedPairs, Keys
+from nmt.data.filters import Codes, Reason
+from nmt.errors import DataError
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """Pairs dropped for one reason."""
+
+    count: int
+    first_line: int  # from 1
+
+
+@dataclass(frozen=True)
+class SideReport:
+    """One language of a split, as kept."""
+
+    language: str
+    pieces: int  # without eos
+    unknown: int
+
+    @property
+    def unknown_percent(self) -> float:
+        return 100 * self.unknown / self.pieces if self.pieces else 0.0
+
+
+@dataclass(frozen=True)
+class SplitReport:
+    """One split."""
+
+    split: str
+    read: int
+    kept: int
+    dropped: Mapping[str, Dropped]  # by reason, in words
+    blank: int  # kept pairs with an empty side (valid and test keep every line)
+    copied: int  # kept pairs whose sides are the same text
+    duplicates: int  # kept pairs that stood in this split before
+    source: SideReport
+    target: SideReport | None
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """What of ``split`` stands in ``other`` too."""
+
+    split: str
+    other: str
+    pairs: int
+    sources: int
+
+
+@dataclass(frozen=True)
+class PreprocessReport:
+    """The result of preprocessing, for people and for the manifest."""
+
+    folder: str
+    source_entries: int  # vocabulary sizes, specials included
+    target_entries: int
+    shared: bool
+    splits: Sequence[SplitReport]
+    overlaps: Sequence[Overlap]
+
+    def lines(self) -> list[str]:
+        """The report as text."""
+        kind = "joint vocabulary" if self.shared else "vocabularies"
+        sizes = f"{self.source_entries:,}" if self.shared else f"{self.source_entries:,} and {self.target_entries:,}"
+        return [f"{kind}: {sizes} entries", *(line for split in self.splits for line in _split_lines(split))]
+
+    def warnings(self) -> list[str]:
+        """What deserves a second look, though nothing is wrong with the files."""
+        found = [warning for split in self.splits for warning in _split_warnings(split)]
+        for overlap in self.overlaps:
+            if overlap.sources:
+                found.append(
+                    f"{overlap.split} overlaps {overlap.other}: {overlap.pairs:,} of its pairs and {overlap.sources:,} of "
+                    f"its sources stand there too"
+                )
+        return found
+
+
+def _split_lines(report: SplitReport) -> list[str]:
+    lines = [f"{report.split}: {report.kept:,} of {report.read:,} pairs kept"]
+    lines += [
+        f"{report.split}: {dropped.count:,} dropped: {reason} (first in line {dropped.first_line:,})"
+        for reason, dropped in report.dropped.items()
+    ]
+    lines += [
+        f"{report.split} {side.language}: {side.pieces:,} pieces, {side.unknown:,} unknown ({side.unknown_percent:.2f} %)"
+        for side in (report.source, report.target)
+        if side is not None
+    ]
+    if report.duplicates:
+        lines.append(f"{report.split}: {report.duplicates:,} pairs are repetitions")
+    return lines
+
+
+def _split_warnings(report: SplitReport) -> list[str]:
+    found = []
+    if report.blank:
+        found.append(
+            f"{report.split}: {report.blank:,} pairs have an empty side; they are kept, since every line counts"
+        )
+    if report.copied and report.copied == report.kept:
+        found.append(f"{report.split}: source and target are the same text throughout; was one file given twice?")
+    found += [
+        f"{report.split} {side.language}: {side.unknown_percent:.1f} % of the pieces are unknown; is it the same kind of "
+        f"text as the training split?"
+        for side in (report.source, report.target)
+        if side is not None and side.unknown_percent > 5
+    ]
+    return found
+
+
+@dataclass
+class SplitTally:
+    """Counts of one split while it is written."""
+
+    split: str
+    read: int = 0
+    kept: int = 0
+    blank: int = 0
+    copied: int = 0
+    dropped: dict[Reason, Dropped] = field(default_factory=dict)
+    _sides: dict[str, tuple[int, int]] = field(default_factory=dict)  # pieces and unknown ones
+    _source_keys: list[Keys] = field(default_factory=list)
+    _pair_keys: list[Keys] = field(default_factory=list)
+
+    def add(self, codes: Codes, kept: EncodedPairs) -> None:
+        """Count a chunk: the verdict on each pair, and what is kept."""
+        for reason in Reason:
+            positions = np.flatnonzero(codes == reason)
+            if reason is not Reason.kept and len(positions):
+                before = self.dropped.get(reason, Dropped(0, self.read + int(positions[0]) + 1))
+                self.dropped[reason] = Dropped(before.count + len(positions), before.first_line)
+        self.read += len(codes)
+        self.kept += len(kept.invalid)
+        self.blank += int((kept.blank_source | (kept.blank_target & (kept.target is not None))).sum())
+        self.copied += int(kept.copied.sum())
+        for name, side in (("source", kept.source), ("target", kept.target)):
+            if side is not None:
+                pieces, unknown = self._sides.get(name, (0, 0))
+                self._sides[name] = (pieces + side.num_pieces, unknown + side.num_unknown)
+        self._source_keys.append(kept.source_keys)
+        self._pair_keys.append(kept.pair_keys)
+
+    def require_enough(self) -> None:
+        """Training text of which more than half is unusable is not the text that was meant."""
+        lost = sum(dropped.count for reason, dropped in self.dropped.items() if reason is not Reason.duplicate)
+        if 2 * lost > self.read or not self.kept:
+            histogram = "; ".join(
+                f"{dropped.count} {reason.text} (first in line {dropped.first_line})"
+                for reason, dropped in sorted(self.dropped.items())
+            )
+            raise DataError(f"{self.read - self.kept} of {self.read} {self.split} pairs would be dropped: {histogram}")
+
+    def report(self, source_lang: str, target_lang: str) -> SplitReport:
+        languages = {"source": source_lang, "target": target_lang}
+        sides = {name: SideReport(languages[name], *counts) for name, counts in self._sides.items()}
+        return SplitReport(
+            split=self.split,
+            read=self.read,
+            kept=self.kept,
+            dropped={reason.text: dropped for reason, dropped in sorted(self.dropped.items())},
+            blank=self.blank,
+            copied=self.copied,
+            duplicates=self.kept - len(np.unique(self.pair_keys)),
+            source=sides["source"],
+            target=sides.get("target"),
+        )
+
+    def overlap(self, other: SplitTally) -> Overlap:
+        """What of this split stands in another too."""
+        pairs = int(np.isin(self.pair_keys, other.pair_keys).sum())
+        return Overlap(self.split, other.split, pairs, int(np.isin(self.source_keys, other.source_keys).sum()))
+
+    @property
+    def source_keys(self) -> Keys:
+        return np.concatenate(self._source_keys)
+
+    @property
+    def pair_keys(self) -> Keys:
+        return np.concatenate(self._pair_keys)

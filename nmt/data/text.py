@@ -1,0 +1,264 @@
+"""Lines of text, byte by byte: parallel files stay parallel whatever stands in them.
+
+Only the byte 0x0A ends a line. Python's own readers also split at U+0085, U+2028, U+2029, form feeds and bare
+carriage returns, so that two files of equal length drift apart; this reader does not. What is wrong with a file is
+reported as ``file:line:byte``: lines count from 1, bytes of a line from 0.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import logging
+import os
+import re
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from nmt.config.sections import InvalidText
+from nmt.errors import DataError, MissingInputError, StorageError
+
+MAX_LINE_BYTES = 4 * 2**20
+
+_BLOCK = 2**20
+_UTF8_MARK = b"\xef\xbb\xbf"
+_FOREIGN = {  # what a file that is not UTF-8 text begins with, and what to do about it
+    b"\xff\xfe": "looks like UTF-16 text; convert it first: iconv -f UTF-16 -t UTF-8",
+    b"\xfe\xff": "looks like UTF-16 text; convert it first: iconv -f UTF-16 -t UTF-8",
+    b"\x1f\x8b": "looks like gzip data; decompress it first: gzip -dc",
+    b"\xfd7zXZ\x00": "looks like xz data; decompress it first: xz -dc",
+    b"\x28\xb5\x2f\xfd": "looks like zstd data; decompress it first: zstd -dc",
+}
+_GZIP = b"\x1f\x8b"
+# A gzip file may grow to this size unquestioned; beyond it, text that was packed better than this is no text.
+_BOMB_BYTES = 2**28
+_BOMB_RATIO = 500
+_LINE_BREAKS = re.compile("[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]")
+_WHITE_SPACE = re.compile(r"\s")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+logger = logging.getLogger("nmt.data.text")
+
+
+class BinaryReader(Protocol):
+    """What is needed of an open file; with ``read1`` too, lines come as soon as they are there."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
+def read_lines(
+    path: Path,
+    *,
+    invalid: InvalidText | str = InvalidText.error,
+    max_line_bytes: int = MAX_LINE_BYTES,
+    quiet: bool = False,
+) -> Iterator[str | None]:
+    """The lines of a plain or gzip file without their ends; None stands for a line left out by ``invalid=skip``.
+
+    ``quiet`` suppresses the notices (carriage returns, byte-order mark): for a second pass over the same file.
+    """
+    with _opened(path) as (file, packed):
+        reader = _LineReader(str(path), InvalidText(invalid), max_line_bytes, quiet)
+        yield from reader.lines(file, packed)
+
+
+def read_stream(
+    binary: BinaryReader,
+    name: str,
+    *,
+    invalid: InvalidText | str = InvalidText.error,
+    max_line_bytes: int = MAX_LINE_BYTES,
+) -> Iterator[str | None]:
+    """The same of an open binary stream (``sys.stdin.buffer``); lines come as soon as they are there."""
+    yield from _LineReader(name, InvalidText(invalid), max_line_bytes, quiet=False).lines(binary, None)
+
+
+def one_line(text: str) -> str:
+    """Every character that some program takes for a line break becomes a space: one line in is one line out."""
+    return _LINE_BREAKS.sub(" ", text)
+
+
+def visible_spaces(piece: str) -> str:
+    """A piece with its white space shown as U+2581, so that pieces can be joined by spaces."""
+    return _WHITE_SPACE.sub("\u2581", piece)
+
+
+def require_text(lines: Sequence[str], first: int = 1) -> None:
+    """Refuse lone surrogates: they come from Python strings only, and no encoding can write them.
+
+    ``first`` is the number of the first of these lines, for the message.
+    """
+    for number, line in enumerate(lines, start=first):
+        if not line.isascii() and (match := _SURROGATE.search(line)):
+            raise DataError(
+                f"sentence {number}: character {match.start()} is the lone surrogate U+{ord(match.group()):04X}, "
+                f"which is not text; decode the input with errors='replace'"
+            )
+
+
+class _LineReader:
+    """Cuts blocks of bytes into lines and checks them; remembers where it is for the messages."""
+
+    def __init__(self, name: str, invalid: InvalidText, max_line_bytes: int, quiet: bool) -> None:
+        self._name = name
+        self._invalid = invalid
+        self._max_line_bytes = max_line_bytes
+        self._notices = logging.DEBUG if quiet else logging.WARNING
+        self._number = 0  # lines begun
+        self._offset = 0  # where the current line begins in the (decompressed) file
+        self._carriage_returns_seen = False
+        self._invalid_lines = 0
+
+    def lines(self, file: BinaryReader, packed: io.BufferedReader | None) -> Iterator[str | None]:
+        """``packed`` is the compressed file underneath, if any."""
+        for run in self._runs(file, packed):
+            body = self._without_mark(run) if self._number == 0 else run
+            lines = self._clean(body)
+            if lines is None:
+                yield from self._checked(body)
+            else:
+                self._number += len(lines)
+                self._offset += len(body) + 1
+                yield from lines
+        if self._invalid_lines:
+            done = "replaced by U+FFFD in" if self._invalid is InvalidText.replace else "the reason to skip"
+            logger.log(self._notices, f"{self._name}: bytes that are not text were {done} {self._invalid_lines} lines")
+
+    def _runs(self, file: BinaryReader, packed: io.BufferedReader | None) -> Iterator[bytes]:
+        """As many whole lines as there are at a time, the last line feed taken off."""
+        # read1 returns what is there instead of waiting for a full block: a pipe or terminal is served line by line
+        read: Callable[[int], bytes] = getattr(file, "read1", file.read)
+        tail, size = b"", 0
+        while block := self._block(read):
+            size += len(block)
+            self._refuse_bomb(size, packed)
+            run, line_feed, tail = (tail + block).rpartition(b"\n")
+            if line_feed:
+                yield run
+            self._refuse_long(tail)
+        if tail and not (self._number == 0 and tail == _UTF8_MARK):
+            yield tail
+
+    def _clean(self, run: bytes) -> list[str] | None:
+        """The lines of a run in which there is nothing to look at, as nearly always; else None."""
+        if b"\0" in run or b"\r" in run or len(run) > self._max_line_bytes:
+            return None
+        try:
+            return run.decode("utf-8").split("\n")
+        except UnicodeDecodeError:
+            return None
+
+    def _checked(self, run: bytes) -> Iterator[str | None]:
+        """The lines of a run, one by one."""
+        for raw in run.split(b"\n"):
+            self._refuse_long(raw)
+            self._number += 1
+            yield self._text(raw)
+            self._offset += len(raw) + 1
+
+    def _block(self, read: Callable[[int], bytes]) -> bytes:
+        try:
+            return read(_BLOCK)
+        except EOFError:
+            raise DataError(
+                f"unexpected end of compressed file {self._name} after {self._number} lines; it was cut short"
+            ) from None
+        except (gzip.BadGzipFile, zlib.error) as error:
+            raise DataError(f"compressed file {self._name} is damaged after {self._number} lines ({error})") from None
+        except OSError as error:
+            raise StorageError(f"reading {self._name} failed after {self._number} lines: {error.strerror}") from error
+
+    def _refuse_bomb(self, size: int, packed: io.BufferedReader | None) -> None:
+        if size > _BOMB_BYTES and packed is not None and packed.seekable() and size > _BOMB_RATIO * packed.tell():
+            raise DataError(
+                f"{self._name} decompresses to more than {_BOMB_RATIO} times its size, which text does not; "
+                f"stopped after {size} bytes. Decompress it first if it is what you want"
+            )
+
+    def _refuse_long(self, line: bytes) -> None:
+        if len(line) > self._max_line_bytes:
+            raise DataError(
+                f"{self._name}:{self._number + 1}: no line break in the {self._max_line_bytes} bytes from byte "
+                f"{self._offset} of the file on; if the line is right, raise max_line_bytes (--max-line-bytes)"
+            )
+
+    def _text(self, raw: bytes) -> str | None:
+        """One line: carriage return off, then strict UTF-8 without NUL."""
+        body = raw
+        if raw.endswith(b"\r"):
+            body = raw[:-1]
+            self._notice_carriage_return()
+        bad = _first_bad_byte(body)
+        if bad is None:
+            return body.decode("utf-8")
+        if self._invalid is InvalidText.error:
+            raise DataError(self._complaint(body, bad))
+        self._invalid_lines += 1
+        if self._invalid is InvalidText.skip:
+            return None
+        return body.decode("utf-8", "replace").replace("\0", "\ufffd")
+
+    def _without_mark(self, run: bytes) -> bytes:
+        """The beginning of the file without byte-order mark."""
+        for signature, advice in _FOREIGN.items():
+            if run.startswith(signature):
+                raise DataError(f"{self._name} {advice}")
+        if not run.startswith(_UTF8_MARK):
+            return run
+        logger.log(self._notices, f"{self._name}: the byte-order mark at the beginning is left out")
+        self._offset = len(_UTF8_MARK)
+        return run[len(_UTF8_MARK) :]
+
+    def _notice_carriage_return(self) -> None:
+        if not self._carriage_returns_seen:
+            self._carriage_returns_seen = True
+            logger.log(
+                self._notices, f"{self._name}: line {self._number} ends in CR LF; the carriage returns are left out"
+            )
+
+    def _complaint(self, body: bytes, bad: int) -> str:
+        what = "is NUL, which is not text" if body[bad] == 0 else "is not UTF-8"
+        in_file = self._offset + bad
+        in_line = in_file if self._number == 1 else bad  # the first line begins with the mark, if there is one
+        return (
+            f"{self._name}:{self._number}:{in_line}: byte 0x{body[bad]:02x} {what} (byte {in_file} of the file); "
+            f"mend it, or set on_invalid_utf8=replace or skip (--on-invalid-utf8)"
+        )
+
+
+def _first_bad_byte(body: bytes) -> int | None:
+    """Position of the first byte that is NUL or breaks UTF-8, or None."""
+    nul = body.find(b"\0")
+    try:
+        body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return error.start if nul < 0 else min(nul, error.start)
+    return nul if nul >= 0 else None
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[tuple[BinaryReader, io.BufferedReader | None]]:
+    """The file as plain bytes and, if it is compressed, the file underneath. Its first bytes tell, not its name."""
+    with _open(path) as file:
+        try:
+            head = file.peek(len(_GZIP))
+        except OSError as error:
+            raise StorageError(f"reading {path} failed: {error.strerror}") from error
+        if head.startswith(_GZIP):
+            with gzip.GzipFile(fileobj=file) as unpacked:
+                yield unpacked, file
+        elif head and path.suffix == ".gz":
+            raise DataError(f"{path} is named .gz but is not gzip data; rename it if it is plain text")
+        else:
+            yield file, None
+
+
+def _open(path: Path) -> io.BufferedReader:
+    try:
+        return open(path, "rb")
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise MissingInputError(f"cannot read {path}: {reason} (working directory: {os.getcwd()})") from None

@@ -1,0 +1,147 @@
+"""What tokenizers with a plain list of pieces have in common: counting, storing and reading the list."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nmt.config.option import option
+from nmt.config.sections import require_positive
+from nmt.data.text import one_line, read_lines, require_text, visible_spaces
+from nmt.data.tokenizers import IdArray, Tokenizer, TokenizerBuilder
+from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
+from nmt.errors import DataError, MissingInputError, UsageError
+
+UNKNOWN_MARK = "\u2047"  # a double question mark, as sentencepiece shows it
+
+logger = logging.getLogger("nmt.data.tokenizers")
+
+
+@dataclass
+class PieceListConfig:
+    """Which pieces of the training text are known."""
+
+    vocab_size: int | None = option(
+        None, help="size of the vocabulary, the four special entries included; null: no limit", flag="--vocab-size"
+    )
+    min_count: int = option(1, help="how often a piece must occur to be known", flag="--min-count")
+
+    def __post_init__(self) -> None:
+        require_positive("tokenizer", vocab_size=self.vocab_size, min_count=self.min_count)
+        if self.vocab_size is not None and self.vocab_size <= len(SPECIALS):
+            raise UsageError(
+                f"tokenizer.vocab_size={self.vocab_size} leaves no room beside the {len(SPECIALS)} special entries"
+            )
+
+
+class PieceListTokenizer(Tokenizer):
+    """Cuts text without a model; a piece is known or unknown. Text is taken as it is: no normalisation."""
+
+    def __init__(self, config: PieceListConfig, pieces: Iterable[str]) -> None:
+        self.config = config
+        self.vocabulary = Vocabulary(pieces)
+
+    @staticmethod
+    @abstractmethod
+    def split(line: str) -> Sequence[str]:
+        """The pieces of a line."""
+
+    @staticmethod
+    @abstractmethod
+    def join(pieces: Iterable[str]) -> str:
+        """The line of these pieces."""
+
+    def encode(self, lines: Sequence[str]) -> list[IdArray]:
+        require_text(lines)
+        return [np.array(self.vocabulary.ids(self.split(line)), dtype=np.int64) for line in lines]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        pieces = (self.vocabulary.piece(number) if number != UNK else UNKNOWN_MARK for number in _without_marks(ids))
+        return one_line(self.join(pieces))
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        return [visible_spaces(self.vocabulary.piece(number)) for number in ids]
+
+    def save(self, folder: Path, stem: str) -> None:
+        known = self.vocabulary.pieces[len(SPECIALS) :]
+        (folder / f"{stem}.json").write_text(json.dumps(known, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
+
+
+class PieceListBuilder(TokenizerBuilder):
+    """Counts pieces, or reads a list of them."""
+
+    tokenizer: type[PieceListTokenizer]
+    listed: re.Pattern[str]  # a line of a given list, its count taken off
+    what: str  # how a piece is called in messages
+
+    def __init__(self, config: PieceListConfig) -> None:
+        self._config = config
+
+    def train(self, lines: Iterable[str], seed: int) -> Tokenizer:
+        """The most frequent pieces, equally frequent ones in alphabetical order. Nothing is random here."""
+        counts: Counter[str] = Counter()
+        for line in lines:
+            counts.update(self.tokenizer.split(line))
+        frequent = [piece for piece, count in counts.items() if count >= self._config.min_count]
+        if not frequent:
+            raise UsageError(
+                f"no {self.what} of the training text occurs tokenizer.min_count={self._config.min_count} times; "
+                f"lower --min-count, or look into the training files"
+            )
+        frequent.sort(key=lambda piece: (-counts[piece], piece))
+        room = None if self._config.vocab_size is None else self._config.vocab_size - len(SPECIALS)
+        return self.tokenizer(self._config, frequent[:room])
+
+    def load(self, folder: Path, stem: str) -> Tokenizer:
+        path = folder / f"{stem}.json"
+        try:
+            pieces: Any = json.loads(path.read_bytes())
+        except OSError as error:
+            raise MissingInputError(f"cannot read {path}: {error.strerror}") from None
+        except ValueError as error:
+            raise DataError(f"{path} is damaged: it is not JSON ({error})") from None
+        if not isinstance(pieces, list) or not all(isinstance(piece, str) and piece for piece in pieces):
+            raise DataError(f"{path} is damaged: it should be a list of pieces")
+        if len(set(pieces)) != len(pieces):
+            raise DataError(f"{path} is damaged: '{_repeated(pieces)}' occurs twice")
+        return self.tokenizer(self._config, pieces)
+
+    def given(self, path: Path) -> Tokenizer:
+        """One piece a line, optionally followed by a space and its count (fairseq's form); the order gives the ids."""
+        lines: dict[str, int] = {}
+        for number, line in enumerate(read_lines(path), start=1):
+            piece = self._listed_piece(line or "", f"{path}:{number}")
+            if piece in lines:
+                raise DataError(f"{path}:{number}: {piece!r} stands in line {lines[piece]} already; each piece once")
+            lines[piece] = number
+        if not lines:
+            raise DataError(f"{path} is empty")
+        specials = [special for special in SPECIALS if lines.pop(special, 0)]
+        if specials:
+            logger.warning(f"{path}: {' '.join(specials)} left out of the list; specials have ids of their own")
+        return self.tokenizer(self._config, lines)
+
+    def _listed_piece(self, line: str, place: str) -> str:
+        if line in SPECIALS:
+            return line
+        match = self.listed.fullmatch(line)
+        if match is None:
+            raise DataError(f"{place}: {line!r} is not one {self.what}, or one {self.what} and its count")
+        return match[1]
+
+
+def _repeated(pieces: Sequence[str]) -> str:
+    return next(piece for piece, count in Counter(pieces).items() if count > 1)
+
+
+def _without_marks(ids: Sequence[int]) -> list[int]:
+    return [int(number) for number in ids if number not in (PAD, BOS, EOS)]

@@ -1,0 +1,274 @@
+"""Subword pieces learned from raw text with sentencepiece: byte-pair encoding and the unigram model.
+
+Sennrich et al. 2016 (arXiv:1508.07909), Kudo 2018 (arXiv:1804.10959), Kudo and Richardson 2018 (arXiv:1808.06226).
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import accumulate, chain, pairwise
+from pathlib import Path
+
+import numpy as np
+import sentencepiece
+
+from nmt.config.option import option
+from nmt.config.sections import require_positive
+from nmt.data.text import one_line, require_text, visible_spaces
+from nmt.data.tokenizers import IdArray, Tokenizer, TokenizerBuilder, tokenizers
+from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
+from nmt.errors import DataError, MissingInputError, UsageError
+
+# The trained model's bytes depend on the number of threads: one number for every machine.
+_TRAINING_THREADS = 4
+_FEWEST_TRAINING_LINES = 100  # sentencepiece refuses to sample fewer
+_CHECK_SECONDS = 60
+# Loads a model and cuts a few words with it: a file that crashes the library must not crash us.
+_CHECK = """
+import sys
+sys.path = [folder for folder in sys.path if folder]  # not the working directory
+import sentencepiece
+model = sentencepiece.SentencePieceProcessor(model_proto=open(sys.argv[1], "rb").read())
+assert model.vocab_size() > 0
+model.decode(model.encode("Check 123, \\u00e9\\u4e2d."))
+"""
+
+
+class Normalization(Enum):
+    """How sentencepiece rewrites characters before it cuts; "cf" folds case."""
+
+    nmt_nfkc = "nmt_nfkc"
+    nfkc = "nfkc"
+    nmt_nfkc_cf = "nmt_nfkc_cf"
+    nfkc_cf = "nfkc_cf"
+    identity = "identity"
+
+
+@dataclass
+class SentencePieceConfig:
+    """What both kinds of sentencepiece model are trained with."""
+
+    vocab_size: int = option(
+        8000, help="size of the vocabulary, the four special entries included", flag="--vocab-size"
+    )
+    character_coverage: float = option(
+        1.0,
+        help="share of the characters that get a piece; 0.9995 for languages with thousands of characters",
+        flag="--character-coverage",
+    )
+    normalization: Normalization = option(
+        Normalization.nmt_nfkc,
+        help="rewriting of characters: nmt_nfkc, nfkc, nmt_nfkc_cf, nfkc_cf (fold case) or identity",
+        flag="--normalization",
+    )
+    byte_fallback: bool = option(
+        False, help="spell unknown characters in bytes: nothing is unknown", flag="--byte-fallback"
+    )
+    hard_vocab_limit: bool = option(True, help="false: accept a smaller vocabulary where the text supports no more")
+    max_training_lines: int = option(
+        10_000_000, help="learn from a sample of at most this many lines", flag="--max-training-lines"
+    )
+
+    def __post_init__(self) -> None:
+        require_positive("tokenizer", vocab_size=self.vocab_size)
+        if self.max_training_lines <= _FEWEST_TRAINING_LINES:
+            raise UsageError(
+                f"tokenizer.max_training_lines={self.max_training_lines} must be more than {_FEWEST_TRAINING_LINES}"
+            )
+        if not 0.9 <= self.character_coverage <= 1.0:
+            raise UsageError(f"tokenizer.character_coverage={self.character_coverage} must lie between 0.9 and 1")
+
+
+@dataclass
+class BpeConfig(SentencePieceConfig):
+    """Byte-pair encoding."""
+
+
+@dataclass
+class UnigramConfig(SentencePieceConfig):
+    """The unigram language model."""
+
+
+class SentencePieceTokenizer(Tokenizer):
+    """A sentencepiece model with our ids: the four specials, then the model's pieces of text in its order.
+
+    The model's own control symbols have no id of ours and never come out of text. Text is always cut into pieces,
+    so "</s>" in a sentence is four characters.
+    """
+
+    def __init__(self, config: SentencePieceConfig, model: bytes) -> None:
+        """``model`` is the serialized sentencepiece model; a bad one raises the library's own error."""
+        self.config = config
+        self._model = sentencepiece.SentencePieceProcessor(model_proto=model)
+        size = self._model.vocab_size()
+        every = list(range(size))
+        textual = ~np.array(
+            [self._model.is_control(every), self._model.is_unknown(every), self._model.is_unused(every)]
+        )
+        self._theirs: IdArray = np.flatnonzero(textual.all(axis=0))  # our id - 4 -> their id
+        self.vocabulary = Vocabulary(self._model.id_to_piece(self._theirs.tolist()))
+        self._ours: IdArray = np.full(size, UNK, dtype=np.int64)  # their id -> our id
+        self._ours[self._theirs] = np.arange(len(self._theirs)) + len(SPECIALS)
+        self._unknown: int = self._model.unk_id()
+
+    def encode(self, lines: Sequence[str]) -> list[IdArray]:
+        require_text(lines)
+        # one thread: parallelism is for the caller, who may have forked this process
+        ids: list[list[int]] = self._model.encode(list(lines), num_threads=1)
+        flat = self._ours[np.fromiter(chain.from_iterable(ids), dtype=np.int64)]
+        ends = list(accumulate(map(len, ids), initial=0))
+        return [flat[start:end] for start, end in pairwise(ends)]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        theirs = [
+            self._unknown if number == UNK else int(self._theirs[number - len(SPECIALS)])
+            for number in ids
+            if number not in (PAD, BOS, EOS)
+        ]
+        return one_line(self._model.decode(theirs)) if theirs else ""
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        return [visible_spaces(self.vocabulary.piece(number)) for number in ids]
+
+    def save(self, folder: Path, stem: str) -> None:
+        (folder / f"{stem}.model").write_bytes(self._model.serialized_model_proto())
+
+
+class _SentencePieceBuilder(TokenizerBuilder):
+    """Trains and loads sentencepiece models of one type."""
+
+    model_type: str
+
+    def __init__(self, config: SentencePieceConfig) -> None:
+        self._config = config
+
+    def train(self, lines: Iterable[str], seed: int) -> Tokenizer:
+        """The seed changes nothing: sentencepiece draws its sample of the lines with a seed of its own."""
+        model = io.BytesIO()
+        source = _Watched(lines)
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(source),
+                model_writer=model,
+                model_type=self.model_type,
+                vocab_size=self._config.vocab_size,
+                character_coverage=self._config.character_coverage,
+                normalization_rule_name=self._config.normalization.value,
+                byte_fallback=self._config.byte_fallback,
+                hard_vocab_limit=self._config.hard_vocab_limit,
+                input_sentence_size=self._config.max_training_lines,
+                shuffle_input_sentence=True,
+                pad_id=PAD,
+                unk_id=UNK,
+                bos_id=BOS,
+                eos_id=EOS,
+                pad_piece=_hidden("pad"),
+                unk_piece=_hidden("unk"),
+                bos_piece=_hidden("bos"),
+                eos_piece=_hidden("eos"),
+                num_threads=_TRAINING_THREADS,
+                minloglevel=2,
+            )
+        except (RuntimeError, OSError) as error:
+            if source.error is not None:
+                raise source.error from None
+            raise UsageError(self._explained(str(error))) from error
+        return SentencePieceTokenizer(self._config, model.getvalue())
+
+    def load(self, folder: Path, stem: str) -> Tokenizer:
+        path = folder / f"{stem}.model"
+        model = _read_model(path)
+        try:
+            return SentencePieceTokenizer(self._config, model)
+        except (RuntimeError, AssertionError) as error:
+            raise DataError(f"{path} is damaged: it is no sentencepiece model ({_first_line(error)})") from None
+
+    def given(self, path: Path) -> Tokenizer:
+        """A model file from anywhere: tried out in a process of its own before it is let in here."""
+        model = _read_model(path)
+        if not _survives(path):
+            raise DataError(
+                f"tokenizer file {path} is damaged, or no sentencepiece model; a list of pieces needs tokenizer=words "
+                f"or tokenizer=char"
+            )
+        return SentencePieceTokenizer(self._config, model)
+
+    def _explained(self, message: str) -> str:
+        """The library's message as a sentence that names the option to change."""
+        size = self._config.vocab_size
+        if match := re.search(r"Vocabulary size too high .*<= (\d+)", message):
+            return (
+                f"tokenizer.vocab_size={size} is more than this text supports: set --vocab-size {match[1]} or less, "
+                f"or tokenizer.hard_vocab_limit=false to take what there is"
+            )
+        if match := re.search(r"smaller than required_chars. \d+ vs (\d+)", message):
+            return (
+                f"tokenizer.vocab_size={size} is less than the {match[1]} entries that the characters of this text need: "
+                f"raise --vocab-size, or lower tokenizer.character_coverage={self._config.character_coverage}"
+            )
+        if "sentences_.empty()" in message:
+            return "there is no text to learn pieces from: every training line is empty or longer than 4192 bytes"
+        return f"learning {size} pieces failed (tokenizer.vocab_size, --vocab-size): {message.strip()}"
+
+
+@tokenizers.register("bpe", BpeConfig)
+class BpeBuilder(_SentencePieceBuilder):
+    model_type = "bpe"
+
+
+@tokenizers.register("unigram", UnigramConfig)
+class UnigramBuilder(_SentencePieceBuilder):
+    model_type = "unigram"
+
+
+class _Watched:
+    """Passes lines on and remembers what went wrong: the trainer turns any error of its iterator into its own."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self._lines = lines
+        self.error: Exception | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        try:
+            yield from self._lines
+        except Exception as error:
+            self.error = error
+            raise
+
+
+def _read_model(path: Path) -> bytes:
+    try:
+        model = path.read_bytes()
+    except OSError as error:
+        raise MissingInputError(f"cannot read {path}: {error.strerror}") from None
+    if not model:  # the library takes this for a model that is not loaded yet
+        raise DataError(f"{path} is damaged: it is empty")
+    return model
+
+
+def _hidden(special: str) -> str:
+    """A spelling of a special that does not occur in text.
+
+    The trainer cuts these spellings out of what it learns from; with "</s>" the characters "<" and "/" might get no
+    piece. Nobody sees this one: our vocabulary has its own specials.
+    """
+    return f"\ue000<{special}>\ue000"
+
+
+def _survives(path: Path) -> bool:
+    """Whether the library can load and use a model file without failing or crashing."""
+    command = [sys.executable, "-c", _CHECK, str(path.absolute())]
+    try:
+        return subprocess.run(command, capture_output=True, timeout=_CHECK_SECONDS, check=False).returncode == 0
+    except subprocess.TimeoutExpired:
+        return False
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]

@@ -1,0 +1,34 @@
+"""Words as they stand between spaces, for text that was tokenised before."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from nmt.data.tokenizers import tokenizers
+from nmt.data.tokenizers.piece_lists import PieceListBuilder, PieceListConfig, PieceListTokenizer
+
+
+@dataclass
+class WordsConfig(PieceListConfig):
+    """One piece a word."""
+
+
+class WordTokenizer(PieceListTokenizer):
+    """Only the space U+0020 separates; a tab or a no-break space belongs to its word."""
+
+    @staticmethod
+    def split(line: str) -> Sequence[str]:
+        return [word for word in line.split(" ") if word]
+
+    @staticmethod
+    def join(pieces: Iterable[str]) -> str:
+        return " ".join(pieces)
+
+
+@tokenizers.register("words", WordsConfig)
+class WordsBuilder(PieceListBuilder):
+    tokenizer = WordTokenizer
+    listed = re.compile(r"([^ ]+)(?: \d+)?")
+    what = "word"

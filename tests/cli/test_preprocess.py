@@ -1,0 +1,78 @@
+"""nmt-preprocess as a user starts it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nmt.data.corpus import Corpus
+from nmt.storage.files import Verify
+
+SOURCE = ["the old house", "the green tree", "an old tree", "the house"]
+TARGET = ["das alte Haus", "der grüne Baum", "ein alter Baum", "das Haus"]
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> str:
+    for language, lines in (("en", SOURCE), ("de", TARGET)):
+        (tmp_path / f"text.{language}").write_bytes("".join(f"{line}\n" for line in lines).encode())
+    return f"{tmp_path}/text"
+
+
+def nmt_preprocess(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from nmt_cli.preprocess import main; main()", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "COLUMNS": "80"}, check=False)
+
+
+def test_flags_and_overrides_make_a_corpus_and_stdout_stays_empty(prefix: str, tmp_path: Path) -> None:
+    result = nmt_preprocess(
+        *("--source-lang", "en", "tokenizer=words", "--target-lang", "de", "--trainpref", prefix, "--workers", "2"),
+        *(
+            "--validpref",
+            prefix,
+            "--testpref",
+            f"{prefix},{prefix}",
+            f"destdir={tmp_path}/corpus",
+            "--joined-dictionary",
+        ),
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == ""
+    corpus = Corpus.open(tmp_path / "corpus", Verify.full)
+    assert corpus.splits == ("train", "valid", "test", "test1")
+    assert corpus.pair.shared
+    assert corpus.split("test1").target_text() == TARGET
+
+
+def test_the_report_is_logged_to_stderr(prefix: str, tmp_path: Path) -> None:
+    result = nmt_preprocess(
+        *("--source-lang", "en", "--target-lang", "de", "--trainpref", prefix, "--validpref", prefix),
+        *("--destdir", f"{tmp_path}/corpus", "--tokenizer", "char"),
+    )
+    for said in (
+        "train: 4 of 4 pairs kept",
+        f"train en: {sum(map(len, SOURCE))} pieces, 0 unknown (0.00 %)",
+        "WARNING | valid overlaps train: 4 of its pairs and 4 of its sources stand there too",
+        f"wrote {tmp_path}/corpus",
+    ):
+        assert said in result.stderr
+
+
+def test_a_bar_is_drawn_on_demand(prefix: str, tmp_path: Path) -> None:
+    result = nmt_preprocess(
+        *("--source-lang", "en", "--target-lang", "de", "--trainpref", prefix, "--destdir", f"{tmp_path}/corpus"),
+        *("tokenizer=words", "--progress", "bar"),
+    )
+    assert "train: 100%" in result.stderr
+
+
+def test_help_and_work_do_without_torch(prefix: str, tmp_path: Path) -> None:
+    program = "import sys; sys.modules['torch'] = None; from nmt_cli.preprocess import main; main()"
+    arguments = ["--source-lang", "en", "--target-lang", "de", "--trainpref", prefix, "--destdir", f"{tmp_path}/corpus"]
+    for given in (["--help"], [*arguments, "tokenizer=words"]):
+        result = subprocess.run([sys.executable, "-c", program, *given], capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stderr

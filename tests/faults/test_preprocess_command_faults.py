@@ -1,0 +1,91 @@
+"""Faults as the command reports them: one line, the exit status, nothing half-written."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nmt.data.corpus import Corpus
+from tests.faults.parallel_task import SOURCE, TARGET, Task, surplus_line
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Task:
+    return Task(tmp_path)
+
+
+COMMAND = [sys.executable, "-c", "from nmt_cli.preprocess import main; main()"]
+
+
+def arguments(task: Task) -> list[str]:
+    return [
+        *("--source-lang", "en", "--target-lang", "de", "--trainpref", f"{task.folder}/train"),
+        *("--destdir", f"{task.folder}/corpus", "tokenizer=words"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "status", "says"),
+    [
+        (surplus_line, 65, "has 19; judging by"),
+        (lambda task: (task.folder / "train.en").unlink(), 66, "neither "),
+        (lambda task: task.make(), 73, "is not empty"),
+    ],
+)
+def test_the_command_says_one_line_and_exits_with_the_status(
+    spoil: Callable[[Task], object], status: int, says: str, task: Task
+) -> None:
+    spoil(task)
+    result = subprocess.run([*COMMAND, *arguments(task)], capture_output=True, text=True, check=False)
+    assert result.returncode == status, result.stderr
+    assert result.stdout == "" and result.stderr.count("\n") == 1 and says in result.stderr
+
+
+def test_fault_22_the_locale_does_not_matter(task: Task) -> None:
+    task.change("train.en", b"red", "grün".encode())
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    result = subprocess.run([*COMMAND, *arguments(task)], capture_output=True, env=environment, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "grün" in Corpus.open(task.folder / "corpus").pair.source.vocabulary.pieces
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
+def test_fault_35_an_interrupted_command_leaves_nothing(number: signal.Signals, status: int, task: Task) -> None:
+    lines = [f"line {number} of a text that takes a while" for number in range(60_000)]
+    task.write("train.en", lines)
+    task.write("train.de", lines)
+    process = subprocess.Popen(
+        [*COMMAND, *arguments(task), "--workers", "2", "tokenizer=char"], stderr=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    deadline = time.monotonic() + 60
+    while not list(task.folder.glob(".corpus.*.tmp")):  # until it writes
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == status, stderr.decode()
+    assert sorted(path.name for path in task.folder.iterdir()) == ["train.de", "train.en", "valid.de", "valid.en"]
+
+
+def test_fault_35_a_killed_command_leaves_no_corpus_and_can_be_repeated(task: Task) -> None:
+    lines = [f"line {number} of a text that takes a while" for number in range(60_000)]
+    task.write("train.en", lines)
+    task.write("train.de", lines)
+    process = subprocess.Popen([*COMMAND, *arguments(task)], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not list(task.folder.glob(".corpus.*.tmp")):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    process.kill()
+    process.wait(timeout=60)
+    assert not (task.folder / "corpus").exists()
+    task.write("train.en", SOURCE)
+    task.write("train.de", TARGET)
+    task.make()

@@ -1,0 +1,264 @@
+"""The fault catalogue for text and what is made of it: each fault, the exit status and what the user is told.
+
+The numbers are those of the catalogue. A fault with status 0 is survived, and mentioned where the catalogue says so.
+"""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import os
+import re
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nmt.config.sections import FilterConfig, InvalidText
+from nmt.data import text as text_module
+from nmt.data.tokenizers.characters import CharConfig
+from nmt.data.tokenizers.sentencepiece import BpeConfig
+from nmt.data.tokenizers.words import WordsConfig
+from tests.faults.parallel_task import SOURCE, TARGET, Task, outcome, surplus_line
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Task:
+    return Task(tmp_path)
+
+
+@dataclass(frozen=True)
+class Fault:
+    number: int
+    name: str
+    spoil: Callable[[Task], object]
+    status: int
+    says: str | None = None  # a regular expression; None: nothing needs to be said
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.number}-{self.name.replace(' ', '-')}"
+
+
+def pack(task: Task, name: str, cut: int = 0) -> None:
+    content = gzip.compress((task.folder / name).read_bytes())
+    (task.folder / name).unlink()
+    task.write(f"{name}.gz", content[: len(content) - cut])
+
+
+def bomb(task: Task) -> None:
+    (task.folder / "train.en").unlink()
+    task.write("train.en.gz", gzip.compress(b"\n" * 2**20))
+
+
+def in_place_of(task: Task, name: str, make: Callable[[Path], object]) -> None:
+    (task.folder / name).unlink()
+    make(task.folder / name)
+
+
+def listen(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        here = os.getcwd()
+        os.chdir(path.parent)  # the name of a socket must be short
+        try:
+            server.bind(path.name)
+        finally:
+            os.chdir(here)
+
+
+def long_line(task: Task) -> None:
+    task.write("train.en", [*SOURCE[:3], "one " * 100_000, *SOURCE[4:]])
+
+
+def repeat_training_text(task: Task) -> None:
+    task.write("valid.en", SOURCE[:2])
+    task.write("valid.de", TARGET[:2])
+
+
+def one_file_twice(task: Task) -> None:
+    in_place_of(task, "train.de", lambda path: path.symlink_to(task.folder / "train.en"))
+
+
+SKIP, REPLACE = {"on_invalid_utf8": InvalidText.skip}, {"on_invalid_utf8": InvalidText.replace}
+BPE, BPE_TOO_LARGE = {"tokenizer": BpeConfig(vocab_size=40)}, {"tokenizer": BpeConfig(vocab_size=900)}
+
+WHEN_PREPROCESSING = [
+    Fault(1, "line counts differ", surplus_line, 65, r"train\.en has 18 lines, but .*train\.de has 19.* near line 6"),
+    Fault(
+        2,
+        "invalid utf-8",
+        lambda t: t.change("train.de", b"TREE", b"TR\xc3E"),
+        65,
+        r"train\.de:1:10: byte 0xc3 is not UTF-8",
+    ),
+    Fault(
+        2,
+        "invalid utf-8 in the test set",
+        lambda t: t.change("valid.en", b"red", b"\xff"),
+        65,
+        r"valid\.en:1:5: byte 0xff",
+    ),
+    Fault(
+        2,
+        "invalid utf-8 skipped",
+        lambda t: t.change("train.de", b"TREE", b"TR\xff"),
+        0,
+        "1 dropped: bytes that are not text",
+        SKIP,
+    ),
+    Fault(
+        2,
+        "invalid utf-8 replaced",
+        lambda t: t.change("train.de", b"TREE", b"TR\xff"),
+        0,
+        r"replaced by U\+FFFD in 1 lines",
+        REPLACE,
+    ),
+    Fault(3, "nul", lambda t: t.change("train.en", b"red", b"r\0d"), 65, r"train\.en:1:5: byte 0x00 is NUL"),
+    Fault(
+        4, "crlf", lambda t: t.write("train.en", "\r\n".join(SOURCE).encode()), 0, r"train\.en: line 1 ends in CR LF"
+    ),
+    Fault(5, "bare carriage return", lambda t: t.change("train.en", b"red", b"r\rd"), 0, "18 of 18 pairs kept"),
+    Fault(7, "byte-order mark", lambda t: t.change("train.en", b"one", b"\xef\xbb\xbfone"), 0, "byte-order mark"),
+    Fault(
+        7,
+        "utf-16",
+        lambda t: t.write("train.en", "\n".join(SOURCE).encode("utf-16")),
+        65,
+        r"train\.en looks like UTF-16",
+    ),
+    Fault(
+        8,
+        "empty line",
+        lambda t: t.change("train.en", b"one red tree\n", b"\n"),
+        0,
+        r"1 dropped: empty source \(first in line 1\)",
+    ),
+    Fault(
+        8,
+        "mostly empty lines",
+        lambda t: t.write("train.en", [*SOURCE[:8], *[""] * 10]),
+        65,
+        "10 of 18 train pairs would be dropped",
+    ),
+    Fault(
+        10,
+        "no line feed at the end",
+        lambda t: t.write("train.en", "\n".join(SOURCE).encode()),
+        0,
+        "18 of 18 pairs kept",
+    ),
+    Fault(11, "empty file", lambda t: t.write("train.de", b""), 65, r"train\.de is empty"),
+    Fault(12, "very long line", long_line, 0, r"1 dropped: longer than filters\.max_length \(first in line 4\)"),
+    Fault(
+        14,
+        "no line break",
+        lambda t: t.write("train.en", b"x" * 999),
+        65,
+        r"train\.en:1: no line break in the 500 bytes",
+        {"max_line_bytes": 500},
+    ),
+    Fault(17, "packed text", lambda t: pack(t, "train.en"), 0, "18 of 18 pairs kept"),
+    Fault(
+        17,
+        "truncated gzip",
+        lambda t: pack(t, "train.en", cut=12),
+        65,
+        r"unexpected end of compressed file .*train\.en\.gz after",
+    ),
+    Fault(18, "gzip bomb", bomb, 65, "decompresses to more than 100 times its size"),
+    Fault(
+        19,
+        "missing file",
+        lambda t: in_place_of(t, "train.en", lambda path: None),
+        66,
+        r"train\.en\.gz exists \(working directory: /",
+    ),
+    Fault(
+        19, "folder", lambda t: in_place_of(t, "train.en", Path.mkdir), 66, r"train\.en is a folder \(working directory"
+    ),
+    Fault(19, "pipe", lambda t: in_place_of(t, "train.en", os.mkfifo), 66, r"train\.en is not a plain file"),
+    Fault(19, "socket", lambda t: in_place_of(t, "train.en", listen), 66, r"train\.en is not a plain file"),
+    Fault(
+        23,
+        "validation text stands in train",
+        repeat_training_text,
+        0,
+        "valid overlaps train: 2 of its pairs and 2 of its sources",
+    ),
+    Fault(24, "one file on both sides", one_file_twice, 0, "are the same file"),
+    Fault(
+        25,
+        "everything filtered",
+        lambda t: None,
+        65,
+        r"18 of 18 train pairs would be dropped: 18 longer than filters\.max_length",
+        {"filters": FilterConfig(max_length=2)},
+    ),
+    Fault(
+        33,
+        "vocabulary too large",
+        lambda t: None,
+        2,
+        r"vocab_size=900 .* --vocab-size \d+ or less.*hard_vocab_limit=false",
+        BPE_TOO_LARGE,
+    ),
+    Fault(36, "destination not empty", lambda t: t.make(), 73, "corpus exists and is not empty"),
+]
+
+
+@pytest.mark.parametrize("fault", WHEN_PREPROCESSING, ids=str)
+def test_a_fault_of_the_text_ends_with_its_status_and_message(
+    fault: Fault, task: Task, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text_module, "_BOMB_BYTES", 2**18)
+    monkeypatch.setattr(text_module, "_BOMB_RATIO", 100)
+    fault.spoil(task)
+    before = sorted(task.folder.rglob("*"))
+    with caplog.at_level(logging.INFO, logger="nmt"):
+        status, message = outcome(lambda: task.make(**fault.options))
+    told = message or "\n".join(record.getMessage() for record in caplog.records)
+    assert (status, bool(fault.says is None or re.search(fault.says, told))) == (fault.status, True), told
+    if status != 0:
+        assert "\n" not in message
+        assert sorted(task.folder.rglob("*")) == before, "something was written"
+
+
+# --- what is survived without a word must leave the text as it was
+
+
+@pytest.mark.parametrize("character", ["\u2028", "\u2029", "\x85", "\v", "\f", "\x1c", "\r"], ids=ascii)
+def test_fault_6_a_character_that_looks_like_a_line_break_is_none(character: str, task: Task) -> None:
+    task.change("train.en", b"red", f"r{character}d".encode())
+    task.write("valid.en", [f"one{character}two"])
+    corpus = task.make(tokenizer=CharConfig())
+    assert len(corpus.split("train")) == 18
+    assert corpus.split("valid").source_text() == [f"one{character}two"]
+    assert corpus.pair.source.decode(corpus.split("train").source(0).tolist()) == "one r d tree"
+
+
+@pytest.mark.parametrize(
+    "tokenizer", [BpeConfig(vocab_size=50), CharConfig(), WordsConfig()], ids=lambda c: type(c).__name__
+)
+@pytest.mark.parametrize("written", ["</s>", "<s>", "<unk>", "<pad>", "\u2581"])
+def test_fault_15_text_that_spells_a_special_stays_text(written: str, tokenizer: Any, task: Task) -> None:
+    task.change("train.en", b"red", written.encode())
+    corpus = task.make(tokenizer=tokenizer)
+    assert corpus.split("train").source(0).tolist()[:-1].count(3) == 0
+    assert not set(corpus.split("train").source(0).tolist()[:-1]) & {0, 1, 2}
+    shown = (
+        written if not (written == "\u2581" and isinstance(tokenizer, BpeConfig)) else ""
+    )  # sentencepiece's own space
+    assert corpus.pair.source.decode(corpus.split("train").source(0).tolist()).split() == f"one {shown} tree".split()
+
+
+@pytest.mark.parametrize(
+    "tokenizer", [BpeConfig(vocab_size=40), CharConfig(), WordsConfig()], ids=lambda c: type(c).__name__
+)
+def test_fault_16_a_lone_surrogate_from_python_is_bad_data(tokenizer: Any, task: Task) -> None:
+    corpus = task.make(tokenizer=tokenizer)
+    status, message = outcome(lambda: corpus.pair.source.encode(["one\udcff"]))
+    assert status == 65 and "U+DCFF" in message

@@ -1,0 +1,88 @@
+"""Where the tokenizers of a corpus come from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nmt.data.tokenizers.characters import CharConfig
+from nmt.data.tokenizers.sentencepiece import BpeConfig
+from tests.unit.data.small_text import SOURCE, TARGET, Text, write
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Text:
+    return Text(tmp_path)
+
+
+def test_separate_vocabularies_know_their_own_side_only(text: Text) -> None:
+    corpus, report = text.make()
+    assert set(corpus.pair.source.vocabulary.pieces[4:]) == set(" ".join(SOURCE).split())
+    assert set(corpus.pair.target.vocabulary.pieces[4:]) == set(" ".join(TARGET).split())
+    assert (report.source_entries, report.target_entries, report.shared) == (12, 11, False)
+
+
+def test_a_joint_vocabulary_knows_both_sides(text: Text) -> None:
+    corpus, report = text.make(joined_dictionary=True)
+    assert set(corpus.pair.source.vocabulary.pieces[4:]) == set(" ".join(SOURCE + TARGET).split())
+    assert corpus.pair.source is corpus.pair.target and report.shared
+
+
+def test_pieces_are_learned_from_the_training_split_only(text: Text) -> None:
+    text.write("valid", ["zebra"], ["Zebra"])
+    corpus, report = text.make(validpref=f"{text.folder}/valid")
+    assert "zebra" not in corpus.pair.source.vocabulary.pieces
+    assert report.splits[1].source.unknown == 1
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_given_lists_of_pieces_are_taken_as_they_are(joined: bool, text: Text) -> None:
+    write(text.folder / "dict.en", ["the", "house", "is"])
+    write(text.folder / "dict.de", ["ist", "Haus"])
+    given = {"srcdict": f"{text.folder}/dict.en"} | ({} if joined else {"tgtdict": f"{text.folder}/dict.de"})
+    corpus, _ = text.make(joined_dictionary=joined, **given)
+    assert corpus.pair.source.vocabulary.pieces[4:] == ("the", "house", "is")
+    assert corpus.pair.target.vocabulary.pieces[4:] == (("the", "house", "is") if joined else ("ist", "Haus"))
+
+
+def test_one_side_may_be_given_and_the_other_learned(text: Text) -> None:
+    write(text.folder / "dict.de", ["ist", "Haus"])
+    corpus, _ = text.make(tgtdict=f"{text.folder}/dict.de")
+    assert len(corpus.pair.source.vocabulary) == 12 and len(corpus.pair.target.vocabulary) == 6
+
+
+def test_a_given_sentencepiece_model_is_used(text: Text) -> None:
+    known, _ = text.make(tokenizer=BpeConfig(vocab_size=50), joined_dictionary=True)
+    model = str(known.folder / "tokenizer" / "joint.model")
+    corpus, _ = text.make(tokenizer=BpeConfig(), srcdict=model, joined_dictionary=True, destdir=f"{text.folder}/other")
+    assert corpus.pair.digest() == known.pair.digest()
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_corpus_folder_gives_both_sides_as_it_has_them(joined: bool, text: Text) -> None:
+    known, _ = text.make(joined_dictionary=joined)
+    folder = str(known.folder)
+    corpus, _ = text.make(srcdict=folder, tgtdict=folder, tokenizer=CharConfig(), destdir=f"{text.folder}/other")
+    assert corpus.pair.digest() == known.pair.digest()
+    assert corpus.pair.shared is joined
+
+
+def test_a_corpus_of_the_other_direction_gives_each_side_by_its_language(text: Text) -> None:
+    known, _ = text.make()
+    folder = str(known.folder)
+    back, _ = text.make(
+        source_lang="de", target_lang="en", srcdict=folder, tgtdict=folder, destdir=f"{text.folder}/back"
+    )
+    assert back.pair.source.vocabulary == known.pair.target.vocabulary
+    assert back.pair.target.vocabulary == known.pair.source.vocabulary
+
+
+def test_a_source_alone_of_the_other_direction_gets_the_pair_turned_round(text: Text) -> None:
+    known, _ = text.make()
+    corpus, _ = text.make(
+        source_lang="de", target_lang="", only_source=True, srcdict=str(known.folder), destdir=f"{text.folder}/back"
+    )
+    assert (corpus.pair.source_lang, corpus.pair.target_lang) == ("de", "en")
+    assert corpus.pair.source.vocabulary == known.pair.target.vocabulary
+    assert corpus.pair.target.vocabulary == known.pair.source.vocabulary

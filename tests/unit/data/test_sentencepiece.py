@@ -1,0 +1,185 @@
+"""Pieces learned with sentencepiece, and models that were learned elsewhere."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sentencepiece
+
+from nmt.data.tokenizers import Tokenizer, tokenizers
+from nmt.data.tokenizers.sentencepiece import BpeConfig, Normalization, UnigramConfig
+from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK
+from nmt.errors import DataError, UsageError
+
+TEXT = [
+    f"{who} {verb} {what} , und {adverb} ."
+    for who in ("ein Mann", "eine Frau", "das Kind", "der Hund")
+    for verb in ("sieht", "kauft", "malt", "trägt")
+    for what in ("ein Haus", "einen Baum", "eine Blume", "die Straße")
+    for adverb in ("lacht", "springt", "geht fort")
+]
+KINDS = {"bpe": BpeConfig(vocab_size=120), "unigram": UnigramConfig(vocab_size=45)}
+
+
+def train(config: Any, lines: list[str] = TEXT, seed: int = 1) -> Tokenizer:
+    return tokenizers.build(config).train(iter(lines), seed)
+
+
+@pytest.mark.parametrize("name", ["bpe", "unigram"])
+@pytest.mark.parametrize("written", ["</s>", "<s>", "<unk>", "<pad>"])
+def test_pieces_are_learned_from_the_spelling_of_a_special_too(name: str, written: str) -> None:
+    tokenizer = train(replace(KINDS[name], hard_vocab_limit=False), [*TEXT, f"ein {written} Haus"])
+    ids = tokenizer.encode([f"ein {written} Haus"])[0].tolist()
+    assert UNK not in ids
+    assert tokenizer.decode(ids) == f"ein {written} Haus"
+
+
+@pytest.mark.parametrize("name", ["bpe", "unigram"])
+def test_vocab_size_counts_the_specials(name: str) -> None:
+    assert len(train(KINDS[name]).vocabulary) == KINDS[name].vocab_size
+
+
+@pytest.mark.parametrize("config", [BpeConfig(vocab_size=5000), UnigramConfig(vocab_size=5000)])
+def test_a_vocabulary_larger_than_the_text_supports_names_the_limit_and_the_way_out(config: Any) -> None:
+    with pytest.raises(
+        UsageError, match=r"vocab_size=5000 is more .* --vocab-size \d+ or less, or .*hard_vocab_limit=false"
+    ):
+        train(config)
+    config.hard_vocab_limit = False
+    assert len(train(config).vocabulary) < 5000
+
+
+def test_a_vocabulary_smaller_than_the_alphabet_names_what_it_needs() -> None:
+    with pytest.raises(UsageError, match=r"vocab_size=10 is less than the \d+ entries .* raise --vocab-size"):
+        train(BpeConfig(vocab_size=10))
+
+
+def test_no_text_to_learn_from_is_said_so() -> None:
+    with pytest.raises(UsageError, match="no text to learn pieces from"):
+        train(BpeConfig(vocab_size=50), [])
+
+
+def test_a_fault_of_the_text_is_not_taken_for_one_of_the_trainer() -> None:
+    def lines() -> Iterator[str]:
+        yield "fine"
+        raise DataError("file:2:0: byte 0xff")
+
+    with pytest.raises(DataError, match="file:2:0"):
+        tokenizers.build(BpeConfig(vocab_size=50)).train(lines(), 1)
+
+
+@pytest.mark.parametrize("size", [120, 5000])
+def test_training_and_its_failures_are_silent(size: int, capfd: pytest.CaptureFixture[str]) -> None:
+    try:
+        train(BpeConfig(vocab_size=size))
+    except UsageError:
+        assert size == 5000
+    assert capfd.readouterr() == ("", "")
+
+
+def test_pieces_can_be_learned_from_a_sample_always_the_same() -> None:
+    lines = [" ".join("abcdefgh"[digit] for digit in map(int, f"{number:04o}")) for number in range(2000)]
+    lines = [line.replace(" ", "", 2) for line in lines]
+    sampled = BpeConfig(vocab_size=60, max_training_lines=101)
+    assert train(sampled, lines).vocabulary == train(sampled, lines, seed=2).vocabulary
+    assert train(sampled, lines).vocabulary != train(BpeConfig(vocab_size=60), lines).vocabulary
+
+
+def test_a_sample_too_small_to_learn_from_is_refused() -> None:
+    with pytest.raises(UsageError, match="max_training_lines=100 must be more than 100"):
+        BpeConfig(max_training_lines=100)
+
+
+def test_normalization_can_be_switched_off() -> None:
+    lines = [f"{line} ﬁ" for line in TEXT]
+    normalized = train(BpeConfig(vocab_size=120), lines)
+    identity = train(BpeConfig(vocab_size=120, normalization=Normalization.identity), lines)
+    assert normalized.decode(normalized.encode(["ﬁ"])[0].tolist()) == "fi"
+    assert identity.decode(identity.encode(["ﬁ"])[0].tolist()) == "ﬁ"
+
+
+def test_with_byte_fallback_nothing_is_unknown() -> None:
+    tokenizer = train(BpeConfig(vocab_size=400, byte_fallback=True))
+    ids = tokenizer.encode(["語 und \U0001f600"])[0].tolist()
+    assert UNK not in ids
+    assert tokenizer.decode(ids) == "語 und \U0001f600"
+
+
+def test_character_coverage_leaves_rare_characters_unknown() -> None:
+    lines = [*TEXT, "q"]
+    assert UNK not in train(BpeConfig(vocab_size=120), lines).encode(["q"])[0]
+    assert UNK in train(BpeConfig(vocab_size=120, character_coverage=0.99), lines).encode(["q"])[0]
+
+
+@pytest.mark.parametrize("coverage", [0.5, 1.5])
+def test_an_impossible_coverage_is_refused(coverage: float) -> None:
+    with pytest.raises(UsageError, match=f"character_coverage={coverage}"):
+        BpeConfig(character_coverage=coverage)
+
+
+def foreign_model(**options: Any) -> bytes:
+    model = io.BytesIO()
+    settings = {"vocab_size": 120, "model_type": "bpe", "minloglevel": 2, "num_threads": 1} | options
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(TEXT), model_writer=model, **settings)
+    return model.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("options", "size"),
+    [
+        ({}, 120 - 3 + 4),  # unk 0, bos 1, eos 2, no pad
+        ({"pad_id": 3}, 120),
+        ({"unk_id": 5, "bos_id": -1, "eos_id": 7, "pad_id": 119}, 120 - 3 + 4),
+        ({"control_symbols": ["<2de>"], "user_defined_symbols": ["<sep>"]}, 120 - 4 + 4),
+    ],
+)
+def test_a_model_with_other_ids_is_given_ours(options: dict[str, Any], size: int, tmp_path: Path) -> None:
+    path = tmp_path / "their.model"
+    path.write_bytes(foreign_model(**options))
+    theirs = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    ours = tokenizers.build(BpeConfig()).given(path)
+    assert len(ours.vocabulary) == size
+    assert ours.vocabulary.pieces[:4] == SPECIALS
+    for line in [TEXT[0], TEXT[-1], "a<sep>b", "</s> <2de>"]:
+        ids = ours.encode([line])[0].tolist()
+        pieces = theirs.encode(line, out_type=str)
+        assert [piece for piece, number in zip(pieces, ids) if number == UNK] == [
+            piece for piece in pieces if theirs.is_unknown(theirs.piece_to_id(piece))
+        ]
+        assert [ours.vocabulary.piece(number) for number in ids if number != UNK] == [
+            piece for piece, number in zip(pieces, ids) if number != UNK
+        ]
+        assert not set(ids) & {PAD, BOS, EOS}
+        assert ours.decode(ids) == theirs.decode(theirs.encode(line))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\x00", b"not a model", b"\n" * 100, os.urandom(1000)],
+    ids=["empty", "zero", "text", "line feeds", "noise"],
+)
+@pytest.mark.parametrize("how", ["given", "load"])
+def test_a_damaged_model_is_refused(content: bytes, how: str, tmp_path: Path) -> None:
+    (tmp_path / "bad.model").write_bytes(content)
+    builder = tokenizers.build(BpeConfig())
+    readers: dict[str, Callable[[], Tokenizer]] = {
+        "given": lambda: builder.given(tmp_path / "bad.model"),
+        "load": lambda: builder.load(tmp_path, "bad"),
+    }
+    with pytest.raises(DataError, match=r"bad\.model is damaged"):
+        readers[how]()
+
+
+def test_every_truncation_of_a_model_is_refused(tmp_path: Path) -> None:
+    model = foreign_model()
+    for length in np.linspace(1, len(model) - 1, 60, dtype=int):
+        (tmp_path / "short.model").write_bytes(model[:length])
+        with pytest.raises(DataError, match=r"short\.model is damaged"):
+            tokenizers.build(BpeConfig()).load(tmp_path, "short")

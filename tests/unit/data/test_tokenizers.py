@@ -1,0 +1,159 @@
+"""What every tokenizer promises, and what is particular to each."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt.config.option import flags_of
+from nmt.config.sections import PreprocessConfig
+from nmt.data.tokenizers import Tokenizer, tokenizers
+from nmt.data.tokenizers.characters import CharConfig
+from nmt.data.tokenizers.sentencepiece import BpeConfig, UnigramConfig
+from nmt.data.tokenizers.words import WordsConfig
+from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK
+from nmt.errors import DataError, MissingInputError
+
+TEXT = [
+    f"{who} {verb} {what} , und {adverb} ."
+    for who in ("ein Mann", "eine Frau", "das Kind", "der Hund")
+    for verb in ("sieht", "kauft", "malt", "trägt")
+    for what in ("ein Haus", "einen Baum", "eine Blume", "die Straße")
+    for adverb in ("lacht", "springt", "geht fort")
+]
+HOSTILE = ["</s>", "<s> <unk> <pad>", "a</s>b", "\u2581", "a\u2581b", "\u2585", "\u2047", "<0x0A>", "\x85", "a\u2028b"]
+CONFIGS = {
+    "bpe": BpeConfig(vocab_size=120),
+    "unigram": UnigramConfig(vocab_size=45),
+    "char": CharConfig(),
+    "words": WordsConfig(),
+}
+
+
+@pytest.fixture(scope="module", params=CONFIGS)
+def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
+    return train(CONFIGS[request.param])
+
+
+def train(config: Any, lines: list[str] = TEXT, seed: int = 1) -> Tokenizer:
+    return tokenizers.build(config).train(iter(lines), seed)
+
+
+def texts_of(words: list[str]) -> st.SearchStrategy[str]:
+    return st.lists(st.sampled_from(words), max_size=8).map(" ".join)
+
+
+KNOWN = texts_of(sorted({word for line in TEXT for word in line.split()}))
+
+
+def test_every_registered_tokenizer_is_tested_here() -> None:
+    assert set(tokenizers.names()) == set(CONFIGS)
+
+
+def test_known_text_survives_encoding_and_decoding(tokenizer: Tokenizer) -> None:
+    @given(st.lists(KNOWN, max_size=5))
+    def holds(lines: list[str]) -> None:
+        assert [tokenizer.decode(ids.tolist()) for ids in tokenizer.encode(lines)] == lines
+
+    holds()
+
+
+def test_text_never_becomes_a_control_id(tokenizer: Tokenizer) -> None:
+    @given(st.lists(st.one_of(st.sampled_from(HOSTILE), st.text(st.characters(exclude_categories=["Cs"]))), max_size=4))
+    def holds(lines: list[str]) -> None:
+        for ids in tokenizer.encode(lines):
+            assert not set(ids.tolist()) & {PAD, BOS, EOS}
+            assert all(0 <= number < len(tokenizer.vocabulary) for number in ids)
+
+    holds()
+
+
+def test_decoded_text_is_one_line_for_every_reader(tokenizer: Tokenizer) -> None:
+    @given(st.lists(st.integers(0, len(tokenizer.vocabulary) - 1)))
+    def holds(ids: list[int]) -> None:
+        assert len(tokenizer.decode(ids).splitlines()) <= 1
+
+    holds()
+
+
+def test_lines_do_not_influence_each_other(tokenizer: Tokenizer) -> None:
+    lines = [*TEXT[:5], "", "  ", *HOSTILE]
+    together = tokenizer.encode(lines)
+    assert [ids.tolist() for ids in together] == [tokenizer.encode([line])[0].tolist() for line in lines]
+
+
+def test_nothing_encodes_to_nothing(tokenizer: Tokenizer) -> None:
+    assert tokenizer.encode([]) == []
+    assert [len(ids) for ids in tokenizer.encode(["", ""])] == [0, 0]
+    assert tokenizer.decode([]) == ""
+
+
+def test_ids_are_flat_int64_arrays(tokenizer: Tokenizer) -> None:
+    for ids in tokenizer.encode([TEXT[0], ""]):
+        assert ids.dtype == np.int64 and ids.ndim == 1
+
+
+def test_specials_are_left_out_of_decoded_text(tokenizer: Tokenizer) -> None:
+    ids = tokenizer.encode([TEXT[0]])[0].tolist()
+    assert tokenizer.decode([BOS, *ids, EOS, PAD, PAD]) == TEXT[0]
+
+
+def test_an_unknown_piece_is_shown_as_a_visible_mark(tokenizer: Tokenizer) -> None:
+    ids = tokenizer.encode([f"{TEXT[0]} 語"])[0].tolist()
+    assert UNK in ids
+    assert tokenizer.decode(ids).split() == [*TEXT[0].split(), "\u2047"]
+
+
+def test_there_is_one_piece_for_each_id_and_none_holds_a_space(tokenizer: Tokenizer) -> None:
+    ids = [*tokenizer.encode([TEXT[0]])[0].tolist(), EOS]
+    pieces = tokenizer.pieces(ids)
+    assert " ".join(pieces).split() == pieces
+    assert len(pieces) == len(ids) and pieces[-1] == "</s>"
+
+
+def test_the_first_four_entries_are_the_specials(tokenizer: Tokenizer) -> None:
+    assert tokenizer.vocabulary.pieces[:4] == SPECIALS
+
+
+def test_what_is_saved_loads_as_the_same_tokenizer(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    tokenizer.save(tmp_path, "joint")
+    loaded = tokenizers.build(tokenizer.config).load(tmp_path, "joint")
+    assert loaded.vocabulary == tokenizer.vocabulary
+    lines = [*TEXT[:3], *HOSTILE]
+    assert [ids.tolist() for ids in loaded.encode(lines)] == [ids.tolist() for ids in tokenizer.encode(lines)]
+
+
+def test_training_twice_writes_the_same_bytes(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    tokenizer.save(tmp_path, "first")
+    train(tokenizer.config).save(tmp_path, "second")
+    first, second = sorted(path.read_bytes() for path in tmp_path.iterdir())
+    assert first == second
+
+
+def test_a_tokenizer_travels_to_another_process(tokenizer: Tokenizer) -> None:
+    copy = pickle.loads(pickle.dumps(tokenizer))
+    assert copy.encode(TEXT[:1])[0].tolist() == tokenizer.encode(TEXT[:1])[0].tolist()
+
+
+def test_a_lone_surrogate_is_refused(tokenizer: Tokenizer) -> None:
+    with pytest.raises(DataError, match=r"sentence 2: .*U\+DC80"):
+        tokenizer.encode(["ok", "a\udc80"])
+
+
+def test_a_missing_file_is_named(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    with pytest.raises(MissingInputError, match="source"):
+        tokenizers.build(tokenizer.config).load(tmp_path, "source")
+
+
+@pytest.mark.parametrize(
+    "flag", ["--vocab-size", "--character-coverage", "--normalization", "--byte-fallback", "--min-count"]
+)
+def test_tokenizer_options_have_flags(flag: str) -> None:
+    keys = {known.name: known.key for known in flags_of(PreprocessConfig)}
+    assert keys[flag] == f"tokenizer.{flag[2:].replace('-', '_')}"
