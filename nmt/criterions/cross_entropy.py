@@ -1,0 +1,72 @@
+"""Maximum likelihood: the cross-entropy of every target piece."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nmt.config.option import option
+from nmt.criterions import Criterion, criterions
+from nmt.errors import UsageError, did_you_mean
+from nmt.interface import Batch, DecoderOutput, EncoderDecoder, LossReport
+from nmt.modules.linear_cross_entropy import linear_cross_entropy, smoothed_cross_entropy
+
+
+@dataclass
+class CrossEntropyConfig:
+    """Negative log-likelihood, without smoothing."""
+
+    auxiliary_weights: dict[str, float] = option(
+        {}, help="weight of each auxiliary loss that the model reports, by name; 1 unless given"
+    )
+
+
+class TokenCrossEntropy(Criterion):
+    """The sum over target tokens, to be divided by their number; the model's auxiliary means are added per token."""
+
+    def __init__(self, label_smoothing: float, auxiliary_weights: Mapping[str, float]) -> None:
+        super().__init__()
+        self.label_smoothing = label_smoothing
+        self.auxiliary_weights = dict(auxiliary_weights)
+
+    def forward(self, model: EncoderDecoder, batch: Batch) -> LossReport:
+        decoded = model(batch)
+        loss, nll = self._token_sums(model, decoded.hidden, batch.targets)
+        auxiliary = self._weighted(decoded, batch.num_tokens)
+        for value in auxiliary.values():
+            loss = loss + value
+        count = torch.tensor(float(batch.num_tokens), device=loss.device)
+        return LossReport(
+            loss_sum=loss,
+            nll_sum=nll,
+            denominator=count,
+            num_tokens=count,
+            num_sentences=batch.num_sentences,
+            auxiliary={name: value.detach() for name, value in auxiliary.items()},
+        )
+
+    def _token_sums(self, model: EncoderDecoder, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        linear = model.output.linear()
+        if linear is None:
+            return smoothed_cross_entropy(model.output.logits(hidden), targets, self.label_smoothing)
+        return linear_cross_entropy(hidden, *linear, targets, self.label_smoothing)
+
+    def _weighted(self, decoded: DecoderOutput, denominator: int) -> dict[str, Tensor]:
+        """weight x mean x denominator, so that dividing by the denominator leaves weight x mean."""
+        for name in self.auxiliary_weights:
+            if name not in decoded.auxiliary:
+                raise UsageError(
+                    f"criterion.auxiliary_weights names '{name}', but the model reports "
+                    f"{', '.join(decoded.auxiliary) or 'no auxiliary loss'}{did_you_mean(name, decoded.auxiliary)}"
+                )
+        return {
+            name: self.auxiliary_weights.get(name, 1.0) * mean * denominator for name, mean in decoded.auxiliary.items()
+        }
+
+
+@criterions.register("cross_entropy", CrossEntropyConfig)
+def build(config: CrossEntropyConfig) -> TokenCrossEntropy:
+    return TokenCrossEntropy(0.0, config.auxiliary_weights)

@@ -1,0 +1,98 @@
+"""Dropout with cheap random bits on the CPU.
+
+torch draws one Bernoulli number an element, which on a CPU costs more than the layer norm beside it. Here one random
+byte decides an element: 64 bits of torch's own seeded generator serve eight elements, so ``torch.manual_seed``
+reproduces it. On other devices torch's kernel is used.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class Dropout(nn.Module):
+    """Zero elements with probability ``p`` and scale the rest, in training mode; the identity otherwise."""
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        assert 0.0 <= p < 1.0
+        self.p = p
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.p == 0.0:
+            return x
+        if x.device.type != "cpu":
+            return F.dropout(x, self.p)
+        return _apply(_ByteDropout, x, *random_bytes(x.numel(), self.p))
+
+    def add(self, residual: Tensor, x: Tensor) -> Tensor:
+        """residual + dropout(x), in one pass on the CPU."""
+        if not self.training or self.p == 0.0 or x.device.type != "cpu" or x.dtype != residual.dtype:
+            dropped: Tensor = self(x)
+            return residual + dropped
+        return _apply(_AddByteDropout, residual, x, *random_bytes(x.numel(), self.p))
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}"
+
+
+def random_bytes(count: int, p: float) -> tuple[Tensor, int]:
+    """``count`` random bytes, and the threshold: an element whose byte is below it is dropped.
+
+    A byte knows only probabilities of n / 256. The threshold is one of the two neighbours of 256 p, drawn so that the
+    mean probability is exactly p; the survivors are scaled by the threshold's own probability, so that the mean of the
+    output is exactly the input whichever was drawn.
+    """
+    words = torch.empty(count // 8 + 2, dtype=torch.int64).random_(-(2**63), None)
+    fraction = (int(words[-1]) & 0xFFFFFF) / 2**24
+    return words.view(torch.uint8)[:count], min(int(256 * p + fraction), 255)
+
+
+def _mask(like: Tensor, data: Tensor, threshold: int) -> Tensor:
+    """1 where an element is kept, in the type of ``like``: cheaper to multiply with than a boolean."""
+    return torch.ge(data.view(like.shape), threshold, out=torch.empty_like(like, memory_format=torch.contiguous_format))
+
+
+def _scale(threshold: int) -> float:
+    return 256 / (256 - threshold)
+
+
+def _apply(function: type[torch.autograd.Function], *arguments: Any) -> Tensor:
+    result: Tensor = function.apply(*arguments)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _ByteDropout(torch.autograd.Function):
+    """Keeps one byte an element for the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, data: Tensor, threshold: int) -> Tensor:
+        ctx.save_for_backward(data)
+        ctx.threshold = threshold
+        return _mask(x, data, threshold).mul_(x).mul_(_scale(threshold))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        (data,) = ctx.saved_tensors
+        gradient = _mask(gradients[0], data, ctx.threshold).mul_(gradients[0]).mul_(_scale(ctx.threshold))
+        return gradient, None, None
+
+
+class _AddByteDropout(torch.autograd.Function):
+    """residual + dropout(x) without the tensor in between."""
+
+    @staticmethod
+    def forward(ctx: Any, residual: Tensor, x: Tensor, data: Tensor, threshold: int) -> Tensor:
+        ctx.save_for_backward(data)
+        ctx.threshold = threshold
+        return torch.addcmul(residual, x, _mask(x, data, threshold), value=_scale(threshold))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        (data,) = ctx.saved_tensors
+        gradient = _mask(gradients[0], data, ctx.threshold).mul_(gradients[0]).mul_(_scale(ctx.threshold))
+        return gradients[0], gradient, None, None

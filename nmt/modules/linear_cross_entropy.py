@@ -1,0 +1,128 @@
+"""Cross-entropy of a linear output layer without ever holding the scores of a whole batch.
+
+Scores of all M positions over V pieces are by far the largest tensor of a training step. Here they exist for a few
+rows at a time: the forward pass computes a chunk's scores, its loss and at once its gradient, and drops them.
+
+Shapes: M real target positions, D width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+# Scores of one chunk: on a CPU they should stay in the cache, elsewhere the kernels should be large.
+CHUNK_ELEMENTS = {"cpu": 2**20}
+CHUNK_ELEMENTS_ELSEWHERE = 2**26
+
+
+def smoothed_cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float) -> tuple[Tensor, Tensor]:
+    """Sums over M of the smoothed loss and of the plain negative log-likelihood (nats) of logits [M, V].
+
+    The target distribution is (1 - e) at the target plus e / V everywhere (Szegedy et al. 2016; torch's definition).
+    The second sum carries no gradient.
+    """
+    log_probabilities = torch.log_softmax(logits, dim=-1)
+    nll = -log_probabilities.gather(-1, targets[:, None]).sum()
+    if label_smoothing == 0.0:
+        return nll, nll.detach()
+    uniform = -log_probabilities.mean(-1).sum()
+    return (1 - label_smoothing) * nll + label_smoothing * uniform, nll.detach()
+
+
+def linear_cross_entropy(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, label_smoothing: float
+) -> tuple[Tensor, Tensor]:
+    """``smoothed_cross_entropy`` of ``F.linear(hidden, weight, bias)``, hidden [M, D], in chunks of rows.
+
+    Differentiable once. Under autocast the products are in its type, the sums in float32.
+    """
+    device = hidden.device.type
+    if torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
+        hidden, weight = hidden.to(dtype), weight.to(dtype)
+        bias = None if bias is None else bias.to(dtype)
+    with torch.autocast(device, enabled=False):
+        loss, nll = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
+            hidden, weight, bias, targets, label_smoothing, torch.is_grad_enabled()
+        )
+    return loss, nll
+
+
+def _rows_per_chunk(vocabulary_size: int, device: str) -> int:
+    return max(16, CHUNK_ELEMENTS.get(device, CHUNK_ELEMENTS_ELSEWHERE) // vocabulary_size)
+
+
+class _Sums:
+    """Loss, likelihood and gradients, summed chunk by chunk in at least float32."""
+
+    def __init__(self, hidden: Tensor, weight: Tensor, bias: Tensor | None, label_smoothing: float) -> None:
+        dtype = torch.promote_types(hidden.dtype, torch.float32)
+        self.weight, self.bias, self.label_smoothing, self.dtype = weight, bias, label_smoothing, dtype
+        self.loss, self.nll = hidden.new_zeros((), dtype=dtype), hidden.new_zeros((), dtype=dtype)
+        self.hidden_gradient = torch.empty_like(hidden)
+        self.weight_gradient = torch.zeros_like(weight, dtype=dtype)
+        self.bias_gradient = None if bias is None else torch.zeros_like(bias, dtype=dtype)
+
+    def add(self, rows: slice, hidden: Tensor, targets: Tensor, gradients: bool) -> None:
+        logits = F.linear(hidden, self.weight, self.bias).to(self.dtype)  # [rows, V]
+        log_probabilities = torch.log_softmax(logits, dim=-1)
+        nll = -log_probabilities.gather(-1, targets[:, None]).sum()
+        self.nll += nll
+        self.loss += (1 - self.label_smoothing) * nll
+        if self.label_smoothing:
+            self.loss -= self.label_smoothing * log_probabilities.mean(-1).sum()
+        if gradients:
+            self._add_gradients(rows, hidden, targets, log_probabilities)
+
+    def _add_gradients(self, rows: slice, hidden: Tensor, targets: Tensor, log_probabilities: Tensor) -> None:
+        """d loss / d logits = softmax - (1 - e) [at the target] - e / V"""
+        gradient = log_probabilities.exp_()
+        if self.label_smoothing:
+            gradient -= self.label_smoothing / gradient.size(-1)
+        gradient.scatter_add_(-1, targets[:, None], gradient.new_full((len(targets), 1), self.label_smoothing - 1))
+        if self.bias_gradient is not None:
+            self.bias_gradient += gradient.sum(0)
+        gradient = gradient.to(hidden.dtype)
+        torch.mm(gradient, self.weight, out=self.hidden_gradient[rows])
+        if hidden.dtype == self.dtype:
+            self.weight_gradient.addmm_(gradient.t(), hidden)
+        else:
+            self.weight_gradient += gradient.t() @ hidden
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    """The gradients are ready after the forward pass; the backward pass only scales them."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        label_smoothing: float,
+        gradients: bool,
+    ) -> tuple[Tensor, Tensor]:
+        sums = _Sums(hidden, weight, bias, label_smoothing)
+        size = _rows_per_chunk(weight.size(0), hidden.device.type)
+        for first in range(0, hidden.size(0), size):
+            rows = slice(first, min(first + size, hidden.size(0)))
+            sums.add(rows, hidden[rows], targets[rows], gradients)
+        if gradients:
+            ctx.save_for_backward(sums.hidden_gradient, sums.weight_gradient, sums.bias_gradient)
+            ctx.dtypes = hidden.dtype, weight.dtype, None if bias is None else bias.dtype
+        ctx.mark_non_differentiable(sums.nll)
+        return sums.loss, sums.nll
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        scaled = [
+            None if gradient is None else (gradient * upstream[0]).to(dtype)
+            for gradient, dtype in zip(ctx.saved_tensors, ctx.dtypes)
+        ]
+        return *scaled, None, None, None

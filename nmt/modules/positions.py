@@ -1,0 +1,64 @@
+"""Where a piece stands in its sentence. Shapes: T positions, N rows, D width."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+TABLE_LENGTH = 1024
+
+
+def sinusoids(positions: Tensor, d_model: int) -> Tensor:
+    """[...] -> [..., D]: PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i + 1) = cos of the same.
+
+    Vaswani et al. 2017, section 3.5.
+    """
+    exponents = torch.arange(0, d_model, 2, dtype=torch.float64, device=positions.device) / d_model
+    angles = positions.to(torch.float64)[..., None] / 10000.0**exponents
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
+
+
+class SinusoidalPositions(nn.Module):
+    """Fixed sinusoids; they extend to any length."""
+
+    limit: int | None = None
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        assert d_model % 2 == 0
+        self.d_model = d_model
+        table = sinusoids(torch.arange(TABLE_LENGTH), d_model).to(torch.get_default_dtype())
+        self.register_buffer("table", table, persistent=False)
+        self.table: Tensor
+
+    def first(self, count: int) -> Tensor:
+        """[T, D] vectors of positions 0 ... count - 1."""
+        if count <= TABLE_LENGTH:
+            return self.table[:count]
+        return sinusoids(torch.arange(count, device=self.table.device), self.d_model).to(self.table.dtype)
+
+    def at(self, positions: Tensor, bound: int) -> Tensor:
+        """[N] -> [N, D]; every position is below ``bound``."""
+        if bound <= TABLE_LENGTH:
+            return self.table[positions]
+        return sinusoids(positions, self.d_model).to(self.table.dtype)
+
+
+class LearnedPositions(nn.Module):
+    """A learned vector for each of the first ``limit`` positions (the paper's Table 3, row E)."""
+
+    limit: int | None
+
+    def __init__(self, d_model: int, limit: int) -> None:
+        super().__init__()
+        self.limit = limit
+        self.weight = nn.Parameter(torch.empty(limit, d_model))
+        nn.init.normal_(self.weight, std=d_model**-0.5)
+
+    def first(self, count: int) -> Tensor:
+        """[T, D] vectors of positions 0 ... count - 1."""
+        return self.weight[:count]
+
+    def at(self, positions: Tensor, bound: int) -> Tensor:
+        """[N] -> [N, D]; every position is below ``bound``."""
+        return self.weight[positions]

@@ -1,0 +1,78 @@
+"""Laws of storing and training: a model is its configuration and its state, and nothing beside them."""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from pathlib import Path
+
+import torch
+
+from nmt.config.plain import component_from_plain, to_plain
+from nmt.criterions import criterions
+from nmt.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyConfig
+from nmt.interface import EncoderDecoder
+from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, read_checkpoint, write_checkpoint
+from nmt.testing.model_laws import UNEVEN_SOURCE, UNEVEN_TARGET
+from nmt.testing.subjects import Subject
+from nmt.testing.toys import target_log_probabilities, toy_batch
+
+HALF = 3  # updates before the interruption, and after it
+
+
+def a_checkpoint_holds_the_model(subject: Subject) -> None:
+    """Written and read again, configuration and parameters give the same model, bit for bit."""
+    model = subject.model(seed=1)
+    stored = _through_a_checkpoint(subject, model)
+    config = component_from_plain("model", stored.config["model"], origin="checkpoint")
+    assert config == subject.config, "the configuration changed on its way through a checkpoint"
+    other = Subject(subject.name, config, subject.builder).model(seed=2)
+    other.load_state_dict(stored.model)
+    batch = toy_batch(model, UNEVEN_SOURCE, UNEVEN_TARGET)
+    for before, after in zip(target_log_probabilities(model, batch), target_log_probabilities(other, batch)):
+        assert torch.equal(before, after), "the model read from a checkpoint gives other scores"
+
+
+def training_resumes_exactly(subject: Subject) -> None:
+    """Training 2k updates equals training k, restoring from a checkpoint, and training k more: bit for bit."""
+    straight = subject.model(seed=1)
+    _train(straight, _optimizer(straight), range(2 * HALF))
+
+    interrupted = subject.model(seed=1)
+    optimizer = _optimizer(interrupted)
+    _train(interrupted, optimizer, range(HALF))
+    resumed = subject.model(seed=2)
+    resumed.load_state_dict(_through_a_checkpoint(subject, interrupted).model)
+    restored = _optimizer(resumed)
+    restored.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    _train(resumed, restored, range(HALF, 2 * HALF))
+
+    expected = straight.state_dict()
+    for name, tensor in resumed.state_dict().items():
+        assert torch.equal(tensor, expected[name]), f"after the interruption {name} became another"
+
+
+def _through_a_checkpoint(subject: Subject, model: EncoderDecoder) -> StoredCheckpoint:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "checkpoint"
+        config = {"model": to_plain(subject.config)}
+        write_checkpoint(path, model=model.state_dict(), config=config, info=CheckpointInfo(update=HALF, epoch=1))
+        return read_checkpoint(path)
+
+
+def _optimizer(model: EncoderDecoder) -> torch.optim.Optimizer:
+    return torch.optim.Adam(model.parameters(), lr=0.01)
+
+
+def _train(model: EncoderDecoder, optimizer: torch.optim.Optimizer, updates: range) -> None:
+    """The randomness of an update depends on its number alone."""
+    criterion = criterions.build(LabelSmoothedCrossEntropyConfig())
+    model.train()
+    with torch.random.fork_rng(devices=[]):
+        for update in updates:
+            torch.manual_seed(update)
+            batch = toy_batch(model, UNEVEN_SOURCE[update % 2 :], UNEVEN_TARGET[update % 2 :])
+            report = criterion(model, batch)
+            optimizer.zero_grad()
+            (report.loss_sum / report.denominator).backward()
+            optimizer.step()

@@ -1,0 +1,39 @@
+"""bfloat16 where autocast asks for it: training and steps work, and the loss stays close."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from nmt.criterions import criterions
+from nmt.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyConfig
+from nmt.testing.subjects import Subject, subjects
+from nmt.testing.toys import toy_batch
+
+
+@pytest.mark.parametrize("subject", subjects(), ids=str)
+def test_the_loss_in_bfloat16_is_close_and_its_gradients_are_finite(subject: Subject) -> None:
+    model = subject.model()
+    batch, criterion = toy_batch(model, (2, 9, 5), (6, 3, 8)), criterions.build(LabelSmoothedCrossEntropyConfig())
+    exact = criterion(model, batch).loss_sum.item()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        report = criterion(model, batch)
+    report.loss_sum.backward()
+    assert report.loss_sum.item() == pytest.approx(exact, rel=2e-2)
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None and torch.isfinite(parameter.grad).all(), name
+
+
+@pytest.mark.parametrize("subject", subjects(), ids=str)
+def test_steps_in_bfloat16_are_close(subject: Subject) -> None:
+    model = subject.model()
+    batch = toy_batch(model, (2, 9, 5), (6, 3, 8))
+    scores = []
+    for enabled in (False, True):
+        with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            memory, state = model.start(model.encode(batch.source, batch.source_lengths), 2)
+            for token in (2, 5, 7):
+                output = model.step(torch.full((6,), token), memory, state)
+                state = output.state.rows(torch.tensor([1, 0, 2, 2, 5, 4]))
+            scores.append(output.scores.float())
+    torch.testing.assert_close(scores[1], scores[0], rtol=0.1, atol=0.15)

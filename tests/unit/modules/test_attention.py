@@ -1,0 +1,159 @@
+"""Multi-head attention against loops in NumPy."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from nmt.modules.attention import CrossAttention, HeadSizes, KeyValueCache, ScaledDotProduct, SelfAttention
+from nmt.modules.padding import causal_bias, padding_bias
+
+SIZES = HeadSizes(d_model=6, num_heads=2, d_k=3, d_v=5)
+Array = npt.NDArray[np.float64]
+
+
+def attend_slowly(queries: Array, keys: Array, values: Array, allowed: npt.NDArray[np.bool_]) -> Array:
+    """Equation 1, one number at a time: queries [T, d_k], keys [S, d_k], values [S, d_v], allowed [T, S]."""
+    result = np.zeros((len(queries), values.shape[1]))
+    for t in range(len(queries)):
+        exponentials = [
+            math.exp(sum(queries[t, i] * keys[s, i] for i in range(keys.shape[1])) / math.sqrt(keys.shape[1]))
+            if allowed[t, s]
+            else 0.0
+            for s in range(len(keys))
+        ]
+        for s, exponential in enumerate(exponentials):
+            result[t] += exponential / sum(exponentials) * values[s]
+    return result
+
+
+def multi_head_slowly(
+    x: Array, memory: Array, weights: tuple[Array, Array, Array, Array], allowed: npt.NDArray[np.bool_]
+) -> Array:
+    """Concat(head_1, ..., head_h) W^O with head_i = Attention(x W_i^Q, memory W_i^K, memory W_i^V)."""
+    query, key, value, output = weights
+    heads = []
+    for head in range(SIZES.num_heads):
+        k, v = slice(head * SIZES.d_k, (head + 1) * SIZES.d_k), slice(head * SIZES.d_v, (head + 1) * SIZES.d_v)
+        heads.append(attend_slowly(x @ query[k].T, memory @ key[k].T, memory @ value[v].T, allowed))
+    joined: Array = np.concatenate(heads, axis=1) @ output.T
+    return joined
+
+
+def array(tensor: Tensor) -> Array:
+    converted: Array = tensor.detach().numpy()
+    return converted
+
+
+def test_self_attention_equals_the_loops() -> None:
+    attention = SelfAttention(SIZES, 0.0, bias=False).double()
+    x = torch.randn(4, 6, dtype=torch.float64)
+    query, key, value = attention.projection.weight.split([6, 6, 10])
+    weights = (array(query), array(key), array(value), array(attention.output.weight))
+    expected = multi_head_slowly(array(x), array(x), weights, np.tril(np.ones((4, 4), dtype=bool)))
+    found = attention(x[None], causal_bias(4, x.dtype, x.device))[0]
+    np.testing.assert_allclose(array(found), expected, rtol=1e-10)
+
+
+def test_cross_attention_equals_the_loops() -> None:
+    attention = CrossAttention(SIZES, 0.0, bias=False).double()
+    x, memory = torch.randn(3, 6, dtype=torch.float64), torch.randn(5, 6, dtype=torch.float64)
+    key, value = attention.memory.weight.split([6, 10])
+    weights = (array(attention.query.weight), array(key), array(value), array(attention.output.weight))
+    real = np.array([True, True, True, False, False])
+    expected = multi_head_slowly(array(x), array(memory), weights, np.tile(real, (3, 1)))
+    bias = padding_bias(torch.tensor([3]), 5, x.dtype)[:, None, None]
+    found = attention(x[None], *attention.project(memory[None]), bias)[0]
+    np.testing.assert_allclose(array(found), expected, rtol=1e-10)
+
+
+def test_hypotheses_of_a_sentence_are_its_queries() -> None:
+    attention = CrossAttention(SIZES, 0.0, bias=True).double()
+    memory, x = torch.randn(2, 5, 6, dtype=torch.float64), torch.randn(2 * 3, 1, 6, dtype=torch.float64)
+    bias = padding_bias(torch.tensor([3, 5]), 5, x.dtype)[:, None, None]
+    together = attention(x, *attention.project(memory), bias)
+    tiled = attention(x, *attention.project(memory.repeat_interleave(3, 0)), bias.repeat_interleave(3, 0))
+    torch.testing.assert_close(together, tiled)
+
+
+def test_the_written_out_product_equals_the_fused_kernel() -> None:
+    queries, keys, values = torch.randn(2, 3, 4, 5), torch.randn(2, 3, 6, 5), torch.randn(2, 3, 6, 7)
+    bias = padding_bias(torch.tensor([4, 6]), 6, torch.float32)[:, None, None]
+    found = ScaledDotProduct(0.3).eval()(queries, keys, values, bias, None)
+    torch.testing.assert_close(found, F.scaled_dot_product_attention(queries, keys, values, attn_mask=bias))
+
+
+def test_recorded_weights_are_distributions_over_what_is_allowed() -> None:
+    record: list[Tensor] = []
+    attention = SelfAttention(SIZES, 0.0, bias=False)
+    attention(torch.randn(2, 4, 6), causal_bias(4, torch.float32, torch.device("cpu")), record)
+    (weights,) = record
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 2, 4))
+    assert not weights.triu(1).any()
+
+
+def test_dropout_applies_to_the_weights_in_training_only() -> None:
+    attention = SelfAttention(SIZES, 0.5, bias=False)
+    x, bias = torch.randn(2, 4, 6), causal_bias(4, torch.float32, torch.device("cpu"))
+    assert not torch.equal(attention.train()(x, bias), attention(x, bias))
+    assert torch.equal(attention.eval()(x, bias), attention(x, bias))
+
+
+def test_steps_with_a_cache_equal_all_positions_at_once() -> None:
+    attention = SelfAttention(SIZES, 0.0, bias=True).double()
+    length = 19  # more than the first capacity, so the cache grows
+    x = torch.randn(2, length, 6, dtype=torch.float64)
+    expected = attention(x, causal_bias(length, x.dtype, x.device))
+    cache = attention.empty_cache(2, 4, x)
+    for position in range(length):
+        positions = torch.full((2,), position)
+        bias = padding_bias(positions + 1, position + 1, x.dtype)[:, None, None]
+        found, cache = attention.step(x[:, position : position + 1], cache, positions, bias)
+        torch.testing.assert_close(found[:, 0], expected[:, position])
+
+
+def test_rows_of_a_cache_may_stand_at_different_positions() -> None:
+    attention = SelfAttention(SIZES, 0.0, bias=True).double()
+    x = torch.randn(1, 5, 6, dtype=torch.float64)
+    cache = attention.empty_cache(1, 8, x)
+    for position in range(4):
+        bias = torch.zeros(1, 1, 1, position + 1, dtype=x.dtype)
+        _, cache = attention.step(x[:, position : position + 1], cache, torch.tensor([position]), bias)
+    expected, _ = attention.step(x[:, 4:], cache.clone(), torch.tensor([4]), torch.zeros(1, 1, 1, 5, dtype=x.dtype))
+
+    fresh = attention.empty_cache(1, 8, x)  # a second hypothesis that starts while the first is at position 4
+    both = KeyValueCache(torch.cat([cache.keys, fresh.keys]), torch.cat([cache.values, fresh.values]), cache.length)
+    positions = torch.tensor([4, 0])
+    bias = padding_bias(positions + 1, 5, x.dtype)[:, None, None]
+    found, _ = attention.step(torch.cat([x[:, 4:], x[:, :1]]), both, positions, bias)
+    torch.testing.assert_close(found[:1], expected)
+    alone, _ = attention.step(x[:, :1], fresh.clone(), positions[1:], torch.zeros(1, 1, 1, 1, dtype=x.dtype))
+    torch.testing.assert_close(found[1:], alone)
+
+
+def test_rows_of_a_cache_are_copies() -> None:
+    cache = KeyValueCache(torch.randn(3, 2, 4, 5), torch.randn(3, 2, 4, 5), length=4)
+    moved = cache.rows(torch.tensor([2, 0]))
+    torch.testing.assert_close(moved.keys, cache.keys[[2, 0]])
+    moved.keys.zero_()
+    assert cache.keys.abs().sum() > 0
+
+
+def test_a_row_that_sees_one_position_copies_its_value() -> None:
+    values = torch.randn(1, 1, 3, 4)
+    bias = torch.tensor([[0.0, -math.inf, -math.inf]])
+    found = ScaledDotProduct(0.0)(torch.randn(1, 1, 1, 4), torch.randn(1, 1, 3, 4), values, bias, None)
+    torch.testing.assert_close(found[0, 0, 0], values[0, 0, 0])
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_biases_exist_when_asked_for(bias: bool) -> None:
+    names = {name for name, _ in SelfAttention(SIZES, 0.0, bias).named_parameters()}
+    assert ("projection.bias" in names) == bias
+    assert ("output.bias" in names) == bias
