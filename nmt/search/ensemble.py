@@ -1,0 +1,88 @@
+"""Several models as one: the mean of their probabilities at each step."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nmt.interface import Decodable, DecoderState, Memory, StepOutput
+
+
+@dataclass
+class EnsembleMemory(Memory):
+    """The memories of the members; each keeps its own way of choosing rows."""
+
+    members: tuple[Memory, ...]
+
+    def rows(self, index: Tensor) -> EnsembleMemory:
+        return EnsembleMemory(tuple(member.rows(index) for member in self.members))
+
+    def clone(self) -> EnsembleMemory:
+        return EnsembleMemory(tuple(member.clone() for member in self.members))
+
+
+@dataclass
+class EnsembleState(DecoderState):
+    """The states of the members."""
+
+    members: tuple[DecoderState, ...]
+
+    def rows(self, index: Tensor) -> EnsembleState:
+        return EnsembleState(tuple(member.rows(index) for member in self.members))
+
+    def clone(self) -> EnsembleState:
+        return EnsembleState(tuple(member.clone() for member in self.members))
+
+
+class Ensemble:
+    """A ``Decodable`` of one or more models that share both vocabularies; their architectures may differ.
+
+    Its scores are log-probabilities (``normalised``); its attention is the mean of the members' attentions.
+    """
+
+    def __init__(self, models: Sequence[Decodable]) -> None:
+        assert models, "an ensemble needs a model"
+        self.models = tuple(models)
+
+    def encode(self, source: Tensor, source_lengths: Tensor) -> EnsembleMemory:
+        return EnsembleMemory(tuple(model.encode(source, source_lengths) for model in self.models))
+
+    def start(
+        self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None
+    ) -> tuple[EnsembleMemory, EnsembleState]:
+        assert isinstance(memory, EnsembleMemory)
+        started = [model.start(part, beam_size, vocabulary) for model, part in zip(self.models, memory.members)]
+        return EnsembleMemory(tuple(part for part, _ in started)), EnsembleState(tuple(state for _, state in started))
+
+    def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
+        assert isinstance(memory, EnsembleMemory) and isinstance(state, EnsembleState)
+        outputs = [
+            model.step(tokens, part, member, attention)
+            for model, part, member in zip(self.models, memory.members, state.members)
+        ]
+        stacked = torch.stack([_log_probabilities(output) for output in outputs])  # [models, N, V]
+        attentions = [output.attention for output in outputs if output.attention is not None]
+        return StepOutput(
+            scores=stacked.logsumexp(0) - math.log(len(outputs)),
+            normalised=True,
+            state=EnsembleState(tuple(output.state for output in outputs)),
+            attention=torch.stack(attentions).mean(0) if attentions else None,
+        )
+
+    def max_target_lengths(self, source_lengths: Tensor) -> Tensor | None:
+        limits = [model.max_target_lengths(source_lengths) for model in self.models]
+        return _smallest([limit for limit in limits if limit is not None])
+
+
+def _log_probabilities(output: StepOutput) -> Tensor:
+    scores = output.scores.float()
+    return scores if output.normalised else scores.log_softmax(1)
+
+
+def _smallest(limits: list[Tensor]) -> Tensor | None:
+    return functools.reduce(torch.minimum, limits) if limits else None

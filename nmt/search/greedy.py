@@ -1,0 +1,113 @@
+"""Greedy search: the most probable token, again and again. Shares nothing with the beam, so each tests the other."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nmt.config.option import option
+from nmt.data.vocabulary import BOS, EOS, PAD
+from nmt.errors import DataError, UsageError
+from nmt.interface import Decodable, Hypothesis
+from nmt.search import searches
+from nmt.search.limits import check_lengths, length_limits
+
+
+@dataclass
+class GreedyConfig:
+    """Greedy search: one hypothesis, extended by its most probable token."""
+
+    max_len_a: float = option(
+        1.0, help="longest translation in pieces: max_len_a * source length + max_len_b", flag="--max-len-a"
+    )
+    max_len_b: float = option(50, help="see max_len_a", flag="--max-len-b")
+    min_len: int = option(1, help="shortest translation in pieces", flag="--min-len")
+
+    def __post_init__(self) -> None:
+        check_lengths(self.max_len_a, self.max_len_b, self.min_len)
+
+
+@searches.register("greedy", GreedyConfig)
+class GreedySearch:
+    """Greedy search. A hypothesis' score is its log-probability: with one hypothesis there is nothing to rank."""
+
+    def __init__(self, config: GreedyConfig, nbest: int = 1) -> None:
+        if nbest > 1:
+            raise UsageError(f"nbest={nbest}, but greedy search finds one translation; use --search beam")
+        self.config = config
+
+    def __call__(
+        self, model: Decodable, source: Tensor, source_lengths: Tensor, *, attention: bool = False
+    ) -> list[list[Hypothesis]]:
+        limits = length_limits(model, source_lengths, self.config.max_len_a, self.config.max_len_b)  # [B]
+        with torch.inference_mode():
+            tokens, scores, attended = self._search(model, source, source_lengths, limits, attention)
+        lengths = (tokens == EOS).to(torch.int8).argmax(1) + 1  # [B] eos included
+        return [
+            [_hypothesis(tokens[row, :length], scores[row, :length], attended, row, width, length < limit)]
+            for row, (length, width, limit) in enumerate(
+                zip(lengths.tolist(), source_lengths.tolist(), limits.tolist())
+            )
+        ]
+
+    def _search(
+        self, model: Decodable, source: Tensor, source_lengths: Tensor, limits: Tensor, attention: bool
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Tokens and their log-probabilities [B, T], padded, and attention [B, T, S]."""
+        memory, state = model.start(model.encode(source, source_lengths), 1)
+        steps: list[tuple[Tensor, ...]] = []  # tokens [B], scores [B], attention [B, S]
+        sentences = torch.arange(source.size(0), device=source.device)  # [b] those still in the batch
+        tokens = torch.full_like(sentences, BOS)
+        for length in itertools.count(1):
+            output = model.step(tokens, memory, state, attention)
+            log_probabilities = output.scores.float()  # [b, V]
+            if not output.normalised:
+                log_probabilities = log_probabilities.log_softmax(1)
+            tokens = self._choose(log_probabilities, length)
+            tokens = torch.where(limits[sentences] == length, EOS, tokens)
+            scores = log_probabilities.gather(1, tokens[:, None]).squeeze(1)
+            results = (tokens, scores) if output.attention is None else (tokens, scores, output.attention)
+            steps.append(tuple(_spread(result, sentences, source.size(0)) for result in results))
+            staying = (tokens != EOS).nonzero().squeeze(1)
+            if len(staying) == 0:
+                break
+            state = output.state
+            if len(staying) < len(tokens):
+                tokens, sentences = tokens[staying], sentences[staying]
+                memory, state = memory.rows(staying), state.rows(staying)
+        columns = [torch.stack(column, 1).cpu() for column in zip(*steps)]
+        return columns[0], columns[1], columns[2] if len(columns) > 2 else None
+
+    def _choose(self, log_probabilities: Tensor, length: int) -> Tensor:
+        """[b] the most probable token; of equal ones the first."""
+        banned = [PAD, BOS] if length > self.config.min_len else [PAD, BOS, EOS]
+        allowed = log_probabilities.clone()  # the step's scores may be a part of the model
+        allowed[:, banned] = -float("inf")
+        return allowed.argmax(1)
+
+
+def _spread(rows: Tensor, sentences: Tensor, num_sentences: int) -> Tensor:
+    """Rows of the sentences still there -> rows of all."""
+    full = rows.new_zeros((num_sentences, *rows.shape[1:]))
+    full[sentences] = rows
+    return full
+
+
+def _hypothesis(
+    tokens: Tensor, scores: Tensor, attention: Tensor | None, row: int, width: int, finished: bool
+) -> Hypothesis:
+    total = float(scores.sum())
+    if math.isnan(total):
+        raise DataError("the model's scores are not numbers (NaN): its checkpoint is damaged or diverged")
+    return Hypothesis(
+        tokens=tokens.clone(),
+        score=total,
+        log_probability=total,
+        token_scores=scores.clone(),
+        attention=None if attention is None else attention[row, : len(tokens), :width].clone(),
+        finished=finished,
+    )

@@ -1,0 +1,163 @@
+"""nmt-generate: lines of text, or a split of a corpus, in; translations out, in the same order.
+
+Standard output (or ``--output``) carries translations only. Everything else, fairseq's closing line with the score of a
+corpus split among it, goes to the log on standard error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+
+from nmt.config.sections import AlignmentKind, GenerateConfig
+from nmt.data.corpus import Corpus, Split
+from nmt.data.text import read_lines, read_stream
+from nmt.errors import DataError, OutputError, UsageError
+from nmt.scoring import TextOptions, scorers
+from nmt.storage.files import atomic_write
+from nmt.translation import Translation, Translator
+from nmt_cli.formats import Formatter, formatter
+from nmt_cli.launch import launch
+from nmt_cli.progress import show_progress
+
+logger = logging.getLogger("nmt.generate")
+
+_STDIN = "standard input"
+
+
+def run(config: GenerateConfig) -> None:
+    """Translate, write, and sum up in the log."""
+    _check(config)
+    if config.device.threads is not None:
+        torch.set_num_threads(config.device.threads)
+    translator = Translator.load(config.path, config.device.name, config.device.precision)
+    form = formatter(config.format, config.nbest, config.print_alignment)
+    if config.data:
+        _translate_split(translator, config, form)
+    else:
+        _translate_lines(translator, config, form)
+
+
+def main() -> None:
+    launch("generate", GenerateConfig, run)
+
+
+def _check(config: GenerateConfig) -> None:
+    """What costs nothing to find out before a model is loaded."""
+    if len(config.data) > 1:
+        raise UsageError(f"one corpus folder can be translated at a time, not {len(config.data)}")
+    if config.data and config.input is not None:
+        raise UsageError(f"give a corpus folder ({config.data[0]}) or --input {config.input}, not both")
+    if config.output is not None and Path(config.output).exists() and not config.overwrite:
+        raise OutputError(f"{config.output} exists already; choose another name, or replace it with --overwrite")
+
+
+def _translate_lines(translator: Translator, config: GenerateConfig, form: Formatter) -> None:
+    if config.input is None and sys.stdin.isatty():
+        logger.info("reading from the terminal, one sentence a line; end with Ctrl-D, or name a file: --input FILE")
+        config = dataclasses.replace(config, buffer_size=1)  # each line is answered before the next is typed
+    if config.input is None:
+        lines = read_stream(sys.stdin.buffer, _STDIN, invalid=config.on_invalid_utf8)
+    else:
+        lines = read_lines(Path(config.input), invalid=config.on_invalid_utf8)
+    with show_progress(config.progress, "translated", "lines") as progress, _output(config) as write:
+        seen = _Seen(config)
+        for translation in translator.hypotheses(lines, config, progress):
+            seen.add(translation)
+            write(form(translation, None))
+    seen.report()
+
+
+def _translate_split(translator: Translator, config: GenerateConfig, form: Formatter) -> None:
+    folder = Path(config.data[0])
+    corpus = Corpus.open(folder)
+    if corpus.pair.source.vocabulary != translator.pair.source.vocabulary:
+        raise DataError(
+            f"{folder} was made with another source vocabulary than {config.path}; translate its raw text with --input, "
+            f"or preprocess it with the model's: --srcdict and --tgtdict"
+        )
+    split = corpus.split(config.gen_subset)
+    references = _references(corpus, split)
+    best: list[str] = []
+    with show_progress(config.progress, "translated", "lines", len(split)) as progress, _output(config) as write:
+        seen = _Seen(config)
+        for translation in translator.hypotheses_of_split(split, config, progress):
+            seen.add(translation)
+            best.append(translation.hypotheses[0].text)
+            write(form(translation, references[translation.number] if references else None))
+    seen.report()
+    if references:
+        _report_score(config, best, references)
+
+
+def _references(corpus: Corpus, split: Split) -> list[str] | None:
+    """The target side as text; of the training split, whose text is not kept, as decoded pieces."""
+    if split.targets is None:
+        return None
+    texts = split.target_text()
+    if texts is not None:
+        return texts
+    return [corpus.pair.target.decode(split.target(number).tolist()) for number in range(len(split))]
+
+
+def _report_score(config: GenerateConfig, hypotheses: list[str], references: list[str]) -> None:
+    scorer = scorers.build(scorers.config_class("bleu")(), TextOptions())
+    score = scorer(hypotheses, [references])
+    beam = getattr(config.search, "beam_size", 1)
+    logger.info(
+        f"Generate {config.gen_subset} with beam={beam}: {score.name}|{score.signature} = {score.value:.2f} {score.detail}"
+    )
+
+
+@contextlib.contextmanager
+def _output(config: GenerateConfig) -> Iterator[Callable[[Iterator[str]], None]]:
+    """Where lines go: standard output, each flushed at once, or a file that appears when it is complete."""
+    if config.output is None:
+
+        def to_stdout(lines: Iterator[str]) -> None:
+            for line in lines:
+                sys.stdout.write(f"{line}\n")
+            sys.stdout.flush()
+
+        yield to_stdout
+        return
+    with atomic_write(Path(config.output)) as file:
+
+        def to_file(lines: Iterator[str]) -> None:
+            for line in lines:
+                file.write(f"{line}\n".encode())
+
+        yield to_file
+
+
+class _Seen:
+    """What is worth a word when everything is translated."""
+
+    def __init__(self, config: GenerateConfig) -> None:
+        self._config = config
+        self._unfinished: list[int] = []
+
+    def add(self, translation: Translation) -> None:
+        best = translation.hypotheses[0]
+        if not best.finished:
+            self._unfinished.append(translation.number + 1)
+        asked = self._config.print_alignment is not AlignmentKind.none
+        if asked and translation.source_pieces and best.attention is None:
+            raise UsageError(f"the model in {self._config.path} has no attention to print; leave out --print-alignment")
+
+    def report(self) -> None:
+        if self._unfinished:
+            logger.warning(
+                f"{len(self._unfinished)} translations were cut off at the length limit, first that of line "
+                f"{self._unfinished[0]}; raise --max-len-a or --max-len-b if they should go on"
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""Showing how far a command is, on standard error: a bar on a terminal, plain lines otherwise."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+from tqdm import tqdm
+
+from nmt.config.sections import ProgressStyle
+
+logger = logging.getLogger("nmt.progress")
+
+_SECONDS_BETWEEN_LINES = 30.0
+
+
+@contextlib.contextmanager
+def show_progress(
+    style: ProgressStyle, what: str, unit: str, total: int | None = None
+) -> Iterator[Callable[[int], None]]:
+    """Yields a function to call with the number of units just done."""
+    if style is ProgressStyle.auto:
+        style = ProgressStyle.bar if sys.stderr.isatty() else ProgressStyle.lines
+    if style is ProgressStyle.bar:
+        with tqdm(desc=what, total=total, unit=f" {unit}", file=sys.stderr) as bar:
+
+            def update(count: int) -> None:
+                bar.update(count)
+
+            yield update
+    elif style is ProgressStyle.lines:
+        lines = _Lines(what, unit, total)
+        yield lines.add
+        lines.end()
+    else:
+        yield lambda count: None
+
+
+class _Lines:
+    """A line in the log now and then, and one at the end."""
+
+    def __init__(self, what: str, unit: str, total: int | None) -> None:
+        self._what, self._unit = what, unit
+        self._of = f" of {total:,}" if total is not None else ""
+        self._done = 0
+        self._began = self._said = time.monotonic()
+
+    def add(self, count: int) -> None:
+        self._done += count
+        if time.monotonic() - self._said >= _SECONDS_BETWEEN_LINES:
+            self._said = time.monotonic()
+            self._say()
+
+    def end(self) -> None:
+        if self._done:
+            self._say()
+
+    def _say(self) -> None:
+        seconds = max(time.monotonic() - self._began, 1e-9)
+        logger.info(f"{self._what} {self._done:,}{self._of} {self._unit} ({self._done / seconds:,.1f} a second)")

@@ -1,0 +1,220 @@
+"""nmt-generate as a user starts it: lines in, lines out, in every format."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nmt.config.sections import AlignmentKind, GenerateConfig, OutputFormat, PreprocessConfig
+from nmt.data.preprocess import preprocess
+from nmt.data.tokenizers.words import WordsConfig
+from nmt.errors import DataError, UsageError
+from nmt.search.beam import BeamConfig
+from nmt.translation import Translator
+from nmt_cli.generate import run
+from tests.tiny_models import in_english, some_lines, write_tiny_model
+
+LINES = ["ein mann", "", "zwei hunde laufen", "rot"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_model(tmp_path_factory.mktemp("models") / "lstm")
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Path:
+    """Train, valid and test splits with the model's vocabulary; one test reference is wrong, one source empty."""
+    folder = tmp_path_factory.mktemp("corpus")
+    lines = some_lines(12, seed=9, longest=3)
+    for split, sources in (("train", lines), ("valid", lines), ("test", [*lines, ""])):
+        write(folder / f"{split}.de", sources)
+        write(folder / f"{split}.en", [in_english(line) for line in sources[:-2]] + ["wrong reference", ""][-2:])
+    preprocess(
+        PreprocessConfig(
+            source_lang="de",
+            target_lang="en",
+            trainpref=str(folder / "train"),
+            validpref=str(folder / "valid"),
+            testpref=str(folder / "test"),
+            destdir=str(folder / "bin"),
+            srcdict=str(model / "tokenizer"),
+            tgtdict=str(model / "tokenizer"),
+            tokenizer=WordsConfig(),
+        )
+    )
+    return folder / "bin"
+
+
+def write(path: Path, lines: list[str]) -> Path:
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def nmt_generate(*arguments: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from nmt_cli.generate import main; main()", *map(str, arguments)]
+    result = subprocess.run(command, input=stdin, capture_output=True, encoding="utf-8", check=False)
+    assert result.returncode == 0, result.stderr
+    return result
+
+
+def generated(capsys: pytest.CaptureFixture[str], **options: object) -> list[str]:
+    """The lines that the command prints, run in this process."""
+    run(GenerateConfig(**({"search": BeamConfig()} | options)))
+    return capsys.readouterr().out.split("\n")[:-1]
+
+
+def test_lines_on_standard_input_become_lines_on_standard_output(model):
+    result = nmt_generate(
+        "--path", model, "--beam", "4", "--lenpen", "0.6", stdin="ein mann\n\nzwei hunde laufen\nrot\n"
+    )
+    assert result.stdout == "a man\n\ntwo dogs run\nred\n"
+
+
+def test_output_file_appears_and_standard_output_stays_empty(model, tmp_path):
+    source = write(tmp_path / "source.txt", LINES)
+    result = nmt_generate("--path", model, "--input", source, "--output", tmp_path / "out.txt", "--search", "greedy")
+    assert result.stdout == ""
+    assert (tmp_path / "out.txt").read_text() == "".join(f"{in_english(line)}\n" for line in LINES)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.txt", "source.txt"]
+
+
+def test_corpus_split_in_fairseqs_format_with_its_score_in_the_log(model, corpus):
+    result = nmt_generate(corpus, "--path", model, "--gen-subset", "test", "--beam", "3", "--format", "fairseq")
+    assert [line.split("\t")[0] for line in result.stdout.splitlines()[:5]] == ["S-0", "T-0", "H-0", "D-0", "P-0"]
+    assert "Generate test with beam=3: BLEU|" in result.stderr
+    assert "Generate" not in result.stdout
+
+
+def test_compressed_input_is_read(model, tmp_path, capsys):
+    (tmp_path / "source.gz").write_bytes(gzip.compress(b"ein mann\nrot\n"))
+    assert generated(capsys, path=str(model), input=str(tmp_path / "source.gz")) == ["a man", "red"]
+
+
+def test_nbest_prints_that_many_lines_for_every_line(model, tmp_path, capsys):
+    source = write(tmp_path / "source.txt", LINES)
+    lines = generated(capsys, path=str(model), input=str(source), nbest=3)
+    assert len(lines) == 12
+    assert lines[::3] == [in_english(line) for line in LINES]
+    assert lines[3:6] == ["", "", ""]
+
+
+def fields(lines: list[str], kind: str, number: int) -> list[list[str]]:
+    return [line.split("\t")[1:] for line in lines if line.startswith(f"{kind}-{number}\t")]
+
+
+def test_fairseq_lines_hold_source_reference_pieces_text_and_token_scores(model, corpus, capsys):
+    lines = generated(capsys, path=str(model), data=[str(corpus)], format=OutputFormat.fairseq, nbest=2)
+    source = fields(lines, "S", 0)[0][0]
+    assert fields(lines, "T", 0) == [[in_english(source)]]
+    pieces, texts, scores = (fields(lines, kind, 0) for kind in "HDP")
+    assert len(pieces) == len(texts) == len(scores) == 2
+    assert pieces[0][1] == texts[0][1] == in_english(source)
+    assert pieces[0][0] == texts[0][0]
+    assert len(scores[0][0].split(" ")) == len(pieces[0][1].split(" ")) + 1
+    assert all(len(score.split(".")[1]) == 4 for score in scores[0][0].split(" "))
+
+
+def test_fairseq_lines_are_in_input_order_and_empty_sources_have_theirs(model, corpus, capsys):
+    lines = generated(capsys, path=str(model), data=[str(corpus)], format=OutputFormat.fairseq)
+    assert [line.split("\t")[0] for line in lines if line.startswith("D-")] == [f"D-{number}" for number in range(13)]
+    assert fields(lines, "S", 12) == [[""]]
+    assert fields(lines, "D", 12) == [["0.0", ""]]
+
+
+def test_fairseq_scores_are_in_base_two(model, tmp_path, capsys):
+    source = write(tmp_path / "source.txt", ["ein mann"])
+    config = GenerateConfig(search=BeamConfig())
+    found = next(Translator.load(model).hypotheses(["ein mann"], config)).hypotheses[0]
+    lines = generated(capsys, path=str(model), input=str(source), format=OutputFormat.fairseq)
+    assert float(fields(lines, "H", 0)[0][0]) == pytest.approx(found.score / math.log(2), abs=1e-5)
+    printed = [float(score) for score in fields(lines, "P", 0)[0][0].split(" ")]
+    assert printed == pytest.approx([score / math.log(2) for score in found.token_scores], abs=1e-4)
+    assert not fields(lines, "T", 0)
+
+
+def test_alignment_has_a_pair_for_each_piece_and_none_for_an_empty_line(model, tmp_path, capsys):
+    source = write(tmp_path / "source.txt", ["zwei hunde laufen", ""])
+    lines = generated(
+        capsys, path=str(model), input=str(source), format=OutputFormat.fairseq, print_alignment=AlignmentKind.hard
+    )
+    pairs = [pair.split("-") for pair in fields(lines, "A", 0)[0][0].split(" ")]
+    assert [target for _, target in pairs] == ["0", "1", "2"]
+    assert {aligned for aligned, _ in pairs} <= {"0", "1", "2"}
+    assert fields(lines, "A", 1) == [[""]]
+
+
+def test_soft_alignment_is_a_distribution_for_each_piece_and_eos(model, tmp_path, capsys):
+    source = write(tmp_path / "source.txt", ["zwei hunde laufen"])
+    lines = generated(
+        capsys, path=str(model), input=str(source), format=OutputFormat.fairseq, print_alignment=AlignmentKind.soft
+    )
+    rows = [[float(share) for share in row.split(",")] for row in fields(lines, "A", 0)[0][0].split(" ")]
+    assert [len(row) for row in rows] == [4, 4, 4, 4]
+    assert [sum(row) for row in rows] == pytest.approx([1.0] * 4, abs=1e-4)
+
+
+def test_json_lines_hold_everything_about_a_hypothesis(model, tmp_path, capsys):
+    source = write(tmp_path / "source.txt", LINES)
+    lines = generated(
+        capsys,
+        path=str(model),
+        input=str(source),
+        nbest=2,
+        format=OutputFormat.jsonl,
+        print_alignment=AlignmentKind.hard,
+    )
+    trees = [json.loads(line) for line in lines]
+    assert [tree["id"] for tree in trees] == [0, 1, 2, 3]
+    assert [tree["source"] for tree in trees] == LINES
+    best = trees[2]["hypotheses"][0]
+    assert best["text"] == "two dogs run"
+    assert best["tokens"] == ["two", "dogs", "run"]
+    assert len(best["token_scores"]) == 4
+    assert [target for _, target in best["alignment"]] == [0, 1, 2]
+    assert best["finished"] is True
+    assert [one["text"] for one in trees[1]["hypotheses"]] == [""]
+    assert len(trees[2]["hypotheses"]) == 2
+
+
+def test_json_lines_of_a_corpus_hold_the_reference(model, corpus, capsys):
+    lines = generated(capsys, path=str(model), data=[str(corpus)], gen_subset="valid", format=OutputFormat.jsonl)
+    tree = json.loads(lines[0])
+    assert tree["reference"] == in_english(tree["source"])
+
+
+def test_training_split_is_translated_although_its_text_is_not_kept(model, corpus, capsys):
+    lines = generated(capsys, path=str(model), data=[str(corpus)], gen_subset="train", format=OutputFormat.fairseq)
+    assert fields(lines, "T", 0) == [[in_english(fields(lines, "S", 0)[0][0])]]
+
+
+def test_alignment_of_a_model_without_attention_is_refused(tmp_path):
+    from nmt.models.lstm import AttentionKind
+
+    path = write_tiny_model(tmp_path / "m", updates=0, attention=AttentionKind.none)
+    source = write(tmp_path / "source.txt", ["", "rot"])
+    with pytest.raises(UsageError, match="no attention"):
+        run(GenerateConfig(path=str(path), input=str(source), print_alignment=AlignmentKind.hard))
+
+
+def test_corpus_of_another_vocabulary_is_refused(corpus, tmp_path):
+    other = write_tiny_model(tmp_path / "m", updates=0, words=("rot",))
+    with pytest.raises(DataError, match="another source vocabulary"):
+        run(GenerateConfig(path=str(other), data=[str(corpus)]))
+
+
+def test_translations_cut_off_at_the_limit_are_flagged(tmp_path, capsys, caplog):
+    path = write_tiny_model(tmp_path / "m", updates=0)
+    source = write(tmp_path / "source.txt", ["", "rot"])
+    search = BeamConfig(beam_size=1, max_len_a=0, max_len_b=1)
+    with caplog.at_level(logging.WARNING, "nmt"):
+        lines = generated(capsys, path=str(path), input=str(source), search=search, format=OutputFormat.jsonl)
+    assert json.loads(lines[1])["hypotheses"][0]["finished"] is False
+    assert "1 translations were cut off at the length limit, first that of line 2" in caplog.text

@@ -1,0 +1,86 @@
+"""Saved models for tests of everything behind training: they translate word for word, and are made in a second or two."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from nmt.config.plain import to_plain
+from nmt.data.batch import collate
+from nmt.data.language_pair import LanguagePair
+from nmt.data.tokenizers.words import WordsConfig, WordTokenizer
+from nmt.data.vocabulary import EOS
+from nmt.interface import EncoderDecoder, VocabularySizes
+from nmt.models import models
+from nmt.storage.checkpoints import CheckpointInfo, write_checkpoint
+
+DICTIONARY = dict(zip("ein mann zwei hunde laufen schnee rot".split(), "a man two dogs run snow red".split()))
+WORDS = (*DICTIONARY, *DICTIONARY.values())
+
+SIZES: dict[str, dict[str, int]] = {
+    "lstm": {"embedding_size": 32, "hidden_size": 32},
+    "transformer": {"encoder_layers": 1, "decoder_layers": 1, "d_model": 32, "d_ff": 32},
+}
+
+
+def in_english(line: str) -> str:
+    """What a trained tiny model should make of a line."""
+    return " ".join(DICTIONARY[word] for word in line.split())
+
+
+def some_lines(count: int, seed: int = 1, longest: int = 4) -> list[str]:
+    chosen = random.Random(seed)
+    return [" ".join(chosen.sample(list(DICTIONARY), chosen.randint(1, longest))) for _ in range(count)]
+
+
+def tiny_pair(words: tuple[str, ...] = WORDS) -> LanguagePair:
+    """One joint vocabulary of whole words."""
+    tokenizer = WordTokenizer(WordsConfig(), words)
+    return LanguagePair("de", "en", tokenizer, tokenizer, shared=True)
+
+
+def write_tiny_model(
+    folder: Path,
+    *,
+    model: str = "lstm",
+    updates: int = 300,
+    seed: int = 1,
+    words: tuple[str, ...] = WORDS,
+    **options: Any,
+) -> Path:
+    """A checkpoint folder with its tokenizer; ``options`` change the model's sizes, ``updates`` is how long it learns."""
+    pair = tiny_pair(words)
+    tokenizer = folder.with_name(f"{folder.name}-tokenizer")
+    pair.save(tokenizer)
+    shrunken = models.config_class(model)().shrink()  # type: ignore[attr-defined]
+    config = dataclasses.replace(shrunken, **({"dropout": 0.0} | SIZES[model] | options))
+    torch.manual_seed(seed)
+    size = len(pair.source.vocabulary)
+    built = models.build(config, VocabularySizes(size, size, True))
+    _teach(built, pair, updates, seed)
+    write_checkpoint(
+        folder,
+        model=built.state_dict(),
+        config={"model": to_plain(config)},
+        info=CheckpointInfo(update=updates, epoch=1),
+        tokenizer=tokenizer,
+    )
+    return folder
+
+
+def _teach(model: EncoderDecoder, pair: LanguagePair, updates: int, seed: int) -> None:
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for update in range(updates):
+        lines = some_lines(32, seed * 1000 + update)
+        sources, targets = pair.source.encode(lines), pair.target.encode([in_english(line) for line in lines])
+        batch = collate([np.append(ids, EOS) for ids in sources], [np.append(ids, EOS) for ids in targets])
+        logits = model.output.logits(model(batch).hidden)
+        loss = torch.nn.functional.cross_entropy(logits, batch.targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()

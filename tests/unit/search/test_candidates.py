@@ -1,0 +1,83 @@
+"""The fast choice of continuations equals sorting everything."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nmt.interface import DecoderState, StepOutput
+from nmt.search.candidates import StepScores
+
+BANNED = (0, 2)
+
+
+def by_sorting(scores: np.ndarray, totals: np.ndarray, count: int, eos_allowed: bool) -> list[list[tuple]]:
+    """(total, parent, token) of each sentence, by value, then parent, then token."""
+    beam, results = totals.shape[1], []
+    for sentence, of_sentence in enumerate(totals):
+        found = [
+            (np.float32(scores[sentence * beam + parent, token] + of_sentence[parent]), parent, token)
+            for parent in range(beam)
+            for token in range(scores.shape[1])
+            if token not in BANNED and (eos_allowed or token != 3)
+        ]
+        results.append(sorted(found, key=lambda one: (-one[0], one[1], one[2]))[:count])
+    return results
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    batch=st.integers(1, 3),
+    beam=st.integers(1, 4),
+    vocabulary=st.sampled_from([5, 20, 63, 64, 65, 128, 200, 700]),
+    levels=st.sampled_from([1, 3, 1000]),
+    eos_allowed=st.booleans(),
+    loud_banned=st.booleans(),
+    seed=st.integers(0, 2**16),
+)
+def test_candidates_are_those_of_a_full_sort_even_with_ties(
+    batch, beam, vocabulary, levels, eos_allowed, loud_banned, seed
+):
+    random = np.random.default_rng(seed)
+    scores = random.integers(0, levels, size=(batch * beam, vocabulary)).astype(np.float32)  # few levels: many ties
+    scores[:, [0, 2, 3]] += 5000.0 * loud_banned  # what must not be chosen may still score best
+    totals = -random.integers(0, levels, size=(batch, beam)).astype(np.float32)
+    step = StepScores(StepOutput(torch.from_numpy(scores.copy()), True, DecoderState()))
+    found = step.best(torch.from_numpy(totals), 2 * beam, eos_allowed=eos_allowed)
+    for row, expected in enumerate(by_sorting(scores, totals, 2 * beam, eos_allowed)):
+        real = len(expected)
+        assert found.totals[row, :real].tolist() == [one[0] for one in expected]
+        assert found.parents[row, :real].tolist() == [one[1] for one in expected]
+        assert found.tokens[row, :real].tolist() == [one[2] for one in expected]
+        assert found.totals[row, real:].eq(-float("inf")).all()
+
+
+@pytest.mark.parametrize("vocabulary", [5, 64, 100, 1000])
+def test_normaliser_is_the_log_sum_exp_of_each_row(vocabulary):
+    scores = torch.randn(6, vocabulary, generator=torch.Generator().manual_seed(1)) * 20
+    normaliser = StepScores(StepOutput(scores, False, DecoderState())).normaliser
+    torch.testing.assert_close(normaliser, scores.double().logsumexp(1).float(), rtol=1e-6, atol=1e-5)
+
+
+def test_empty_slots_continue_nothing():
+    step = StepScores(StepOutput(torch.randn(2, 100), False, DecoderState()))
+    found = step.best(torch.tensor([[0.0, -float("inf")]]), 4, eos_allowed=True)
+    assert found.parents.tolist() == [[0, 0, 0, 0]]
+
+
+def test_scores_of_the_step_are_left_as_they_were():
+    scores = torch.randn(4, 130)
+    before = scores.clone()
+    StepScores(StepOutput(scores, False, DecoderState())).best(torch.zeros(2, 2), 4, eos_allowed=False)
+    assert torch.equal(scores, before)
+
+
+def test_banned_tokens_that_score_best_hide_no_other_token():
+    scores = torch.zeros(1, 700)
+    scores[0, [0, 2, 3]] = 100.0  # pad, bos and eos, in the first block of the vocabulary
+    scores[0, [300, 600]] = torch.tensor([2.0, 1.0])  # in two others
+    step = StepScores(StepOutput(scores, False, DecoderState()))
+    assert step.best(torch.zeros(1, 1), 2, eos_allowed=False).tokens.tolist() == [[300, 600]]

@@ -1,0 +1,249 @@
+"""The Translator: text in, text out, whatever the lines are."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from nmt import Translator
+from nmt.config.sections import AlignmentKind, GenerateConfig, Precision
+from nmt.errors import DataError, DeviceError, MissingInputError, UsageError
+from nmt.search.beam import BeamConfig
+from nmt.storage.checkpoints import read_checkpoint, set_pointer, write_checkpoint
+from nmt.translation import Translation
+from tests.tiny_models import WORDS, in_english, some_lines, write_tiny_model
+
+LINES = some_lines(30, seed=5, longest=3)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_model(tmp_path_factory.mktemp("models") / "lstm")
+
+
+@pytest.fixture(scope="module")
+def translator(folder: Path) -> Translator:
+    return Translator.load(folder, device="cpu")
+
+
+def hypotheses(translator: Translator, lines: list[str], **options: object) -> list[Translation]:
+    return list(translator.hypotheses(lines, GenerateConfig(search=BeamConfig(), **options)))
+
+
+def test_lines_are_translated_in_their_order(translator):
+    assert translator.translate(LINES, beam=4) == [in_english(line) for line in LINES]
+
+
+def test_greedy_search_is_chosen_by_name(translator):
+    assert translator.translate(LINES[:5], search="greedy") == [in_english(line) for line in LINES[:5]]
+
+
+@pytest.mark.parametrize("options", [{"batch_size": 1}, {"max_tokens": 1}, {"buffer_size": 3}, {"buffer_size": 1}])
+def test_batches_and_windows_change_nothing(translator, options):
+    assert translator.translate(LINES, **options) == translator.translate(LINES)
+
+
+def test_permuted_lines_give_permuted_translations(translator):
+    order = np.random.default_rng(1).permutation(len(LINES))
+    translations = translator.translate(LINES)
+    assert translator.translate([LINES[i] for i in order]) == [translations[i] for i in order]
+
+
+def test_window_is_all_that_is_read_ahead(translator):
+    taken = []
+
+    def endless():
+        for number in itertools.count():
+            taken.append(number)
+            yield "ein mann"
+
+    config = GenerateConfig(search=BeamConfig(), buffer_size=4)
+    found = list(itertools.islice(translator.hypotheses(endless(), config), 5))
+    assert [one.number for one in found] == [0, 1, 2, 3, 4]
+    assert len(taken) == 8
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\t \t", "\u3000", None])
+def test_blank_line_is_translated_to_an_empty_one_without_the_model(translator, monkeypatch, blank):
+    monkeypatch.setattr(translator, "_model", None)
+    config = GenerateConfig(search=BeamConfig())
+    assert [one.hypotheses[0].text for one in translator.hypotheses([blank, blank], config)] == ["", ""]
+
+
+def test_blank_lines_keep_their_places_among_others(translator):
+    assert translator.translate(["", "ein mann", " ", "rot", ""]) == ["", "a man", "", "red", ""]
+
+
+def test_no_lines_give_no_translations(translator):
+    assert translator.translate([]) == []
+
+
+def test_nbest_gives_that_many_lines_for_each_line(translator):
+    found = translator.translate(["ein mann", "", "rot"], beam=3, nbest=3)
+    assert len(found) == 9
+    assert found[0] == "a man" and found[3:6] == ["", "", ""] and found[6] == "red"
+    assert len(set(found[:3])) == 3
+
+
+def test_long_line_is_cut_and_the_warning_names_it(translator, caplog):
+    with caplog.at_level(logging.WARNING, "nmt"):
+        found = translator.translate(["rot", "ein mann zwei hunde"], max_source_length=2, buffer_size=1)
+    assert found == ["red", "a man"]
+    assert "line 2 has 4 pieces; only its first 2 are translated" in caplog.text
+
+
+def test_line_of_a_hundred_thousand_words_is_cut_by_default(translator, caplog):
+    with caplog.at_level(logging.WARNING, "nmt"):
+        assert len(translator.translate(["rot " * 100_000], max_len_a=0, max_len_b=3)) == 1
+    assert "line 1 has 100000 pieces" in caplog.text
+
+
+def test_line_beyond_the_positions_of_a_model_is_cut(tmp_path, caplog):
+    path = write_tiny_model(tmp_path / "m", model="transformer", updates=0, max_positions=8, **learned_positions())
+    with caplog.at_level(logging.WARNING, "nmt"):
+        found = hypotheses(Translator.load(path), ["rot " * 20])
+    assert "only its first 7 are translated (the model has no positions for more)" in caplog.text
+    assert found[0].source_pieces == ["rot"] * 7
+    assert len(found[0].hypotheses[0].token_scores) <= 8
+
+
+def learned_positions() -> dict[str, object]:
+    from nmt.models.transformer import PositionKind
+
+    return {"positions": PositionKind.learned}
+
+
+def test_lone_surrogate_is_a_data_error_that_names_the_line(translator):
+    with pytest.raises(DataError, match=r"sentence 4.*U\+D800"):
+        translator.translate(["a", "b", "c", "\ud800"], buffer_size=3)
+
+
+def test_text_of_special_tokens_is_text(translator):
+    found = hypotheses(translator, ["</s> <pad> <s>"])[0]
+    assert len(found.source_pieces) == 3
+    assert "<" not in found.hypotheses[0].text
+
+
+def test_unknown_option_is_refused_with_a_list(translator):
+    with pytest.raises(UsageError, match=r"'bem' \(did you mean 'beam'\?\); there are: .*lenpen.*nbest"):
+        translator.translate(["a"], bem=4)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"beam": "four"}, "search.beam_size='four'"),
+        ({"beam": 0}, "beam_size=0"),
+        ({"nbest": 6, "beam": 5}, "nbest=6"),
+        ({"stop": "never"}, "'never'"),
+        ({"search": "bean"}, "'beam'"),
+    ],
+)
+def test_wrong_value_of_an_option_is_refused_with_the_value(translator, options, named):
+    with pytest.raises(UsageError, match=named):
+        translator.translate(["a"], **options)
+
+
+def test_single_string_is_not_taken_for_a_list_of_letters(translator):
+    with pytest.raises(UsageError, match="list of lines"):
+        translator.translate("ein mann")
+
+
+def test_scores_and_pieces_belong_together(translator):
+    for found in hypotheses(translator, LINES[:5], nbest=2):
+        for one in found.hypotheses:
+            assert one.text == " ".join(one.pieces)
+            assert len(one.token_scores) == len(one.pieces) + 1
+            assert one.finished and one.attention is None
+        assert found.hypotheses[0].score >= found.hypotheses[1].score
+
+
+def test_attention_covers_the_pieces_and_eos_when_asked_for(translator):
+    found = hypotheses(translator, ["ein mann", "rot"], print_alignment=AlignmentKind.hard)
+    for one in found:
+        attention = one.hypotheses[0].attention
+        assert attention.shape == (len(one.hypotheses[0].pieces) + 1, len(one.source_pieces) + 1)
+        torch.testing.assert_close(attention.sum(1), torch.ones(len(attention)))
+
+
+def test_progress_counts_every_line_once(translator):
+    seen = []
+    config = GenerateConfig(search=BeamConfig(), buffer_size=7, batch_size=2)
+    list(translator.hypotheses([*LINES, "", " "], config, seen.append))
+    assert sum(seen) == len(LINES) + 2
+
+
+def test_batch_that_does_not_fit_is_halved(translator, monkeypatch, caplog):
+    expected = translator.translate(LINES)
+    encode = translator._model.encode
+
+    def small_memory(source, lengths):
+        if len(source) > 4:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return encode(source, lengths)
+
+    monkeypatch.setattr(translator._model, "encode", small_memory)
+    assert translator.translate(LINES) == expected
+    assert "it is halved" in caplog.text
+
+
+def test_line_that_does_not_fit_alone_is_a_device_error(translator, monkeypatch):
+    def no_memory(source, lengths):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(translator._model, "encode", no_memory)
+    with pytest.raises(DeviceError, match="line 2 .* does not fit"):
+        translator.translate(["", "ein mann"])
+
+
+def test_ensemble_of_a_model_with_itself_translates_like_it(folder, translator):
+    assert Translator.load(f"{folder}:{folder}").translate(LINES) == translator.translate(LINES)
+
+
+def test_ensemble_may_mix_architectures(folder, tmp_path):
+    other = write_tiny_model(tmp_path / "transformer", model="transformer")
+    assert Translator.load(f"{folder}:{other}").translate(["ein mann", "rot"]) == ["a man", "red"]
+
+
+def test_ensemble_with_another_vocabulary_is_refused_by_both_names(folder, tmp_path):
+    other = write_tiny_model(tmp_path / "other", updates=0, words=(*WORDS, "blau"))
+    with pytest.raises(UsageError, match=f"{folder} and {other} have different vocabularies"):
+        Translator.load(f"{folder}:{other}")
+
+
+def test_run_folder_means_its_best_checkpoint(folder, tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "checkpoint-0001-00000300").symlink_to(folder)
+    write_tiny_model(run / "checkpoint-0002-00000600", updates=0)
+    set_pointer(run, "best", run / "checkpoint-0001-00000300")
+    set_pointer(run, "last", run / "checkpoint-0002-00000600")
+    assert Translator.load(run).translate(["ein mann"]) == ["a man"]
+
+
+def test_model_in_bf16_translates(folder):
+    assert Translator.load(folder, precision=Precision.bf16).translate(["ein mann"]) == ["a man"]
+
+
+def test_parameters_that_do_not_fit_the_configuration_are_refused_by_name(folder, tmp_path):
+    stored = read_checkpoint(folder)
+    name = next(iter(stored.model))
+    parameters = dict(stored.model) | {name: torch.zeros(3)}
+    write_checkpoint(
+        tmp_path / "m", model=parameters, config=stored.config, info=stored.info, tokenizer=folder / "tokenizer"
+    )
+    with pytest.raises(UsageError, match=rf"1 differ, first {name} \(stored \(3,\)"):
+        Translator.load(tmp_path / "m")
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"), [("", UsageError), ("nowhere", MissingInputError), ("a:b", MissingInputError)]
+)
+def test_path_without_a_model_is_refused(path, kind):
+    with pytest.raises(kind):
+        Translator.load(path)
