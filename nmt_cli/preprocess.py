@@ -5,10 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import signal
-import sys
-import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
 
 from tqdm import tqdm
 
@@ -16,10 +13,9 @@ from nmt.config.sections import PreprocessConfig, ProgressStyle
 from nmt.data.preprocess import Progress, preprocess
 from nmt.errors import Interrupted
 from nmt_cli.launch import launch
+from nmt_cli.progress import show_progress
 
 logger = logging.getLogger("nmt.preprocess")
-
-_SECONDS_BETWEEN_LINES = 10.0
 
 
 def run(config: PreprocessConfig) -> None:
@@ -44,32 +40,19 @@ def _stop(number: int, frame: object) -> None:
 
 @contextlib.contextmanager
 def _progress(style: ProgressStyle) -> Iterator[Progress]:
-    """A bar for each split, a line now and then, or nothing."""
-    if style is ProgressStyle.auto:
-        style = ProgressStyle.bar if sys.stderr.isatty() else ProgressStyle.lines
+    """A display for each split, opened when its first pairs are done."""
     tqdm.monitor_interval = 0  # no thread of its own: workers are forked
-    bars: dict[str, Any] = {}
-    last_line = time.monotonic()
+    with contextlib.ExitStack() as displays:
+        counts: dict[str, Callable[[int], None]] = {}
+        shown: dict[str, int] = {}
 
-    def bar(split: str, done: int, total: int) -> None:
-        if split not in bars:
-            bars[split] = tqdm(desc=split, total=total, unit=" pairs", file=sys.stderr)
-        bars[split].update(done - bars[split].n)
+        def show(split: str, done: int, total: int) -> None:
+            if split not in counts:
+                counts[split] = displays.enter_context(show_progress(style, split, "pairs", total))
+            counts[split](done - shown.get(split, 0))
+            shown[split] = done
 
-    def lines(split: str, done: int, total: int) -> None:
-        nonlocal last_line
-        if time.monotonic() - last_line >= _SECONDS_BETWEEN_LINES:
-            last_line = time.monotonic()
-            logger.info(f"{split}: {done:,} of {total:,} pairs")
-
-    def nothing(split: str, done: int, total: int) -> None:
-        pass
-
-    try:
-        yield {ProgressStyle.bar: bar, ProgressStyle.lines: lines}.get(style, nothing)
-    finally:
-        for shown in bars.values():
-            shown.close()
+        yield show
 
 
 if __name__ == "__main__":
