@@ -20,31 +20,32 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # tensors of tests are tiny; set 
 
 
 @pytest.fixture(scope="session")
-def copy_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small corpus folder of the copy task: random letters, the target equal to the source; do not write to it."""
+def make_copy_corpus(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Makes corpus folders of the copy task: random letters, the target equal to the source."""
     from nmt.config.sections import PreprocessConfig
     from nmt.data.preprocess import preprocess
     from nmt.data.tokenizers.words import WordsConfig
 
-    folder = tmp_path_factory.mktemp("copy")
-    letters = random.Random(1)
-    for split, size in {"train": 600, "valid": 40, "test": 40}.items():
-        lines = [" ".join(letters.choices("abcdefgh", k=letters.randint(2, 7))) for _ in range(size)]
-        for language in ("src", "tgt"):
-            (folder / f"{split}.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    names = {f"{split}pref": str(folder / split) for split in ("train", "valid", "test")}
-    corpus = folder / "corpus"
-    preprocess(
-        PreprocessConfig(
-            source_lang="src",
-            target_lang="tgt",
-            destdir=str(corpus),
-            tokenizer=WordsConfig(),
-            joined_dictionary=True,
-            **names,
-        )
-    )
-    return corpus
+    def make(**sizes: int) -> Path:
+        folder = tmp_path_factory.mktemp("copy")
+        letters = random.Random(1)
+        for split, size in sizes.items():
+            lines = [" ".join(letters.choices("abcdefgh", k=letters.randint(2, 7))) for _ in range(size)]
+            for language in ("src", "tgt"):
+                (folder / f"{split}.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        prefixes: dict[str, Any] = {f"{split}pref": str(folder / split) for split in sizes}
+        config = PreprocessConfig("src", "tgt", tokenizer=WordsConfig(), joined_dictionary=True, **prefixes)
+        config.destdir = str(folder / "corpus")
+        preprocess(config)
+        return folder / "corpus"
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def copy_corpus(make_copy_corpus: Callable[..., Path]) -> Path:
+    """A small corpus folder that tests share; do not write to it."""
+    return make_copy_corpus(train=600, valid=40, test=40)
 
 
 @pytest.fixture

@@ -24,8 +24,15 @@ class Progress:
 class Horizon:
     """What is known of the run before it starts, handed to a schedule's builder."""
 
-    max_update: int | None
+    max_update: int | None  # an estimate, where only the number of epochs is limited
     model_width: int  # `EncoderDecoder.width`
+    base_rate: float = 1.0  # the optimizer's rate, which the schedule's factor is applied to
+    warmup_updates: int = 4000  # for schedules that are not told their own
+
+
+def default_warmup(max_update: int | None) -> int:
+    """A tenth of the run, and at most the paper's 4000 updates."""
+    return 4000 if max_update is None else max(1, min(4000, max_update // 10))
 
 
 # A factor on each parameter group's base rate.

@@ -1,0 +1,27 @@
+"""AdamW, Adam with decoupled weight decay: Loshchilov and Hutter 2019, arXiv:1711.05101; torch's implementation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch.nn import Parameter
+
+from nmt.config.option import option
+from nmt.optim import optimizers
+from nmt.optim.adam import AdamConfig
+
+
+@dataclass
+class AdamWConfig(AdamConfig):
+    """Adam whose weight decay shrinks the parameters themselves."""
+
+    weight_decay: float = option(0.01, help="share of a parameter taken off, times the rate", flag="--weight-decay")
+
+
+@optimizers.register("adamw", AdamWConfig)
+def build(config: AdamWConfig, named_parameters: list[tuple[str, Parameter]]) -> torch.optim.Optimizer:
+    first, second = config.betas
+    return torch.optim.AdamW(
+        named_parameters, lr=config.base_rate, betas=(first, second), eps=config.eps, weight_decay=config.weight_decay
+    )

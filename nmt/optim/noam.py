@@ -1,0 +1,37 @@
+"""The schedule of "Attention Is All You Need", equation 3."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from nmt.config.option import option
+from nmt.config.sections import require_positive
+from nmt.optim import Horizon, Progress, Schedule, schedulers
+
+
+@dataclass
+class NoamConfig:
+    """rate = factor * d^-0.5 * min(update^-0.5, update * warmup^-1.5), d being the width of the model."""
+
+    sets_rate: ClassVar[bool] = True  # the rate follows from the model's width: --lr has no meaning here
+
+    warmup_updates: int = option(4000, help="updates of the climb to the peak", flag="--warmup-updates")
+    factor: float = option(1.0, help="multiplies the rate")
+
+    def __post_init__(self) -> None:
+        require_positive("scheduler", warmup_updates=self.warmup_updates, factor=self.factor)
+
+
+@schedulers.register("noam", NoamConfig)
+def build(config: NoamConfig, horizon: Horizon) -> Schedule:
+    scale = config.factor / math.sqrt(horizon.model_width)
+    warmup = float(config.warmup_updates)
+
+    def factor(progress: Progress) -> float:
+        update = float(progress.update)
+        rate: float = scale * min(1.0 / math.sqrt(update), update * warmup**-1.5)
+        return rate
+
+    return factor

@@ -1,0 +1,47 @@
+"""Stochastic gradient descent, with momentum if asked for; torch's implementation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch.nn import Parameter
+
+from nmt.config.option import option
+from nmt.errors import UsageError
+from nmt.optim import optimizers
+from nmt.optim.checks import check_rates
+
+DEFAULT_RATE = 0.1
+
+
+@dataclass
+class SgdConfig:
+    """Plain gradient descent."""
+
+    lr: float | None = option(None, help="peak learning rate; null: 0.1", flag="--lr")
+    momentum: float = option(0.0, help="share of the last step that is repeated", flag="--momentum")
+    nesterov: bool = option(False, help="Nesterov's form of momentum")
+    weight_decay: float = option(0.0, help="L2 penalty, added to the gradient", flag="--weight-decay")
+
+    def __post_init__(self) -> None:
+        check_rates(self.lr, self.weight_decay)
+        if not 0.0 <= self.momentum < 1.0:
+            raise UsageError(f"optimizer.momentum={self.momentum} must be at least 0 and less than 1")
+        if self.nesterov and self.momentum == 0.0:
+            raise UsageError("optimizer.nesterov=true needs a momentum; set optimizer.momentum (--momentum 0.9)")
+
+    @property
+    def base_rate(self) -> float:
+        return DEFAULT_RATE if self.lr is None else self.lr
+
+
+@optimizers.register("sgd", SgdConfig)
+def build(config: SgdConfig, named_parameters: list[tuple[str, Parameter]]) -> torch.optim.Optimizer:
+    return torch.optim.SGD(
+        named_parameters,
+        lr=config.base_rate,
+        momentum=config.momentum,
+        nesterov=config.nesterov,
+        weight_decay=config.weight_decay,
+    )

@@ -1,0 +1,37 @@
+"""What schedules share: the climb to the peak, and the share of the way down that lies behind."""
+
+from __future__ import annotations
+
+from nmt.errors import UsageError
+from nmt.optim import Horizon
+
+
+def warmup_length(warmup_updates: int | None, horizon: Horizon) -> int:
+    """Updates of the warm-up: as told, else what suits the length of the run."""
+    return horizon.warmup_updates if warmup_updates is None else warmup_updates
+
+
+def climb(update: int, warmup: int, start: float = 0.0) -> float:
+    """The factor during the warm-up: linear from ``start`` (before the first update) to 1 (at the last of them)."""
+    return start + (1.0 - start) * update / warmup
+
+
+def share_done(update: int, warmup: int, last: int) -> float:
+    """How much of the way from the end of the warm-up to the last update is behind: 0 .. 1."""
+    return min(1.0, (update - warmup) / max(1, last - warmup))
+
+
+def required_length(horizon: Horizon, name: str) -> int:
+    if horizon.max_update is None:
+        raise UsageError(f"scheduler {name} ends at the last update; set training.max_update (--max-update)")
+    return horizon.max_update
+
+
+def check_warmup(warmup_updates: int | None) -> None:
+    if warmup_updates is not None and warmup_updates < 0:
+        raise UsageError(f"scheduler.warmup_updates={warmup_updates} must not be negative (--warmup-updates)")
+
+
+def check_share(name: str, value: float) -> None:
+    if not 0.0 <= value <= 1.0:
+        raise UsageError(f"scheduler.{name}={value} must lie between 0 and 1")

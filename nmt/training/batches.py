@@ -1,0 +1,77 @@
+"""Where training stands in its data. What comes next is a pure function of the position, so resuming is exact."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from nmt.config.sections import BatchingConfig
+from nmt.data.batch import Batch, collate
+from nmt.data.batching import plan_batches
+from nmt.data.corpus import Split
+
+Indices = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Position:
+    """The next batch to train on: which epoch (from 1), and how many of its batches are behind."""
+
+    epoch: int = 1
+    batch: int = 0
+
+
+@dataclass(frozen=True)
+class UpdateBatches:
+    """The sentences of one update, by micro-batch, and the position after it."""
+
+    batches: tuple[Indices, ...]
+    epoch: int
+    following: Position
+
+    @property
+    def ends_epoch(self) -> bool:
+        return self.following.epoch > self.epoch
+
+
+class TrainingBatches:
+    """The updates of a split. An update is made of consecutive batches and never spans two epochs."""
+
+    def __init__(self, split: Split, options: BatchingConfig, seed: int) -> None:
+        self._split = split
+        self._options = options
+        self._seed = seed
+        self._planned: tuple[int, list[Indices]] = (0, [])  # the last epoch asked for, and its batches
+
+    def at(self, position: Position) -> UpdateBatches:
+        plan = self._plan(position.epoch)
+        end = min(position.batch + self._options.update_freq, len(plan))
+        following = Position(position.epoch, end) if end < len(plan) else Position(position.epoch + 1)
+        return UpdateBatches(tuple(plan[position.batch : end]), position.epoch, following)
+
+    def batch(self, indices: Indices) -> Batch:
+        return read_batch(self._split, indices)
+
+    def updates_in_epoch(self, epoch: int) -> int:
+        return -(-len(self._plan(epoch)) // self._options.update_freq)
+
+    def _plan(self, epoch: int) -> list[Indices]:
+        if self._planned[0] != epoch:
+            batches = plan_batches(
+                self._split.source_lengths,
+                self._split.target_lengths,
+                max_tokens=self._options.max_tokens,
+                batch_size=self._options.batch_size,
+                seed=self._seed,
+                epoch=epoch,
+                skip_long=self._options.skip_long,
+            )
+            self._planned = (epoch, batches)
+        return self._planned[1]
+
+
+def read_batch(split: Split, indices: Indices) -> Batch:
+    numbers = indices.tolist()
+    return collate([split.source(i) for i in numbers], [split.target(i) for i in numbers], numbers)

@@ -1,0 +1,123 @@
+"""Options that cannot be true together, found before anything is built and said all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nmt.config.sections import TrainConfig
+from nmt.errors import UsageError
+from nmt.optim import Horizon, schedulers
+
+
+@dataclass(frozen=True)
+class Case:
+    """What the rules look at."""
+
+    config: TrainConfig
+    longest: int | None  # pieces of the longest side of a training pair; None: no corpus is open
+    max_update: int | None  # estimated from the epochs where only these are limited
+
+
+Rule = Callable[[Case], str | None]
+
+
+def _no_data(case: Case) -> str | None:
+    return None if case.config.data else "no corpus is given; name the folder that nmt-preprocess wrote"
+
+
+def _no_component(case: Case) -> str | None:
+    roles = ("model", "criterion", "optimizer", "scheduler")
+    missing = [role for role in roles if getattr(case.config, role) is None]
+    return f"no {', no '.join(missing)} is chosen" if missing else None
+
+
+def _no_search(case: Case) -> str | None:
+    validation = case.config.validation
+    if case.config.search is not None or not (validation.metrics or validation.samples):
+        return None
+    return "no search is chosen to translate the validation set; set validation.samples=0 if you want none"
+
+
+def _no_end(case: Case) -> str | None:
+    training = case.config.training
+    if any(limit is not None for limit in (training.max_update, training.max_epoch, training.stop_time_hours)):
+        return None
+    return "training would never end; set --max-update or --max-epoch"
+
+
+def _negative_seed(case: Case) -> str | None:
+    return f"seed={case.config.seed} must not be negative" if case.config.seed < 0 else None
+
+
+def _warmup_too_long(case: Case) -> str | None:
+    warmup = getattr(case.config.scheduler, "warmup_updates", None)
+    if warmup is None or case.max_update is None or warmup <= case.max_update:
+        return None
+    return (
+        f"scheduler.warmup_updates={warmup} is more than the {case.max_update} updates of the whole run; lower "
+        f"--warmup-updates or raise --max-update"
+    )
+
+
+def _two_rates(case: Case) -> str | None:
+    if not getattr(case.config.scheduler, "sets_rate", False) or getattr(case.config.optimizer, "lr", None) is None:
+        return None
+    return (
+        f"optimizer.lr={case.config.optimizer.lr} has no effect: this scheduler computes the rate from the model's "
+        f"width; leave --lr out and use scheduler.factor, or choose --lr-scheduler inverse_sqrt"
+    )
+
+
+def _scheduler_refuses(case: Case) -> str | None:
+    if case.config.scheduler is None:
+        return None
+    try:
+        schedulers.build(case.config.scheduler, Horizon(case.max_update, model_width=1))
+    except UsageError as error:
+        return str(error)
+    return None
+
+
+def _patience_without_validation(case: Case) -> str | None:
+    validation = case.config.validation
+    if validates(case.config) or validation.patience is None:
+        return None
+    return f"validation.patience={validation.patience}, but validation is switched off; set --validate-interval 1"
+
+
+def _batch_too_small(case: Case) -> str | None:
+    batching = case.config.batching
+    if case.longest is None or batching.max_tokens is None or batching.skip_long or case.longest <= batching.max_tokens:
+        return None
+    return (
+        f"batching.max_tokens={batching.max_tokens} is less than the {case.longest} pieces of the longest training "
+        f"sentence; raise --max-tokens, or leave such pairs out with --skip-long"
+    )
+
+
+RULES: tuple[Rule, ...] = (
+    _no_data,
+    _no_component,
+    _no_search,
+    _no_end,
+    _negative_seed,
+    _warmup_too_long,
+    _two_rates,
+    _scheduler_refuses,
+    _patience_without_validation,
+    _batch_too_small,
+)
+
+
+def validates(config: TrainConfig) -> bool:
+    return config.validation.interval is not None or config.validation.interval_updates is not None
+
+
+def check(case: Case) -> None:
+    """Refuse a configuration, with all that is wrong with it in one message."""
+    found = [message for message in (rule(case) for rule in RULES) if message is not None]
+    if len(found) == 1:
+        raise UsageError(found[0])
+    if found:
+        raise UsageError("; ".join(f"({number}) {message}" for number, message in enumerate(found, 1)))

@@ -1,0 +1,62 @@
+"""What must not change between the start of a run and its continuation, and saying so when it did.
+
+Limits, rhythms of saving and logging, the device and the number of threads are free to change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nmt.config.plain import to_plain
+from nmt.config.sections import TrainConfig
+from nmt.errors import UsageError
+
+Fingerprint = dict[str, Any]
+
+COMPONENTS = ("model", "criterion", "optimizer", "scheduler")
+
+
+def fingerprint(config: TrainConfig, data: Sequence[str]) -> Fingerprint:
+    """All that the parameters after update n depend on, by option name. ``data``: the identity of each corpus."""
+    tree = to_plain(config)
+    parts = {role: tree[role] for role in COMPONENTS}
+    parts["batching"] = tree["batching"]
+    parts["training"] = {"clip_norm": config.training.clip_norm}
+    return {
+        "seed": config.seed,
+        "train_subset": config.train_subset,
+        "data": list(data),
+        **dict(_flatten(parts)),
+    }
+
+
+def differences(stored: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, str]:
+    """What changed: option -> ``old -> new``."""
+    changed = {
+        key: f"{_shown(stored.get(key))} -> {_shown(current.get(key))}"
+        for key in [*current, *(key for key in stored if key not in current)]
+        if stored.get(key) != current.get(key)
+    }
+    if "data" in changed:
+        changed["data"] = "the corpus or its vocabulary is another one"
+    return changed
+
+
+def refuse(changed: Mapping[str, str], checkpoint: str) -> UsageError:
+    listed = "; ".join(f"{key}: {change}" for key, change in changed.items())
+    return UsageError(
+        f"{checkpoint} was trained with other settings ({listed}); restore them, choose another --save-dir, or go on "
+        f"nevertheless with --reset"
+    )
+
+
+def _flatten(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    leaves: list[tuple[str, Any]] = []
+    for key, value in tree.items():
+        leaves += _flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else [(f"{prefix}{key}", value)]
+    return leaves
+
+
+def _shown(value: Any) -> str:
+    return "null" if value is None else str(value)

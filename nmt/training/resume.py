@@ -1,0 +1,64 @@
+"""Going on from a checkpoint: first whether that is what the user means, then putting the tensors back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from torch import Tensor, nn
+
+from nmt.errors import DataError, UsageError
+from nmt.storage.checkpoints import StoredCheckpoint, TrainingState
+from nmt.training.fingerprint import Fingerprint, differences, refuse
+
+logger = logging.getLogger("nmt.training")
+
+RESTART_OF_EPOCH = ("data", "seed", "train_subset", "batching.")  # the position in the data loses its meaning
+
+
+VALUES = ("run", "best", "report", "optimizer", "fingerprint", "vocabularies", "warmup_updates", "computed_on")
+
+
+def training_state(stored: StoredCheckpoint) -> TrainingState:
+    assert stored.training is not None, "the store returns only checkpoints that can be resumed"
+    missing = [key for key in VALUES if key not in stored.training.values]
+    if missing:
+        raise DataError(f"{stored.path} cannot be trained on: its training.json has no {', no '.join(missing)}")
+    return stored.training
+
+
+def check_unchanged(
+    stored: StoredCheckpoint, current: Fingerprint, *, vocabularies: str, reset: bool
+) -> Mapping[str, str]:
+    """What changed since the checkpoint; anything at all is refused unless ``reset``."""
+    values = training_state(stored).values
+    if values["vocabularies"] != vocabularies:
+        raise DataError(
+            f"{stored.path} was trained with other vocabularies than those of the corpus; give the corpus that it was "
+            f"trained on, or choose another --save-dir"
+        )
+    changed = differences(values["fingerprint"], current)
+    if changed and not reset:
+        raise refuse(changed, str(stored.path))
+    for key, change in changed.items():
+        logger.warning("going on although %s changed: %s", key, change)
+    return changed
+
+
+def restarts_epoch(changed: Mapping[str, str]) -> bool:
+    return any(key.startswith(RESTART_OF_EPOCH) for key in changed)
+
+
+def load_parameters(model: nn.Module, tensors: Mapping[str, Tensor], origin: str) -> None:
+    """Put stored parameters into a model of the same architecture, or say in which of them they differ."""
+    own = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    stored = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    different = [
+        f"{name}: {stored.get(name, 'missing')} in the checkpoint, {own.get(name, 'missing')} in the model"
+        for name in sorted(own.keys() | stored.keys())
+        if own.get(name) != stored.get(name)
+    ]
+    if different:
+        more = f" and {len(different) - 3} more" if len(different) > 3 else ""
+        raise UsageError(f"{origin} holds another architecture: {'; '.join(different[:3])}{more}")
+    model.load_state_dict(tensors)

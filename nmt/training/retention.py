@@ -1,0 +1,64 @@
+"""When a checkpoint is written, and which of the old ones may go: decisions only, no files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence, Set
+from pathlib import Path
+
+from nmt.config.sections import CheckpointConfig
+from nmt.storage.checkpoints import CheckpointInfo
+
+BY_UPDATES, BY_MINUTES, BY_EPOCH = "update", "minutes", "epoch"
+
+
+class Cadence:
+    """Which of the three rhythms say that now is the time. ``clock`` is monotonic, in seconds."""
+
+    def __init__(self, options: CheckpointConfig, clock: Callable[[], float] = time.monotonic) -> None:
+        self._options = options
+        self._clock = clock
+        self._last = clock()
+
+    def due(self, update: int | None, epoch: int, *, ends_epoch: bool) -> tuple[str, ...]:
+        """The reasons to write one after ``update`` (None: it was skipped); empty: none."""
+        options = self._options
+        reasons = {
+            BY_UPDATES: options.save_interval_updates is not None
+            and update is not None
+            and update % options.save_interval_updates == 0,
+            BY_MINUTES: options.save_interval_minutes is not None
+            and self._clock() - self._last >= 60 * options.save_interval_minutes,
+            BY_EPOCH: options.save_interval is not None and ends_epoch and epoch % options.save_interval == 0,
+        }
+        if reasons[BY_MINUTES]:
+            self._last = self._clock()
+        return tuple(reason for reason, applies in reasons.items() if applies)
+
+
+def superfluous(
+    stored: Mapping[Path, CheckpointInfo],
+    options: CheckpointConfig,
+    *,
+    metric: str,
+    higher_is_better: bool,
+    named: Set[Path],
+) -> list[Path]:
+    """The checkpoints that may be deleted. ``stored`` is oldest first; ``named`` are those that a pointer names.
+
+    One is kept if any of its claims holds: written at an epoch's end or by updates or minutes and recent enough, among
+    the best, or named. Those written for another reason (stop, improvement) only last until something better comes.
+    """
+    kept = set(named)
+    kept.update(_last(stored, {BY_EPOCH}, options.keep_last_epochs))
+    kept.update(_last(stored, {BY_UPDATES, BY_MINUTES}, options.keep_interval_updates))
+    scored = [path for path, info in stored.items() if metric in info.scores]
+    sign = -1.0 if higher_is_better else 1.0
+    scored.sort(key=lambda path: (sign * stored[path].scores[metric], stored[path].update))
+    kept.update(scored[: options.keep_best])
+    return [path for path in stored if path not in kept]
+
+
+def _last(stored: Mapping[Path, CheckpointInfo], reasons: Set[str], count: int | None) -> Sequence[Path]:
+    paths = [path for path, info in stored.items() if reasons & set(info.reasons)]
+    return paths if count is None else paths[-count:]

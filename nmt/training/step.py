@@ -1,0 +1,79 @@
+"""One update: gradients of all its micro-batches, divided once by their common denominator."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from nmt.criterions import Criterion
+from nmt.interface import Batch, EncoderDecoder, LossReport
+from nmt.training.meters import UpdateReport
+
+
+class Step(nn.Module):
+    """What is trained: a model under its criterion. Whatever wraps a module (compilation, processes) wraps this."""
+
+    def __init__(self, model: EncoderDecoder, criterion: Criterion) -> None:
+        super().__init__()
+        self.model = model
+        self.criterion = criterion
+
+    def forward(self, batch: Batch) -> LossReport:
+        report: LossReport = self.criterion(self.model, batch)
+        return report
+
+
+class Totals:
+    """Sums over the micro-batches of an update; on the device until ``report`` fetches them, once."""
+
+    def __init__(self) -> None:
+        self._sums: list[Tensor] = []  # loss, nll, denominator, tokens
+        self._auxiliary: dict[str, Tensor] = {}
+        self._sentences = 0
+
+    def add(self, report: LossReport) -> None:
+        parts = [report.loss_sum.detach(), report.nll_sum, report.denominator, report.num_tokens]
+        parts = [part.double() for part in parts]
+        self._sums = [total + part for total, part in zip(self._sums, parts)] if self._sums else parts
+        for name, value in report.auxiliary.items():
+            self._auxiliary[name] = (
+                self._auxiliary[name] + value.double() if name in self._auxiliary else value.double()
+            )
+        self._sentences += report.num_sentences
+
+    @property
+    def denominator(self) -> Tensor:
+        """Never zero: an update without a single token has zero gradients and leaves them so."""
+        return self._sums[2].clamp(min=1e-8)
+
+    def report(self, grad_norm: Tensor, *, learning_rate: float, seconds: float) -> UpdateReport:
+        names = list(self._auxiliary)
+        fetched = torch.stack([*self._sums, grad_norm.double(), *(self._auxiliary[name] for name in names)]).tolist()
+        loss, nll, denominator, tokens, norm = fetched[:5]
+        return UpdateReport(
+            loss=loss,
+            nll=nll,
+            denominator=denominator,
+            tokens=int(tokens),
+            sentences=self._sentences,
+            grad_norm=norm,
+            learning_rate=learning_rate,
+            seconds=seconds,
+            auxiliary=dict(zip(names, fetched[5:])),
+        )
+
+
+def seed_torch(*key: int) -> None:
+    """Seed all of torch's generators with a number drawn from ``key``, say (seed, update, micro-batch)."""
+    torch.manual_seed(int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> np.uint64(1)))
+
+
+def divide(gradients: list[Tensor], denominator: Tensor) -> None:
+    """In place, all at once."""
+    torch._foreach_div_(gradients, denominator.to(torch.float32))
+
+
+def described(batch: Batch) -> str:
+    longest_source, longest_target = batch.source.size(1), batch.target_in.size(1)
+    return f"{batch.num_sentences} sentences of up to {longest_source} source and {longest_target} target pieces"

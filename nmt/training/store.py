@@ -1,0 +1,166 @@
+"""The checkpoints of one run folder: writing, keeping, and finding the one to go on from."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from torch import Tensor
+
+from nmt.config.sections import CheckpointConfig
+from nmt.errors import DataError, NMTError, OutputError, StorageError
+from nmt.storage.checkpoints import (
+    BEST,
+    LAST,
+    CheckpointInfo,
+    StoredCheckpoint,
+    TrainingState,
+    checkpoint_name,
+    checkpoints_in,
+    pointed,
+    read_checkpoint,
+    read_info,
+    set_pointer,
+    write_checkpoint,
+)
+from nmt.storage.files import atomic_write, new_folder
+from nmt.training.retention import superfluous
+
+logger = logging.getLogger("nmt.training")
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A run between two updates."""
+
+    info: CheckpointInfo
+    model: Mapping[str, Tensor]
+    training: TrainingState
+
+
+class CheckpointStore:
+    """Reads and writes the run folder; the caller holds its lock."""
+
+    def __init__(
+        self,
+        folder: Path,
+        options: CheckpointConfig,
+        *,
+        config: Mapping[str, Any],
+        tokenizer: Path,
+        metric: str,
+        higher_is_better: bool,
+    ) -> None:
+        self.folder = folder
+        self._options = options
+        self._config = config
+        self._tokenizer = tokenizer
+        self._metric = metric
+        self._higher_is_better = higher_is_better
+        self._last_size = 0
+
+    def prepare(self) -> None:
+        """Put what belongs to the run, not to one checkpoint, into its folder: configuration and tokenizer."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with atomic_write(self.folder / "config.yaml") as file:
+            file.write(yaml.safe_dump(dict(self._config), sort_keys=False, allow_unicode=True).encode("utf-8"))
+        if not (self.folder / "tokenizer").is_dir():
+            with new_folder(self.folder / "tokenizer") as folder:
+                shutil.copytree(self._tokenizer, folder, dirs_exist_ok=True)
+
+    def restore(self) -> StoredCheckpoint | None:
+        """The newest checkpoint that is whole, or None in a new run folder."""
+        paths = checkpoints_in(self.folder)
+        if not self._options.restore and paths:
+            raise OutputError(
+                f"{self.folder} holds checkpoints of an earlier run, which checkpoint.restore=false would mix with the "
+                f"new one; choose another --save-dir, or delete them"
+            )
+        damaged: list[str] = []
+        for path in reversed(paths):
+            try:
+                stored = read_checkpoint(path, training=True)
+            except NMTError as error:
+                damaged.append(str(error))
+                logger.warning("%s; falling back to the checkpoint before it", error)
+                continue
+            if stored.training is None:
+                logger.warning("%s holds no training state; falling back to the checkpoint before it", path)
+                continue
+            if damaged:
+                logger.warning("going on from %s; the updates after %d are lost", path.name, stored.info.update)
+            return stored
+        if damaged:
+            raise DataError(f"no checkpoint in {self.folder} can be read: {damaged[0]}; delete them to start again")
+        return None
+
+    def save(self, snapshot: Snapshot, *, best: bool, required: bool) -> Path | None:
+        """Write a checkpoint, move the pointers, delete what may go.
+
+        A full disk is a warning and the result None, unless the checkpoint is ``required`` (the run ends with it).
+        """
+        path = self.folder / checkpoint_name(snapshot.info.epoch, snapshot.info.update)
+        self._warn_if_space_is_short()
+        try:
+            if not (self.folder / "tokenizer").is_dir():  # somebody removed the folder underneath
+                self.prepare()
+            write_checkpoint(
+                path,
+                model=snapshot.model,
+                config=self._config,
+                info=snapshot.info,
+                training=snapshot.training,
+                overwrite=True,  # of a damaged one that this run fell back from
+            )
+            set_pointer(self.folder, LAST, path)
+            if best:
+                set_pointer(self.folder, BEST, path)
+        except (StorageError, OutputError, OSError) as error:
+            if required:
+                raise StorageError(f"the last checkpoint of the run could not be written: {error}") from error
+            logger.warning("no checkpoint at update %d, training goes on: %s", snapshot.info.update, error)
+            return None
+        self._last_size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+        self._delete_superfluous()
+        return path
+
+    def last(self) -> Path | None:
+        return pointed(self.folder, LAST)
+
+    def best(self) -> Path | None:
+        return pointed(self.folder, BEST)
+
+    def _delete_superfluous(self) -> None:
+        stored: dict[Path, CheckpointInfo] = {}
+        for path in checkpoints_in(self.folder):
+            try:
+                stored[path] = read_info(path)
+            except NMTError:
+                continue  # a damaged one is the user's to look at
+        named = {path for path in (self.last(), self.best()) if path is not None}
+        for path in superfluous(
+            stored, self._options, metric=self._metric, higher_is_better=self._higher_is_better, named=named
+        ):
+            doomed = path.with_name(f".{path.name}.old.tmp")  # if this is cut short, the next start cleans it up
+            try:
+                path.rename(doomed)
+                shutil.rmtree(doomed)
+            except OSError as error:
+                logger.warning("could not delete the old checkpoint %s: %s", path, error)
+
+    def _warn_if_space_is_short(self) -> None:
+        if not self.folder.is_dir():
+            return
+        free = shutil.disk_usage(self.folder).free
+        if free < 1.2 * self._last_size:
+            logger.warning(
+                "only %.1f MB are free in %s, and a checkpoint takes %.1f MB",
+                free / 1e6,
+                self.folder,
+                self._last_size / 1e6,
+            )

@@ -1,0 +1,304 @@
+"""The training loop. It receives finished parts and builds nothing; what a part does is its own affair.
+
+A run is a function of its configuration alone: batches depend on the position in the data, random numbers on the
+update, the rate on the progress. A checkpoint therefore needs no generator states, and going on from one repeats the
+uninterrupted run exactly.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nmt.config.sections import TrainingConfig, ValidationConfig
+from nmt.errors import DeviceError, NMTError
+from nmt.interface import Batch, LossReport, SupportsModes
+from nmt.optim import Progress, Schedule
+from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, TrainingState
+from nmt.training import optimizer_state
+from nmt.training.batches import Position, TrainingBatches, UpdateBatches
+from nmt.training.meters import UpdateReport
+from nmt.training.report import Reporter
+from nmt.training.resume import load_parameters, restarts_epoch, training_state
+from nmt.training.retention import Cadence
+from nmt.training.signals import StopRequest
+from nmt.training.step import Step, Totals, described, divide, seed_torch
+from nmt.training.stopping import BestScore
+from nmt.training.store import CheckpointStore, Snapshot
+from nmt.training.validation import Autocast, ValidationStopped, Validator
+
+logger = logging.getLogger("nmt.training")
+
+VALIDATION_SEED = 2**32 - 1  # stands where a micro-batch has its index
+
+
+@dataclass
+class RunState:
+    """Where a run stands between two updates."""
+
+    update: int = 0
+    epoch: int = 1  # of the last update
+    position: Position = field(default_factory=Position)  # of the next one
+    tokens: int = 0  # target tokens trained on
+    seconds: float = 0.0
+    skipped_in_row: int = 0
+    interrupted: tuple[str, ...] | None = None  # a validation was; the reasons of the checkpoint that followed it
+
+    def values(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, Any]) -> RunState:
+        interrupted = values["interrupted"]
+        return cls(
+            **{
+                **values,
+                "position": Position(**values["position"]),
+                "interrupted": None if interrupted is None else tuple(interrupted),
+            }
+        )
+
+
+class Trainer:
+    """Trains ``step`` until a limit is reached, validating and saving on the way."""
+
+    def __init__(
+        self,
+        *,
+        step: Step,
+        optimizer: torch.optim.Optimizer,
+        schedule: Schedule,
+        batches: TrainingBatches,
+        validators: Sequence[Validator],
+        best: BestScore,
+        store: CheckpointStore,
+        cadence: Cadence,
+        reporter: Reporter,
+        stop: StopRequest,
+        limits: TrainingConfig,
+        validation: ValidationConfig,
+        device: torch.device,
+        autocast: Autocast,
+        seed: int,
+        facts: Mapping[str, Any],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``facts`` are stored with every checkpoint, for whoever restores it."""
+        self.state = RunState()
+        self._step = step
+        self._optimizer = optimizer
+        self._base_rates = [float(group["lr"]) for group in optimizer.param_groups]
+        self._schedule = schedule
+        self._batches = batches
+        self._validators = validators
+        self._best = best
+        self._store = store
+        self._cadence = cadence
+        self._reporter = reporter
+        self._stop = stop
+        self._limits = limits
+        self._validation = validation
+        self._device = device
+        self._autocast = autocast
+        self._seed = seed
+        self._facts = facts
+        self._clock = clock
+        self._mark = clock()
+
+    def run(self) -> str:
+        """Train to the end and say why it is the end. ``Interrupted`` is raised after a request to stop."""
+        self._mark = self._clock()
+        if self.state.interrupted is not None:
+            self._validate_and_save(self.state.interrupted, validate=True)
+        while (ending := self.ending()) is None:
+            batches = self._batches.at(self.state.position)
+            made = self._train_step(batches)
+            self._advance(batches)
+            self._validate_and_save(self._due(batches, made), validate=self._validation_due(batches, made))
+        return ending
+
+    @property
+    def complete(self) -> bool:
+        """Whether there is nothing left to do."""
+        return self.ending() is not None and self.state.interrupted is None
+
+    def ending(self) -> str | None:
+        """Why training is over, or None."""
+        limits, state = self._limits, self.state
+        if limits.max_update is not None and state.update >= limits.max_update:
+            return f"{limits.max_update} updates are made"
+        if limits.max_epoch is not None and state.position.epoch > limits.max_epoch:
+            return f"{limits.max_epoch} epochs are done"
+        if limits.stop_time_hours is not None and state.seconds >= 3600 * limits.stop_time_hours:
+            return f"{limits.stop_time_hours} hours have passed"
+        if self._best.exhausted:
+            return f"{self._best.metric} did not improve in {self._validation.patience} validations"
+        return None
+
+    def restore(self, stored: StoredCheckpoint, changed: Mapping[str, str]) -> None:
+        """Go on from a checkpoint; ``changed`` are the options that are others now, with the user's consent."""
+        training = training_state(stored)
+        values = training.values
+        load_parameters(self._step.model, stored.model, str(stored.path))
+        load_parameters(self._step.criterion, _under("criterion.", training.tensors), str(stored.path))
+        same_rule = not any(key.startswith("optimizer.") for key in changed)
+        if same_rule or "optimizer.name" not in changed:
+            tensors = _under("optimizer.", training.tensors)
+            optimizer_state.unpack(self._optimizer, tensors, values["optimizer"], groups=same_rule)
+        self._best.restore(values["best"])
+        self._reporter.restore(values["report"])
+        self.state = RunState.from_values(values["run"])
+        if restarts_epoch(changed):
+            self.state.position = Position(self.state.position.epoch)
+
+    def _train_step(self, batches: UpdateBatches) -> bool:
+        """One update. False: its gradient was not finite, and nothing but the position in the data changes."""
+        began, update = self._clock(), self.state.update + 1
+        self._optimizer.zero_grad(set_to_none=True)
+        totals = Totals()
+        for index, indices in enumerate(batches.batches):
+            seed_torch(self._seed, update, index)
+            totals.add(self._forward_backward(self._batches.batch(indices).to(self._device)))
+
+        parameters = [parameter for parameter in self._step.parameters() if parameter.grad is not None]
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        divide(gradients, totals.denominator)
+        norm = torch.nn.utils.get_total_norm(gradients)
+        if self._limits.clip_norm > 0:
+            torch.nn.utils.clip_grads_with_norm_(parameters, self._limits.clip_norm, norm)
+
+        factor = self._schedule(Progress(update, batches.epoch, self.state.tokens, tuple(self._best.history)))
+        for group, base_rate in zip(self._optimizer.param_groups, self._base_rates):
+            group["lr"] = base_rate * factor
+        figures = totals.report(norm, learning_rate=self._base_rates[0] * factor, seconds=self._clock() - began)
+        if not figures.finite:
+            self._skip(figures)
+            return False
+        self._optimizer.step()
+        self._account(batches, figures)
+        return True
+
+    def _forward_backward(self, batch: Batch) -> LossReport:
+        try:
+            with self._autocast():
+                report: LossReport = self._step(batch)
+            report.loss_sum.backward()  # type: ignore[no-untyped-call]
+            return report
+        except torch.cuda.OutOfMemoryError as error:
+            raise DeviceError(
+                f"out of GPU memory at update {self.state.update + 1}, in a batch of {described(batch)}; lower "
+                f"--max-tokens and raise --update-freq by the same factor"
+            ) from error
+
+    def _account(self, batches: UpdateBatches, figures: UpdateReport) -> None:
+        self.state.update += 1
+        self.state.tokens += figures.tokens
+        self.state.skipped_in_row = 0
+        self._reporter.update(self.state.update, batches.epoch, figures, self.state.seconds)
+
+    def _skip(self, figures: UpdateReport) -> None:
+        """The optimizer's averages would never recover from one NaN, so they must not see it."""
+        self._optimizer.zero_grad(set_to_none=True)
+        self.state.skipped_in_row += 1
+        logger.warning(
+            "update %d is skipped: loss %s, gradient norm %s", self.state.update + 1, figures.loss, figures.grad_norm
+        )
+        if self.state.skipped_in_row >= self._limits.max_bad_updates:
+            last = self._store.last()
+            raise NMTError(
+                f"{self.state.skipped_in_row} updates in a row had a gradient that is not finite; "
+                f"{'there is no checkpoint yet' if last is None else f'the last good checkpoint is {last}'}; "
+                f"a lower --lr, a longer --warmup-updates or --clip-norm 1 may help"
+            )
+
+    def _advance(self, batches: UpdateBatches) -> None:
+        now = self._clock()
+        self.state.seconds += now - self._mark
+        self._mark = now
+        self.state.epoch, self.state.position = batches.epoch, batches.following
+
+    def _due(self, batches: UpdateBatches, made: bool) -> tuple[str, ...]:
+        """Reasons to save; a skipped update is none, but an epoch's end is one even then."""
+        return self._cadence.due(self.state.update if made else None, batches.epoch, ends_epoch=batches.ends_epoch)
+
+    def _validation_due(self, batches: UpdateBatches, made: bool) -> bool:
+        options = self._validation
+        by_updates = options.interval_updates is not None and made and self.state.update % options.interval_updates == 0
+        by_epochs = options.interval is not None and batches.ends_epoch and batches.epoch % options.interval == 0
+        return by_updates or by_epochs or self.ending() is not None
+
+    def _validate_and_save(self, reasons: tuple[str, ...], *, validate: bool) -> None:
+        """After an update: validate if asked, and save if there is any reason to."""
+        state, scores, improved = self.state, dict[str, float](), False
+        state.interrupted = None
+        if validate and self._validators:
+            try:
+                scores, improved = self._validate()
+            except ValidationStopped:
+                state.interrupted = reasons
+        finished = self.ending() is not None and state.interrupted is None
+        reasons += ("best",) * improved + ("final",) * finished + ("signal",) * bool(self._stop and not finished)
+        if reasons:
+            self._save(CheckpointInfo(state.update, state.epoch, reasons, scores), best=improved)
+        if self._stop and not finished:
+            raise self._stop.interruption(
+                f"update {state.update} is saved in {self._store.folder}; resume with the same command"
+            )
+
+    def _validate(self) -> tuple[dict[str, float], bool]:
+        """The figures, and whether they are the best so far."""
+        state = self.state
+        scores: dict[str, float] = {}
+        seed_torch(self._seed, state.update, VALIDATION_SEED)
+        with self._evaluating():
+            for validator in self._validators:
+                scores |= validator(lambda: bool(self._stop))
+        improved = self._best.metric in scores and self._best.observe(scores[self._best.metric], state.update)
+        self._reporter.valid(state.update, state.epoch, scores, best=improved)
+        return scores, improved
+
+    def _save(self, info: CheckpointInfo, *, best: bool) -> None:
+        with self._evaluating():
+            tensors, values = optimizer_state.pack(self._optimizer)
+            training = TrainingState(
+                _prefixed("optimizer.", tensors) | _prefixed("criterion.", self._step.criterion.state_dict()),
+                {
+                    "run": self.state.values(),
+                    "best": self._best.state(),
+                    "report": self._reporter.state(),
+                    "optimizer": values,
+                    **self._facts,
+                },
+            )
+            snapshot = Snapshot(info, self._step.model.state_dict(), training)
+            path = self._store.save(snapshot, best=best, required=bool({"final", "signal"} & set(info.reasons)))
+        if path is not None:
+            self._reporter.checkpoint(info.update, info.epoch, path)
+
+    @contextlib.contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        """Modules in eval mode, and the optimizer's weights for evaluation where it keeps two kinds."""
+        self._step.eval()
+        if isinstance(self._optimizer, SupportsModes):
+            self._optimizer.eval()
+        try:
+            yield
+        finally:
+            if isinstance(self._optimizer, SupportsModes):
+                self._optimizer.train()
+            self._step.train()
+
+
+def _prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name[len(prefix) :]: tensor for name, tensor in tensors.items() if name.startswith(prefix)}

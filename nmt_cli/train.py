@@ -1,0 +1,35 @@
+"""nmt-train: learn a model from a corpus folder. Nothing goes to standard output; the run folder is the result."""
+
+from __future__ import annotations
+
+import logging
+
+from nmt.config.sections import TrainConfig
+from nmt.training.assemble import TrainingResult, train
+from nmt_cli.launch import launch
+
+logger = logging.getLogger("nmt.train")
+
+
+def run(config: TrainConfig) -> float | None:
+    """Train; the best validation figure is what a sweep compares."""
+    result = train(config)
+    for metric, reason in result.failures.items():
+        logger.warning("%s could not be computed: %s", metric, reason)
+    logger.info(_summary(result))
+    return result.best
+
+
+def main() -> None:
+    launch("train", TrainConfig, run)
+
+
+def _summary(result: TrainingResult) -> str:
+    best = "" if result.best is None else f", best {result.metric} {result.best:.4f}"
+    return (
+        f"done: {result.ending} (update {result.update}, epoch {result.epoch}){best}; the model is {result.checkpoint}"
+    )
+
+
+if __name__ == "__main__":
+    main()

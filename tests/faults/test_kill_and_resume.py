@@ -1,0 +1,97 @@
+"""Training that is killed, stopped or damaged goes on with the same command as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nmt.storage.checkpoints import checkpoints_in
+
+UPDATES = 80
+OPTIONS = (
+    "model=transformer_tiny model.d_model=16 model.d_ff=24 model.num_heads=2 model.encoder_layers=1 "
+    "model.decoder_layers=1 model.dropout=0.2 --max-tokens 64 --update-freq 2 --lr 0.01 --clip-norm 1 "
+    f"--max-update {UPDATES} --warmup-updates 10 --save-interval-updates 10 --keep-interval-updates 3 "
+    "--save-interval 2 --validate-interval-updates 15 --valid-metrics bleu --valid-max-sentences 10 "
+    "--log-interval 7 --seed 3 --search greedy"
+).split()
+TIMES = ("tokens_per_second", "seconds")  # what no two runs share
+
+
+def command(corpus: Path, run: Path, *more: str) -> list[str]:
+    return [sys.executable, "-m", "nmt_cli.train", str(corpus), *OPTIONS, "--save-dir", str(run), *more]
+
+
+def start(corpus: Path, run: Path, *more: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(command(corpus, run, *more), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def to_the_end(corpus: Path, run: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(corpus, run, *more), capture_output=True, text=True, timeout=300)
+
+
+def events(run: Path) -> list[dict[str, Any]]:
+    lines = (run / "log.jsonl").read_text(encoding="utf-8").splitlines() if (run / "log.jsonl").exists() else []
+    return [{key: value for key, value in json.loads(line).items() if key not in TIMES} for line in lines]
+
+
+def figures(run: Path) -> list[dict[str, Any]]:
+    """Everything that was measured; which checkpoints were written may differ by those of a signal."""
+    return [event for event in events(run) if event["event"] != "checkpoint"]
+
+
+def final_weights(run: Path) -> bytes:
+    last = checkpoints_in(run)[-1]
+    assert last.name.endswith(f"{UPDATES:08d}")
+    return (last / "model.safetensors").read_bytes()
+
+
+def signal_at(process: subprocess.Popen[str], run: Path, update: int, number: signal.Signals) -> int:
+    """Send a signal once the log has reached ``update``; the exit status."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        log = run / "log.jsonl"
+        if log.exists() and any(f'"update": {reached},' in log.read_text() for reached in range(update, update + 20)):
+            process.send_signal(number)
+            break
+        time.sleep(0.005)
+    process.communicate(timeout=120)
+    return process.returncode
+
+
+@pytest.fixture(scope="module")
+def reference(copy_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run that nothing interrupted."""
+    run = tmp_path_factory.mktemp("reference") / "run"
+    result = to_the_end(copy_corpus, run)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == ""
+    return run
+
+
+def test_a_run_killed_again_and_again_ends_like_one_that_was_not(
+    copy_corpus: Path, reference: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    for update in (12, 53):
+        assert signal_at(start(copy_corpus, run), run, update, signal.SIGKILL) == -signal.SIGKILL
+    assert to_the_end(copy_corpus, run).returncode == 0
+    assert figures(run) == figures(reference)
+    assert final_weights(run) == final_weights(reference)
+
+
+def test_requests_to_stop_save_and_the_same_command_goes_on(copy_corpus: Path, reference: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    for update, number, status in ((12, signal.SIGTERM, 75), (45, signal.SIGINT, 130)):
+        assert signal_at(start(copy_corpus, run), run, update, number) == status
+        assert update <= int(checkpoints_in(run)[-1].name[-8:]) < UPDATES
+    assert to_the_end(copy_corpus, run).returncode == 0
+    assert figures(run) == figures(reference)
+    assert final_weights(run) == final_weights(reference)

@@ -1,0 +1,133 @@
+"""Finished parts for tests of the trainer: a tiny model, sentences in memory, and whatever a test puts in their place."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from nmt.config.sections import CheckpointConfig, ReportConfig, TrainingConfig, ValidationConfig
+from nmt.criterions.cross_entropy import CrossEntropyConfig
+from nmt.criterions.cross_entropy import build as build_criterion
+from nmt.data.batch import Batch, Ids
+from nmt.data.corpus import Split
+from nmt.data.vocabulary import EOS
+from nmt.interface import VocabularySizes
+from nmt.models.transformer import Transformer, TransformerConfig
+from nmt.training.batches import Position, UpdateBatches, read_batch
+from nmt.training.report import Reporter
+from nmt.training.retention import Cadence
+from nmt.training.signals import StopRequest
+from nmt.training.step import Step
+from nmt.training.stopping import BestScore
+from nmt.training.store import CheckpointStore
+from nmt.training.trainer import Trainer
+
+VOCABULARY = 12
+
+
+class Listed:
+    """Sentences in memory."""
+
+    def __init__(self, sentences: Sequence[Sequence[int]]) -> None:
+        self._sentences = [np.array([*sentence, EOS]) for sentence in sentences]
+        self.lengths = np.array([len(sentence) for sentence in self._sentences], dtype=np.int64)
+
+    def __getitem__(self, index: int) -> Ids:
+        return self._sentences[index]
+
+    def text(self) -> list[str] | None:
+        return None
+
+
+def random_split(size: int, seed: int = 1, longest: int = 6) -> Split:
+    """Sentence pairs of random pieces and lengths."""
+    draw = np.random.default_rng(seed)
+    sides = [[draw.integers(4, VOCABULARY, draw.integers(1, longest + 1)).tolist() for _ in range(size)] for _ in "st"]
+    return Split("train", Listed(sides[0]), Listed(sides[1]))
+
+
+class GivenUpdates:
+    """Updates of given micro-batches, over and over; each round is an epoch."""
+
+    def __init__(self, split: Split, updates: Sequence[Sequence[Sequence[int]]]) -> None:
+        self._split = split
+        self._updates = updates
+
+    def at(self, position: Position) -> UpdateBatches:
+        last = position.batch + 1 == len(self._updates)
+        following = Position(position.epoch + 1) if last else Position(position.epoch, position.batch + 1)
+        batches = tuple(np.array(indices) for indices in self._updates[position.batch])
+        return UpdateBatches(batches, position.epoch, following)
+
+    def batch(self, indices: Any) -> Batch:
+        return read_batch(self._split, indices)
+
+
+def tiny_step(dropout: float = 0.0, seed: int = 1) -> Step:
+    torch.manual_seed(seed)
+    config = TransformerConfig(1, 1, d_model=8, d_ff=12, num_heads=2, dropout=dropout)
+    return Step(
+        Transformer(config, VocabularySizes(VOCABULARY, VOCABULARY, shared=True)), build_criterion(CrossEntropyConfig())
+    )
+
+
+@pytest.fixture
+def make_trainer(tmp_path: Path) -> Callable[..., Trainer]:
+    """A trainer of parts that arguments replace; ``split`` and ``updates`` say what it trains on."""
+
+    def make(
+        *,
+        split: Split | None = None,
+        updates: Sequence[Sequence[Sequence[int]]] = ([[0, 1]], [[2, 3]], [[4, 5]]),
+        save: CheckpointConfig | None = None,
+        **parts: Any,
+    ) -> Trainer:
+        tokenizer = tmp_path / "tokenizer"
+        tokenizer.mkdir(exist_ok=True)
+        options = replace(save or CheckpointConfig(save_interval=None), save_dir=str(tmp_path / "run"))
+        step = parts.pop("step", None) or tiny_step()
+        best = parts.pop("best", None) or BestScore("loss", higher_is_better=False)
+        store = CheckpointStore(
+            tmp_path / "run",
+            options,
+            config={"seed": 1},
+            tokenizer=tokenizer,
+            metric=best.metric,
+            higher_is_better=best.higher_is_better,
+        )
+        store.prepare()
+        defaults: dict[str, Any] = {
+            "optimizer": torch.optim.SGD(step.named_parameters(), lr=1.0),
+            "schedule": lambda progress: 1.0,
+            "validators": (),
+            "cadence": Cadence(options),
+            "reporter": Reporter(tmp_path / "run", ReportConfig(log_interval=1), total_updates=None),
+            "stop": StopRequest(),
+            "limits": TrainingConfig(max_update=1),
+            "validation": ValidationConfig(interval=None),
+            "device": torch.device("cpu"),
+            "autocast": contextlib.nullcontext,
+            "seed": 1,
+            "facts": {},
+        }
+        batches = GivenUpdates(split or random_split(6), updates)
+        return Trainer(step=step, best=best, store=store, batches=batches, **(defaults | parts))  # type: ignore[arg-type]
+
+    return make
+
+
+@pytest.fixture
+def make_step() -> Callable[..., Step]:
+    return tiny_step
+
+
+@pytest.fixture
+def make_split() -> Callable[..., Split]:
+    return random_split

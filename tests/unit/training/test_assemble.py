@@ -1,0 +1,210 @@
+"""From a configuration to a finished run, on a generated corpus."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from nmt.config.plain import from_plain, to_plain
+from nmt.config.sections import (
+    BatchingConfig,
+    CheckpointConfig,
+    DeviceConfig,
+    Precision,
+    PreprocessConfig,
+    TrainConfig,
+    TrainingConfig,
+    ValidationConfig,
+)
+from nmt.data.language_pair import LanguagePair
+from nmt.data.preprocess import preprocess
+from nmt.data.tokenizers.words import WordsConfig
+from nmt.errors import DataError, DeviceError, UsageError
+from nmt.models.transformer import PositionKind, TransformerConfig
+from nmt.optim.adam import AdamConfig
+from nmt.optim.constant import ConstantConfig
+from nmt.optim.inverse_sqrt import InverseSqrtConfig
+from nmt.optim.noam import NoamConfig
+from nmt.storage.checkpoints import checkpoints_in, pointed, read_info
+from nmt.training.assemble import train
+
+MakeConfig = Callable[..., TrainConfig]
+
+
+def events(folder: Path, kind: str) -> list[dict[str, Any]]:
+    return [
+        event for event in map(json.loads, (folder / "log.jsonl").read_text().splitlines()) if event["event"] == kind
+    ]
+
+
+def test_a_run_folder_holds_all_that_translating_needs(tiny_run: MakeConfig, tmp_path: Path, copy_corpus: Path) -> None:
+    config = tiny_run()
+    result = train(config)
+    run = tmp_path / "run"
+    assert LanguagePair.load(run / "tokenizer").digest() == LanguagePair.load(copy_corpus / "tokenizer").digest()
+    stored = yaml.safe_load((run / "config.yaml").read_text())
+    assert stored == to_plain(config) and from_plain(TrainConfig, stored, origin="config.yaml") == config
+    assert result.checkpoint == pointed(run, "best")
+    last = pointed(run, "last")
+    assert last is not None and read_info(last).update == result.update == 12
+    assert "final" in read_info(last).reasons
+
+
+def test_the_best_value_and_why_it_ended_are_the_result(tiny_run: MakeConfig, tmp_path: Path) -> None:
+    validation = ValidationConfig(interval=None, interval_updates=4, metrics=["bleu"], samples=0, best_metric="bleu")
+    result = train(tiny_run(validation=validation))
+    assert (result.metric, result.ending) == ("bleu", "12 updates are made")
+    assert result.best == max(event["bleu"] for event in events(tmp_path / "run", "valid"))
+
+
+def test_the_loss_of_the_log_is_that_of_the_criterion_and_falls(tiny_run: MakeConfig, tmp_path: Path) -> None:
+    train(tiny_run(training=TrainingConfig(max_update=60)))
+    losses = [event["loss"] for event in events(tmp_path / "run", "train")]
+    assert losses[-1] < losses[0]
+    first = events(tmp_path / "run", "train")[0]
+    assert first["loss"] > first["nll"] * 0.8 and first["ppl"] == pytest.approx(math.exp(first["nll"]))
+
+
+def test_noam_sets_the_rate_from_the_width_of_the_model(tiny_run: MakeConfig, tmp_path: Path) -> None:
+    train(tiny_run(scheduler=NoamConfig(6), optimizer=AdamConfig()))
+    rates = {event["update"]: event["lr"] for event in events(tmp_path / "run", "train")}
+    expected = {update: 16**-0.5 * min(update**-0.5, update * 6**-1.5) for update in (3, 6, 9, 12)}
+    assert rates == pytest.approx(expected)
+
+
+def test_a_warmup_derived_from_the_length_of_the_run_stays_when_the_run_gets_longer(
+    tiny_run: MakeConfig, tmp_path: Path
+) -> None:
+    for max_update in (30, 60):
+        train(tiny_run(scheduler=InverseSqrtConfig(), training=TrainingConfig(max_update=max_update)))
+    rates = {event["update"]: event["lr"] for event in events(tmp_path / "run", "train")}
+    assert rates[60] == pytest.approx(0.01 * math.sqrt(3 / 60))
+
+
+def test_epochs_can_limit_a_run(tiny_run: MakeConfig, tmp_path: Path) -> None:
+    result = train(tiny_run(training=TrainingConfig(max_epoch=2)))
+    reasons = [read_info(path).reasons for path in checkpoints_in(tmp_path / "run") if path.name[11:15] == "0002"]
+    assert result.epoch == 2 and result.ending == "2 epochs are done"
+    assert {"epoch", "final"} <= set(reasons[-1])
+
+
+def test_patience_counts_across_a_restart(tiny_run: MakeConfig) -> None:
+    validation = ValidationConfig(interval=None, interval_updates=1, patience=3, samples=0)
+
+    def start(max_update: int) -> int:
+        # a rate of nearly nothing: the first validation stays the best
+        optimizer = AdamConfig(lr=1e-30)
+        return train(
+            tiny_run(
+                optimizer=optimizer,
+                scheduler=ConstantConfig(),
+                validation=validation,
+                training=TrainingConfig(max_update=max_update),
+            )
+        ).update
+
+    assert start(3) == 3
+    assert start(100) == 4
+
+
+def test_several_corpora_are_trained_on_as_one(
+    tiny_run: MakeConfig, copy_corpus: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "nmt"):
+        train(tiny_run(data=[str(copy_corpus), str(copy_corpus)], training=TrainingConfig(max_update=4)))
+    assert "1,200 training pairs from src to tgt" in caplog.text
+
+
+def test_corpora_of_different_vocabularies_do_not_mix(tiny_run: MakeConfig, copy_corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="different vocabularies"):
+        train(tiny_run(data=[str(copy_corpus), str(other_corpus(tmp_path))]))
+
+
+def test_a_run_does_not_go_on_with_another_vocabulary_even_with_reset(tiny_run: MakeConfig, tmp_path: Path) -> None:
+    train(tiny_run(training=TrainingConfig(max_update=4)))
+    config = tiny_run(data=[str(other_corpus(tmp_path))])
+    config.checkpoint.reset = True
+    with pytest.raises(DataError, match="other vocabularies"):
+        train(config)
+
+
+def test_a_missing_validation_split_is_named_with_the_ways_out(tiny_run: MakeConfig) -> None:
+    with pytest.raises(UsageError, match="no split 'dev'.*only train, valid, test.*validation.interval=null"):
+        train(tiny_run(valid_subset="dev"))
+
+
+def test_without_validation_no_validation_split_is_needed(tiny_run: MakeConfig, tmp_path: Path) -> None:
+    result = train(tiny_run(valid_subset="dev", validation=ValidationConfig(interval=None, samples=0)))
+    assert result.best is None and result.checkpoint == pointed(tmp_path / "run", "last")
+
+
+def test_a_batch_smaller_than_the_longest_pair_is_refused_with_all_else_that_is_wrong(tiny_run: MakeConfig) -> None:
+    config = tiny_run(batching=BatchingConfig(max_tokens=3), scheduler=InverseSqrtConfig(100))
+    with pytest.raises(UsageError, match=r"\(1\) .*warmup_updates=100.*\(2\) .*max_tokens=3 is less than the 8 pieces"):
+        train(config)
+
+
+def test_a_model_that_reads_less_than_the_longest_source_is_refused_at_the_start(tiny_run: MakeConfig) -> None:
+    model = TransformerConfig(1, 1, d_model=16, d_ff=24, num_heads=2, positions=PositionKind.learned, max_positions=5)
+    with pytest.raises(UsageError, match="longest training source has 8 pieces, but the model reads only 5"):
+        train(tiny_run(model=model))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_gpu_that_is_not_there_is_said_before_anything_is_written(tiny_run: MakeConfig, tmp_path: Path) -> None:
+    with pytest.raises(DeviceError, match="--device cpu"):
+        train(tiny_run(device=DeviceConfig("cuda")))
+    assert not (tmp_path / "run" / "config.yaml").exists()
+
+
+def test_bf16_trains_and_its_parameters_stay_in_float32(tiny_run: MakeConfig, tmp_path: Path) -> None:
+    from nmt.storage.checkpoints import read_checkpoint
+
+    train(tiny_run(device=DeviceConfig("cpu", Precision.bf16)))
+    stored = read_checkpoint(checkpoints_in(tmp_path / "run")[-1])
+    assert {tensor.dtype for tensor in stored.model.values() if tensor.is_floating_point()} == {torch.float32}
+    assert events(tmp_path / "run", "train")[-1]["loss"] < 4
+
+
+def test_going_on_in_another_precision_is_allowed_and_said(
+    tiny_run: MakeConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    train(tiny_run(training=TrainingConfig(max_update=4)))
+    with caplog.at_level(logging.INFO, "nmt"):
+        train(tiny_run(device=DeviceConfig("cpu", Precision.bf16)))
+    assert "the run goes on on cpu in bf16, after cpu in fp32" in caplog.text
+
+
+def test_only_the_last_checkpoints_and_the_best_stay(tiny_run: MakeConfig, tmp_path: Path) -> None:
+    run = str(tmp_path / "run")
+    options = CheckpointConfig(save_dir=run, save_interval=None, save_interval_updates=2, keep_interval_updates=2)
+    validation = ValidationConfig(interval=None, interval_updates=12, samples=0)
+    train(replace(tiny_run(checkpoint=options, validation=validation)))
+    assert [int(path.name[-8:]) for path in checkpoints_in(tmp_path / "run")] == [10, 12]
+
+
+def other_corpus(folder: Path) -> Path:
+    for language in ("src", "tgt"):
+        (folder / f"other.{language}").write_text("i j k\nl m n\n", encoding="utf-8")
+    prefix = str(folder / "other")
+    preprocess(
+        PreprocessConfig(
+            source_lang="src",
+            target_lang="tgt",
+            trainpref=prefix,
+            validpref=prefix,
+            destdir=str(folder / "other-corpus"),
+            tokenizer=WordsConfig(),
+            joined_dictionary=True,
+        )
+    )
+    return folder / "other-corpus"

@@ -1,0 +1,71 @@
+"""Options that cannot be true together are refused by name, all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from nmt.config.sections import BatchingConfig, TrainConfig, TrainingConfig, ValidationConfig
+from nmt.errors import UsageError
+from nmt.optim.adam import AdamConfig
+from nmt.optim.inverse_sqrt import InverseSqrtConfig
+from nmt.optim.linear import LinearConfig
+from nmt.optim.noam import NoamConfig
+from nmt.training.contradictions import Case, check
+
+MakeConfig = Callable[..., TrainConfig]
+
+
+def case(config: TrainConfig, *, longest: int | None = 8, max_update: int | None = 12) -> Case:
+    return Case(config, longest=longest, max_update=max_update)
+
+
+def test_a_sound_configuration_passes(tiny_run: MakeConfig) -> None:
+    check(case(tiny_run()))
+
+
+@pytest.mark.parametrize(
+    ("changes", "facts", "message"),
+    [
+        ({"data": []}, {}, "no corpus is given"),
+        ({"model": None, "criterion": None}, {}, "no model, no criterion is chosen"),
+        ({"search": None, "validation": ValidationConfig(samples=1)}, {}, "validation.samples=0"),
+        ({"training": TrainingConfig()}, {"max_update": None}, "--max-update or --max-epoch"),
+        ({"seed": -1}, {}, "seed=-1"),
+        ({"scheduler": InverseSqrtConfig(13)}, {}, "warmup_updates=13 is more than the 12 updates"),
+        ({"scheduler": NoamConfig(4)}, {}, "optimizer.lr=0.01 has no effect"),
+        ({"scheduler": LinearConfig()}, {"max_update": None}, "scheduler linear ends at the last update"),
+        ({"validation": ValidationConfig(interval=None, patience=2, samples=0)}, {}, "validation is switched off"),
+        ({"batching": BatchingConfig(max_tokens=7)}, {}, "max_tokens=7 is less than the 8 pieces"),
+    ],
+)
+def test_each_contradiction_is_refused_by_name(
+    tiny_run: MakeConfig, changes: dict[str, Any], facts: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        check(case(tiny_run(**changes), **facts))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"scheduler": InverseSqrtConfig(12)},
+        {"scheduler": NoamConfig(4), "optimizer": AdamConfig()},
+        {"batching": BatchingConfig(max_tokens=8)},
+        {"batching": BatchingConfig(max_tokens=7, skip_long=True)},
+        {"batching": BatchingConfig(max_tokens=None, batch_size=2)},
+        {"training": TrainingConfig(stop_time_hours=1.0)},
+        {"validation": ValidationConfig(interval=None, interval_updates=5, patience=2, samples=0)},
+    ],
+)
+def test_what_is_just_possible_passes(tiny_run: MakeConfig, changes: dict[str, Any]) -> None:
+    check(case(tiny_run(**changes)))
+
+
+def test_several_contradictions_come_in_one_message(tiny_run: MakeConfig) -> None:
+    config = replace(tiny_run(), seed=-1, batching=BatchingConfig(max_tokens=7), scheduler=InverseSqrtConfig(13))
+    with pytest.raises(UsageError, match=r"^\(1\) seed=-1 .*; \(2\) .*warmup_updates=13 .*; \(3\) .*max_tokens=7"):
+        check(case(config))

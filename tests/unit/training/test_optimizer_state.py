@@ -1,0 +1,63 @@
+"""Optimizer states leave and come back through tensors and JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import Parameter
+
+from nmt.errors import DataError
+from nmt.optim import optimizers
+from nmt.optim.sgd import SgdConfig
+from nmt.training.optimizer_state import pack, unpack
+
+CONFIGS = [*(optimizers.config_class(name)(lr=0.1) for name in optimizers.names()), SgdConfig(lr=0.1, momentum=0.9)]
+
+
+def made(config: Any, names: tuple[str, ...] = ("a", "b")) -> tuple[torch.optim.Optimizer, list[Parameter]]:
+    torch.manual_seed(1)
+    parameters = [Parameter(torch.randn(3, 2)) for _ in names]
+    return optimizers.build(config, list(zip(names, parameters))), parameters
+
+
+def steps(optimizer: torch.optim.Optimizer, parameters: list[Parameter], first: int, last: int) -> None:
+    for step in range(first, last):
+        for number, parameter in enumerate(parameters):
+            parameter.grad = torch.sin(parameter.detach() * (step + number + 1))
+        optimizer.step()
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: f"{type(config).__name__}")
+def test_restoring_half_way_gives_the_parameters_of_going_through(config: Any) -> None:
+    whole, expected = made(config)
+    steps(whole, expected, 0, 6)
+    first, parameters = made(config)
+    steps(first, parameters, 0, 3)
+    tensors, values = pack(first)
+    second, restored = made(config)
+    for parameter, value in zip(restored, parameters):
+        parameter.data.copy_(value.data)
+    unpack(
+        second, {name: tensor.clone() for name, tensor in tensors.items()}, json.loads(json.dumps(values)), groups=True
+    )
+    steps(second, restored, 3, 6)
+    assert all(torch.equal(one, other) for one, other in zip(restored, expected))
+
+
+def test_options_of_the_groups_come_back_only_if_asked_for() -> None:
+    stored, parameters = made(SgdConfig(lr=0.1, momentum=0.9))
+    steps(stored, parameters, 0, 1)
+    for groups, momentum in ((True, 0.9), (False, 0.5)):
+        optimizer, _ = made(SgdConfig(lr=0.1, momentum=0.5))
+        unpack(optimizer, *pack(stored), groups=groups)
+        assert optimizer.param_groups[0]["momentum"] == momentum
+
+
+def test_the_state_of_other_parameters_is_refused() -> None:
+    optimizer, _ = made(SgdConfig(lr=0.1))
+    other, _ = made(SgdConfig(lr=0.1), names=("a", "c"))
+    with pytest.raises(DataError, match="other parameters"):
+        unpack(optimizer, *pack(other), groups=True)

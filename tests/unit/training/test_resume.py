@@ -1,0 +1,67 @@
+"""What a continued run compares with the one before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from nmt.errors import DataError, UsageError
+from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, TrainingState
+from nmt.training.fingerprint import differences
+from nmt.training.resume import VALUES, check_unchanged, load_parameters, restarts_epoch
+
+
+def stored(**values: Any) -> StoredCheckpoint:
+    complete = {key: {} for key in VALUES} | {"vocabularies": "v"} | values
+    training = TrainingState({}, {key: value for key, value in complete.items() if value is not None})
+    return StoredCheckpoint(Path("run/checkpoint"), {}, CheckpointInfo(1, 1), {}, training)
+
+
+def test_differences_are_listed_by_option_with_both_values() -> None:
+    old = {"seed": 1, "model.d_ff": 8, "model.name": "a", "gone": 3}
+    new = {"seed": 1, "model.d_ff": 9, "model.name": "a", "added": None, "data": ["x"]}
+    assert differences(old, new) == {
+        "model.d_ff": "8 -> 9",
+        "data": "the corpus or its vocabulary is another one",
+        "gone": "3 -> null",
+    }
+
+
+def test_nothing_changed_is_nothing_to_say() -> None:
+    assert check_unchanged(stored(fingerprint={"seed": 1}), {"seed": 1}, vocabularies="v", reset=False) == {}
+
+
+def test_a_change_is_refused_unless_reset() -> None:
+    checkpoint = stored(fingerprint={"seed": 1})
+    with pytest.raises(UsageError, match="seed: 1 -> 2.*--reset"):
+        check_unchanged(checkpoint, {"seed": 2}, vocabularies="v", reset=False)
+    assert check_unchanged(checkpoint, {"seed": 2}, vocabularies="v", reset=True) == {"seed": "1 -> 2"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "restarts"),
+    [("data", True), ("seed", True), ("batching.max_tokens", True), ("optimizer.lr", False), ("model.dropout", False)],
+)
+def test_the_epoch_begins_again_if_its_batches_are_others(changed: str, restarts: bool) -> None:
+    assert restarts_epoch({changed: "a -> b"}) == restarts
+
+
+def test_a_checkpoint_without_the_values_of_training_is_refused_by_name() -> None:
+    with pytest.raises(DataError, match="its training.json has no report"):
+        check_unchanged(stored(report=None), {}, vocabularies="v", reset=False)
+
+
+def test_parameters_of_another_shape_are_named_with_both_shapes() -> None:
+    model = nn.Linear(2, 3)
+    with pytest.raises(UsageError, match=r"bias: missing in the checkpoint, \(3,\) in the model; weight: \(4, 2\) in"):
+        load_parameters(model, {"weight": torch.zeros(4, 2)}, "run/checkpoint")
+
+
+def test_parameters_of_the_same_shape_are_taken_over() -> None:
+    model = nn.Linear(2, 3)
+    load_parameters(model, {"weight": torch.ones(3, 2), "bias": torch.ones(3)}, "run/checkpoint")
+    assert torch.equal(model.weight, torch.ones(3, 2))

@@ -1,0 +1,164 @@
+"""The checkpoints of a run folder."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from nmt.config.sections import CheckpointConfig
+from nmt.errors import DataError, OutputError, StorageError
+from nmt.storage.checkpoints import CheckpointInfo, TrainingState, checkpoints_in
+from nmt.training import store as store_module
+from nmt.training.store import CheckpointStore, Snapshot
+
+MakeStore = Callable[..., CheckpointStore]
+
+
+@pytest.fixture
+def make_store(tmp_path: Path) -> MakeStore:
+    (tmp_path / "corpus" / "tokenizer").mkdir(parents=True)
+    (tmp_path / "corpus" / "tokenizer" / "pair.json").write_text("{}")
+
+    def make(options: CheckpointConfig | None = None) -> CheckpointStore:
+        store = CheckpointStore(
+            tmp_path / "run",
+            options or CheckpointConfig(),
+            config={"seed": 1},
+            tokenizer=tmp_path / "corpus" / "tokenizer",
+            metric="loss",
+            higher_is_better=False,
+        )
+        store.prepare()
+        return store
+
+    return make
+
+
+def snapshot(update: int, *, reasons: tuple[str, ...] = ("update",), loss: float | None = None) -> Snapshot:
+    return Snapshot(
+        CheckpointInfo(update, 1, reasons, {} if loss is None else {"loss": loss}),
+        {"weight": torch.full((3,), float(update))},
+        TrainingState({}, {"update": update}),
+    )
+
+
+def names(store: CheckpointStore) -> list[int]:
+    return [int(path.name[-8:]) for path in checkpoints_in(store.folder)]
+
+
+def test_a_new_run_folder_holds_configuration_and_tokenizer(make_store: MakeStore) -> None:
+    store = make_store()
+    assert (store.folder / "config.yaml").read_text() == "seed: 1\n"
+    assert (store.folder / "tokenizer" / "pair.json").read_text() == "{}"
+    assert store.restore() is None and store.last() is None and store.best() is None
+
+
+def test_the_newest_checkpoint_is_restored(make_store: MakeStore) -> None:
+    store = make_store()
+    for update in (4, 8, 100):
+        store.save(snapshot(update), best=False, required=False)
+    restored = make_store().restore()
+    assert restored is not None and restored.info.update == 100
+    assert restored.training is not None and restored.training.values == {"update": 100}
+
+
+@pytest.mark.parametrize("harm", ["truncate", "empty", "remove a file", "flip a bit"])
+def test_a_damaged_checkpoint_is_passed_over(
+    make_store: MakeStore, harm: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = make_store()
+    for update in (4, 8):
+        store.save(snapshot(update), best=False, required=False)
+    file = store.folder / "checkpoint-0001-00000008" / "model.safetensors"
+    content = file.read_bytes()
+    file.unlink()
+    if harm != "remove a file":
+        flipped = content[:-1] + bytes([content[-1] ^ 1])
+        file.write_bytes({"truncate": content[:-5], "empty": b"", "flip a bit": flipped}[harm])
+    restored = make_store().restore()
+    assert restored is not None and restored.info.update == 4
+    assert "checkpoint-0001-00000008" in caplog.text and "the updates after 4 are lost" in caplog.text
+
+
+def test_if_all_are_damaged_nothing_is_restored_and_the_first_fault_is_named(make_store: MakeStore) -> None:
+    store = make_store()
+    for update in (4, 8):
+        store.save(snapshot(update), best=False, required=False)
+    for path in checkpoints_in(store.folder):
+        (path / "config.yaml").unlink()
+    with pytest.raises(DataError, match=r"00000008/config.yaml is missing"):
+        make_store().restore()
+
+
+def test_old_checkpoints_are_deleted_once_the_pointers_have_moved(
+    make_store: MakeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = make_store(CheckpointConfig(keep_interval_updates=2))
+    last_at_deletion: list[Path | None] = []
+    rmtree = shutil.rmtree
+
+    def noting(path: Path, *arguments: object, **options: object) -> None:
+        if "checkpoint-" in Path(path).name and Path(path).name.endswith(".old.tmp"):
+            last_at_deletion.append(store.last())
+        rmtree(path, *arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(store_module.shutil, "rmtree", noting)
+    store.save(snapshot(1, loss=1.0), best=True, required=False)
+    for update in (2, 3, 4, 5):
+        store.save(snapshot(update, loss=2.0), best=False, required=False)
+    assert names(store) == [1, 4, 5]
+    assert [path and path.name[-1] for path in last_at_deletion] == ["4", "5"]
+
+
+def test_a_failed_deletion_is_a_warning(
+    make_store: MakeStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = make_store(CheckpointConfig(keep_interval_updates=1))
+    store.save(snapshot(1), best=False, required=False)
+
+    def refuse(self: Path, target: object) -> Path:
+        raise PermissionError("not yours")
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    assert store.save(snapshot(2), best=False, required=False) is not None
+    assert "could not delete the old checkpoint" in caplog.text
+
+
+def test_a_save_that_fails_is_a_warning_unless_the_run_ends_with_it(
+    make_store: MakeStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = make_store()
+    store.save(snapshot(1), best=False, required=False)
+
+    def full(*_: object, **__: object) -> None:
+        raise StorageError("cannot write: No space left on device")
+
+    monkeypatch.setattr(store_module, "write_checkpoint", full)
+    assert store.save(snapshot(2), best=False, required=False) is None
+    assert "no checkpoint at update 2, training goes on" in caplog.text
+    with pytest.raises(StorageError, match="No space left"):
+        store.save(snapshot(3), best=False, required=True)
+    assert names(store) == [1]
+
+
+def test_little_space_is_said_before_it_is_too_little(
+    make_store: MakeStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = make_store()
+    store.save(snapshot(1), best=False, required=False)
+    assert "are free" not in caplog.text
+    usage = shutil.disk_usage(store.folder)
+    monkeypatch.setattr(store_module.shutil, "disk_usage", lambda path: usage._replace(free=10))
+    store.save(snapshot(2), best=False, required=False)
+    assert "only 0.0 MB are free" in caplog.text
+
+
+def test_without_restore_an_old_run_is_not_written_over(make_store: MakeStore) -> None:
+    make_store().save(snapshot(1), best=False, required=False)
+    with pytest.raises(OutputError, match="checkpoint.restore=false"):
+        make_store(CheckpointConfig(restore=False)).restore()
+    assert make_store(CheckpointConfig()).restore() is not None

@@ -1,0 +1,153 @@
+"""Validation: figures that do not depend on batches, and faults that do not end training."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from nmt.config.sections import BatchingConfig
+from nmt.data.corpus import Corpus
+from nmt.interface import Hypothesis
+from nmt.scoring import Scorer, TextOptions, scorers
+from nmt.training.batches import read_batch
+from nmt.training.step import Step
+from nmt.training.validation import LossValidator, Place, TranslationValidator, ValidationStopped
+
+PLACE = Place(torch.device("cpu"), contextlib.nullcontext)
+Make = Callable[..., Any]
+
+
+def never() -> bool:
+    return False
+
+
+@pytest.mark.parametrize("batching", [BatchingConfig(10), BatchingConfig(1000), BatchingConfig(None, batch_size=1)])
+def test_the_loss_is_the_mean_over_tokens_whatever_the_batches(
+    make_step: Make, make_split: Make, batching: BatchingConfig
+) -> None:
+    step, split = make_step().eval(), make_split(20)
+    alone = [step(read_batch(split, torch.tensor([index]).numpy())) for index in range(20)]
+    expected = sum(float(report.nll_sum) for report in alone) / sum(len(split.target(index)) for index in range(20))
+    figures = LossValidator(step, split, batching, PLACE)(never)
+    assert figures["nll"] == pytest.approx(expected, rel=1e-5)
+    assert figures["loss"] == pytest.approx(expected, rel=1e-5)  # the criterion does not smooth
+    assert figures["ppl"] == pytest.approx(math.exp(expected), rel=1e-5)
+
+
+def test_sentences_beyond_max_tokens_are_validated_all_the_same(make_step: Make, make_split: Make) -> None:
+    split = make_split(5)
+    with_limit = LossValidator(make_step().eval(), split, BatchingConfig(max_tokens=1), PLACE)(never)
+    assert with_limit == pytest.approx(LossValidator(make_step().eval(), split, BatchingConfig(), PLACE)(never))
+
+
+def test_validation_computes_no_gradients(make_step: Make, make_split: Make) -> None:
+    step: Step = make_step()
+    LossValidator(step, make_split(5), BatchingConfig(), PLACE)(never)
+    assert all(parameter.grad is None for parameter in step.parameters())
+
+
+def test_a_request_to_stop_ends_a_validation_between_batches(make_step: Make, make_split: Make) -> None:
+    with pytest.raises(ValidationStopped):
+        LossValidator(make_step(), make_split(5), BatchingConfig(), PLACE)(lambda: True)
+
+
+class Echo:
+    """Translates each sentence as itself: on the copy task, perfectly."""
+
+    def __call__(
+        self, model: Any, source: Tensor, source_lengths: Tensor, *, attention: bool = False
+    ) -> list[list[Hypothesis]]:
+        return [
+            [Hypothesis(row[:length], 0.0, 0.0, torch.zeros(length), None)]
+            for row, length in zip(source, source_lengths.tolist())
+        ]
+
+
+class Broken:
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        raise RuntimeError("out of ideas")
+
+
+def translation_validator(corpus: Path, step: Step, **changes: Any) -> TranslationValidator:
+    opened = Corpus.open(corpus)
+    parts: dict[str, Any] = {
+        "search": Echo(),
+        "split": opened.split("valid"),
+        "scorers": {name: scorers.build(scorers.config_class(name)(), TextOptions()) for name in ("bleu", "exact")},
+        "batching": BatchingConfig(max_tokens=50),
+        "sentences": 1000,
+        "samples": 0,
+    }
+    return TranslationValidator(model=step.model, pair=opened.pair, place=PLACE, **(parts | changes))
+
+
+def test_a_perfect_translation_scores_in_full_whatever_the_order_of_batches(copy_corpus: Path, make_step: Make) -> None:
+    scores = translation_validator(copy_corpus, make_step())(never)
+    assert scores == {"bleu": pytest.approx(100.0), "exact": 100.0}
+
+
+def test_references_are_made_of_ids_where_a_split_keeps_no_text(copy_corpus: Path, make_step: Make) -> None:
+    split = Corpus.open(copy_corpus).split("train")
+    assert split.target_text() is None
+    assert translation_validator(copy_corpus, make_step(), split=split, sentences=7)(never)["exact"] == 100.0
+
+
+class Counting:
+    """A scorer that keeps what it is given."""
+
+    higher_is_better = True
+
+    def __init__(self) -> None:
+        self.hypotheses: list[str] = []
+
+    def __call__(self, hypotheses: Any, references: Any) -> Any:
+        self.hypotheses = list(hypotheses)
+        return scorers.build(scorers.config_class("exact")(), TextOptions())(hypotheses, references)
+
+
+def test_only_the_first_sentences_are_translated_if_so_limited(copy_corpus: Path, make_step: Make) -> None:
+    counting: Scorer = Counting()
+    translation_validator(copy_corpus, make_step(), scorers={"exact": counting}, sentences=3)(never)
+    assert counting.hypotheses == Corpus.open(copy_corpus).split("valid").source_text()[:3]  # type: ignore[index, attr-defined]
+
+
+def test_samples_show_source_reference_and_hypothesis(
+    copy_corpus: Path, make_step: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "nmt"):
+        translation_validator(copy_corpus, make_step(), samples=2, scorers={})(never)
+    lines = Corpus.open(copy_corpus).split("valid").source_text() or []
+    assert [message.split(":")[0] for message in caplog.messages] == [
+        f"sample {number} {part}" for number in (1, 2) for part in ("source", "reference", "hypothesis")
+    ]
+    assert all(message.endswith(lines[number // 3]) for number, message in enumerate(caplog.messages))
+
+
+def test_a_search_that_fails_is_reported_and_yields_no_scores(
+    copy_corpus: Path, make_step: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    validator = translation_validator(copy_corpus, make_step(), search=Broken())
+    assert validator(never) == {}
+    assert validator.failures == {"translation": "RuntimeError: out of ideas"}
+    assert "training goes on" in caplog.text
+
+
+def test_a_metric_that_fails_leaves_the_others_standing(copy_corpus: Path, make_step: Make) -> None:
+    built = {"broken": Broken(), "exact": scorers.build(scorers.config_class("exact")(), TextOptions())}
+    validator = translation_validator(copy_corpus, make_step(), scorers=built)
+    assert validator(never) == {"exact": 100.0} and list(validator.failures) == ["broken"]
+
+
+def test_a_request_to_stop_is_no_failure(copy_corpus: Path, make_step: Make) -> None:
+    validator = translation_validator(copy_corpus, make_step())
+    with pytest.raises(ValidationStopped):
+        validator(lambda: True)
+    assert not validator.failures
