@@ -21,18 +21,19 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # tensors of tests are tiny; set 
 
 @pytest.fixture(scope="session")
 def make_copy_corpus(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Makes corpus folders of the copy task: random letters, the target equal to the source."""
+    """Makes corpus folders of random letters: the target is the source, or the source backwards."""
     from nmt.config.sections import PreprocessConfig
     from nmt.data.preprocess import preprocess
     from nmt.data.tokenizers.words import WordsConfig
 
-    def make(**sizes: int) -> Path:
+    def make(reverse: bool = False, **sizes: int) -> Path:
         folder = tmp_path_factory.mktemp("copy")
         letters = random.Random(1)
         for split, size in sizes.items():
             lines = [" ".join(letters.choices("abcdefgh", k=letters.randint(2, 7))) for _ in range(size)]
-            for language in ("src", "tgt"):
-                (folder / f"{split}.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+            for language, step in {"src": 1, "tgt": -1 if reverse else 1}.items():
+                text = "".join(f"{line[::step]}\n" for line in lines)
+                (folder / f"{split}.{language}").write_text(text, encoding="utf-8")
         prefixes: dict[str, Any] = {f"{split}pref": str(folder / split) for split in sizes}
         config = PreprocessConfig("src", "tgt", tokenizer=WordsConfig(), joined_dictionary=True, **prefixes)
         config.destdir = str(folder / "corpus")

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from nmt.config.sections import BatchingConfig, CheckpointConfig, TrainConfig, TrainingConfig, ValidationConfig
+from nmt.config.sections import TrainConfig
 from nmt.models.lstm import LSTMConfig
 from nmt.models.transformer import TransformerConfig
-from nmt.optim.adam import AdamConfig
-from nmt.optim.inverse_sqrt import InverseSqrtConfig
-from nmt.training.assemble import train
+from tests.learning.learn import exact_match
 
 MODELS = {
     "transformer": (TransformerConfig(2, 2, d_model=32, d_ff=64, num_heads=4, dropout=0.0), 0.006, 500),
@@ -29,17 +26,4 @@ def corpus(make_copy_corpus: Callable[..., Path]) -> Path:
 @pytest.mark.parametrize("name", MODELS)
 def test_copying_is_learnt(corpus: Path, tiny_run: Callable[..., TrainConfig], tmp_path: Path, name: str) -> None:
     model, rate, updates = MODELS[name]
-    parts: dict[str, Any] = {
-        "data": [str(corpus)],
-        "model": model,
-        "optimizer": AdamConfig(lr=rate),
-        "scheduler": InverseSqrtConfig(60),
-        "batching": BatchingConfig(max_tokens=512),
-        "training": TrainingConfig(max_update=updates),
-        "checkpoint": CheckpointConfig(save_dir=str(tmp_path / "run"), save_interval=None),
-        "validation": ValidationConfig(
-            interval=None, interval_updates=100, metrics=["exact"], samples=0, best_metric="exact"
-        ),
-    }
-    result = train(tiny_run(**parts))
-    assert result.best is not None and result.best >= 95.0
+    assert exact_match(tiny_run, corpus, tmp_path / "run", model, rate, updates, seed=1) >= 95.0
