@@ -1,0 +1,67 @@
+"""The textbook's date task, from its one file to train and valid as ``.src`` and ``.tgt`` files.
+
+    python examples/date/convert.py date.txt.gz demo-textbook/text
+
+A line of the file is a written date padded with spaces to 29 characters, an underscore, and the date as YYYY-MM-DD:
+
+    september 27, 1994           _1994-09-27
+
+The split is the textbook's, line for line: the numbers 0 ... n-1 are shuffled by NumPy's legacy generator
+(``numpy.random.RandomState``) at seed 1984; the lines are taken in that order; the last tenth (n // 10 lines) is for
+validation. The spaces of the padding are dropped: batches are padded by the toolkit itself. The same date may stand in
+both parts, in another spelling or in the same one; the project's own generator (generate.py) is stricter.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import sys
+from pathlib import Path
+
+import numpy as np
+
+SEED = 1984
+
+
+def read_pairs(path: Path) -> list[tuple[str, str]]:
+    """Source and target of each line; the file may be compressed with gzip."""
+    content = path.read_bytes()
+    if content[:2] == b"\x1f\x8b":
+        content = gzip.decompress(content)
+    pairs = []
+    for number, line in enumerate(content.decode("utf-8").rstrip("\n").split("\n"), start=1):
+        source, underscore, target = line.partition("_")
+        if not underscore:
+            raise ValueError(f"{path}:{number}: no underscore between source and target: {line!r}")
+        pairs.append((source.rstrip(), target.rstrip()))
+    return pairs
+
+
+def split(pairs: list[tuple[str, str]], seed: int = SEED) -> dict[str, list[tuple[str, str]]]:
+    """The textbook's order and its last tenth for validation."""
+    order = np.arange(len(pairs))
+    np.random.RandomState(seed).shuffle(order)
+    shuffled = [pairs[number] for number in order]
+    training = len(shuffled) - len(shuffled) // 10
+    return {"train": shuffled[:training], "valid": shuffled[training:]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Split the textbook's date task into train and valid, .src and .tgt.")
+    parser.add_argument("file", type=Path, help="date.txt or date.txt.gz")
+    parser.add_argument("folder", type=Path, help="where the files are written")
+    arguments = parser.parse_args()
+    try:
+        sets = split(read_pairs(arguments.file))
+    except (OSError, ValueError) as error:
+        sys.exit(f"{parser.prog}: {error}")
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    for name, pairs in sets.items():
+        for suffix, side in (("src", 0), ("tgt", 1)):
+            lines = "".join(f"{pair[side]}\n" for pair in pairs)
+            (arguments.folder / f"{name}.{suffix}").write_text(lines, encoding="utf-8", newline="\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""The two pictures of the demo: the run's learning curve, and what the decoder attends to in a few dates.
+
+    python examples/date/plot.py demo/run demo/averaged demo "4th of July 1976" "7/4/76"
+
+writes ``learning_curve.png`` (of the run folder's log) and ``attention.png`` (of the model, reading these dates) into the
+last folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from nmt import Translator
+from nmt.config.sections import AlignmentKind, GenerateConfig
+from nmt.errors import NMTError, UsageError
+from nmt.plotting import AttentionPanel, plot_attention, plot_learning_curve
+
+END = "\u23ce"  # stands for the end of the sentence, which the model reads and writes as a piece of its own
+
+
+def attention_panels(translator: Translator, lines: Sequence[str]) -> list[AttentionPanel]:
+    """One panel a line, with the pieces of source and output as the model sees them."""
+    panels = []
+    for translation in translator.hypotheses(lines, GenerateConfig(print_alignment=AlignmentKind.soft)):
+        best = translation.hypotheses[0]
+        if best.attention is None:
+            raise UsageError("this model has no attention to draw")
+        weights = best.attention.cpu().numpy()
+        title = f"{translation.source} \u2192 {best.text}"
+        panels.append(AttentionPanel([*translation.source_pieces, END], [*best.pieces, END], weights, title))
+    return panels
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Draw a run's learning curve and attention maps.")
+    parser.add_argument("run", type=Path, help="run folder of nmt-train")
+    parser.add_argument("model", type=Path, help="model to read the dates with: a run folder or a checkpoint")
+    parser.add_argument("output", type=Path, help="folder of the pictures")
+    parser.add_argument("date", nargs="+", help="dates to draw, each as one argument")
+    arguments = parser.parse_args()
+    curve, attention = arguments.output / "learning_curve.png", arguments.output / "attention.png"
+    try:
+        plot_learning_curve(arguments.run / "log.jsonl", curve, title="Date task, LSTM with attention")
+        translator = Translator.load(arguments.model, device="cpu")
+        plot_attention(attention_panels(translator, arguments.date), attention)
+    except NMTError as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        sys.exit(error.exit_status)
+    print(f"learning curve: {curve}")
+    print(f"attention maps: {attention}")
+
+
+if __name__ == "__main__":
+    main()

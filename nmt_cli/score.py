@@ -1,0 +1,121 @@
+"""nmt-score: compare translations with references; figures and their signatures on standard output."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from nmt.config.sections import InvalidText, ScoreConfig, ScoreFormat
+from nmt.data.text import read_lines, read_stream
+from nmt.errors import DataError, UsageError
+from nmt.scoring import Score, Scorer, TextOptions, sacre, scorers
+from nmt.scoring.lines import lines_with_piece_marks, looks_tokenised
+from nmt_cli.launch import launch
+
+logger = logging.getLogger("nmt.score")
+
+_STDIN = "standard input"
+
+
+def run(config: ScoreConfig) -> float:
+    """Print every metric asked for; the value of the first one is the command's result."""
+    chosen = _chosen_scorers(config)
+    if not config.ref:
+        raise UsageError("name the reference to compare with: --ref FILE")
+    hypotheses, references = _read(config)
+    _warn_of_suspicious_text(hypotheses, config.tokenize)
+    scores = {name: scorer(hypotheses, references) for name, scorer in chosen.items()}
+    print(_as_json(config, len(hypotheses), scores) if config.format is ScoreFormat.json else _as_text(scores))
+    return next(iter(scores.values())).value
+
+
+def main() -> None:
+    launch("score", ScoreConfig, run)
+
+
+def _chosen_scorers(config: ScoreConfig) -> dict[str, Scorer]:
+    if not config.metrics:
+        raise UsageError(f"name a metric: --metrics {','.join(scorers.names())}")
+    sacre.check_tokenizer(config.tokenize)  # also where no chosen metric would look at it
+    text = TextOptions(tokenize=config.tokenize, lowercase=config.lowercase)
+    return {name: scorers.build(scorers.config_class(name)(), text) for name in config.metrics}
+
+
+def _read(config: ScoreConfig) -> tuple[list[str], list[list[str]]]:
+    """Hypotheses and each reference, line for line; a line that is not text in one of them may be left out of all."""
+    from_stdin = config.sys in (None, "-")
+    names = [_STDIN if from_stdin else str(config.sys), *config.ref]
+    columns = [_read_stdin(config.on_invalid_utf8) if from_stdin else _read_file(names[0], config.on_invalid_utf8)]
+    columns += [_read_file(name, config.on_invalid_utf8) for name in config.ref]
+    for name, column in zip(names[1:], columns[1:]):
+        if len(column) != len(columns[0]):
+            raise DataError(
+                f"{names[0]} has {len(columns[0])} lines, {name} has {len(column)}; "
+                f"each hypothesis needs its reference on the same line"
+            )
+    if not columns[0]:
+        raise DataError(f"{names[0]} is empty: there is not a single line to score")
+    rows = [row for row in zip(*columns) if None not in row]
+    if not rows:
+        raise DataError(f"{names[0]}: no line is left to score, each has bytes that are not UTF-8")
+    hypotheses, *references = ([str(line) for line in column] for column in zip(*rows))
+    return hypotheses, references
+
+
+def _read_stdin(invalid: InvalidText) -> list[str | None]:
+    if sys.stdin.isatty():
+        logger.info("reading hypotheses from the terminal, one a line; end with Ctrl-D, or name a file: --sys FILE")
+    return list(read_stream(sys.stdin.buffer, _STDIN, invalid=invalid))
+
+
+def _read_file(name: str, invalid: InvalidText) -> list[str | None]:
+    lines: Iterator[str | None] = read_lines(Path(name), invalid=invalid)
+    return list(lines)
+
+
+def _warn_of_suspicious_text(hypotheses: list[str], tokenize: str) -> None:
+    """Such scores are computed all the same: only the user knows what the references look like."""
+    marked = lines_with_piece_marks(hypotheses)
+    if marked:
+        logger.warning(
+            f"{marked} of {len(hypotheses)} hypotheses contain marks of subword pieces ('@@ ' or '\u2581'); "
+            f"join the pieces to words before scoring"
+        )
+    if tokenize not in ("none", "char") and looks_tokenised(hypotheses):
+        logger.warning(
+            "the hypotheses look tokenised (punctuation stands apart); score detokenised text, or, if the references "
+            "are tokenised alike, use --tokenize none and say so with the score"
+        )
+
+
+def _as_text(scores: dict[str, Score]) -> str:
+    lines = (f"{score.name}|{score.signature} = {score.value:.2f} {score.detail}" for score in scores.values())
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _as_json(config: ScoreConfig, lines: int, scores: dict[str, Score]) -> str:
+    tree: dict[str, Any] = {
+        "sys": config.sys,
+        "ref": list(config.ref),
+        "lines": lines,
+        "scores": [
+            {
+                "metric": metric,
+                "name": score.name,
+                "score": score.value,
+                "higher_is_better": score.higher_is_better,
+                "signature": score.signature,
+                "detail": score.detail,
+            }
+            for metric, score in scores.items()
+        ],
+    }
+    return json.dumps(tree, ensure_ascii=False, indent=2)
+
+
+if __name__ == "__main__":
+    main()

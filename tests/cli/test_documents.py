@@ -1,0 +1,184 @@
+"""The documents tell the truth: every command line in them parses and composes, every flag, link and file exists."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import hydra
+import pytest
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import OmegaConf
+
+import nmt.criterions
+import nmt.data.tokenizers
+import nmt.models
+import nmt.optim
+import nmt.search  # noqa: F401  (each fills its registry)
+from nmt.config.option import flags_of
+from nmt.config.presets import default_choices
+from nmt.config.publish import publish
+from nmt.config.sections import AverageConfig, GenerateConfig, PreprocessConfig, ScoreConfig, TrainConfig
+from nmt_cli.argv import rewrite
+from nmt_cli.flags import grammar
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/**/*.md")])
+SCRIPTS = sorted(ROOT.glob("examples/**/*.sh"))
+
+COMMANDS = {
+    "nmt-preprocess": ("preprocess", PreprocessConfig),
+    "nmt-train": ("train", TrainConfig),
+    "nmt-average-checkpoints": ("average_checkpoints", AverageConfig),
+    "nmt-generate": ("generate", GenerateConfig),
+    "nmt-score": ("score", ScoreConfig),
+}
+SHELL_LANGUAGES = {"bash", "sh", "console", "shell"}
+CONTROL = {"|", "||", "&&", ";", "&", "<", ">", ">>", "2>", "<<<"}
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """One nmt command as a document shows it."""
+
+    document: str
+    program: str
+    arguments: tuple[str, ...]
+
+    @property
+    def user_dir(self) -> bool:
+        return "--user-dir" in self.arguments
+
+    def __str__(self) -> str:
+        return f"{self.document}: {self.program} {' '.join(self.arguments)}"
+
+
+def fenced_blocks(text: str) -> Iterator[tuple[str, str]]:
+    """Language and content of each fenced block."""
+    for match in re.finditer(r"^```(\w*)\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE):
+        yield match[1], match[2]
+
+
+def commands_in(shell: str, document: str) -> Iterator[CommandLine]:
+    """The nmt commands of a piece of shell: up to a pipe or redirection, continued lines joined."""
+    for line in shell.replace("\\\n", " ").split("\n"):
+        if "nmt-" not in line or line.lstrip().startswith("#"):
+            continue
+        lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;<>()")
+        lexer.whitespace_split = True
+        lexer.commenters = "#"
+        words = list(lexer)
+        for start, word in enumerate(words):
+            if word in COMMANDS and (start == 0 or words[start - 1] in CONTROL):
+                rest = words[start + 1 :]
+                end = next((number for number, other in enumerate(rest) if other in CONTROL), len(rest))
+                yield CommandLine(document, word, tuple(rest[:end]))
+
+
+def all_commands() -> list[CommandLine]:
+    found = []
+    for path in DOCUMENTS:
+        for language, block in fenced_blocks(path.read_text(encoding="utf-8")):
+            if language in SHELL_LANGUAGES:
+                found.extend(commands_in(block, str(path.relative_to(ROOT))))
+    for path in SCRIPTS:
+        found.extend(commands_in(path.read_text(encoding="utf-8"), str(path.relative_to(ROOT))))
+    return found
+
+
+def compose(command: CommandLine) -> object:
+    """The configuration that a command line leads to, as the launcher makes it."""
+    name, config_class = COMMANDS[command.program]
+    line = rewrite(command.arguments, grammar(config_class, default_choices(name)))
+    publish(name, config_class)
+    GlobalHydra.instance().clear()
+    with hydra.initialize_config_module("nmt.conf", version_base="1.3"):
+        overrides = [re.sub(r"\$\{?\w+\}?", "2", override) for override in line.overrides]  # shell variables
+        if "--multirun" in line.hydra:
+            overrides = [override.split(",")[0] for override in overrides]  # the first job
+        composed = hydra.compose(config_name=name, overrides=overrides)
+    return OmegaConf.to_object(composed)
+
+
+def test_the_documents_show_every_command() -> None:
+    assert {command.program for command in all_commands()} == set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", [command for command in all_commands() if not command.user_dir], ids=str)
+def test_command_line_composes(command: CommandLine) -> None:
+    assert isinstance(compose(command), COMMANDS[command.program][1])
+
+
+@pytest.mark.parametrize("command", [command for command in all_commands() if command.user_dir], ids=str)
+def test_command_line_with_a_plugin_composes(command: CommandLine) -> None:
+    """In a process of its own: what a plugin registers stays registered."""
+    module = command.program.removeprefix("nmt-").replace("-", "_")
+    program = f"from nmt_cli.{module} import main; main()"
+    arguments = [sys.executable, "-c", program, *command.arguments, "--cfg", "job"]
+    result = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+def test_a_wrong_flag_in_a_document_would_be_noticed() -> None:
+    shell = "cat x | nmt-generate --path a \\\n  --beem 4 > y"
+    (command,) = commands_in(shell, "nowhere.md")
+    assert command.arguments == ("--path", "a", "--beem", "4")
+    with pytest.raises(Exception, match="unknown flag --beem"):
+        compose(command)
+
+
+def fairseq_tables() -> Iterator[tuple[str, str]]:
+    """Command and our flag, of each row of the tables whose second column is headed by a command."""
+    text = (ROOT / "docs" / "coming-from-fairseq.md").read_text(encoding="utf-8")
+    program = ""
+    for line in text.split("\n"):
+        cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
+        if not cells:
+            program = ""
+        elif cells[0] == "fairseq" and cells[1] in COMMANDS:
+            program = cells[1]
+        elif program:
+            yield from ((program, flag) for flag in re.findall(r"`(--[\w-]+)`", cells[1]))
+
+
+@pytest.mark.parametrize(("program", "flag"), sorted(set(fairseq_tables())))
+def test_flag_of_the_fairseq_tables_exists(program: str, flag: str) -> None:
+    assert flag in {known.name for known in flags_of(COMMANDS[program][1])}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_to_files(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+        if "://" not in target:
+            assert (path.parent / target).exists(), f"{path.name} links to {target}"
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_of_the_package_that_a_document_names_exist(path: Path) -> None:
+    text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for name in re.findall(r"`((?:nmt|nmt_cli|tests|examples|docs)/[\w/.]*)`", text):
+        assert (ROOT / name).exists(), f"{path.name} names {name}"
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_python_in_documents_compiles(path: Path) -> None:
+    for language, block in fenced_blocks(path.read_text(encoding="utf-8")):
+        if language == "python":
+            compile(block.replace("(..., ", "("), path.name, "exec")
+
+
+def test_groups_table_of_the_configuration_document_is_complete() -> None:
+    """Each group's row names exactly the components that are registered."""
+    from nmt.registry import registry_for
+
+    text = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    for role in ("tokenizer", "model", "criterion", "optimizer", "scheduler", "search"):
+        row = next(line for line in text.split("\n") if line.startswith(f"| `{role}`"))
+        named = set(re.findall(r"`(\w+)`", row.split("|")[3]))
+        assert named == set(registry_for(role).names()), role

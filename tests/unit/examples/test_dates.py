@@ -1,0 +1,173 @@
+"""The generator of the date task, read back by a parser that shares no code with it."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+import re
+import subprocess
+import sys
+from datetime import date, timedelta
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[3] / "examples" / "date"
+
+
+def load(name: str) -> ModuleType:
+    specification = importlib.util.spec_from_file_location(f"date_{name}", FOLDER / f"{name}.py")
+    assert specification is not None and specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[specification.name] = module
+    specification.loader.exec_module(module)
+    return module
+
+
+generate, convert = load("generate"), load("convert")
+
+MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
+ROMAN = ["i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix", "x", "xi", "xii"]
+
+
+def parse(text: str) -> date:
+    """The one reading that the conventions leave: an oracle that works from the text alone."""
+    text = re.sub(r"(\d)(st|nd|rd|th)\b", r"\1", text.lower())
+    if re.fullmatch(r"\d{8}", text):
+        return date(int(text[:4]), int(text[4:6]), int(text[6:]))
+    if numbers := re.fullmatch(r"(\d{4})([-/.])(\d+)\2(\d+)", text):
+        return date(int(numbers[1]), int(numbers[3]), int(numbers[4]))
+    if numbers := re.fullmatch(r"(\d+)/(\d+)/(\d+)", text):
+        return date(full_year(numbers[3]), int(numbers[1]), int(numbers[2]))
+    if numbers := re.fullmatch(r"(\d+)\. ?(\d+)\. ?(\d+)", text):
+        return date(full_year(numbers[3]), int(numbers[2]), int(numbers[1]))
+    month = next(number for word in re.findall(r"[a-z]+", text) if (number := month_number(word)))
+    numbers_left = re.findall(r"'?\d+", text)
+    if len(numbers_left[0]) == 4:
+        year, day = numbers_left
+    else:
+        day, year = numbers_left
+    return date(full_year(year), month, int(day))
+
+
+def full_year(digits: str) -> int:
+    digits = digits.lstrip("'")
+    return int(digits) if len(digits) == 4 else 1900 + int(digits) + (100 if int(digits) < 69 else 0)
+
+
+def month_number(word: str) -> int | None:
+    if word in ROMAN:
+        return ROMAN.index(word) + 1
+    if word[:3] in MONTHS and word != "monday" and word != "mon":
+        return MONTHS.index(word[:3]) + 1
+    return None
+
+
+SAMPLE = [date(1950, 1, 1) + timedelta(days=13 * step) for step in range(2809)]
+
+
+def test_there_are_at_least_twenty_formats_with_names_of_their_own() -> None:
+    assert len({form.name for form in generate.FORMATS}) == len(generate.FORMATS) >= 20
+
+
+@pytest.mark.parametrize("form", generate.FORMATS, ids=lambda form: form.name)
+def test_every_format_reads_back(form: object) -> None:
+    for when in SAMPLE:
+        if form not in generate.formats_for(when):
+            continue
+        text = form.write(when)  # type: ignore[attr-defined]
+        assert {parse(text), parse(text.lower()), parse(text.upper())} == {when}, text
+
+
+def test_no_text_has_two_readings() -> None:
+    """Dates of years in which day, month and two-digit year look alike."""
+    readings: dict[str, date] = {}
+    for when in (date(2000, 1, 1) + timedelta(days=offset) for offset in range(13 * 365)):
+        for form in generate.formats_for(when):
+            text = form.write(when).lower()
+            assert readings.setdefault(text, when) == when, text
+
+
+@pytest.mark.parametrize("when", [date(1968, 12, 31), date(1950, 1, 1)])
+def test_years_outside_the_two_digit_rule_are_written_in_full(when: date) -> None:
+    assert all(str(when.year) in form.write(when) for form in generate.formats_for(when))
+
+
+ORDINALS = {
+    1: "1st",
+    2: "2nd",
+    3: "3rd",
+    4: "4th",
+    11: "11th",
+    12: "12th",
+    13: "13th",
+    21: "21st",
+    22: "22nd",
+    31: "31st",
+}
+
+
+@pytest.mark.parametrize(("day", "text"), ORDINALS.items())
+def test_ordinals(day: int, text: str) -> None:
+    assert generate.ordinal(day) == text
+
+
+def test_held_out_dates_occur_in_no_other_set() -> None:
+    sets = generate.generate(size=5000, held_out=300, seed=3)
+    dates = {name: {target for _, target in pairs} for name, pairs in sets.items()}
+    assert dates["train"].isdisjoint(dates["valid"] | dates["test"])
+    assert dates["valid"].isdisjoint(dates["test"])
+    assert len(dates["valid"]) == len(dates["test"]) == 300
+
+
+def test_pairs_are_right_and_sources_vary() -> None:
+    pairs = generate.generate(size=3000, held_out=10, seed=5)["train"]
+    assert all(parse(source).isoformat() == target for source, target in pairs)
+    shapes = {re.sub(r"\d+", "9", re.sub(r"[A-Z]+", "A", re.sub(r"[a-z]+", "a", source))) for source, _ in pairs}
+    assert len(shapes) > len(generate.FORMATS)  # formats, and the ways of writing letters
+
+
+def test_the_seed_decides_everything() -> None:
+    assert generate.generate(50, 5, seed=7) == generate.generate(50, 5, seed=7)
+    assert generate.generate(50, 5, seed=7) != generate.generate(50, 5, seed=8)
+
+
+def test_command_writes_parallel_files(tmp_path: Path) -> None:
+    command = [sys.executable, FOLDER / "generate.py", tmp_path, "--size", "40", "--held-out", "7", "--seed", "2"]
+    subprocess.run(command, check=True)
+    counts = {file.name: len(file.read_text(encoding="utf-8").split("\n")) - 1 for file in tmp_path.iterdir()}
+    expected = {"train": 40, "valid": 7, "test": 7}
+    assert counts == {f"{name}.{suffix}": n for name, n in expected.items() for suffix in ("src", "tgt")}
+
+
+def test_upper_and_lower_case_occur() -> None:
+    form = next(form for form in generate.FORMATS if form.name == "month_day_year")
+    generator = random.Random(1)
+    texts = {generate.write(date(1994, 9, 27), form, generator) for _ in range(100)}
+    assert texts == {"September 27, 1994", "september 27, 1994", "SEPTEMBER 27, 1994"}
+
+
+def test_conversion_follows_the_textbooks_split(tmp_path: Path) -> None:
+    lines = [f"{f'september {day}, 1994':<29}_1994-09-{day:02d}" for day in range(1, 31)]
+    file = tmp_path / "date.txt"
+    file.write_text("\n".join(lines) + "\n")
+    subprocess.run([sys.executable, FOLDER / "convert.py", file, tmp_path / "out"], check=True)
+    np.random.seed(1984)
+    order = np.arange(30)
+    np.random.shuffle(order)
+    sources = [f"september {number + 1}, 1994" for number in order]
+    assert (tmp_path / "out" / "train.src").read_text().split("\n") == [*sources[:27], ""]
+    assert (tmp_path / "out" / "valid.src").read_text().split("\n") == [*sources[27:], ""]
+    assert (tmp_path / "out" / "valid.tgt").read_text().startswith(f"1994-09-{order[27] + 1:02d}\n")
+
+
+def test_conversion_names_a_bad_line(tmp_path: Path) -> None:
+    file = tmp_path / "date.txt"
+    file.write_text("september 27, 1994 _1994-09-27\nno separator\n")
+    result = subprocess.run(
+        [sys.executable, FOLDER / "convert.py", file, tmp_path / "out"], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 1
+    assert f"{file}:2: no underscore" in result.stderr

@@ -1,0 +1,185 @@
+"""Learning curves read from logs, and pictures that are complete PNG files with the right contents."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from nmt import plotting
+from nmt.errors import DataError, MissingInputError
+from nmt.plotting import AttentionPanel, plot_attention, plot_learning_curve, read_learning_curves
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def write_log(path: Path, *events: dict[str, Any], tail: str = "") -> Path:
+    path.write_text("".join(json.dumps(event) + "\n" for event in events) + tail, encoding="utf-8")
+    return path
+
+
+def train(update: int, loss: float) -> dict[str, Any]:
+    return {"event": "train", "update": update, "epoch": 1, "loss": loss, "nll": loss, "ppl": 2.0, "lr": 0.1}
+
+
+def valid(update: int, loss: float, **metrics: float) -> dict[str, Any]:
+    return {"event": "valid", "update": update, "epoch": 1, "loss": loss, "nll": loss, "ppl": 2.0, **metrics}
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """The figures that were saved, for looking inside."""
+    figures: list[Figure] = []
+    save = plotting._save
+
+    def remember(figure: Figure, output: Path) -> None:
+        figures.append(figure)
+        save(figure, output)
+
+    monkeypatch.setattr(plotting, "_save", remember)
+    return figures
+
+
+def panel(source: str, target: str, title: str = "") -> AttentionPanel:
+    weights = np.zeros((len(target), len(source)))
+    weights[:, 0] = 1.0
+    return AttentionPanel(list(source), list(target), weights, title)
+
+
+def test_curves_are_read_by_kind_of_event(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "log.jsonl", train(10, 3.0), train(20, 2.0), valid(20, 2.5, bleu=7.0, exact=1.0))
+    curves = read_learning_curves(log)
+    assert (curves.training_loss.updates, curves.training_loss.values) == ([10, 20], [3.0, 2.0])
+    assert (curves.validation_loss.updates, curves.validation_loss.values) == ([20], [2.5])
+    assert {name: curve.values for name, curve in curves.metrics.items()} == {"bleu": [7.0], "exact": [1.0]}
+
+
+def test_a_continued_run_overwrites_what_it_repeats(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "log.jsonl", train(10, 3.0), train(20, 9.0), train(20, 2.0), train(30, 1.0))
+    curve = read_learning_curves(log).training_loss
+    assert (curve.updates, curve.values) == ([10, 20, 30], [3.0, 2.0, 1.0])
+
+
+def test_what_was_not_finite_leaves_a_gap(tmp_path: Path) -> None:
+    events = [train(10, 3.0), {**train(20, 0.0), "loss": None}, {**valid(20, 0.0), "loss": None, "bleu": None}]
+    curves = read_learning_curves(write_log(tmp_path / "log.jsonl", *events))
+    assert curves.training_loss.updates == [10]
+    assert curves.validation_loss.updates == []
+    assert curves.metrics == {}
+
+
+def test_a_line_cut_off_by_a_kill_is_ignored(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "log.jsonl", train(10, 3.0), tail='{"event": "trai')
+    assert read_learning_curves(log).training_loss.updates == [10]
+
+
+def test_a_broken_line_inside_the_log_is_named(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_text('{"event": "trai\n' + json.dumps(train(10, 1.0)) + "\n")
+    with pytest.raises(DataError, match=r"log\.jsonl:1: not a line of JSON"):
+        read_learning_curves(log)
+
+
+def test_a_missing_log_is_missing_input(tmp_path: Path) -> None:
+    with pytest.raises(MissingInputError, match="no training log"):
+        read_learning_curves(tmp_path / "log.jsonl")
+
+
+def test_a_log_without_curves_draws_nothing(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "log.jsonl", {"event": "checkpoint", "update": 1, "epoch": 1, "path": "x"})
+    with pytest.raises(DataError, match="no curve to draw"):
+        plot_learning_curve(log, tmp_path / "curve.png")
+    assert not (tmp_path / "curve.png").exists()
+
+
+def test_learning_curve_shows_losses_and_metrics_against_updates(tmp_path: Path, drawn: list[Figure]) -> None:
+    log = write_log(tmp_path / "log.jsonl", train(10, 3.0), train(20, 2.0), valid(20, 2.5, exact=40.0))
+    plot_learning_curve(log, tmp_path / "plots" / "curve.png", title="date $ task $")
+    assert (tmp_path / "plots" / "curve.png").read_bytes().startswith(PNG)
+    losses, metrics = drawn[0].axes
+    assert [line.get_label() for line in losses.lines] == ["training", "validation"]
+    assert list(losses.lines[0].get_xdata()) == [10, 20]
+    assert [line.get_label() for line in metrics.lines] == ["validation exact"]
+    assert metrics.get_xlabel() == "update"
+
+
+def test_learning_curve_without_metrics_has_one_panel(tmp_path: Path, drawn: list[Figure]) -> None:
+    plot_learning_curve(write_log(tmp_path / "log.jsonl", train(10, 3.0)), tmp_path / "curve.png")
+    assert len(drawn[0].axes) == 1
+
+
+def test_attention_has_the_source_across_and_the_output_down(tmp_path: Path, drawn: list[Figure]) -> None:
+    plot_attention([panel("a b", "xy")], tmp_path / "attention.png")
+    axes = drawn[0].axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["a", "\u2423", "b"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["x", "y"]
+    assert axes.get_ylim()[0] > axes.get_ylim()[1]  # the first output piece stands above the second
+    assert axes.images[0].get_array().shape == (2, 3)
+
+
+def test_attended_is_bright(tmp_path: Path, drawn: list[Figure]) -> None:
+    plot_attention([panel("ab", "x")], tmp_path / "attention.png")
+    image = drawn[0].axes[0].images[0]
+    colours = image.cmap(image.norm(np.array([0.0, 1.0])))
+    assert colours[1][:3].sum() > colours[0][:3].sum()
+
+
+def test_every_sentence_gets_a_panel_of_the_same_scale(tmp_path: Path, drawn: list[Figure]) -> None:
+    panels = [panel("a" * length, "b" * 10, title="c" * 30) for length in (5, 30, 30, 12)]
+    plot_attention(panels, tmp_path / "attention.png")
+    figure = drawn[0]
+    page = figure.get_size_inches()
+    cells = {
+        tuple(np.round(axes.get_position().size * page / (len(one.source), len(one.target)), 6))
+        for axes, one in zip(figure.axes, panels)
+    }
+    assert cells == {(plotting._CELL, plotting._CELL)}
+
+
+def test_panels_do_not_overlap_and_stay_on_the_page(tmp_path: Path, drawn: list[Figure]) -> None:
+    panels = [panel("a" * length, "b" * 10, title="c" * 60) for length in (3, 30, 30, 5, 80, 1)]
+    plot_attention(panels, tmp_path / "attention.png")
+    figure = drawn[0]
+    figure.canvas.draw()
+    boxes = [axes.get_tightbbox() for axes in figure.axes]
+    assert all(box is not None for box in boxes)
+    page = figure.bbox
+    for number, box in enumerate(boxes):
+        assert box.x0 >= page.x0 and box.y0 >= page.y0 and box.x1 <= page.x1 and box.y1 <= page.y1
+        assert not any(box.overlaps(other) for other in boxes[:number])
+
+
+def test_dollar_signs_are_text_not_formulas(tmp_path: Path, drawn: list[Figure]) -> None:
+    plot_attention([AttentionPanel(["$x^", "$"], ["$", "_$"], np.eye(2), "$\\bad{ $")], tmp_path / "attention.png")
+    assert (tmp_path / "attention.png").read_bytes().startswith(PNG)
+    assert [label.get_text() for label in drawn[0].axes[0].get_xticklabels()] == ["$x^", "$"]
+
+
+def test_no_sentences_draw_nothing(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no sentence"):
+        plot_attention([], tmp_path / "attention.png")
+
+
+def test_a_failed_drawing_leaves_the_old_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    picture = tmp_path / "attention.png"
+    picture.write_bytes(b"old")
+
+    def fail(*arguments: object, **options: object) -> None:
+        raise RuntimeError("half-way")
+
+    monkeypatch.setattr(plotting.FigureCanvasAgg, "print_figure", fail)
+    with pytest.raises(RuntimeError, match="half-way"):
+        plot_attention([panel("a", "b")], picture)
+    assert picture.read_bytes() == b"old"
+    assert [file.name for file in tmp_path.iterdir()] == ["attention.png"]
+
+
+def test_plotting_does_not_import_torch_or_pyplot() -> None:
+    program = "import sys, nmt.plotting; print([m for m in ('torch', 'matplotlib.pyplot') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "[]\n"
