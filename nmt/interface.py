@@ -149,7 +149,9 @@ class EncoderDecoder(nn.Module, ABC):
         """Teacher forcing: hidden states of all real target positions."""
 
     @abstractmethod
-    def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]: ...
+    def start(
+        self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None
+    ) -> tuple[Memory, DecoderState]: ...
 
     @abstractmethod
     def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput: ...

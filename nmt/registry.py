@@ -50,9 +50,13 @@ class Registry(Generic[T]):
             entry: Entry[T] = Entry(name, config, builder, _source_file(builder))
             for other in self._entries.values():
                 if other.name == name:
-                    raise ValueError(f"{self.role} '{name}' is registered twice: in {other.source} and in {entry.source}")
+                    raise ValueError(
+                        f"{self.role} '{name}' is registered twice: in {other.source} and in {entry.source}"
+                    )
                 if other.config is config:
-                    raise ValueError(f"{config.__name__} already configures {self.role} '{other.name}' ({other.source})")
+                    raise ValueError(
+                        f"{config.__name__} already configures {self.role} '{other.name}' ({other.source})"
+                    )
             self._entries[name] = entry
             return builder
 

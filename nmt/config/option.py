@@ -1,9 +1,9 @@
 """Declaring options: one dataclass field holds an option's default, help text and command-line flag.
 
-    @dataclass
-    class BeamConfig:
-        beam_size: int = option(5, help="hypotheses kept per sentence", flag="--beam")
-        model: Any = group("model", help="architecture and its sizes", flag="--arch")
+@dataclass
+class BeamConfig:
+    beam_size: int = option(5, help="hypotheses kept per sentence", flag="--beam")
+    model: Any = group("model", help="architecture and its sizes", flag="--arch")
 """
 
 from __future__ import annotations

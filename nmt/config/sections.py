@@ -121,12 +121,14 @@ class BatchingConfig:
     )
     batch_size: int | None = option(None, help="largest number of sentences in a batch", flag="--batch-size")
     update_freq: int = option(1, help="batches whose gradients make one update", flag="--update-freq")
+    sort_window: int | None = option(
+        None, help="sentences sorted by length together; null: all, the least padding", flag="--sort-window"
+    )
     skip_long: bool = option(False, help="drop pairs longer than a batch instead of stopping", flag="--skip-long")
 
     def __post_init__(self) -> None:
-        require_positive(
-            "batching", max_tokens=self.max_tokens, batch_size=self.batch_size, update_freq=self.update_freq
-        )
+        require_positive("batching", max_tokens=self.max_tokens, batch_size=self.batch_size)
+        require_positive("batching", update_freq=self.update_freq, sort_window=self.sort_window)
         if self.max_tokens is None and self.batch_size is None:
             raise UsageError("set batching.max_tokens (--max-tokens) or batching.batch_size (--batch-size)")
 
@@ -166,9 +168,7 @@ class ValidationConfig:
     best_metric: str = option(
         "loss", help="what decides the best checkpoint: loss or a validation metric", flag="--best-checkpoint-metric"
     )
-    patience: int | None = option(
-        None, help="stop after this many validations without improvement", flag="--patience"
-    )
+    patience: int | None = option(None, help="stop after this many validations without improvement", flag="--patience")
 
     def __post_init__(self) -> None:
         require_positive("validation", interval=self.interval, interval_updates=self.interval_updates)
@@ -259,9 +259,7 @@ class TrainConfig:
 class AverageConfig:
     """nmt-average-checkpoints: several checkpoints in, one without training state out."""
 
-    inputs: list[str] = option(
-        [], help="run folder, or checkpoints", flag="--inputs", kind=FlagKind.many
-    )
+    inputs: list[str] = option([], help="run folder, or checkpoints", flag="--inputs", kind=FlagKind.many)
     output: str = option("", help="folder to write", flag="--output")
     num_update_checkpoints: int | None = option(
         None, help="average the last this many written by updates or minutes", flag="--num-update-checkpoints"
@@ -302,7 +300,8 @@ class GenerateConfig:
         1024, help="longer sources are cut, in pieces, with a warning", flag="--max-source-length"
     )
     on_invalid_utf8: InvalidText = option(
-        InvalidText.replace, help="bytes that are not UTF-8: error, replace or skip (an empty line)",
+        InvalidText.replace,
+        help="bytes that are not UTF-8: error, replace or skip (an empty line)",
         flag="--on-invalid-utf8",
     )
     device: DeviceConfig = section(DeviceConfig, help="where the work is done")
@@ -325,7 +324,8 @@ class ScoreConfig:
     lowercase: bool = option(False, help="score lower-cased", flag="--lowercase")
     format: ScoreFormat = option(ScoreFormat.text, help="text or json", flag="--format")
     on_invalid_utf8: InvalidText = option(
-        InvalidText.error, help="bytes that are not UTF-8: error, replace or skip (in all files)",
+        InvalidText.error,
+        help="bytes that are not UTF-8: error, replace or skip (in all files)",
         flag="--on-invalid-utf8",
     )
     user_dir: str | None = option(None, help="folder of a plugin package", flag="--user-dir")

@@ -23,6 +23,7 @@ def plan_batches(
     seed: int = 1,
     epoch: int = 1,
     shuffle: bool = True,
+    sort_window: int | None = None,
     skip_long: bool = False,
 ) -> list[Indices]:
     """Indices of the sentences of each batch.
@@ -32,17 +33,26 @@ def plan_batches(
     ``batch_size``; None: no such limit. With ``shuffle`` equal lengths and the batches are in an order drawn from
     (seed, epoch); without, short batches come first and equal lengths keep the order of the corpus. Lengths count the
     eos. A pair that alone exceeds ``max_tokens`` is an error, or left out with ``skip_long``.
+
+    ``sort_window`` shuffles first and sorts only that many sentences together: more padding, less uniform batches.
+    Where length says what kind of sentence it is (a format of dates), uniform batches make learning far slower.
     """
     longest = source_lengths if target_lengths is None else np.maximum(source_lengths, target_lengths)
     kept = _fitting(source_lengths, target_lengths, longest, max_tokens, skip_long)
     if shuffle:
         kept = kept[_permutation(len(kept), seed, epoch, 0)]
     by = source_lengths if target_lengths is None else target_lengths
-    order = kept[np.lexsort((source_lengths[kept], by[kept]))]  # a stable sort: ties stay as they were drawn
-    batches = _cut(order, longest[order], max_tokens, batch_size)
+    batches: list[Indices] = []
+    for window in _windows(kept, sort_window if shuffle else None):
+        order = window[np.lexsort((source_lengths[window], by[window]))]  # a stable sort: ties stay as they were drawn
+        batches += _cut(order, longest[order], max_tokens, batch_size)
     if shuffle:
         batches = [batches[number] for number in _permutation(len(batches), seed, epoch, 1)]
     return batches
+
+
+def _windows(indices: Indices, size: int | None) -> list[Indices]:
+    return [indices] if size is None else [indices[start : start + size] for start in range(0, len(indices), size)]
 
 
 def _cut(order: Indices, longest: Indices, max_tokens: int | None, batch_size: int | None) -> list[Indices]:

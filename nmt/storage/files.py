@@ -133,14 +133,16 @@ class Lock:
     def __enter__(self) -> Lock:
         with _said_plainly(self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            file = open(self._path, "a+", encoding="utf-8")  # noqa: SIM115 - held until __exit__
+            file = open(self._path, "a+", encoding="utf-8")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
             holder = file.read().strip() or "another process"
             file.close()
-            raise OutputError(f"{self._path.parent} is being written by {holder}; wait, or use another folder") from None
+            raise OutputError(
+                f"{self._path.parent} is being written by {holder}; wait, or use another folder"
+            ) from None
         except OSError:
             pass  # a file system without locks (some NFS): go on unguarded
         file.seek(0)

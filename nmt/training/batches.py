@@ -66,6 +66,7 @@ class TrainingBatches:
                 batch_size=self._options.batch_size,
                 seed=self._seed,
                 epoch=epoch,
+                sort_window=self._options.sort_window,
                 skip_long=self._options.skip_long,
             )
             self._planned = (epoch, batches)

@@ -39,9 +39,7 @@ def test_death_at_any_step_of_a_save_leaves_the_previous_checkpoint(tmp_path: Pa
     died = 0
     for step in range(1, 60):
         run = tmp_path / str(step)
-        write_checkpoint(
-            run / checkpoint_name(1, 1), model={"w": torch.zeros(3)}, config={}, info=CheckpointInfo(1, 1)
-        )
+        write_checkpoint(run / checkpoint_name(1, 1), model={"w": torch.zeros(3)}, config={}, info=CheckpointInfo(1, 1))
         status = subprocess.run([sys.executable, "-c", SAVE_AND_DIE, str(run), str(step)]).returncode
         remove_leftovers(run)
         found = checkpoints_in(run)

@@ -39,7 +39,9 @@ def test_a_configuration_type_knows_its_name_and_role(boxes: Registry[tuple[obje
 
 
 def test_a_second_component_of_one_name_names_both_files(boxes: Registry[tuple[object, ...]]) -> None:
-    with pytest.raises(ValueError, match=r"'small' is registered twice: in .*test_registry.py and in .*test_registry.py"):
+    with pytest.raises(
+        ValueError, match=r"'small' is registered twice: in .*test_registry.py and in .*test_registry.py"
+    ):
         boxes.register("small", OtherConfig)(lambda config: ())
 
 
@@ -54,7 +56,9 @@ def test_a_configuration_must_be_a_dataclass(boxes: Registry[tuple[object, ...]]
 
 
 def test_an_unknown_name_lists_what_exists_and_the_nearest(boxes: Registry[tuple[object, ...]]) -> None:
-    with pytest.raises(UsageError, match=r"unknown box 'smal' \(did you mean 'small'\?\); there are: small\..*user_dir"):
+    with pytest.raises(
+        UsageError, match=r"unknown box 'smal' \(did you mean 'small'\?\); there are: small\..*user_dir"
+    ):
         boxes.config_class("smal")
 
 

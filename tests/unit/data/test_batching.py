@@ -22,6 +22,7 @@ OPTIONS = st.fixed_dictionaries(
         "seed": st.integers(0, 3),
         "epoch": st.integers(1, 3),
         "shuffle": st.booleans(),
+        "sort_window": st.none() | st.integers(1, 90),
     }
 )
 
@@ -91,6 +92,16 @@ def test_another_seed_or_epoch_gives_other_batches_in_another_order(changed: dic
     other = numbers(plan_batches(lengths[:, 0], lengths[:, 1], **(options | changed)))
     assert one != other
     assert {frozenset(batch) for batch in one} != {frozenset(batch) for batch in other}
+
+
+def test_a_window_of_the_size_of_a_batch_mixes_lengths() -> None:
+    lengths = np.repeat(np.arange(1, 11, dtype=np.int64), 20)
+    plan = {
+        window: plan_batches(lengths, lengths, max_tokens=None, batch_size=20, sort_window=window)
+        for window in (None, 20)
+    }
+    kinds = {window: np.mean([len(np.unique(lengths[batch])) for batch in batches]) for window, batches in plan.items()}
+    assert kinds[None] == 1 and kinds[20] > 5
 
 
 def test_shuffled_batches_do_not_come_in_order_of_length() -> None:

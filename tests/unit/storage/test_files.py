@@ -103,7 +103,11 @@ def test_a_manifest_round_trip_keeps_the_facts(sealed: Path) -> None:
         (lambda f: (f / "inner" / "b").unlink(), Verify.fast, "missing"),
         (lambda f: (f / "manifest.json").write_text("{"), Verify.fast, "not JSON"),
         (lambda f: (f / "manifest.json").write_text("[]"), Verify.fast, "holds no thing"),
-        (lambda f: write_json(f / "manifest.json", {"kind": "thing", "format": 1, "files": {"a": 3}}), Verify.fast, "damaged"),
+        (
+            lambda f: write_json(f / "manifest.json", {"kind": "thing", "format": 1, "files": {"a": 3}}),
+            Verify.fast,
+            "damaged",
+        ),
     ],
 )
 def test_damage_is_named(sealed: Path, damage, verify: Verify, sentence: str) -> None:  # type: ignore[no-untyped-def]
