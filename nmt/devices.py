@@ -23,6 +23,15 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
+def precision_named(name: Precision | str) -> Precision:
+    """A precision by its name, as Python code gives it."""
+    if isinstance(name, Precision):
+        return name
+    if name not in Precision.__members__:
+        raise UsageError(f"precision={name!r} is none of {', '.join(Precision.__members__)}")
+    return Precision[name]
+
+
 def parameter_type(device: torch.device, precision: Precision) -> torch.dtype:
     """The type that a model's parameters take for translating in ``precision``."""
     if precision is Precision.fp32:

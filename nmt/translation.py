@@ -29,7 +29,7 @@ from nmt.data.corpus import Split
 from nmt.data.language_pair import LanguagePair
 from nmt.data.text import one_line, require_text
 from nmt.data.vocabulary import EOS
-from nmt.devices import choose_device, parameter_type
+from nmt.devices import choose_device, parameter_type, precision_named
 from nmt.errors import DataError, DeviceError, UsageError, did_you_mean
 from nmt.interface import Decodable, EncoderDecoder, Hypothesis, VocabularySizes
 from nmt.models import models
@@ -90,7 +90,7 @@ class Translator:
         self._max_source_pieces = min(limits) - 1 if limits else None  # eos takes one position
 
     @classmethod
-    def load(cls, path: str | Path, device: str = "auto", precision: Precision = Precision.fp32) -> Translator:
+    def load(cls, path: str | Path, device: str = "auto", precision: Precision | str = Precision.fp32) -> Translator:
         """A run folder (its best checkpoint), a checkpoint, or several joined by ``:`` as an ensemble."""
         load_plugins()
         chosen = choose_device(device)
@@ -103,7 +103,7 @@ class Translator:
                     f"{paths[0]} and {other} have different vocabularies, so they cannot translate together; "
                     f"an ensemble's models are trained on one corpus folder"
                 )
-        number_type = parameter_type(chosen, precision)
+        number_type = parameter_type(chosen, precision_named(precision))
         return cls([model.to(number_type) for model, _, _ in loaded], pair, chosen)
 
     def translate(self, lines: Iterable[str], **options: Any) -> list[str]:

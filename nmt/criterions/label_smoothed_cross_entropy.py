@@ -6,18 +6,15 @@ from dataclasses import dataclass
 
 from nmt.config.option import option
 from nmt.criterions import criterions
-from nmt.criterions.cross_entropy import TokenCrossEntropy
+from nmt.criterions.cross_entropy import CrossEntropyConfig, TokenCrossEntropy
 from nmt.errors import UsageError
 
 
 @dataclass
-class LabelSmoothedCrossEntropyConfig:
+class LabelSmoothedCrossEntropyConfig(CrossEntropyConfig):
     """A share of the target's probability is spread evenly over the whole vocabulary (torch's definition)."""
 
     label_smoothing: float = option(0.1, help="share of probability spread evenly", flag="--label-smoothing")
-    auxiliary_weights: dict[str, float] = option(
-        {}, help="weight of each auxiliary loss that the model reports, by name; 1 unless given"
-    )
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.label_smoothing < 1.0:

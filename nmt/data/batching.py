@@ -28,7 +28,7 @@ def plan_batches(
 ) -> list[Indices]:
     """Indices of the sentences of each batch.
 
-    Sentences of like length stand together: they are sorted by target length, then source length, and cut so that
+    Sentences of like length stand together: they are sorted by source length, then target length, and cut so that
     sentences x longest side (padding included) stays within ``max_tokens`` on either side, and their number within
     ``batch_size``; None: no such limit. With ``shuffle`` equal lengths and the batches are in an order drawn from
     (seed, epoch); without, short batches come first and equal lengths keep the order of the corpus. Lengths count the
@@ -41,10 +41,10 @@ def plan_batches(
     kept = _fitting(source_lengths, target_lengths, longest, max_tokens, skip_long)
     if shuffle:
         kept = kept[_permutation(len(kept), seed, epoch, 0)]
-    by = source_lengths if target_lengths is None else target_lengths
+    then_by = source_lengths if target_lengths is None else target_lengths
     batches: list[Indices] = []
     for window in _windows(kept, sort_window if shuffle else None):
-        order = window[np.lexsort((source_lengths[window], by[window]))]  # a stable sort: ties stay as they were drawn
+        order = window[np.lexsort((then_by[window], source_lengths[window]))]  # stable: ties stay as they were drawn
         batches += _cut(order, longest[order], max_tokens, batch_size)
     if shuffle:
         batches = [batches[number] for number in _permutation(len(batches), seed, epoch, 1)]

@@ -5,23 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from nmt.config.option import option
 from nmt.optim import Horizon, Progress, Schedule, schedulers
-from nmt.optim.warmup import check_share, check_warmup, climb, required_length, share_done, warmup_length
+from nmt.optim.warmup import DescentConfig, climb, required_length, share_done, warmup_length
 
 
 @dataclass
-class CosineConfig:
-    """From the peak to its share ``end`` at the last update, which must be known; no restarts."""
-
-    warmup_updates: int | None = option(
-        None, help="updates of the climb to the peak; null: a tenth of the run, at most 4000", flag="--warmup-updates"
-    )
-    end: float = option(0.0, help="share of the peak that is left at the last update")
-
-    def __post_init__(self) -> None:
-        check_warmup(self.warmup_updates)
-        check_share("end", self.end)
+class CosineConfig(DescentConfig):
+    """From the peak along half a cosine to its share ``end``; no restarts."""
 
 
 @schedulers.register("cosine", CosineConfig)

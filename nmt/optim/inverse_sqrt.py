@@ -8,20 +8,17 @@ from dataclasses import dataclass
 from nmt.config.option import option
 from nmt.errors import UsageError
 from nmt.optim import Horizon, Progress, Schedule, schedulers
-from nmt.optim.warmup import check_warmup, climb, warmup_length
+from nmt.optim.warmup import WarmupConfig, climb, warmup_length
 
 
 @dataclass
-class InverseSqrtConfig:
+class InverseSqrtConfig(WarmupConfig):
     """rate = peak * update / warmup during the warm-up, then peak * sqrt(warmup / update)."""
 
-    warmup_updates: int | None = option(
-        None, help="updates of the climb to the peak; null: a tenth of the run, at most 4000", flag="--warmup-updates"
-    )
     warmup_init_lr: float = option(0.0, help="rate that the climb starts from", flag="--warmup-init-lr")
 
     def __post_init__(self) -> None:
-        check_warmup(self.warmup_updates)
+        super().__post_init__()
         if self.warmup_init_lr < 0:
             raise UsageError(f"scheduler.warmup_init_lr={self.warmup_init_lr} must not be negative")
 

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nmt.config.option import option
 from nmt.optim import Horizon, Progress, Schedule, schedulers
-from nmt.optim.warmup import check_share, check_warmup, climb, required_length, share_done, warmup_length
+from nmt.optim.warmup import DescentConfig, climb, required_length, share_done, warmup_length
 
 
 @dataclass
-class LinearConfig:
-    """From the peak to its share ``end`` at the last update, which must be known."""
-
-    warmup_updates: int | None = option(
-        None, help="updates of the climb to the peak; null: a tenth of the run, at most 4000", flag="--warmup-updates"
-    )
-    end: float = option(0.0, help="share of the peak that is left at the last update")
-
-    def __post_init__(self) -> None:
-        check_warmup(self.warmup_updates)
-        check_share("end", self.end)
+class LinearConfig(DescentConfig):
+    """From the peak in a straight line to its share ``end``."""
 
 
 @schedulers.register("linear", LinearConfig)

@@ -2,8 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from nmt.config.option import option
 from nmt.errors import UsageError
 from nmt.optim import Horizon
+
+
+@dataclass
+class WarmupConfig:
+    """A schedule that begins with a climb to the peak."""
+
+    warmup_updates: int | None = option(
+        None, help="updates of the climb to the peak; null: a tenth of the run, at most 4000", flag="--warmup-updates"
+    )
+
+    def __post_init__(self) -> None:
+        check_warmup(self.warmup_updates)
+
+
+@dataclass
+class DescentConfig(WarmupConfig):
+    """A climb, then a way down that ends with the run, whose length must be known."""
+
+    end: float = option(0.0, help="share of the peak that would be left one update after the last")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_share("end", self.end)
 
 
 def warmup_length(warmup_updates: int | None, horizon: Horizon) -> int:
@@ -17,8 +43,11 @@ def climb(update: int, warmup: int, start: float = 0.0) -> float:
 
 
 def share_done(update: int, warmup: int, last: int) -> float:
-    """How much of the way from the end of the warm-up to the last update is behind: 0 .. 1."""
-    return min(1.0, (update - warmup) / max(1, last - warmup))
+    """How much of the way down is behind: 0 at the end of the warm-up, 1 just after the last update.
+
+    The last update itself keeps a rate: one of zero would be computed for nothing.
+    """
+    return min(1.0, (update - warmup) / (last + 1 - warmup))
 
 
 def required_length(horizon: Horizon, name: str) -> int:

@@ -56,11 +56,16 @@ def test_fault_22_the_locale_does_not_matter(task: Task) -> None:
     assert "grün" in Corpus.open(task.folder / "corpus").pair.source.vocabulary.pieces
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
-def test_fault_35_an_interrupted_command_leaves_nothing(number: signal.Signals, status: int, task: Task) -> None:
-    lines = [f"line {number} of a text that takes a while" for number in range(60_000)]
+def write_long_text(task: Task) -> None:
+    """So much that the command is still writing when the test looks, even on a machine that is busy elsewhere."""
+    lines = [f"line {number} of a text that takes a while" for number in range(400_000)]
     task.write("train.en", lines)
     task.write("train.de", lines)
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
+def test_fault_35_an_interrupted_command_leaves_nothing(number: signal.Signals, status: int, task: Task) -> None:
+    write_long_text(task)
     process = subprocess.Popen(
         [*COMMAND, *arguments(task), "--workers", "2", "tokenizer=char"], stderr=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -75,9 +80,7 @@ def test_fault_35_an_interrupted_command_leaves_nothing(number: signal.Signals, 
 
 
 def test_fault_35_a_killed_command_leaves_no_corpus_and_can_be_repeated(task: Task) -> None:
-    lines = [f"line {number} of a text that takes a while" for number in range(60_000)]
-    task.write("train.en", lines)
-    task.write("train.de", lines)
+    write_long_text(task)
     process = subprocess.Popen([*COMMAND, *arguments(task)], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
     while not list(task.folder.glob(".corpus.*.tmp")):

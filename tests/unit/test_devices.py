@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from nmt.config.sections import Precision
-from nmt.devices import choose_device, parameter_type
+from nmt.devices import choose_device, parameter_type, precision_named
 from nmt.errors import DeviceError, UsageError
 
 
@@ -42,3 +42,13 @@ def test_precision_decides_the_type_of_parameters():
     cpu = torch.device("cpu")
     assert parameter_type(cpu, Precision.fp32) is torch.float32
     assert parameter_type(cpu, Precision.bf16) is torch.bfloat16
+
+
+@pytest.mark.parametrize("name", ["bf16", Precision.bf16])
+def test_a_precision_is_known_by_its_name(name: Precision | str) -> None:
+    assert precision_named(name) is Precision.bf16
+
+
+def test_an_unknown_precision_is_refused_with_those_there_are() -> None:
+    with pytest.raises(UsageError, match="precision='fp8' is none of fp32, bf16"):
+        precision_named("fp8")

@@ -81,7 +81,7 @@ def test_the_plan_is_a_pure_function(lengths: list[tuple[int, int]], options: di
 def test_without_shuffling_lengths_ascend_and_ties_keep_the_order_of_the_corpus(lengths: list[tuple[int, int]]) -> None:
     batches = plan_batches(*sides(lengths), max_tokens=300, batch_size=None, shuffle=False)
     order = [number for batch in numbers(batches) for number in batch]
-    assert order == sorted(range(len(lengths)), key=lambda number: (lengths[number][1], lengths[number][0], number))
+    assert order == sorted(range(len(lengths)), key=lambda number: (*lengths[number], number))
 
 
 @pytest.mark.parametrize("changed", [{"seed": 2}, {"epoch": 2}])

@@ -49,7 +49,7 @@ def test_inverse_sqrt_climbs_from_the_initial_rate_in_units_of_the_peak() -> Non
 
 def test_a_warmup_of_zero_starts_at_the_peak() -> None:
     assert factors(InverseSqrtConfig(0), Horizon(None, 8), [1, 4]) == pytest.approx([1.0, 0.5])
-    assert factors(LinearConfig(0), Horizon(10, 8), [5]) == pytest.approx([0.5])
+    assert factors(LinearConfig(0), Horizon(9, 8), [5]) == pytest.approx([0.5])
 
 
 @pytest.mark.parametrize(("max_update", "warmup"), [(None, 4000), (100_000, 4000), (2000, 200), (25, 2), (3, 1)])
@@ -63,16 +63,21 @@ def test_a_schedule_without_a_warmup_of_its_own_takes_that_of_the_run(config: ob
     assert rates.index(max(rates)) + 1 == 30
 
 
-def test_linear_goes_straight_from_the_peak_to_its_end() -> None:
+def test_linear_goes_straight_from_the_peak_to_its_end_just_after_the_last_update() -> None:
     updates = [10, 20, 60, 110, 500]
-    assert factors(LinearConfig(10, end=0.2), Horizon(110, 8), updates) == pytest.approx([1.0, 0.92, 0.6, 0.2, 0.2])
+    assert factors(LinearConfig(10, end=0.2), Horizon(109, 8), updates) == pytest.approx([1.0, 0.92, 0.6, 0.2, 0.2])
 
 
-def test_cosine_is_half_a_period_from_the_peak_to_its_end() -> None:
+@pytest.mark.parametrize("config", [LinearConfig(10), CosineConfig(10)])
+def test_the_last_update_still_has_a_rate(config: object) -> None:
+    assert factors(config, Horizon(100, 8), [100])[0] > 0.0
+
+
+def test_cosine_is_half_a_period_from_the_peak_to_its_end_just_after_the_last_update() -> None:
     updates = [10, 35, 60, 85, 110, 500]
     shares = [0.0, 0.25, 0.5, 0.75, 1.0, 1.0]
     expected = [0.1 + 0.9 * (1 + math.cos(math.pi * share)) / 2 for share in shares]
-    assert factors(CosineConfig(10, end=0.1), Horizon(110, 8), updates) == pytest.approx(expected)
+    assert factors(CosineConfig(10, end=0.1), Horizon(109, 8), updates) == pytest.approx(expected)
 
 
 def test_constant_stays_at_the_rate_after_its_warmup() -> None:
