@@ -63,9 +63,10 @@ class Interrupted(NMTError):
 
 
 def closest(value: str, choices: Iterable[str]) -> str | None:
-    """The choice that ``value`` was probably meant to be, or None."""
-    matches = difflib.get_close_matches(value, list(choices), n=1, cutoff=0.6)
-    return matches[0] if matches else None
+    """The choice that ``value`` was probably meant to be, or None; capitals make no difference."""
+    by_spelling = {choice.lower(): choice for choice in choices}
+    matches = difflib.get_close_matches(value.lower(), list(by_spelling), n=1, cutoff=0.6)
+    return by_spelling[matches[0]] if matches else None
 
 
 def did_you_mean(value: str, choices: Iterable[str]) -> str:

@@ -259,7 +259,10 @@ def translation_options(options: dict[str, Any]) -> GenerateConfig:
 def _split_paths(path: str) -> list[str]:
     if not path:
         raise UsageError("name the model: --path FOLDER (a run folder or checkpoint; several joined by ':')")
-    return [path] if Path(path).exists() else [part for part in path.split(":") if part]
+    paths = [path] if Path(path).exists() else [part for part in path.split(":") if part]
+    if not paths:
+        raise UsageError(f"--path {path} names no model; give folders, several joined by ':'")
+    return paths
 
 
 def _batches(sources: list[_Source], config: GenerateConfig) -> list[list[_Source]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
 from hydra.core.override_parser.types import Quote, QuotedString
 
@@ -143,6 +144,8 @@ class _Rewriter:
             return "true" if given is None else given
         if flag.kind is FlagKind.many:
             return _list(_split([given] if given is not None else self._values(flag.name)))
+        if given is None and flag.implied is not None:
+            return self._next(flag.name) if self._names_a_choice(flag.implied) else flag.implied.name
         value = given if given is not None else self._next(flag.name)
         if flag.kind is FlagKind.text:
             return quoted(value)
@@ -155,6 +158,10 @@ class _Rewriter:
         yield self._next(name)
         while self._waiting and not self._is_flag(self._waiting[-1]) and not self._is_override(self._waiting[-1]):
             yield self._waiting.pop()
+
+    def _names_a_choice(self, implied: Enum) -> bool:
+        """Whether the next argument is the value of a flag that needs none, and not the next corpus folder."""
+        return bool(self._waiting) and set(self._waiting[-1].split(",")) <= set(type(implied).__members__)
 
     def _next(self, name: str) -> str:
         if not self._waiting or self._is_flag(self._waiting[-1]):
@@ -215,6 +222,7 @@ class _Rewriter:
             return f"{name} is not a flag here: {self._grammar.advice[name]}"
         negations = ["--no-" + known[2:] for known in self._grammar.flags if self._negated("--no-" + known[2:])]
         known = [*self._grammar.flags, *self._grammar.aliases, *negations, *HYDRA_SWITCHES, *HYDRA_VALUE_FLAGS]
+        known = [flag for flag in known if flag.startswith("--")]  # a letter resembles any other
         spelling = name.replace("_", "-")
         return f"unknown flag {name}{did_you_mean(spelling, known) or '; --help lists them'}"
 

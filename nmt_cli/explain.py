@@ -79,6 +79,10 @@ def unknown_key(key: str, command: str, config_class: type) -> str:
     match = closest(last, siblings)
     if match is not None:
         return f"unknown option {key} (did you mean '{siblings[match]}'?)"
+    nearest = closest(last, {other.rpartition(".")[2] for other in known})
+    if nearest is not None:
+        meant = " or ".join(f"'{other}'" for other in known if other.rpartition(".")[2] == nearest)
+        return f"unknown option {key} (did you mean {meant}?)"
     if not siblings:
         return f"unknown option {key}{did_you_mean(key, known)}"
     return f"unknown option {key}; there are: {', '.join(siblings.values())}"

@@ -49,7 +49,25 @@ ADVICE: dict[str, str] = {
     "--log-format": "use --progress lines or --progress bar; the run folder holds log.jsonl",
     "--ddp-backend": "leave it out",
     "--num-workers": "batches are read from mapped files; leave it out",
+    "--quiet": "standard output holds translations only; --progress none silences the display",
+    "--unkpen": "there is no penalty for unknown pieces; leave it out (tokenizer.byte_fallback=true avoids them)",
+    "--sampling": "translations are searched for: --search beam or greedy",
+    **{
+        f"--{side}-{flag}": f"use {instead} (it holds for both sides)"
+        for side in ("encoder", "decoder")
+        for flag, instead in (
+            ("embed-dim", "model.d_model=N"),
+            ("ffn-embed-dim", "model.d_ff=N"),
+            ("attention-heads", "model.num_heads=N"),
+            ("normalize-before", "model.norm=pre"),
+            ("learned-pos", "model.positions=learned"),
+        )
+    },
 }
+
+# Flags of one command that users also give to others.
+_LANGUAGES = "only nmt-preprocess needs it, corpora and models know their languages; leave it out"
+ADVICE_ELSEWHERE = dict.fromkeys(("-s", "-t", "--source-lang", "--target-lang"), _LANGUAGES)
 
 
 def grammar(config_class: type, groups: Iterable[str]) -> Grammar:
@@ -66,5 +84,5 @@ def grammar(config_class: type, groups: Iterable[str]) -> Grammar:
         names=names,
         bare="data" if "data" in names else None,
         aliases={alias: words for alias, words in ALIASES.items() if words[0] in flags and alias not in flags},
-        advice=ADVICE,
+        advice={**ADVICE, **{flag: text for flag, text in ADVICE_ELSEWHERE.items() if flag not in flags}},
     )

@@ -18,7 +18,7 @@ import torch
 from nmt.config.sections import AlignmentKind, GenerateConfig
 from nmt.data.corpus import Corpus, Split
 from nmt.data.text import read_lines, read_stream
-from nmt.errors import DataError, OutputError, UsageError
+from nmt.errors import DataError, OutputError, StorageError, UsageError
 from nmt.scoring import TextOptions, scorers
 from nmt.storage.files import atomic_write
 from nmt.translation import Translation, Translator
@@ -34,6 +34,8 @@ _STDIN = "standard input"
 def run(config: GenerateConfig) -> None:
     """Translate, write, and sum up in the log."""
     _check(config)
+    if config.input == "-":  # as other programs call standard input
+        config = dataclasses.replace(config, input=None)
     if config.device.threads is not None:
         torch.set_num_threads(config.device.threads)
     translator = Translator.load(config.path, config.device.name, config.device.precision)
@@ -54,8 +56,22 @@ def _check(config: GenerateConfig) -> None:
         raise UsageError(f"one corpus folder can be translated at a time, not {len(config.data)}")
     if config.data and config.input is not None:
         raise UsageError(f"give a corpus folder ({config.data[0]}) or --input {config.input}, not both")
-    if config.output is not None and Path(config.output).exists() and not config.overwrite:
-        raise OutputError(f"{config.output} exists already; choose another name, or replace it with --overwrite")
+    if config.output is not None:
+        _check_output(Path(config.output), config.overwrite)
+
+
+def _check_output(output: Path, overwrite: bool) -> None:
+    if not output.exists() or _is_stream(output):
+        return
+    if not output.is_file():
+        raise OutputError(f"{output} is a folder or a device, where no file can be written; choose another --output")
+    if not overwrite:
+        raise OutputError(f"{output} exists already; choose another name, or replace it with --overwrite")
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether a path is something to write into, not a file to make: a named pipe, a terminal, /dev/null."""
+    return path.is_fifo() or path.is_char_device()
 
 
 def _translate_lines(translator: Translator, config: GenerateConfig, form: Formatter) -> None:
@@ -63,9 +79,11 @@ def _translate_lines(translator: Translator, config: GenerateConfig, form: Forma
         logger.info("reading from the terminal, one sentence a line; end with Ctrl-D, or name a file: --input FILE")
         config = dataclasses.replace(config, buffer_size=1)  # each line is answered before the next is typed
     if config.input is None:
-        lines = read_stream(sys.stdin.buffer, _STDIN, invalid=config.on_invalid_utf8)
+        lines = read_stream(
+            sys.stdin.buffer, _STDIN, invalid=config.on_invalid_utf8, max_line_bytes=config.max_line_bytes
+        )
     else:
-        lines = read_lines(Path(config.input), invalid=config.on_invalid_utf8)
+        lines = read_lines(Path(config.input), invalid=config.on_invalid_utf8, max_line_bytes=config.max_line_bytes)
     with show_progress(config.progress, "translated", "lines") as progress, _output(config) as write:
         seen = _Seen(config)
         for translation in translator.hypotheses(lines, config, progress):
@@ -117,7 +135,7 @@ def _report_score(config: GenerateConfig, hypotheses: list[str], references: lis
 
 @contextlib.contextmanager
 def _output(config: GenerateConfig) -> Iterator[Callable[[Iterator[str]], None]]:
-    """Where lines go: standard output, each flushed at once, or a file that appears when it is complete."""
+    """Where lines go: standard output or a pipe, each flushed at once, or a file that appears when it is complete."""
     if config.output is None:
 
         def to_stdout(lines: Iterator[str]) -> None:
@@ -127,13 +145,37 @@ def _output(config: GenerateConfig) -> Iterator[Callable[[Iterator[str]], None]]
 
         yield to_stdout
         return
-    with atomic_write(Path(config.output)) as file:
+    output = Path(config.output)
+    if _is_stream(output):
+        with _stream(output) as write:
+            yield write
+        return
+    with atomic_write(output.resolve()) as file:  # of a link the file that it names
 
         def to_file(lines: Iterator[str]) -> None:
             for line in lines:
                 file.write(f"{line}\n".encode())
 
         yield to_file
+
+
+@contextlib.contextmanager
+def _stream(path: Path) -> Iterator[Callable[[Iterator[str]], None]]:
+    """Writes into a named pipe or a device, which stays what it is."""
+    file = open(path, "wb")  # noqa: SIM115 - closed below, where a second complaint about a lost reader is of no use
+
+    def to_stream(lines: Iterator[str]) -> None:
+        try:
+            file.write("".join(f"{line}\n" for line in lines).encode())
+            file.flush()
+        except BrokenPipeError as error:
+            raise StorageError(f"writing to {path} failed: whoever read it has closed it") from error
+
+    try:
+        yield to_stream
+    finally:
+        with contextlib.suppress(OSError):
+            file.close()
 
 
 class _Seen:

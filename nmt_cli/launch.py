@@ -6,12 +6,13 @@ Hydra is used here and nowhere else at run time: it composes presets and overrid
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import errno
 import os
 import select
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,15 +28,14 @@ from nmt.config.presets import default_choices
 from nmt.config.publish import CONFIG_PATH, publish
 from nmt.errors import Interrupted, NMTError, UsageError
 from nmt.plugins import load_plugins, preset_folders
+from nmt.storage.files import STORAGE_FAULTS
 from nmt_cli.argv import rewrite, user_dir_in
 from nmt_cli.explain import CONFIGURATION_ERRORS, explain, unknown_key
 from nmt_cli.flags import grammar
-from nmt_cli.streams import configure_logging, logger, use_utf8
+from nmt_cli.streams import configure_logging, discard, logger, say, use_utf8
 
 Config = TypeVar("Config")
 
-# The disk's faults that no program can mend; any other OSError is a defect and keeps its traceback.
-STORAGE_FAULTS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO})
 STATUS_STORAGE, STATUS_INTERRUPTED, STATUS_BROKEN_PIPE = 74, 130, 141
 
 
@@ -67,8 +67,12 @@ class _Launcher:
             print(f"{self._program} {nmt.__version__}")
             return
         try:
-            self._hydra(argv)
+            # Training has its own way to stop, which saves first.
+            with contextlib.nullcontext() if self._command == "train" else _cleaning_up_on_sigterm():
+                self._hydra(argv)
             sys.stdout.flush()
+        except _Terminated:
+            self._stop("stopped by SIGTERM before the end; run the same command again", Interrupted.exit_status)
         except KeyboardInterrupt:
             self._stop("interrupted", STATUS_INTERRUPTED)
         except SystemExit as request:
@@ -137,22 +141,22 @@ class _Launcher:
         if isinstance(error, BrokenPipeError) and _reader_is_gone(sys.stdout):
             _flush_or_discard()
             return STATUS_BROKEN_PIPE
-        if isinstance(error, OSError) and error.errno in STORAGE_FAULTS:
+        if isinstance(error, OSError) and error.errno in STORAGE_FAULTS:  # any other OSError is a defect
             self._line(f"writing failed: {error.strerror}{f': {error.filename}' if error.filename else ''}", error)
             return STATUS_STORAGE
         if not self._task_started and _is_usage_of_hydra(error):
             self._line(str(error), error)
             return UsageError.exit_status
         if not any(error is known for known in self._reported):
-            traceback.print_exception(error)
+            say("".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip())
         return 1
 
     def _line(self, message: str, error: BaseException) -> None:
         if not any(error is known for known in self._reported):
-            print(f"{self._program}: {' '.join(message.split())}", file=sys.stderr)
+            say(f"{self._program}: {' '.join(message.split())}")
 
     def _stop(self, message: str, status: int) -> NoReturn:
-        print(f"{self._program}: {message}", file=sys.stderr)
+        say(f"{self._program}: {message}")
         sys.exit(status)
 
 
@@ -161,7 +165,31 @@ def _flush_or_discard() -> None:
     try:
         sys.stdout.flush()
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard(sys.stdout)
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM, as an exception that unwinds everything like Ctrl-C, so that temporary files are removed."""
+
+
+@contextlib.contextmanager
+def _cleaning_up_on_sigterm() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    process = os.getpid()
+
+    def stop(number: int, frame: object) -> None:
+        if os.getpid() == process:
+            raise _Terminated
+        signal.signal(number, signal.SIG_DFL)  # a forked worker has nothing to clean up
+        os.kill(os.getpid(), number)
+
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _reader_is_gone(stream: IO[str]) -> bool:

@@ -7,10 +7,12 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Iterator
+from typing import NoReturn
 
 from tqdm import tqdm
 
 from nmt.config.sections import ProgressStyle
+from nmt_cli.streams import expendable
 
 logger = logging.getLogger("nmt.progress")
 
@@ -25,18 +27,36 @@ def show_progress(
     if style is ProgressStyle.auto:
         style = ProgressStyle.bar if sys.stderr.isatty() else ProgressStyle.lines
     if style is ProgressStyle.bar:
-        with tqdm(desc=what, total=total, unit=f" {unit}", file=sys.stderr) as bar:
-
-            def update(count: int) -> None:
-                bar.update(count)
-
-            yield update
+        bar = _Bar(what, unit, total)
+        try:
+            yield bar.add
+        finally:
+            bar.close()
     elif style is ProgressStyle.lines:
         lines = _Lines(what, unit, total)
         yield lines.add
         lines.end()
     else:
         yield lambda count: None
+
+
+class _Bar:
+    """A bar that nobody can see any more (a full disk, a closed pipe) does not stop the work."""
+
+    def __init__(self, what: str, unit: str, total: int | None) -> None:
+        self._bar: tqdm[NoReturn] | None = None
+        with expendable():
+            self._bar = tqdm(desc=what, total=total, unit=f" {unit}", file=sys.stderr)
+
+    def add(self, count: int) -> None:
+        if self._bar is not None:
+            with expendable():
+                self._bar.update(count)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            with expendable():
+                self._bar.close()
 
 
 class _Lines:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from nmt.config.sections import InvalidText, ScoreConfig, ScoreFormat
-from nmt.data.text import read_lines, read_stream
+from nmt.config.sections import ScoreConfig, ScoreFormat
+from nmt.data.parallel_text import Reading, where_they_part
+from nmt.data.text import read_stream
 from nmt.errors import DataError, UsageError
 from nmt.scoring import Score, Scorer, TextOptions, sacre, scorers
 from nmt.scoring.lines import lines_with_piece_marks, looks_tokenised
@@ -49,13 +49,15 @@ def _read(config: ScoreConfig) -> tuple[list[str], list[list[str]]]:
     """Hypotheses and each reference, line for line; a line that is not text in one of them may be left out of all."""
     from_stdin = config.sys in (None, "-")
     names = [_STDIN if from_stdin else str(config.sys), *config.ref]
-    columns = [_read_stdin(config.on_invalid_utf8) if from_stdin else _read_file(names[0], config.on_invalid_utf8)]
-    columns += [_read_file(name, config.on_invalid_utf8) for name in config.ref]
+    reading = Reading(config.on_invalid_utf8, config.max_line_bytes)
+    columns = [_read_stdin(reading) if from_stdin else list(reading.lines(Path(names[0]), quiet=False))]
+    columns += [list(reading.lines(Path(name), quiet=False)) for name in config.ref]
     for name, column in zip(names[1:], columns[1:]):
         if len(column) != len(columns[0]):
+            where = f"; {where_they_part(columns[0], column)}" if column and columns[0] else ""
             raise DataError(
-                f"{names[0]} has {len(columns[0])} lines, {name} has {len(column)}; "
-                f"each hypothesis needs its reference on the same line"
+                f"{names[0]} has {len(columns[0])} lines, {name} has {len(column)}, but each hypothesis needs its "
+                f"reference on the same line{where}"
             )
     if not columns[0]:
         raise DataError(f"{names[0]} is empty: there is not a single line to score")
@@ -66,14 +68,10 @@ def _read(config: ScoreConfig) -> tuple[list[str], list[list[str]]]:
     return hypotheses, references
 
 
-def _read_stdin(invalid: InvalidText) -> list[str | None]:
+def _read_stdin(reading: Reading) -> list[str | None]:
     if sys.stdin.isatty():
         logger.info("reading hypotheses from the terminal, one a line; end with Ctrl-D, or name a file: --sys FILE")
-    return list(read_stream(sys.stdin.buffer, _STDIN, invalid=invalid))
-
-
-def _read_file(name: str, invalid: InvalidText) -> list[str | None]:
-    lines: Iterator[str | None] = read_lines(Path(name), invalid=invalid)
+    lines = read_stream(sys.stdin.buffer, _STDIN, invalid=reading.invalid, max_line_bytes=reading.max_line_bytes)
     return list(lines)
 
 

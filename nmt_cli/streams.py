@@ -2,18 +2,53 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
+import os
 import sys
+from collections.abc import Iterator
+from typing import IO
 
 logger = logging.getLogger("nmt")
 
 
 def use_utf8() -> None:
-    """Text is UTF-8 whatever the locale says, and ``\\n`` ends a line everywhere."""
+    """Text is UTF-8 whatever the locale says, and ``\\n`` ends a line everywhere. A closed stream reads as empty."""
+    _open_closed_streams()
     for stream, errors in ((sys.stdin, "surrogateescape"), (sys.stdout, "replace"), (sys.stderr, "backslashreplace")):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors=errors, newline="\n")
+
+
+def _open_closed_streams() -> None:
+    """Python sets a stream that the caller closed (``<&-``) to None; nothing further on has to know."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - open as long as the process
+
+
+@contextlib.contextmanager
+def expendable() -> Iterator[None]:
+    """For what is shown on stderr: where it cannot be written, the command goes on, and is silent from then on."""
+    try:
+        yield
+    except OSError:
+        discard(sys.stderr)
+
+
+def say(line: str) -> None:
+    """A line on stderr, if somebody can read it."""
+    with expendable():
+        print(line, file=sys.stderr, flush=True)
+
+
+def discard(stream: IO[str]) -> None:
+    """Send the rest of a stream nowhere, what waits in its buffer included: Python would fail to write it at exit."""
+    with contextlib.suppress(OSError):  # a stream of a test or a notebook has no file descriptor
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
 
 
 def configure_logging() -> None:
@@ -33,9 +68,10 @@ class _Lines(logging.Handler):
         try:
             line = self.format(record)
             tqdm = sys.modules.get("tqdm")  # if nobody imported it, there is no bar
-            if tqdm is not None:
-                tqdm.tqdm.write(line, file=sys.stderr)
-            else:
-                print(line, file=sys.stderr, flush=True)
+            with expendable():
+                if tqdm is not None:
+                    tqdm.tqdm.write(line, file=sys.stderr)
+                else:
+                    print(line, file=sys.stderr, flush=True)
         except Exception:
             self.handleError(record)

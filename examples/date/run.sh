@@ -20,11 +20,9 @@ nmt-preprocess --source-lang src --target-lang tgt --trainpref "$folder/text/tra
     --validpref "$folder/text/valid" --testpref "$folder/text/test" \
     --destdir "$folder/corpus" --overwrite tokenizer=char
 
-# The length of a date tells its format. Batches of one length would hold one format each, and learning would be far
-# slower: so the sentences of a batch are drawn from all (--sort-window 128 sorts only within the 128 of a batch).
-nmt-train "$folder/corpus" model=lstm_attention --save-dir "$folder/run" --criterion cross_entropy \
-    --batch-size 128 --sort-window 128 --lr 0.003 --lr-scheduler linear --warmup-updates 100 --clip-norm 5 \
-    --max-epoch 5 --valid-metrics exact --log-interval 20 --keep-last-epochs 3 --seed 1
+nmt-train "$folder/corpus" model=lstm_attention model.embedding_size=64 --save-dir "$folder/run" \
+    --criterion cross_entropy --batch-size 128 --lr 0.005 --lr-scheduler linear --warmup-updates 100 --clip-norm 5 \
+    --max-epoch 6 --valid-metrics exact --log-interval 20 --keep-last-epochs 3 --seed 1
 
 nmt-average-checkpoints --inputs "$folder/run" --num-epoch-checkpoints 3 --output "$folder/averaged" --overwrite
 

@@ -35,7 +35,7 @@ def help_page(command: str, config_class: type, plugin_folders: Sequence[Path] =
         _usage(program, config_class),
         _presets(command, plugin_folders),
         *(_table(title, rows) for title, rows in _sections(config_class) if rows),
-        _ending(program),
+        _ending(program, config_class),
     ]
     return "\n\n".join(block for block in blocks if block)
 
@@ -107,6 +107,8 @@ def _row(flag: Flag, is_group: bool = False) -> _Row:
 def _placeholder(flag: Flag) -> str:
     if flag.kind is FlagKind.many:
         return "A,B"
+    if flag.kind is FlagKind.optional:
+        return "[X]"
     return "X" if flag.kind is FlagKind.text or isinstance(flag.default, Enum) else "N"
 
 
@@ -138,11 +140,13 @@ def _hanging(start: str, text: str) -> str:
     return start + f"\n{' ' * len(start)}".join(lines)
 
 
-def _ending(program: str) -> str:
+def _ending(program: str, config_class: type) -> str:
+    models = "Options of models, those without a flag too, are explained in docs/models.md.\n"
     return (
         "A flag is another way of writing section.key=value: the key is the flag with underscores (--save-dir of the\n"
         "section checkpoint: checkpoint.save_dir), or what stands in [brackets]. Options without a flag, and what a\n"
         f"command line composes to, are shown by: {program} ... --cfg job\n"
+        f"{models if 'model' in groups_of(config_class) else ''}"
         "Also: --multirun (one job for each value of key=1,2), --config-dir FOLDER (presets of your own), --info,\n"
         "--resolve, --package, --hydra-help, --shell-completion, --version."
     )

@@ -24,6 +24,7 @@ class FlagKind(Enum):
     text = "text"  # quoted: paths, names, anything typed by hand
     switch = "switch"  # no value: sets the key to true
     many = "many"  # a list: comma-separated, or several values
+    optional = "optional"  # one of an enum's names; without a value the implied one
 
 
 @dataclass(frozen=True)
@@ -35,17 +36,25 @@ class Flag:
     kind: FlagKind
     help: str
     default: Any
+    implied: Enum | None = None  # the value of a flag that stands alone
 
 
 def option(
-    default: Any = dataclasses.MISSING, *, help: str, flag: str | None = None, kind: FlagKind | None = None
+    default: Any = dataclasses.MISSING,
+    *,
+    help: str,
+    flag: str | None = None,
+    kind: FlagKind | None = None,
+    implied: Enum | None = None,
 ) -> Any:
     """A dataclass field with help text and, if named, a flag. Mutable defaults are copied per instance.
 
     Without ``kind`` a flag's kind follows the default: a bool is a switch, a list is many, a str or None is text when
-    the annotation says str (decided by ``flags_of``), everything else is plain.
+    the annotation says str (decided by ``flags_of``), everything else is plain. With ``implied`` the value of the flag
+    may be left out.
     """
-    metadata = {"help": help, "flag": flag, "kind": kind}
+    kind = FlagKind.optional if implied is not None else kind
+    metadata = {"help": help, "flag": flag, "kind": kind, "implied": implied}
     if isinstance(default, (list, dict)):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
     if default is dataclasses.MISSING:
@@ -84,7 +93,8 @@ def _walk(config: type, prefix: str) -> Iterator[Flag]:
     for field in dataclasses.fields(config):
         key = f"{prefix}{field.name}"
         if field.metadata.get("flag"):
-            yield Flag(field.metadata["flag"], key, _kind(field), field.metadata["help"], _default(field))
+            implied = field.metadata.get("implied")
+            yield Flag(field.metadata["flag"], key, _kind(field), field.metadata["help"], _default(field), implied)
         if "section" in field.metadata:
             yield from _walk(field.metadata["section"], f"{key}.")
         if "group" in field.metadata:

@@ -6,12 +6,15 @@ commands share are the same dataclass, so a word means the same everywhere.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from nmt.config.option import FlagKind, group, option, section
 from nmt.errors import UsageError
+
+MAX_LINE_BYTES = 4 * 2**20  # no text has longer lines: beyond it a file is something else
 
 
 class InvalidText(Enum):
@@ -62,10 +65,17 @@ class ScoreFormat(Enum):
 
 
 def require_positive(section_name: str, **values: float | None) -> None:
-    """Refuse zero and negative values of options that count something."""
+    """Refuse zero, negative and non-finite values of options that count something."""
     for name, value in values.items():
-        if value is not None and value <= 0:
-            raise UsageError(f"{section_name}.{name}={value} must be greater than zero")
+        if value is not None and not 0 < value < math.inf:
+            raise UsageError(f"{section_name}.{name}={value} must be a finite number greater than zero")
+
+
+def require_not_negative(section_name: str, **values: float) -> None:
+    """Refuse negative and non-finite values of options that may be zero."""
+    for name, value in values.items():
+        if not 0 <= value < math.inf:
+            raise UsageError(f"{section_name}.{name}={value} must be a finite number that is not negative")
 
 
 @dataclass
@@ -104,7 +114,7 @@ class PreprocessConfig:
     on_invalid_utf8: InvalidText = option(
         InvalidText.error, help="bytes that are not UTF-8: error, replace or skip", flag="--on-invalid-utf8"
     )
-    max_line_bytes: int = option(4 * 2**20, help="longest line read, in bytes", flag="--max-line-bytes")
+    max_line_bytes: int = option(MAX_LINE_BYTES, help="longest line read, in bytes", flag="--max-line-bytes")
     workers: int = option(1, help="processes that encode text", flag="--workers")
     overwrite: bool = option(False, help="replace an existing corpus folder", flag="--overwrite")
     seed: int = option(1, help="seed of everything random", flag="--seed")
@@ -146,6 +156,7 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         require_positive("training", max_update=self.max_update, max_epoch=self.max_epoch)
         require_positive("training", stop_time_hours=self.stop_time_hours, max_bad_updates=self.max_bad_updates)
+        require_not_negative("training", clip_norm=self.clip_norm)
 
 
 @dataclass
@@ -172,6 +183,8 @@ class ValidationConfig:
 
     def __post_init__(self) -> None:
         require_positive("validation", interval=self.interval, interval_updates=self.interval_updates)
+        if self.samples < 0:
+            raise UsageError(f"validation.samples={self.samples} must not be negative; 0 shows none (--valid-samples)")
         require_positive("validation", patience=self.patience, max_sentences=self.max_sentences)
         if self.best_metric != "loss" and self.best_metric not in self.metrics:
             raise UsageError(
@@ -203,6 +216,8 @@ class CheckpointConfig:
     reset: bool = option(False, help="continue although data, seed or batching changed", flag="--reset")
 
     def __post_init__(self) -> None:
+        if not self.save_dir.strip():
+            raise UsageError("checkpoint.save_dir is empty; name a folder for the run with --save-dir")
         require_positive("checkpoint", save_interval=self.save_interval, keep_last_epochs=self.keep_last_epochs)
         require_positive("checkpoint", save_interval_updates=self.save_interval_updates)
         require_positive("checkpoint", save_interval_minutes=self.save_interval_minutes)
@@ -291,7 +306,10 @@ class GenerateConfig:
     format: OutputFormat = option(OutputFormat.text, help="text, fairseq or jsonl", flag="--format")
     nbest: int = option(1, help="translations shown per sentence", flag="--nbest")
     print_alignment: AlignmentKind = option(
-        AlignmentKind.none, help="A- lines from attention: none, hard or soft", flag="--print-alignment"
+        AlignmentKind.none,
+        help="A- lines from attention: none, hard (the flag alone) or soft",
+        flag="--print-alignment",
+        implied=AlignmentKind.hard,
     )
     batch_size: int | None = option(None, help="largest number of sentences in a batch", flag="--batch-size")
     max_tokens: int = option(4096, help="largest batch in source pieces, padding included", flag="--max-tokens")
@@ -304,6 +322,7 @@ class GenerateConfig:
         help="bytes that are not UTF-8: error, replace or skip (an empty line)",
         flag="--on-invalid-utf8",
     )
+    max_line_bytes: int = option(MAX_LINE_BYTES, help="longest line read, in bytes", flag="--max-line-bytes")
     device: DeviceConfig = section(DeviceConfig, help="where the work is done")
     user_dir: str | None = option(None, help="folder of a plugin package", flag="--user-dir")
     progress: ProgressStyle = option(ProgressStyle.auto, help="auto, bar, lines or none", flag="--progress")
@@ -311,6 +330,7 @@ class GenerateConfig:
     def __post_init__(self) -> None:
         require_positive("generate", nbest=self.nbest, batch_size=self.batch_size, max_tokens=self.max_tokens)
         require_positive("generate", buffer_size=self.buffer_size, max_source_length=self.max_source_length)
+        require_positive("generate", max_line_bytes=self.max_line_bytes)
 
 
 @dataclass
@@ -328,4 +348,8 @@ class ScoreConfig:
         help="bytes that are not UTF-8: error, replace or skip (in all files)",
         flag="--on-invalid-utf8",
     )
+    max_line_bytes: int = option(MAX_LINE_BYTES, help="longest line read, in bytes", flag="--max-line-bytes")
     user_dir: str | None = option(None, help="folder of a plugin package", flag="--user-dir")
+
+    def __post_init__(self) -> None:
+        require_positive("score", max_line_bytes=self.max_line_bytes)

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from nmt.data.language_pair import LanguagePair
 from nmt.data.vocabulary import EOS, Vocabulary
 from nmt.errors import DataError, did_you_mean
-from nmt.storage.files import Verify, read_manifest
+from nmt.storage.files import Verify, read_manifest, sha256
 
 KIND = "corpus"
 FORMAT = 1
@@ -234,11 +234,17 @@ def _check_tokens(path: Path, tokens: Ids, offsets: Ids, vocabulary_size: int) -
 
 
 def _warn_of_newer_text(folder: Path, recorded: Any) -> None:
-    """The text that the corpus was made of may have changed since; if it is still there, compare size and time."""
+    """The text that the corpus was made of may have changed since; if it is still there, compare.
+
+    A new time alone (a copy, a checkout) is no change: then the contents decide.
+    """
     for facts in recorded if isinstance(recorded, list) else []:
         with contextlib.suppress(OSError, KeyError, TypeError):
             now = Path(facts["path"]).stat()
-            if (now.st_size, now.st_mtime_ns) != (facts["bytes"], facts["modified_ns"]):
+            same = now.st_size == facts["bytes"] and (
+                now.st_mtime_ns == facts["modified_ns"] or sha256(Path(facts["path"])) == facts["sha256"]
+            )
+            if not same:
                 logger.warning(
                     f"{facts['path']} has changed since {folder} was made of it; run nmt-preprocess again if that matters"
                 )

@@ -11,37 +11,12 @@ import numpy as np
 from nmt.data.corpus import KIND, Lengths
 from nmt.data.encoding import EncodedSide, token_type
 from nmt.data.vocabulary import Vocabulary
-from nmt.errors import NMTError, OutputError
-from nmt.storage.files import MANIFEST, read_json
+from nmt.storage import destination
 
 
 def check_destination(folder: Path, overwrite: bool) -> None:
     """Refuse a folder that holds anything, or with ``overwrite`` anything that is not of a corpus."""
-    if not folder.exists() and not folder.is_symlink():
-        return
-    if not folder.is_dir():
-        raise OutputError(f"{folder} exists and is not a folder; choose another destdir (--destdir)")
-    present = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
-    if not present:
-        return
-    if not overwrite:
-        raise OutputError(f"{folder} exists and is not empty; choose another destdir, or replace it with --overwrite")
-    if foreign := sorted(present - _files_of_corpus(folder)):
-        raise OutputError(
-            f"{folder} holds files that are not of a corpus, such as {foreign[0]}; --overwrite replaces whole corpora "
-            f"only: move them, or choose another destdir"
-        )
-
-
-def _files_of_corpus(folder: Path) -> set[str]:
-    """What the manifest of a corpus lists; nothing if there is none."""
-    try:
-        manifest = read_json(folder / MANIFEST)
-    except NMTError:
-        return set()
-    if not isinstance(manifest, dict) or manifest.get("kind") != KIND:
-        return set()
-    return {MANIFEST, *manifest.get("files", ())}
+    destination.check_destination(folder, KIND, "--destdir", overwrite=overwrite)
 
 
 class SentenceWriter:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from nmt.config.sections import InvalidText
-from nmt.data.text import MAX_LINE_BYTES, read_lines
+from nmt.config.sections import MAX_LINE_BYTES, InvalidText
+from nmt.data.text import read_lines
 from nmt.errors import DataError, MissingInputError
 
 Pair = tuple[str | None, str | None]  # None: left out by on_invalid_utf8=skip
@@ -60,26 +60,31 @@ class ParallelText:
     def _mismatch(self, reading: Reading, num_source: int, num_target: int) -> str:
         assert self.target is not None
         counts = f"{self.source} has {num_source} lines, but {self.target} has {num_target}"
-        line = first_misaligned(_characters(self.source, reading), _characters(self.target, reading))
-        if line > min(num_source, num_target):
-            return f"{counts}; they look aligned up to the end of the shorter one, which seems cut short"
-        return f"{counts}; judging by the lengths of the lines they come apart near line {line}: compare them there"
+        return f"{counts}; {where_they_part(reading.lines(self.source, quiet=True), reading.lines(self.target, quiet=True))}"
 
 
 def find_file(prefix: str, language: str) -> Path:
-    """``PREFIX.LANG`` or ``PREFIX.LANG.gz``."""
+    """``PREFIX.LANG``, ``PREFIX.LANG.gz`` or ``PREFIX.LANG.xz``."""
     plain = Path(f"{prefix}.{language}")
-    packed = Path(f"{prefix}.{language}.gz")
-    for path in (plain, packed):
+    for path in (plain, Path(f"{plain}.gz"), Path(f"{plain}.xz")):
         if path.is_file():
             return path
         if path.exists():  # a pipe would be empty at the second reading
             kind = "a folder" if path.is_dir() else "not a plain file"
             raise MissingInputError(f"{path} is {kind} (working directory: {os.getcwd()})")
     raise MissingInputError(
-        f"neither {plain} nor {packed} exists (working directory: {os.getcwd()}); "
+        f"neither {plain} nor {plain}.gz or .xz exists (working directory: {os.getcwd()}); "
         f"the name of a file is its prefix, a dot and the language"
     )
+
+
+def where_they_part(source: Iterable[str | None], target: Iterable[str | None]) -> str:
+    """What the lengths of the lines of two files with unequal numbers of lines say about the fault."""
+    lengths = _characters(source), _characters(target)
+    line = first_misaligned(*lengths)
+    if line > min(map(len, lengths)):
+        return "they look aligned up to the end of the shorter one, which seems cut short"
+    return f"judging by the lengths of the lines they come apart near line {line}: compare them there"
 
 
 def first_misaligned(source: npt.NDArray[np.float64], target: npt.NDArray[np.float64]) -> int:
@@ -98,5 +103,5 @@ def first_misaligned(source: npt.NDArray[np.float64], target: npt.NDArray[np.flo
     return int(np.argmin(cost)) + 1
 
 
-def _characters(path: Path, reading: Reading) -> npt.NDArray[np.float64]:
-    return np.fromiter((len(line or "") for line in reading.lines(path, quiet=True)), dtype=np.float64)
+def _characters(lines: Iterable[str | None]) -> npt.NDArray[np.float64]:
+    return np.fromiter((len(line or "") for line in lines), dtype=np.float64)

@@ -42,6 +42,7 @@ def preprocess(config: PreprocessConfig, progress: Progress = lambda split, done
     check_destination(destination, config.overwrite)
     texts = _find_texts(config)
     reading = Reading(config.on_invalid_utf8, config.max_line_bytes)
+    facts = [_text_facts(path) for text in texts for path in text.paths()]  # a later change is noticed by the reader
     counts = {text.split: text.count(reading) for text in texts}
     pair = language_pair(config, next((text for text in texts if text.split == TRAIN), None), reading)
     with new_folder(destination, overwrite=True) as folder:  # check_destination saw that nothing gets lost
@@ -60,7 +61,7 @@ def preprocess(config: PreprocessConfig, progress: Progress = lambda split, done
             vocabularies=pair.digest(),
             report=to_plain(report),
             config=to_plain(config),
-            text=[_text_facts(path) for text in texts for path in text.paths()],
+            text=facts,
         )
     return report
 

@@ -11,6 +11,7 @@ import contextlib
 import gzip
 import io
 import logging
+import lzma
 import os
 import re
 import zlib
@@ -18,10 +19,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from nmt.config.sections import InvalidText
+from nmt.config.sections import MAX_LINE_BYTES, InvalidText
 from nmt.errors import DataError, MissingInputError, StorageError
-
-MAX_LINE_BYTES = 4 * 2**20
 
 _BLOCK = 2**20
 _UTF8_MARK = b"\xef\xbb\xbf"
@@ -32,8 +31,8 @@ _FOREIGN = {  # what a file that is not UTF-8 text begins with, and what to do a
     b"\xfd7zXZ\x00": "looks like xz data; decompress it first: xz -dc",
     b"\x28\xb5\x2f\xfd": "looks like zstd data; decompress it first: zstd -dc",
 }
-_GZIP = b"\x1f\x8b"
-# A gzip file may grow to this size unquestioned; beyond it, text that was packed better than this is no text.
+_GZIP, _XZ = b"\x1f\x8b", b"\xfd7zXZ\x00"
+# A compressed file may grow to this size unquestioned; beyond it, text that was packed better than this is no text.
 _BOMB_BYTES = 2**28
 _BOMB_RATIO = 500
 _LINE_BREAKS = re.compile("[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]")
@@ -56,7 +55,7 @@ def read_lines(
     max_line_bytes: int = MAX_LINE_BYTES,
     quiet: bool = False,
 ) -> Iterator[str | None]:
-    """The lines of a plain or gzip file without their ends; None stands for a line left out by ``invalid=skip``.
+    """The lines of a plain, gzip or xz file without their ends; None stands for a line left out by ``invalid=skip``.
 
     ``quiet`` suppresses the notices (carriage returns, byte-order mark): for a second pass over the same file.
     """
@@ -166,7 +165,7 @@ class _LineReader:
             raise DataError(
                 f"unexpected end of compressed file {self._name} after {self._number} lines; it was cut short"
             ) from None
-        except (gzip.BadGzipFile, zlib.error) as error:
+        except (gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
             raise DataError(f"compressed file {self._name} is damaged after {self._number} lines ({error})") from None
         except OSError as error:
             raise StorageError(f"reading {self._name} failed after {self._number} lines: {error.strerror}") from error
@@ -244,14 +243,18 @@ def _opened(path: Path) -> Iterator[tuple[BinaryReader, io.BufferedReader | None
     """The file as plain bytes and, if it is compressed, the file underneath. Its first bytes tell, not its name."""
     with _open(path) as file:
         try:
-            head = file.peek(len(_GZIP))
+            head = file.peek(8)
         except OSError as error:
             raise StorageError(f"reading {path} failed: {error.strerror}") from error
         if head.startswith(_GZIP):
             with gzip.GzipFile(fileobj=file) as unpacked:
                 yield unpacked, file
-        elif head and path.suffix == ".gz":
-            raise DataError(f"{path} is named .gz but is not gzip data; rename it if it is plain text")
+        elif head.startswith(_XZ):
+            with lzma.LZMAFile(file) as unpacked_xz:
+                yield unpacked_xz, file
+        elif head and path.suffix in (".gz", ".xz"):
+            kind = {".gz": "gzip", ".xz": "xz"}[path.suffix]
+            raise DataError(f"{path} is named {path.suffix} but is not {kind} data; rename it if it is plain text")
         else:
             yield file, None
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nmt.config.sections import require_not_negative, require_positive
 from nmt.errors import UsageError
 
 
 def check_rates(lr: float | None, weight_decay: float) -> None:
-    if lr is not None and lr <= 0:
-        raise UsageError(f"optimizer.lr={lr} must be greater than zero (--lr)")
-    if weight_decay < 0:
-        raise UsageError(f"optimizer.weight_decay={weight_decay} must not be negative (--weight-decay)")
+    require_positive("optimizer", lr=lr)
+    require_not_negative("optimizer", weight_decay=weight_decay)
 
 
 def check_adam(lr: float | None, betas: Sequence[float], eps: float, weight_decay: float) -> None:
@@ -20,5 +19,4 @@ def check_adam(lr: float | None, betas: Sequence[float], eps: float, weight_deca
         raise UsageError(
             f"optimizer.betas={list(betas)} must be two numbers of at least 0 and less than 1 (--adam-betas 0.9,0.98)"
         )
-    if eps < 0:
-        raise UsageError(f"optimizer.eps={eps} must not be negative (--adam-eps)")
+    require_not_negative("optimizer", eps=eps)

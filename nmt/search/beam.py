@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from nmt.config.option import option
-from nmt.config.sections import require_positive
+from nmt.config.sections import require_not_negative, require_positive
 from nmt.data.vocabulary import BOS, EOS
 from nmt.errors import DataError, UsageError
 from nmt.interface import Decodable, DecoderState, Hypothesis, Memory
@@ -23,7 +23,7 @@ from nmt.search import searches
 from nmt.search.candidates import Candidates, StepScores
 from nmt.search.history import Ending, History
 from nmt.search.length_penalty import Length, LengthPenalty
-from nmt.search.limits import check_lengths, length_limits
+from nmt.search.limits import LengthConfig, length_limits
 
 _INFINITY = float("inf")
 
@@ -36,7 +36,7 @@ class StopRule(Enum):
 
 
 @dataclass
-class BeamConfig:
+class BeamConfig(LengthConfig):
     """Beam search: the K best unfinished hypotheses are extended side by side."""
 
     beam_size: int = option(5, help="hypotheses kept per sentence", flag="--beam")
@@ -46,13 +46,8 @@ class BeamConfig:
         flag="--length-penalty",
     )
     lenpen: float = option(
-        0.6, help="exponent of the length penalty; higher favours longer translations", flag="--lenpen"
+        0.6, help="exponent of the length penalty; 0: none, higher favours longer translations", flag="--lenpen"
     )
-    max_len_a: float = option(
-        1.0, help="longest translation in pieces: max_len_a * source length + max_len_b", flag="--max-len-a"
-    )
-    max_len_b: float = option(50, help="see max_len_a", flag="--max-len-b")
-    min_len: int = option(1, help="shortest translation in pieces", flag="--min-len")
     stop: StopRule = option(
         StopRule.first,
         help="first: when as many hypotheses as the beam is wide are finished; bound: when no other can win any more",
@@ -60,10 +55,9 @@ class BeamConfig:
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require_positive("search", beam_size=self.beam_size)
-        check_lengths(self.max_len_a, self.max_len_b, self.min_len)
-        if self.lenpen < 0:
-            raise UsageError(f"search.lenpen={self.lenpen} must not be negative; 0 means no length penalty (--lenpen)")
+        require_not_negative("search", lenpen=self.lenpen)
 
 
 @searches.register("beam", BeamConfig)

@@ -9,26 +9,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nmt.config.option import option
 from nmt.data.vocabulary import BOS, EOS, PAD
 from nmt.errors import DataError, UsageError
 from nmt.interface import Decodable, Hypothesis
 from nmt.search import searches
-from nmt.search.limits import check_lengths, length_limits
+from nmt.search.limits import LengthConfig, length_limits
 
 
 @dataclass
-class GreedyConfig:
+class GreedyConfig(LengthConfig):
     """Greedy search: one hypothesis, extended by its most probable token."""
-
-    max_len_a: float = option(
-        1.0, help="longest translation in pieces: max_len_a * source length + max_len_b", flag="--max-len-a"
-    )
-    max_len_b: float = option(50, help="see max_len_a", flag="--max-len-b")
-    min_len: int = option(1, help="shortest translation in pieces", flag="--min-len")
-
-    def __post_init__(self) -> None:
-        check_lengths(self.max_len_a, self.max_len_b, self.min_len)
 
 
 @searches.register("greedy", GreedyConfig)

@@ -2,11 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
+from nmt.config.option import option
+from nmt.config.sections import require_not_negative
 from nmt.errors import UsageError
 from nmt.interface import Decodable
+
+
+@dataclass
+class LengthConfig:
+    """The options of every search that say how long a translation may become."""
+
+    max_len_a: float = option(
+        1.0, help="longest translation in pieces: max_len_a * source length + max_len_b", flag="--max-len-a"
+    )
+    max_len_b: float = option(50, help="see max_len_a", flag="--max-len-b")
+    min_len: int = option(1, help="shortest translation in pieces", flag="--min-len")
+
+    def __post_init__(self) -> None:
+        require_not_negative("search", max_len_a=self.max_len_a, max_len_b=self.max_len_b, min_len=self.min_len)
+        if self.max_len_a == 0 and self.max_len_b < max(self.min_len, 1):
+            raise UsageError(
+                f"search.max_len_b={self.max_len_b} with search.max_len_a=0 leaves no room for "
+                f"search.min_len={self.min_len} pieces; raise --max-len-b"
+            )
 
 
 def length_limits(model: Decodable, source_lengths: Tensor, max_len_a: float, max_len_b: float) -> Tensor:
@@ -18,17 +41,3 @@ def length_limits(model: Decodable, source_lengths: Tensor, max_len_a: float, ma
     limits = (pieces + 1).clamp(min=1)
     of_model = model.max_target_lengths(source_lengths)
     return limits if of_model is None else torch.minimum(limits, of_model.to(limits))
-
-
-def check_lengths(max_len_a: float, max_len_b: float, min_len: int) -> None:
-    """Refuse length options that contradict each other."""
-    if max_len_a < 0 or max_len_b < 0 or min_len < 0:
-        raise UsageError(
-            f"search.max_len_a={max_len_a}, search.max_len_b={max_len_b} and search.min_len={min_len} "
-            f"must not be negative"
-        )
-    if max_len_a == 0 and max_len_b < max(min_len, 1):
-        raise UsageError(
-            f"search.max_len_b={max_len_b} with search.max_len_a=0 leaves no room for search.min_len={min_len} pieces; "
-            f"raise --max-len-b"
-        )

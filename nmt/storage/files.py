@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -25,7 +26,27 @@ import nmt
 from nmt.errors import DataError, MissingInputError, OutputError, StorageError
 
 MANIFEST = "manifest.json"
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+
+# The disk's faults that no program can mend (status 74), and what the user can do about each.
+_ADVICE_STORAGE = {
+    errno.ENOSPC: "free some space and start again",
+    errno.EDQUOT: "free some space or ask for a larger quota, and start again",
+    errno.EFBIG: "raise the limit on the size of files (ulimit -f)",
+    errno.EROFS: "choose a place that can be written to",
+    errno.EIO: "check the disk, or choose another one",
+}
+_ADVICE_OUTPUT = {
+    errno.EACCES: "choose a folder that you may write to",
+    errno.EPERM: "choose a folder that you may write to",
+    errno.ENOENT: "make its folder first, or choose another one",
+    errno.ENOTDIR: "a part of the path is a file; choose another path",
+    errno.EISDIR: "it is a folder; choose another name",
+    errno.ENAMETOOLONG: "choose a shorter name",
+}
+STORAGE_FAULTS = frozenset(_ADVICE_STORAGE)
+
+_TEMPORARY = re.compile(r"\..+\.(\d+)\.[0-9a-f]{8}\.tmp", re.DOTALL)  # as `_temporary` names them
+_DOOMED = re.compile(r"\.checkpoint-\d{4,}-\d{8,}\.old\.tmp")  # a checkpoint whose deletion had begun
 
 
 class Verify(Enum):
@@ -78,7 +99,8 @@ def sha256(path: Path) -> str:
 
 def write_json(path: Path, value: Any) -> None:
     with atomic_write(path) as file:
-        file.write((json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode("utf-8"))
+        # "backslashreplace" writes the bytes of a path that are not UTF-8 as JSON's own escape for them
+        file.write((json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace"))
 
 
 def read_json(path: Path) -> Any:
@@ -159,12 +181,32 @@ class Lock:
 
 
 def remove_leftovers(folder: Path) -> list[str]:
-    """Delete what interrupted writers left in a folder; the caller holds its lock. Returns the names."""
+    """Delete what interrupted writers left in a folder; the caller holds its lock. Returns the names.
+
+    Only what bears a name that writers here give, and the number of a process that has ended (or of this one: in a
+    container a restarted program often gets its old number again). The user's own hidden files are not touched.
+    """
     names = []
     for path in sorted(folder.glob(".*.tmp")):
+        temporary = _TEMPORARY.fullmatch(path.name)
+        if _writer_lives(int(temporary[1])) if temporary else not _DOOMED.fullmatch(path.name):
+            continue
         names.append(path.name)
         shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
     return names
+
+
+def _writer_lives(process: int) -> bool:
+    """Whether another process of this machine bears the number."""
+    if process == os.getpid():
+        return False
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True  # of another user
+    return True
 
 
 def _temporary(path: Path) -> Path:
@@ -194,9 +236,11 @@ def _said_plainly(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in _FULL:
-            raise StorageError(f"cannot write {path}: {error.strerror}; free some space and start again") from error
-        raise OutputError(f"cannot create {path}: {error.strerror}") from error
+        if error.errno in _ADVICE_STORAGE:
+            advice = _ADVICE_STORAGE[error.errno]
+            raise StorageError(f"cannot write {path}: {error.strerror}; {advice}") from error
+        advice = _ADVICE_OUTPUT.get(error.errno or 0, "choose another place")
+        raise OutputError(f"cannot create {path}: {error.strerror}; {advice}") from error
 
 
 def _verify_file(folder: Path, name: str, facts: Any, verify: Verify) -> None:

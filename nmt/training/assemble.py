@@ -14,16 +14,16 @@ from nmt.config.plain import to_plain
 from nmt.config.sections import TrainConfig
 from nmt.criterions import criterions
 from nmt.devices import choose_device
-from nmt.errors import UsageError
 from nmt.interface import EncoderDecoder, VocabularySizes
 from nmt.models import models
-from nmt.optim import Horizon, Schedule, default_warmup, optimizers, schedulers
+from nmt.optim import Horizon, Progress, Schedule, default_warmup, optimizers, schedulers
 from nmt.scoring import Scorer, TextOptions, scorers
 from nmt.search import searches
+from nmt.storage.checkpoints import CheckpointInfo
 from nmt.storage.files import Lock, remove_leftovers
 from nmt.training.batches import TrainingBatches
 from nmt.training.contradictions import Case, check
-from nmt.training.datasets import Datasets, number_of_updates, open_datasets
+from nmt.training.datasets import Datasets, check_lengths, number_of_updates, open_datasets
 from nmt.training.fingerprint import fingerprint
 from nmt.training.precision import autocast
 from nmt.training.report import Reporter
@@ -55,8 +55,9 @@ class TrainingResult:
 
 def train(config: TrainConfig) -> TrainingResult:
     """Train as ``config`` says. The same call goes on where an interrupted one stopped."""
-    if not config.data:
+    if not config.data or config.seed < 0:
         check(Case(config, longest=None, max_update=config.training.max_update))
+    device, built = _device(config), _scorers(config)  # whatever they refuse is said before anything is opened
     datasets = open_datasets(config)
     batches = TrainingBatches(datasets.train, config.batching, config.seed)
     max_update = number_of_updates(config, batches, datasets.longest)
@@ -65,7 +66,7 @@ def train(config: TrainConfig) -> TrainingResult:
     with Lock(folder), StopRequest() as stop:
         for name in remove_leftovers(folder):
             logger.info("removed %s, which an interrupted process left", name)
-        return _Run(config, datasets, batches, max_update, stop).to_the_end()
+        return _Run(config, datasets, batches, max_update, stop, device, built).to_the_end()
 
 
 class _Run:
@@ -78,14 +79,17 @@ class _Run:
         batches: TrainingBatches,
         max_update: int | None,
         stop: StopRequest,
+        device: torch.device,
+        built: Mapping[str, Scorer],
     ) -> None:
         self._config = config
         self._datasets = datasets
         self._batches = batches
         self._max_update = max_update
         self._stop = stop
+        self._device = device
         self._folder = Path(config.checkpoint.save_dir)
-        self._scorers = _scorers(config)
+        self._scorers = built
         self._translations: TranslationValidator | None = None
         self._best = BestScore(
             config.validation.best_metric,
@@ -104,10 +108,11 @@ class _Run:
             "vocabularies": datasets.pair.digest(),
             "fingerprint": fingerprint(config, datasets.identities),
             "warmup_updates": default_warmup(max_update),
+            "max_update": max_update,
         }
 
     def to_the_end(self) -> TrainingResult:
-        device = _device(self._config)
+        device = self._device
         self._facts["computed_on"] = f"{device.type} in {self._config.device.precision.name}"
         stored = self._store.restore()
         changed: Mapping[str, str] = {}
@@ -123,6 +128,7 @@ class _Run:
                 logger.info("the run goes on on %s, after %s", self._facts["computed_on"], values["computed_on"])
             # what was derived from the length of the run stays, although the run may have become longer
             self._facts["warmup_updates"] = values["warmup_updates"]
+            self._compare_rates(stored.info, values.get("max_update"))
         self._store.prepare()
         reporter = Reporter(self._folder, self._config.report, total_updates=self._max_update)
         trainer = self._trainer(device, reporter)
@@ -180,16 +186,11 @@ class _Run:
         )
 
     def _model(self) -> EncoderDecoder:
-        pair, longest = self._datasets.pair, int(self._datasets.train.source_lengths.max())
+        pair = self._datasets.pair
         sizes = VocabularySizes(len(pair.source.vocabulary), len(pair.target.vocabulary), pair.shared)
         seed_torch(self._config.seed)
         model = models.build(self._config.model, sizes)
-        limit = model.max_source_length()
-        if limit is not None and longest > limit:
-            raise UsageError(
-                f"the longest training source has {longest} pieces, but the model reads only {limit}; raise its limit, "
-                f"or preprocess with --max-length {limit - 1}"
-            )
+        check_lengths(model, self._datasets, self._config.batching)
         count = sum(parameter.numel() for parameter in model.parameters())
         logger.info(
             "%s with %s parameters, vocabularies of %d and %d pieces",
@@ -206,6 +207,23 @@ class _Run:
             f"{self._batches.updates_in_epoch(1):,}",
         )
         return model
+
+    def _compare_rates(self, last: CheckpointInfo, planned: int | None) -> None:
+        """Warn if the run has become longer or shorter and its rates depend on that."""
+        if planned is None or planned == self._max_update:
+            return
+        before, now = (
+            schedulers.build(self._config.scheduler, Horizon(length, 1, 1.0, self._facts["warmup_updates"]))
+            for length in (planned, self._max_update)
+        )
+        moments = [Progress(update, last.epoch, tokens=0) for update in (last.update + 1, planned)]
+        if any(before(moment) != now(moment) for moment in moments):
+            logger.warning(
+                "the run was planned with %d updates and now has %s: its learning rates follow the new length, "
+                "and differ from those of a run that had this length from the start",
+                planned,
+                self._max_update,
+            )
 
     def _schedule(self, optimizer: torch.optim.Optimizer, width: int) -> Schedule:
         config = self._config

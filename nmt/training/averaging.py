@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from nmt.config.sections import AverageConfig
-from nmt.errors import DataError, MissingInputError, UsageError
+from nmt.data.language_pair import LanguagePair
+from nmt.errors import DataError, MissingInputError, OutputError, UsageError
 from nmt.storage.checkpoints import (
+    KIND,
     CheckpointInfo,
     StoredCheckpoint,
     checkpoints_in,
@@ -20,6 +22,7 @@ from nmt.storage.checkpoints import (
     tokenizer_folder,
     write_checkpoint,
 )
+from nmt.storage.destination import check_destination
 
 logger = logging.getLogger("nmt.average")
 
@@ -28,17 +31,23 @@ def average_checkpoints(config: AverageConfig) -> Path:
     """Average the checkpoints that ``config`` selects and write one without training state; returns its folder."""
     if not config.output:
         raise UsageError("say where to write the average: --output FOLDER")
+    output = Path(config.output)
+    check_destination(output, KIND, "--output", overwrite=config.overwrite)
     paths = select(config)
+    _check_apart(output, [*map(Path, config.inputs), *paths])
+    _check_vocabularies(paths)
+    if len(paths) == 1:
+        logger.warning("there is one checkpoint to average: the result is a copy of its parameters")
     logger.info("averaging %d checkpoints: %s", len(paths), ", ".join(path.name for path in paths))
     newest, mean = running_mean(paths)
-    output = Path(config.output)
+    check_destination(output, KIND, "--output", overwrite=config.overwrite)  # again: reading took a while
     write_checkpoint(
         output,
         model=mean,
         config=newest.config,
         info=CheckpointInfo(newest.info.update, newest.info.epoch, ("average",)),
         tokenizer=tokenizer_folder(newest.path),
-        overwrite=config.overwrite,
+        overwrite=True,  # the check saw that nothing else gets lost
     )
     logger.info("wrote %s", output)
     return output
@@ -54,6 +63,7 @@ def select(config: AverageConfig) -> list[Path]:
     by_epoch = config.num_epoch_checkpoints is not None
     count = config.num_epoch_checkpoints if by_epoch else config.num_update_checkpoints
     infos = {path: read_info(path) for path in paths}
+    paths.sort(key=lambda path: (infos[path].update, infos[path].epoch))
     if config.checkpoint_upper_bound is not None:
         bound = config.checkpoint_upper_bound
         paths = [path for path in paths if (infos[path].epoch if by_epoch else infos[path].update) <= bound]
@@ -91,7 +101,7 @@ def running_mean(paths: Sequence[Path]) -> tuple[StoredCheckpoint, dict[str, Ten
 
 
 def _candidates(inputs: list[Path]) -> list[Path]:
-    """Checkpoints named one by one in the order given; a run folder stands for all that it holds."""
+    """Checkpoints named one by one; a run folder stands for all that it holds."""
     found: list[Path] = []
     for path in inputs:
         if not path.exists():
@@ -103,6 +113,24 @@ def _candidates(inputs: list[Path]) -> list[Path]:
             raise DataError(f"{path} is given twice; each checkpoint may enter the average once")
         seen.add(path.resolve())
     return found
+
+
+def _check_apart(output: Path, inputs: Iterable[Path]) -> None:
+    """The output replaces what bears its name: that must not be an input, nor a folder with an input in it."""
+    for path in inputs:
+        if path.resolve().is_relative_to(output.resolve()):
+            raise OutputError(f"writing {output} would replace {path}, which is averaged; choose another --output")
+
+
+def _check_vocabularies(paths: Sequence[Path]) -> None:
+    """Parameters of models with different vocabularies have no mean, even where the sizes agree."""
+    first_of = {tokenizer_folder(path).resolve(): path for path in reversed(paths)}
+    if len(first_of) == 1:
+        return
+    digests = {path: LanguagePair.load(folder).digest() for folder, path in first_of.items()}
+    for path, digest in digests.items():
+        if digest != digests[paths[0]]:
+            raise DataError(f"{path} has other vocabularies than {paths[0]}; they cannot be averaged")
 
 
 def _hint(config: AverageConfig) -> str:

@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from nmt.config.sections import TrainConfig
+import numpy as np
+import torch
+
+from nmt.config.sections import BatchingConfig, TrainConfig
 from nmt.data.corpus import Corpus, Split, chain, open_corpora
 from nmt.data.language_pair import LanguagePair
-from nmt.errors import DataError, UsageError
+from nmt.errors import DataError
+from nmt.interface import EncoderDecoder
 from nmt.training.batches import TrainingBatches
 from nmt.training.contradictions import validates
 
@@ -48,11 +52,43 @@ def number_of_updates(config: TrainConfig, batches: TrainingBatches, longest: in
     return by_epochs if limits.max_update is None else min(by_epochs, limits.max_update)
 
 
+def check_lengths(model: EncoderDecoder, datasets: Datasets, batching: BatchingConfig) -> None:
+    """Refuse sentences that the model cannot read, before training comes to them."""
+    _check_split(model, datasets.train, batching.max_tokens if batching.skip_long else None)
+    if datasets.valid is not None:
+        _check_split(model, datasets.valid, None)
+
+
+def _check_split(model: EncoderDecoder, split: Split, kept: int | None) -> None:
+    """``kept``: pairs with more pieces than this on a side are left out."""
+    source = split.source_lengths
+    target = source if split.target_lengths is None else split.target_lengths
+    used = np.ones(len(source), dtype=bool) if kept is None else np.maximum(source, target) <= kept
+    too_long = "raise its limit, or preprocess with a smaller --max-length and shorter validation sentences"
+    limit = model.max_source_length()
+    longest = int(source[used].max(initial=0))
+    if limit is not None and longest > limit:
+        raise DataError(
+            f"the longest source of split '{split.name}' has {longest} pieces, but the model reads only {limit}; "
+            f"{too_long}"
+        )
+    limits = model.max_target_lengths(torch.from_numpy(source[used]))
+    if limits is None:
+        return
+    beyond = target[used] > limits.numpy()
+    if beyond.any():
+        first = int(beyond.argmax())
+        raise DataError(
+            f"a target of split '{split.name}' has {int(target[used][first])} pieces, but the model writes only "
+            f"{int(limits[first])}; {too_long}"
+        )
+
+
 def _validation_split(config: TrainConfig, corpora: list[Corpus]) -> Split:
     """The validation splits of all corpora that have one, as one."""
     having = [corpus for corpus in corpora if config.valid_subset in corpus.splits]
     if not having:
-        raise UsageError(
+        raise DataError(
             f"{corpora[0].folder} has no split '{config.valid_subset}' to validate on, only "
             f"{', '.join(corpora[0].splits)}; name one with --valid-subset, or switch validation off with "
             f"validation.interval=null"

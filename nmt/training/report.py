@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TextIO
 
 from nmt.config.sections import ProgressStyle, ReportConfig
 from nmt.errors import UsageError
@@ -134,13 +134,39 @@ class Lines(Silence):
         return f" | {minutes // 60}:{minutes % 60:02}:{seconds:02} left"
 
 
+class Expendable:
+    """A stream that may be lost, to a full disk or a reader that left: from then on nothing is written to it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._lost = False
+
+    def write(self, text: str) -> None:
+        self._unless_lost(lambda: self._stream.write(text))
+
+    def flush(self) -> None:
+        self._unless_lost(self._stream.flush)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)  # the bar asks for the encoding and the width
+
+    def _unless_lost(self, action: Callable[[], object]) -> None:
+        if self._lost:
+            return
+        try:
+            action()
+        except (OSError, ValueError):  # ValueError: it was closed
+            self._lost = True
+
+
 class Bar(Silence):
     """A tqdm bar on a terminal."""
 
     def __init__(self, update: int, total: int | None) -> None:
         from tqdm import tqdm
 
-        self._bar = tqdm(total=total, initial=update, unit="update", dynamic_ncols=True, file=sys.stderr)
+        stream = Expendable(sys.stderr)
+        self._bar = tqdm(total=total, initial=update, unit="update", dynamic_ncols=True, file=stream)
 
     def advance(self, update: int) -> None:
         self._bar.update(update - self._bar.n)

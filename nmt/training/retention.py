@@ -20,13 +20,11 @@ class Cadence:
         self._clock = clock
         self._last = clock()
 
-    def due(self, update: int | None, epoch: int, *, ends_epoch: bool) -> tuple[str, ...]:
-        """The reasons to write one after ``update`` (None: it was skipped); empty: none."""
+    def due(self, update: int, epoch: int, *, ends_epoch: bool) -> tuple[str, ...]:
+        """The reasons to write one after ``update``; empty: none."""
         options = self._options
         reasons = {
-            BY_UPDATES: options.save_interval_updates is not None
-            and update is not None
-            and update % options.save_interval_updates == 0,
+            BY_UPDATES: options.save_interval_updates is not None and update % options.save_interval_updates == 0,
             BY_MINUTES: options.save_interval_minutes is not None
             and self._clock() - self._last >= 60 * options.save_interval_minutes,
             BY_EPOCH: options.save_interval is not None and ends_epoch and epoch % options.save_interval == 0,

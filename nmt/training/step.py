@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from nmt.criterions import Criterion
+from nmt.errors import DeviceError
 from nmt.interface import Batch, EncoderDecoder, LossReport
 from nmt.training.meters import UpdateReport
 
@@ -72,6 +76,15 @@ def seed_torch(*key: int) -> None:
 def divide(gradients: list[Tensor], denominator: Tensor) -> None:
     """In place, all at once."""
     torch._foreach_div_(gradients, denominator.to(torch.float32))
+
+
+@contextlib.contextmanager
+def explained_shortage(where: str, advice: str) -> Iterator[None]:
+    """Say of which work the GPU had no memory for, and what would need less."""
+    try:
+        yield
+    except torch.cuda.OutOfMemoryError as error:
+        raise DeviceError(f"out of GPU memory {where}; {advice}") from error
 
 
 def described(batch: Batch) -> str:

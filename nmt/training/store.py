@@ -16,6 +16,8 @@ from nmt.config.sections import CheckpointConfig
 from nmt.errors import DataError, NMTError, OutputError, StorageError
 from nmt.storage.checkpoints import (
     BEST,
+    FORMAT,
+    KIND,
     LAST,
     CheckpointInfo,
     StoredCheckpoint,
@@ -28,7 +30,7 @@ from nmt.storage.checkpoints import (
     set_pointer,
     write_checkpoint,
 )
-from nmt.storage.files import atomic_write, new_folder
+from nmt.storage.files import MANIFEST, atomic_write, new_folder, read_json
 from nmt.training.retention import superfluous
 
 logger = logging.getLogger("nmt.training")
@@ -63,6 +65,7 @@ class CheckpointStore:
         self._metric = metric
         self._higher_is_better = higher_is_better
         self._last_size = 0
+        self._unreadable: set[str] = set()  # pointers that were warned of
 
     def prepare(self) -> None:
         """Put what belongs to the run, not to one checkpoint, into its folder: configuration and tokenizer."""
@@ -86,6 +89,8 @@ class CheckpointStore:
             try:
                 stored = read_checkpoint(path, training=True)
             except NMTError as error:
+                if _of_another_format(path):  # not damage: the version that wrote it can read it
+                    raise
                 damaged.append(str(error))
                 logger.warning("%s; falling back to the checkpoint before it", error)
                 continue
@@ -130,19 +135,33 @@ class CheckpointStore:
         return path
 
     def last(self) -> Path | None:
-        return pointed(self.folder, LAST)
+        return self._pointed(LAST)
 
     def best(self) -> Path | None:
-        return pointed(self.folder, BEST)
+        return self._pointed(BEST)
+
+    def _pointed(self, name: str) -> Path | None:
+        """Where a pointer leads; None too if it cannot be read, which is said once."""
+        try:
+            path = pointed(self.folder, name)
+        except NMTError as error:
+            if name not in self._unreadable:
+                logger.warning("%s; no checkpoint is deleted until the run writes this file again", error)
+            self._unreadable.add(name)
+            return None
+        self._unreadable.discard(name)
+        return path
 
     def _delete_superfluous(self) -> None:
+        named = {path for path in (self.last(), self.best()) if path is not None}
+        if self._unreadable:
+            return  # what it named must not be deleted
         stored: dict[Path, CheckpointInfo] = {}
         for path in checkpoints_in(self.folder):
             try:
                 stored[path] = read_info(path)
             except NMTError:
                 continue  # a damaged one is the user's to look at
-        named = {path for path in (self.last(), self.best()) if path is not None}
         for path in superfluous(
             stored, self._options, metric=self._metric, higher_is_better=self._higher_is_better, named=named
         ):
@@ -164,3 +183,12 @@ class CheckpointStore:
                 self.folder,
                 self._last_size / 1e6,
             )
+
+
+def _of_another_format(path: Path) -> bool:
+    try:
+        manifest = read_json(path / MANIFEST)
+    except (NMTError, OSError):
+        return False
+    stored = manifest.get("format") if isinstance(manifest, dict) and manifest.get("kind") == KIND else None
+    return isinstance(stored, int) and stored != FORMAT

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from nmt.config.sections import TrainingConfig, ValidationConfig
-from nmt.errors import DeviceError, NMTError
+from nmt.errors import NMTError
 from nmt.interface import Batch, LossReport, SupportsModes
 from nmt.optim import Progress, Schedule
 from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, TrainingState
@@ -29,7 +29,7 @@ from nmt.training.report import Reporter
 from nmt.training.resume import load_parameters, restarts_epoch, training_state
 from nmt.training.retention import Cadence
 from nmt.training.signals import StopRequest
-from nmt.training.step import Step, Totals, described, divide, seed_torch
+from nmt.training.step import Step, Totals, described, divide, explained_shortage, seed_torch
 from nmt.training.stopping import BestScore
 from nmt.training.store import CheckpointStore, Snapshot
 from nmt.training.validation import Autocast, ValidationStopped, Validator
@@ -37,6 +37,8 @@ from nmt.training.validation import Autocast, ValidationStopped, Validator
 logger = logging.getLogger("nmt.training")
 
 VALIDATION_SEED = 2**32 - 1  # stands where a micro-batch has its index
+SMALLER_BATCHES = "lower --max-tokens and raise --update-freq by the same factor"
+LESS_HASTE = "a lower --lr, a longer --warmup-updates or --clip-norm 1 may help"
 
 
 @dataclass
@@ -165,8 +167,13 @@ class Trainer:
         totals = Totals()
         for index, indices in enumerate(batches.batches):
             seed_torch(self._seed, update, index)
-            totals.add(self._forward_backward(self._batches.batch(indices).to(self._device)))
+            totals.add(self._forward_backward(self._batches.batch(indices)))
+        with explained_shortage(f"at update {update}, after its gradients were computed", SMALLER_BATCHES):
+            return self._apply(batches, totals, began)
 
+    def _apply(self, batches: UpdateBatches, totals: Totals, began: float) -> bool:
+        """The second half of an update: from its gradients to the new parameters."""
+        update = self.state.update + 1
         parameters = [parameter for parameter in self._step.parameters() if parameter.grad is not None]
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         divide(gradients, totals.denominator)
@@ -186,16 +193,12 @@ class Trainer:
         return True
 
     def _forward_backward(self, batch: Batch) -> LossReport:
-        try:
+        where = f"at update {self.state.update + 1}, in a batch of {described(batch)}"
+        with explained_shortage(where, SMALLER_BATCHES):
             with self._autocast():
-                report: LossReport = self._step(batch)
+                report: LossReport = self._step(batch.to(self._device))
             report.loss_sum.backward()  # type: ignore[no-untyped-call]
             return report
-        except torch.cuda.OutOfMemoryError as error:
-            raise DeviceError(
-                f"out of GPU memory at update {self.state.update + 1}, in a batch of {described(batch)}; lower "
-                f"--max-tokens and raise --update-freq by the same factor"
-            ) from error
 
     def _account(self, batches: UpdateBatches, figures: UpdateReport) -> None:
         self.state.update += 1
@@ -211,12 +214,12 @@ class Trainer:
             "update %d is skipped: loss %s, gradient norm %s", self.state.update + 1, figures.loss, figures.grad_norm
         )
         if self.state.skipped_in_row >= self._limits.max_bad_updates:
-            last = self._store.last()
-            raise NMTError(
-                f"{self.state.skipped_in_row} updates in a row had a gradient that is not finite; "
-                f"{'there is no checkpoint yet' if last is None else f'the last good checkpoint is {last}'}; "
-                f"a lower --lr, a longer --warmup-updates or --clip-norm 1 may help"
-            )
+            raise self._diverged(f"{self.state.skipped_in_row} updates in a row had a gradient that is not finite")
+
+    def _diverged(self, what: str) -> NMTError:
+        last = self._store.last()
+        good = "there is no checkpoint yet" if last is None else f"the last good checkpoint is {last}"
+        return NMTError(f"{what}; {good}; {LESS_HASTE}")
 
     def _advance(self, batches: UpdateBatches) -> None:
         now = self._clock()
@@ -225,8 +228,8 @@ class Trainer:
         self.state.epoch, self.state.position = batches.epoch, batches.following
 
     def _due(self, batches: UpdateBatches, made: bool) -> tuple[str, ...]:
-        """Reasons to save; a skipped update is none, but an epoch's end is one even then."""
-        return self._cadence.due(self.state.update if made else None, batches.epoch, ends_epoch=batches.ends_epoch)
+        """Reasons to save. None after a skipped update: perhaps the run has just gone wrong."""
+        return self._cadence.due(self.state.update, batches.epoch, ends_epoch=batches.ends_epoch) if made else ()
 
     def _validation_due(self, batches: UpdateBatches, made: bool) -> bool:
         options = self._validation
@@ -264,7 +267,14 @@ class Trainer:
         self._reporter.valid(state.update, state.epoch, scores, best=improved)
         return scores, improved
 
+    def _require_finite(self) -> None:
+        """No update mends a parameter that is not finite, so such a checkpoint would only spoil the run."""
+        for name, parameter in self._step.named_parameters():
+            if parameter.requires_grad and not parameter.isfinite().all():
+                raise self._diverged(f"after update {self.state.update} the parameter {name} is not finite")
+
     def _save(self, info: CheckpointInfo, *, best: bool) -> None:
+        self._require_finite()
         with self._evaluating():
             tensors, values = optimizer_state.pack(self._optimizer)
             training = TrainingState(

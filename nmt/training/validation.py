@@ -22,8 +22,12 @@ from nmt.scoring import Scorer
 from nmt.search import Search
 from nmt.training.batches import read_batch
 from nmt.training.meters import perplexity
+from nmt.training.step import described, explained_shortage
 
 logger = logging.getLogger("nmt.training")
+
+SMALLER_BATCHES = "lower --max-tokens (a sentence longer than it is still a batch of its own)"
+FEWER_HYPOTHESES = "lower --max-tokens or the beam of the search"
 
 Indices = npt.NDArray[np.int64]
 Autocast = Callable[[], AbstractContextManager[object]]
@@ -61,8 +65,10 @@ class LossValidator:
     def __call__(self, stop: Callable[[], bool]) -> dict[str, float]:
         loss = nll = denominator = tokens = 0.0
         for indices in _unless_stopped(self._batches, stop):
-            with torch.no_grad(), self._place.autocast():
-                report: LossReport = self._step(read_batch(self._split, indices).to(self._place.device))
+            batch = read_batch(self._split, indices)
+            where = f"in validation, in a batch of {described(batch)}"
+            with explained_shortage(where, SMALLER_BATCHES), torch.no_grad(), self._place.autocast():
+                report: LossReport = self._step(batch.to(self._place.device))
             loss += float(report.loss_sum)
             nll += float(report.nll_sum)
             denominator += float(report.denominator)
@@ -124,7 +130,8 @@ class TranslationValidator:
         for indices in _unless_stopped(self._batches, stop):
             source, lengths = pad([self._split.source(i) for i in indices.tolist()])
             device = self._place.device
-            with torch.no_grad(), self._place.autocast():
+            where = f"in a batch of {source.size(0)} sentences of up to {source.size(1)} pieces"
+            with explained_shortage(where, FEWER_HYPOTHESES), torch.no_grad(), self._place.autocast():
                 results = self._search(self._model, source.to(device), lengths.to(device))
             for index, hypotheses in zip(indices.tolist(), results):
                 lines[index] = self._pair.target.decode(hypotheses[0].tokens.tolist())

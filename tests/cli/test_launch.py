@@ -11,9 +11,10 @@ import pytest
 
 # A command like any other, with the light schema of nmt-score; `sys` chooses what happens.
 SCRIPT = """
-import logging, sys
+import logging, pathlib, sys, time
 from nmt.config.sections import ScoreConfig
 from nmt import errors
+from nmt.storage.files import atomic_write
 from nmt_cli.launch import launch
 
 def run(config):
@@ -29,6 +30,10 @@ def run(config):
         case "keys": raise KeyboardInterrupt
         case "value": return len(config.tokenize)
         case None: print("nothing")
+        case "wait":
+            with atomic_write(pathlib.Path("out")):
+                print("waiting", flush=True)
+                time.sleep(60)
 
 launch("score", ScoreConfig, run)
 """
@@ -139,3 +144,39 @@ def test_the_value_of_a_job_reaches_hydra(script: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]])}
     done = start(script, "sys=value", "tokenize=a,abc", "-m", callback, cwd=tmp_path, env=environment)
     assert done.stdout == b"returned 1\nreturned 3\n"
+
+
+@pytest.mark.parametrize(
+    ("closed", "what", "status"),
+    [
+        ("<&-", "echo", 0),
+        (">&-", "print", 0),
+        ("2>&-", "print", 0),
+        ("2>&-", "data", 65),
+        ("<&- >&- 2>&-", "data", 65),
+        ("2>/dev/full", "print", 0),
+        ("2>/dev/full", "data", 65),
+        ("2>/dev/full", "keys", 130),
+        ("2>/dev/full", "defect", 1),
+    ],
+)
+def test_a_stream_that_is_closed_or_full_changes_no_status(
+    script: Path, tmp_path: Path, closed: str, what: str, status: int
+) -> None:
+    line = f'"$@" {closed}'
+    result = subprocess.run(
+        ["sh", "-c", line, "sh", sys.executable, str(script), "--sys", what], cwd=tmp_path, capture_output=True
+    )
+    assert (result.returncode, b"Traceback" in result.stderr) == (status, False)
+
+
+def test_sigterm_unwinds_so_that_temporary_files_are_removed(script: Path, tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, str(script), "--sys", "wait"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None and process.stdout.readline() == b"waiting\n"
+    assert list(tmp_path.glob(".out.*.tmp"))
+    process.terminate()
+    _, complaint = process.communicate()
+    assert process.returncode == 75 and b"nmt-score: stopped by SIGTERM" in complaint
+    assert not list(tmp_path.glob(".out*"))

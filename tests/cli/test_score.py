@@ -192,3 +192,26 @@ def test_does_not_import_torch(sys_file: Path, ref_file: Path) -> None:
     arguments = ["--sys", str(sys_file), "--ref", str(ref_file)]
     output = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True)
     assert output.stdout.endswith("False\n")
+
+
+def test_a_missing_line_is_looked_for(tmp_path: Path) -> None:
+    lines = ["x" * (1 + 37 * number % 101) for number in range(200)]
+    whole, torn = write(tmp_path / "whole.txt", lines), write(tmp_path / "torn.txt", lines[:100] + lines[101:])
+    message = complaint("--sys", torn, "--ref", whole, status=65)
+    assert "they come apart near line 101" in message
+
+
+def test_a_folder_is_missing_input(sys_file: Path, tmp_path: Path) -> None:
+    assert "Is a directory" in complaint("--sys", sys_file, "--ref", tmp_path, status=66)
+
+
+def test_the_longest_line_is_an_option(tmp_path: Path) -> None:
+    lines = write(tmp_path / "long.txt", ["x" * 5_000_000])
+    arguments = ["--sys", lines, "--ref", lines, "--metrics", "exact"]
+    assert "--max-line-bytes" in complaint(*arguments, status=65)
+    assert "(1 of 1 lines)" in nmt_score(*arguments, "--max-line-bytes", "6000000").stdout
+
+
+def test_a_metric_in_capitals_is_recognised(sys_file: Path, ref_file: Path) -> None:
+    message = complaint("--sys", sys_file, "--ref", ref_file, "--metrics", "BLEU", status=2)
+    assert "did you mean 'bleu'?" in message

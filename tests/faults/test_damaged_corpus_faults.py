@@ -127,7 +127,7 @@ def test_fault_31_text_that_changed_since_is_mentioned(task: Task, caplog: pytes
     [
         (b"one\ntwo\none\n", r"dict:3: 'one' stands in line 1 already"),
         (b"one\n\ntwo\n", r"dict:2: '' is not one word"),
-        (b"one\ntwo\xff\n", r"dict:2:3: byte 0xff"),
+        (b"one\ntwo\xff\n", r"dict:2: bytes that are not UTF-8"),
     ],
 )
 def test_fault_32_a_bad_vocabulary_is_refused_with_its_line(content: bytes, says: str, task: Task) -> None:

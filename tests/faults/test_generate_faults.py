@@ -176,3 +176,53 @@ def test_model_that_was_never_whole_is_refused(tmp_path):
     status, complaint = refused("--path", path, stdin=b"rot\n")
     assert status == 66
     assert "manifest.json" in complaint
+
+
+def test_named_pipe_is_written_into_and_stays_one(model, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE) as reader:
+        status, _, complaint = generate("--path", model, "--output", pipe, "--overwrite", stdin=b"rot\n")
+        if not status:
+            assert reader.stdout.read() == b"red\n"
+        else:
+            reader.kill()
+    assert status == 0, complaint
+    assert pipe.is_fifo()
+
+
+def test_device_stays_one(model):
+    assert generate("--path", model, "--output", "/dev/null", "--overwrite", stdin=b"rot\n")[0] == 0
+    assert Path("/dev/null").is_char_device()
+
+
+def test_folder_as_output_is_refused_before_anything_is_read(tmp_path):
+    status, complaint = refused("--path", "nowhere", "--output", tmp_path, "--overwrite")
+    assert status == 73
+    assert str(tmp_path) in complaint
+
+
+def test_link_as_output_stays_and_its_file_is_replaced(model, tmp_path):
+    (tmp_path / "file").write_text("old")
+    (tmp_path / "link").symlink_to("file")
+    assert generate("--path", model, "--output", tmp_path / "link", "--overwrite", stdin=b"rot\n")[0] == 0
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_text() == "red\n"
+
+
+def test_path_of_nothing_but_colons_is_refused(model):
+    status, complaint = refused("--path", ":")
+    assert status == 2
+    assert "names no model" in complaint
+
+
+def test_dash_as_input_is_standard_input(model):
+    status, out, _ = generate("--path", model, "--input", "-", stdin=b"rot\n")
+    assert (status, out) == (0, b"red\n")
+
+
+def test_bar_that_cannot_be_shown_does_not_stop_the_work(model, tmp_path):
+    with open("/dev/full", "wb") as full:
+        command = [*COMMAND, "--path", model, "--progress", "bar"]
+        result = subprocess.run(command, input=b"rot\n", stdout=subprocess.PIPE, stderr=full)
+    assert (result.returncode, result.stdout) == (0, b"red\n")

@@ -175,7 +175,7 @@ WHEN_PREPROCESSING = [
         "missing file",
         lambda t: in_place_of(t, "train.en", lambda path: None),
         66,
-        r"train\.en\.gz exists \(working directory: /",
+        r"train\.en\.gz or \.xz exists \(working directory: /",
     ),
     Fault(
         19, "folder", lambda t: in_place_of(t, "train.en", Path.mkdir), 66, r"train\.en is a folder \(working directory"

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from nmt.config.option import option
-from nmt.config.sections import require_positive
+from nmt.config.sections import InvalidText, require_positive
 from nmt.data.text import one_line, read_lines, require_text, visible_spaces
 from nmt.data.tokenizers import IdArray, Tokenizer, TokenizerBuilder
 from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
@@ -118,8 +118,12 @@ class PieceListBuilder(TokenizerBuilder):
     def given(self, path: Path) -> Tokenizer:
         """One piece a line, optionally followed by a space and its count (fairseq's form); the order gives the ids."""
         lines: dict[str, int] = {}
-        for number, line in enumerate(read_lines(path), start=1):
-            piece = self._listed_piece(line or "", f"{path}:{number}")
+        for number, line in enumerate(read_lines(path, invalid=InvalidText.skip, quiet=True), start=1):
+            if line is None:
+                raise DataError(
+                    f"{path}:{number}: bytes that are not UTF-8; convert the list first, with iconv -t UTF-8"
+                )
+            piece = self._listed_piece(line, f"{path}:{number}")
             if piece in lines:
                 raise DataError(f"{path}:{number}: {piece!r} stands in line {lines[piece]} already; each piece once")
             lines[piece] = number

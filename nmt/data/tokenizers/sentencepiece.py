@@ -232,12 +232,12 @@ class _Watched:
 
     def __init__(self, lines: Iterable[str]) -> None:
         self._lines = lines
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
 
     def __iter__(self) -> Iterator[str]:
         try:
             yield from self._lines
-        except Exception as error:
+        except BaseException as error:  # Ctrl-C, too
             self.error = error
             raise
 

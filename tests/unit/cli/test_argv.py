@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.config.option import Flag, FlagKind
+from nmt.config.sections import AlignmentKind, GenerateConfig, PreprocessConfig, TrainConfig
 from nmt.errors import UsageError
 from nmt_cli.argv import (
     HYDRA_SWITCHES,
@@ -19,6 +20,7 @@ from nmt_cli.argv import (
     rewrite,
     user_dir_in,
 )
+from nmt_cli.flags import grammar
 
 
 def flag(name: str, key: str, kind: FlagKind, default: object = None) -> Flag:
@@ -36,6 +38,7 @@ FLAGS = [
     flag("--device", "device.name", FlagKind.text, "auto"),
     flag("--betas", "optimizer.betas", FlagKind.many, [0.9, 0.98]),
     flag("--data", "data", FlagKind.many, []),
+    Flag("--align", "align", FlagKind.optional, "help", AlignmentKind.none, AlignmentKind.hard),
 ]
 GRAMMAR = Grammar(
     flags={f.name: f for f in FLAGS},
@@ -82,6 +85,13 @@ CASES: list[tuple[str, list[str], list[str]]] = [
     ("Hydra's flags with =", ["--cfg=job", "seed=1"], ["seed=1", "--cfg", "job"]),
     ("--info alone", ["--info", "seed=1"], ["seed=1", "--info", "all"]),
     ("--info with a choice", ["--info", "searchpath", "seed=1"], ["seed=1", "--info", "searchpath"]),
+    ("an optional value left out at the end", ["--align"], ["align=hard"]),
+    ("an optional value left out before a flag", ["--align", "--beam", "2"], ["align=hard", "search.beam_size=2"]),
+    ("an optional value left out before a folder", ["--align", "x"], ["data=['x']", "align=hard"]),
+    ("an optional value left out before an override", ["--align", "seed=1"], ["align=hard", "seed=1"]),
+    ("an optional value given", ["--align", "soft", "x"], ["data=['x']", "align=soft"]),
+    ("an optional value after =", ["--align=soft"], ["align=soft"]),
+    ("a sweep over an optional value", ["--align", "hard,soft"], ["align=hard,soft"]),
     ("all mixed", ["x", "--beam", "4", "-m", "+model=t"], ["data=['x']", "search.beam_size=4", "model=t", "-m"]),
 ]
 
@@ -100,6 +110,7 @@ REFUSED: list[tuple[str, list[str], str]] = [
     ("a misspelt flag", ["--baem", "4"], "unknown flag --baem (did you mean '--beam'?)"),
     ("underscores", ["--be_am", "4"], "unknown flag --be_am (did you mean '--beam'?)"),
     ("nothing like it", ["--zzzz"], "unknown flag --zzzz; --help lists them"),
+    ("a letter", ["-x"], "unknown flag -x; --help lists them"),
     ("a flag of fairseq", ["--task", "translation"], "--task is not a flag here: leave it out"),
     ("--no- for what is off", ["--no-overwrite"], "unknown flag --no-overwrite (did you mean '--overwrite'?)"),
     ("a value that Hydra does not know", ["--cfg", "jobb"], "--cfg jobb: choose one of job, hydra, all"),
@@ -173,3 +184,29 @@ def test_hydras_choices_are_the_ones_we_know() -> None:
     for name, ours in HYDRA_VALUE_FLAGS.items():
         assert tuple(choices[name] or ()) == ours
     assert tuple(choices["--info"] or ()) == INFO_CHOICES
+
+
+@pytest.mark.parametrize(
+    ("command", "argv", "advice"),
+    [
+        (TrainConfig, ["--encoder-embed-dim", "256"], "use model.d_model=N"),
+        (TrainConfig, ["--decoder-ffn-embed-dim", "9"], "use model.d_ff=N"),
+        (TrainConfig, ["--encoder-attention-heads", "4"], "use model.num_heads=N"),
+        (TrainConfig, ["--encoder-normalize-before"], "use model.norm=pre"),
+        (TrainConfig, ["--decoder-learned-pos"], "use model.positions=learned"),
+        (GenerateConfig, ["-s", "de"], "only nmt-preprocess needs it"),
+        (GenerateConfig, ["--source-lang", "de"], "only nmt-preprocess needs it"),
+        (GenerateConfig, ["--quiet"], "--progress none"),
+        (GenerateConfig, ["--unkpen", "1"], "leave it out"),
+        (GenerateConfig, ["--sampling"], "--search beam or greedy"),
+    ],
+)
+def test_flags_of_fairseq_without_counterpart_are_answered_with_advice(
+    command: type, argv: list[str], advice: str
+) -> None:
+    with pytest.raises(UsageError, match=f"^{argv[0]} is not a flag here: .*{advice}"):
+        rewrite(argv, grammar(command, []))
+
+
+def test_the_languages_are_flags_of_preprocessing() -> None:
+    assert rewrite(["-s", "de"], grammar(PreprocessConfig, [])).argv == ["source_lang='de'"]

@@ -37,6 +37,12 @@ CASES: list[tuple[str, str, list[str], str]] = [
         "unknown option max_update; it is called training.max_update",
     ),
     (
+        "a misspelt key without its section",
+        "train",
+        ["lrr=3"],
+        "unknown option lrr (did you mean 'optimizer.lr'?)",
+    ),
+    (
         "nothing like it",
         "train",
         ["report.zzz=1"],
@@ -82,6 +88,8 @@ CASES: list[tuple[str, str, list[str], str]] = [
     ("a plus before what exists", "train", ["+seed=3"], "seed exists already; leave out the plus sign: seed=VALUE"),
     ("several values in one run", "train", ["seed=1,2"], "seed=1,2 gives several values: add --multirun to run each"),
     ("a quote that does not end", "train", ["seed='a"], "cannot read seed='a "),
+    ("an equals sign without quotes", "train", ["checkpoint.save_dir=r=2"], "cannot read checkpoint.save_dir=r=2 "),
+    ("a brace that does not end", "train", ["checkpoint.save_dir={a"], "cannot read checkpoint.save_dir={a "),
 ]
 
 

@@ -65,3 +65,12 @@ def test_presets_of_plugins_must_not_hide_or_be_hidden(
     (tmp_path / "model" / f"{preset}.yaml").write_text("dropout: 0.5\n")
     with pytest.raises(UsageError, match=message):
         publish("train", commands["train"], [tmp_path])
+
+
+def test_the_page_of_training_alone_says_where_models_are_explained(commands: dict[str, type]) -> None:
+    pointing = [command for command in COMMAND_NAMES if "docs/models.md" in help_page(command, commands[command])]
+    assert pointing == ["train"]
+
+
+def test_a_value_that_may_be_left_out_stands_in_brackets(commands: dict[str, type]) -> None:
+    assert "--print-alignment [X]" in help_page("generate", commands["generate"])

@@ -203,7 +203,7 @@ def test_text_that_changed_since_is_mentioned(folder: Path, caplog: pytest.LogCa
     with caplog.at_level(logging.WARNING, logger="nmt"):
         Corpus.open(folder)
         assert not caplog.records
-        os.utime(folder.parent / "train.en", (1, 1))
+        (folder.parent / "train.en").write_bytes(b"something else\n")
         Corpus.open(folder)
     assert "train.en has changed since" in caplog.text
 
@@ -251,3 +251,13 @@ def test_an_index_beyond_a_chain_is_an_error(folder: Path) -> None:
     train = Corpus.open(folder).split("train")
     with pytest.raises(IndexError):
         ChainedSentences([train.sources])[3]
+
+
+def test_text_whose_time_alone_is_new_is_not_mentioned(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    text = next(folder.parent.rglob("train.en"))
+    os.utime(text, ns=(1, 1))
+    Corpus.open(folder)
+    assert "has changed" not in caplog.text
+    text.write_bytes(text.read_bytes()[::-1])
+    Corpus.open(folder)
+    assert "train.en has changed since" in caplog.text

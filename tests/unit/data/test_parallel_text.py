@@ -22,7 +22,9 @@ def test_a_plain_file_comes_before_a_packed_one(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_named_both_ways(tmp_path: Path) -> None:
-    with pytest.raises(MissingInputError, match=r"neither .*train\.en nor .*train\.en\.gz exists \(working directory"):
+    with pytest.raises(
+        MissingInputError, match=r"neither .*train\.en nor .*train\.en\.gz or \.xz exists \(working directory"
+    ):
         find_file(f"{tmp_path}/train", "en")
 
 
@@ -75,3 +77,8 @@ def test_a_source_alone_is_paired_with_nothing(tmp_path: Path) -> None:
     text = ParallelText("test", write(tmp_path / "t.en", ["a", "b"]), None)
     assert text.count(Reading()) == 2
     assert list(text.pairs(Reading())) == [("a", ""), ("b", "")]
+
+
+def test_an_xz_file_is_found(tmp_path: Path) -> None:
+    (tmp_path / "train.en.xz").touch()
+    assert find_file(f"{tmp_path}/train", "en") == tmp_path / "train.en.xz"

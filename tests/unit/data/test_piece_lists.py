@@ -124,3 +124,10 @@ def test_a_damaged_stored_list_is_refused(content: str, tmp_path: Path) -> None:
 def test_a_stored_list_is_plain_json(tmp_path: Path) -> None:
     train(WordsConfig(), ["b a"]).save(tmp_path, "source")
     assert json.loads((tmp_path / "source.json").read_text(encoding="utf-8")) == ["a", "b"]
+
+
+def test_bytes_that_are_not_text_in_a_list_are_named_without_an_option_that_does_not_apply(tmp_path: Path) -> None:
+    (tmp_path / "dict.txt").write_bytes(b"the\nb\xff\n")
+    with pytest.raises(DataError, match=r"dict\.txt:2: bytes that are not UTF-8") as caught:
+        tokenizers.build(WordsConfig()).given(tmp_path / "dict.txt")
+    assert "--on-invalid-utf8" not in str(caught.value)

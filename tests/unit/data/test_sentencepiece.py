@@ -16,7 +16,7 @@ import sentencepiece
 from nmt.data.tokenizers import Tokenizer, tokenizers
 from nmt.data.tokenizers.sentencepiece import BpeConfig, Normalization, UnigramConfig
 from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK
-from nmt.errors import DataError, UsageError
+from nmt.errors import DataError, Interrupted, UsageError
 
 TEXT = [
     f"{who} {verb} {what} , und {adverb} ."
@@ -183,3 +183,13 @@ def test_every_truncation_of_a_model_is_refused(tmp_path: Path) -> None:
         (tmp_path / "short.model").write_bytes(model[:length])
         with pytest.raises(DataError, match=r"short\.model is damaged"):
             tokenizers.build(BpeConfig()).load(tmp_path, "short")
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, Interrupted("stopped")])
+def test_an_interruption_of_the_lines_is_passed_on(stop: Any) -> None:
+    def lines() -> Iterator[str]:
+        yield from TEXT
+        raise stop
+
+    with pytest.raises(type(stop) if isinstance(stop, Exception) else stop):
+        tokenizers.build(BpeConfig(vocab_size=120)).train(lines(), 1)

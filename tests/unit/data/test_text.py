@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import logging
+import lzma
 from pathlib import Path
 
 import pytest
@@ -284,3 +285,32 @@ def test_a_lone_surrogate_is_not_text() -> None:
     require_text(["ä", "\U0001f600"])
     with pytest.raises(DataError, match=r"sentence 2: character 1 is the lone surrogate U\+D800"):
         require_text(["ok", "a\ud800"])
+
+
+def test_an_xz_file_is_read_as_its_text(tmp_path: Path) -> None:
+    path = tmp_path / "text.xz"
+    path.write_bytes(lzma.compress("a\nä\n".encode()) + lzma.compress(b"b"))
+    assert list(read_lines(path)) == ["a", "ä", "b"]
+
+
+def test_a_shortened_xz_file_is_bad_data(tmp_path: Path) -> None:
+    path = tmp_path / "short.xz"
+    path.write_bytes(lzma.compress(b"a line\n" * 1000)[:-40])
+    with pytest.raises(DataError, match=r"unexpected end of compressed file .*short\.xz"):
+        list(read_lines(path))
+
+
+def test_a_damaged_xz_file_is_bad_data(tmp_path: Path) -> None:
+    path = tmp_path / "bad.xz"
+    packed = bytearray(lzma.compress(bytes(range(1, 128)) * 20))
+    packed[30] ^= 0xFF
+    path.write_bytes(packed)
+    with pytest.raises(DataError, match=r"bad\.xz is damaged"):
+        list(read_lines(path))
+
+
+def test_a_plain_file_named_xz_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "text.xz"
+    path.write_bytes(b"a\n")
+    with pytest.raises(DataError, match="named .xz but is not xz"):
+        list(read_lines(path))

@@ -75,6 +75,10 @@ def test_every_optimizer_says_which_rate_it_takes_unless_told(name: str) -> None
     ("config", "options"),
     [
         (AdamConfig, {"lr": 0.0}),
+        (AdamConfig, {"lr": float("nan")}),
+        (AdamConfig, {"lr": float("inf")}),
+        (AdamConfig, {"eps": float("nan")}),
+        (AdamWConfig, {"weight_decay": float("inf")}),
         (AdamConfig, {"betas": [0.9]}),
         (AdamConfig, {"betas": [0.9, 1.0]}),
         (AdamConfig, {"eps": -1.0}),

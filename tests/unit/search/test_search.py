@@ -227,6 +227,10 @@ def test_nbest_wider_than_the_beam_is_refused():
         ({"beam_size": 0}, "beam_size=0"),
         ({"min_len": -1}, "min_len=-1"),
         ({"lenpen": -0.5}, "lenpen=-0.5"),
+        ({"lenpen": float("nan")}, "lenpen=nan"),
+        ({"lenpen": float("inf")}, "lenpen=inf"),
+        ({"max_len_a": float("nan")}, "max_len_a=nan"),
+        ({"max_len_b": float("inf")}, "max_len_b=inf"),
         ({"max_len_a": -0.5}, "max_len_a=-0.5"),
         ({"max_len_a": 0, "max_len_b": 2, "min_len": 3}, "max_len_b=2"),
     ],
@@ -234,3 +238,9 @@ def test_nbest_wider_than_the_beam_is_refused():
 def test_impossible_options_are_refused_by_name(options, named):
     with pytest.raises(UsageError, match=named):
         BeamConfig(**options)
+
+
+@pytest.mark.parametrize("options", [{"max_len_a": -1.0}, {"max_len_b": float("nan")}, {"min_len": -1}])
+def test_greedy_search_refuses_the_same_lengths(options):
+    with pytest.raises(UsageError, match=f"{next(iter(options))}="):
+        GreedyConfig(**options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -159,8 +160,62 @@ def test_a_lock_is_free_again_after_its_block(tmp_path: Path) -> None:
         assert lock is not None
 
 
-def test_leftovers_of_interrupted_writers_are_removed(tmp_path: Path) -> None:
-    (tmp_path / ".a.1.ff.tmp").mkdir()
-    (tmp_path / ".b.1.ff.tmp").write_text("x")
+@pytest.fixture
+def ended() -> int:
+    """The number of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_leftovers_of_interrupted_writers_are_removed(tmp_path: Path, ended: int) -> None:
+    folder, file, doomed = f".a.{ended}.00ff00ff.tmp", f".b.{ended}.00ff00ff.tmp", ".checkpoint-0001-00000002.old.tmp"
+    (tmp_path / folder).mkdir()
+    (tmp_path / file).write_text("x")
+    (tmp_path / doomed).mkdir()
     (tmp_path / "kept").write_text("x")
-    assert remove_leftovers(tmp_path) == [".a.1.ff.tmp", ".b.1.ff.tmp"] and os.listdir(tmp_path) == ["kept"]
+    assert remove_leftovers(tmp_path) == [folder, file, doomed] and os.listdir(tmp_path) == ["kept"]
+
+
+@pytest.mark.parametrize("name", [".notes.tmp", ".mine.old.tmp", ".a.1.ff.tmp", ".a.{ended}.00FF00FF.tmp", "a.tmp"])
+def test_hidden_files_of_the_user_are_kept(tmp_path: Path, name: str, ended: int) -> None:
+    path = tmp_path / name.format(ended=ended)
+    path.write_text("mine")
+    assert remove_leftovers(tmp_path) == [] and path.read_text() == "mine"
+
+
+def test_the_temporary_file_of_a_live_writer_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / f".a.{os.getppid()}.00ff00ff.tmp"
+    path.write_text("half")
+    assert remove_leftovers(tmp_path) == [] and path.read_text() == "half"
+
+
+@pytest.mark.parametrize("name", ["last.json", "x.tmp", "odd\nname"])
+def test_what_an_interrupted_writer_leaves_is_recognised(tmp_path: Path, name: str) -> None:
+    with pytest.raises(RuntimeError), new_folder(tmp_path / name) as temporary:
+        assert remove_leftovers(tmp_path) == [temporary.name]
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "advice"),
+    [
+        (errno.ENOSPC, StorageError, "free some space"),
+        (errno.EROFS, StorageError, "choose a place"),
+        (errno.EIO, StorageError, "check the disk"),
+        (errno.EACCES, OutputError, "choose a folder that you may write to"),
+        (errno.ENOENT, OutputError, "make its folder first"),
+        (errno.ELOOP, OutputError, "choose another place"),
+    ],
+)
+def test_a_fault_of_the_disk_has_its_status_and_advice(
+    tmp_path: Path, number: int, kind: type[Exception], advice: str
+) -> None:
+    with pytest.raises(kind, match=f"{os.strerror(number)}; {advice}"), atomic_write(tmp_path / "file"):
+        raise OSError(number, os.strerror(number))
+
+
+def test_a_path_that_is_not_utf8_survives_json(tmp_path: Path) -> None:
+    path = os.fsdecode(b"/tmp/caf\xe9/\xc3\xa9")
+    write_json(tmp_path / "facts.json", {"path": path})
+    assert read_json(tmp_path / "facts.json") == {"path": path}

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -25,17 +26,22 @@ from nmt.config.sections import (
     TrainingConfig,
     ValidationConfig,
 )
+from nmt.data.corpus import Split
 from nmt.data.language_pair import LanguagePair
 from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.words import WordsConfig
+from nmt.data.vocabulary import EOS
 from nmt.errors import DataError, DeviceError, UsageError
-from nmt.models.transformer import PositionKind, TransformerConfig
+from nmt.interface import VocabularySizes
+from nmt.models.transformer import PositionKind, Transformer, TransformerConfig
 from nmt.optim.adam import AdamConfig
 from nmt.optim.constant import ConstantConfig
 from nmt.optim.inverse_sqrt import InverseSqrtConfig
+from nmt.optim.linear import LinearConfig
 from nmt.optim.noam import NoamConfig
 from nmt.storage.checkpoints import checkpoints_in, pointed, read_info
 from nmt.training.assemble import train
+from nmt.training.datasets import Datasets, check_lengths
 
 MakeConfig = Callable[..., TrainConfig]
 
@@ -138,7 +144,7 @@ def test_a_run_does_not_go_on_with_another_vocabulary_even_with_reset(tiny_run: 
 
 
 def test_a_missing_validation_split_is_named_with_the_ways_out(tiny_run: MakeConfig) -> None:
-    with pytest.raises(UsageError, match="no split 'dev'.*only train, valid, test.*validation.interval=null"):
+    with pytest.raises(DataError, match="no split 'dev'.*only train, valid, test.*validation.interval=null"):
         train(tiny_run(valid_subset="dev"))
 
 
@@ -155,8 +161,90 @@ def test_a_batch_smaller_than_the_longest_pair_is_refused_with_all_else_that_is_
 
 def test_a_model_that_reads_less_than_the_longest_source_is_refused_at_the_start(tiny_run: MakeConfig) -> None:
     model = TransformerConfig(1, 1, d_model=16, d_ff=24, num_heads=2, positions=PositionKind.learned, max_positions=5)
-    with pytest.raises(UsageError, match="longest training source has 8 pieces, but the model reads only 5"):
+    with pytest.raises(DataError, match="longest source of split 'train' has 8 pieces, but the model reads only 5"):
         train(tiny_run(model=model))
+
+
+class Lengths:
+    """A side of a split of which only the lengths matter."""
+
+    def __init__(self, lengths: list[int]) -> None:
+        self.lengths = np.array(lengths, dtype=np.int64)
+
+    def __getitem__(self, index: int) -> Any:
+        return np.full(self.lengths[index], EOS)
+
+    def text(self) -> list[str] | None:
+        return None
+
+
+def given_lengths(source: list[int], target: list[int], name: str = "train") -> Split:
+    return Split(name, Lengths(source), Lengths(target))
+
+
+def check_with_five_positions(train: Split, valid: Split, batching: BatchingConfig) -> None:
+    config = TransformerConfig(1, 1, d_model=8, d_ff=8, num_heads=2, positions=PositionKind.learned, max_positions=5)
+    model = Transformer(config, VocabularySizes(12, 12, shared=False))
+    pair: Any = None  # the check does not look at it
+    check_lengths(model, Datasets(pair, Path(), train, valid, 5, []), batching)
+
+
+@pytest.mark.parametrize("name", ["train", "valid"])
+@pytest.mark.parametrize(("side", "said"), [("source", "longest source"), ("target", "a target")])
+def test_either_side_of_either_split_may_be_too_long_for_the_model(name: str, side: str, said: str) -> None:
+    splits = {each: given_lengths([5, 4], [5, 3], each) for each in ("train", "valid")}
+    check_with_five_positions(**splits, batching=BatchingConfig())
+    splits[name] = given_lengths([2, 6 if side == "source" else 3], [2, 6 if side == "target" else 3], name)
+    with pytest.raises(DataError, match=f"{said} of split '{name}' has 6 pieces.* only 5"):
+        check_with_five_positions(**splits, batching=BatchingConfig())
+
+
+def test_pairs_that_are_left_out_may_be_too_long_for_the_model() -> None:
+    valid, train = given_lengths([2], [2], "valid"), given_lengths([5, 9, 2], [5, 2, 9])
+    check_with_five_positions(train, valid, BatchingConfig(max_tokens=5, skip_long=True))
+    with pytest.raises(DataError, match="has 9 pieces"):
+        check_with_five_positions(train, valid, BatchingConfig(max_tokens=9, skip_long=True))
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"seed": -1}, "seed=-1"),
+        ({"device": DeviceConfig("tpu")}, "device.name=tpu"),
+        ({"validation": ValidationConfig(metrics=["blue"])}, "blue"),
+    ],
+)
+def test_what_no_corpus_is_needed_to_refuse_is_refused_first(
+    tiny_run: MakeConfig, tmp_path: Path, changes: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(UsageError, match=named):
+        train(tiny_run(data=[str(tmp_path / "nowhere")], **changes))
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_empty_run_folder_name_and_a_negative_number_of_samples_are_refused() -> None:
+    for name in ("", " "):
+        with pytest.raises(UsageError, match="--save-dir"):
+            CheckpointConfig(save_dir=name)
+    with pytest.raises(UsageError, match="samples=-1"):
+        ValidationConfig(samples=-1)
+
+
+def test_a_longer_run_is_warned_of_if_its_rates_depend_on_the_length(
+    tiny_run: MakeConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    for max_update in (4, 8):
+        assert "learning rates follow the new length" not in caplog.text
+        train(tiny_run(scheduler=LinearConfig(2), training=TrainingConfig(max_update=max_update)))
+    assert "planned with 4 updates and now has 8: its learning rates follow the new length" in caplog.text
+
+
+def test_a_longer_run_is_not_warned_of_if_its_rates_stay(
+    tiny_run: MakeConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    for max_update in (4, 8):
+        train(tiny_run(scheduler=InverseSqrtConfig(2), training=TrainingConfig(max_update=max_update)))
+    assert "learning rates" not in caplog.text
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")

@@ -14,6 +14,7 @@ from nmt.config.sections import AverageConfig
 from nmt.errors import DataError, MissingInputError, OutputError, UsageError
 from nmt.storage.checkpoints import CheckpointInfo, TrainingState, checkpoint_name, read_checkpoint, write_checkpoint
 from nmt.training.averaging import average_checkpoints, select
+from tests.tiny_models import WORDS, write_tiny_model
 
 
 def save(
@@ -142,3 +143,69 @@ def test_incomplete_requests_are_refused(run: Path, options: dict[str, Any]) -> 
     save(run, 1)
     with pytest.raises(UsageError):
         average(run, **options)
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_folder_of_other_files_is_never_replaced(run: Path, tmp_path: Path, overwrite: bool) -> None:
+    save(run, 1)
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "thesis.tex").write_text("mine")
+    with pytest.raises(OutputError):
+        average(run, output=str(tmp_path / "precious"), overwrite=overwrite)
+    assert (tmp_path / "precious" / "thesis.tex").read_text() == "mine"
+
+
+def test_a_file_is_never_replaced(run: Path, tmp_path: Path) -> None:
+    save(run, 1)
+    (tmp_path / "train.en").write_text("a man")
+    with pytest.raises(OutputError, match="not a folder"):
+        average(run, output=str(tmp_path / "train.en"), overwrite=True)
+    assert (tmp_path / "train.en").read_text() == "a man"
+
+
+def test_a_checkpoint_with_a_file_of_the_user_in_it_is_not_replaced(run: Path) -> None:
+    save(run, 1)
+    (average(run) / "notes.txt").write_text("mine")
+    with pytest.raises(OutputError, match="notes.txt"):
+        average(run, overwrite=True)
+
+
+@pytest.mark.parametrize("output", [".", "checkpoint-0001-00000001"])
+def test_neither_the_run_folder_nor_an_input_is_replaced(run: Path, output: str) -> None:
+    save(run, 1)
+    before = sorted(run.rglob("*"))
+    with pytest.raises(OutputError):
+        average(run, output=str(run / output), overwrite=True)
+    assert sorted(run.rglob("*")) == before
+
+
+def test_an_existing_output_is_refused_before_an_input_is_read(run: Path) -> None:
+    save(run, 1)
+    average(run)
+    with pytest.raises(OutputError):
+        average(run, inputs=["nowhere"])
+
+
+def test_named_checkpoints_are_sorted_by_update(run: Path) -> None:
+    first, second, third = (save(run, update) for update in (1, 2, 3))
+    assert select(AverageConfig(inputs=[str(third), str(first), str(second)], output="x")) == [first, second, third]
+
+
+def test_an_average_of_one_is_a_notice(run: Path, caplog: pytest.LogCaptureFixture) -> None:
+    save(run, 1)
+    with caplog.at_level(logging.WARNING, logger="nmt"):
+        average(run)
+    assert "one checkpoint" in caplog.text
+
+
+def test_checkpoints_of_runs_with_the_same_vocabularies_are_averaged(tmp_path: Path) -> None:
+    runs = [write_tiny_model(tmp_path / name, updates=1) for name in ("one", "two")]
+    assert average(tmp_path, inputs=[str(run) for run in runs], output=str(tmp_path / "mean")).is_dir()
+
+
+def test_checkpoints_of_runs_with_other_vocabularies_of_the_same_size_are_refused(tmp_path: Path) -> None:
+    words = {"one": WORDS, "two": WORDS[::-1]}
+    runs = [write_tiny_model(tmp_path / name, updates=1, words=words[name]) for name in words]
+    with pytest.raises(DataError, match="other vocabularies"):
+        average(tmp_path, inputs=[str(run) for run in runs], output=str(tmp_path / "mean"))
+    assert not (tmp_path / "mean").exists()

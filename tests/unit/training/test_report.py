@@ -169,3 +169,26 @@ def test_tensorboard_that_is_not_installed_is_named(tmp_path: Path, monkeypatch:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(UsageError, match=r"pip install 'nmt\[tensorboard\]'"):
         Reporter(tmp_path, ReportConfig(tensorboard=True), total_updates=None).start(0)
+
+
+class FailingStream(io.StringIO):
+    """A standard error that takes nothing, and counts the attempts."""
+
+    attempts = 0
+
+    def write(self, text: str) -> int:
+        self.attempts += 1
+        raise OSError(28, "No space left on device")
+
+
+def test_a_bar_that_cannot_be_drawn_is_given_up_and_training_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = FailingStream()
+    monkeypatch.setattr(sys, "stderr", stream)
+    reporter = Reporter(tmp_path, ReportConfig(log_interval=1, progress=ProgressStyle.bar), total_updates=3)
+    reporter.start(0)
+    for number in (1, 2, 3):
+        reporter.update(number, 1, update_report(number), seconds=number)
+    reporter.close()
+    assert stream.attempts == 1 and len(lines(tmp_path)) == 3

@@ -23,11 +23,10 @@ from nmt.training.retention import Cadence, superfluous
         ({"save_interval_updates": 50}, 100, 1, False, ("update",)),
         ({"save_interval_updates": 60}, 100, 1, False, ()),
         ({"save_interval_updates": 50}, 100, 1, True, ("update", "epoch")),
-        ({"save_interval_updates": 50}, None, 1, True, ("epoch",)),
     ],
 )
 def test_checkpoints_are_due_by_updates_and_epochs(
-    options: dict[str, Any], update: int | None, epoch: int, ends_epoch: bool, reasons: tuple[str, ...]
+    options: dict[str, Any], update: int, epoch: int, ends_epoch: bool, reasons: tuple[str, ...]
 ) -> None:
     assert Cadence(CheckpointConfig(**options)).due(update, epoch, ends_epoch=ends_epoch) == reasons
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -162,3 +163,34 @@ def test_without_restore_an_old_run_is_not_written_over(make_store: MakeStore) -
     with pytest.raises(OutputError, match="checkpoint.restore=false"):
         make_store(CheckpointConfig(restore=False)).restore()
     assert make_store(CheckpointConfig()).restore() is not None
+
+
+def test_while_a_pointer_cannot_be_read_nothing_is_deleted(
+    make_store: MakeStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = make_store(CheckpointConfig(keep_interval_updates=1))
+    store.save(snapshot(1, loss=1.0), best=True, required=False)
+    (store.folder / "best.json").write_bytes(b"")
+    for update in (2, 3):
+        assert store.save(snapshot(update, loss=2.0), best=False, required=False) is not None
+    assert names(store) == [1, 2, 3] and store.best() is None
+    assert len([message for message in caplog.messages if "best.json" in message]) == 1
+
+
+def test_a_pointer_that_is_written_again_lets_old_checkpoints_go(make_store: MakeStore) -> None:
+    store = make_store(CheckpointConfig(keep_interval_updates=1))
+    store.save(snapshot(1, loss=2.0), best=True, required=False)
+    (store.folder / "best.json").write_bytes(b"")
+    store.save(snapshot(2, loss=3.0), best=False, required=False)
+    store.save(snapshot(3, loss=1.0), best=True, required=False)
+    assert names(store) == [3]
+
+
+def test_a_checkpoint_of_a_newer_format_is_not_taken_for_damage(make_store: MakeStore) -> None:
+    store = make_store()
+    for update in (4, 8):
+        store.save(snapshot(update), best=False, required=False)
+    file = store.folder / "checkpoint-0001-00000008" / "manifest.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"format": 99, "written_by": "nmt 9"}))
+    with pytest.raises(DataError, match="written by nmt 9 in format 99"):
+        make_store().restore()

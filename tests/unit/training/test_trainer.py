@@ -151,15 +151,36 @@ def test_skipped_updates_end_the_run_only_if_they_follow_each_other(
         make_trainer(limits=limits).run()
 
 
-def test_a_skipped_update_at_the_end_of_an_epoch_still_ends_the_epoch(
+def test_a_skipped_update_at_the_end_of_an_epoch_ends_the_epoch_and_saves_nothing(
     make_trainer: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     poison(monkeypatch, {3})
     make_trainer(limits=TrainingConfig(max_epoch=2), save=CheckpointConfig(save_interval=1)).run()
-    assert [path.name for path in checkpoints_in(tmp_path / "run")] == [
-        "checkpoint-0001-00000002",
-        "checkpoint-0002-00000005",
-    ]
+    assert [path.name for path in checkpoints_in(tmp_path / "run")] == ["checkpoint-0002-00000005"]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_parameters_that_are_not_finite_end_the_run_and_are_never_saved(
+    make_trainer: Make, make_step: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: float
+) -> None:
+    step = make_step()
+    optimizer = torch.optim.SGD(step.named_parameters(), lr=0.1)
+    made = iter(range(1, 100))
+
+    def spoil(*_: object) -> None:
+        if next(made) == 3:
+            next(step.parameters()).data.fill_(value)
+
+    optimizer.register_step_post_hook(spoil)
+    trainer: Trainer = make_trainer(
+        step=step,
+        optimizer=optimizer,
+        save=CheckpointConfig(save_interval=None, save_interval_updates=1),
+        limits=TrainingConfig(max_update=3),
+    )
+    with pytest.raises(NMTError, match="after update 3 the parameter .* is not finite; the last good .*00000002"):
+        trainer.run()
+    assert [path.name[-1] for path in checkpoints_in(tmp_path / "run")] == ["1", "2"]
 
 
 class Scripted:
@@ -263,3 +284,14 @@ def test_a_batch_that_the_gpu_cannot_hold_is_described(make_trainer: Make, make_
         next(step.model.parameters()).register_hook(exhausted)
     with pytest.raises(DeviceError, match=r"out of GPU memory at update 1, in a batch of .*--max-tokens"):
         make_trainer(step=step).run()
+
+
+def test_an_optimizer_that_the_gpu_cannot_hold_is_said_with_the_update(make_trainer: Make, make_step: Make) -> None:
+    def exhausted(*_: object) -> None:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+
+    step = make_step()
+    optimizer = torch.optim.SGD(step.named_parameters(), lr=0.1)
+    optimizer.register_step_pre_hook(exhausted)
+    with pytest.raises(DeviceError, match=r"out of GPU memory at update 1, after its gradients"):
+        make_trainer(step=step, optimizer=optimizer).run()

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from nmt.config.sections import BatchingConfig
 from nmt.data.corpus import Corpus
+from nmt.errors import DeviceError
 from nmt.interface import Hypothesis
 from nmt.scoring import Scorer, TextOptions, scorers
 from nmt.training.batches import read_batch
@@ -57,6 +58,16 @@ def test_validation_computes_no_gradients(make_step: Make, make_split: Make) -> 
 def test_a_request_to_stop_ends_a_validation_between_batches(make_step: Make, make_split: Make) -> None:
     with pytest.raises(ValidationStopped):
         LossValidator(make_step(), make_split(5), BatchingConfig(), PLACE)(lambda: True)
+
+
+def test_a_validation_batch_that_the_gpu_cannot_hold_is_described(make_step: Make, make_split: Make) -> None:
+    def exhausted(*_: object) -> None:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+
+    step = make_step()
+    step.model.register_forward_pre_hook(exhausted)
+    with pytest.raises(DeviceError, match=r"in validation, in a batch of 5 sentences .*--max-tokens"):
+        LossValidator(step, make_split(5), BatchingConfig(), PLACE)(never)
 
 
 class Echo:
