@@ -64,7 +64,7 @@ WRONG: list[tuple[str, str, list[str], str]] = [
         "a value that a section refuses",
         "preprocess",
         ["--max-length", "0"],
-        "filters.max_length=0 must be greater than",
+        "filters.max_length=0 must be a finite number greater than",
     ),
     ("an added key", "score", ["+colour=red"], "unknown option colour; there are: "),
     ("an unknown interpolation", "score", ["sys=${nope}"], "sys: Interpolation key 'nope' not found"),
