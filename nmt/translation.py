@@ -37,7 +37,7 @@ from nmt.plugins import load_plugins
 from nmt.search import Search, searches
 from nmt.search.beam import BeamConfig
 from nmt.search.ensemble import Ensemble
-from nmt.storage.checkpoints import read_checkpoint, resolve, tokenizer_folder
+from nmt.storage.checkpoints import load_parameters, read_checkpoint, resolve, tokenizer_folder
 
 logger = logging.getLogger("nmt.translation")
 
@@ -225,7 +225,7 @@ def load_model(path: str | Path, device: torch.device) -> tuple[EncoderDecoder, 
     sizes = VocabularySizes(len(pair.source.vocabulary), len(pair.target.vocabulary), pair.shared)
     config = component_from_plain("model", stored.config.get("model"), origin=str(checkpoint / "config.yaml"))
     model = models.build(config, sizes)
-    _load_parameters(model, stored.model, checkpoint)
+    load_parameters(model, stored.model, str(checkpoint))
     return model.to(device).eval(), pair, stored.config
 
 
@@ -273,18 +273,3 @@ def _batches(sources: list[_Source], config: GenerateConfig) -> list[list[_Sourc
     budget = max(config.max_tokens, int(lengths.max()))  # a line alone is always let through
     plan = plan_batches(lengths, None, max_tokens=budget, batch_size=config.batch_size, shuffle=False)
     return [[sources[index] for index in batch] for batch in reversed(plan)]
-
-
-def _load_parameters(model: EncoderDecoder, parameters: dict[str, Tensor], checkpoint: Path) -> None:
-    """Copy parameters into the model that the stored configuration describes; they must fit exactly."""
-    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    stored = {name: tuple(tensor.shape) for name, tensor in parameters.items()}
-    if expected == stored:
-        model.load_state_dict(parameters)
-        return
-    different = sorted(name for name in expected | stored if expected.get(name) != stored.get(name))
-    name = different[0]
-    raise UsageError(
-        f"{checkpoint}: its parameters do not fit its config.yaml: {len(different)} differ, first {name} "
-        f"(stored {stored.get(name, 'nothing')}, described {expected.get(name, 'nothing')})"
-    )

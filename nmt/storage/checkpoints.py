@@ -24,9 +24,9 @@ from typing import Any
 import safetensors
 import safetensors.torch
 import yaml
-from torch import Tensor
+from torch import Tensor, nn
 
-from nmt.errors import DataError, MissingInputError
+from nmt.errors import DataError, MissingInputError, UsageError
 from nmt.storage.files import MANIFEST, Verify, new_folder, read_json, read_manifest, write_json, write_manifest
 
 KIND, FORMAT = "checkpoint", 1
@@ -160,6 +160,21 @@ def resolve(path: str | Path) -> Path:
     if stored:
         return stored[-1]
     raise MissingInputError(f"{folder} holds no checkpoint; give a run folder of nmt-train, or a checkpoint in it")
+
+
+def load_parameters(model: nn.Module, tensors: Mapping[str, Tensor], origin: str) -> None:
+    """Put stored parameters into a model of the same architecture, or say in which of them they differ."""
+    own = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    stored = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    different = [
+        f"{name}: {stored.get(name, 'missing')} in the checkpoint, {own.get(name, 'missing')} in the model"
+        for name in sorted(own.keys() | stored.keys())
+        if own.get(name) != stored.get(name)
+    ]
+    if different:
+        more = f" and {len(different) - 3} more" if len(different) > 3 else ""
+        raise UsageError(f"{origin} holds another architecture: {'; '.join(different[:3])}{more}")
+    model.load_state_dict(tensors)
 
 
 def tokenizer_folder(checkpoint: Path) -> Path:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from torch import Tensor, nn
-
-from nmt.errors import DataError, UsageError
+from nmt.errors import DataError
 from nmt.storage.checkpoints import StoredCheckpoint, TrainingState
 from nmt.training.fingerprint import Fingerprint, differences, refuse
 
@@ -47,18 +45,3 @@ def check_unchanged(
 
 def restarts_epoch(changed: Mapping[str, str]) -> bool:
     return any(key.startswith(RESTART_OF_EPOCH) for key in changed)
-
-
-def load_parameters(model: nn.Module, tensors: Mapping[str, Tensor], origin: str) -> None:
-    """Put stored parameters into a model of the same architecture, or say in which of them they differ."""
-    own = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    stored = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    different = [
-        f"{name}: {stored.get(name, 'missing')} in the checkpoint, {own.get(name, 'missing')} in the model"
-        for name in sorted(own.keys() | stored.keys())
-        if own.get(name) != stored.get(name)
-    ]
-    if different:
-        more = f" and {len(different) - 3} more" if len(different) > 3 else ""
-        raise UsageError(f"{origin} holds another architecture: {'; '.join(different[:3])}{more}")
-    model.load_state_dict(tensors)

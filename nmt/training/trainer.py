@@ -21,12 +21,12 @@ from nmt.config.sections import TrainingConfig, ValidationConfig
 from nmt.errors import NMTError
 from nmt.interface import Batch, LossReport, SupportsModes
 from nmt.optim import Progress, Schedule
-from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, TrainingState
+from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, TrainingState, load_parameters
 from nmt.training import optimizer_state
 from nmt.training.batches import Position, TrainingBatches, UpdateBatches
 from nmt.training.meters import UpdateReport
 from nmt.training.report import Reporter
-from nmt.training.resume import load_parameters, restarts_epoch, training_state
+from nmt.training.resume import restarts_epoch, training_state
 from nmt.training.retention import Cadence
 from nmt.training.signals import StopRequest
 from nmt.training.step import Step, Totals, described, divide, explained_shortage, seed_torch

@@ -237,7 +237,7 @@ def test_parameters_that_do_not_fit_the_configuration_are_refused_by_name(folder
     write_checkpoint(
         tmp_path / "m", model=parameters, config=stored.config, info=stored.info, tokenizer=folder / "tokenizer"
     )
-    with pytest.raises(UsageError, match=rf"1 differ, first {name} \(stored \(3,\)"):
+    with pytest.raises(UsageError, match=rf"holds another architecture: {name}: \(3,\) in the checkpoint"):
         Translator.load(tmp_path / "m")
 
 

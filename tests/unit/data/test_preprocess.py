@@ -235,7 +235,8 @@ def test_an_existing_corpus_is_replaced_only_on_demand(text: Text) -> None:
 
 def test_an_empty_folder_may_be_filled(text: Text) -> None:
     (text.folder / "corpus").mkdir()
-    text.make()
+    corpus, _ = text.make()
+    assert "train" in corpus.splits
 
 
 @pytest.mark.parametrize("foreign", ["notes.txt", "tokenizer/mine", "deep/er/file"])

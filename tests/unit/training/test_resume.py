@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from nmt.errors import DataError, UsageError
-from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, TrainingState
+from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, TrainingState, load_parameters
 from nmt.training.fingerprint import differences
-from nmt.training.resume import VALUES, check_unchanged, load_parameters, restarts_epoch
+from nmt.training.resume import VALUES, check_unchanged, restarts_epoch
 
 
 def stored(**values: Any) -> StoredCheckpoint:
