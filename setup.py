@@ -61,6 +61,7 @@ setup(
         "sacrebleu",
         "tqdm",
         "numpy",
+        "PyYAML",
         "safetensors",
         "matplotlib",
     ],

@@ -7,7 +7,7 @@ traceback, and exit with its status. ``assert`` is for what only a programmer ca
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class NMTError(Exception):
@@ -60,6 +60,13 @@ class Interrupted(NMTError):
     def __init__(self, message: str, exit_status: int = 75) -> None:
         super().__init__(message)
         self.exit_status = exit_status
+
+
+def numbered(messages: Sequence[str]) -> str:
+    """Several complaints as one; a single one stays as it is."""
+    if len(messages) == 1:
+        return messages[0]
+    return "; ".join(f"({number}) {message}" for number, message in enumerate(messages, 1))
 
 
 def closest(value: str, choices: Iterable[str]) -> str | None:

@@ -68,6 +68,11 @@ class StepOutput:
     state: DecoderState
     attention: Tensor | None = None  # [N, S], rows sum to 1 over the real source positions; when asked for
 
+    def log_probabilities(self) -> Tensor:
+        """[N, V] natural logarithms, in float32 at least."""
+        scores = self.scores.to(torch.promote_types(self.scores.dtype, torch.float32))
+        return scores if self.normalised else scores.log_softmax(1)
+
 
 @dataclass(frozen=True)
 class AttentionRequest:

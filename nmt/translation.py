@@ -90,9 +90,18 @@ class Translator:
         self._max_source_pieces = min(limits) - 1 if limits else None  # eos takes one position
 
     @classmethod
-    def load(cls, path: str | Path, device: str = "auto", precision: Precision | str = Precision.fp32) -> Translator:
-        """A run folder (its best checkpoint), a checkpoint, or several joined by ``:`` as an ensemble."""
-        load_plugins()
+    def load(
+        cls,
+        path: str | Path,
+        device: str = "auto",
+        precision: Precision | str = Precision.fp32,
+        user_dir: str | None = None,
+    ) -> Translator:
+        """A run folder (its best checkpoint), a checkpoint, or several joined by ``:`` as an ensemble.
+
+        ``user_dir``: the folder of a plugin package that the model's class comes from.
+        """
+        load_plugins(user_dir)
         chosen = choose_device(device)
         paths = _split_paths(str(path))
         loaded = [load_model(one, chosen) for one in paths]

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gzip
 import logging
+import lzma
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import IO, BinaryIO, cast
 
 import torch
 
@@ -150,13 +154,22 @@ def _output(config: GenerateConfig) -> Iterator[Callable[[Iterator[str]], None]]
         with _stream(output) as write:
             yield write
         return
-    with atomic_write(output.resolve()) as file:  # of a link the file that it names
+    with atomic_write(output.resolve()) as raw, _packed(raw, output.suffix) as file:  # of a link the file that it names
 
         def to_file(lines: Iterator[str]) -> None:
             for line in lines:
                 file.write(f"{line}\n".encode())
 
         yield to_file
+
+
+def _packed(raw: BinaryIO, suffix: str) -> AbstractContextManager[IO[bytes]]:
+    """What a file's name promises of its contents; the same translations give the same bytes."""
+    if suffix == ".gz":
+        return cast(IO[bytes], gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0))
+    if suffix == ".xz":
+        return cast(IO[bytes], lzma.LZMAFile(raw, "wb"))
+    return contextlib.nullcontext(raw)
 
 
 @contextlib.contextmanager

@@ -26,7 +26,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 import nmt
 from nmt.config.presets import default_choices
 from nmt.config.publish import CONFIG_PATH, publish
-from nmt.errors import Interrupted, NMTError, UsageError
+from nmt.errors import Interrupted, NMTError, UsageError, numbered
 from nmt.plugins import load_plugins, preset_folders
 from nmt.storage.files import STORAGE_FAULTS
 from nmt_cli.argv import rewrite, user_dir_in
@@ -121,7 +121,7 @@ class _Launcher:
             if missing:
                 raise UsageError(f"no value for {', '.join(missing)}; give {missing[0]}=VALUE")
             OmegaConf.resolve(composed)
-            config = OmegaConf.to_object(composed)
+            config = _as_dataclasses(composed)
         except CONFIGURATION_ERRORS as error:
             raise UsageError(explain(error, self._command, self._config_class)) from error
         if not isinstance(config, self._config_class):
@@ -203,6 +203,27 @@ def _is_usage_of_hydra(error: BaseException) -> bool:
     """Hydra refuses combinations of its own flags (``--cfg job --info``) with a bare ValueError."""
     frames = traceback.extract_tb(error.__traceback__)
     return isinstance(error, ValueError) and bool(frames) and Path(frames[-1].filename).parent.name == "_internal"
+
+
+def _as_dataclasses(composed: DictConfig) -> Any:
+    """The configuration's objects; whatever its sections refuse is said all at once."""
+    try:
+        return OmegaConf.to_object(composed)
+    except UsageError:
+        refused = [message for key in composed if (message := _refusal(composed._get_node(key))) is not None]
+        if not refused:  # it is the whole that is wrong
+            raise
+        raise UsageError(numbered(refused)) from None
+
+
+def _refusal(section: Any) -> str | None:
+    """What a section has against its own values."""
+    try:
+        if isinstance(section, DictConfig):
+            OmegaConf.to_object(section)
+    except UsageError as error:
+        return str(error)
+    return None
 
 
 def _additions(config: Any, prefix: str = "") -> Iterator[str]:

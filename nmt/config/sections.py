@@ -13,6 +13,7 @@ from typing import Any
 
 from nmt.config.option import FlagKind, group, option, section
 from nmt.errors import UsageError
+from nmt.storage.files import Verify
 
 MAX_LINE_BYTES = 4 * 2**20  # no text has longer lines: beyond it a file is something else
 
@@ -264,6 +265,11 @@ class TrainConfig:
     checkpoint: CheckpointConfig = section(CheckpointConfig, help="what is written and kept")
     report: ReportConfig = section(ReportConfig, help="what is shown and recorded")
     device: DeviceConfig = section(DeviceConfig, help="where the work is done")
+    verify: Verify = option(
+        Verify.fast,
+        help="how corpora are compared with their manifests first: fast (sizes, index) or full (all checksums)",
+        flag="--verify",
+    )
     train_subset: str = option("train", help="split to train on", flag="--train-subset")
     valid_subset: str = option("valid", help="split to validate on", flag="--valid-subset")
     seed: int = option(1, help="seed of everything random", flag="--seed")
@@ -300,8 +306,10 @@ class GenerateConfig:
     path: str = option("", help="run folder, checkpoint, or several joined by ':' (ensemble)", flag="--path")
     gen_subset: str = option("test", help="split of the corpus to translate", flag="--gen-subset")
     search: Any = group("search", help="how translations are found", flag="--search")
-    input: str | None = option(None, help="file to translate; default standard input", flag="--input")
-    output: str | None = option(None, help="file to write; default standard output", flag="--output")
+    input: str | None = option(None, help="file to translate; default, and -: standard input", flag="--input")
+    output: str | None = option(
+        None, help="file to write, compressed if its name ends in .gz or .xz; default standard output", flag="--output"
+    )
     overwrite: bool = option(False, help="replace an existing output file", flag="--overwrite")
     format: OutputFormat = option(OutputFormat.text, help="text, fairseq or jsonl", flag="--format")
     nbest: int = option(1, help="translations shown per sentence", flag="--nbest")

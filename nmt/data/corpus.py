@@ -31,6 +31,8 @@ from nmt.storage.files import Verify, read_manifest, sha256
 KIND = "corpus"
 FORMAT = 1
 
+_SMALL = ("*.offsets.npy", "tokenizer/*", "tokenizer/*/*")  # beside the tokens
+
 Ids = npt.NDArray[np.integer]
 Lengths = npt.NDArray[np.int64]
 
@@ -96,7 +98,7 @@ class Corpus:
 
     @classmethod
     def open(cls, folder: Path, verify: Verify = Verify.fast) -> Corpus:
-        manifest = read_manifest(folder, KIND, FORMAT, verify=verify)
+        manifest = read_manifest(folder, KIND, FORMAT, verify=verify, small=_SMALL)
         if not isinstance(manifest.get("splits"), list):
             raise DataError(f"{folder}: the manifest does not list the splits")
         _warn_of_newer_text(folder, manifest.get("text"))

@@ -40,7 +40,12 @@ class RecurrentState(RowTree):
 
 
 class SentenceLSTM(nn.LSTM):
-    """One LSTM layer in one direction, over sentences of different lengths."""
+    """One LSTM layer in one direction, over sentences of different lengths.
+
+    i, f, o = sigma(W x_t + U h_{t-1} + b) each with its own W, U, b; g = tanh(W x_t + U h_{t-1} + b);
+    c_t = f * c_{t-1} + i * g; h_t = o * tanh(c_t): Zaremba et al. 2014, arXiv:1409.2329, section 3.1 (no peepholes).
+    torch has two b for each, whose sum counts.
+    """
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__(input_size, hidden_size, batch_first=True)

@@ -7,10 +7,18 @@ from collections.abc import Sequence
 from nmt.config.sections import require_not_negative, require_positive
 from nmt.errors import UsageError
 
+LARGEST_RATE = 1e4  # far above any that works: beyond it single precision overflows after a few updates
+
 
 def check_rates(lr: float | None, weight_decay: float) -> None:
     require_positive("optimizer", lr=lr)
     require_not_negative("optimizer", weight_decay=weight_decay)
+    if lr is not None and lr > LARGEST_RATE:
+        raise UsageError(f"optimizer.lr={lr} must be at most {LARGEST_RATE:g}; give a smaller --lr")
+    if weight_decay > LARGEST_RATE:
+        raise UsageError(
+            f"optimizer.weight_decay={weight_decay} must be at most {LARGEST_RATE:g}; give a smaller --weight-decay"
+        )
 
 
 def check_adam(lr: float | None, betas: Sequence[float], eps: float, weight_decay: float) -> None:

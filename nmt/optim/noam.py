@@ -8,7 +8,9 @@ from typing import ClassVar
 
 from nmt.config.option import option
 from nmt.config.sections import require_positive
+from nmt.errors import UsageError
 from nmt.optim import Horizon, Progress, Schedule, schedulers
+from nmt.optim.checks import LARGEST_RATE
 
 
 @dataclass
@@ -22,6 +24,8 @@ class NoamConfig:
 
     def __post_init__(self) -> None:
         require_positive("scheduler", warmup_updates=self.warmup_updates, factor=self.factor)
+        if self.factor > LARGEST_RATE:
+            raise UsageError(f"scheduler.factor={self.factor} must be at most {LARGEST_RATE:g}; the paper's is 1")
 
 
 @schedulers.register("noam", NoamConfig)

@@ -65,7 +65,7 @@ class Ensemble:
             model.step(tokens, part, member, attention)
             for model, part, member in zip(self.models, memory.members, state.members)
         ]
-        stacked = torch.stack([_log_probabilities(output) for output in outputs])  # [models, N, V]
+        stacked = torch.stack([output.log_probabilities() for output in outputs])  # [models, N, V]
         attentions = [output.attention for output in outputs if output.attention is not None]
         return StepOutput(
             scores=stacked.logsumexp(0) - math.log(len(outputs)),
@@ -77,11 +77,6 @@ class Ensemble:
     def max_target_lengths(self, source_lengths: Tensor) -> Tensor | None:
         limits = [model.max_target_lengths(source_lengths) for model in self.models]
         return _smallest([limit for limit in limits if limit is not None])
-
-
-def _log_probabilities(output: StepOutput) -> Tensor:
-    scores = output.scores.float()
-    return scores if output.normalised else scores.log_softmax(1)
 
 
 def _smallest(limits: list[Tensor]) -> Tensor | None:

@@ -26,9 +26,7 @@ def score_targets(model: Decodable, source: Tensor, source_lengths: Tensor, targ
         tokens = torch.full((len(targets),), BOS, device=source.device)
         for wanted in forced.unbind(1):
             output = model.step(tokens, memory, state)
-            step = output.scores.float()
-            log_probabilities = step if output.normalised else step.log_softmax(1)
-            scores.append(log_probabilities.gather(1, wanted[:, None]).squeeze(1))
+            scores.append(output.log_probabilities().gather(1, wanted[:, None]).squeeze(1))
             state, tokens = output.state, wanted
         stacked = torch.stack(scores, 1).cpu()  # [B, T]
     return [row[:length].clone() for row, length in zip(stacked, lengths)]

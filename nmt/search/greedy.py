@@ -54,9 +54,7 @@ class GreedySearch:
         tokens = torch.full_like(sentences, BOS)
         for length in itertools.count(1):
             output = model.step(tokens, memory, state, attention)
-            log_probabilities = output.scores.float()  # [b, V]
-            if not output.normalised:
-                log_probabilities = log_probabilities.log_softmax(1)
+            log_probabilities = output.log_probabilities()  # [b, V]
             tokens = self._choose(log_probabilities, length)
             tokens = torch.where(limits[sentences] == length, EOS, tokens)
             scores = log_probabilities.gather(1, tokens[:, None]).squeeze(1)

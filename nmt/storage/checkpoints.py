@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 from nmt.errors import DataError, MissingInputError, UsageError
 from nmt.storage.files import MANIFEST, Verify, new_folder, read_json, read_manifest, write_json, write_manifest
+from nmt.storage.foreign import describe
 
 KIND, FORMAT = "checkpoint", 1
 LAST, BEST = "last", "best"
@@ -193,19 +194,8 @@ def _position(name: str) -> tuple[int, int]:
 
 def _recognise(path: Path) -> None:
     """Say what a file is, where a checkpoint folder was expected."""
-    if not path.is_file():
-        return
-    with open(path, "rb") as file:
-        start = file.read(64)
-    if start.startswith(b"version https://git-lfs"):
-        kind = "a Git LFS pointer, not the file itself; fetch it with 'git lfs pull'"
-    elif start.lstrip().lower().startswith((b"<!doctype", b"<html")):
-        kind = "a web page, probably of a failed download"
-    elif start.startswith((b"PK\x03\x04", b"\x80")):
-        kind = "a pickled file of another toolkit; such files can run code and are never opened"
-    else:
-        kind = "a file"
-    raise DataError(f"{path} is {kind}; a checkpoint is a folder written by nmt-train")
+    if path.is_file():
+        raise DataError(f"{path} is {describe(path)}; a checkpoint is a folder written by nmt-train")
 
 
 def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:

@@ -17,9 +17,9 @@ import secrets
 import shutil
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import Enum
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, Any, BinaryIO, cast
 
 import nmt
@@ -52,8 +52,8 @@ _DOOMED = re.compile(r"\.checkpoint-\d{4,}-\d{8,}\.old\.tmp")  # a checkpoint wh
 class Verify(Enum):
     """How thoroughly a folder is compared with its manifest."""
 
-    fast = "fast"  # names and sizes: enough before memory-mapping
-    full = "full"  # checksums too
+    fast = "fast"  # names and sizes, and the checksums of what a reader says is small
+    full = "full"  # all checksums
 
 
 @contextlib.contextmanager
@@ -125,8 +125,13 @@ def write_manifest(folder: Path, kind: str, version: int, **facts: Any) -> None:
     write_json(folder / MANIFEST, head | facts | {"files": files})
 
 
-def read_manifest(folder: Path, kind: str, version: int, *, verify: Verify = Verify.fast) -> dict[str, Any]:
-    """The manifest of a folder, after comparing the folder with it."""
+def read_manifest(
+    folder: Path, kind: str, version: int, *, verify: Verify = Verify.fast, small: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The manifest of a folder, after comparing the folder with it.
+
+    ``small``: patterns of files so small that even a fast comparison looks at their contents.
+    """
     if not folder.is_dir():
         raise MissingInputError(f"{folder} is not a folder (working directory: {Path.cwd()})")
     if not (folder / MANIFEST).is_file():
@@ -141,7 +146,8 @@ def read_manifest(folder: Path, kind: str, version: int, *, verify: Verify = Ver
             f"this is nmt {nmt.__version__}, which reads format {version}"
         )
     for name, facts in manifest["files"].items():
-        _verify_file(folder, name, facts, verify)
+        contents = verify is Verify.full or any(PurePosixPath(name).match(pattern) for pattern in small)
+        _verify_file(folder, name, facts, contents)
     return manifest
 
 
@@ -243,7 +249,7 @@ def _said_plainly(path: Path) -> Iterator[None]:
         raise OutputError(f"cannot create {path}: {error.strerror}; {advice}") from error
 
 
-def _verify_file(folder: Path, name: str, facts: Any, verify: Verify) -> None:
+def _verify_file(folder: Path, name: str, facts: Any, contents: bool) -> None:
     path = folder / name
     if Path(name).is_absolute() or ".." in Path(name).parts or not path.resolve().is_relative_to(folder.resolve()):
         raise DataError(f"{folder / MANIFEST} names {name!r}, which lies outside the folder")
@@ -253,7 +259,7 @@ def _verify_file(folder: Path, name: str, facts: Any, verify: Verify) -> None:
         raise DataError(f"{folder / MANIFEST} is damaged: its entry for {name!r} is {facts!r}")
     if path.stat().st_size != facts["bytes"]:
         raise DataError(f"{path} is damaged: {path.stat().st_size} bytes instead of {facts['bytes']}")
-    if verify is Verify.full and sha256(path) != facts["sha256"]:
+    if contents and sha256(path) != facts["sha256"]:
         raise DataError(f"{path} is damaged: its checksum differs from the one in {MANIFEST}")
 
 

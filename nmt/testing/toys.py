@@ -53,7 +53,7 @@ def all_log_probabilities(model: EncoderDecoder, batch: Batch) -> list[Tensor]:
 def step_scores(model: Decodable, tokens: Tensor, memory: Memory, state: DecoderState) -> tuple[Tensor, DecoderState]:
     """One step: log-probabilities [N, V] and the next state."""
     output = model.step(tokens, memory, state)
-    return output.scores if output.normalised else output.scores.log_softmax(-1), output.state
+    return output.log_probabilities(), output.state
 
 
 def assert_close(found: Tensor, expected: Tensor, what: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from nmt.config.sections import TrainConfig
-from nmt.errors import UsageError
+from nmt.errors import UsageError, numbered
 from nmt.optim import Horizon, schedulers
 
 
@@ -117,7 +117,5 @@ def validates(config: TrainConfig) -> bool:
 def check(case: Case) -> None:
     """Refuse a configuration, with all that is wrong with it in one message."""
     found = [message for message in (rule(case) for rule in RULES) if message is not None]
-    if len(found) == 1:
-        raise UsageError(found[0])
     if found:
-        raise UsageError("; ".join(f"({number}) {message}" for number, message in enumerate(found, 1)))
+        raise UsageError(numbered(found))

@@ -30,7 +30,7 @@ class Datasets:
 
 
 def open_datasets(config: TrainConfig) -> Datasets:
-    corpora = open_corpora(config.data)
+    corpora = open_corpora(config.data, config.verify)
     train = chain([corpus.split(config.train_subset) for corpus in corpora])
     return Datasets(
         pair=corpora[0].pair,

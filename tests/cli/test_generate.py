@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import logging
+import lzma
 import math
 import subprocess
 import sys
@@ -96,6 +97,17 @@ def test_corpus_split_in_fairseqs_format_with_its_score_in_the_log(model, corpus
 def test_compressed_input_is_read(model, tmp_path, capsys):
     (tmp_path / "source.gz").write_bytes(gzip.compress(b"ein mann\nrot\n"))
     assert generated(capsys, path=str(model), input=str(tmp_path / "source.gz")) == ["a man", "red"]
+
+
+@pytest.mark.parametrize(("suffix", "unpack"), [("gz", gzip.decompress), ("xz", lzma.decompress)])
+def test_output_is_compressed_as_its_name_says(model, tmp_path, suffix, unpack):
+    source = write(tmp_path / "source", ["rot", "ein mann"])
+    written = []
+    for name in (f"one.{suffix}", f"two.{suffix}"):
+        run(GenerateConfig(search=BeamConfig(), path=str(model), input=str(source), output=str(tmp_path / name)))
+        written.append((tmp_path / name).read_bytes())
+    assert unpack(written[0]) == b"red\na man\n"
+    assert written[0] == written[1]  # no time, no name in it
 
 
 def test_nbest_prints_that_many_lines_for_every_line(model, tmp_path, capsys):

@@ -66,6 +66,13 @@ WRONG: list[tuple[str, str, list[str], str]] = [
         ["--max-length", "0"],
         "filters.max_length=0 must be a finite number greater than",
     ),
+    (
+        "values that several sections refuse",
+        "train",
+        ["x", "model.num_heads=3", "--max-tokens", "0", "--lr", "-1"],
+        "(1) d_model=512 is not divisible by num_heads=3; set model.d_k and model.d_v to choose head widths freely; "
+        "(2) optimizer.lr=-1.0 must be a finite number greater than zero; (3) batching.max_tokens=0 must be",
+    ),
     ("an added key", "score", ["+colour=red"], "unknown option colour; there are: "),
     ("an unknown interpolation", "score", ["sys=${nope}"], "sys: Interpolation key 'nope' not found"),
     ("contradicting flags of Hydra", "score", ["--cfg", "job", "--info"], "Only one of --run, --multirun, --cfg"),

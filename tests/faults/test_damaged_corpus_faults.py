@@ -73,6 +73,7 @@ WHEN_OPENING = [
         27, "longer offsets", lambda c: resize(c / "train.de.offsets.npy", 8), r"train\.de\.offsets\.npy is damaged"
     ),
     Damage(28, "flipped byte", lambda c: flip(c / "train.en.tokens.npy"), "its checksum differs", Verify.full),
+    Damage(28, "flipped byte of the index", lambda c: flip(c / "train.en.offsets.npy"), "its checksum differs"),
     Damage(28, "id beyond the vocabulary", high_id, r"sentence 1 holds id 60000, beyond \d+ pieces"),
     Damage(
         29,

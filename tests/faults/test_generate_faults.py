@@ -226,3 +226,11 @@ def test_bar_that_cannot_be_shown_does_not_stop_the_work(model, tmp_path):
         command = [*COMMAND, "--path", model, "--progress", "bar"]
         result = subprocess.run(command, input=b"rot\n", stdout=subprocess.PIPE, stderr=full)
     assert (result.returncode, result.stdout) == (0, b"red\n")
+
+
+def test_line_beyond_the_limit_is_refused_and_the_limit_can_be_raised(model):
+    line = b"rot " * 100
+    status, out, complaint = generate("--path", model, "--max-line-bytes", "200", stdin=line + b"\n")
+    assert (status, out) == (65, b"")
+    assert "standard input:1: no line break in the 200 bytes" in complaint and "--max-line-bytes" in complaint
+    assert generate("--path", model, "--max-line-bytes", "400", stdin=line + b"\n")[0] == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -53,15 +54,20 @@ def final_weights(run: Path) -> bytes:
     return (last / "model.safetensors").read_bytes()
 
 
+def wait_for(process: subprocess.Popen[str], run: Path, update: int) -> None:
+    """Until the log has reached ``update``."""
+    deadline = time.monotonic() + 120
+    log = run / "log.jsonl"
+    while time.monotonic() < deadline and process.poll() is None:
+        if log.exists() and any(f'"update": {reached},' in log.read_text() for reached in range(update, update + 20)):
+            return
+        time.sleep(0.005)
+
+
 def signal_at(process: subprocess.Popen[str], run: Path, update: int, number: signal.Signals) -> int:
     """Send a signal once the log has reached ``update``; the exit status."""
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and process.poll() is None:
-        log = run / "log.jsonl"
-        if log.exists() and any(f'"update": {reached},' in log.read_text() for reached in range(update, update + 20)):
-            process.send_signal(number)
-            break
-        time.sleep(0.005)
+    wait_for(process, run, update)
+    process.send_signal(number)
     process.communicate(timeout=120)
     return process.returncode
 
@@ -95,3 +101,27 @@ def test_requests_to_stop_save_and_the_same_command_goes_on(copy_corpus: Path, r
     assert to_the_end(copy_corpus, run).returncode == 0
     assert figures(run) == figures(reference)
     assert final_weights(run) == final_weights(reference)
+
+
+def test_a_batch_systems_warning_saves_and_a_second_ctrl_c_leaves_at_once(copy_corpus: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert signal_at(start(copy_corpus, run), run, 12, signal.SIGUSR1) == 75
+    saved = checkpoints_in(run)[-1]
+    process = start(copy_corpus, run, "--max-update", "100000")
+    wait_for(process, run, int(saved.name[-8:]) + 10)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.001)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 130  # whichever way it left
+    assert "Traceback" not in said
+    assert to_the_end(copy_corpus, run, "--max-update", str(int(saved.name[-8:]) + 12)).returncode == 0
+
+
+def test_a_limit_on_the_size_of_files_is_a_warning_that_names_it(copy_corpus: Path, tmp_path: Path) -> None:
+    """As RLIMIT_FSIZE of a shared machine: the disk has room, yet no file may be larger."""
+    line = " ".join(map(shlex.quote, command(copy_corpus, tmp_path / "run")))
+    done = subprocess.run(["bash", "-c", f"ulimit -f 8; exec {line}"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 74, done.stderr
+    assert "File too large; raise the limit on the size of files (ulimit -f)" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -92,3 +93,21 @@ def test_fault_35_a_killed_command_leaves_no_corpus_and_can_be_repeated(task: Ta
     task.write("train.en", SOURCE)
     task.write("train.de", TARGET)
     task.make()
+
+
+def test_fault_19_a_path_that_is_not_text_is_no_obstacle(task: Task, tmp_path: Path) -> None:
+    folder = os.fsencode(tmp_path) + b"/caf\xe9"
+    os.mkdir(folder)
+    for name in ("train.en", "train.de"):
+        shutil.copy(task.folder / name, os.path.join(os.fsdecode(folder), name))
+    line = [*("--source-lang", "en", "--target-lang", "de", "--trainpref"), folder + b"/train"]
+    done = subprocess.run([*COMMAND, *line, "--destdir", folder + b"/corpus", "tokenizer=words"], capture_output=True)
+    assert (done.returncode, done.stdout) == (0, b""), done.stderr
+    assert len(Corpus.open(Path(os.fsdecode(folder)) / "corpus").split("train")) > 0
+
+
+def test_fault_49_a_bar_that_cannot_be_shown_does_not_stop_the_work(task: Task) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([*COMMAND, *arguments(task), "--progress", "bar"], stdout=subprocess.PIPE, stderr=full)
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert len(Corpus.open(task.folder / "corpus").split("train")) > 0

@@ -6,11 +6,13 @@ import dataclasses
 import errno
 import json
 import math
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -19,7 +21,7 @@ from nmt.config.sections import TrainConfig, TrainingConfig, ValidationConfig
 from nmt.errors import DataError, Interrupted, NMTError, OutputError, StorageError, UsageError
 from nmt.scoring.exact import Exact
 from nmt.storage.checkpoints import checkpoints_in, pointed, read_checkpoint
-from nmt.storage.files import Lock
+from nmt.storage.files import Lock, Verify
 from nmt.training import store as store_module
 from nmt.training.assemble import train
 from nmt.training.store import CheckpointStore
@@ -258,3 +260,17 @@ def poison_from(monkeypatch: pytest.MonkeyPatch, update: int) -> None:
         divide(gradients, denominator * (float("nan") if calls >= update else 1.0))
 
     monkeypatch.setattr(trainer, "divide", poisoned)
+
+
+def test_a_flipped_byte_of_the_corpus_is_found_on_demand(tiny_run: MakeConfig, tmp_path: Path) -> None:
+    """An id that became another id shows in nothing but the checksum."""
+    config = tiny_run()
+    corpus = shutil.copytree(config.data[0], tmp_path / "damaged")
+    tokens = next(corpus.glob("train.*.tokens.npy"))
+    ids = np.load(tokens)
+    ids[0] = ids[1]
+    np.save(tokens, ids)
+    damaged = changed(config, {"data": [str(corpus)]})
+    assert train(damaged).update == 12
+    with pytest.raises(DataError, match=r"tokens\.npy is damaged: its checksum differs"):
+        train(changed(damaged, {"verify": Verify.full}))

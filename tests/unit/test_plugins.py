@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from nmt import plugins
+from nmt import Translator, plugins
 from nmt.errors import MissingInputError, UsageError
+from tests.tiny_models import write_tiny_model
 
 Make = Callable[..., Path]
 
@@ -43,6 +44,12 @@ def test_a_folder_is_imported_under_its_own_name(make: Make) -> None:
     (folder / "part.py").write_text("VALUE = 3")
     plugins.load_plugins(str(folder))
     assert sys.modules["my_plugin"].VALUE == 3
+    assert plugins.loaded_plugins() == ("my_plugin",)
+
+
+def test_a_translator_loads_the_folder_that_its_model_comes_from(make: Make, tmp_path: Path) -> None:
+    model = write_tiny_model(tmp_path / "model")
+    Translator.load(model, device="cpu", user_dir=str(make("my_plugin")))
     assert plugins.loaded_plugins() == ("my_plugin",)
 
 

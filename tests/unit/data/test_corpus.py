@@ -22,7 +22,7 @@ from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.words import WordsConfig
 from nmt.data.vocabulary import EOS, Vocabulary
 from nmt.errors import DataError, MissingInputError
-from nmt.storage.files import Verify
+from nmt.storage.files import Verify, sha256
 
 SOURCE = ["the house is old", "an old house", "the tree"]
 TARGET = ["das Haus ist alt", "ein altes Haus", "der Baum"]
@@ -146,6 +146,14 @@ def test_a_shorter_or_longer_file_is_noticed_at_every_start(name: str, change: i
         Corpus.open(folder)
 
 
+def reseal(folder: Path, *names: str) -> None:
+    """A manifest that agrees with what was written wrongly."""
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    for name in names:
+        manifest["files"][name] = {"bytes": (folder / name).stat().st_size, "sha256": sha256(folder / name)}
+    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     ("name", "position", "value", "complaint"),
     [
@@ -163,6 +171,7 @@ def test_ids_and_offsets_are_checked_when_a_split_is_opened(
     array = np.load(folder / name)
     array[position] = value
     np.save(folder / name, array)
+    reseal(folder, name)
     with pytest.raises(DataError, match=complaint):
         Corpus.open(folder).split("train")
 
@@ -178,10 +187,7 @@ def test_what_is_no_array_is_refused(content: bytes, folder: Path) -> None:
 def test_a_split_whose_sides_differ_in_number_is_refused(folder: Path) -> None:
     np.save(folder / "train.de.tokens.npy", np.array([EOS], dtype=np.uint16))
     np.save(folder / "train.de.offsets.npy", np.array([0, 1]))
-    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    for name in ("train.de.tokens.npy", "train.de.offsets.npy"):
-        manifest["files"][name]["bytes"] = (folder / name).stat().st_size
-    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    reseal(folder, "train.de.tokens.npy", "train.de.offsets.npy")
     with pytest.raises(DataError, match="'train' has 3 sources but 1 targets"):
         Corpus.open(folder).split("train")
 

@@ -14,6 +14,7 @@ from nmt.errors import UsageError
 from nmt.optim import optimizers
 from nmt.optim.adam import AdamConfig
 from nmt.optim.adamw import AdamWConfig
+from nmt.optim.noam import NoamConfig
 from nmt.optim.sgd import SgdConfig
 
 
@@ -111,3 +112,16 @@ def test_flags_of_fairseq_users_stand_for_our_options(flag: str, key: str) -> No
     import nmt.search  # noqa: F401 - the other groups of the command
 
     assert {known.name: known.key for known in flags_of(TrainConfig)}[flag] == key
+
+
+@pytest.mark.parametrize("config_class", [AdamConfig, AdamWConfig, SgdConfig])
+@pytest.mark.parametrize("option", ["lr", "weight_decay"])
+def test_a_rate_that_overflows_single_precision_is_refused(config_class: type, option: str) -> None:
+    assert config_class(**{option: 1e4})
+    with pytest.raises(UsageError, match=rf"optimizer\.{option}=1e\+36 must be at most 10000"):
+        config_class(**{option: 1e36})
+
+
+def test_a_factor_of_noam_that_overflows_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"scheduler\.factor=1e\+36 must be at most 10000"):
+        NoamConfig(factor=1e36)
