@@ -6,7 +6,7 @@ matplotlib is used without pyplot: no global figures, no back-end to choose, saf
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from nmt.errors import DataError, MissingInputError
 from nmt.storage.files import atomic_write
@@ -114,6 +115,31 @@ def plot_attention(panels: Sequence[AttentionPanel], output: Path) -> None:
     )
     figure.colorbar(image, cax=scale).set_label("attention weight", fontsize=_LABEL_SIZE)
     scale.tick_params(labelsize=_LABEL_SIZE - 1)
+    _save(figure, output)
+
+
+def plot_comparison(logs: Mapping[str, Path], metric: str, output: Path, title: str = "") -> None:
+    """One validation metric of several runs, by name, against epochs, as a PNG."""
+    figure = Figure(figsize=(7.0, 4.0), dpi=_DPI, layout="constrained")
+    axes = figure.subplots()
+    for name, log in logs.items():
+        values = {
+            event["epoch"]: float(event[metric])
+            for event in _events(log)
+            if event.get("event") == "valid" and isinstance(event.get(metric), (int, float))
+        }
+        if not values:
+            raise DataError(f"{log} has no validation event with '{metric}': train with --valid-metrics {metric}")
+        epochs = sorted(values)
+        axes.plot(epochs, [values[epoch] for epoch in epochs], label=name, marker="o", markersize=4)
+    axes.set_xlabel("epoch")
+    axes.set_ylabel(f"validation {metric}")
+    axes.set_ylim(bottom=0.0)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(alpha=0.3)
+    axes.legend()
+    if title:
+        axes.set_title(title, parse_math=False)
     _save(figure, output)
 
 

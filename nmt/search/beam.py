@@ -21,6 +21,7 @@ from nmt.errors import DataError, UsageError
 from nmt.interface import Decodable, DecoderState, Hypothesis, Memory
 from nmt.search import searches
 from nmt.search.candidates import Candidates, StepScores
+from nmt.search.coverage import Coverage
 from nmt.search.history import Ending, History
 from nmt.search.length_penalty import Length, LengthPenalty
 from nmt.search.limits import LengthConfig, length_limits
@@ -48,6 +49,12 @@ class BeamConfig(LengthConfig):
     lenpen: float = option(
         0.6, help="exponent of the length penalty; 0: none, higher favours longer translations", flag="--lenpen"
     )
+    coverage_penalty: float = option(
+        0.0,
+        help="weight of log(attention that each source piece got, at most 1), added to the score of a finished "
+        "translation; needs a model with attention",
+        flag="--coverage-penalty",
+    )
     stop: StopRule = option(
         StopRule.first,
         help="first: when as many hypotheses as the beam is wide are finished; bound: when no other can win any more",
@@ -57,7 +64,7 @@ class BeamConfig(LengthConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive("search", beam_size=self.beam_size)
-        require_not_negative("search", lenpen=self.lenpen)
+        require_not_negative("search", lenpen=self.lenpen, coverage_penalty=self.coverage_penalty)
 
 
 @searches.register("beam", BeamConfig)
@@ -97,21 +104,27 @@ class BeamSearch:
         kept = _Kept(config, self.nbest, limits)
         history = History(source.size(0), config.beam_size)
         beam = _start(model, source, source_lengths, config.beam_size)
+        coverage = Coverage(config.coverage_penalty, source_lengths) if config.coverage_penalty else None
         for length in itertools.count(1):
-            output = model.step(beam.tokens, beam.memory, beam.state, attention)
+            output = model.step(beam.tokens, beam.memory, beam.state, attention or coverage is not None)
             scores = StepScores(output)
+            if coverage is not None:
+                coverage.add(output.attention)
             found = self._candidates(scores, beam, limits, length)
             ends = (found.tokens == EOS) & (found.totals != -_INFINITY)  # [b, 2K]
             ends[:, config.beam_size :] = False
             if ends.any():
-                kept.add(found, ends, scores, beam.sentences, length)
+                kept.add(found, ends, scores, beam.sentences, length, coverage)
                 found = found.without_eos()
             chosen = found.first(config.beam_size)
             token_scores = scores.log_probability(chosen.tokens, beam.rows_of(chosen.parents))
-            history.append(beam.sentences, chosen.parents, chosen.tokens, token_scores, output.attention)
+            weights = output.attention if attention else None
+            history.append(beam.sentences, chosen.parents, chosen.tokens, token_scores, weights)
             staying = (~kept.settled(beam.sentences, chosen.totals[:, 0])).nonzero().squeeze(1)
             if len(staying) == 0:
                 break
+            if coverage is not None:
+                coverage.follow(beam.rows_of(chosen.parents)[staying].flatten())
             beam = beam.advance(output.state, chosen, staying)
         return kept, history
 
@@ -175,21 +188,29 @@ class _Kept:
         self._to_beat = torch.full((len(limits),), -_INFINITY, device=limits.device)  # [B]
         self._longest_penalty = self._penalty(limits.float())  # [B]
 
-    def add(self, found: Candidates, ends: Tensor, scores: StepScores, sentences: Tensor, length: int) -> None:
+    def add(
+        self,
+        found: Candidates,
+        ends: Tensor,
+        scores: StepScores,
+        sentences: Tensor,
+        length: int,
+        coverage: Coverage | None,
+    ) -> None:
         """Keep the candidates ``ends`` [b, 2K], which are ``length`` tokens long, in their order."""
         rows, columns = ends.nonzero(as_tuple=True)
         parents = found.parents[rows, columns]
         beam = self._config.beam_size
         eos_scores = scores.log_probability(torch.full_like(parents, EOS), rows * beam + parents)
         penalty = self._penalty(float(length))
-        events = zip(
-            sentences[rows].tolist(), parents.tolist(), found.totals[rows, columns].tolist(), eos_scores.tolist()
-        )
-        for sentence, parent, total, eos_score in events:
+        totals = found.totals[rows, columns]
+        covered = torch.zeros_like(totals) if coverage is None else coverage.penalties(rows * beam + parents)
+        events = zip(sentences[rows].tolist(), parents.tolist(), totals.tolist(), covered.tolist(), eos_scores.tolist())
+        for sentence, parent, total, uncovered, eos_score in events:
             if math.isnan(total):
                 raise DataError("the model's scores are not numbers (NaN): its checkpoint is damaged or diverged")
             finished = length < self._limits[sentence]
-            ending = Ending(sentence, length, parent, total, total / penalty, eos_score, finished)
+            ending = Ending(sentence, length, parent, total, total / penalty + uncovered, eos_score, finished)
             self._to_beat[sentence] = self._keep(self._endings[sentence], ending)
 
     def _keep(self, endings: list[Ending], ending: Ending) -> float:
@@ -205,7 +226,7 @@ class _Kept:
 
     def settled(self, sentences: Tensor, best: Tensor) -> Tensor:
         """[b] True where no continuation of hypotheses with log-probability ``best`` [b] or less can still matter."""
-        # A log-probability only falls and the penalty only grows: no score can become better than this.
+        # A log-probability only falls, the penalty only grows and coverage adds nothing: no score can become better.
         return best / self._longest_penalty[sentences] <= self._to_beat[sentences]
 
     def best(self, sentence: int) -> list[Ending]:

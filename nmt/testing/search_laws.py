@@ -88,7 +88,10 @@ def a_wide_beam_is_exhaustive(subject: Subject) -> None:
     batch = collate([source] * len(every), every)
     totals = torch.stack([scores.sum() for scores in target_log_probabilities(model, batch)])
     best = totals.topk(BEST).values
-    wide = BeamConfig(beam_size=len(words) ** longest, lenpen=0.0, max_len_a=0, max_len_b=longest, stop=StopRule.bound)
+    # Ends count among the first K continuations only: there is room for each word and the end after each prefix.
+    wide = BeamConfig(
+        beam_size=(len(words) + 1) ** longest, lenpen=0.0, max_len_a=0, max_len_b=longest, stop=StopRule.bound
+    )
     found = searches.build(wide, nbest=BEST)(model, batch.source[:1], batch.source_lengths[:1])[0]
     scores = torch.tensor([hypothesis.log_probability for hypothesis in found])
     assert_close(scores, best, f"the {BEST} best of a wide beam and of all translations")

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from nmt import plotting
 from nmt.errors import DataError, MissingInputError
-from nmt.plotting import AttentionPanel, plot_attention, plot_learning_curve, read_learning_curves
+from nmt.plotting import AttentionPanel, plot_attention, plot_comparison, plot_learning_curve, read_learning_curves
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -112,6 +112,26 @@ def test_learning_curve_shows_losses_and_metrics_against_updates(tmp_path: Path,
 def test_learning_curve_without_metrics_has_one_panel(tmp_path: Path, drawn: list[Figure]) -> None:
     plot_learning_curve(write_log(tmp_path / "log.jsonl", train(10, 3.0)), tmp_path / "curve.png")
     assert len(drawn[0].axes) == 1
+
+
+def test_a_comparison_shows_a_metric_of_each_run_against_epochs(tmp_path: Path, drawn: list[Figure]) -> None:
+    one = write_log(tmp_path / "one", *({**valid(10 * n, 1.0, exact=20.0 * n), "epoch": n} for n in (2, 1, 3)))
+    two = write_log(tmp_path / "two", {**valid(5, 1.0, exact=7.0), "epoch": 1})
+    plot_comparison({"first": one, "second": two}, "exact", tmp_path / "plot.png", title="$ task")
+    assert (tmp_path / "plot.png").read_bytes().startswith(PNG)
+    (axes,) = drawn[0].axes
+    assert {line.get_label(): (list(line.get_xdata()), list(line.get_ydata())) for line in axes.lines} == {
+        "first": ([1, 2, 3], [20.0, 40.0, 60.0]),
+        "second": ([1], [7.0]),
+    }
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("epoch", "validation exact")
+
+
+def test_a_comparison_names_the_run_without_the_metric(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "log.jsonl", valid(10, 2.0, bleu=3.0))
+    with pytest.raises(DataError, match="no validation event with 'exact': train with --valid-metrics exact"):
+        plot_comparison({"one": log}, "exact", tmp_path / "plot.png")
+    assert not (tmp_path / "plot.png").exists()
 
 
 def test_attention_has_the_source_across_and_the_output_down(tmp_path: Path, drawn: list[Figure]) -> None:

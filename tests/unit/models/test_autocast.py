@@ -36,4 +36,5 @@ def test_steps_in_bfloat16_are_close(subject: Subject) -> None:
                 output = model.step(torch.full((6,), token), memory, state)
                 state = output.state.rows(torch.tensor([1, 0, 2, 2, 5, 4]))
             scores.append(output.scores.float())
-    torch.testing.assert_close(scores[1], scores[0], rtol=0.1, atol=0.15)
+    spread = max(1.0, scores[0].std().item())  # of random parameters: some models give large scores
+    torch.testing.assert_close(scores[1], scores[0], rtol=0.1, atol=0.15 * spread)

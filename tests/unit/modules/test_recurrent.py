@@ -1,113 +1,181 @@
-"""Recurrent pieces against a step of the LSTM by hand."""
+"""Recurrent pieces against a step of the LSTM and of the GRU by hand."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from nmt.modules.bridges import CopyBridge, DenseBridge, ZeroBridge
 from nmt.modules.recurrent import (
+    Averaged,
+    BothWays,
+    Concatenated,
+    GRULayer,
+    LSTMLayer,
+    OneWay,
+    ProjectedLSTMLayer,
     RecurrentDecoder,
     RecurrentEncoder,
-    RecurrentState,
-    SentenceLSTM,
+    RecurrentLayer,
+    Summed,
     reverse_within_lengths,
 )
-from nmt.modules.recurrent_attention import AdditiveAttention, DotAttention, NoAttention
+
+LENGTHS = torch.tensor([3, 5, 1])
+KINDS = pytest.mark.parametrize("kind", [LSTMLayer, GRULayer])
 
 
-def lstm_by_hand(lstm: nn.LSTM, x: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-    """One step: the gates i, f, g, o of Hochreiter and Schmidhuber 1997 with a forget gate."""
-    parameters = dict(lstm.named_parameters())
-    gates = parameters["weight_ih_l0"] @ x + parameters["bias_ih_l0"]
-    gates = gates + parameters["weight_hh_l0"] @ hidden + parameters["bias_hh_l0"]
-    enter, forget, candidate, leave = gates.chunk(4)
-    cell = forget.sigmoid() * cell + enter.sigmoid() * candidate.tanh()
-    return leave.sigmoid() * cell.tanh(), cell
+def lstm_by_hand(layer: RecurrentLayer, x: Tensor, state: Tensor) -> Tensor:
+    """One step of [P, H]: the gates i, f, g, o of Hochreiter and Schmidhuber 1997 with a forget gate."""
+    of_input, of_state, bias, other_bias = layer.rnn.parameters()
+    enter, forget, candidate, leave = (of_input @ x + bias + of_state @ state[0] + other_bias).chunk(4)
+    cell = forget.sigmoid() * state[1] + enter.sigmoid() * candidate.tanh()
+    return torch.stack([leave.sigmoid() * cell.tanh(), cell])
 
 
-def run_by_hand(lstm: nn.LSTM, inputs: Tensor, hidden: Tensor, cell: Tensor) -> list[Tensor]:
-    outputs = []
+def gru_by_hand(layer: RecurrentLayer, x: Tensor, state: Tensor) -> Tensor:
+    of_input, of_state, bias, other_bias = layer.rnn.parameters()
+    from_input, from_state = of_input @ x + bias, of_state @ state[0] + other_bias
+    reset, update = ((from_input + from_state)[:8].sigmoid()).chunk(2)
+    candidate = (from_input[8:] + reset * from_state[8:]).tanh()
+    return ((1 - update) * candidate + update * state[0])[None]
+
+
+def run_by_hand(layer: RecurrentLayer, inputs: Tensor) -> tuple[Tensor, Tensor]:
+    """Outputs [T, H] and the last state [P, H], from zeros."""
+    by_hand = lstm_by_hand if isinstance(layer, LSTMLayer) else gru_by_hand
+    state, outputs = torch.zeros(layer.parts, 4), []
     for x in inputs:
-        hidden, cell = lstm_by_hand(lstm, x, hidden, cell)
-        outputs.append(hidden)
-    return [*outputs, cell]
+        state = by_hand(layer, x, state)
+        outputs.append(state[0])
+    return torch.stack(outputs), state
 
 
-def layer(encoder: RecurrentEncoder, direction: int) -> SentenceLSTM:
-    chosen = encoder.layers[0][direction]  # type: ignore[index]
-    assert isinstance(chosen, SentenceLSTM)
-    return chosen
+@KINDS
+def test_a_layer_over_sentences_equals_its_steps_by_hand(kind: type[LSTMLayer]) -> None:
+    layer, x = kind(3, 4), torch.randn(3, 5, 3)
+    states, last = layer.over_sentences(x, LENGTHS)
+    for sentence, length in enumerate(LENGTHS.tolist()):
+        outputs, state = run_by_hand(layer, x[sentence, :length])
+        torch.testing.assert_close(states[sentence, :length], outputs)
+        torch.testing.assert_close(last[sentence], state)
 
 
-def test_an_encoder_equals_its_steps_by_hand() -> None:
-    encoder = RecurrentEncoder(3, 4, 1, False, 0.0)
-    x = torch.randn(2, 5, 3)
-    states, last = encoder(x, torch.tensor([3, 5]))
-    *outputs, cell = run_by_hand(layer(encoder, 0), x[0, :3], torch.zeros(4), torch.zeros(4))
-    torch.testing.assert_close(states[0, :3], torch.stack(outputs))
-    torch.testing.assert_close(last.hidden[0, 0], outputs[-1])
-    torch.testing.assert_close(last.cell[0, 0], cell)
+@KINDS
+def test_a_layer_goes_on_from_any_state(kind: type[LSTMLayer]) -> None:
+    layer, x = kind(3, 4), torch.randn(2, 5, 3)
+    expected, last = layer.over_sentences(x, torch.tensor([5, 5]))
+    _, between = layer.over_sentences(x[:, :2], torch.tensor([2, 2]))
+    found, after = layer(x[:, 2:], between)
+    torch.testing.assert_close(found, expected[:, 2:])
+    torch.testing.assert_close(after, last)
 
 
-def test_the_second_direction_starts_at_each_sentence_own_end() -> None:
-    encoder = RecurrentEncoder(3, 8, 1, True, 0.0)
-    x = torch.randn(2, 5, 3)
-    states, last = encoder(x, torch.tensor([3, 5]))
-    *outputs, cell = run_by_hand(layer(encoder, 1), x[0, :3].flip(0), torch.zeros(4), torch.zeros(4))
-    torch.testing.assert_close(states[0, :3, 4:], torch.stack(outputs).flip(0))
-    torch.testing.assert_close(last.hidden[0, 0, 4:], outputs[-1])
-    torch.testing.assert_close(last.cell[0, 0, 4:], cell)
-
-
+@KINDS
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_states_and_gradients_are_those_of_packed_sentences(dtype: torch.dtype) -> None:
-    lstm = SentenceLSTM(3, 4).to(dtype)
-    lengths = torch.tensor([3, 5, 1])
-    real = (torch.arange(5) < lengths[:, None])[:, :, None]
+def test_states_and_gradients_are_those_of_packed_sentences(kind: type[LSTMLayer], dtype: torch.dtype) -> None:
+    layer = kind(3, 4).to(dtype)
+    real = (torch.arange(5) < LENGTHS[:, None])[:, :, None]
     x = torch.randn(3, 5, 3, dtype=dtype, requires_grad=True)
 
-    states, hidden, cell = lstm(x, lengths)
-    packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-    output, (last, last_cell) = nn.LSTM.forward(lstm, packed)
+    states, last = layer.over_sentences(x, LENGTHS)
+    packed = pack_padded_sequence(x, LENGTHS, batch_first=True, enforce_sorted=False)
+    output, after = layer.rnn(packed)
     unpacked, _ = pad_packed_sequence(output, batch_first=True)
+    packed_last = torch.stack([part[0] for part in after], 1) if kind is LSTMLayer else after[0][:, None]
     torch.testing.assert_close(states * real, unpacked)
-    torch.testing.assert_close(hidden, last[0])
-    torch.testing.assert_close(cell, last_cell[0])
+    torch.testing.assert_close(last, packed_last)
 
-    leaves = [x, *lstm.parameters()]
-    found = torch.autograd.grad(((states * real).sin().sum() + hidden.sum() * cell.exp().sum()), leaves)
-    wanted = torch.autograd.grad((unpacked.sin().sum() + last.sum() * last_cell.exp().sum()), leaves)
+    leaves = [x, *layer.parameters()]
+    found = torch.autograd.grad((states * real).sin().sum() + last.exp().sum(), leaves)
+    wanted = torch.autograd.grad(unpacked.sin().sum() + packed_last.exp().sum(), leaves)
     for one, other in zip(found, wanted):
         torch.testing.assert_close(one, other)
 
 
-def test_what_stands_at_padding_never_matters() -> None:
-    encoder, lengths = RecurrentEncoder(3, 4, 2, True, 0.0), torch.tensor([3, 5])
-    x = torch.randn(2, 5, 3)
+def test_a_projected_layer_is_that_of_packed_sentences_and_goes_on_from_its_state() -> None:
+    layer, x = ProjectedLSTMLayer(3, 6, 4), torch.randn(3, 5, 3)
+    states, last = layer.over_sentences(x, LENGTHS)
+    packed = pack_padded_sequence(x, LENGTHS, batch_first=True, enforce_sorted=False)
+    output, (hidden, cell) = layer.rnn(packed)
+    unpacked, _ = pad_packed_sequence(output, batch_first=True)
+    torch.testing.assert_close(states * (torch.arange(5) < LENGTHS[:, None])[:, :, None], unpacked)
+    torch.testing.assert_close(last, torch.cat([hidden[0], cell[0]], 1)[:, None])
+    torch.testing.assert_close(layer.output_of(last), hidden[0])
+    begun, between = layer(x[:, :2], layer.zeros(3, x))
+    found, _ = layer(x[:, 2:], between)
+    torch.testing.assert_close(torch.cat([begun, found], 1)[1], states[1])
+
+
+@KINDS
+def test_what_stands_at_padding_never_matters(kind: type[LSTMLayer]) -> None:
+    encoder = RecurrentEncoder([Concatenated(kind(3, 4), kind(3, 4)), OneWay(kind(8, 4), backwards=True)], 0.0)
+    x = torch.randn(3, 5, 3)
     other = x.clone()
     other[0, 3:] = 100 * torch.randn(2, 3)
-    states, last = encoder(x, lengths)
-    other_states, other_last = encoder(other, lengths)
+    (states, last), (other_states, other_last) = encoder(x, LENGTHS), encoder(other, LENGTHS)
     assert torch.equal(states[0, :3], other_states[0, :3])
-    assert torch.equal(last.hidden, other_last.hidden)
-    assert torch.equal(last.cell, other_last.cell)
+    assert all(torch.equal(one, two) for one, two in zip(last, other_last))
+
+
+def test_reading_backwards_starts_at_each_sentence_own_end() -> None:
+    layer, x = LSTMLayer(3, 4), torch.randn(3, 5, 3)
+    states, last = OneWay(layer, backwards=True)(x, LENGTHS)
+    outputs, state = run_by_hand(layer, x[0, :3].flip(0))
+    torch.testing.assert_close(states[0, :3], outputs.flip(0))
+    torch.testing.assert_close(last[0], state)
+
+
+@pytest.mark.parametrize(
+    ("kind", "merged"),
+    [
+        (Concatenated, lambda one, other: torch.cat([one, other], -1)),
+        (Summed, torch.add),
+        (Averaged, lambda one, other: (one + other) / 2),
+    ],
+)
+def test_directions_are_merged_in_states_and_last_state(kind: type[BothWays], merged: object) -> None:
+    onward, backward, x = LSTMLayer(3, 4), LSTMLayer(3, 4), torch.randn(3, 5, 3)
+    both = kind(onward, backward)
+    states, last = both(x, LENGTHS)
+    one, other = OneWay(onward)(x, LENGTHS), OneWay(backward, backwards=True)(x, LENGTHS)
+    torch.testing.assert_close(states, merged(one[0], other[0]))  # type: ignore[operator]
+    torch.testing.assert_close(last, merged(one[1], other[1]))  # type: ignore[operator]
+    assert both.size == states.size(-1)
+
+
+@pytest.mark.parametrize("residual_from", [1, 2, 3, None])
+def test_inputs_are_added_to_outputs_from_a_layer_on(residual_from: int | None) -> None:
+    layers, x = [LSTMLayer(4, 4) for _ in range(3)], torch.randn(2, 5, 4)
+    lengths = torch.tensor([5, 5])
+    expected = x
+    for number, layer in enumerate(layers, 1):
+        outputs, _ = layer.over_sentences(expected, lengths)
+        expected = outputs + expected if residual_from is not None and number >= residual_from else outputs
+    encoder = RecurrentEncoder([OneWay(layer) for layer in layers], 0.0, residual_from)
+    torch.testing.assert_close(encoder(x, lengths)[0], expected)
+    decoder = RecurrentDecoder(layers, 0.0, residual_from)
+    zeros = tuple(torch.zeros(2, 2, 4) for _ in layers)
+    torch.testing.assert_close(decoder(x, zeros)[0], expected)
 
 
 def test_dropout_acts_between_layers_and_not_on_a_single_one() -> None:
-    x, lengths = torch.randn(2, 5, 3), torch.tensor([3, 5])
-    one, two = RecurrentEncoder(3, 4, 1, False, 0.5), RecurrentEncoder(3, 4, 2, False, 0.5)
-    assert torch.equal(one(x, lengths)[0], one(x, lengths)[0])
-    assert not torch.equal(two(x, lengths)[0], two(x, lengths)[0])
+    x = torch.randn(3, 5, 3)
+    one = RecurrentEncoder([OneWay(LSTMLayer(3, 4))], 0.5)
+    two = RecurrentEncoder([OneWay(LSTMLayer(3, 4)), OneWay(LSTMLayer(4, 4))], 0.5)
+    assert torch.equal(one(x, LENGTHS)[0], one(x, LENGTHS)[0])
+    assert not torch.equal(two(x, LENGTHS)[0], two(x, LENGTHS)[0])
 
 
-def test_a_decoder_in_one_go_equals_its_steps() -> None:
-    decoder = RecurrentDecoder(3, 4, 2, 0.0)
-    x, state = torch.randn(2, 5, 3), RecurrentState(torch.randn(2, 2, 4), torch.randn(2, 2, 4))
-    expected, _ = decoder(x, state)
+@KINDS
+def test_a_decoder_in_one_go_equals_its_steps(kind: type[LSTMLayer]) -> None:
+    decoder = RecurrentDecoder([kind(3, 4), kind(4, 4)], 0.0, residual_from=2)
+    x, states = torch.randn(2, 5, 3), tuple(torch.randn(2, kind.parts, 4) for _ in range(2))
+    expected, _ = decoder(x, states)
     for position in range(5):
-        found, state = decoder(x[:, position : position + 1], state)
+        found, states = decoder(x[:, position : position + 1], states)
         torch.testing.assert_close(found[:, 0], expected[:, position])
 
 
@@ -118,29 +186,14 @@ def test_reversing_is_by_each_sentence_own_length_and_undoes_itself() -> None:
     assert torch.equal(reverse_within_lengths(reverse_within_lengths(wide, lengths), lengths), wide)
 
 
-@pytest.mark.parametrize("kind", ["dot", "additive"])
-def test_attention_equals_its_formula(kind: str) -> None:
-    attention = DotAttention(4) if kind == "dot" else AdditiveAttention(4)
-    queries, states = torch.randn(2, 3, 4), torch.randn(2, 5, 4)
-    bias = torch.zeros(2, 1, 5)
-    bias[0, :, 3:] = -torch.inf
-    contexts, weights = attention(queries, attention.project(states), states, bias)
-    scores = torch.zeros(3, 3)
-    for t in range(3):
-        for s in range(3):
-            if isinstance(attention, AdditiveAttention):
-                mixed = attention.query.weight @ queries[0, t] + attention.key(states[0, s])
-                scores[t, s] = attention.score.weight[0] @ mixed.tanh()
-            else:
-                scores[t, s] = queries[0, t] @ states[0, s]
-    expected = scores.softmax(-1)
-    assert weights is not None
-    torch.testing.assert_close(weights[0, :, :3], expected)
-    assert not weights[0, :, 3:].any()
-    torch.testing.assert_close(contexts[0], expected @ states[0, :3])
-
-
-def test_no_attention_gives_an_empty_context() -> None:
-    contexts, weights = NoAttention()(torch.randn(2, 3, 4), torch.zeros(0), torch.randn(2, 5, 4), torch.zeros(0))
-    assert contexts.shape == (2, 3, 0)
-    assert weights is None
+def test_bridges_give_each_layer_its_first_state() -> None:
+    last = (torch.randn(3, 2, 6), torch.randn(3, 2, 6))
+    assert all(torch.equal(one, other) for one, other in zip(CopyBridge()(last), last))
+    assert [state.shape for state in ZeroBridge(3, 1, 5)(last)] == [(3, 1, 5)] * 3
+    assert not any(state.any() for state in ZeroBridge(3, 1, 5)(last))
+    backward = DenseBridge(6, 2, 2, 5, first=3)
+    first, second = backward(last)
+    assert first.shape == (3, 2, 5)
+    matrix = backward.linear.weight.view(2, 2, 5, 3)  # layer, part, output, input
+    torch.testing.assert_close(first[1, 1], torch.tanh(matrix[0, 1] @ last[-1][1, 0, 3:]))
+    torch.testing.assert_close(second[2, 0], torch.tanh(matrix[1, 0] @ last[-1][2, 0, 3:]))
