@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from nmt.config.option import flags_of
-from nmt.config.plain import component_from_plain, from_plain, to_plain
+from nmt.config.plain import from_plain, to_plain
 from nmt.config.sections import AlignmentKind, GenerateConfig, Precision
 from nmt.data.batch import Ids, pad
 from nmt.data.batching import plan_batches
@@ -31,13 +31,12 @@ from nmt.data.text import one_line, require_text
 from nmt.data.vocabulary import EOS
 from nmt.devices import choose_device, parameter_type, precision_named
 from nmt.errors import DataError, DeviceError, UsageError, did_you_mean
-from nmt.interface import Decodable, EncoderDecoder, Hypothesis, VocabularySizes
-from nmt.models import models
+from nmt.interface import Decodable, EncoderDecoder, Hypothesis
+from nmt.models.stored import load_model
 from nmt.plugins import load_plugins
 from nmt.search import Search, searches
 from nmt.search.beam import BeamConfig
 from nmt.search.ensemble import Ensemble
-from nmt.storage.checkpoints import load_parameters, read_checkpoint, resolve, tokenizer_folder
 
 logger = logging.getLogger("nmt.translation")
 
@@ -119,8 +118,9 @@ class Translator:
         """The translation of each line; an empty one of an empty line.
 
         ``options`` are those of nmt-generate under the names of its flags (``beam=4, lenpen=0.6, max_len_b=100``) or of
-        the configuration (``beam_size=4``), beside ``search="beam"`` or ``"greedy"``, ``batch_size``, ``max_tokens``,
-        ``buffer_size`` and ``max_source_length``. With ``nbest=n`` each line has n translations, one after the other.
+        the configuration (``beam_size=4``), beside ``search="beam"``, ``"greedy"`` or ``"sampling"``, ``batch_size``,
+        ``max_tokens``, ``buffer_size`` and ``max_source_length``. With ``nbest=n`` each line has n translations, one
+        after the other.
         """
         if isinstance(lines, str):
             raise UsageError("translate takes a list of lines; put a single one in brackets: translate([line])")
@@ -224,18 +224,6 @@ class Translator:
                 )
             )
         return Translation(source.number, source.text, self.pair.source.pieces(source.ids.tolist()), texts)
-
-
-def load_model(path: str | Path, device: torch.device) -> tuple[EncoderDecoder, LanguagePair, dict[str, Any]]:
-    """The model of a checkpoint (or run folder) in eval mode, its tokenizers, and its configuration as a plain tree."""
-    checkpoint = resolve(path)
-    stored = read_checkpoint(checkpoint)
-    pair = LanguagePair.load(tokenizer_folder(checkpoint))
-    sizes = VocabularySizes(len(pair.source.vocabulary), len(pair.target.vocabulary), pair.shared)
-    config = component_from_plain("model", stored.config.get("model"), origin=str(checkpoint / "config.yaml"))
-    model = models.build(config, sizes)
-    load_parameters(model, stored.model, str(checkpoint))
-    return model.to(device).eval(), pair, stored.config
 
 
 def best_texts(translation: Translation, nbest: int) -> list[str]:

@@ -22,6 +22,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "--hypotheses": ("--sys",),
     "--max-sentences": ("--batch-size",),
     "--warmup-steps": ("--warmup-updates",),
+    "--sampling": ("--search", "sampling"),
     "--reset-optimizer": ("--reset",),
     "--reset-dataloader": ("--reset",),
     "--reset-lr-scheduler": ("--reset",),
@@ -51,7 +52,6 @@ ADVICE: dict[str, str] = {
     "--num-workers": "batches are read from mapped files; leave it out",
     "--quiet": "standard output holds translations only; --progress none silences the display",
     "--unkpen": "there is no penalty for unknown pieces; leave it out (tokenizer.byte_fallback=true avoids them)",
-    "--sampling": "translations are searched for: --search beam or greedy",
     **{
         f"--{side}-{flag}": f"use {instead} (it holds for both sides)"
         for side in ("encoder", "decoder")

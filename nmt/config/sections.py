@@ -110,6 +110,9 @@ class PreprocessConfig:
         flag="--srcdict",
     )
     tgtdict: str | None = option(None, help="given target vocabulary, likewise", flag="--tgtdict")
+    align_suffix: str | None = option(
+        None, help="suffix of files of word alignments: lines of i-j pairs, words from 0", flag="--align-suffix"
+    )
     only_source: bool = option(False, help="only the source side exists (test sets to translate)", flag="--only-source")
     filters: FilterConfig = section(FilterConfig, help="which training pairs are kept")
     on_invalid_utf8: InvalidText = option(
@@ -152,12 +155,15 @@ class TrainingConfig:
     max_epoch: int | None = option(None, help="stop after this many epochs", flag="--max-epoch")
     stop_time_hours: float | None = option(None, help="stop after this much time", flag="--stop-time-hours")
     clip_norm: float = option(0.0, help="clip the gradient to this norm; 0: no clipping", flag="--clip-norm")
+    clip_value: float = option(
+        0.0, help="clip each element of the gradient to plus or minus this; 0: no clipping", flag="--clip-value"
+    )
     max_bad_updates: int = option(10, help="stop after this many updates in a row with a non-finite gradient")
 
     def __post_init__(self) -> None:
         require_positive("training", max_update=self.max_update, max_epoch=self.max_epoch)
         require_positive("training", stop_time_hours=self.stop_time_hours, max_bad_updates=self.max_bad_updates)
-        require_not_negative("training", clip_norm=self.clip_norm)
+        require_not_negative("training", clip_norm=self.clip_norm, clip_value=self.clip_value)
 
 
 @dataclass
@@ -213,6 +219,9 @@ class CheckpointConfig:
         None, help="keep only the last this many written by updates or minutes", flag="--keep-interval-updates"
     )
     keep_best: int = option(1, help="keep this many best ones beside the last", flag="--keep-best-checkpoints")
+    finetune_from_model: str | None = option(
+        None, help="a new run starts from the parameters of this run folder or checkpoint", flag="--finetune-from-model"
+    )
     restore: bool = option(True, help="continue from the last checkpoint of the run folder")
     reset: bool = option(False, help="continue although data, seed or batching changed", flag="--reset")
 

@@ -20,7 +20,8 @@ class Criterion(nn.Module, ABC):
     def forward(self, model: EncoderDecoder, batch: Batch) -> LossReport: ...
 
 
-# builder(config) -> Criterion
+# builder(config, **parts) -> Criterion. A builder is handed the finished parts that it names as parameters: `sampler`
+# and `reward` (see `nmt.criterions.sequences`), `teacher` (an `EncoderDecoder` in eval mode).
 criterions: Registry[Criterion] = Registry("criterion")
 
 import_all(__name__, __path__)

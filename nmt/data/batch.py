@@ -17,6 +17,8 @@ from nmt.data.vocabulary import BOS, PAD
 
 Ids = npt.NDArray[np.integer]
 
+ALIGNMENTS = "alignments"  # of `Batch.extras`: [P, 3] sentence of the batch, source position, target position
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -66,7 +68,12 @@ def pad(sentences: Sequence[Ids], value: int = PAD) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(padded), torch.from_numpy(lengths)
 
 
-def collate(sources: Sequence[Ids], targets: Sequence[Ids], sentence_ids: Sequence[int] | None = None) -> Batch:
+def collate(
+    sources: Sequence[Ids],
+    targets: Sequence[Ids],
+    sentence_ids: Sequence[int] | None = None,
+    extras: Mapping[str, Tensor] | None = None,
+) -> Batch:
     """A batch of sentence pairs; both sides end in eos already."""
     source, source_lengths = pad(sources)
     shifted, target_lengths = pad([np.concatenate(([BOS], target[:-1])) for target in targets])
@@ -80,8 +87,38 @@ def collate(sources: Sequence[Ids], targets: Sequence[Ids], sentence_ids: Sequen
         source_offsets=_offsets(source_lengths),
         target_offsets=_offsets(target_lengths),
         sentence_ids=torch.tensor(list(ids), dtype=torch.int64),
+        extras=extras or {},
     )
 
 
+def with_targets(batch: Batch, tokens: Tensor, lengths: Tensor) -> Batch:
+    """The sources of a batch, each K times in a row, with other targets: ids [B * K, T] ending in eos, lengths [B * K].
+
+    It is made where the tensors are. Extra columns belong to the old targets and are left out.
+    """
+    count = lengths.size(0) // batch.num_sentences
+    tokens = tokens[:, : int(lengths.max())]
+    real = torch.arange(tokens.size(1), device=tokens.device)[None, :] < lengths[:, None]
+    shifted = torch.cat([tokens.new_full((len(tokens), 1), BOS), tokens[:, :-1]], 1)
+    source_lengths = batch.source_lengths.repeat_interleave(count)
+    return Batch(
+        source=batch.source.repeat_interleave(count, 0),
+        source_lengths=source_lengths,
+        target_in=shifted.masked_fill(~real, PAD),
+        target_lengths=lengths,
+        targets=tokens[real],
+        source_offsets=_offsets(source_lengths),
+        target_offsets=_offsets(lengths),
+        sentence_ids=batch.sentence_ids.repeat_interleave(count),
+    )
+
+
+def join_alignments(of_sentences: Sequence[Ids]) -> Tensor:
+    """The positions [P, 2] of each sentence of a batch as one column [P, 3]."""
+    rows = np.repeat(np.arange(len(of_sentences)), [len(pairs) for pairs in of_sentences])
+    pairs = np.concatenate([np.zeros((0, 2), dtype=np.int64), *of_sentences]).astype(np.int64)
+    return torch.from_numpy(np.column_stack([rows, pairs]))
+
+
 def _offsets(lengths: Tensor) -> Tensor:
-    return torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
+    return torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])

@@ -5,6 +5,7 @@
     <split>.<lang>.tokens.npy           all sentences in one array, each ending in eos
     <split>.<lang>.offsets.npy          where each sentence begins, and the end of the last
     <split>.<lang>.txt                  the lines as they were read; not of the training split
+    <split>.alignments.npy, <split>.alignment-offsets.npy      if there are any: see ``StoredAlignments``
 
 Plain numpy files: no format of our own, and readable from anywhere.
 """
@@ -24,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nmt.data.language_pair import LanguagePair
+from nmt.data.stored_alignments import Alignments, ChainedAlignments, StoredAlignments, alignment_files, mapped
 from nmt.data.vocabulary import EOS, Vocabulary
 from nmt.errors import DataError, did_you_mean
 from nmt.storage.files import Verify, read_manifest, sha256
@@ -31,7 +33,7 @@ from nmt.storage.files import Verify, read_manifest, sha256
 KIND = "corpus"
 FORMAT = 1
 
-_SMALL = ("*.offsets.npy", "tokenizer/*", "tokenizer/*/*")  # beside the tokens
+_SMALL = ("*.offsets.npy", "*.alignment-offsets.npy", "tokenizer/*", "tokenizer/*/*")  # beside the tokens
 
 Ids = npt.NDArray[np.integer]
 Lengths = npt.NDArray[np.int64]
@@ -59,6 +61,7 @@ class Split:
     name: str
     sources: Sentences
     targets: Sentences | None  # None: a source to translate
+    alignments: Alignments | None = None  # None: it was made without
 
     def __len__(self) -> int:
         return len(self.sources.lengths)
@@ -125,14 +128,20 @@ class Corpus:
             raise DataError(
                 f"{self.folder}: split '{name}' has {len(source.lengths)} sources but {len(target.lengths)} targets"
             )
-        return Split(name, source, target)
+        aligned = self._alignment_files(name)
+        alignments = StoredAlignments(self.folder, name, source.lengths, target.lengths) if aligned else None
+        return Split(name, source, target, alignments)
 
     def fingerprint(self, split: str) -> str:
-        """The identity of a split's ids and of both vocabularies."""
+        """The identity of a split's ids and alignments and of both vocabularies."""
         languages = [self.pair.source_lang] if self.only_source else [self.pair.source_lang, self.pair.target_lang]
         names = [f"{split}.{language}.{part}.npy" for language in languages for part in ("tokens", "offsets")]
-        sums = [self._manifest["files"][name]["sha256"] for name in names]
+        sums = [self._manifest["files"][name]["sha256"] for name in (*names, *self._alignment_files(split))]
         return hashlib.sha256(" ".join([self.pair.digest(), *sums]).encode()).hexdigest()
+
+    def _alignment_files(self, split: str) -> tuple[str, ...]:
+        """None or both."""
+        return tuple(name for name in alignment_files(split) if name in self._manifest["files"])
 
 
 class StoredSentences:
@@ -144,8 +153,8 @@ class StoredSentences:
     def __init__(self, folder: Path, stem: str, vocabulary: Vocabulary) -> None:
         self._text_path = folder / f"{stem}.txt"
         tokens_path, offsets_path = folder / f"{stem}.tokens.npy", folder / f"{stem}.offsets.npy"
-        self._tokens = _mapped(tokens_path)
-        self._offsets = _mapped(offsets_path)
+        self._tokens = mapped(tokens_path)
+        self._offsets = mapped(offsets_path)
         _check_offsets(offsets_path, self._offsets, len(self._tokens))
         _check_tokens(tokens_path, self._tokens, self._offsets, len(vocabulary))
 
@@ -200,21 +209,13 @@ def chain(splits: Sequence[Split]) -> Split:
     if len(splits) == 1:
         return splits[0]
     targets = [split.targets for split in splits if split.targets is not None]
+    aligned = [split.alignments for split in splits if split.alignments is not None]
     return Split(
         name=splits[0].name,
         sources=ChainedSentences([split.sources for split in splits]),
         targets=ChainedSentences(targets) if len(targets) == len(splits) else None,
+        alignments=ChainedAlignments(aligned, list(map(len, splits))) if len(aligned) == len(splits) else None,
     )
-
-
-def _mapped(path: Path) -> Ids:
-    try:
-        array: Any = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError, TypeError, SyntaxError, OverflowError) as error:
-        raise DataError(f"{path} is damaged: {error}") from None
-    if not isinstance(array, np.ndarray) or array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
-        raise DataError(f"{path} is damaged: it should hold one row of integers")
-    return array.view(np.ndarray)  # slices of a memmap object cost microseconds each
 
 
 def _check_offsets(path: Path, offsets: Ids, num_tokens: int) -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from nmt.data.corpus import KIND, Lengths
+from nmt.data.corpus import KIND, Ids, Lengths
 from nmt.data.encoding import EncodedSide, token_type
 from nmt.data.vocabulary import Vocabulary
 from nmt.storage import destination
+
+Writer = TypeVar("Writer", bound="ArrayWriter")
 
 
 def check_destination(folder: Path, overwrite: bool) -> None:
@@ -19,19 +21,20 @@ def check_destination(folder: Path, overwrite: bool) -> None:
     destination.check_destination(folder, KIND, "--destdir", overwrite=overwrite)
 
 
-class SentenceWriter:
-    """Writes the two arrays of one language of a split while their size is still unknown."""
+class ArrayWriter:
+    """Writes an array of values of many sentences, and where each begins, while their size is still unknown."""
 
-    def __init__(self, folder: Path, stem: str, vocabulary: Vocabulary) -> None:
-        self._file = open(folder / f"{stem}.tokens.npy", "wb")  # noqa: SIM115 - closed by `close`
-        self._offsets_path = folder / f"{stem}.offsets.npy"
-        self._dtype = np.dtype(token_type(vocabulary))
+    def __init__(self, path: Path, offsets_path: Path, dtype: np.dtype[Any]) -> None:
+        self._file = open(path, "wb")  # noqa: SIM115 - closed by `close`
+        self._offsets_path = offsets_path
+        self._dtype = dtype
         self._lengths: list[Lengths] = []
         self._file.write(_array_header(self._dtype, 0))
 
-    def write(self, side: EncodedSide) -> None:
-        self._file.write(np.ascontiguousarray(side.tokens, dtype=self._dtype).data)
-        self._lengths.append(side.lengths)
+    def append(self, values: Ids, lengths: Lengths) -> None:
+        """The values of some sentences one after the other, and how many each has."""
+        self._file.write(np.ascontiguousarray(values, dtype=self._dtype).data)
+        self._lengths.append(lengths)
 
     def close(self) -> None:
         """Fill in the sizes. Until then the file says that it is empty."""
@@ -43,7 +46,7 @@ class SentenceWriter:
         with open(self._offsets_path, "wb") as file:
             np.save(file, offsets)
 
-    def __enter__(self) -> SentenceWriter:
+    def __enter__(self: Writer) -> Writer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -51,6 +54,17 @@ class SentenceWriter:
             self.close()
         else:
             self._file.close()
+
+
+class SentenceWriter(ArrayWriter):
+    """Writes the two arrays of one language of a split."""
+
+    def __init__(self, folder: Path, stem: str, vocabulary: Vocabulary) -> None:
+        tokens, offsets = folder / f"{stem}.tokens.npy", folder / f"{stem}.offsets.npy"
+        super().__init__(tokens, offsets, np.dtype(token_type(vocabulary)))
+
+    def write(self, side: EncodedSide) -> None:
+        self.append(side.tokens, side.lengths)
 
 
 def _array_header(dtype: np.dtype[Any], count: int) -> bytes:

@@ -36,6 +36,7 @@ class ParallelText:
     split: str
     source: Path
     target: Path | None
+    alignments: Path | None = None  # the file of word alignments, if there is one
 
     def paths(self) -> tuple[Path, ...]:
         return (self.source,) if self.target is None else (self.source, self.target)
@@ -61,6 +62,11 @@ class ParallelText:
         assert self.target is not None
         counts = f"{self.source} has {num_source} lines, but {self.target} has {num_target}"
         return f"{counts}; {where_they_part(reading.lines(self.source, quiet=True), reading.lines(self.target, quiet=True))}"
+
+
+def file_exists(prefix: str, suffix: str) -> bool:
+    """Whether ``find_file`` would find something, sound or not."""
+    return any(Path(f"{prefix}.{suffix}{packed}").exists() for packed in ("", ".gz", ".xz"))
 
 
 def find_file(prefix: str, language: str) -> Path:

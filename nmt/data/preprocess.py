@@ -1,6 +1,6 @@
 """From parallel text to a corpus folder: read, learn pieces, encode, filter, write, report.
 
-Text is streamed; what stays in memory is 16 bytes a pair (to find duplicates) and 16 for its lengths. Everything is
+Text is streamed; what stays in memory is 17 bytes a pair (to find duplicates) and 16 for its lengths. Everything is
 read once before anything is written, so a fault in the text leaves no trace on the disk.
 """
 
@@ -17,13 +17,14 @@ import numpy as np
 
 from nmt.config.plain import to_plain
 from nmt.config.sections import PreprocessConfig, require_positive
+from nmt.data.alignments import check_alignments, write_alignments
 from nmt.data.corpus import FORMAT, KIND
 from nmt.data.corpus_writer import SentenceWriter, check_destination, write_text
-from nmt.data.encoding import encode_all
+from nmt.data.encoding import Flags, encode_all
 from nmt.data.filters import PairFilter, Reason
 from nmt.data.language_pair import LanguagePair
 from nmt.data.learning import language_pair
-from nmt.data.parallel_text import ParallelText, Reading, find_file
+from nmt.data.parallel_text import ParallelText, Reading, file_exists, find_file
 from nmt.data.report import PreprocessReport, SplitTally
 from nmt.errors import DataError, UsageError
 from nmt.storage.files import new_folder, sha256, write_manifest
@@ -42,8 +43,11 @@ def preprocess(config: PreprocessConfig, progress: Progress = lambda split, done
     check_destination(destination, config.overwrite)
     texts = _find_texts(config)
     reading = Reading(config.on_invalid_utf8, config.max_line_bytes)
-    facts = [_text_facts(path) for text in texts for path in text.paths()]  # a later change is noticed by the reader
+    facts = [_text_facts(path) for text in texts for path in _files_of(text)]  # a later change is noticed by the reader
     counts = {text.split: text.count(reading) for text in texts}
+    for text in texts:
+        if text.alignments is not None:
+            check_alignments(text, reading, counts[text.split])
     pair = language_pair(config, next((text for text in texts if text.split == TRAIN), None), reading)
     with new_folder(destination, overwrite=True) as folder:  # check_destination saw that nothing gets lost
         pair.save(folder / "tokenizer")
@@ -74,10 +78,21 @@ def _check(config: PreprocessConfig) -> None:
             raise UsageError(f"name the language of each side, the suffix of its files: {flag} is missing")
         if "/" in language:
             raise UsageError(f"{flag} {language} is the suffix of file names; it cannot contain '/'")
+    _check_alignment_suffix(config)
     if config.source_lang == config.target_lang:
         raise UsageError(f"source and target language are both '{config.source_lang}'; give the files other suffixes")
     if config.seed < 0:
         raise UsageError(f"seed={config.seed} must not be negative (--seed)")
+
+
+def _check_alignment_suffix(config: PreprocessConfig) -> None:
+    suffix = config.align_suffix
+    if suffix is None:
+        return
+    if not suffix or "/" in suffix or suffix in (config.source_lang, config.target_lang):
+        raise UsageError(f"--align-suffix {suffix}: give the suffix of files that hold word alignments, say align")
+    if config.only_source:
+        raise UsageError("--align-suffix and --only-source exclude each other: an alignment needs both sides")
 
 
 def _find_texts(config: PreprocessConfig) -> list[ParallelText]:
@@ -94,8 +109,19 @@ def _find_texts(config: PreprocessConfig) -> list[ParallelText]:
         target = None if config.only_source else find_file(prefix, config.target_lang)
         if target is not None and source.samefile(target):
             logger.warning(f"{split}: {source} and {target} are the same file")
-        texts.append(ParallelText(split, source, target))
+        texts.append(ParallelText(split, source, target, _find_alignments(split, prefix, config.align_suffix)))
     return texts
+
+
+def _find_alignments(split: str, prefix: str, suffix: str | None) -> Path | None:
+    """Training is what alignments are for; other splits may have them."""
+    if suffix is None or not (split == TRAIN or file_exists(prefix, suffix)):
+        return None
+    return find_file(prefix, suffix)
+
+
+def _files_of(text: ParallelText) -> tuple[Path, ...]:
+    return text.paths() if text.alignments is None else (*text.paths(), text.alignments)
 
 
 @dataclass(frozen=True)
@@ -110,7 +136,8 @@ class _Encoder:
 
     def write(self, text: ParallelText, count: int) -> SplitTally:
         """Encode one split of ``count`` lines. Only training text is filtered: elsewhere every line counts."""
-        tally = self._encode(text, count)
+        kept: list[Flags] = []
+        tally = self._encode(text, count, kept)
         if tally.read != count:
             raise DataError(f"{text.source} changed while it was read: {count} lines at first, then {tally.read}")
         if text.split == TRAIN:
@@ -118,9 +145,17 @@ class _Encoder:
         else:
             for path, language in zip(text.paths(), (self.pair.source_lang, self.pair.target_lang)):
                 write_text(self.folder / f"{text.split}.{language}.txt", self.reading.lines(path, quiet=True))
+        if text.alignments is not None:
+            lost = write_alignments(self.folder, text, self.pair, self.reading, np.concatenate(kept))
+            if lost:
+                logger.warning(
+                    f"{text.split}: {lost:,} pairs lose their alignments: the tokenizer has pieces that are not part of one "
+                    f"word of theirs"
+                )
         return tally
 
-    def _encode(self, text: ParallelText, count: int) -> SplitTally:
+    def _encode(self, text: ParallelText, count: int, flags: list[Flags]) -> SplitTally:
+        """``flags`` receives which lines are kept, chunk by chunk."""
         rules = PairFilter(self.config.filters) if text.split == TRAIN else None
         tally = SplitTally(text.split)
         only_source, workers = text.target is None, self.config.workers
@@ -133,7 +168,8 @@ class _Encoder:
             pairs = encode_all(text.pairs(self.reading), self.pair, only_source=only_source, workers=workers)
             for chunk in stack.enter_context(contextlib.closing(pairs)):
                 codes = rules.judge(chunk) if rules else np.zeros(len(chunk.invalid), dtype=np.int8)
-                kept = chunk.take(codes == Reason.kept)
+                flags.append(codes == Reason.kept)
+                kept = chunk.take(flags[-1])
                 tally.add(codes, kept)
                 for writer, side in zip(writers, (kept.source, kept.target)):
                     assert side is not None

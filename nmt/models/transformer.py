@@ -1,5 +1,8 @@
 """The Transformer of "Attention Is All You Need": Vaswani et al. 2017, arXiv:1706.03762.
 
+This file is the paper's model, and stays so for every variant of it: the layers' parts are chosen by transformer_parts.py
+from the options in transformer_config.py.
+
 Shapes: B sentences, K beam, N = B*K hypotheses, S source positions, T target positions, M real target positions,
 D model width, H heads, V vocabulary.
 """
@@ -9,15 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from nmt.config.option import FlagKind, option
-from nmt.config.sections import require_positive
-from nmt.errors import DataError, UsageError
+from nmt.errors import DataError
 from nmt.interface import (
     AttentionMaps,
     AttentionRequest,
@@ -33,116 +33,14 @@ from nmt.interface import (
 )
 from nmt.models import models
 from nmt.models.output_layers import LinearOutput, TiedOutput
-from nmt.modules.attention import HeadSizes, KeyValueCache
+from nmt.models.transformer_config import NormOrder, PositionKind, TransformerConfig
+from nmt.models.transformer_parts import decoder_layers, encoder_layers, final_norm, input_positions
+from nmt.modules.autoregression import Past
 from nmt.modules.embeddings import Borrowed, Embedding
-from nmt.modules.padding import causal_bias, padding_bias, real_rows
-from nmt.modules.positions import LearnedPositions, SinusoidalPositions
-from nmt.modules.residual import PostNorm, PreNorm
-from nmt.modules.transformer_layers import DecoderLayer, EncoderLayer, InputLayer, LayerShape, Record
+from nmt.modules.padding import padding_bias, real_rows
+from nmt.modules.transformer_layers import InputLayer, MemoryHeads, Record, SourceLayer, TargetLayer
 
-INITIAL_CAPACITY = 16  # positions that a fresh cache holds; it doubles when full
-
-
-class PositionKind(Enum):
-    """How a position enters the model."""
-
-    sinusoidal = "sinusoidal"
-    learned = "learned"
-
-
-class NormOrder(Enum):
-    """Where the layer norm of a sublayer stands."""
-
-    post = "post"
-    pre = "pre"
-
-
-@dataclass
-class TransformerConfig:
-    """Every knob of the paper's Table 3; the defaults are its base model."""
-
-    encoder_layers: int = option(6, help="encoder layers", flag="--encoder-layers")
-    decoder_layers: int = option(6, help="decoder layers", flag="--decoder-layers")
-    d_model: int = option(512, help="width of the residual stream")
-    d_ff: int = option(2048, help="inner width of the feed-forward networks")
-    num_heads: int = option(8, help="attention heads")
-    d_k: int | None = option(None, help="width of a head's queries and keys; null: d_model / num_heads")
-    d_v: int | None = option(None, help="width of a head's values; null: d_model / num_heads")
-    dropout: float = option(0.1, help="dropout of each sublayer's output and of the embeddings", flag="--dropout")
-    attention_dropout: float = option(0.0, help="dropout of the attention weights", flag="--attention-dropout")
-    activation_dropout: float = option(
-        0.0, help="dropout inside the feed-forward networks", flag="--activation-dropout"
-    )
-    positions: PositionKind = option(PositionKind.sinusoidal, help="sinusoidal or learned")
-    max_positions: int = option(1024, help="longest sentence of learned positions, in pieces")
-    share_all_embeddings: bool | None = option(
-        None,
-        help="one matrix for source, target and output; null: if the vocabulary is joint",
-        flag="--share-all-embeddings",
-        kind=FlagKind.switch,
-    )
-    share_decoder_embeddings: bool = option(
-        True, help="one matrix for target and output", flag="--share-decoder-input-output-embed"
-    )
-    norm: NormOrder = option(NormOrder.post, help="layer norm after (post, the paper) or before (pre) each sublayer")
-    attention_bias: bool = option(False, help="biases in the attention projections (the paper has none)")
-
-    def __post_init__(self) -> None:
-        require_positive("model", encoder_layers=self.encoder_layers, decoder_layers=self.decoder_layers)
-        require_positive("model", d_model=self.d_model, d_ff=self.d_ff, num_heads=self.num_heads)
-        require_positive("model", d_k=self.d_k, d_v=self.d_v, max_positions=self.max_positions)
-        for name in ("dropout", "attention_dropout", "activation_dropout"):
-            if not 0.0 <= getattr(self, name) < 1.0:
-                raise UsageError(f"model.{name}={getattr(self, name)} must be at least 0 and less than 1")
-        if self.d_model % self.num_heads and None in (self.d_k, self.d_v):
-            raise UsageError(
-                f"d_model={self.d_model} is not divisible by num_heads={self.num_heads}; set model.d_k and model.d_v "
-                f"to choose head widths freely"
-            )
-        if self.d_model % 2 and self.positions is PositionKind.sinusoidal:
-            raise UsageError(
-                f"d_model={self.d_model} is odd, and sinusoids come in pairs; use an even model.d_model or "
-                f"model.positions=learned"
-            )
-
-    def shrink(self) -> TransformerConfig:
-        """The same structure in small sizes, for tests."""
-        return replace(
-            self,
-            encoder_layers=min(self.encoder_layers, 2),
-            decoder_layers=min(self.decoder_layers, 2),
-            d_model=16,
-            d_ff=24,
-            num_heads=min(self.num_heads, 2),
-            d_k=self.d_k and 5,
-            d_v=self.d_v and 7,
-            max_positions=min(self.max_positions, 64),
-        )
-
-    def head_sizes(self) -> HeadSizes:
-        even = self.d_model // self.num_heads
-        return HeadSizes(self.d_model, self.num_heads, self.d_k or even, self.d_v or even)
-
-    def layer_shape(self) -> LayerShape:
-        return LayerShape(
-            heads=self.head_sizes(),
-            d_ff=self.d_ff,
-            residual=PreNorm if self.norm is NormOrder.pre else PostNorm,
-            final_norm=self.norm is NormOrder.pre,
-            dropout=self.dropout,
-            attention_dropout=self.attention_dropout,
-            activation_dropout=self.activation_dropout,
-            attention_bias=self.attention_bias,
-        )
-
-    def shares_all(self, sizes: VocabularySizes) -> bool:
-        """Whether source, target and output use one matrix."""
-        if self.share_all_embeddings and not sizes.shared:
-            raise UsageError(
-                "model.share_all_embeddings needs one vocabulary for both languages; preprocess with "
-                "--joined-dictionary, or leave it out (--share-decoder-input-output-embed still works)"
-            )
-        return sizes.shared if self.share_all_embeddings is None else self.share_all_embeddings
+__all__ = ["NormOrder", "PositionKind", "Transformer", "TransformerConfig", "TransformerMemory", "TransformerState"]
 
 
 class Encoder(nn.Module):
@@ -150,19 +48,17 @@ class Encoder(nn.Module):
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        shape = config.layer_shape()
-        self.layers = nn.ModuleList(EncoderLayer(shape) for _ in range(config.encoder_layers))
-        self.norm = nn.LayerNorm(config.d_model) if shape.final_norm else nn.Identity()
+        self.layers = nn.ModuleList(encoder_layers(config))
+        self.norm = final_norm(config)
 
     def forward(self, x: Tensor, bias: Tensor, record: Record) -> Tensor:
         """[B, S, D] -> [B, S, D]"""
-        for layer in self.layers:
-            x = layer(x, bias, record)
+        stack = list(cast(Iterable[SourceLayer], self.layers))
+        sight = stack[0].around(bias)
+        for layer in stack:
+            x = layer(x, sight, record)
         normed: Tensor = self.norm(x)
         return normed
-
-
-Projected = tuple[tuple[Tensor, Tensor], ...]  # by layer: keys [B, H, S, d_k] and values [B, H, S, d_v] of the memory
 
 
 class Decoder(nn.Module):
@@ -170,36 +66,35 @@ class Decoder(nn.Module):
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        shape = config.layer_shape()
-        self.layers = nn.ModuleList(DecoderLayer(shape) for _ in range(config.decoder_layers))
-        self.norm = nn.LayerNorm(config.d_model) if shape.final_norm else nn.Identity()
+        self.layers = nn.ModuleList(decoder_layers(config))
+        self.norm = final_norm(config)
 
-    def _stack(self) -> Iterator[DecoderLayer]:
-        return iter(cast(Iterable[DecoderLayer], self.layers))
+    def _stack(self) -> Iterator[TargetLayer]:
+        return iter(cast(Iterable[TargetLayer], self.layers))
 
-    def project(self, states: Tensor) -> Projected:
+    def project(self, states: Tensor) -> tuple[MemoryHeads, ...]:
         """The keys and values that each layer reads of the memory's states [B, S, D]."""
-        return tuple(layer.cross_attention.project(states) for layer in self._stack())
+        return tuple(layer.project(states) for layer in self._stack())
 
-    def empty_caches(self, rows: int, like: Tensor) -> tuple[KeyValueCache, ...]:
-        return tuple(layer.self_attention.empty_cache(rows, INITIAL_CAPACITY, like) for layer in self._stack())
+    def start(self, rows: int, like: Tensor) -> tuple[Past, ...]:
+        return tuple(layer.start(rows, like) for layer in self._stack())
 
-    def forward(self, x: Tensor, projected: Projected, bias: Tensor, record: Record) -> Tensor:
+    def forward(self, x: Tensor, projected: tuple[MemoryHeads, ...], bias: Tensor, record: Record) -> Tensor:
         """All positions at once, [B, T, D] -> [B, T, D]."""
-        causal = causal_bias(x.size(1), x.dtype, x.device)
+        sight = next(self._stack()).whole(x)
         for layer, memory in zip(self._stack(), projected):
-            x = layer(x, causal, memory, bias, record)
+            x = layer(x, sight, memory, bias, record)
         normed: Tensor = self.norm(x)
         return normed
 
     def step(
-        self, x: Tensor, state: TransformerState, projected: Projected, bias: Tensor, record: Record
-    ) -> tuple[Tensor, tuple[KeyValueCache, ...]]:
+        self, x: Tensor, state: TransformerState, projected: tuple[MemoryHeads, ...], bias: Tensor, record: Record
+    ) -> tuple[Tensor, tuple[Past, ...]]:
         """One position, [N, 1, D] -> [N, 1, D], and the caches with that position in them."""
-        caches: list[KeyValueCache] = []
-        unwritten = padding_bias(state.positions + 1, state.length + 1, x.dtype)[:, None, None]  # [N, 1, 1, length]
+        caches: list[Past] = []
+        sight = next(self._stack()).now(state.caches[0], state.positions, x.dtype)
         for layer, memory, cache in zip(self._stack(), projected, state.caches):
-            x, cache = layer.step(x, cache, state.positions, unwritten, memory, bias, record)
+            x, cache = layer.step(x, cache, sight, memory, bias, record)
             caches.append(cache)
         normed: Tensor = self.norm(x)
         return normed, tuple(caches)
@@ -211,20 +106,20 @@ class TransformerMemory(Memory):
 
     states: Tensor  # [B, S, D]
     bias: Tensor  # [B, 1, 1, S] 0 at real positions, -inf at padding
-    projected: Projected = ()
+    projected: tuple[MemoryHeads, ...] = ()  # by layer
     output: OutputLayer | None = None  # over the shortlist, if there is one
 
 
 @dataclass
 class TransformerState(DecoderState):
-    """The self-attention caches and how far each hypothesis is."""
+    """What each layer remembers of the target, and how far each hypothesis is."""
 
     positions: Tensor  # [N] of the next token
-    caches: tuple[KeyValueCache, ...]  # by layer
+    caches: tuple[Past, ...]  # by layer
 
     @property
     def length(self) -> int:
-        """Positions in the caches; no row's position is beyond."""
+        """The number of steps made; no row's position is beyond."""
         return self.caches[0].length
 
 
@@ -240,8 +135,9 @@ class Transformer(EncoderDecoder):
         target = source if shares_all else Embedding(sizes.target, config.d_model, scale)
         shares_output = shares_all or config.share_decoder_embeddings
         self.width = config.d_model
-        self.source_input = InputLayer(source, _positions(config), config.dropout)
-        self.target_input = InputLayer(Borrowed(source) if shares_all else target, _positions(config), config.dropout)
+        self.source_input = InputLayer(source, input_positions(config), config.dropout)
+        borrowed = Borrowed(source) if shares_all else target
+        self.target_input = InputLayer(borrowed, input_positions(config), config.dropout)
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
         self.output = TiedOutput(target) if shares_output else LinearOutput(_output_weight(sizes.target, self.width))
@@ -264,7 +160,7 @@ class Transformer(EncoderDecoder):
         positions = torch.zeros(rows, dtype=torch.long, device=memory.states.device)
         output = self.output if vocabulary is None else self.output.restrict(vocabulary)
         projected = self.decoder.project(memory.states)
-        caches = self.decoder.empty_caches(rows, like=projected[0][0])  # autocast's type, if it is on
+        caches = self.decoder.start(rows, like=projected[0][0])  # autocast's type, if it is on
         return replace(memory, projected=projected, output=output), TransformerState(positions, caches)
 
     def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
@@ -294,9 +190,9 @@ class Transformer(EncoderDecoder):
     def _maps(self, record: Record, batch: Batch) -> AttentionMaps:
         if "encoder" in record:  # the memory does not keep them: the encoder runs once more, for those who ask
             self._encode(batch.source, batch.source_lengths, record)
-        if "decoder" in record:  # queries at padding may have looked at padding
-            real = real_positions(batch.target_lengths, batch.target_in.size(1))[:, None, None]  # [B, 1, 1, T]
-            record["decoder"] = [weights * real for weights in record["decoder"]]
+        for kind, lengths in {"encoder": batch.source_lengths, "decoder": batch.target_lengths}.items():
+            if kind in record:  # queries at padding may have looked at padding
+                record[kind] = [w * real_positions(lengths, w.size(-1))[:, None, None] for w in record[kind]]
         return AttentionMaps({kind: tuple(weights) for kind, weights in record.items()})
 
     def _check_length(self, ids: Tensor, side: str) -> None:
@@ -306,12 +202,6 @@ class Transformer(EncoderDecoder):
                 f"a {side} sentence has {ids.size(1)} pieces, but the model has learned positions for {limit}; raise "
                 f"model.max_positions, or filter such sentences (--max-length {limit - 1} when preprocessing)"
             )
-
-
-def _positions(config: TransformerConfig) -> SinusoidalPositions | LearnedPositions:
-    if config.positions is PositionKind.learned:
-        return LearnedPositions(config.d_model, config.max_positions)
-    return SinusoidalPositions(config.d_model)
 
 
 def _output_weight(vocabulary_size: int, d_model: int) -> Tensor:

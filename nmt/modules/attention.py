@@ -5,14 +5,17 @@ Shapes: B sentences, K beam, N = B*K hypotheses, S keys, T queries, D model widt
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nmt.modules.autoregression import Autoregression, Past, Places, Sight, whole_sequence
 from nmt.modules.dropout import Dropout
-from nmt.trees import RowTree
+from nmt.modules.key_value_cache import INITIAL_CAPACITY, KeyValueCache
+from nmt.modules.padding import causal_bias, padding_bias
 
 
 @dataclass(frozen=True)
@@ -33,34 +36,65 @@ class HeadSizes:
         return self.num_heads * self.d_v
 
 
-class ScaledDotProduct(nn.Module):
+class Attend(nn.Module, ABC):
+    """softmax(scores) V inside the heads; a kind of attention is the way it scores."""
+
+    def __init__(self, dropout: float) -> None:
+        super().__init__()
+        self.dropout = Dropout(dropout)
+
+    @abstractmethod
+    def scores(self, queries: Tensor, keys: Tensor, sight: Sight) -> Tensor:
+        """[B, H, T, d_k] and [B, H, S, d_k] -> [B, H, T, S]"""
+
+    def mix(self, weights: Tensor, values: Tensor, sight: Sight) -> Tensor:
+        """[B, H, T, S] and [B, H, S, d_v] -> [B, H, T, d_v]"""
+        return weights @ values
+
+    def forward(
+        self, queries: Tensor, keys: Tensor, values: Tensor, sight: Sight, record: list[Tensor] | None
+    ) -> Tensor:
+        """queries [B, H, T, d_k], keys [B, H, S, d_k], values [B, H, S, d_v] -> [B, H, T, d_v]
+
+        ``record`` receives the weights [B, H, T, S].
+        """
+        scores = self.scores(queries, keys, sight)
+        weights = torch.softmax(scores if sight.bias is None else scores + sight.bias, dim=-1)
+        if record is not None:
+            record.append(weights)
+        return self.mix(self.dropout(weights), values, sight)
+
+
+class ScaledDotProduct(Attend):
     """softmax(Q K^T / sqrt(d_k)) V: equation 1.
 
     On the CPU it is written out: at the length of sentences batched products are faster than the fused kernel, most of
     all in the backward pass. Elsewhere the fused kernel runs, unless the weights are asked for.
     """
 
-    def __init__(self, dropout: float) -> None:
-        super().__init__()
-        self.dropout = Dropout(dropout)
+    def scale(self, d_k: int) -> float:
+        scale: float = d_k**-0.5
+        return scale
+
+    def scores(self, queries: Tensor, keys: Tensor, sight: Sight) -> Tensor:
+        return (queries * self.scale(queries.size(-1))) @ keys.transpose(-1, -2)
 
     def forward(
-        self, queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, record: list[Tensor] | None
+        self, queries: Tensor, keys: Tensor, values: Tensor, sight: Sight, record: list[Tensor] | None
     ) -> Tensor:
-        """queries [B, H, T, d_k], keys [B, H, S, d_k], values [B, H, S, d_v] -> [B, H, T, d_v]
+        if queries.device.type == "cpu" or record is not None:
+            return super().forward(queries, keys, values, sight, record)
+        mask = None if sight.bias is None else sight.bias.to(queries.dtype)
+        dropout = self.dropout.p if self.training else 0.0
+        scale = self.scale(queries.size(-1))
+        return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, dropout_p=dropout, scale=scale)
 
-        ``bias`` is added to the scores [B, H, T, S] (-inf forbids); ``record`` receives the weights.
-        """
-        if queries.device.type != "cpu" and record is None:
-            dropout = self.dropout.p if self.training else 0.0
-            mask = None if bias is None else bias.to(queries.dtype)
-            return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, dropout_p=dropout)
-        scores = (queries * queries.size(-1) ** -0.5) @ keys.transpose(-1, -2)
-        weights = torch.softmax(scores if bias is None else scores + bias, dim=-1)
-        if record is not None:
-            record.append(weights)
-        dropped: Tensor = self.dropout(weights)
-        return dropped @ values
+
+class DotProduct(ScaledDotProduct):
+    """softmax(Q K^T) V: without the scale, whose effect section 3.2.1 argues for."""
+
+    def scale(self, d_k: int) -> float:
+        return 1.0
 
 
 def split_heads(x: Tensor, num_heads: int) -> Tensor:
@@ -73,98 +107,94 @@ def merge_heads(x: Tensor) -> Tensor:
     return x.transpose(1, 2).flatten(2)
 
 
-@dataclass
-class KeyValueCache(RowTree):
-    """Keys and values of the positions decoded so far, in tensors that grow by doubling."""
-
-    keys: Tensor  # [N, H, capacity, d_k]
-    values: Tensor  # [N, H, capacity, d_v]
-    length: int = 0  # columns in use; no row's position is beyond
-
-    def rows(self, index: Tensor) -> KeyValueCache:
-        return replace(self, keys=self._rows(self.keys, index), values=self._rows(self.values, index))
-
-    def _rows(self, cache: Tensor, index: Tensor) -> Tensor:
-        # Only the columns in use are copied; the capacity stays.
-        kept = cache.new_zeros(index.size(0), *cache.shape[1:])
-        kept[:, :, : self.length] = cache[:, :, : self.length].index_select(0, index)
-        return kept
-
-    def append(self, keys: Tensor, values: Tensor, positions: Tensor) -> KeyValueCache:
-        """Write keys [N, H, 1, d_k] and values at each row's position [N]. The old cache is consumed."""
-        grown = self._with_room()
-        every = torch.arange(positions.size(0), device=positions.device)
-        grown.keys[every, :, positions] = keys[:, :, 0]
-        grown.values[every, :, positions] = values[:, :, 0]
-        return replace(grown, length=self.length + 1)
-
-    def _with_room(self) -> KeyValueCache:
-        capacity = self.keys.size(2)
-        if self.length < capacity:
-            return self
-        grown = (0, 0, 0, max(capacity, 16))
-        return replace(self, keys=F.pad(self.keys, grown), values=F.pad(self.values, grown))
-
-    def filled(self) -> tuple[Tensor, Tensor]:
-        """[N, H, length, d_k] and [N, H, length, d_v]"""
-        return self.keys[:, :, : self.length], self.values[:, :, : self.length]
-
-
 class SelfAttention(nn.Module):
     """Queries, keys and values from the same sequence, projected by one matrix.
 
     The rows of ``projection`` are W^Q, W^K and W^V one after the other, each by head.
     """
 
-    def __init__(self, sizes: HeadSizes, dropout: float, bias: bool) -> None:
+    def __init__(self, sizes: HeadSizes, bias: bool, attend: Attend, rotation: nn.Module | None = None) -> None:
+        """``rotation``, if any, turns queries and keys by their positions."""
         super().__init__()
         self.sizes = sizes
         self.parts = (sizes.keys, sizes.keys, sizes.values)
         self.projection = nn.Linear(sizes.d_model, sum(self.parts), bias=bias)
         self.output = nn.Linear(sizes.values, sizes.d_model, bias=bias)
-        self.attend = ScaledDotProduct(dropout)
+        self.attend = attend
+        self.rotation = rotation
         _initialise(self.projection, self.parts)
         nn.init.xavier_uniform_(self.output.weight)
 
-    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """[B, T, D] -> queries, keys, values [B, H, T, d]"""
-        queries, keys, values = self.projection(x).split(self.parts, dim=-1)
-        heads = self.sizes.num_heads
-        return split_heads(queries, heads), split_heads(keys, heads), split_heads(values, heads)
+    def around(self, padding: Tensor) -> Sight:
+        """The sight of every position of a sequence with padding; ``padding`` [B, 1, 1, S] is -inf there."""
+        return Sight(padding, whole_sequence(padding.size(-1), padding.device))
 
-    def forward(self, x: Tensor, bias: Tensor, record: list[Tensor] | None = None) -> Tensor:
-        """[B, T, D] -> [B, T, D]; ``bias`` broadcasts to [B, H, T, T]."""
-        queries, keys, values = self.project(x)
-        attended: Tensor = self.output(merge_heads(self.attend(queries, keys, values, bias, record)))
+    def project(self, x: Tensor, sight: Sight) -> tuple[Tensor, Tensor, Tensor]:
+        """[B, T, D] -> queries, keys, values [B, H, T, d]"""
+        queries, keys, values = (
+            split_heads(part, self.sizes.num_heads) for part in self.projection(x).split(self.parts, dim=-1)
+        )
+        if self.rotation is not None:
+            queries, keys = self.rotation(queries, sight.places), self.rotation(keys, sight.places)
+        return queries, keys, values
+
+    def forward(self, x: Tensor, sight: Sight, record: list[Tensor] | None = None) -> Tensor:
+        """[B, T, D] -> [B, T, D]"""
+        attended: Tensor = self.output(merge_heads(self.look(*self.project(x, sight), sight, record)))
         return attended
 
-    def empty_cache(self, rows: int, capacity: int, like: Tensor) -> KeyValueCache:
-        """A cache for ``rows`` hypotheses, in the type and on the device of ``like``.
+    def look(self, queries: Tensor, keys: Tensor, values: Tensor, sight: Sight, record: list[Tensor] | None) -> Tensor:
+        """[B, H, T, d_k], [B, H, T, d_k], [B, H, T, d_v] -> [B, H, T, d_v]"""
+        attended: Tensor = self.attend(queries, keys, values, sight, record)
+        return attended
+
+
+class CausalSelfAttention(SelfAttention, Autoregression):
+    """Each position sees itself and those before it: the decoder's self-attention, section 3.2.3.
+
+    A target's own padding stands after every real position, so nothing real sees it.
+    """
+
+    def whole(self, x: Tensor) -> Sight:
+        length = x.size(1)
+        return Sight(causal_bias(length, x.dtype, x.device), whole_sequence(length, x.device))
+
+    def start(self, rows: int, like: Tensor) -> KeyValueCache:
+        return KeyValueCache(*self.columns(rows, INITIAL_CAPACITY, like))
+
+    def columns(self, rows: int, capacity: int, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys [N, H, capacity, d_k] and values [N, H, capacity, d_v] of a fresh cache.
 
         Zeros: a forbidden column weighs nothing, but zero times a stray NaN would still be NaN.
         """
         heads, d_k, d_v = self.sizes.num_heads, self.sizes.d_k, self.sizes.d_v
-        return KeyValueCache(like.new_zeros(rows, heads, capacity, d_k), like.new_zeros(rows, heads, capacity, d_v))
+        return like.new_zeros(rows, heads, capacity, d_k), like.new_zeros(rows, heads, capacity, d_v)
 
-    def step(self, x: Tensor, cache: KeyValueCache, positions: Tensor, bias: Tensor) -> tuple[Tensor, KeyValueCache]:
-        """One position: x [N, 1, D], ``bias`` [N, 1, 1, length] forbids what a row has not written yet."""
-        queries, keys, values = self.project(x)
-        cache = cache.append(keys, values, positions)
-        attended: Tensor = self.output(merge_heads(self.attend(queries, *cache.filled(), bias, None)))
+    def now(self, past: Past, positions: Tensor, dtype: torch.dtype) -> Sight:
+        length = past.length + 1
+        keys = torch.arange(length, device=positions.device)[None]  # [1, S]
+        unwritten = padding_bias(positions + 1, length, dtype)[:, None, None]  # [N, 1, 1, S]
+        return Sight(unwritten, Places(positions[:, None], keys, length))
+
+    def step(self, x: Tensor, past: Past, sight: Sight) -> tuple[Tensor, Past]:
+        assert isinstance(past, KeyValueCache) and sight.places is not None
+        queries, keys, values = self.project(x, sight)
+        cache = past.append(keys, values, sight.places.queries[:, 0])
+        attended: Tensor = self.output(merge_heads(self.attend(queries, *cache.filled(), sight, None)))
         return attended, cache
 
 
 class CrossAttention(nn.Module):
     """Queries from the decoder, keys and values from the memory."""
 
-    def __init__(self, sizes: HeadSizes, dropout: float, bias: bool) -> None:
+    def __init__(self, sizes: HeadSizes, bias: bool, attend: Attend) -> None:
         super().__init__()
         self.sizes = sizes
         self.parts = (sizes.keys, sizes.values)
         self.query = nn.Linear(sizes.d_model, sizes.keys, bias=bias)
         self.memory = nn.Linear(sizes.d_model, sum(self.parts), bias=bias)  # rows: W^K, then W^V
         self.output = nn.Linear(sizes.values, sizes.d_model, bias=bias)
-        self.attend = ScaledDotProduct(dropout)
+        self.attend = attend
         _initialise(self.query, (sizes.keys,))
         _initialise(self.memory, self.parts)
         nn.init.xavier_uniform_(self.output.weight)
@@ -179,7 +209,7 @@ class CrossAttention(nn.Module):
     ) -> Tensor:
         """x [B, T, D], or [N, 1, D]: the K hypotheses of a sentence are K queries, so the memory keeps its B rows."""
         queries = self.query(x).view(keys.size(0), -1, self.sizes.keys)  # [B, T or K, H*d_k]
-        attended = self.attend(split_heads(queries, self.sizes.num_heads), keys, values, bias, record)
+        attended = self.attend(split_heads(queries, self.sizes.num_heads), keys, values, Sight(bias), record)
         projected: Tensor = self.output(merge_heads(attended))
         return projected.view_as(x)
 

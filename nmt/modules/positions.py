@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import torch
 from torch import Tensor, nn
 
@@ -18,10 +20,22 @@ def sinusoids(positions: Tensor, d_model: int) -> Tensor:
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
 
 
-class SinusoidalPositions(nn.Module):
-    """Fixed sinusoids; they extend to any length."""
+class Positions(nn.Module, ABC):
+    """Vectors that are added to the embeddings."""
 
-    limit: int | None = None
+    limit: int | None = None  # the longest sequence, if there is one
+
+    @abstractmethod
+    def first(self, count: int) -> Tensor:
+        """[T, D] vectors of positions 0 ... count - 1."""
+
+    @abstractmethod
+    def at(self, positions: Tensor, bound: int) -> Tensor:
+        """[...] -> [..., D]; every position is below ``bound``."""
+
+
+class SinusoidalPositions(Positions):
+    """Fixed sinusoids; they extend to any length."""
 
     def __init__(self, d_model: int) -> None:
         super().__init__()
@@ -32,22 +46,18 @@ class SinusoidalPositions(nn.Module):
         self.table: Tensor
 
     def first(self, count: int) -> Tensor:
-        """[T, D] vectors of positions 0 ... count - 1."""
         if count <= TABLE_LENGTH:
             return self.table[:count]
         return sinusoids(torch.arange(count, device=self.table.device), self.d_model).to(self.table.dtype)
 
     def at(self, positions: Tensor, bound: int) -> Tensor:
-        """[N] -> [N, D]; every position is below ``bound``."""
         if bound <= TABLE_LENGTH:
             return self.table[positions]
         return sinusoids(positions, self.d_model).to(self.table.dtype)
 
 
-class LearnedPositions(nn.Module):
+class LearnedPositions(Positions):
     """A learned vector for each of the first ``limit`` positions (the paper's Table 3, row E)."""
-
-    limit: int | None
 
     def __init__(self, d_model: int, limit: int) -> None:
         super().__init__()
@@ -56,9 +66,22 @@ class LearnedPositions(nn.Module):
         nn.init.normal_(self.weight, std=d_model**-0.5)
 
     def first(self, count: int) -> Tensor:
-        """[T, D] vectors of positions 0 ... count - 1."""
         return self.weight[:count]
 
     def at(self, positions: Tensor, bound: int) -> Tensor:
-        """[N] -> [N, D]; every position is below ``bound``."""
         return self.weight[positions]
+
+
+class NoPositions(Positions):
+    """Nothing is added: the layers themselves know where a piece stands."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("nothing", torch.zeros(1), persistent=False)
+        self.nothing: Tensor
+
+    def first(self, count: int) -> Tensor:
+        return self.nothing
+
+    def at(self, positions: Tensor, bound: int) -> Tensor:
+        return self.nothing

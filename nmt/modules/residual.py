@@ -1,4 +1,4 @@
-"""Residual connections around a sublayer, with the layer norm after it (the paper) or before it."""
+"""Residual connections around a sublayer, with the norm after it (the paper) or before it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Sublayer = Callable[[Tensor], Tensor]
 class Residual(nn.Module, ABC):
     """Wraps any sublayer that keeps the shape [..., D]."""
 
-    def __init__(self, d_model: int, dropout: float) -> None:
+    def __init__(self, norm: nn.Module, dropout: float) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(d_model)
+        self.norm = norm
         self.dropout = Dropout(dropout)
 
     @abstractmethod

@@ -5,38 +5,37 @@ Shapes: B sentences, N hypotheses, S source positions, T target positions, D mod
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
-from nmt.modules.attention import CrossAttention, HeadSizes, KeyValueCache, SelfAttention
+from nmt.modules.attention import CrossAttention, SelfAttention
+from nmt.modules.autoregression import Autoregression, Past, Sight
 from nmt.modules.dropout import Dropout
-from nmt.modules.feed_forward import FeedForward
-from nmt.modules.positions import LearnedPositions, SinusoidalPositions
+from nmt.modules.positions import Positions
 from nmt.modules.residual import Residual
 
 Record = dict[str, list[Tensor]]  # attention weights by kind; a kind that is not asked for is absent
 
 
 @dataclass(frozen=True)
-class LayerShape:
-    """What all layers of a model have in common."""
+class LayerParts:
+    """What the layers of a model are made of: functions, each of which makes a fresh part."""
 
-    heads: HeadSizes
-    d_ff: int
-    residual: Callable[[int, float], Residual]
-    final_norm: bool  # a stack of pre-norm layers needs a norm at its end
-    dropout: float
-    attention_dropout: float
-    activation_dropout: float
-    attention_bias: bool
+    source_attention: Callable[[], SelfAttention]
+    target_attention: Callable[[], Autoregression]
+    cross_attention: Callable[[], CrossAttention]
+    feed_forward: Callable[[], nn.Module]
+    residual: Callable[[], Residual]
 
 
 class InputLayer(nn.Module):
     """Dropout(embedding + position): sections 3.4, 3.5 and 5.4."""
 
-    def __init__(self, embedding: nn.Module, positions: SinusoidalPositions | LearnedPositions, dropout: float) -> None:
+    def __init__(self, embedding: nn.Module, positions: Positions, dropout: float) -> None:
         super().__init__()
         self.embedding = embedding
         self.positions = positions
@@ -55,66 +54,115 @@ class InputLayer(nn.Module):
         return dropped
 
 
-class EncoderLayer(nn.Module):
+class SourceLayer(nn.Module, ABC):
+    """A layer of the encoder. The layers of a stack see alike: the first one says what, once for all."""
+
+    @abstractmethod
+    def around(self, padding: Tensor) -> Sight:
+        """``padding`` [B, 1, 1, S] is -inf at padding."""
+
+    @abstractmethod
+    def forward(self, x: Tensor, sight: Sight, record: Record) -> Tensor:
+        """[B, S, D] -> [B, S, D]"""
+
+
+class EncoderLayer(SourceLayer):
     """Self-attention and a feed-forward network."""
 
-    def __init__(self, shape: LayerShape) -> None:
+    def __init__(self, parts: LayerParts) -> None:
         super().__init__()
-        self.self_attention = SelfAttention(shape.heads, shape.attention_dropout, shape.attention_bias)
-        self.self_residual = shape.residual(shape.heads.d_model, shape.dropout)
-        self.feed_forward = FeedForward(shape.heads.d_model, shape.d_ff, shape.activation_dropout)
-        self.feed_forward_residual = shape.residual(shape.heads.d_model, shape.dropout)
+        self.self_attention = parts.source_attention()
+        self.self_residual = parts.residual()
+        self.feed_forward = parts.feed_forward()
+        self.feed_forward_residual = parts.residual()
 
-    def forward(self, x: Tensor, bias: Tensor, record: Record) -> Tensor:
-        """[B, S, D] -> [B, S, D]; ``bias`` [B, 1, 1, S] hides padding."""
-        x = self.self_residual(x, lambda y: self.self_attention(y, bias, record.get("encoder")))
+    def around(self, padding: Tensor) -> Sight:
+        return self.self_attention.around(padding)
+
+    def forward(self, x: Tensor, sight: Sight, record: Record) -> Tensor:
+        x = self.self_residual(x, lambda y: self.self_attention(y, sight, record.get("encoder")))
         x = self.feed_forward_residual(x, self.feed_forward)
         return x
 
 
-class DecoderLayer(nn.Module):
-    """Self-attention over what is written so far, attention over the memory, and a feed-forward network."""
+MemoryHeads = tuple[Tensor, Tensor]  # keys [B, H, S, d_k] and values [B, H, S, d_v] of the memory
 
-    def __init__(self, shape: LayerShape) -> None:
+
+class TargetLayer(nn.Module, ABC):
+    """A layer of the decoder. The layers of a stack see alike: the first one says what, once for all."""
+
+    @abstractmethod
+    def project(self, states: Tensor) -> MemoryHeads:
+        """What the layer reads of the memory's states [B, S, D]."""
+
+    @abstractmethod
+    def whole(self, x: Tensor) -> Sight:
+        """The sight of all positions of x [B, T, D]."""
+
+    @abstractmethod
+    def forward(self, x: Tensor, sight: Sight, memory: MemoryHeads, bias: Tensor, record: Record) -> Tensor:
+        """All positions at once: [B, T, D] -> [B, T, D]; ``bias`` [B, 1, 1, S] hides the source's padding."""
+
+    @abstractmethod
+    def start(self, rows: int, like: Tensor) -> Past:
+        """The past of hypotheses that have none yet."""
+
+    @abstractmethod
+    def now(self, past: Past, positions: Tensor, dtype: torch.dtype) -> Sight:
+        """The sight of one step, whose rows stand at ``positions`` [N]."""
+
+    @abstractmethod
+    def step(
+        self, x: Tensor, past: Past, sight: Sight, memory: MemoryHeads, bias: Tensor, record: Record
+    ) -> tuple[Tensor, Past]:
+        """One position: [N, 1, D] -> [N, 1, D], and the past with that position in it."""
+
+
+class DecoderLayer(TargetLayer):
+    """Self-attention over what is written so far, attention over the memory, and a feed-forward network.
+
+    ``self_attention`` keeps its name in saved models, whatever stands in its place.
+    """
+
+    def __init__(self, parts: LayerParts) -> None:
         super().__init__()
-        self.self_attention = SelfAttention(shape.heads, shape.attention_dropout, shape.attention_bias)
-        self.self_residual = shape.residual(shape.heads.d_model, shape.dropout)
-        self.cross_attention = CrossAttention(shape.heads, shape.attention_dropout, shape.attention_bias)
-        self.cross_residual = shape.residual(shape.heads.d_model, shape.dropout)
-        self.feed_forward = FeedForward(shape.heads.d_model, shape.d_ff, shape.activation_dropout)
-        self.feed_forward_residual = shape.residual(shape.heads.d_model, shape.dropout)
+        self.self_attention = parts.target_attention()
+        self.self_residual = parts.residual()
+        self.cross_attention = parts.cross_attention()
+        self.cross_residual = parts.residual()
+        self.feed_forward = parts.feed_forward()
+        self.feed_forward_residual = parts.residual()
 
-    def forward(self, x: Tensor, causal: Tensor, memory: tuple[Tensor, Tensor], bias: Tensor, record: Record) -> Tensor:
-        """All positions at once: [B, T, D] -> [B, T, D]
+    def project(self, states: Tensor) -> MemoryHeads:
+        return self.cross_attention.project(states)
 
-        ``causal`` [T, T] hides later positions, ``memory`` holds keys and values [B, H, S, d], ``bias`` [B, 1, 1, S]
-        hides the source's padding. The target's own padding stands after every real position, so nothing sees it.
-        """
-        x = self.self_residual(x, lambda y: self.self_attention(y, causal, record.get("decoder")))
+    def whole(self, x: Tensor) -> Sight:
+        return self.self_attention.whole(x)
+
+    def forward(self, x: Tensor, sight: Sight, memory: MemoryHeads, bias: Tensor, record: Record) -> Tensor:
+        x = self.self_residual(x, lambda y: self.self_attention(y, sight, record.get("decoder")))
         return self._read_memory(x, memory, bias, record)
 
+    def start(self, rows: int, like: Tensor) -> Past:
+        return self.self_attention.start(rows, like)
+
+    def now(self, past: Past, positions: Tensor, dtype: torch.dtype) -> Sight:
+        return self.self_attention.now(past, positions, dtype)
+
     def step(
-        self,
-        x: Tensor,
-        cache: KeyValueCache,
-        positions: Tensor,
-        unwritten: Tensor,
-        memory: tuple[Tensor, Tensor],
-        bias: Tensor,
-        record: Record,
-    ) -> tuple[Tensor, KeyValueCache]:
-        """One position: [N, 1, D] -> [N, 1, D]; ``unwritten`` [N, 1, 1, length] hides the cache's unused columns."""
-        after: list[KeyValueCache] = []
+        self, x: Tensor, past: Past, sight: Sight, memory: MemoryHeads, bias: Tensor, record: Record
+    ) -> tuple[Tensor, Past]:
+        after: list[Past] = []
 
-        def attend(y: Tensor) -> Tensor:
-            attended, written = self.self_attention.step(y, cache, positions, unwritten)
+        def look_back(y: Tensor) -> Tensor:
+            seen, written = self.self_attention.step(y, past, sight)
             after.append(written)
-            return attended
+            return seen
 
-        x = self.self_residual(x, attend)
+        x = self.self_residual(x, look_back)
         return self._read_memory(x, memory, bias, record), after[0]
 
-    def _read_memory(self, x: Tensor, memory: tuple[Tensor, Tensor], bias: Tensor, record: Record) -> Tensor:
+    def _read_memory(self, x: Tensor, memory: MemoryHeads, bias: Tensor, record: Record) -> Tensor:
         x = self.cross_residual(x, lambda y: self.cross_attention(y, *memory, bias, record.get("cross")))
         x = self.feed_forward_residual(x, self.feed_forward)
         return x

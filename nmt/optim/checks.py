@@ -10,15 +10,24 @@ from nmt.errors import UsageError
 LARGEST_RATE = 1e4  # far above any that works: beyond it single precision overflows after a few updates
 
 
-def check_rates(lr: float | None, weight_decay: float) -> None:
-    require_positive("optimizer", lr=lr)
+def check_rates(lr: float | None, weight_decay: float, *, name: str = "lr") -> None:
+    """``name``: the option that the rate stands in."""
+    require_positive("optimizer", **{name: lr})
     require_not_negative("optimizer", weight_decay=weight_decay)
     if lr is not None and lr > LARGEST_RATE:
-        raise UsageError(f"optimizer.lr={lr} must be at most {LARGEST_RATE:g}; give a smaller --lr")
+        flag = name.replace("_", "-")
+        raise UsageError(f"optimizer.{name}={lr} must be at most {LARGEST_RATE:g}; give a smaller --{flag}")
     if weight_decay > LARGEST_RATE:
         raise UsageError(
             f"optimizer.weight_decay={weight_decay} must be at most {LARGEST_RATE:g}; give a smaller --weight-decay"
         )
+
+
+def check_shares(**shares: float) -> None:
+    """Of what is kept from one update to the next."""
+    for name, value in shares.items():
+        if not 0.0 <= value < 1.0:
+            raise UsageError(f"optimizer.{name}={value} must be at least 0 and less than 1")
 
 
 def check_adam(lr: float | None, betas: Sequence[float], eps: float, weight_decay: float) -> None:

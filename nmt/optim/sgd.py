@@ -10,7 +10,7 @@ from torch.nn import Parameter
 from nmt.config.option import option
 from nmt.errors import UsageError
 from nmt.optim import optimizers
-from nmt.optim.checks import check_rates
+from nmt.optim.checks import check_rates, check_shares
 
 DEFAULT_RATE = 0.1
 
@@ -26,8 +26,7 @@ class SgdConfig:
 
     def __post_init__(self) -> None:
         check_rates(self.lr, self.weight_decay)
-        if not 0.0 <= self.momentum < 1.0:
-            raise UsageError(f"optimizer.momentum={self.momentum} must be at least 0 and less than 1")
+        check_shares(momentum=self.momentum)
         if self.nesterov and self.momentum == 0.0:
             raise UsageError("optimizer.nesterov=true needs a momentum; set optimizer.momentum (--momentum 0.9)")
 

@@ -12,7 +12,6 @@ import torch
 
 from nmt.config.plain import to_plain
 from nmt.config.sections import TrainConfig
-from nmt.criterions import criterions
 from nmt.devices import choose_device
 from nmt.interface import EncoderDecoder, VocabularySizes
 from nmt.models import models
@@ -23,8 +22,10 @@ from nmt.storage.checkpoints import CheckpointInfo
 from nmt.storage.files import Lock, remove_leftovers
 from nmt.training.batches import TrainingBatches
 from nmt.training.contradictions import Case, check
+from nmt.training.criterion_parts import build_criterion
 from nmt.training.datasets import Datasets, check_lengths, number_of_updates, open_datasets
 from nmt.training.fingerprint import fingerprint
+from nmt.training.other_models import start_from
 from nmt.training.precision import autocast
 from nmt.training.report import Reporter
 from nmt.training.resume import check_unchanged, training_state
@@ -131,7 +132,7 @@ class _Run:
             self._compare_rates(stored.info, values.get("max_update"))
         self._store.prepare()
         reporter = Reporter(self._folder, self._config.report, total_updates=self._max_update)
-        trainer = self._trainer(device, reporter)
+        trainer = self._trainer(device, reporter, fresh=stored is None)
         if stored is not None:
             trainer.restore(stored, changed)
         return self._finish(trainer, reporter)
@@ -159,10 +160,13 @@ class _Run:
             failures={} if self._translations is None else self._translations.failures,
         )
 
-    def _trainer(self, device: torch.device, reporter: Reporter) -> Trainer:
+    def _trainer(self, device: torch.device, reporter: Reporter, *, fresh: bool) -> Trainer:
         config = self._config
         model = self._model()
-        step = Step(model, criterions.build(config.criterion)).to(device)
+        if fresh and config.checkpoint.finetune_from_model is not None:
+            start_from(config.checkpoint.finetune_from_model, model, self._datasets.pair)
+        criterion = build_criterion(config, self._datasets, device)
+        step = Step(model, criterion).to(device)
         place = Place(device, lambda: autocast(device, config.device.precision))
         named = [(name, parameter) for name, parameter in step.named_parameters() if parameter.requires_grad]
         optimizer = optimizers.build(config.optimizer, named)

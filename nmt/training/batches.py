@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nmt.config.sections import BatchingConfig
-from nmt.data.batch import Batch, collate
+from nmt.data.batch import ALIGNMENTS, Batch, collate, join_alignments
 from nmt.data.batching import plan_batches
 from nmt.data.corpus import Split
 
@@ -74,5 +74,7 @@ class TrainingBatches:
 
 
 def read_batch(split: Split, indices: Indices) -> Batch:
-    numbers = indices.tolist()
-    return collate([split.source(i) for i in numbers], [split.target(i) for i in numbers], numbers)
+    numbers, extras = indices.tolist(), {}
+    if split.alignments is not None:
+        extras[ALIGNMENTS] = join_alignments([split.alignments[i] for i in numbers])
+    return collate([split.source(i) for i in numbers], [split.target(i) for i in numbers], numbers, extras)

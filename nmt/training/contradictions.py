@@ -79,6 +79,22 @@ def _scheduler_refuses(case: Case) -> str | None:
     return None
 
 
+def _two_clippings(case: Case) -> str | None:
+    limits = case.config.training
+    if not (limits.clip_norm and limits.clip_value):
+        return None
+    return (
+        f"training.clip_norm={limits.clip_norm} and training.clip_value={limits.clip_value} exclude each other; set one "
+        f"of --clip-norm and --clip-value"
+    )
+
+
+def _no_teacher(case: Case) -> str | None:
+    if getattr(case.config.criterion, "teacher", None) != "":
+        return None
+    return "this criterion learns from a teacher; name its run folder or checkpoint with --teacher"
+
+
 def _patience_without_validation(case: Case) -> str | None:
     validation = case.config.validation
     if validates(case.config) or validation.patience is None:
@@ -105,6 +121,8 @@ RULES: tuple[Rule, ...] = (
     _warmup_too_long,
     _two_rates,
     _scheduler_refuses,
+    _two_clippings,
+    _no_teacher,
     _patience_without_validation,
     _batch_too_small,
 )

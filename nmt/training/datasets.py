@@ -32,6 +32,11 @@ class Datasets:
 def open_datasets(config: TrainConfig) -> Datasets:
     corpora = open_corpora(config.data, config.verify)
     train = chain([corpus.split(config.train_subset) for corpus in corpora])
+    if getattr(config.criterion, "needs_alignments", False) and train.alignments is None:
+        raise DataError(
+            f"the criterion needs word alignments, and split '{train.name}' of {_without_alignments(config, corpora)} has "
+            f"none; make the corpus with nmt-preprocess --align-suffix"
+        )
     return Datasets(
         pair=corpora[0].pair,
         tokenizer=corpora[0].folder / "tokenizer",
@@ -40,6 +45,10 @@ def open_datasets(config: TrainConfig) -> Datasets:
         longest=_longest(train),
         identities=[corpus.fingerprint(config.train_subset) for corpus in corpora],
     )
+
+
+def _without_alignments(config: TrainConfig, corpora: list[Corpus]) -> str:
+    return ", ".join(str(corpus.folder) for corpus in corpora if corpus.split(config.train_subset).alignments is None)
 
 
 def number_of_updates(config: TrainConfig, batches: TrainingBatches, longest: int) -> int | None:

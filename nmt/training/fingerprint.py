@@ -23,6 +23,8 @@ def fingerprint(config: TrainConfig, data: Sequence[str]) -> Fingerprint:
     parts = {role: tree[role] for role in COMPONENTS}
     parts["batching"] = tree["batching"]
     parts["training"] = {"clip_norm": config.training.clip_norm}
+    if config.training.clip_value:  # runs from before this option go on
+        parts["training"]["clip_value"] = config.training.clip_value
     return {
         "seed": config.seed,
         "train_subset": config.train_subset,

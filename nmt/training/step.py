@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from nmt.config.sections import TrainingConfig
 from nmt.criterions import Criterion
 from nmt.errors import DeviceError
 from nmt.interface import Batch, EncoderDecoder, LossReport
@@ -76,6 +77,14 @@ def seed_torch(*key: int) -> None:
 def divide(gradients: list[Tensor], denominator: Tensor) -> None:
     """In place, all at once."""
     torch._foreach_div_(gradients, denominator.to(torch.float32))
+
+
+def clip(parameters: list[nn.Parameter], norm: Tensor, limits: TrainingConfig) -> None:
+    """Clip gradients, whose common norm is ``norm``, in place: as one vector or element by element."""
+    if limits.clip_norm > 0:
+        nn.utils.clip_grads_with_norm_(parameters, limits.clip_norm, norm)
+    if limits.clip_value > 0:
+        nn.utils.clip_grad_value_(parameters, limits.clip_value)
 
 
 @contextlib.contextmanager

@@ -29,7 +29,7 @@ from nmt.training.report import Reporter
 from nmt.training.resume import restarts_epoch, training_state
 from nmt.training.retention import Cadence
 from nmt.training.signals import StopRequest
-from nmt.training.step import Step, Totals, described, divide, explained_shortage, seed_torch
+from nmt.training.step import Step, Totals, clip, described, divide, explained_shortage, seed_torch
 from nmt.training.stopping import BestScore
 from nmt.training.store import CheckpointStore, Snapshot
 from nmt.training.validation import Autocast, ValidationStopped, Validator
@@ -178,8 +178,7 @@ class Trainer:
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         divide(gradients, totals.denominator)
         norm = torch.nn.utils.get_total_norm(gradients)
-        if self._limits.clip_norm > 0:
-            torch.nn.utils.clip_grads_with_norm_(parameters, self._limits.clip_norm, norm)
+        clip(parameters, norm, self._limits)
 
         factor = self._schedule(Progress(update, batches.epoch, self.state.tokens, tuple(self._best.history)))
         for group, base_rate in zip(self._optimizer.param_groups, self._base_rates):

@@ -102,6 +102,7 @@ def test_a_run_folder_with_nothing_but_damage_is_refused(tiny_run: MakeConfig, t
         ({"model.d_ff": 32}, "model.d_ff: 24 -> 32"),
         ({"optimizer.lr": 0.02}, "optimizer.lr: 0.01 -> 0.02"),
         ({"training.clip_norm": 1.0}, "training.clip_norm: 0.0 -> 1.0"),
+        ({"training.clip_value": 1.0}, "training.clip_value: null -> 1.0"),
     ],
 )
 def test_going_on_with_another_setting_is_refused_by_name(

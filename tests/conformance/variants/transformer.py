@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from nmt.models.transformer import NormOrder, PositionKind, TransformerConfig
+from nmt.models.transformer_config import (
+    DecoderKind,
+    FeedForwardKind,
+    LayerKind,
+    NormKind,
+    NormOrder,
+    PositionKind,
+    ScoreKind,
+    TransformerConfig,
+)
 from nmt.testing.conformance import Subject
 
 VARIANTS = (
@@ -17,5 +26,36 @@ VARIANTS = (
     Subject(
         "transformer_every_dropout",
         TransformerConfig(dropout=0.3, attention_dropout=0.2, activation_dropout=0.1).shrink(),
+    ),
+    Subject("transformer_additive", TransformerConfig(attention_score=ScoreKind.additive).shrink()),
+    Subject(
+        "transformer_unscaled_glu_rms",
+        TransformerConfig(
+            attention_score=ScoreKind.dot,
+            feed_forward=FeedForwardKind.glu,
+            norm_kind=NormKind.rms_norm,
+            norm=NormOrder.pre,
+        ).shrink(),
+    ),
+    Subject("transformer_geglu", TransformerConfig(feed_forward=FeedForwardKind.geglu).shrink()),
+    Subject(
+        "transformer_local_relative",
+        TransformerConfig(
+            positions=PositionKind.relative, encoder_neighbourhood=4, decoder_neighbourhood=4, attention_dropout=0.1
+        ).shrink(),
+    ),
+    Subject(
+        "transformer_local_rotary",
+        TransformerConfig(positions=PositionKind.rotary, encoder_neighbourhood=4, decoder_neighbourhood=4).shrink(),
+    ),
+    Subject(
+        "transformer_universal_rotary",
+        TransformerConfig(
+            layers=LayerKind.universal, positions=PositionKind.rotary, decoder_neighbourhood=4, norm=NormOrder.pre
+        ).shrink(),
+    ),
+    Subject(
+        "transformer_universal_ssru",
+        TransformerConfig(layers=LayerKind.universal, decoder=DecoderKind.ssru).shrink(),
     ),
 )

@@ -198,7 +198,6 @@ def test_hydras_choices_are_the_ones_we_know() -> None:
         (GenerateConfig, ["--source-lang", "de"], "only nmt-preprocess needs it"),
         (GenerateConfig, ["--quiet"], "--progress none"),
         (GenerateConfig, ["--unkpen", "1"], "leave it out"),
-        (GenerateConfig, ["--sampling"], "--search beam or greedy"),
     ],
 )
 def test_flags_of_fairseq_without_counterpart_are_answered_with_advice(
@@ -206,6 +205,12 @@ def test_flags_of_fairseq_without_counterpart_are_answered_with_advice(
 ) -> None:
     with pytest.raises(UsageError, match=f"^{argv[0]} is not a flag here: .*{advice}"):
         rewrite(argv, grammar(command, []))
+
+
+def test_fairseqs_switch_for_sampling_chooses_the_search() -> None:
+    import nmt.search  # noqa: F401 - the group of the flag
+
+    assert rewrite(["--sampling"], grammar(GenerateConfig, ["search"])).argv == ["search=sampling"]
 
 
 def test_the_languages_are_flags_of_preprocessing() -> None:

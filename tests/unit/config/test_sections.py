@@ -17,6 +17,7 @@ from nmt.errors import UsageError
     [
         (FilterConfig, "max_ratio"),
         (TrainingConfig, "clip_norm"),
+        (TrainingConfig, "clip_value"),
         (TrainingConfig, "stop_time_hours"),
         (BatchingConfig, "max_tokens"),
     ],

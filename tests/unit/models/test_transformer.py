@@ -14,7 +14,9 @@ from nmt.errors import DataError, UsageError
 from nmt.interface import AttentionRequest, EncoderDecoder, VocabularySizes
 from nmt.models import models
 from nmt.models.transformer import NormOrder, PositionKind, Transformer, TransformerConfig
+from nmt.models.transformer_config import DecoderKind, LayerKind
 from nmt.testing.subjects import load_preset
+from nmt.trees import tensors
 
 JOINT = VocabularySizes(20, 20, shared=True)
 SEPARATE = VocabularySizes(20, 30, shared=False)
@@ -42,9 +44,27 @@ def millions(preset: str) -> float:
     return count(load_preset(preset)) / 1e6
 
 
-def test_the_presets_have_the_documented_number_of_parameters() -> None:
-    assert count(load_preset("transformer_base")) == 63_045_632
-    assert count(load_preset("transformer_big")) == 214_171_648
+# What docs/models.md says.
+PARAMETERS = {
+    "transformer_base": 63_045_632,
+    "transformer_base_v3": 63_047_680,
+    "transformer_big": 214_171_648,
+    "transformer_relative": 63_352_832,
+    "transformer_rotary": 63_049_728,
+    "transformer_local": 63_045_632,
+    "transformer_aan": 75_643_904,
+    "transformer_ssru": 59_902_976,
+    "transformer_deep_shallow": 60_947_968,
+    "transformer_universal": 26_294_272,
+}
+
+
+@pytest.mark.parametrize("preset", PARAMETERS)
+def test_the_presets_have_the_documented_number_of_parameters(preset: str) -> None:
+    assert count(load_preset(preset)) == PARAMETERS[preset]
+
+
+def test_the_papers_figures_are_near() -> None:
     assert count(load_preset("transformer_tiny"), VocabularySizes(10_000, 10_000, True)) == 2_598_912
     assert 63 <= millions("transformer_base") <= 66
     assert 210 <= millions("transformer_big") <= 216
@@ -77,6 +97,88 @@ def test_the_rows_of_table_3_differ_from_base_as_the_paper_says(row: str) -> Non
     # Two rounded figures; where d_model differs, the paper's unknown exact vocabulary enters as well.
     tolerance = 3.5 if "d_model" in options else 1.5
     assert difference == pytest.approx(expected, abs=tolerance)
+
+
+# Saved models have these names and shapes, in this order: one layer of each stack, d_model 16, d_ff 24, two heads.
+ATTENTION = {"self_attention.projection.weight": (48, 16), "self_attention.output.weight": (16, 16)}
+NORM = {"norm.weight": (16,), "norm.bias": (16,)}
+CROSS = {
+    "cross_attention.query.weight": (16, 16),
+    "cross_attention.memory.weight": (32, 16),
+    "cross_attention.output.weight": (16, 16),
+}
+NETWORK = {
+    "feed_forward.inner.weight": (24, 16),
+    "feed_forward.inner.bias": (24,),
+    "feed_forward.outer.weight": (16, 24),
+    "feed_forward.outer.bias": (16,),
+}
+
+
+def inside(prefix: str, *parts: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    return {f"{prefix}.{name}": shape for part in parts for name, shape in part.items()}
+
+
+def layer(prefix: str, *middle: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    return inside(
+        f"{prefix}.layers.0",
+        ATTENTION,
+        inside("self_residual", NORM),
+        *middle,
+        NETWORK,
+        inside("feed_forward_residual", NORM),
+    )
+
+
+def names_and_shapes(**options: Any) -> list[tuple[str, tuple[int, ...]]]:
+    state = build(encoder_layers=1, decoder_layers=1, **options).state_dict()
+    return [(name, tuple(tensor.shape)) for name, tensor in state.items()]
+
+
+def test_saved_models_keep_their_names_and_shapes() -> None:
+    paper = {
+        "source_input.embedding.table.weight": (20, 16),
+        **layer("encoder"),
+        **layer("decoder", CROSS, inside("cross_residual", NORM)),
+    }
+    assert names_and_shapes() == list(paper.items())
+
+
+ADDED: dict[str, tuple[dict[str, Any], dict[str, tuple[int, ...]]]] = {
+    "pre-norm": ({"norm": NormOrder.pre}, inside("encoder", NORM) | inside("decoder", NORM)),
+    "learned positions": (
+        {"positions": PositionKind.learned, "max_positions": 9},
+        {"source_input.positions.weight": (9, 16), "target_input.positions.weight": (9, 16)},
+    ),
+    "biases": (
+        {"attention_bias": True},
+        inside("encoder.layers.0.self_attention", {"projection.bias": (48,), "output.bias": (16,)})
+        | inside("decoder.layers.0.self_attention", {"projection.bias": (48,), "output.bias": (16,)})
+        | inside("decoder.layers.0.cross_attention", {"query.bias": (16,), "memory.bias": (32,), "output.bias": (16,)}),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", ADDED)
+def test_saved_variants_have_the_papers_names_and_some_more(what: str) -> None:
+    options, added = ADDED[what]
+    paper, variant = names_and_shapes(), names_and_shapes(**options)
+    assert [entry for entry in variant if entry[0] not in added] == paper
+    assert {name: shape for name, shape in variant if name in added} == added
+
+
+# Sums of initial values, one from each stack: the order in which a seed is used up must not change.
+DRAWN = {
+    "source_input.embedding.table.weight": -2.682842,
+    "encoder.layers.1.feed_forward.outer.weight": 1.773511,
+    "decoder.layers.1.cross_attention.memory.weight": -0.89335,
+    "decoder.layers.1.feed_forward.inner.bias": 0.712864,
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_seed_gives_the_initial_values_that_it_always_gave(name: str) -> None:
+    assert build().state_dict()[name].sum().item() == pytest.approx(DRAWN[name], abs=1e-4)
 
 
 def test_a_joint_vocabulary_shares_all_three_matrices() -> None:
@@ -153,6 +255,45 @@ def test_padding_columns_of_attention_maps_are_zero() -> None:
                 assert not weights[sentence, :, :, length:].any(), kind
 
 
+VARIANTS: dict[str, dict[str, Any]] = {
+    "restricted": {"encoder_neighbourhood": 1, "decoder_neighbourhood": 1},
+    "universal": {"layers": LayerKind.universal},
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_attention_maps_of_variants_are_distributions_and_zero_at_padding(variant: str) -> None:
+    decoded = build(**VARIANTS[variant]).eval()(batch(), AttentionRequest(("encoder", "decoder", "cross")))
+    for kind, lengths in {"encoder": [4, 2], "cross": [4, 2], "decoder": [3, 5]}.items():
+        assert len(decoded.attention.maps[kind]) == 2, kind  # layers, or applications of one
+        for weights in decoded.attention.maps[kind]:
+            for sentence, length in enumerate(lengths):
+                assert not weights[sentence, :, :, length:].any(), kind
+                real = weights[sentence, :, : length if kind != "cross" else 1]
+                torch.testing.assert_close(real.sum(-1), torch.ones(real.shape[:-1]))
+
+
+@pytest.mark.parametrize("decoder", [DecoderKind.average_attention, DecoderKind.ssru])
+def test_a_decoder_without_self_attention_has_no_maps_of_it(decoder: DecoderKind) -> None:
+    maps = build(decoder=decoder).eval()(batch(), AttentionRequest(("decoder", "cross"))).attention.maps
+    assert maps["decoder"] == () and len(maps["cross"]) == 2
+
+
+def test_universal_layers_are_stored_once() -> None:
+    names = build(layers=LayerKind.universal, encoder_layers=5).state_dict()
+    prefixes = {name.split(".self_attention")[0] for name in names if "self_attention" in name}
+    assert prefixes == {"encoder.layers.0.layer", "decoder.layers.0.layer"}
+    twice, thrice = (build(layers=LayerKind.universal, encoder_layers=n).eval() for n in (2, 3))
+    assert not torch.allclose(twice(batch()).hidden, thrice(batch()).hidden)
+
+
+def test_a_universal_decoder_reads_the_memory_through_one_projection() -> None:
+    model, example = build(layers=LayerKind.universal, decoder_layers=3).eval(), batch()
+    memory, state = model.start(model.encode(example.source, example.source_lengths), 1)
+    assert len(memory.projected) == 1  # type: ignore[attr-defined]
+    assert len(list(tensors(state))) == 1 + 3 * 2  # positions, and a cache an application
+
+
 def test_asking_for_attention_changes_nothing() -> None:
     model = build().eval()
     assert torch.equal(model(batch()).hidden, model(batch(), AttentionRequest()).hidden)
@@ -208,7 +349,7 @@ def test_head_widths_are_free_of_the_model_width() -> None:
 def test_shrinking_changes_sizes_only() -> None:
     config = TransformerConfig(norm=NormOrder.pre, positions=PositionKind.learned, d_k=9, attention_bias=True)
     small = config.shrink()
-    sizes = ("encoder_layers", "decoder_layers", "d_model", "d_ff", "num_heads", "d_k", "d_v", "max_positions")
+    sizes = "encoder_layers decoder_layers d_model d_ff num_heads d_k d_v max_positions relative_distance".split()
     assert replace(small, **{name: getattr(config, name) for name in sizes}) == config
     assert small.d_v is None and small.d_k is not None
 

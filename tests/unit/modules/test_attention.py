@@ -11,8 +11,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nmt.modules.attention import CrossAttention, HeadSizes, KeyValueCache, ScaledDotProduct, SelfAttention
-from nmt.modules.padding import causal_bias, padding_bias
+from nmt.modules.attention import (
+    CausalSelfAttention,
+    CrossAttention,
+    DotProduct,
+    HeadSizes,
+    ScaledDotProduct,
+    SelfAttention,
+)
+from nmt.modules.autoregression import Sight
+from nmt.modules.key_value_cache import KeyValueCache
+from nmt.modules.padding import padding_bias
 
 SIZES = HeadSizes(d_model=6, num_heads=2, d_k=3, d_v=5)
 Array = npt.NDArray[np.float64]
@@ -46,23 +55,38 @@ def multi_head_slowly(
     return joined
 
 
+def causal(bias: bool = False, dropout: float = 0.0) -> CausalSelfAttention:
+    return CausalSelfAttention(SIZES, bias, ScaledDotProduct(dropout))
+
+
 def array(tensor: Tensor) -> Array:
     converted: Array = tensor.detach().numpy()
     return converted
 
 
 def test_self_attention_equals_the_loops() -> None:
-    attention = SelfAttention(SIZES, 0.0, bias=False).double()
+    attention = causal().double()
     x = torch.randn(4, 6, dtype=torch.float64)
     query, key, value = attention.projection.weight.split([6, 6, 10])
     weights = (array(query), array(key), array(value), array(attention.output.weight))
     expected = multi_head_slowly(array(x), array(x), weights, np.tril(np.ones((4, 4), dtype=bool)))
-    found = attention(x[None], causal_bias(4, x.dtype, x.device))[0]
+    found = attention(x[None], attention.whole(x[None]))[0]
     np.testing.assert_allclose(array(found), expected, rtol=1e-10)
 
 
+def test_the_encoder_sees_everything_but_padding() -> None:
+    attention = SelfAttention(SIZES, False, ScaledDotProduct(0.0)).double()
+    x = torch.randn(4, 6, dtype=torch.float64)
+    query, key, value = attention.projection.weight.split([6, 6, 10])
+    weights = (array(query), array(key), array(value), array(attention.output.weight))
+    real = np.tile(np.array([True, True, True, False]), (4, 1))
+    padding = padding_bias(torch.tensor([3]), 4, x.dtype)[:, None, None]
+    found = attention(x[None], attention.around(padding))[0]
+    np.testing.assert_allclose(array(found), multi_head_slowly(array(x), array(x), weights, real), rtol=1e-10)
+
+
 def test_cross_attention_equals_the_loops() -> None:
-    attention = CrossAttention(SIZES, 0.0, bias=False).double()
+    attention = CrossAttention(SIZES, False, ScaledDotProduct(0.0)).double()
     x, memory = torch.randn(3, 6, dtype=torch.float64), torch.randn(5, 6, dtype=torch.float64)
     key, value = attention.memory.weight.split([6, 10])
     weights = (array(attention.query.weight), array(key), array(value), array(attention.output.weight))
@@ -74,7 +98,7 @@ def test_cross_attention_equals_the_loops() -> None:
 
 
 def test_hypotheses_of_a_sentence_are_its_queries() -> None:
-    attention = CrossAttention(SIZES, 0.0, bias=True).double()
+    attention = CrossAttention(SIZES, True, ScaledDotProduct(0.0)).double()
     memory, x = torch.randn(2, 5, 6, dtype=torch.float64), torch.randn(2 * 3, 1, 6, dtype=torch.float64)
     bias = padding_bias(torch.tensor([3, 5]), 5, x.dtype)[:, None, None]
     together = attention(x, *attention.project(memory), bias)
@@ -85,56 +109,58 @@ def test_hypotheses_of_a_sentence_are_its_queries() -> None:
 def test_the_written_out_product_equals_the_fused_kernel() -> None:
     queries, keys, values = torch.randn(2, 3, 4, 5), torch.randn(2, 3, 6, 5), torch.randn(2, 3, 6, 7)
     bias = padding_bias(torch.tensor([4, 6]), 6, torch.float32)[:, None, None]
-    found = ScaledDotProduct(0.3).eval()(queries, keys, values, bias, None)
+    found = ScaledDotProduct(0.3).eval()(queries, keys, values, Sight(bias), None)
     torch.testing.assert_close(found, F.scaled_dot_product_attention(queries, keys, values, attn_mask=bias))
+
+
+def test_without_a_scale_the_scores_are_larger_by_the_root_of_the_width() -> None:
+    queries, keys, values = torch.randn(2, 3, 4, 5), torch.randn(2, 3, 6, 5), torch.randn(2, 3, 6, 7)
+    scaled = ScaledDotProduct(0.0)(queries * math.sqrt(5), keys, values, Sight(None), None)
+    torch.testing.assert_close(DotProduct(0.0)(queries, keys, values, Sight(None), None), scaled)
 
 
 def test_recorded_weights_are_distributions_over_what_is_allowed() -> None:
     record: list[Tensor] = []
-    attention = SelfAttention(SIZES, 0.0, bias=False)
-    attention(torch.randn(2, 4, 6), causal_bias(4, torch.float32, torch.device("cpu")), record)
+    attention, x = causal(), torch.randn(2, 4, 6)
+    attention(x, attention.whole(x), record)
     (weights,) = record
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, 2, 4))
     assert not weights.triu(1).any()
 
 
 def test_dropout_applies_to_the_weights_in_training_only() -> None:
-    attention = SelfAttention(SIZES, 0.5, bias=False)
-    x, bias = torch.randn(2, 4, 6), causal_bias(4, torch.float32, torch.device("cpu"))
-    assert not torch.equal(attention.train()(x, bias), attention(x, bias))
-    assert torch.equal(attention.eval()(x, bias), attention(x, bias))
+    attention, x = causal(dropout=0.5), torch.randn(2, 4, 6)
+    sight = attention.whole(x)
+    assert not torch.equal(attention.train()(x, sight), attention(x, sight))
+    assert torch.equal(attention.eval()(x, sight), attention(x, sight))
 
 
 def test_steps_with_a_cache_equal_all_positions_at_once() -> None:
-    attention = SelfAttention(SIZES, 0.0, bias=True).double()
-    length = 19  # more than the first capacity, so the cache grows
+    attention = causal(bias=True).double()
+    length = 40  # more than the first capacity, so the cache grows
     x = torch.randn(2, length, 6, dtype=torch.float64)
-    expected = attention(x, causal_bias(length, x.dtype, x.device))
-    cache = attention.empty_cache(2, 4, x)
+    expected = attention(x, attention.whole(x))
+    cache = attention.start(2, x)
     for position in range(length):
-        positions = torch.full((2,), position)
-        bias = padding_bias(positions + 1, position + 1, x.dtype)[:, None, None]
-        found, cache = attention.step(x[:, position : position + 1], cache, positions, bias)
+        sight = attention.now(cache, torch.full((2,), position), x.dtype)
+        found, cache = attention.step(x[:, position : position + 1], cache, sight)
         torch.testing.assert_close(found[:, 0], expected[:, position])
 
 
 def test_rows_of_a_cache_may_stand_at_different_positions() -> None:
-    attention = SelfAttention(SIZES, 0.0, bias=True).double()
+    attention = causal(bias=True).double()
     x = torch.randn(1, 5, 6, dtype=torch.float64)
-    cache = attention.empty_cache(1, 8, x)
+    whole = attention(x, attention.whole(x))
+    cache = attention.start(1, x)
     for position in range(4):
-        bias = torch.zeros(1, 1, 1, position + 1, dtype=x.dtype)
-        _, cache = attention.step(x[:, position : position + 1], cache, torch.tensor([position]), bias)
-    expected, _ = attention.step(x[:, 4:], cache.clone(), torch.tensor([4]), torch.zeros(1, 1, 1, 5, dtype=x.dtype))
+        sight = attention.now(cache, torch.tensor([position]), x.dtype)
+        _, cache = attention.step(x[:, position : position + 1], cache, sight)
 
-    fresh = attention.empty_cache(1, 8, x)  # a second hypothesis that starts while the first is at position 4
+    fresh = attention.start(1, x)  # a second hypothesis that starts while the first is at position 4
     both = KeyValueCache(torch.cat([cache.keys, fresh.keys]), torch.cat([cache.values, fresh.values]), cache.length)
-    positions = torch.tensor([4, 0])
-    bias = padding_bias(positions + 1, 5, x.dtype)[:, None, None]
-    found, _ = attention.step(torch.cat([x[:, 4:], x[:, :1]]), both, positions, bias)
-    torch.testing.assert_close(found[:1], expected)
-    alone, _ = attention.step(x[:, :1], fresh.clone(), positions[1:], torch.zeros(1, 1, 1, 1, dtype=x.dtype))
-    torch.testing.assert_close(found[1:], alone)
+    sight = attention.now(both, torch.tensor([4, 0]), x.dtype)
+    found, _ = attention.step(torch.cat([x[:, 4:], x[:, :1]]), both, sight)
+    torch.testing.assert_close(found[:, 0], torch.stack([whole[0, 4], whole[0, 0]]))
 
 
 def test_rows_of_a_cache_are_copies() -> None:
@@ -148,12 +174,12 @@ def test_rows_of_a_cache_are_copies() -> None:
 def test_a_row_that_sees_one_position_copies_its_value() -> None:
     values = torch.randn(1, 1, 3, 4)
     bias = torch.tensor([[0.0, -math.inf, -math.inf]])
-    found = ScaledDotProduct(0.0)(torch.randn(1, 1, 1, 4), torch.randn(1, 1, 3, 4), values, bias, None)
+    found = ScaledDotProduct(0.0)(torch.randn(1, 1, 1, 4), torch.randn(1, 1, 3, 4), values, Sight(bias), None)
     torch.testing.assert_close(found[0, 0, 0], values[0, 0, 0])
 
 
 @pytest.mark.parametrize("bias", [False, True])
 def test_biases_exist_when_asked_for(bias: bool) -> None:
-    names = {name for name, _ in SelfAttention(SIZES, 0.0, bias).named_parameters()}
+    names = {name for name, _ in causal(bias).named_parameters()}
     assert ("projection.bias" in names) == bias
     assert ("output.bias" in names) == bias

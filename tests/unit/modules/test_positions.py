@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from nmt.modules.positions import TABLE_LENGTH, LearnedPositions, SinusoidalPositions
+from nmt.modules.positions import TABLE_LENGTH, LearnedPositions, NoPositions, SinusoidalPositions
 
 
 def formula(position: int, dimension: int, d_model: int) -> float:
@@ -51,3 +51,10 @@ def test_a_relative_shift_is_a_rotation() -> None:
 def test_learned_positions_have_a_limit_and_sinusoids_none() -> None:
     assert LearnedPositions(8, 12).limit == 12
     assert SinusoidalPositions(8).limit is None
+
+
+def test_no_positions_change_nothing() -> None:
+    x = torch.randn(2, 3, 8)
+    assert torch.equal(x + NoPositions().first(3), x)
+    assert torch.equal(x[:, 0] + NoPositions().at(torch.tensor([1, 2]), 3), x[:, 0])
+    assert NoPositions().limit is None and not NoPositions().state_dict()

@@ -13,8 +13,11 @@ from nmt.config.sections import TrainConfig
 from nmt.errors import UsageError
 from nmt.optim import optimizers
 from nmt.optim.adam import AdamConfig
+from nmt.optim.adam_then_sgd import AdamThenSgdConfig
 from nmt.optim.adamw import AdamWConfig
+from nmt.optim.nag import NagConfig
 from nmt.optim.noam import NoamConfig
+from nmt.optim.rmsprop import RmspropConfig
 from nmt.optim.sgd import SgdConfig
 
 
@@ -63,6 +66,96 @@ def test_sgd_goes_down_the_gradient() -> None:
     assert stepped(SgdConfig(lr=0.1, momentum=0.5, nesterov=True), 2.0) == pytest.approx(1 - 0.3)
 
 
+def graves(config: RmspropConfig, gradients: list[float], rates: list[float]) -> float:
+    """Graves 2013, equations 38-41."""
+    value, n, g, step = 1.0, 0.0, 0.0, 0.0
+    for gradient, rate in zip(gradients, rates):
+        n = config.decay * n + (1 - config.decay) * gradient**2
+        g = config.decay * g + (1 - config.decay) * gradient
+        step = config.momentum * step - rate * gradient / (n - g**2 + config.eps) ** 0.5
+        value += step
+    return value
+
+
+def stepped_with_rates(config: Any, gradients: list[float], rates: list[float]) -> float:
+    """The parameter as above when the schedule gives every update a rate of its own."""
+    parameter = Parameter(torch.ones(1, dtype=torch.float64))
+    optimizer = optimizers.build(config, [("weight", parameter)])
+    for gradient, rate in zip(gradients, rates):
+        optimizer.param_groups[0]["lr"] = rate
+        parameter.grad = torch.full_like(parameter, gradient)
+        optimizer.step()
+    return float(parameter.detach())
+
+
+def test_rmsprop_is_that_of_graves() -> None:
+    config = RmspropConfig(lr=0.1, momentum=0.8, decay=0.7, eps=1e-2)
+    gradients, rates = [0.5, -2.0, 0.1, 3.0], [0.1, 0.1, 0.05, 0.2]
+    assert stepped_with_rates(config, gradients, rates) == pytest.approx(graves(config, gradients, rates), rel=1e-12)
+
+
+def test_rmsprop_defaults_to_the_constants_of_its_paper() -> None:
+    constants = RmspropConfig(lr=1e-4, momentum=0.9, decay=0.95, eps=1e-4)
+    assert stepped(RmspropConfig(), 0.5, -2.0) == pytest.approx(graves(constants, [0.5, -2.0], [1e-4] * 2), rel=1e-12)
+
+
+def test_rmsprop_survives_a_large_gradient_without_variance() -> None:
+    parameter = Parameter(torch.ones(1))
+    optimizer = optimizers.build(RmspropConfig(eps=1e-8), [("weight", parameter)])
+    for _ in range(300):
+        parameter.grad = torch.full_like(parameter, 1234.567)
+        optimizer.step()
+        assert parameter.isfinite().all()
+
+
+def test_weight_decay_of_rmsprop_is_part_of_the_gradient() -> None:
+    assert stepped(RmspropConfig(weight_decay=0.5), 0.2) == pytest.approx(stepped(RmspropConfig(), 0.7), rel=1e-12)
+
+
+def test_nag_makes_the_steps_of_the_published_formula_when_the_rate_changes() -> None:
+    gradients, rates = [0.5, -2.0, 0.1, 3.0, 3.0], [0.1, 0.1, 0.05, 0.02, 0.2]
+    value, velocity, momentum = 1.0, 0.0, 0.9
+    for index, (gradient, rate) in enumerate(zip(gradients, rates)):
+        velocity *= rate / rates[index - 1] if index else 1.0
+        value += momentum**2 * velocity - (1 + momentum) * rate * gradient
+        velocity = momentum * velocity - rate * gradient
+    found = stepped_with_rates(NagConfig(momentum=momentum), gradients, rates)
+    assert found == pytest.approx(value, rel=1e-12)
+
+
+def test_adam_then_sgd_makes_so_many_updates_with_adam_and_the_rest_down_the_gradient() -> None:
+    config = AdamThenSgdConfig(lr=0.1, sgd_lr=0.5, switch_update=3, betas=[0.8, 0.95], eps=1e-3)
+    with_adam = adam(0.1, 0.8, 0.95, 1e-3, [0.5, -2.0, 0.1])
+    assert stepped(config, 0.5, -2.0, 0.1) == pytest.approx(with_adam, rel=1e-6)
+    assert stepped(config, 0.5, -2.0, 0.1, 0.3, -0.2) == pytest.approx(with_adam - 0.5 * 0.1, rel=1e-6)
+
+
+def test_adam_then_sgd_can_begin_with_the_descent() -> None:
+    assert stepped(AdamThenSgdConfig(switch_update=0, sgd_lr=0.5), 0.2, 0.4) == pytest.approx(1.0 - 0.5 * 0.6)
+
+
+def test_the_factor_of_a_schedule_applies_to_both_rates_of_adam_then_sgd() -> None:
+    config = AdamThenSgdConfig(lr=0.1, sgd_lr=0.5, switch_update=1, eps=1e-12)
+    found = stepped_with_rates(config, [3.0, 0.2], [0.05, 0.025])  # factors 1/2 and 1/4
+    assert found == pytest.approx(1.0 - 0.05 - 0.25 * 0.5 * 0.2, rel=1e-6)
+
+
+def test_adam_then_sgd_forgets_the_moments_when_it_switches_and_does_not_go_back() -> None:
+    parameter, idle = Parameter(torch.ones(2)), Parameter(torch.ones(2))
+    named = [("weight", parameter), ("idle", idle)]
+    optimizer = optimizers.build(AdamThenSgdConfig(switch_update=2), named)
+    for number in range(3):
+        parameter.grad = torch.ones(2)
+        optimizer.step()
+        assert ("exp_avg" in optimizer.state[parameter]) == (number < 2)
+    assert all(set(state) == {"step"} for state in optimizer.state.values())
+    longer = optimizers.build(AdamThenSgdConfig(switch_update=100), named)
+    longer.load_state_dict(optimizer.state_dict())
+    before = parameter.detach().clone()
+    longer.step()
+    torch.testing.assert_close(parameter.detach(), before - 0.5)
+
+
 @pytest.mark.parametrize("name", optimizers.names())
 def test_every_optimizer_says_which_rate_it_takes_unless_told(name: str) -> None:
     config = optimizers.config_class(name)
@@ -87,6 +180,14 @@ def test_every_optimizer_says_which_rate_it_takes_unless_told(name: str) -> None
         (SgdConfig, {"lr": -1.0}),
         (SgdConfig, {"momentum": 1.0}),
         (SgdConfig, {"nesterov": True}),
+        (RmspropConfig, {"momentum": 1.0}),
+        (RmspropConfig, {"decay": -0.1}),
+        (RmspropConfig, {"eps": 0.0}),
+        (NagConfig, {"momentum": 0.0}),
+        (NagConfig, {"momentum": 1.0}),
+        (AdamThenSgdConfig, {"sgd_lr": 0.0}),
+        (AdamThenSgdConfig, {"sgd_lr": 1e5}),
+        (AdamThenSgdConfig, {"switch_update": -1}),
     ],
 )
 def test_impossible_options_are_refused_by_name(config: type, options: dict[str, Any]) -> None:
@@ -114,7 +215,9 @@ def test_flags_of_fairseq_users_stand_for_our_options(flag: str, key: str) -> No
     assert {known.name: known.key for known in flags_of(TrainConfig)}[flag] == key
 
 
-@pytest.mark.parametrize("config_class", [AdamConfig, AdamWConfig, SgdConfig])
+@pytest.mark.parametrize(
+    "config_class", [AdamConfig, AdamWConfig, SgdConfig, RmspropConfig, NagConfig, AdamThenSgdConfig]
+)
 @pytest.mark.parametrize("option", ["lr", "weight_decay"])
 def test_a_rate_that_overflows_single_precision_is_refused(config_class: type, option: str) -> None:
     assert config_class(**{option: 1e4})

@@ -10,6 +10,7 @@ from nmt.errors import UsageError
 from nmt.optim import Horizon, Progress, default_warmup, schedulers
 from nmt.optim.constant import ConstantConfig
 from nmt.optim.cosine import CosineConfig
+from nmt.optim.halving import HalvingConfig, HalvingUnit
 from nmt.optim.inverse_sqrt import InverseSqrtConfig
 from nmt.optim.linear import LinearConfig
 from nmt.optim.noam import NoamConfig
@@ -85,6 +86,18 @@ def test_constant_stays_at_the_rate_after_its_warmup() -> None:
     assert factors(ConstantConfig(4), Horizon(None, 8), [1, 2, 4, 5]) == [0.25, 0.5, 1.0, 1.0]
 
 
+def test_halving_by_epochs_follows_luong() -> None:
+    schedule = schedulers.build(HalvingConfig(), Horizon(None, 8))
+    rates = [schedule(Progress(update=1, epoch=epoch, tokens=0)) for epoch in range(1, 11)]
+    assert rates == [1.0] * 5 + [0.5, 0.25, 0.125, 0.0625, 0.03125]
+
+
+def test_halving_by_updates_waits_for_the_start_and_then_for_each_interval() -> None:
+    config = HalvingConfig(HalvingUnit.update, start=1200, every=200)
+    updates = [1, 1200, 1201, 1400, 1401, 1600, 1601, 2001]
+    assert factors(config, Horizon(None, 8), updates) == [1.0, 1.0, 0.5, 0.5, 0.25, 0.25, 0.125, 0.03125]
+
+
 @pytest.mark.parametrize("config", [LinearConfig(), CosineConfig()])
 def test_schedules_with_an_end_need_to_know_it(config: object) -> None:
     with pytest.raises(UsageError, match="--max-update"):
@@ -101,6 +114,8 @@ def test_schedules_with_an_end_need_to_know_it(config: object) -> None:
         (LinearConfig, {"end": 1.5}),
         (CosineConfig, {"end": -0.5}),
         (ConstantConfig, {"warmup_updates": -1}),
+        (HalvingConfig, {"start": -1}),
+        (HalvingConfig, {"every": 0}),
     ],
 )
 def test_impossible_options_are_refused_by_name(config: type, options: dict[str, float]) -> None:

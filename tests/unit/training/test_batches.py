@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from nmt.config.sections import BatchingConfig
 from nmt.data.corpus import Split
-from nmt.training.batches import Position, TrainingBatches, UpdateBatches
+from nmt.training.batches import Position, TrainingBatches, UpdateBatches, read_batch
 
 MakeSplit = Callable[..., Split]
 
@@ -67,3 +69,14 @@ def test_a_batch_holds_the_sentences_asked_for(make_split: MakeSplit) -> None:
     batch = batches.batch(indices)
     assert batch.sentence_ids.tolist() == indices.tolist()
     assert batch.targets.tolist() == [piece for index in indices for piece in split.target(index).tolist()]
+
+
+def test_a_batch_holds_the_alignments_of_its_sentences_by_their_place_in_it(make_split: MakeSplit) -> None:
+    aligned = [
+        np.array([[0, 0], [1, number]]) if number % 2 else np.zeros((0, 2), dtype=np.uint16) for number in range(6)
+    ]
+    split = replace(make_split(6), alignments=aligned)
+    batch = read_batch(split, np.array([3, 2, 5]))
+    assert batch.extras["alignments"].tolist() == [[0, 0, 0], [0, 1, 3], [2, 0, 0], [2, 1, 5]]
+    assert read_batch(split, np.array([0, 2])).extras["alignments"].shape == (0, 3)
+    assert not read_batch(make_split(6), np.array([0])).extras

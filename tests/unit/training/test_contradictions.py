@@ -39,6 +39,11 @@ def test_a_sound_configuration_passes(tiny_run: MakeConfig) -> None:
         ({"scheduler": NoamConfig(4)}, {}, "optimizer.lr=0.01 has no effect"),
         ({"scheduler": LinearConfig()}, {"max_update": None}, "scheduler linear ends at the last update"),
         ({"validation": ValidationConfig(interval=None, patience=2, samples=0)}, {}, "validation is switched off"),
+        (
+            {"training": TrainingConfig(9, clip_norm=5.0, clip_value=10.0)},
+            {},
+            "clip_norm=5.0 and training.clip_value=10.0",
+        ),
         ({"batching": BatchingConfig(max_tokens=7)}, {}, "max_tokens=7 is less than the 8 pieces"),
     ],
 )
@@ -57,7 +62,7 @@ def test_each_contradiction_is_refused_by_name(
         {"batching": BatchingConfig(max_tokens=8)},
         {"batching": BatchingConfig(max_tokens=7, skip_long=True)},
         {"batching": BatchingConfig(max_tokens=None, batch_size=2)},
-        {"training": TrainingConfig(stop_time_hours=1.0)},
+        {"training": TrainingConfig(stop_time_hours=1.0, clip_value=10.0)},
         {"validation": ValidationConfig(interval=None, interval_updates=5, patience=2, samples=0)},
     ],
 )

@@ -11,10 +11,15 @@ from torch.nn import Parameter
 
 from nmt.errors import DataError
 from nmt.optim import optimizers
+from nmt.optim.adam_then_sgd import AdamThenSgdConfig
 from nmt.optim.sgd import SgdConfig
 from nmt.training.optimizer_state import pack, unpack
 
-CONFIGS = [*(optimizers.config_class(name)(lr=0.1) for name in optimizers.names()), SgdConfig(lr=0.1, momentum=0.9)]
+CONFIGS = [
+    *(optimizers.config_class(name)(lr=0.1) for name in optimizers.names()),
+    SgdConfig(lr=0.1, momentum=0.9),
+    *(AdamThenSgdConfig(lr=0.1, switch_update=switch) for switch in (1, 3, 4)),  # before, at and after the checkpoint
+]
 
 
 def made(config: Any, names: tuple[str, ...] = ("a", "b")) -> tuple[torch.optim.Optimizer, list[Parameter]]:

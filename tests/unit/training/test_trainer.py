@@ -92,6 +92,20 @@ def test_clipping_limits_the_norm_of_the_whole_gradient(
     assert (norm <= 0.01001) == clipped
 
 
+@pytest.mark.parametrize("clip_value", [0.0, 1e6, 0.003])
+def test_clipping_by_value_limits_every_element_by_itself(
+    make_trainer: Make, make_step: Make, clip_value: float
+) -> None:
+    before = weights(make_step())
+    whole = trained(make_trainer, make_step())
+    clipped = trained(make_trainer, make_step(), limits=TrainingConfig(max_update=1, clip_value=clip_value))
+    limit = clip_value or float("inf")
+    assert any((whole[name] - before[name]).abs().max() > 0.003 for name in before)
+    for name, start in before.items():
+        expected = (whole[name] - start).clamp(-limit, limit)
+        torch.testing.assert_close(clipped[name] - start, expected, rtol=1e-3, atol=1e-6)
+
+
 def test_dropout_depends_on_the_update_and_not_on_what_was_drawn_before(make_trainer: Make, make_step: Make) -> None:
     torch.manual_seed(5)
     one = trained(make_trainer, make_step(dropout=0.5), limits=TrainingConfig(max_update=3))

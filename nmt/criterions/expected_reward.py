@@ -1,0 +1,89 @@
+"""Expected reward mixed with likelihood: Wu et al. 2016 (GNMT), arXiv:1609.08144, section 5, equations 7 to 9.
+
+Shapes: B sentences, K translations of each, T target positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nmt.config.option import option
+from nmt.config.sections import require_not_negative
+from nmt.criterions import Criterion, criterions
+from nmt.criterions.cross_entropy import token_sums, weighted_auxiliary
+from nmt.criterions.sequences import Reward, Sampler, SequenceConfig, decode, draw, references, rewards
+from nmt.interface import Batch, EncoderDecoder, LossReport, Memory
+
+
+@dataclass
+class ExpectedRewardConfig(SequenceConfig):
+    """The paper's constants. It refines a model that was trained by likelihood."""
+
+    likelihood_weight: float = option(
+        0.017, help="weight of the log-likelihood beside the expected reward", flag="--likelihood-weight"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_not_negative("criterion", likelihood_weight=self.likelihood_weight)
+
+
+class ExpectedReward(Criterion):
+    """loss = - sum_Y P(Y|X) r(Y, Y*) - weight * log P(Y*|X), to be divided by sentences.
+
+    The sum over all translations is estimated from K drawn ones. Its gradient is that of equation 8 with the mean
+    reward of a sentence's translations as the baseline: the mean of (r - baseline) * grad log P(Y|X).
+    """
+
+    runs_model_once = False
+
+    def __init__(
+        self, sampler: Sampler, reward: Reward, likelihood_weight: float, auxiliary_weights: Mapping[str, float]
+    ) -> None:
+        super().__init__()
+        self._sampler = sampler
+        self._reward = reward
+        self.likelihood_weight = likelihood_weight
+        self.auxiliary_weights = dict(auxiliary_weights)
+
+    def forward(self, model: EncoderDecoder, batch: Batch) -> LossReport:
+        memory = model.encode(batch.source, batch.source_lengths)
+        decoded = model.decode(memory, batch)
+        likelihood, nll = token_sums(model, decoded.hidden, batch.targets, 0.0)
+        auxiliary = weighted_auxiliary(self.auxiliary_weights, decoded, batch.num_sentences)
+        expected = self._expected_reward(model, memory, batch)
+        return LossReport(
+            loss_sum=torch.stack([-expected, self.likelihood_weight * likelihood, *auxiliary.values()]).sum(),
+            nll_sum=nll,
+            denominator=torch.tensor(float(batch.num_sentences), device=nll.device),
+            num_tokens=torch.tensor(float(batch.num_tokens), device=nll.device),
+            num_sentences=batch.num_sentences,
+            auxiliary={
+                "reward": expected.detach(),
+                **{name: value.detach() for name, value in auxiliary.items()},
+            },
+        )
+
+    def _expected_reward(self, model: EncoderDecoder, memory: Memory, batch: Batch) -> Tensor:
+        """The sum over sentences: its value is the mean reward, its gradient that of equation 8."""
+        drawn = draw(self._sampler, model, batch)
+        earned = rewards(self._reward, drawn, references(batch))  # [B, K]
+        value = earned.mean(1).sum()
+        if not torch.is_grad_enabled():
+            return value
+        scores, _ = decode(model, memory, batch, drawn)  # [B, K, T]
+        # An eos that the length limit put there was not drawn: its probability must not be learned.
+        last = drawn.lengths - torch.where(drawn.finished, 0, 1)  # [B, K]
+        chosen = torch.arange(scores.size(2), device=scores.device) < last[:, :, None]
+        advantage = earned - earned.mean(1, keepdim=True)
+        surrogate = (advantage * (scores * chosen).sum(2)).mean(1).sum()
+        return value + (surrogate - surrogate.detach())
+
+
+@criterions.register("expected_reward", ExpectedRewardConfig)
+def build(config: ExpectedRewardConfig, *, sampler: Sampler, reward: Reward) -> ExpectedReward:
+    return ExpectedReward(sampler, reward, config.likelihood_weight, config.auxiliary_weights)

@@ -1,0 +1,108 @@
+"""Minimum risk training: Shen et al. 2016, arXiv:1512.02433, equations 11 to 13 and algorithm 1.
+
+Shapes: B sentences, K candidates of each, T target positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nmt.config.option import option
+from nmt.config.sections import require_positive
+from nmt.criterions import Criterion, criterions
+from nmt.criterions.cross_entropy import weighted_auxiliary
+from nmt.criterions.sequences import (
+    Reward,
+    RewardKind,
+    Sampler,
+    SequenceConfig,
+    Translations,
+    decode,
+    draw,
+    references,
+    rewards,
+)
+from nmt.data.vocabulary import PAD
+from nmt.interface import Batch, EncoderDecoder, LossReport
+
+
+@dataclass
+class MinimumRiskConfig(SequenceConfig):
+    """The paper's constants. It refines a model that was trained by likelihood."""
+
+    samples: int = option(100, help="translations drawn of each training sentence", flag="--samples")
+    reward: RewardKind = option(RewardKind.bleu, help="reward of a translation: gleu or bleu", flag="--reward")
+    sharpness: float = option(
+        0.005, help="exponent of the probabilities among the candidates: alpha", flag="--risk-sharpness"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive("criterion", sharpness=self.sharpness)
+
+
+class MinimumRisk(Criterion):
+    """The expected loss 1 - reward under P(y|x)^alpha, renormalised over a few candidates; divided by sentences.
+
+    Candidates are the distinct ones of the translations drawn, and the reference (algorithm 1).
+    """
+
+    runs_model_once = False
+
+    def __init__(
+        self, sampler: Sampler, reward: Reward, sharpness: float, auxiliary_weights: Mapping[str, float]
+    ) -> None:
+        super().__init__()
+        self._sampler = sampler
+        self._reward = reward
+        self.sharpness = sharpness
+        self.auxiliary_weights = dict(auxiliary_weights)
+
+    def forward(self, model: EncoderDecoder, batch: Batch) -> LossReport:
+        wanted = references(batch)
+        candidates = _joined(wanted, draw(self._sampler, model, batch))
+        scores, decoded = decode(model, model.encode(batch.source, batch.source_lengths), batch, candidates)
+        scores = scores.sum(2)  # [B, K] the reference is the first
+        shares = self._shares(scores, _repeated(candidates))
+        losses = 1.0 - rewards(self._reward, candidates, wanted)
+        risk = (shares * losses).sum()
+        auxiliary = weighted_auxiliary(self.auxiliary_weights, decoded, batch.num_sentences)
+        return LossReport(
+            loss_sum=torch.stack([risk, *auxiliary.values()]).sum(),
+            nll_sum=-scores[:, 0].sum().detach(),
+            denominator=torch.tensor(float(batch.num_sentences), device=risk.device),
+            num_tokens=torch.tensor(float(batch.num_tokens), device=risk.device),
+            num_sentences=batch.num_sentences,
+            auxiliary={name: value.detach() for name, value in auxiliary.items()},
+        )
+
+    def _shares(self, scores: Tensor, repeated: Tensor) -> Tensor:
+        """[B, K] Q(y|x) of equation 13; a candidate that stands there already has no share."""
+        return (self.sharpness * scores).masked_fill(repeated, -torch.inf).softmax(1)
+
+
+def _joined(first: Translations, second: Translations) -> Translations:
+    """The candidates of both, side by side."""
+    longest = max(first.tokens.size(2), second.tokens.size(2))
+    tokens = [
+        torch.nn.functional.pad(part.tokens, (0, longest - part.tokens.size(2)), value=PAD) for part in (first, second)
+    ]
+    lengths = torch.cat([first.lengths, second.lengths], 1)
+    return Translations(torch.cat(tokens, 1), lengths, torch.cat([first.finished, second.finished], 1))
+
+
+def _repeated(candidates: Translations) -> Tensor:
+    """[B, K] True where an earlier candidate of the same sentence has the same tokens."""
+    batch, count, longest = candidates.tokens.shape
+    distinct: tuple[Tensor, Tensor] = torch.unique(candidates.tokens.view(-1, longest), dim=0, return_inverse=True)
+    numbers = distinct[1].view(batch, count)
+    return (numbers[:, :, None] == numbers[:, None, :]).tril(-1).any(2)
+
+
+@criterions.register("minimum_risk", MinimumRiskConfig)
+def build(config: MinimumRiskConfig, *, sampler: Sampler, reward: Reward) -> MinimumRisk:
+    return MinimumRisk(sampler, reward, config.sharpness, config.auxiliary_weights)

@@ -1,0 +1,110 @@
+"""Symbols as bit vectors: a fixed embedding, and an output layer of independent bits.
+
+The codes follow from the ids alone. After the four specials come 2^k symbols in numeric order, so that id 4 + n is the
+number n; ids beyond are markers (delimiters within a sentence), each with a channel of its own.
+
+Shapes: V vocabulary, k bits, A channels, D width of the hidden states.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nmt.data.vocabulary import BOS, EOS, SPECIALS
+from nmt.interface import OutputLayer
+
+NEVER = -30.0  # log-probability, about, of pad, unk and bos: finite, so that label smoothing stays finite
+
+
+def bits_needed(vocabulary_size: int) -> int:
+    """The fewest bits that tell all symbols apart."""
+    return max(1, (vocabulary_size - len(SPECIALS) - 1).bit_length())
+
+
+def bit_codes(vocabulary_size: int, num_bits: int) -> Tensor:
+    """[V, k] of 0 and 1, the most significant bit first; specials and markers have none set."""
+    numbers = torch.arange(vocabulary_size) - len(SPECIALS)
+    places = torch.arange(num_bits - 1, -1, -1)
+    bits: Tensor = ((numbers[:, None] >> places) & 1) * _is_symbol(vocabulary_size, num_bits)[:, None]
+    return bits.float()
+
+
+def marker_codes(vocabulary_size: int, num_bits: int) -> Tensor:
+    """[V, V - 4 - 2^k] one-hot rows of the markers; no columns if every id is a special or a symbol."""
+    first = len(SPECIALS) + 2**num_bits
+    return torch.eye(vocabulary_size)[:, first:]
+
+
+def _is_symbol(vocabulary_size: int, num_bits: int) -> Tensor:
+    """[V] True at symbols."""
+    numbers = torch.arange(vocabulary_size) - len(SPECIALS)
+    return torch.logical_and(numbers >= 0, numbers < 2**num_bits)
+
+
+class BinaryEmbedding(nn.Module):
+    """Ids to fixed channels: the bits, one channel for bos and one for eos, and one for each marker."""
+
+    def __init__(self, codes: Tensor) -> None:
+        super().__init__()
+        self.num_channels = codes.size(1)
+        self.register_buffer("codes", codes, persistent=False)  # [V, A]
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """[...] -> [..., A]"""
+        return F.embedding(ids, self.get_buffer("codes"))
+
+    def widened(self, num_channels: int) -> BinaryEmbedding:
+        """The same with channels that stay 0, beside a vocabulary that has more markers."""
+        return BinaryEmbedding(F.pad(self.get_buffer("codes"), (0, num_channels - self.num_channels)))
+
+
+def binary_embedding(vocabulary_size: int, num_bits: int) -> BinaryEmbedding:
+    marks = torch.eye(vocabulary_size)[:, [BOS, EOS]]
+    codes = [bit_codes(vocabulary_size, num_bits), marks, marker_codes(vocabulary_size, num_bits)]
+    return BinaryEmbedding(torch.cat(codes, dim=1))
+
+
+class BinaryOutput(OutputLayer):
+    """One logit for each bit, one for eos, and one for each marker.
+
+    The score of a symbol is its log-probability if its bits are independent, sum_j b_j l_j - softplus(l_j); that of eos
+    and of a marker is its own logit. Over 2^k symbols these log-probabilities sum to 1, so the softmax over the
+    vocabulary gives p(eos) = sigma(its logit) and, given a symbol, exactly the product of its bits' probabilities: the
+    bits' cross-entropy is the sum of k logistic ones, as in Graves et al. 2014, section 4.
+    """
+
+    def __init__(self, project: nn.Linear, num_bits: int, table: Tensor, bias: Tensor) -> None:
+        super().__init__()
+        self.project, self.num_bits = project, num_bits
+        self.register_buffer("table", table, persistent=False)  # [V, k + 1 + markers + 1]
+        self.register_buffer("bias", bias, persistent=False)  # [V]
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        logits = self.project(hidden)  # [..., k + 1 + markers]
+        spent = F.softplus(logits[..., : self.num_bits]).sum(-1, keepdim=True)
+        features = torch.cat([logits, spent], dim=-1)
+        return F.linear(features, self.get_buffer("table"), self.get_buffer("bias"))
+
+    def restrict(self, vocabulary: Tensor) -> OutputLayer:
+        table, bias = self.get_buffer("table")[vocabulary], self.get_buffer("bias")[vocabulary]
+        return BinaryOutput(self.project, self.num_bits, table, bias)
+
+    def linear(self) -> None:
+        """The scores are not linear in the hidden state: what a symbol subtracts is not."""
+        return None
+
+
+def binary_output(hidden_size: int, vocabulary_size: int, num_bits: int) -> BinaryOutput:
+    """A layer over the whole vocabulary, with k + 1 + markers outputs of its own."""
+    symbols = _is_symbol(vocabulary_size, num_bits)[:, None].float()
+    codes = [
+        bit_codes(vocabulary_size, num_bits),
+        torch.eye(vocabulary_size)[:, [EOS]],
+        marker_codes(vocabulary_size, num_bits),
+        -symbols,  # what each symbol subtracts is the same for all of them
+    ]
+    table = torch.cat(codes, dim=1)
+    project = nn.Linear(hidden_size, table.size(1) - 1)
+    return BinaryOutput(project, num_bits, table, NEVER * (table == 0).all(1))

@@ -1,0 +1,279 @@
+"""ConvS2S, convolutions with attention in every decoder layer: Gehring et al. 2017, arXiv:1705.03122.
+
+Shapes: B sentences, K beam, N = B*K hypotheses, S source positions, T target positions, M real target positions,
+C channels, E embedding, D width of the output layer, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from nmt.config.option import FlagKind, option
+from nmt.config.sections import require_positive
+from nmt.errors import DataError, UsageError
+from nmt.interface import (
+    AttentionMaps,
+    AttentionRequest,
+    Batch,
+    DecoderOutput,
+    DecoderState,
+    EncoderDecoder,
+    Memory,
+    OutputLayer,
+    StepOutput,
+    VocabularySizes,
+    real_positions,
+)
+from nmt.models import models
+from nmt.models.output_layers import LinearOutput, TiedOutput
+from nmt.modules.embeddings import Borrowed, Embedding
+from nmt.modules.gated_convolution import (
+    HALF,
+    AttendedSource,
+    GatedDecoder,
+    GatedEncoder,
+    GatedShape,
+    linear,
+    scale_gradient,
+)
+from nmt.modules.padding import padding_bias, real_rows
+from nmt.modules.positions import LearnedPositions
+from nmt.modules.sharing import shares_embeddings
+from nmt.modules.transformer_layers import InputLayer
+from nmt.modules.weight_norm import NormalisedLinear, with_fixed_weights
+
+EMBEDDING_STD = 0.1  # of embeddings and positions: section 3.5
+
+
+@dataclass(frozen=True)
+class Group:
+    """Layers of one kind."""
+
+    count: int
+    channels: int
+    kernel: int
+
+    @staticmethod
+    def parse(text: str, where: str) -> Group:
+        """``9x512x3``: nine layers of 512 channels whose kernels are three positions wide."""
+        if not re.fullmatch(r"[1-9]\d*x[1-9]\d*x[1-9]\d*", text):
+            raise UsageError(
+                f"{where} has {text!r}, which should be layers x channels x kernel width, as in 9x512x3: nine layers "
+                f"of 512 channels whose kernels are three positions wide"
+            )
+        return Group(*map(int, text.split("x")))
+
+    def __str__(self) -> str:
+        return f"{self.count}x{self.channels}x{self.kernel}"
+
+
+@dataclass
+class ConvS2SConfig:
+    """Sizes; the defaults are the paper's model for English-Romanian (section 5.1)."""
+
+    embedding_size: int = option(512, help="width of the embeddings, and of what attention compares")
+    encoder_convolutions: list[str] = option(
+        ["20x512x3"], help="groups of encoder layers, each layers x channels x kernel width"
+    )
+    decoder_convolutions: list[str] = option(
+        ["20x512x3"], help="groups of decoder layers, each layers x channels x kernel width"
+    )
+    output_size: int = option(512, help="width before the output layer")
+    dropout: float = option(
+        0.2, help="dropout of embeddings, of each convolution's input and before the output layer", flag="--dropout"
+    )
+    max_positions: int = option(1024, help="longest sentence of learned positions, in pieces")
+    share_all_embeddings: bool | None = option(
+        False,
+        help="one matrix for source, target and output; null: if the vocabulary is joint",
+        flag="--share-all-embeddings",
+        kind=FlagKind.switch,
+    )
+
+    def __post_init__(self) -> None:
+        require_positive("model", embedding_size=self.embedding_size, output_size=self.output_size)
+        require_positive("model", max_positions=self.max_positions)
+        if not 0.0 <= self.dropout < 1.0:
+            raise UsageError(f"model.dropout={self.dropout} must be at least 0 and less than 1")
+        for group in self.encoder_groups():
+            if group.kernel % 2 == 0:
+                raise UsageError(
+                    f"model.encoder_convolutions has '{group}', but the encoder looks as far back as ahead; use an odd "
+                    f"kernel width"
+                )
+        self.decoder_groups()
+        if self.share_all_embeddings is not False and self.output_size != self.embedding_size:
+            raise UsageError(
+                f"model.output_size={self.output_size} is not model.embedding_size={self.embedding_size}, so one matrix "
+                f"cannot serve both; make them equal or set model.share_all_embeddings=false"
+            )
+
+    def encoder_groups(self) -> list[Group]:
+        return _groups(self.encoder_convolutions, "model.encoder_convolutions")
+
+    def decoder_groups(self) -> list[Group]:
+        return _groups(self.decoder_convolutions, "model.decoder_convolutions")
+
+    def shrink(self) -> ConvS2SConfig:
+        """The same structure in small sizes, for tests."""
+        return replace(
+            self,
+            embedding_size=10,
+            encoder_convolutions=_shrunk(self.encoder_groups()),
+            decoder_convolutions=_shrunk(self.decoder_groups()),
+            output_size=10 if self.output_size == self.embedding_size else 8,
+            max_positions=min(self.max_positions, 64),
+        )
+
+
+def _groups(texts: list[str], where: str) -> list[Group]:
+    if not texts:
+        raise UsageError(f"{where} is empty; give at least one group of layers, such as 4x256x3")
+    return [Group.parse(text, where) for text in texts]
+
+
+def _shrunk(groups: list[Group]) -> list[str]:
+    """Widths that differ keep differing; a single group keeps two layers."""
+    widths = sorted({group.channels for group in groups})
+    most = 2 if len(groups) == 1 else 1
+    return [str(Group(min(group.count, most), 8 + 4 * widths.index(group.channels), group.kernel)) for group in groups]
+
+
+def _shapes(groups: list[Group]) -> list[GatedShape]:
+    """By layer. The first one reads what the embeddings are mapped to: as many channels as it has itself."""
+    layers = [group for group in groups for _ in range(group.count)]
+    inputs = [layers[0].channels, *(layer.channels for layer in layers)]
+    return [GatedShape(before, layer.channels, layer.kernel) for before, layer in zip(inputs, layers)]
+
+
+class NormalisedOutput(OutputLayer):
+    """Scores by a weight-normalised linear map."""
+
+    def __init__(self, projection: NormalisedLinear) -> None:
+        super().__init__()
+        self.projection = projection
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        scores: Tensor = self.projection(hidden)
+        return scores
+
+    def restrict(self, vocabulary: Tensor) -> OutputLayer:
+        return LinearOutput(self.projection.weight.detach()[vocabulary], self.projection.bias.detach()[vocabulary])
+
+    def linear(self) -> tuple[Tensor, Tensor | None]:
+        return self.projection.weight, self.projection.bias
+
+
+@dataclass
+class ConvS2SMemory(Memory):
+    """What the decoder attends to, and from ``start`` on the layers that work on single positions."""
+
+    source: AttendedSource
+    decoder: GatedDecoder | None = None  # with fixed weights
+    output: OutputLayer | None = None  # with fixed weights, and over the shortlist if there is one
+
+
+@dataclass
+class ConvS2SState(DecoderState):
+    """How far each hypothesis is, and the last inputs of the convolutions."""
+
+    positions: Tensor  # [N] of the next token
+    caches: tuple[Tensor, ...]  # by layer [N, k - 1, C]
+    length: int = 0  # no row's position is beyond
+
+
+@models.register("conv_s2s", ConvS2SConfig)
+class ConvS2S(EncoderDecoder):
+    """Gated convolutions, multi-step attention and learned positions."""
+
+    def __init__(self, config: ConvS2SConfig, sizes: VocabularySizes) -> None:
+        super().__init__()
+        shared = shares_embeddings(config.share_all_embeddings, sizes.shared)
+        source = _embedding(sizes.source, config)
+        target = Borrowed(source) if shared else _embedding(sizes.target, config)
+        self.width = config.embedding_size
+        self.source_input = InputLayer(source, _positions(config), config.dropout)
+        self.target_input = InputLayer(target, _positions(config), config.dropout)
+        self.encoder = GatedEncoder(_shapes(config.encoder_groups()), config.embedding_size, config.dropout)
+        self.decoder = GatedDecoder(
+            _shapes(config.decoder_groups()), config.embedding_size, config.output_size, config.dropout
+        )
+        self.output = TiedOutput(source) if shared else _output(sizes.target, config)
+
+    def encode(self, source: Tensor, source_lengths: Tensor) -> Memory:
+        self._check_length(source, "source")
+        embedded = self.source_input(source)
+        real = real_positions(source_lengths, source.size(1))  # [B, S]
+        keys = self.encoder(embedded, ~real[:, :, None])
+        # Each attention layer sends its gradient here (section 3.4); the embeddings below are left out of the scaling.
+        keys = scale_gradient(keys, 1 / (2 * len(self.decoder.layers)))
+        # A weighted sum of s vectors is scaled by s sqrt(1 / s) (section 3.4), s being a sentence's own length. Scaled
+        # here, once, and not each context.
+        values = (keys + embedded) * (HALF * source_lengths.to(embedded.dtype).sqrt()[:, None, None])
+        bias = padding_bias(source_lengths, source.size(1), keys.dtype)[:, None]  # [B, 1, S]
+        return ConvS2SMemory(AttendedSource(keys, values, bias))
+
+    def decode(self, memory: Memory, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
+        assert isinstance(memory, ConvS2SMemory)
+        self._check_length(batch.target_in, "target")
+        record: list[Tensor] = []  # by layer [B, T, S]
+        x = self.decoder(self.target_input(batch.target_in), memory.source, record)
+        hidden = self.decoder.read_out(real_rows(x, batch.target_lengths, batch.target_offsets, batch.num_tokens))
+        if attention is None:
+            return DecoderOutput(hidden)
+        maps = {"cross": tuple(weights[:, None] for weights in record)} if "cross" in attention.kinds else {}
+        return DecoderOutput(hidden, AttentionMaps(maps))
+
+    def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
+        assert isinstance(memory, ConvS2SMemory)
+        keys = memory.source.keys
+        rows = keys.size(0) * beam_size
+        output = with_fixed_weights(self.output) if vocabulary is None else self.output.restrict(vocabulary)
+        positions = torch.zeros(rows, dtype=torch.long, device=keys.device)
+        state = ConvS2SState(positions, self.decoder.empty_caches(rows, like=keys))
+        return replace(memory, decoder=with_fixed_weights(self.decoder), output=output), state
+
+    def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
+        assert isinstance(memory, ConvS2SMemory) and isinstance(state, ConvS2SState)
+        assert memory.decoder is not None and memory.output is not None, "the memory comes from start()"
+        record: list[Tensor] = []  # by layer [B, K, S]
+        embedded = self.target_input.at(tokens, state.positions, state.length + 1)[:, None]  # [N, 1, E]
+        x, caches = memory.decoder.step(embedded, state.caches, memory.source, record)
+        scores = memory.output.logits(memory.decoder.read_out(x[:, 0]))
+        weights = torch.stack(record).mean(0).flatten(0, 1) if attention else None  # [N, S] the mean of all layers
+        return StepOutput(scores, False, ConvS2SState(state.positions + 1, caches, state.length + 1), weights)
+
+    def max_target_lengths(self, source_lengths: Tensor) -> Tensor | None:
+        limit = self.target_input.positions.limit
+        return None if limit is None else torch.full_like(source_lengths, limit)
+
+    def max_source_length(self) -> int | None:
+        return self.source_input.positions.limit
+
+    def _check_length(self, ids: Tensor, side: str) -> None:
+        limit = self.max_source_length()
+        if limit is not None and ids.size(1) > limit:
+            raise DataError(
+                f"a {side} sentence has {ids.size(1)} pieces, but the model has learned positions for {limit}; raise "
+                f"model.max_positions, or filter such sentences (--max-length {limit - 1} when preprocessing)"
+            )
+
+
+def _embedding(vocabulary_size: int, config: ConvS2SConfig) -> Embedding:
+    embedding = Embedding(vocabulary_size, config.embedding_size)
+    nn.init.normal_(embedding.weight, std=EMBEDDING_STD)
+    return embedding
+
+
+def _positions(config: ConvS2SConfig) -> LearnedPositions:
+    positions = LearnedPositions(config.embedding_size, config.max_positions)
+    nn.init.normal_(positions.weight, std=EMBEDDING_STD)
+    return positions
+
+
+def _output(vocabulary_size: int, config: ConvS2SConfig) -> OutputLayer:
+    return NormalisedOutput(linear(config.output_size, vocabulary_size, config.dropout))

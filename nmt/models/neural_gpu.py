@@ -1,0 +1,197 @@
+"""The extended Neural GPU: Kaiser and Bengio 2016, arXiv:1610.08613; Kaiser and Sutskever 2016, arXiv:1511.08228.
+
+Shapes: B sentences, K beam, N = B*K hypotheses, S source positions, T target positions, M real target positions,
+C maps, W width, H height, E source embedding, V vocabulary. Images are [N, C, W, H].
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from nmt.config.option import option
+from nmt.config.sections import require_not_negative, require_positive
+from nmt.errors import DataError, UsageError
+from nmt.interface import (
+    AttentionMaps,
+    AttentionRequest,
+    Batch,
+    DecoderOutput,
+    DecoderState,
+    EncoderDecoder,
+    Memory,
+    OutputLayer,
+    StepOutput,
+    VocabularySizes,
+)
+from nmt.models import models
+from nmt.models.output_layers import LinearOutput
+from nmt.modules.conv_gru import ConvGRU, ImageDropout, ImageStep, orthogonal_filters
+from nmt.modules.embeddings import Embedding
+from nmt.modules.padding import real_rows
+
+SPREAD = 1.7  # embeddings start evenly within +-1.7, in the authors' published code
+LARGEST_DROPOUT = 1 / 3  # the rate for a sentence of one piece is three times the option
+
+
+@dataclass
+class NeuralGPUConfig:
+    """Sizes; the defaults are those of the authors' published code, where it has them."""
+
+    num_maps: int = option(64, help="maps of an image: numbers in each of its cells")
+    height: int = option(4, help="height of an image; its width follows the sentence")
+    num_convs: int = option(2, help="gated convolutions of a step")
+    embedding_size: int = option(64, help="width of the source embeddings")
+    width_a: float = option(1.2, help="width of an image: width_a * source length (eos included) + width_b")
+    width_b: float = option(10, help="see width_a; a target (eos included) cannot be longer than the width")
+    dropout: float = option(
+        0.1, help="dropout of an image before each step; its rate is 3 * dropout / sqrt(length)", flag="--dropout"
+    )
+
+    def __post_init__(self) -> None:
+        require_positive("model", num_maps=self.num_maps, height=self.height, num_convs=self.num_convs)
+        require_positive("model", embedding_size=self.embedding_size)
+        require_not_negative("model", width_b=self.width_b)
+        if self.width_a < 1:
+            raise UsageError(f"model.width_a={self.width_a} must be at least 1: an image holds the whole source")
+        if not 0.0 <= self.dropout < LARGEST_DROPOUT:
+            raise UsageError(
+                f"model.dropout={self.dropout} must be at least 0 and less than 1/3: the rate is "
+                f"3 * dropout / sqrt(length), and a sentence may have one piece"
+            )
+
+    def shrink(self) -> NeuralGPUConfig:
+        """The same structure in small sizes, for tests."""
+        return replace(self, num_maps=6, height=min(self.height, 2), num_convs=min(self.num_convs, 2), embedding_size=5)
+
+
+@dataclass
+class NeuralGPUMemory(Memory):
+    """The image when its sentence's own steps are done, and how large it is."""
+
+    image: Tensor  # [B, C, W, H] zero beyond a sentence's own width
+    inside: Tensor  # [B, 1, W, 1] 1 within it
+    lengths: Tensor  # [B]
+    output: OutputLayer  # over the shortlist, if there is one
+
+
+@dataclass
+class NeuralGPUState(DecoderState):
+    """The image and the output tape of each hypothesis."""
+
+    image: Tensor  # [N, C, W, H]
+    tape: Tensor  # [N, C, W] the embedded outputs so far, zero after them
+    inside: Tensor  # [N, 1, W, 1]
+    lengths: Tensor  # [N] of the sources
+    positions: Tensor  # [N] of the next token
+
+
+@models.register("neural_gpu", NeuralGPUConfig)
+class NeuralGPU(EncoderDecoder):
+    """Active memory: every step changes the whole image by gated convolutions; outputs are written to a tape it reads.
+
+    Each sentence has an image of its own width and as many encoder steps as its source has pieces; what is beyond that
+    width stays zero, so that batch mates change nothing. (The authors pad a batch to one length and take that for both.)
+    """
+
+    def __init__(self, config: NeuralGPUConfig, sizes: VocabularySizes) -> None:
+        super().__init__()
+        self.width = maps = config.num_maps
+        self.height = config.height
+        self.width_rule = (config.width_a, config.width_b)
+        self.source_embedding = Embedding(sizes.source, config.embedding_size)
+        self.target_embedding = Embedding(sizes.target, maps)
+        for embedding in (self.source_embedding, self.target_embedding):
+            nn.init.uniform_(embedding.weight, -SPREAD, SPREAD)
+        self.input = nn.Linear(config.embedding_size, maps)
+        orthogonal_filters(self.input.weight)
+        nn.init.zeros_(self.input.bias)
+        self.norm = nn.LayerNorm(maps)
+        self.first = ConvGRU(maps)
+        self.encoder = ImageStep([ConvGRU(maps) for _ in range(config.num_convs)])
+        self.decoder = ImageStep([ConvGRU(maps, read_maps=maps) for _ in range(config.num_convs)])
+        self.dropout = ImageDropout(config.dropout)
+        output = torch.empty(sizes.target, maps)
+        orthogonal_filters(output)
+        self.output = LinearOutput(output)
+
+    def encode(self, source: Tensor, source_lengths: Tensor) -> Memory:
+        image, inside = self._first_image(source, source_lengths)
+        for step in range(source.size(1)):
+            after = self.encoder(self.dropout(image, source_lengths), inside)
+            going_on = (step < source_lengths)[:, None, None, None]
+            image = torch.where(going_on, after, image)
+        return NeuralGPUMemory(image, inside, source_lengths, self.output)
+
+    def decode(self, memory: Memory, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
+        assert isinstance(memory, NeuralGPUMemory)
+        self._check_lengths(batch)
+        _, state = self.start(memory, beam_size=1)
+        assert isinstance(state, NeuralGPUState)
+        hidden = []
+        for tokens in batch.target_in.unbind(1):
+            state, read = self._advance(tokens, state)
+            hidden.append(read)
+        rows = real_rows(torch.stack(hidden, 1), batch.target_lengths, batch.target_offsets, batch.num_tokens)
+        return DecoderOutput(rows, AttentionMaps({}) if attention else None)
+
+    def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
+        assert isinstance(memory, NeuralGPUMemory)
+        image, inside, lengths = (
+            tensor.repeat_interleave(beam_size, dim=0) for tensor in (memory.image, memory.inside, memory.lengths)
+        )
+        state = NeuralGPUState(image, torch.zeros_like(image[:, :, :, 0]), inside, lengths, torch.zeros_like(lengths))
+        output = self.output if vocabulary is None else self.output.restrict(vocabulary)
+        return replace(memory, output=output), state
+
+    def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
+        assert isinstance(memory, NeuralGPUMemory) and isinstance(state, NeuralGPUState)
+        state, read = self._advance(tokens, state)
+        return StepOutput(memory.output.logits(read), False, state)
+
+    def max_target_lengths(self, source_lengths: Tensor) -> Tensor | None:
+        a, b = self.width_rule
+        return torch.floor(source_lengths.to(torch.float64) * a + b).to(torch.int64)
+
+    def _first_image(self, source: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """The source in the first row of an image, after a gated convolution; and where the image is, [B, 1, W, 1]."""
+        a, b = self.width_rule
+        widest = math.floor(source.size(1) * a + b)
+        columns = torch.arange(widest, device=source.device)
+        widths = self.max_target_lengths(lengths)
+        assert widths is not None
+        embedded = self.source_embedding(source)  # [B, S, E]
+        cells = embedded.new_zeros(len(source), widest, self.height, embedded.size(2))  # [B, W, H, E]
+        real = columns[: source.size(1)] < lengths[:, None]
+        cells[:, : source.size(1), 0] = embedded * real[:, :, None]
+        image = self.norm(self.input(cells)).permute(0, 3, 1, 2)  # [B, C, W, H]
+        inside = (columns < widths[:, None]).to(image.dtype)[:, None, :, None]  # [B, 1, W, 1]
+        return self.first(image * inside, inside), inside
+
+    def _advance(self, tokens: Tensor, state: NeuralGPUState) -> tuple[NeuralGPUState, Tensor]:
+        """Write the last tokens [N] to the tape (bos has no place there), take one step, and read [N, C].
+
+        o_t is read from the first row of column t of the image: arXiv:1610.08613, section 2.3.
+        """
+        columns = torch.arange(state.tape.size(2), device=tokens.device)
+        written = (columns == state.positions[:, None] - 1)[:, None]  # [N, 1, W]
+        tape = torch.where(written, self.target_embedding(tokens)[:, :, None], state.tape)
+        image = self.decoder(self.dropout(state.image, state.lengths), state.inside, self._as_image(tape))
+        here = (columns == state.positions[:, None])[:, None].to(image.dtype)
+        read = (image[:, :, :, 0] * here).sum(2)
+        return replace(state, image=image, tape=tape, positions=state.positions + 1), read
+
+    def _as_image(self, tape: Tensor) -> Tensor:
+        """[N, C, W] -> [N, C, W, H], the same in every row."""
+        return tape[:, :, :, None].expand(-1, -1, -1, self.height)
+
+    def _check_lengths(self, batch: Batch) -> None:
+        longest = math.floor(batch.source.size(1) * self.width_rule[0] + self.width_rule[1])
+        if batch.target_in.size(1) > longest:
+            raise DataError(
+                f"a target sentence has {batch.target_in.size(1)} pieces, but an image of its batch is {longest} wide; "
+                f"raise model.width_a or model.width_b, or filter such pairs (--max-ratio when preprocessing)"
+            )

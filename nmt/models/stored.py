@@ -1,0 +1,26 @@
+"""Models from disk: what translates, and what others learn from or start from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nmt.config.plain import component_from_plain
+from nmt.data.language_pair import LanguagePair
+from nmt.interface import EncoderDecoder, VocabularySizes
+from nmt.models import models
+from nmt.storage.checkpoints import load_parameters, read_checkpoint, resolve, tokenizer_folder
+
+
+def load_model(path: str | Path, device: torch.device) -> tuple[EncoderDecoder, LanguagePair, dict[str, Any]]:
+    """The model of a checkpoint (or run folder) in eval mode, its tokenizers, and its configuration as a plain tree."""
+    checkpoint = resolve(path)
+    stored = read_checkpoint(checkpoint)
+    pair = LanguagePair.load(tokenizer_folder(checkpoint))
+    sizes = VocabularySizes(len(pair.source.vocabulary), len(pair.target.vocabulary), pair.shared)
+    config = component_from_plain("model", stored.config.get("model"), origin=str(checkpoint / "config.yaml"))
+    model = models.build(config, sizes)
+    load_parameters(model, stored.model, str(checkpoint))
+    return model.to(device).eval(), pair, stored.config

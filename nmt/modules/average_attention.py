@@ -1,0 +1,61 @@
+"""The average attention network, a decoder sublayer without self-attention: Zhang et al. 2018, arXiv:1805.00631.
+
+Shapes: B sentences, N hypotheses, T target positions, D model width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from nmt.modules.autoregression import Autoregression, Past, Sight
+from nmt.modules.feed_forward import FeedForward
+
+
+@dataclass
+class Total(Past):
+    """The sum of all inputs so far: one vector a row, however long the sentence."""
+
+    total: Tensor  # [N, D] in float32 at least
+    length: int = 0
+
+
+class AverageAttention(Autoregression):
+    """The mean of all inputs up to a position, g_j = FFN(1/j sum_{k<=j} y_k), behind gates: equations 1 to 5.
+
+    i_j, f_j = sigmoid(W [y_j; g_j]) and h_j = i_j * y_j + f_j * g_j; the residual connection and the norm of the paper
+    are those of any sublayer. The FFN is the paper's own, of the model's inner width.
+    """
+
+    def __init__(self, d_model: int, d_ff: int, dropout: float) -> None:
+        super().__init__()
+        self.d_model = d_model
+        self.feed_forward = FeedForward(d_model, d_ff, dropout)
+        self.gates = nn.Linear(2 * d_model, 2 * d_model, bias=False)
+
+    def forward(self, x: Tensor, sight: Sight, record: list[Tensor] | None = None) -> Tensor:
+        return self._gated(x, x.to(_wide(x.dtype)).cumsum(1), sight)
+
+    def start(self, rows: int, like: Tensor) -> Total:
+        return Total(like.new_zeros(rows, self.d_model, dtype=_wide(like.dtype)))
+
+    def step(self, x: Tensor, past: Past, sight: Sight) -> tuple[Tensor, Past]:
+        assert isinstance(past, Total)
+        total = past.total + x[:, 0]
+        return self._gated(x, total[:, None], sight), replace(past, total=total, length=past.length + 1)
+
+    def _gated(self, x: Tensor, totals: Tensor, sight: Sight) -> Tensor:
+        """x and the sums up to each position [B, T, D] -> [B, T, D]"""
+        assert sight.places is not None
+        means = (totals / (sight.places.queries + 1)[..., None]).to(x.dtype)
+        averaged = self.feed_forward(means)
+        input_gate, forget_gate = torch.sigmoid(self.gates(torch.cat([x, averaged], dim=-1))).chunk(2, dim=-1)
+        gated: Tensor = input_gate * x + forget_gate * averaged
+        return gated
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    """Sums over a sentence lose too much in 16 bits."""
+    return torch.promote_types(dtype, torch.float32)

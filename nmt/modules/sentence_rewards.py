@@ -1,0 +1,74 @@
+"""How alike two sentences of ids are: sentence GLEU and BLEU, for whole batches on any device.
+
+Matches are found by comparing positions instead of counting n-grams: an n-gram is matched if fewer equal ones stand
+before it than the reference holds. Comparisons of longer n-grams follow from those of shorter ones.
+
+Shapes: N sentences, T positions of a hypothesis, R positions of its reference.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+LONGEST = 4  # n-grams of one to four ids
+_COMPARISONS = 2**25  # held at a time
+
+
+def sentence_gleu(hypotheses: Tensor, lengths: Tensor, references: Tensor, reference_lengths: Tensor) -> Tensor:
+    """[N] the smaller of precision and recall over all n-grams of 1 to 4 ids: Wu et al. 2016, section 5.
+
+    Ids [N, T] and [N, R] with their lengths [N]; what stands behind a sentence's length is ignored.
+    """
+    matches = _matches(hypotheses, lengths, references, reference_lengths).sum(1)
+    longer = torch.maximum(lengths, reference_lengths)
+    return matches / _ngrams(longer).sum(1).clamp(min=1.0)
+
+
+def sentence_bleu(hypotheses: Tensor, lengths: Tensor, references: Tensor, reference_lengths: Tensor) -> Tensor:
+    """[N] BLEU of each sentence, one added to matches and totals from bigrams on: Lin and Och 2004, BLEU+1.
+
+    Of a hypothesis without any id, or without any matched one, it is 0.
+    """
+    matches = _matches(hypotheses, lengths, references, reference_lengths)  # [N, 4]
+    smoothing = torch.tensor([0.0, 1.0, 1.0, 1.0], device=lengths.device)
+    precisions = (matches + smoothing) / (_ngrams(lengths) + smoothing).clamp(min=1.0)
+    brevity = (1.0 - reference_lengths / lengths.clamp(min=1)).clamp(max=0.0).exp()
+    return precisions.log().mean(1).exp() * brevity * (lengths > 0)
+
+
+def _ngrams(lengths: Tensor) -> Tensor:
+    """[N] -> [N, 4] how many n-grams of each order sentences of these lengths hold."""
+    return (lengths[:, None] - torch.arange(LONGEST, device=lengths.device)).clamp(min=0).float()
+
+
+def _matches(hypotheses: Tensor, lengths: Tensor, references: Tensor, reference_lengths: Tensor) -> Tensor:
+    """[N, 4] matched n-grams of each order; one of the reference serves one of the hypothesis."""
+    longest = hypotheses.size(1) + references.size(1)
+    rows = max(1, _COMPARISONS // max(1, hypotheses.size(1) * longest))
+    parts = zip(*(torch.split(column, rows) for column in (hypotheses, lengths, references, reference_lengths)))
+    return torch.cat([_matches_of_few(*part) for part in parts])
+
+
+def _matches_of_few(hypotheses: Tensor, lengths: Tensor, references: Tensor, reference_lengths: Tensor) -> Tensor:
+    real = _within(lengths, hypotheses.size(1))  # [N, T]
+    own = (hypotheses[:, :, None] == hypotheses[:, None, :]) & real[:, :, None] & real[:, None, :]  # [N, T, T]
+    theirs = (hypotheses[:, :, None] == references[:, None, :]) & real[:, :, None]  # [N, T, R]
+    theirs = theirs & _within(reference_lengths, references.size(1))[:, None, :]
+    own_words, their_words, counts = own, theirs, []
+    for order in range(1, LONGEST + 1):
+        before = own.tril(-1).sum(2)  # [N, T] equal n-grams that start earlier
+        counts.append((before < theirs.sum(2)).sum(1))
+        own, theirs = own & _ahead(own_words, order), theirs & _ahead(their_words, order)
+    return torch.stack(counts, 1).float()
+
+
+def _ahead(equal: Tensor, steps: int) -> Tensor:
+    """Whether the ids ``steps`` positions later are equal; past the end they are not."""
+    return F.pad(equal[:, steps:, steps:], (0, min(steps, equal.size(2)), 0, min(steps, equal.size(1))))
+
+
+def _within(lengths: Tensor, longest: int) -> Tensor:
+    """[N, longest] True before each length."""
+    return torch.arange(longest, device=lengths.device)[None, :] < lengths[:, None]

@@ -1,0 +1,101 @@
+"""One layer applied again and again: the Universal Transformer, Dehghani et al. 2019, arXiv:1807.03819, section 2.1.
+
+Before each application the layer is told where and when it is: positions and the number of the step, as sinusoids, are
+added to its input (equations 4 to 7). The number of applications is fixed; adaptive halting (section 2.2) is left out.
+
+Shapes: B sentences, N hypotheses, S source positions, T target positions, D model width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from nmt.modules.autoregression import Past, Sight
+from nmt.modules.positions import Positions, sinusoids
+from nmt.modules.transformer_layers import MemoryHeads, Record, SourceLayer, TargetLayer
+
+
+class Coordinates(nn.Module):
+    """P^t = position + time, of each step t."""
+
+    def __init__(self, positions: Positions, steps: int, d_model: int) -> None:
+        """With ``NoPositions`` the layer hears of time alone: it knows positions by itself."""
+        super().__init__()
+        self.positions = positions
+        times = sinusoids(torch.arange(1, steps + 1), d_model).to(torch.get_default_dtype())
+        self.register_buffer("times", times, persistent=False)
+        self.times: Tensor
+
+    def forward(self, sight: Sight) -> tuple[Tensor, ...]:
+        """By step: [T, D], or [N, 1, D] in decoding; with ``NoPositions`` [1, D]."""
+        assert sight.places is not None
+        positions = self.positions.at(sight.places.queries, sight.places.bound)
+        return tuple(positions + time for time in self.times)
+
+
+class UniversalEncoderLayer(SourceLayer):
+    """A whole encoder out of one layer."""
+
+    def __init__(self, layer: SourceLayer, coordinates: Coordinates) -> None:
+        super().__init__()
+        self.layer = layer
+        self.coordinates = coordinates
+
+    def around(self, padding: Tensor) -> Sight:
+        return self.layer.around(padding)
+
+    def forward(self, x: Tensor, sight: Sight, record: Record) -> Tensor:
+        for signal in self.coordinates(sight):
+            x = self.layer(x + signal, sight, record)
+        return x
+
+
+@dataclass
+class Pasts(Past):
+    """The past of each application."""
+
+    steps: tuple[Past, ...]
+
+    @property
+    def length(self) -> int:
+        return self.steps[0].length
+
+
+class UniversalDecoderLayer(TargetLayer):
+    """A whole decoder out of one layer: it reads the memory through one projection, and has one past an application."""
+
+    def __init__(self, layer: TargetLayer, coordinates: Coordinates) -> None:
+        super().__init__()
+        self.layer = layer
+        self.coordinates = coordinates
+
+    def project(self, states: Tensor) -> MemoryHeads:
+        return self.layer.project(states)
+
+    def whole(self, x: Tensor) -> Sight:
+        return self.layer.whole(x)
+
+    def forward(self, x: Tensor, sight: Sight, memory: MemoryHeads, bias: Tensor, record: Record) -> Tensor:
+        for signal in self.coordinates(sight):
+            x = self.layer(x + signal, sight, memory, bias, record)
+        return x
+
+    def start(self, rows: int, like: Tensor) -> Pasts:
+        return Pasts(tuple(self.layer.start(rows, like) for _ in self.coordinates.times))
+
+    def now(self, past: Past, positions: Tensor, dtype: torch.dtype) -> Sight:
+        assert isinstance(past, Pasts)
+        return self.layer.now(past.steps[0], positions, dtype)
+
+    def step(
+        self, x: Tensor, past: Past, sight: Sight, memory: MemoryHeads, bias: Tensor, record: Record
+    ) -> tuple[Tensor, Past]:
+        assert isinstance(past, Pasts)
+        after: list[Past] = []
+        for signal, before in zip(self.coordinates(sight), past.steps):
+            x, written = self.layer.step(x + signal, before, sight, memory, bias, record)
+            after.append(written)
+        return x, replace(past, steps=tuple(after))

@@ -1,0 +1,98 @@
+"""Adam at first, plain gradient descent from some update on: Wu et al. 2016 (GNMT), arXiv:1609.08144, section 8.3."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn import Parameter
+
+from nmt.config.option import option
+from nmt.config.sections import require_not_negative
+from nmt.optim import optimizers
+from nmt.optim.adam import AdamConfig
+from nmt.optim.checks import check_rates
+
+DEFAULT_RATE = 2e-4
+
+
+@dataclass
+class AdamThenSgdConfig(AdamConfig):
+    """The paper's rates and switch; its betas and epsilon are those of Adam's own paper."""
+
+    lr: float | None = option(None, help="peak learning rate of Adam; null: 0.0002", flag="--lr")
+    betas: list[float] = option([0.9, 0.999], help="decay of the two moment averages", flag="--adam-betas")
+    eps: float = option(1e-8, help="added to the root of the second moment", flag="--adam-eps")
+    sgd_lr: float = option(0.5, help="peak learning rate of gradient descent", flag="--sgd-lr")
+    switch_update: int = option(60_000, help="updates with Adam", flag="--switch-update")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_rates(self.sgd_lr, self.weight_decay, name="sgd_lr")
+        require_not_negative("optimizer", switch_update=self.switch_update)
+
+    @property
+    def base_rate(self) -> float:
+        return DEFAULT_RATE if self.lr is None else self.lr
+
+
+class AdamThenSgd(torch.optim.Adam):
+    """A schedule's factor applies to both rates: that of the descent is ``sgd_ratio`` times the group's.
+
+    Updates are counted by Adam's own step counters, so a checkpoint holds all there is to know. Once it has switched,
+    its moments are gone and it stays with gradient descent, even if a later start asks for more of Adam.
+    """
+
+    def __init__(
+        self, named_parameters: list[tuple[str, Parameter]], *, switch_update: int, sgd_ratio: float, **options: Any
+    ) -> None:
+        super().__init__(named_parameters, **options)
+        self._switch_update = switch_update
+        self._sgd_ratio = sgd_ratio
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        assert closure is None, "the trainer computes gradients before the step"
+        if self._switched():
+            for group in self.param_groups:
+                self._descend(group)
+        else:
+            super().step()
+
+    def _switched(self) -> bool:
+        states = [state for state in self.state.values() if state]
+        if states and not any("exp_avg" in state for state in states):
+            return True
+        if max((int(state["step"]) for state in states), default=0) < self._switch_update:
+            return False
+        for parameter in self._parameters():
+            self.state[parameter] = {"step": torch.tensor(float(self._switch_update))}
+        return True
+
+    def _descend(self, group: dict[str, Any]) -> None:
+        parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        if not parameters:
+            return
+        if group["weight_decay"]:
+            gradients = list(torch._foreach_add(gradients, parameters, alpha=group["weight_decay"]))
+        torch._foreach_add_(parameters, gradients, alpha=-group["lr"] * self._sgd_ratio)
+
+    def _parameters(self) -> Iterator[Parameter]:
+        return (parameter for group in self.param_groups for parameter in group["params"])
+
+
+@optimizers.register("adam_then_sgd", AdamThenSgdConfig)
+def build(config: AdamThenSgdConfig, named_parameters: list[tuple[str, Parameter]]) -> torch.optim.Optimizer:
+    first, second = config.betas
+    return AdamThenSgd(
+        named_parameters,
+        switch_update=config.switch_update,
+        sgd_ratio=config.sgd_lr / config.base_rate,
+        lr=config.base_rate,
+        betas=(first, second),
+        eps=config.eps,
+        weight_decay=config.weight_decay,
+    )

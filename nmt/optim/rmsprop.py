@@ -1,0 +1,95 @@
+"""RMSProp as Graves uses it: "Generating Sequences With Recurrent Neural Networks", arXiv:1308.0850, equations 38-41.
+
+The Neural Turing Machine is trained with it (Graves et al. 2014, arXiv:1410.5401, section 4.6, momentum 0.9). It differs
+from torch's ``RMSprop(centered=True)`` in where epsilon stands, inside the root, and in that the rate scales each step
+when it is made: steps that momentum repeats keep the rate that they had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from nmt.config.option import option
+from nmt.config.sections import require_positive
+from nmt.optim import optimizers
+from nmt.optim.checks import check_rates, check_shares
+
+DEFAULT_RATE = 1e-4
+
+
+@dataclass
+class RmspropConfig:
+    """Constants of equations 38-41; the paper's values."""
+
+    lr: float | None = option(None, help="peak learning rate; null: 0.0001", flag="--lr")
+    momentum: float = option(0.9, help="share of the last step that is repeated", flag="--momentum")
+    decay: float = option(0.95, help="decay of the averages of the gradient and of its square", flag="--rmsprop-decay")
+    eps: float = option(1e-4, help="added to the variance of the gradient, under the root", flag="--rmsprop-eps")
+    weight_decay: float = option(0.0, help="L2 penalty, added to the gradient", flag="--weight-decay")
+
+    def __post_init__(self) -> None:
+        check_rates(self.lr, self.weight_decay)
+        check_shares(momentum=self.momentum, decay=self.decay)
+        require_positive("optimizer", eps=self.eps)
+
+    @property
+    def base_rate(self) -> float:
+        return DEFAULT_RATE if self.lr is None else self.lr
+
+
+class GravesRmsprop(torch.optim.Optimizer):
+    """n and g average the squared gradient and the gradient; a step is -lr * gradient / sqrt(n - g^2 + eps)."""
+
+    def __init__(self, named_parameters: list[tuple[str, Parameter]], **constants: float) -> None:
+        """``constants``: lr, momentum, decay, eps and weight_decay of every group."""
+        super().__init__(named_parameters, constants)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        assert closure is None, "the trainer computes gradients before the step"
+        for group in self.param_groups:
+            parameters: list[Tensor] = [parameter for parameter in group["params"] if parameter.grad is not None]
+            if parameters:
+                self._step(parameters, group)
+
+    def _step(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        if group["weight_decay"]:
+            gradients = list(torch._foreach_add(gradients, parameters, alpha=group["weight_decay"]))
+        squares, means, steps = (self._averages(name, parameters) for name in ("square", "mean", "step"))
+        torch._foreach_mul_(squares, group["decay"])
+        torch._foreach_addcmul_(squares, gradients, gradients, 1.0 - group["decay"])  # equation 38
+        torch._foreach_mul_(means, group["decay"])
+        torch._foreach_add_(means, gradients, alpha=1.0 - group["decay"])  # equation 39
+        variances = torch._foreach_addcmul(squares, means, means, -1.0)
+        torch._foreach_clamp_min_(variances, 0.0)  # rounding may take a constant gradient's below zero
+        torch._foreach_add_(variances, group["eps"])
+        torch._foreach_sqrt_(variances)
+        torch._foreach_mul_(steps, group["momentum"])
+        torch._foreach_addcdiv_(steps, gradients, variances, -group["lr"])  # equation 40
+        torch._foreach_add_(parameters, steps)  # equation 41
+
+    def _averages(self, name: str, parameters: list[Tensor]) -> list[Tensor]:
+        """One of the three running tensors of each parameter, zero at first."""
+        for parameter in parameters:
+            if name not in self.state[parameter]:
+                self.state[parameter][name] = torch.zeros_like(parameter)
+        return [self.state[parameter][name] for parameter in parameters]
+
+
+@optimizers.register("rmsprop", RmspropConfig)
+def build(config: RmspropConfig, named_parameters: list[tuple[str, Parameter]]) -> torch.optim.Optimizer:
+    return GravesRmsprop(
+        named_parameters,
+        lr=config.base_rate,
+        momentum=config.momentum,
+        decay=config.decay,
+        eps=config.eps,
+        weight_decay=config.weight_decay,
+    )

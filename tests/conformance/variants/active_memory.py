@@ -1,0 +1,12 @@
+"""What no preset of the memory network and of the Neural GPU uses."""
+
+from __future__ import annotations
+
+from nmt.models.memory_network import MemoryNetworkConfig, Places
+from nmt.models.neural_gpu import NeuralGPUConfig
+from nmt.testing.conformance import Subject
+
+VARIANTS = (
+    Subject("memory_network_one_hop", MemoryNetworkConfig(num_hops=1, places=Places.start, num_layers=2).shrink()),
+    Subject("neural_gpu_narrow_and_flat", NeuralGPUConfig(height=1, num_convs=1, width_a=1.0, width_b=4).shrink()),
+)

@@ -1,0 +1,152 @@
+"""Restricted self-attention: blocks against the band mask, memory against length, the trimmed cache."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from nmt.modules.additive_attention import Additive
+from nmt.modules.attention import Attend, HeadSizes, ScaledDotProduct, SelfAttention
+from nmt.modules.autoregression import Past, Sight, whole_sequence
+from nmt.modules.key_value_cache import RecentKeyValueCache
+from nmt.modules.local_attention import BlockedSight, LocalCausalSelfAttention, LocalSelfAttention
+from nmt.modules.padding import padding_bias
+from nmt.modules.relative_positions import RelativeDotProduct
+from nmt.modules.rotary import Rotary
+
+SIZES = HeadSizes(d_model=6, num_heads=2, d_k=4, d_v=5)
+LENGTHS = (37, 5)
+
+
+def encoder(neighbourhood: int, attend: Attend | None = None) -> LocalSelfAttention:
+    return LocalSelfAttention(neighbourhood, SIZES, True, attend or ScaledDotProduct(0.0))
+
+
+def decoder(neighbourhood: int, attend: Attend | None = None) -> LocalCausalSelfAttention:
+    return LocalCausalSelfAttention(neighbourhood, SIZES, True, attend or ScaledDotProduct(0.0))
+
+
+def padding(lengths: tuple[int, ...] = LENGTHS) -> Tensor:
+    return padding_bias(torch.tensor(lengths), max(lengths), torch.get_default_dtype())[:, None, None]
+
+
+def real(x: Tensor) -> Tensor:
+    return torch.cat([row[:length] for row, length in zip(x, LENGTHS)])
+
+
+def band(length: int, behind: int, ahead: int) -> Tensor:
+    """[T, T] -inf where a key stands outside the neighbourhood, written as a loop."""
+    bias = torch.full((length, length), float("-inf"))
+    for query in range(length):
+        for key in range(length):
+            if -behind <= key - query <= ahead:
+                bias[query, key] = 0.0
+    return bias
+
+
+@pytest.mark.parametrize("neighbourhood", [1, 2, 3, 5, 8, 11, 12, 40])
+def test_the_encoders_blocks_equal_the_band_mask(neighbourhood: int) -> None:
+    attention, x = encoder(neighbourhood), torch.randn(2, 37, 6)
+    masked = Sight(padding() + band(37, neighbourhood, neighbourhood), whole_sequence(37, x.device))
+    expected = real(SelfAttention.look(attention, *attention.project(x, masked), masked, None)[0].transpose(0, 1))
+    sight = attention.around(padding())
+    found = real(attention.look(*attention.project(x, sight), sight, None)[0].transpose(0, 1))
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("neighbourhood", [1, 2, 3, 5, 8, 11, 18, 40])
+def test_the_decoders_blocks_equal_the_band_mask(neighbourhood: int) -> None:
+    attention, x = decoder(neighbourhood), torch.randn(2, 37, 6)
+    masked = Sight(band(37, neighbourhood, 0), whole_sequence(37, x.device))
+    queries, keys, values = attention.project(x, masked)
+    expected = SelfAttention.look(attention, queries, keys, values, masked, None)
+    found = attention.look(queries, keys, values, attention.whole(x), None)
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+
+
+ATTENDS = {
+    "additive": lambda ahead: Additive(SIZES, 0.0),
+    "relative": lambda ahead: RelativeDotProduct(SIZES, 0.0, behind=2, ahead=2 * ahead),
+}
+
+
+@pytest.mark.parametrize("kind", ATTENDS)
+def test_blocks_equal_the_band_mask_with_every_kind_of_scores(kind: str) -> None:
+    x = torch.randn(2, 37, 6)
+    for attention, sight, ahead in (
+        (source := encoder(3, ATTENDS[kind](1)), source.around(padding((37, 37))), 3),
+        (target := decoder(3, ATTENDS[kind](0)), target.whole(x), 0),
+    ):
+        masked = Sight(band(37, 3, ahead), whole_sequence(37, x.device))
+        queries, keys, values = attention.project(x, sight)
+        expected = SelfAttention.look(attention, queries, keys, values, masked, None)
+        assert isinstance(sight, BlockedSight)
+        torch.testing.assert_close(attention.look(queries, keys, values, sight, None), expected, atol=1e-6, rtol=0)
+
+
+def test_asking_for_the_weights_changes_nothing_and_gives_all_of_them() -> None:
+    attention, x = encoder(2), torch.randn(2, 37, 6)
+    sight, record = attention.around(padding()), list[Tensor]()
+    torch.testing.assert_close(real(attention(x, sight, record)), real(attention(x, sight)), atol=1e-6, rtol=0)
+    (weights,) = record
+    assert weights.shape == (2, 2, 37, 37)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 2, 37))
+    outside = band(37, 2, 2).isinf()
+    assert not weights[:, :, outside].any()
+
+
+def test_gradients_are_finite_where_a_sentence_is_shorter_than_a_block() -> None:
+    attention, x = encoder(2), torch.randn(2, 37, 6, requires_grad=True)
+    real(attention(x, attention.around(padding()))).sum().backward()
+    assert x.grad is not None and torch.isfinite(x.grad).all()
+    assert not x.grad[1, LENGTHS[1] :].any()  # padding
+
+
+def largest_tensors(length: int) -> int:
+    """Elements of everything that a pass keeps for the gradient."""
+    attention, x = encoder(4), torch.randn(1, length, 6)
+    sizes: list[int] = []
+
+    def pack(tensor: Tensor) -> Tensor:
+        sizes.append(tensor.numel())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        attention(x, attention.around(padding((length,))))
+    return sum(sizes)
+
+
+def test_memory_grows_linearly_with_length() -> None:
+    assert largest_tensors(800) <= 2.1 * largest_tensors(400)
+
+
+@pytest.mark.parametrize("neighbourhood", [1, 3, 17, 30])
+@pytest.mark.parametrize("kind", ["plain", "relative", "rotary"])
+def test_steps_equal_all_positions_at_once(neighbourhood: int, kind: str) -> None:
+    attend = RelativeDotProduct(SIZES, 0.0, 2, 0) if kind == "relative" else ScaledDotProduct(0.0)
+    rotation = Rotary(SIZES.d_k) if kind == "rotary" else None
+    attention = LocalCausalSelfAttention(neighbourhood, SIZES, True, attend, rotation).double()
+    x = torch.randn(2, 40, 6, dtype=torch.float64)
+    expected = attention(x, attention.whole(x))
+    cache: Past = attention.start(2, x)
+    for position in range(40):
+        sight = attention.now(cache, torch.full((2,), position), x.dtype)
+        found, cache = attention.step(x[:, position : position + 1], cache, sight)
+        torch.testing.assert_close(found[:, 0], expected[:, position])
+
+
+@pytest.mark.parametrize(("neighbourhood", "columns"), [(3, 4), (15, 16), (20, 21), (300, 64)])
+def test_the_cache_keeps_no_more_than_the_neighbourhood(neighbourhood: int, columns: int) -> None:
+    attention, x = decoder(neighbourhood), torch.randn(1, 1, 6)
+    cache: Past = attention.start(1, x)
+    for position in range(40):
+        _, cache = attention.step(x, cache, attention.now(cache, torch.tensor([position]), x.dtype))
+    assert isinstance(cache, RecentKeyValueCache)
+    assert cache.keys.size(2) == columns and cache.length == 40
+
+
+def test_a_trimmed_cache_knows_which_position_stands_where() -> None:
+    cache = RecentKeyValueCache(torch.zeros(2, 1, 3, 1), torch.zeros(2, 1, 3, 1), length=7, window=3)
+    positions = cache.positions_at(torch.tensor([7, 1]))
+    assert positions.tolist() == [[6, 7, 5], [0, 1, -1]]
