@@ -208,7 +208,7 @@ def test_training_split_is_translated_although_its_text_is_not_kept(model, corpu
 
 
 def test_alignment_of_a_model_without_attention_is_refused(tmp_path):
-    from nmt.models.lstm import AttentionKind
+    from nmt.models.recurrent_parts import AttentionKind
 
     path = write_tiny_model(tmp_path / "m", updates=0, attention=AttentionKind.none)
     source = write(tmp_path / "source.txt", ["", "rot"])
