@@ -3,16 +3,20 @@
 #   make test     all tests that a change must pass
 #   make check    formatting, lint, types and the fast tests
 #   make nightly  the tests that take minutes
-# PIP_ARGS is passed to pip, for example to choose another build of torch.
+# PIP_ARGS is passed to pip, for example to choose another build of torch. WORKERS=0 runs the tests in one process.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 PIP_ARGS ?=
 PYTEST_ARGS ?=
+WORKERS ?= auto
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
 # Test tensors are tiny: threads would only wait for each other. Training (make demo) decides for itself.
+# Processes side by side use the cores.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
+
+PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 8
 
 .PHONY: demo test check fast format nightly clean
 
@@ -20,7 +24,7 @@ demo: $(INSTALLED)
 	PYTHON=python PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/date/run.sh
 
 test: $(INSTALLED)
-	$(ONE_THREAD) $(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(ONE_THREAD) $(PYTEST) $(PYTEST_ARGS)
 
 check: $(INSTALLED)
 	$(BIN)/ruff format --check .
@@ -29,14 +33,14 @@ check: $(INSTALLED)
 	$(MAKE) fast
 
 fast: $(INSTALLED)
-	$(ONE_THREAD) $(BIN)/python -m pytest $(PYTEST_ARGS) tests/unit tests/test_architecture.py
+	$(ONE_THREAD) $(PYTEST) $(PYTEST_ARGS) tests/unit tests/test_architecture.py
 
 format: $(INSTALLED)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 nightly: $(INSTALLED)
-	$(ONE_THREAD) $(BIN)/python -m pytest -m nightly $(PYTEST_ARGS)
+	$(ONE_THREAD) $(PYTEST) -m nightly $(PYTEST_ARGS)
 
 clean:
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

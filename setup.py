@@ -16,6 +16,7 @@ TENSORBOARD = ["tensorboard>=2.15"]
 TEST = [
     "pytest>=8",
     "pytest-timeout>=2.3",
+    "pytest-xdist>=3.6",
     "hypothesis>=6.100",
     "mypy>=1.11",
     "ruff>=0.6",

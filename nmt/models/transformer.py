@@ -34,7 +34,7 @@ from nmt.interface import (
 from nmt.models import models
 from nmt.models.output_layers import LinearOutput, TiedOutput
 from nmt.models.transformer_config import NormOrder, PositionKind, TransformerConfig
-from nmt.models.transformer_parts import decoder_layers, encoder_layers, final_norm, input_positions
+from nmt.models.transformer_parts import Stacks, final_norm, stacks_of
 from nmt.modules.autoregression import Past
 from nmt.modules.embeddings import Borrowed, Embedding
 from nmt.modules.padding import padding_bias, real_rows
@@ -46,10 +46,10 @@ __all__ = ["NormOrder", "PositionKind", "Transformer", "TransformerConfig", "Tra
 class Encoder(nn.Module):
     """A stack of encoder layers; pre-norm stacks end in a norm."""
 
-    def __init__(self, config: TransformerConfig) -> None:
+    def __init__(self, layers: list[SourceLayer], norm: nn.Module) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(encoder_layers(config))
-        self.norm = final_norm(config)
+        self.layers = nn.ModuleList(layers)
+        self.norm = norm
 
     def forward(self, x: Tensor, bias: Tensor, record: Record) -> Tensor:
         """[B, S, D] -> [B, S, D]"""
@@ -64,10 +64,10 @@ class Encoder(nn.Module):
 class Decoder(nn.Module):
     """A stack of decoder layers; pre-norm stacks end in a norm."""
 
-    def __init__(self, config: TransformerConfig) -> None:
+    def __init__(self, layers: list[TargetLayer], norm: nn.Module) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(decoder_layers(config))
-        self.norm = final_norm(config)
+        self.layers = nn.ModuleList(layers)
+        self.norm = norm
 
     def _stack(self) -> Iterator[TargetLayer]:
         return iter(cast(Iterable[TargetLayer], self.layers))
@@ -127,32 +127,34 @@ class TransformerState(DecoderState):
 class Transformer(EncoderDecoder):
     """An encoder-decoder made of attention alone."""
 
-    def __init__(self, config: TransformerConfig, sizes: VocabularySizes) -> None:
+    def __init__(self, config: TransformerConfig, sizes: VocabularySizes, stacks: Stacks | None = None) -> None:
+        """``stacks``: other layers than those that the configuration names."""
         super().__init__()
+        stacks = stacks or stacks_of(config)
         scale = math.sqrt(config.d_model)
         shares_all = config.shares_all(sizes)
         source = Embedding(sizes.source, config.d_model, scale)
         target = source if shares_all else Embedding(sizes.target, config.d_model, scale)
         shares_output = shares_all or config.share_decoder_embeddings
         self.width = config.d_model
-        self.source_input = InputLayer(source, input_positions(config), config.dropout)
+        self.source_input = InputLayer(source, stacks.input_positions(config), config.dropout)
         borrowed = Borrowed(source) if shares_all else target
-        self.target_input = InputLayer(borrowed, input_positions(config), config.dropout)
-        self.encoder = Encoder(config)
-        self.decoder = Decoder(config)
+        self.target_input = InputLayer(borrowed, stacks.input_positions(config), config.dropout)
+        self.encoder = Encoder(stacks.encoder(config), final_norm(config))
+        self.decoder = Decoder(stacks.decoder(config), final_norm(config))
         self.output = TiedOutput(target) if shares_output else LinearOutput(_output_weight(sizes.target, self.width))
 
     def encode(self, source: Tensor, source_lengths: Tensor) -> TransformerMemory:
-        return self._encode(source, source_lengths, record={})
+        return self._encode(source, source_lengths, Record(lengths=source_lengths))
 
     def decode(self, memory: Memory, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
         assert isinstance(memory, TransformerMemory)
         self._check_length(batch.target_in, "target")
-        record: Record = {kind: [] for kind in attention.kinds} if attention else {}
+        record = Record(attention.kinds if attention else (), batch.target_lengths)
         x = self.target_input(batch.target_in)
         x = self.decoder(x, self.decoder.project(memory.states), memory.bias, record)
         hidden = real_rows(x, batch.target_lengths, batch.target_offsets, batch.num_tokens)
-        return DecoderOutput(hidden, self._maps(record, batch) if attention else None)
+        return DecoderOutput(hidden, self._maps(record, batch) if attention else None, self._auxiliary(memory, record))
 
     def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
         assert isinstance(memory, TransformerMemory)
@@ -166,12 +168,12 @@ class Transformer(EncoderDecoder):
     def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
         assert isinstance(memory, TransformerMemory) and isinstance(state, TransformerState)
         assert memory.output is not None, "the memory comes from start()"
-        record: Record = {"cross": []} if attention else {}
+        record = Record(("cross",) if attention else ())
         x = self.target_input.at(tokens, state.positions, state.length + 1)[:, None]  # [N, 1, D]
         x, caches = self.decoder.step(x, state, memory.projected, memory.bias, record)
         scores = memory.output.logits(x[:, 0])
         # The last layer's cross-attention [B, H, K, S], the mean over its heads.
-        weights = record["cross"][-1].mean(1).flatten(0, 1) if attention else None  # [N, S]
+        weights = record.attention["cross"][-1].mean(1).flatten(0, 1) if attention else None  # [N, S]
         return StepOutput(scores, False, TransformerState(state.positions + 1, caches), weights)
 
     def max_target_lengths(self, source_lengths: Tensor) -> Tensor | None:
@@ -187,13 +189,20 @@ class Transformer(EncoderDecoder):
         bias = padding_bias(source_lengths, source.size(1), x.dtype)[:, None, None]  # [B, 1, 1, S]
         return TransformerMemory(self.encoder(x, bias, record), bias)
 
+    def _auxiliary(self, memory: Memory, record: Record) -> dict[str, Tensor]:
+        """Further losses, as named means; the paper has none."""
+        return {}
+
     def _maps(self, record: Record, batch: Batch) -> AttentionMaps:
-        if "encoder" in record:  # the memory does not keep them: the encoder runs once more, for those who ask
-            self._encode(batch.source, batch.source_lengths, record)
+        maps = dict(record.attention)
+        if "encoder" in maps:  # the memory does not keep them: the encoder runs once more, for those who ask
+            again = Record(("encoder",), batch.source_lengths)
+            self._encode(batch.source, batch.source_lengths, again)
+            maps |= again.attention
         for kind, lengths in {"encoder": batch.source_lengths, "decoder": batch.target_lengths}.items():
-            if kind in record:  # queries at padding may have looked at padding
-                record[kind] = [w * real_positions(lengths, w.size(-1))[:, None, None] for w in record[kind]]
-        return AttentionMaps({kind: tuple(weights) for kind, weights in record.items()})
+            if kind in maps:  # queries at padding may have looked at padding
+                maps[kind] = [w * real_positions(lengths, w.size(-1))[:, None, None] for w in maps[kind]]
+        return AttentionMaps({kind: tuple(weights) for kind, weights in maps.items()})
 
     def _check_length(self, ids: Tensor, side: str) -> None:
         limit = self.max_source_length()

@@ -174,17 +174,17 @@ class Stacks:
     decoder: Callable[[Config], list[TargetLayer]]
 
 
-def _position_vectors(config: Config) -> Positions:
+def position_vectors(config: Config) -> Positions:
     return POSITIONS[config.positions].vectors(config)
 
 
 def _coordinates(config: Config, steps: int) -> Coordinates:
-    return Coordinates(_position_vectors(config), steps, config.d_model)
+    return Coordinates(position_vectors(config), steps, config.d_model)
 
 
 STACKS: dict[LayerKind, Stacks] = {
     LayerKind.separate: Stacks(
-        _position_vectors,
+        position_vectors,
         encoder=lambda c: [EncoderLayer(layer_parts(c)) for _ in range(c.encoder_layers)],
         decoder=lambda c: [DecoderLayer(layer_parts(c)) for _ in range(c.decoder_layers)],
     ),
@@ -196,13 +196,5 @@ STACKS: dict[LayerKind, Stacks] = {
 }
 
 
-def input_positions(config: Config) -> Positions:
-    return STACKS[config.layers].input_positions(config)
-
-
-def encoder_layers(config: Config) -> list[SourceLayer]:
-    return STACKS[config.layers].encoder(config)
-
-
-def decoder_layers(config: Config) -> list[TargetLayer]:
-    return STACKS[config.layers].decoder(config)
+def stacks_of(config: Config) -> Stacks:
+    return STACKS[config.layers]

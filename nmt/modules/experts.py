@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nmt.modules.dropout import Dropout
+
 
 @dataclass(frozen=True)
 class Routing:
@@ -61,8 +63,10 @@ class Experts(nn.Module):
     gradient of zero.
     """
 
-    def __init__(self, width: int, inner: int, num_experts: int) -> None:
+    def __init__(self, width: int, inner: int, num_experts: int, dropout: float = 0.0) -> None:
+        """``dropout`` applies to the inner activations."""
         super().__init__()
+        self.dropout = Dropout(dropout)
         self.inner = nn.Parameter(torch.empty(num_experts, width, inner).uniform_(-(width**-0.5), width**-0.5))
         self.inner_bias = nn.Parameter(torch.zeros(num_experts, 1, inner))
         self.outer = nn.Parameter(torch.empty(num_experts, inner, width).uniform_(-(inner**-0.5), inner**-0.5))
@@ -78,7 +82,7 @@ class Experts(nn.Module):
         slot = torch.arange(n * k, device=x.device) - (counts.cumsum(0) - counts)[expert]
         given = x.new_zeros(len(counts), int(counts.max()) if n else 0, x.size(1))
         given = given.index_put((expert, slot), x[order // k])  # [E, most, D]
-        hidden = torch.relu(torch.baddbmm(self.inner_bias, given, self.inner))
+        hidden = self.dropout(torch.relu(torch.baddbmm(self.inner_bias, given, self.inner)))
         answers = torch.baddbmm(self.outer_bias, hidden, self.outer)
         by_token = torch.empty_like(order).scatter_(0, order, torch.arange(n * k, device=x.device))
         answered = answers[expert, slot][by_token].view(n, k, x.size(1))

@@ -6,7 +6,7 @@ Shapes: B sentences, N hypotheses, S source positions, T target positions, D mod
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,7 +18,19 @@ from nmt.modules.dropout import Dropout
 from nmt.modules.positions import Positions
 from nmt.modules.residual import Residual
 
-Record = dict[str, list[Tensor]]  # attention weights by kind; a kind that is not asked for is absent
+
+class Record:
+    """What the layers of one pass leave behind besides their result."""
+
+    def __init__(self, kinds: Sequence[str] = (), lengths: Tensor | None = None) -> None:
+        """``kinds`` of attention that are asked for; real ``lengths`` [B] of the sentences (None: no padding)."""
+        self.attention: dict[str, list[Tensor]] = {kind: [] for kind in kinds}  # weights, by layer
+        self.lengths = lengths
+        self.usage: list[Tensor] = []  # of experts, by layer that has some: [real positions, ...]
+
+    def of(self, kind: str) -> list[Tensor] | None:
+        """Where the weights of a kind of attention go; None: nobody asks."""
+        return self.attention.get(kind)
 
 
 @dataclass(frozen=True)
@@ -80,9 +92,13 @@ class EncoderLayer(SourceLayer):
         return self.self_attention.around(padding)
 
     def forward(self, x: Tensor, sight: Sight, record: Record) -> Tensor:
-        x = self.self_residual(x, lambda y: self.self_attention(y, sight, record.get("encoder")))
-        x = self.feed_forward_residual(x, self.feed_forward)
-        return x
+        x = self.self_residual(x, lambda y: self.self_attention(y, sight, record.of("encoder")))
+        return self.feed(x, record)
+
+    def feed(self, x: Tensor, record: Record) -> Tensor:
+        """The last sublayer: [B, S, D] -> [B, S, D]"""
+        fed: Tensor = self.feed_forward_residual(x, self.feed_forward)
+        return fed
 
 
 MemoryHeads = tuple[Tensor, Tensor]  # keys [B, H, S, d_k] and values [B, H, S, d_v] of the memory
@@ -140,7 +156,7 @@ class DecoderLayer(TargetLayer):
         return self.self_attention.whole(x)
 
     def forward(self, x: Tensor, sight: Sight, memory: MemoryHeads, bias: Tensor, record: Record) -> Tensor:
-        x = self.self_residual(x, lambda y: self.self_attention(y, sight, record.get("decoder")))
+        x = self.self_residual(x, lambda y: self.self_attention(y, sight, record.of("decoder")))
         return self._read_memory(x, memory, bias, record)
 
     def start(self, rows: int, like: Tensor) -> Past:
@@ -163,6 +179,10 @@ class DecoderLayer(TargetLayer):
         return self._read_memory(x, memory, bias, record), after[0]
 
     def _read_memory(self, x: Tensor, memory: MemoryHeads, bias: Tensor, record: Record) -> Tensor:
-        x = self.cross_residual(x, lambda y: self.cross_attention(y, *memory, bias, record.get("cross")))
-        x = self.feed_forward_residual(x, self.feed_forward)
-        return x
+        x = self.cross_residual(x, lambda y: self.cross_attention(y, *memory, bias, record.of("cross")))
+        return self.feed(x, record)
+
+    def feed(self, x: Tensor, record: Record) -> Tensor:
+        """The last sublayer: [..., T, D] -> [..., T, D]"""
+        fed: Tensor = self.feed_forward_residual(x, self.feed_forward)
+        return fed

@@ -29,7 +29,7 @@ def test_scores_follow_the_formula() -> None:
     found = attend.scores(queries, keys, Sight(None))
     for b, h, t, s in ((0, 0, 0, 0), (1, 1, 4, 3), (0, 1, 2, 1), (1, 0, 3, 2)):
         hidden = [math.tanh(float(queries[b, h, t, i] + keys[b, h, s, i])) for i in range(3)]
-        expected = sum(float(attend.vector[h, i]) * hidden[i] for i in range(3))
+        expected = sum(attend.vector[h, i].item() * hidden[i] for i in range(3))
         assert float(found[b, h, t, s]) == pytest.approx(expected, abs=1e-6)
 
 

@@ -51,7 +51,7 @@ def test_the_layer_is_applied_at_each_step_to_state_and_signal() -> None:
     layer, x = UniversalEncoderLayer(Doubling(), Coordinates(SinusoidalPositions(6), 3, 6)), torch.randn(2, 4, 6)
     sight = layer.around(torch.zeros(2, 1, 1, 4))
     first, second, third = layer.coordinates(sight)
-    torch.testing.assert_close(layer(x, sight, {}), 2 * (2 * (2 * (x + first) + second) + third))
+    torch.testing.assert_close(layer(x, sight, Record()), 2 * (2 * (2 * (x + first) + second) + third))
 
 
 def test_all_steps_have_one_set_of_parameters() -> None:
