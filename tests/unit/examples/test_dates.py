@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import random
 import re
 import subprocess
@@ -171,3 +172,28 @@ def test_conversion_names_a_bad_line(tmp_path: Path) -> None:
     )
     assert result.returncode == 1
     assert f"{file}:2: no underscore" in result.stderr
+
+
+def run_folder(path: Path, *scores: float) -> Path:
+    path.mkdir()
+    events = [{"event": "valid", "epoch": epoch, "exact": score} for epoch, score in enumerate(scores, 1)]
+    (path / "log.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events), encoding="utf-8")
+    return path
+
+
+def compare(*arguments: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(FOLDER / "compare.py"), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_runs_are_compared_in_one_picture(tmp_path: Path) -> None:
+    picture = tmp_path / "comparison.png"
+    result = compare(picture, run_folder(tmp_path / "one", 1.0, 99.0), run_folder(tmp_path / "two", 0.0))
+    assert result.returncode == 0 and result.stdout == f"comparison: {picture}\n"
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_run_without_exact_match_is_named(tmp_path: Path) -> None:
+    result = compare(tmp_path / "comparison.png", run_folder(tmp_path / "empty"))
+    assert result.returncode != 0 and "empty" in result.stderr and "--valid-metrics exact" in result.stderr
+    assert not (tmp_path / "comparison.png").exists()
