@@ -120,9 +120,8 @@ class Decoder(nn.Module):
         contexts = contexts.view(*x.shape[:2], -1)  # [N, T, C]
         after = [bottom]
         for number, (layer, state) in enumerate(zip(self.upper, layers[1:]), 2):
-            given = self.dropout(x)
-            x, state = layer(torch.cat([given, contexts], dim=-1), state)
-            x = x + given if is_residual(number, self.residual_from) else x
+            output, state = layer(torch.cat([self.dropout(x), contexts], dim=-1), state)
+            x = output + x if is_residual(number, self.residual_from) else output
             after.append(state)
         return self.dropout(x), weights, tuple(after)
 

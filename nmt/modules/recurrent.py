@@ -233,7 +233,7 @@ class RecurrentEncoder(nn.Module):
     """A stack of layers over the source; from layer ``residual_from`` (counted from 1) on, inputs are added to outputs.
 
     The sum is taken after the recurrence: x^i = m^i + x^(i-1), Wu et al. 2016, arXiv:1609.08144, equation 6. The state of a
-    layer is never part of it.
+    layer is never part of it, and dropout acts on what a layer reads, never on the path around it.
     """
 
     def __init__(self, layers: Sequence[OneWay | BothWays], dropout: float, residual_from: int | None = None) -> None:
@@ -246,9 +246,8 @@ class RecurrentEncoder(nn.Module):
         """[B, S, I] -> states [B, S, H] (padding may hold anything), and each layer's state after the last position."""
         x, last = embedded, []
         for number, layer in enumerate(self.layers, 1):
-            given = self.dropout(x) if number > 1 else x
-            x, state = layer(given, lengths)
-            x = x + given if is_residual(number, self.residual_from) else x
+            output, state = layer(self.dropout(x) if number > 1 else x, lengths)
+            x = output + x if is_residual(number, self.residual_from) else output
             last.append(state)
         return x, tuple(last)
 
@@ -269,9 +268,8 @@ class RecurrentDecoder(nn.Module):
         """[N, T, I] -> [N, T, H], and the states after the last position (padding included)."""
         after = []
         for number, (layer, state) in enumerate(zip(self.stack(), states), 1):
-            given = self.dropout(x) if number > 1 else x
-            x, state = layer(given, state)
-            x = x + given if is_residual(number, self.residual_from) else x
+            output, state = layer(self.dropout(x) if number > 1 else x, state)
+            x = output + x if is_residual(number, self.residual_from) else output
             after.append(state)
         return x, tuple(after)
 

@@ -61,6 +61,25 @@ def test_the_decoder_equals_its_steps_by_hand() -> None:
     torch.testing.assert_close(model(given).hidden, torch.stack(rows))
 
 
+def test_dropout_never_acts_on_the_path_around_an_upper_layer() -> None:
+    """Upper layers that answer nothing leave the path alone: the top says what the second layer said."""
+    model, given = build(decoder_layers=4), batch()
+    decoder = model.decoder.train()
+    with torch.no_grad():
+        for parameter in [*decoder.upper[1:].parameters(), *decoder.upper[0].parameters()]:
+            parameter.zero_()
+        decoder.upper[0].rnn.bias_ih_l0.fill_(1.0)  # type: ignore[union-attr, operator]
+    decoder.dropout.p = 0.5
+    x = torch.zeros(1, 4, model.target_embedding.weight.size(1))
+    memory = model.encode(given.source, given.source_lengths)
+    rows = []
+    hook = decoder.upper[0].register_forward_hook(lambda *call: rows.append(call[2][0]))
+    top = decoder(x, memory, decoder.start(memory, 1))[0]
+    hook.remove()
+    # The last dropout, before the output layer, drops or doubles.
+    assert ((top == 0) | torch.isclose(top, 2 * rows[0])).all()
+
+
 @pytest.mark.parametrize("layers", [1, 2])
 def test_few_layers_work_too(layers: int) -> None:
     model = build(encoder_layers=layers, decoder_layers=layers)

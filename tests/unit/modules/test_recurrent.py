@@ -169,6 +169,19 @@ def test_dropout_acts_between_layers_and_not_on_a_single_one() -> None:
     assert not torch.equal(two(x, LENGTHS)[0], two(x, LENGTHS)[0])
 
 
+def test_dropout_never_acts_on_the_path_around_a_layer() -> None:
+    """Layers that answer nothing leave the path alone: what comes out is what went in."""
+    layers, x = [LSTMLayer(4, 4) for _ in range(4)], torch.randn(3, 5, 4)
+    with torch.no_grad():
+        for layer in layers:
+            for parameter in layer.parameters():
+                parameter.zero_()
+    encoder = RecurrentEncoder([OneWay(layer) for layer in layers], 0.5, residual_from=1)
+    assert torch.equal(encoder(x, torch.tensor([5, 5, 5]))[0], x)
+    decoder = RecurrentDecoder(layers, 0.5, residual_from=1)
+    assert torch.equal(decoder(x, tuple(torch.zeros(3, 2, 4) for _ in layers))[0], x)
+
+
 @KINDS
 def test_a_decoder_in_one_go_equals_its_steps(kind: type[LSTMLayer]) -> None:
     decoder = RecurrentDecoder([kind(3, 4), kind(4, 4)], 0.0, residual_from=2)
