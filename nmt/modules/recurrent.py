@@ -6,6 +6,7 @@ The state of a layer is one tensor [N, P, H]: part 0 is its output, an LSTM keep
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, cast
@@ -128,6 +129,8 @@ class ProjectedLSTMLayer(LSTMLayer):
 
     def __init__(self, input_size: int, cell_size: int, output_size: int) -> None:
         RecurrentLayer.__init__(self, nn.LSTM(input_size, cell_size, batch_first=True, proj_size=output_size))
+        # Once a process torch says that oneDNN has no projections and that it does without: nothing to act upon.
+        warnings.filterwarnings("ignore", message="LSTM with projections is not supported with oneDNN")
 
     def zeros(self, rows: int, like: Tensor) -> Tensor:
         return like.new_zeros(rows, 1, self.hidden_size + self.rnn.hidden_size)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import Tensor
@@ -107,6 +110,18 @@ def test_a_projected_layer_is_that_of_packed_sentences_and_goes_on_from_its_stat
     begun, between = layer(x[:, :2], layer.zeros(3, x))
     found, _ = layer(x[:, 2:], between)
     torch.testing.assert_close(torch.cat([begun, found], 1)[1], states[1])
+
+
+def test_a_projected_layer_raises_no_warning() -> None:
+    """In a process of its own: torch warns once a process."""
+    code = """
+import torch
+from nmt.modules.recurrent import ProjectedLSTMLayer
+layer = ProjectedLSTMLayer(3, 6, 4)
+layer.over_sentences(torch.randn(2, 5, 3), torch.tensor([5, 2]))
+layer(torch.randn(2, 5, 3), layer.zeros(2, torch.zeros(1)))
+"""
+    subprocess.run([sys.executable, "-W", "error::UserWarning", "-c", code], check=True)
 
 
 @KINDS
