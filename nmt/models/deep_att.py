@@ -1,7 +1,7 @@
 """Deep-Att, a deep recurrent model with fast-forward connections: Zhou et al. 2016, arXiv:1606.04199.
 
-Shapes: B sentences, K beam, N = B*K hypotheses, S source positions, T target positions, M real target positions,
-E embedding, H hidden size, C width of what the attention reads, V vocabulary.
+Shapes: B sentences, N hypotheses, S source positions, T target positions, E embedding, H hidden size, C width of what the
+attention reads.
 """
 
 from __future__ import annotations
@@ -15,26 +15,13 @@ from torch import Tensor, nn
 from nmt.config.option import option
 from nmt.config.sections import require_positive
 from nmt.errors import UsageError
-from nmt.interface import (
-    AttentionMaps,
-    AttentionRequest,
-    Batch,
-    DecoderOutput,
-    DecoderState,
-    EncoderDecoder,
-    Memory,
-    OutputLayer,
-    StepOutput,
-    VocabularySizes,
-)
+from nmt.interface import VocabularySizes
 from nmt.models import models
-from nmt.models.output_layers import LinearOutput
-from nmt.modules.dropout import Dropout
-from nmt.modules.embeddings import Embedding
+from nmt.models.attentive_recurrent import AttendedMemory, AttentiveRecurrent, DecoderStack
 from nmt.modules.fast_forward import FastForward, FastForwardColumn
-from nmt.modules.padding import padding_bias, real_rows
 from nmt.modules.recurrent import LSTMLayer, States
 from nmt.modules.recurrent_attention import AdditiveAttention
+from nmt.modules.recurrent_decoders import Attended, asking_and_reading, attended
 
 
 @dataclass
@@ -74,23 +61,6 @@ class DeepAttConfig:
         )
 
 
-@dataclass
-class DeepAttMemory(Memory):
-    """What the encoder read, and what the attention needs of it."""
-
-    states: Tensor  # [B, S, C]
-    keys: Tensor  # [B, S, H]
-    bias: Tensor  # [B, 1, S] 0 at real positions, -inf at padding
-    output: OutputLayer  # over the shortlist, if there is one
-
-
-@dataclass
-class DeepAttState(DecoderState):
-    """The states of all decoder layers; the bottom one asks for the next context."""
-
-    layers: States  # [N, 2, H]
-
-
 class Encoder(nn.Module):
     """Two columns whose directions alternate in opposite order, seen through W_p: section 3.2."""
 
@@ -110,7 +80,7 @@ class Encoder(nn.Module):
         return projected
 
 
-class Decoder(nn.Module):
+class Decoder(DecoderStack):
     """One column. The bottom layer's state asks for the context that is part of its next input; the rest sees f and h.
 
     So only the bottom layer has to take one position after the other.
@@ -123,16 +93,15 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(FastForward(LSTMLayer(width, size), config.dropout) for width in inputs)
         self.attention = AdditiveAttention(size, config.memory_size)
 
-    def start(self, memory: DeepAttMemory, rows: int) -> States:
-        """Nothing but zeros: the source comes in through attention."""
-        return tuple(memory.states.new_zeros(rows, 2, layer.layer.hidden_size) for layer in self._stack())
+    def start(self, rows: int, like: Tensor) -> States:
+        return tuple(layer.layer.zeros(rows, like) for layer in self._stack())
 
-    def forward(self, embedded: Tensor, memory: DeepAttMemory, states: States) -> tuple[Tensor, Tensor, States]:
-        """embedded [N, T, E] -> [Half(f), h] of the top layer [N, T, 3H], weights [B, N/B * T, S], the next states."""
+    def forward(self, embedded: Tensor, source: Attended, layers: States) -> tuple[Tensor, Tensor, States]:
+        """The readout is [Half(f), h] of the top layer."""
         bottom, *upper = self._stack()
-        given, hidden, weights, state = self._alternating(bottom.layer, embedded, memory, states[0])
+        given, hidden, weights, state = asking_and_reading(bottom.layer, self.attention, embedded, source, layers[0])
         x, after = bottom.passed_on(given, hidden), [state]
-        for layer, before in zip(upper, states[1:]):
+        for layer, before in zip(upper, layers[1:]):
             hidden, state = layer.layer(x, before)
             x = layer.passed_on(x, hidden)
             after.append(state)
@@ -141,62 +110,17 @@ class Decoder(nn.Module):
     def _stack(self) -> list[FastForward]:
         return cast("list[FastForward]", list(self.layers))
 
-    def _alternating(
-        self, bottom: LSTMLayer, embedded: Tensor, memory: DeepAttMemory, state: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Asking and reading in turns: inputs [N, T, I], states [N, T, H], weights, and the state after the last one."""
-        inputs, hidden, weights = [], [], []
-        for piece in embedded.unbind(1):
-            queries = state[:, 0].view(memory.states.size(0), -1, state.size(-1))  # [B, K, H]
-            contexts, weight = self.attention(queries, memory.keys, memory.states, memory.bias)
-            x = torch.cat([contexts.flatten(0, 1), piece], dim=-1)[:, None]  # [N, 1, I]
-            output, state = bottom(x, state)
-            inputs.append(x)
-            hidden.append(output)
-            weights.append(weight)
-        return torch.cat(inputs, 1), torch.cat(hidden, 1), torch.cat(weights, 1), state
-
 
 @models.register("deep_att", DeepAttConfig)
-class DeepAtt(EncoderDecoder):
+class DeepAtt(AttentiveRecurrent):
     """Interleaved columns of LSTMs; half of every layer's feed-forward block goes on untouched."""
 
     def __init__(self, config: DeepAttConfig, sizes: VocabularySizes) -> None:
-        super().__init__()
+        super().__init__(sizes, config.embedding_size, 3 * config.hidden_size, config.dropout)
         self.width = config.hidden_size
-        self.source_embedding = Embedding(sizes.source, config.embedding_size)
-        self.target_embedding = Embedding(sizes.target, config.embedding_size)
-        self.dropout = Dropout(config.dropout)
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
-        output = nn.Linear(3 * config.hidden_size, sizes.target)
-        self.output = LinearOutput(output.weight.detach(), output.bias.detach())
 
-    def encode(self, source: Tensor, source_lengths: Tensor) -> DeepAttMemory:
+    def encode(self, source: Tensor, source_lengths: Tensor) -> AttendedMemory:
         states = self.encoder(self.dropout(self.source_embedding(source)), source_lengths)
-        bias = padding_bias(source_lengths, source.size(1), states.dtype)[:, None]  # [B, 1, S]
-        return DeepAttMemory(states, self.decoder.attention.project(states), bias, self.output)
-
-    def decode(self, memory: Memory, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
-        assert isinstance(memory, DeepAttMemory)
-        embedded = self.dropout(self.target_embedding(batch.target_in))
-        hidden, weights, _ = self.decoder(embedded, memory, self.decoder.start(memory, embedded.size(0)))
-        hidden = real_rows(hidden, batch.target_lengths, batch.target_offsets, batch.num_tokens)  # [M, 3H]
-        if attention is None:
-            return DecoderOutput(hidden)
-        return DecoderOutput(
-            hidden, AttentionMaps({"cross": (weights[:, None],)} if "cross" in attention.kinds else {})
-        )
-
-    def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
-        assert isinstance(memory, DeepAttMemory)
-        output = self.output if vocabulary is None else self.output.restrict(vocabulary)
-        layers = self.decoder.start(memory, memory.states.size(0) * beam_size)
-        return replace(memory, output=output), DeepAttState(layers)
-
-    def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
-        assert isinstance(memory, DeepAttMemory) and isinstance(state, DeepAttState)
-        embedded = self.dropout(self.target_embedding(tokens))[:, None]  # [N, 1, E]
-        hidden, weights, layers = self.decoder(embedded, memory, state.layers)
-        scores = memory.output.logits(hidden[:, 0])
-        return StepOutput(scores, False, DeepAttState(layers), weights.flatten(0, 1) if attention else None)
+        return AttendedMemory(attended(states, source_lengths, self.decoder.attention), self.output)

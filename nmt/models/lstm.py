@@ -1,8 +1,7 @@
 """Recurrent encoder-decoders, from a bare last state to attention that feeds back.
 
 Sutskever et al. 2014, Cho et al. 2014, Bahdanau et al. 2015, Luong et al. 2015, and the textbook steps between them.
-Shapes: B sentences, K beam, N = B*K hypotheses, S source positions, T target positions, M real target positions,
-E embedding, H hidden size, D width of the readout, V vocabulary.
+Shapes: B sentences, K beam, N = B*K hypotheses, S source positions, E embedding, P parts of a state, H hidden size.
 """
 
 from __future__ import annotations
@@ -12,18 +11,17 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from nmt.interface import (
-    AttentionMaps,
     AttentionRequest,
     Batch,
     DecoderOutput,
     DecoderState,
     EncoderDecoder,
     Memory,
-    OutputLayer,
     StepOutput,
     VocabularySizes,
 )
 from nmt.models import models
+from nmt.models.attentive_recurrent import AttendedMemory, decoded
 from nmt.models.recurrent_parts import (
     LSTMConfig,
     build_bridge,
@@ -34,18 +32,15 @@ from nmt.models.recurrent_parts import (
     initialise,
 )
 from nmt.modules.dropout import Dropout
-from nmt.modules.padding import padding_bias, real_rows
 from nmt.modules.recurrent import States, reverse_within_lengths
-from nmt.modules.recurrent_decoders import Attended, Position
+from nmt.modules.recurrent_decoders import Position, attended
 
 
 @dataclass
-class LSTMMemory(Memory):
-    """What the encoder read, in the order of the source, and the states that the decoder starts from."""
+class LSTMMemory(AttendedMemory):
+    """Besides, the states that the decoder starts from."""
 
-    source: Attended
     first: States  # [B, P, H] by layer
-    output: OutputLayer  # over the shortlist, if there is one
 
 
 @dataclass
@@ -77,20 +72,15 @@ class LSTM(EncoderDecoder):
         states, last = self.encoder(self.dropout(self.source_embedding(ids)), source_lengths)
         if self.reverse_source:  # back into the order of the source, for whoever looks at the attention
             states = reverse_within_lengths(states, source_lengths)
-        bias = padding_bias(source_lengths, source.size(1), states.dtype)[:, None]  # [B, 1, S]
         summary = last[-1][:, 0] if self.peeky else None
-        attended = Attended(states, self.decoder.attention.project(states), bias, summary)
-        return LSTMMemory(attended, self.bridge(last), self.output)
+        read = attended(states, source_lengths, self.decoder.attention, summary)
+        return LSTMMemory(read, self.output, self.bridge(last))
 
     def decode(self, memory: Memory, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
         assert isinstance(memory, LSTMMemory)
         embedded = self.dropout(self.target_embedding(batch.target_in))
         hidden, weights = self.decoder(embedded, memory.source, self.decoder.first(memory.first))
-        hidden = real_rows(hidden, batch.target_lengths, batch.target_offsets, batch.num_tokens)  # [M, D]
-        if attention is None:
-            return DecoderOutput(hidden)
-        asked = {"cross": (weights[:, None],)} if weights is not None and "cross" in attention.kinds else {}
-        return DecoderOutput(hidden, AttentionMaps(asked))
+        return decoded(hidden, weights, batch, attention)
 
     def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
         assert isinstance(memory, LSTMMemory)

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from nmt.modules.dropout import Dropout
-from nmt.modules.recurrent import RecurrentDecoder, States
+from nmt.modules.padding import padding_bias
+from nmt.modules.recurrent import RecurrentDecoder, RecurrentLayer, States
 from nmt.modules.recurrent_attention import RecurrentAttention
 from nmt.trees import RowTree
 
@@ -25,7 +26,13 @@ class Attended(RowTree):
     states: Tensor  # [B, S, C]
     keys: Tensor  # [B, S, ...] what the attention needs of them
     bias: Tensor  # [B, 1, S] 0 at real positions, -inf at padding
-    summary: Tensor | None  # [B, Z] the encoder's last state, if the decoder sees it at every step
+    summary: Tensor | None = None  # [B, Z] the encoder's last state, if the decoder sees it at every step
+
+
+def attended(states: Tensor, lengths: Tensor, attention: RecurrentAttention, summary: Tensor | None = None) -> Attended:
+    """The encoder's states [B, S, C] of sentences of these lengths, as ``attention`` reads them."""
+    bias = padding_bias(lengths, states.size(1), states.dtype)[:, None]  # [B, 1, S]
+    return Attended(states, attention.project(states), bias, summary)
 
 
 @dataclass
@@ -195,3 +202,23 @@ def beside(summary: Tensor | None, *parts: Tensor) -> Tensor:
     if summary is not None:
         parts = (*parts, summary[:, None].expand(-1, parts[0].size(1), -1))
     return torch.cat(parts, dim=-1) if len(parts) > 1 else parts[0]
+
+
+def asking_and_reading(
+    layer: RecurrentLayer, attention: RecurrentAttention, embedded: Tensor, source: Attended, state: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """A layer whose output at one position asks for the context that is part of its input at the next one.
+
+    embedded [N, T, E] -> inputs [N, T, C + E], outputs [N, T, H], weights [B, N/B * T, S] (T > 1 only where N = B), and
+    the state after the last position.
+    """
+    inputs, outputs, weights = [], [], []
+    for piece in embedded.unbind(1):
+        queries = layer.output_of(state).view(source.states.size(0), -1, layer.hidden_size)  # [B, K, H]
+        contexts, weight = attention(queries, source.keys, source.states, source.bias)
+        x = torch.cat([contexts.flatten(0, 1), piece], dim=-1)[:, None]  # [N, 1, C + E]
+        output, state = layer(x, state)
+        inputs.append(x)
+        outputs.append(output)
+        weights.append(weight)
+    return torch.cat(inputs, dim=1), torch.cat(outputs, dim=1), torch.cat(weights, dim=1), state
