@@ -15,26 +15,14 @@ from torch import Tensor, nn
 from nmt.config.option import option
 from nmt.config.sections import require_not_negative, require_positive
 from nmt.errors import UsageError
-from nmt.interface import (
-    AttentionMaps,
-    AttentionRequest,
-    Batch,
-    DecoderOutput,
-    DecoderState,
-    EncoderDecoder,
-    Memory,
-    OutputLayer,
-    StepOutput,
-    VocabularySizes,
-)
+from nmt.interface import AttentionRequest, Batch, DecoderOutput, Memory, VocabularySizes, real_positions
 from nmt.models import models
-from nmt.models.output_layers import LinearOutput
+from nmt.models.attentive_recurrent import AttendedMemory, AttentiveRecurrent, DecoderStack, decoded
 from nmt.modules.dropout import Dropout
-from nmt.modules.embeddings import Embedding
 from nmt.modules.experts import Experts, NoisyTopK, balance, tokens_by_sentence
-from nmt.modules.padding import padding_bias, real_rows
 from nmt.modules.recurrent import OneWay, ProjectedLSTMLayer, States, Summed
 from nmt.modules.recurrent_attention import ProductAttention
+from nmt.modules.recurrent_decoders import Attended, asking_and_reading, attended
 
 
 @dataclass
@@ -79,21 +67,10 @@ class LSTMMoEConfig:
 
 
 @dataclass
-class LSTMMoEMemory(Memory):
-    """What the encoder read, and how its mixture was used."""
+class LSTMMoEMemory(AttendedMemory):
+    """Besides, how the encoder's mixture was used."""
 
-    states: Tensor  # [B, S, D]
-    keys: Tensor  # [B, S, D]
-    bias: Tensor  # [B, 1, S] 0 at real positions, -inf at padding
     usage: Tensor  # [B, 2, E] importance and load of each expert, summed over the sentence
-    output: OutputLayer  # over the shortlist, if there is one
-
-
-@dataclass
-class LSTMMoEState(DecoderState):
-    """The states of both decoder layers; the bottom one's output asks for the next context."""
-
-    layers: States  # [N, 1, D + cell]
 
 
 class Mixture(nn.Module):
@@ -110,6 +87,11 @@ class Mixture(nn.Module):
         routing = self.gating(x)
         mixed = self.dropout.add(x, torch.sigmoid(self.experts(x, routing)))
         return mixed, torch.stack([routing.gates, routing.load], dim=1)
+
+    def at(self, real: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The n real ones alone among positions [N, T, D]; the others stay as they are. [N, T, D] and [n, 2, E]"""
+        mixed, used = self(x[real])
+        return x.masked_scatter(real[:, :, None], mixed), used
 
 
 class Encoder(nn.Module):
@@ -128,94 +110,68 @@ class Encoder(nn.Module):
         """[B, S, D] -> states [B, S, D] (padding may hold anything), usage [B, 2, E]"""
         for layer in self.below:
             x = self.dropout.add(x, layer(x, lengths)[0])
-        real = torch.arange(x.size(1), device=x.device) < lengths[:, None]  # [B, S]
-        mixed, used = self.mixture(x[real])
-        x = x.masked_scatter(real[:, :, None], mixed)
+        x, used = self.mixture.at(real_positions(lengths, x.size(1)), x)
         return self.dropout.add(x, self.above(x, lengths)[0]), tokens_by_sentence(used, lengths)
 
 
-class Decoder(nn.Module):
-    """A layer, the mixture, and a layer that sees the context which the bottom one's last output asked for."""
+class Decoder(DecoderStack):
+    """A layer that asks for the context and reads it one position later, the mixture, and a second layer.
+
+    "The first decoder LSTM receiving output from and providing input for the attention" (appendix E): it takes one
+    position after the other, what is above it all at once.
+    """
 
     def __init__(self, config: LSTMMoEConfig) -> None:
         super().__init__()
         width, cell = config.width, config.cell_size
-        self.bottom = ProjectedLSTMLayer(width, cell, width)
+        self.bottom = ProjectedLSTMLayer(2 * width, cell, width)
         self.mixture = Mixture(config)
-        self.top = ProjectedLSTMLayer(2 * width, cell, width)
+        self.top = ProjectedLSTMLayer(width, cell, width)
         self.attention = ProductAttention(width, width)
         self.dropout = Dropout(config.dropout)
 
-    def start(self, memory: LSTMMoEMemory, rows: int) -> States:
-        return (self.bottom.zeros(rows, memory.states), self.top.zeros(rows, memory.states))
+    def start(self, rows: int, like: Tensor) -> States:
+        return (self.bottom.zeros(rows, like), self.top.zeros(rows, like))
 
-    def forward(
-        self, embedded: Tensor, memory: LSTMMoEMemory, layers: States, real: Tensor
-    ) -> tuple[Tensor, Tensor | None, Tensor, States]:
-        """embedded [N, T, D] -> top states [N, T, D], weights [B, N/B * T, S], usage [n, 2, E], the next states.
+    def forward(self, embedded: Tensor, source: Attended, layers: States) -> tuple[Tensor, Tensor, States]:
+        """The readouts are the top layer's outputs."""
+        everywhere = torch.ones(embedded.shape[:2], dtype=torch.bool, device=embedded.device)
+        hidden, weights, _, after = self.mixing_at(everywhere, embedded, source, layers)
+        return hidden, weights, after
 
-        ``real`` [N, T]: the mixture reads these n positions alone.
-        """
-        states, bottom = self.bottom(embedded, layers[0])
-        asking = torch.cat([self.bottom.output_of(layers[0])[:, None], states[:, :-1]], dim=1)
-        queries = asking.reshape(memory.states.size(0), -1, asking.size(-1))  # [B, N/B * T, D]
-        contexts, weights = self.attention(queries, memory.keys, memory.states, memory.bias)
-        x = self.dropout.add(embedded, states)
-        mixed, used = self.mixture(x[real])
-        x = x.masked_scatter(real[:, :, None], mixed)
-        states, top = self.top(torch.cat([x, contexts.view_as(x)], dim=-1), layers[1])
+    def mixing_at(
+        self, real: Tensor, embedded: Tensor, source: Attended, layers: States
+    ) -> tuple[Tensor, Tensor, Tensor, States]:
+        """The same if the mixture reads only the n real positions [N, T]; besides, its usage [n, 2, E] comes third."""
+        _, states, weights, bottom = asking_and_reading(self.bottom, self.attention, embedded, source, layers[0])
+        x, used = self.mixture.at(real, self.dropout.add(embedded, states))
+        states, top = self.top(x, layers[1])
         return self.dropout.add(x, states), weights, used, (bottom, top)
 
 
 @models.register("lstm_moe", LSTMMoEConfig)
-class LSTMMoE(EncoderDecoder):
+class LSTMMoE(AttentiveRecurrent):
     """Recurrent layers, and between them a few of many feed-forward networks for each token."""
 
     shapes_depend_on_tokens = True  # how many tokens an expert reads
 
     def __init__(self, config: LSTMMoEConfig, sizes: VocabularySizes) -> None:
-        super().__init__()
+        super().__init__(sizes, config.width, config.width, config.dropout)
         self.width = config.width
         self.importance_weight, self.load_weight = config.importance_weight, config.load_weight
-        self.source_embedding = Embedding(sizes.source, config.width)
-        self.target_embedding = Embedding(sizes.target, config.width)
-        self.dropout = Dropout(config.dropout)
         self.encoder = Encoder(config)
-        self.decoder = Decoder(config)
-        output = nn.Linear(config.width, sizes.target)
-        self.output = LinearOutput(output.weight.detach(), output.bias.detach())
+        self.decoder: Decoder = Decoder(config)
 
     def encode(self, source: Tensor, source_lengths: Tensor) -> LSTMMoEMemory:
         states, usage = self.encoder(self.dropout(self.source_embedding(source)), source_lengths)
-        bias = padding_bias(source_lengths, source.size(1), states.dtype)[:, None]  # [B, 1, S]
-        return LSTMMoEMemory(states, self.decoder.attention.project(states), bias, usage, self.output)
+        return LSTMMoEMemory(attended(states, source_lengths, self.decoder.attention), self.output, usage)
 
     def decode(self, memory: Memory, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
         assert isinstance(memory, LSTMMoEMemory)
         embedded = self.dropout(self.target_embedding(batch.target_in))
-        real = torch.arange(embedded.size(1), device=embedded.device) < batch.target_lengths[:, None]
-        first = self.decoder.start(memory, embedded.size(0))
-        hidden, weights, used, _ = self.decoder(embedded, memory, first, real)
-        hidden = real_rows(hidden, batch.target_lengths, batch.target_offsets, batch.num_tokens)  # [M, D]
+        first = self.decoder.start(embedded.size(0), memory.source.states)
+        real = real_positions(batch.target_lengths, embedded.size(1))
+        hidden, weights, used, _ = self.decoder.mixing_at(real, embedded, memory.source, first)
         usage = torch.stack([memory.usage.sum(0), used.sum(0)])  # [layers, 2, E]
-        auxiliary = balance(usage, self.importance_weight, self.load_weight)
-        if attention is None:
-            return DecoderOutput(hidden, auxiliary=auxiliary)
-        assert weights is not None
-        maps = {"cross": (weights[:, None],)} if "cross" in attention.kinds else {}
-        return DecoderOutput(hidden, AttentionMaps(maps), auxiliary)
-
-    def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
-        assert isinstance(memory, LSTMMoEMemory)
-        output = self.output if vocabulary is None else self.output.restrict(vocabulary)
-        layers = self.decoder.start(memory, memory.states.size(0) * beam_size)
-        return replace(memory, output=output), LSTMMoEState(layers)
-
-    def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
-        assert isinstance(memory, LSTMMoEMemory) and isinstance(state, LSTMMoEState)
-        embedded = self.dropout(self.target_embedding(tokens))[:, None]  # [N, 1, D]
-        real = torch.ones_like(tokens, dtype=torch.bool)[:, None]
-        hidden, weights, _, layers = self.decoder(embedded, memory, state.layers, real)
-        scores = memory.output.logits(hidden[:, 0])
-        asked = weights.flatten(0, 1) if attention and weights is not None else None  # [N, S]
-        return StepOutput(scores, False, LSTMMoEState(layers), asked)
+        balanced = balance(usage, self.importance_weight, self.load_weight)
+        return decoded(hidden, weights, batch, attention, balanced)

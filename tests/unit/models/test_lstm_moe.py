@@ -42,6 +42,24 @@ def test_the_flat_mixture_of_the_paper_has_as_many_experts_as_it_says() -> None:
     assert per_mixture == 32 * (2 * 512 * 2048 + 2048 + 512)  # about 2 million an expert
 
 
+def test_the_decoder_equals_its_steps_by_hand() -> None:
+    """Appendices E and G: the bottom layer's last output asks, its next input holds the answer; sums around all three."""
+    model, given = build(), batch(4)
+    memory, decoder = model.encode(given.source, given.source_lengths), model.decoder
+    states, attention = memory.source.states[0], decoder.attention
+    bottom, top, rows = torch.zeros(1, 1, 24), torch.zeros(1, 1, 24), []
+    for token in given.target_in[0]:
+        asked = attention.scale * (attention.query.weight @ bottom[0, 0, :10]).tanh()
+        scores = torch.stack([asked @ (attention.key.weight @ state).tanh() for state in states])
+        context, embedded = scores.softmax(0) @ states, model.target_embedding(token)
+        output, bottom = decoder.bottom(torch.cat([context, embedded])[None, None], bottom)
+        x = embedded + output[0]
+        x = x + torch.sigmoid(decoder.mixture.experts(x, decoder.mixture.gating(x)))
+        output, top = decoder.top(x[None], top)
+        rows.append((x + output[0])[0])
+    torch.testing.assert_close(model(given).hidden, torch.stack(rows))
+
+
 def test_balancing_losses_count_real_tokens_of_both_sides_alone() -> None:
     model, given = build(importance_weight=1.0, load_weight=2.0), batch(7, 2, 4)
     seen: dict[str, list[Any]] = {"source": [], "target": []}
