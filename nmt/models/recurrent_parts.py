@@ -45,6 +45,7 @@ from nmt.modules.recurrent_decoders import (
     ReadoutFed,
     TanhReadout,
 )
+from nmt.modules.sharing import shares_embeddings
 
 
 class CellKind(Enum):
@@ -175,14 +176,15 @@ class LSTMConfig:
 def _contradictions(config: LSTMConfig) -> tuple[tuple[bool, str], ...]:
     """What cannot be true together, and what to do."""
     size, encoder_size = config.hidden_size, config.states_size
+    width_said = "hidden_size" if config.encoder_size is None else "encoder_size"
     attends = config.attention is not AttentionKind.none
     concatenated = config.bidirectional and config.merge is Merge.concat
     first_residual = config.residual_from == 1
     return (
         (
             concatenated and encoder_size % 2 != 0,
-            f"hidden_size={encoder_size} is odd, and each direction of a bidirectional encoder takes half; use an even "
-            f"model.hidden_size (or model.encoder_size), or model.merge=sum",
+            f"{width_said}={encoder_size} is odd, and each direction of a bidirectional encoder takes half; use an even "
+            f"model.{width_said}, or model.merge=sum",
         ),
         (
             config.attention is AttentionKind.dot and encoder_size != size,
@@ -198,6 +200,11 @@ def _contradictions(config: LSTMConfig) -> tuple[tuple[bool, str], ...]:
             config.bridge is BridgeKind.backward and not concatenated,
             "bridge=backward needs the backward direction's own state; set model.bidirectional=true and "
             "model.merge=concat, or use model.bridge=dense",
+        ),
+        (
+            config.bridge is BridgeKind.zero and not attends and not config.peeky,
+            "bridge=zero without attention leaves the decoder nothing of the source; use model.bridge=copy, "
+            "model.peeky=true, or choose model.attention",
         ),
         (
             not attends and config.context is not ContextPath.readout,
@@ -223,14 +230,9 @@ def _contradictions(config: LSTMConfig) -> tuple[tuple[bool, str], ...]:
 def build_embeddings(config: LSTMConfig, sizes: VocabularySizes) -> tuple[nn.Module, Embedding]:
     """Of the source and of the target."""
     target = Embedding(sizes.target, config.embedding_size)
-    if not config.share_all_embeddings:
-        return Embedding(sizes.source, config.embedding_size), target
-    if not sizes.shared:
-        raise UsageError(
-            "model.share_all_embeddings needs one vocabulary for both languages; preprocess with --joined-dictionary, "
-            "or leave it out (--share-decoder-input-output-embed still works)"
-        )
-    return Borrowed(target), target
+    if shares_embeddings(config.share_all_embeddings, sizes.shared):
+        return Borrowed(target), target
+    return Embedding(sizes.source, config.embedding_size), target
 
 
 def build_encoder(config: LSTMConfig) -> RecurrentEncoder:
@@ -268,12 +270,9 @@ def build_decoder(config: LSTMConfig) -> AttentiveDecoder:
     inputs = [config.embedding_size + fed + summary, *[size] * (config.num_layers - 1)]
     cell = _CELLS[config.cell]
     stack = RecurrentDecoder([cell(width, size) for width in inputs], config.dropout, config.residual_from)
-    if config.context is ContextPath.readout:
-        return ContextAfter(stack, attention, readout, config.dropout, config.readout_embedding)
-    if config.context is ContextPath.feeding:
-        return ReadoutFed(stack, attention, readout, config.dropout, config.readout_embedding)
-    both = config.context is ContextPath.both
-    return ContextFirst(stack, attention, readout, config.dropout, config.readout_embedding, reads_context=both)
+    reads_context = config.context is not ContextPath.input
+    kind = _DECODERS[config.context]
+    return kind(stack, attention, readout, config.dropout, config.readout_embedding, reads_context)
 
 
 def _attention(config: LSTMConfig) -> RecurrentAttention:
@@ -318,4 +317,10 @@ def initialise(model: nn.Module, init_range: float | None) -> None:
 
 
 _CELLS: dict[CellKind, type[LSTMLayer] | type[GRULayer]] = {CellKind.lstm: LSTMLayer, CellKind.gru: GRULayer}
+_DECODERS: dict[ContextPath, type[AttentiveDecoder]] = {
+    ContextPath.readout: ContextAfter,
+    ContextPath.input: ContextFirst,
+    ContextPath.both: ContextFirst,
+    ContextPath.feeding: ReadoutFed,
+}
 _MERGES: dict[Merge, type[BothWays]] = {Merge.concat: Concatenated, Merge.sum: Summed, Merge.mean: Averaged}

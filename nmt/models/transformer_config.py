@@ -12,6 +12,7 @@ from nmt.config.sections import require_positive
 from nmt.errors import UsageError
 from nmt.interface import VocabularySizes
 from nmt.modules.attention import HeadSizes
+from nmt.modules.sharing import shares_embeddings
 
 
 class PositionKind(Enum):
@@ -158,12 +159,7 @@ class TransformerConfig:
 
     def shares_all(self, sizes: VocabularySizes) -> bool:
         """Whether source, target and output use one matrix."""
-        if self.share_all_embeddings and not sizes.shared:
-            raise UsageError(
-                "model.share_all_embeddings needs one vocabulary for both languages; preprocess with "
-                "--joined-dictionary, or leave it out (--share-decoder-input-output-embed still works)"
-            )
-        return sizes.shared if self.share_all_embeddings is None else self.share_all_embeddings
+        return shares_embeddings(self.share_all_embeddings, sizes.shared)
 
 
 @dataclass(frozen=True)

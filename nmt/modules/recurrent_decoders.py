@@ -95,13 +95,16 @@ class AttentiveDecoder(nn.Module, ABC):
         readout: Readout,
         dropout: float,
         reads_embedding: bool = False,
+        reads_context: bool = True,
     ) -> None:
+        """What the readout sees beside the state: the last piece's embedding, the context."""
         super().__init__()
         self.stack = stack
         self.attention = attention
         self.readout = readout
         self.dropout = Dropout(dropout)
         self.reads_embedding = reads_embedding
+        self.reads_context = reads_context
 
     def first(self, layers: States) -> Position:
         """The position before the first step."""
@@ -122,7 +125,9 @@ class AttentiveDecoder(nn.Module, ABC):
 
     def _read_out(self, context: Tensor, state: Tensor, embedded: Tensor, source: Attended) -> Tensor:
         """All of [B, T, ...] -> [B, T, D]"""
-        parts = [context, state, embedded] if self.reads_embedding else [context, state]
+        parts = [context, state] if self.reads_context else [state]
+        if self.reads_embedding:
+            parts.append(embedded)
         hidden: Tensor = self.dropout(self.readout(beside(source.summary, *parts)))
         return hidden
 
@@ -157,29 +162,13 @@ class StepwiseDecoder(AttentiveDecoder):
 
 
 class ContextFirst(StepwiseDecoder):
-    """The state before a step asks, and the context is part of the step's input: Bahdanau et al. 2015, section 3.1.
-
-    The readout sees the context too (``reads_context``), or the state alone.
-    """
-
-    def __init__(
-        self,
-        stack: RecurrentDecoder,
-        attention: RecurrentAttention,
-        readout: Readout,
-        dropout: float,
-        reads_embedding: bool = False,
-        reads_context: bool = True,
-    ) -> None:
-        super().__init__(stack, attention, readout, dropout, reads_embedding)
-        self.reads_context = reads_context
+    """The state before a step asks, and the context is part of the step's input: Bahdanau et al. 2015, section 3.1."""
 
     def step(self, embedded: Tensor, source: Attended, position: Position) -> tuple[Tensor, Tensor | None, Position]:
         queries = position.layers[-1][:, 0].view(*embedded.shape[:2], -1)  # [B, K, H]
         contexts, weights = self.attention(queries, source.keys, source.states, source.bias)
         states, layers = self._recur(beside(source.summary, embedded, contexts), position.layers)
-        seen = contexts if self.reads_context else contexts[:, :, :0]
-        return self._read_out(seen, states, embedded, source), weights, Position(layers)
+        return self._read_out(contexts, states, embedded, source), weights, Position(layers)
 
 
 class ReadoutFed(StepwiseDecoder):
