@@ -6,7 +6,7 @@ Shapes: B sentences, K translations of each, T target positions.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -15,7 +15,17 @@ from nmt.config.option import option
 from nmt.config.sections import require_not_negative
 from nmt.criterions import Criterion, criterions
 from nmt.criterions.cross_entropy import token_sums, weighted_auxiliary
-from nmt.criterions.sequences import Reward, Sampler, SequenceConfig, decode, draw, references, rewards
+from nmt.criterions.sequences import (
+    Reward,
+    Sampler,
+    SequenceConfig,
+    decode,
+    draw,
+    references,
+    rewards,
+    sentence_report,
+)
+from nmt.errors import UsageError
 from nmt.interface import Batch, EncoderDecoder, LossReport, Memory
 
 
@@ -30,6 +40,11 @@ class ExpectedRewardConfig(SequenceConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_not_negative("criterion", likelihood_weight=self.likelihood_weight)
+        if self.samples == 1:
+            raise UsageError(
+                "criterion.samples=1 leaves nothing to compare a reward with: the baseline is the mean of a sentence's "
+                "translations; draw at least two (--samples 2)"
+            )
 
 
 class ExpectedReward(Criterion):
@@ -56,17 +71,8 @@ class ExpectedReward(Criterion):
         likelihood, nll = token_sums(model, decoded.hidden, batch.targets, 0.0)
         auxiliary = weighted_auxiliary(self.auxiliary_weights, decoded, batch.num_sentences)
         expected = self._expected_reward(model, memory, batch)
-        return LossReport(
-            loss_sum=torch.stack([-expected, self.likelihood_weight * likelihood, *auxiliary.values()]).sum(),
-            nll_sum=nll,
-            denominator=torch.tensor(float(batch.num_sentences), device=nll.device),
-            num_tokens=torch.tensor(float(batch.num_tokens), device=nll.device),
-            num_sentences=batch.num_sentences,
-            auxiliary={
-                "reward": expected.detach(),
-                **{name: value.detach() for name, value in auxiliary.items()},
-            },
-        )
+        report = sentence_report(batch, self.likelihood_weight * likelihood - expected, nll, auxiliary)
+        return replace(report, auxiliary={"reward": expected.detach(), **report.auxiliary})
 
     def _expected_reward(self, model: EncoderDecoder, memory: Memory, batch: Batch) -> Tensor:
         """The sum over sentences: its value is the mean reward, its gradient that of equation 8."""

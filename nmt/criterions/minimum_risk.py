@@ -25,6 +25,7 @@ from nmt.criterions.sequences import (
     draw,
     references,
     rewards,
+    sentence_report,
 )
 from nmt.data.vocabulary import PAD
 from nmt.interface import Batch, EncoderDecoder, LossReport
@@ -71,14 +72,7 @@ class MinimumRisk(Criterion):
         losses = 1.0 - rewards(self._reward, candidates, wanted)
         risk = (shares * losses).sum()
         auxiliary = weighted_auxiliary(self.auxiliary_weights, decoded, batch.num_sentences)
-        return LossReport(
-            loss_sum=torch.stack([risk, *auxiliary.values()]).sum(),
-            nll_sum=-scores[:, 0].sum().detach(),
-            denominator=torch.tensor(float(batch.num_sentences), device=risk.device),
-            num_tokens=torch.tensor(float(batch.num_tokens), device=risk.device),
-            num_sentences=batch.num_sentences,
-            auxiliary={name: value.detach() for name, value in auxiliary.items()},
-        )
+        return sentence_report(batch, risk, -scores[:, 0].sum().detach(), auxiliary)
 
     def _shares(self, scores: Tensor, repeated: Tensor) -> Tensor:
         """[B, K] Q(y|x) of equation 13; a candidate that stands there already has no share."""

@@ -1,4 +1,4 @@
-"""R-Drop: two passes with different dropout should agree. Liang et al. 2021, arXiv:2106.14448, equations 1 to 3.
+"""R-Drop: two passes with different dropout should agree. Liang et al. 2021, arXiv:2106.14448, section 2.1.
 
 Shapes: M real target positions.
 """

@@ -7,7 +7,7 @@ R positions of a reference.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -19,7 +19,7 @@ from nmt.config.sections import require_not_negative, require_positive
 from nmt.data.batch import with_targets
 from nmt.data.vocabulary import PAD
 from nmt.errors import UsageError
-from nmt.interface import Batch, DecoderOutput, EncoderDecoder, Memory, real_positions
+from nmt.interface import Batch, DecoderOutput, EncoderDecoder, LossReport, Memory, real_positions
 from nmt.modules.chunked import by_rows, log_probabilities
 
 
@@ -127,3 +127,15 @@ def decode(
     scores = by_rows(of_tokens, decoded.hidden, many.targets)  # [M]
     padded = scores.new_zeros(batch_size, count, longest).masked_scatter(translations.real, scores)
     return padded, decoded
+
+
+def sentence_report(batch: Batch, loss: Tensor, nll: Tensor, auxiliary: Mapping[str, Tensor]) -> LossReport:
+    """The report of a loss over sentences, to which the auxiliary sums are added."""
+    return LossReport(
+        loss_sum=torch.stack([loss, *auxiliary.values()]).sum(),
+        nll_sum=nll,
+        denominator=torch.tensor(float(batch.num_sentences), device=loss.device),
+        num_tokens=torch.tensor(float(batch.num_tokens), device=loss.device),
+        num_sentences=batch.num_sentences,
+        auxiliary={name: value.detach() for name, value in auxiliary.items()},
+    )

@@ -30,7 +30,7 @@ class Coverage:
             beam = attention.size(0) // len(self._lengths)
             lengths = self._lengths.repeat_interleave(beam)[:, None]
             self._real = torch.arange(attention.size(1), device=attention.device) < lengths
-            self._attended = torch.zeros_like(attention)
+            self._attended = torch.zeros_like(attention, dtype=torch.float32)  # bfloat16 would lose small weights
         self._attended = self._attended + attention
 
     def follow(self, rows: Tensor) -> None:
@@ -41,5 +41,5 @@ class Coverage:
     def penalties(self, rows: Tensor) -> Tensor:
         """cp of these rows, as if they ended here; never above zero."""
         assert self._attended is not None and self._real is not None
-        logarithms = self._attended[rows].float().clamp(_LEAST, 1.0).log()
+        logarithms = self._attended[rows].clamp(_LEAST, 1.0).log()
         return self._weight * (logarithms * self._real[rows]).sum(1)

@@ -26,6 +26,7 @@ from nmt.search.noise import sample_keys, sentence_keys, uniform
 from nmt.trees import map_tensors
 
 _INFINITY = float("inf")
+_COLDEST = 1e-6  # below it quotients overflow single precision
 _BELOW_ONE = 1.0 - 2.0**-48
 _WIDTH = 64  # columns of a block
 _FEW = 128  # tokens that a nucleus is first looked for in
@@ -47,6 +48,11 @@ class SamplingConfig(LengthConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive("search", temperature=self.temperature, topk=self.topk)
+        if self.temperature < _COLDEST:
+            raise UsageError(
+                f"search.temperature={self.temperature} leaves nothing to chance: give at least {_COLDEST} "
+                f"(--temperature), or search with --search greedy"
+            )
         if self.topp is not None and not 0.0 < self.topp <= 1.0:
             raise UsageError(f"search.topp={self.topp} must be greater than 0 and at most 1 (--sampling-topp)")
 

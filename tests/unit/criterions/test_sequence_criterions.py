@@ -277,6 +277,7 @@ def test_nothing_but_the_reference_drawn_is_no_risk() -> None:
     ("config", "options"),
     [
         (ExpectedRewardConfig, {"samples": 0}),
+        (ExpectedRewardConfig, {"samples": 1}),
         (ExpectedRewardConfig, {"max_len_a": -1.0}),
         (ExpectedRewardConfig, {"max_len_b": 0.5}),
         (ExpectedRewardConfig, {"likelihood_weight": -0.1}),

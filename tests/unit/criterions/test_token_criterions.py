@@ -50,7 +50,7 @@ class TwoPasses(TinyModel):
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_r_drop_is_equation_3(smoothing: float) -> None:
+def test_r_drop_is_the_formula_of_its_paper(smoothing: float) -> None:
     model = TwoPasses()
     report = criterions.build(RDropConfig(label_smoothing=smoothing, divergence_weight=0.7))(model, BATCH)
     logits = [model.output.logits(hidden) for hidden in model.passes]

@@ -11,6 +11,7 @@ import torch
 from nmt.errors import UsageError
 from nmt.interface import StepOutput
 from nmt.search.beam import BeamConfig, BeamSearch, StopRule
+from nmt.search.coverage import Coverage
 from tests.unit.search.toy import ToyModel
 
 SOURCES = ((5, 6, 7, 3), (4, 3), (6, 6, 5, 4, 7, 3))
@@ -66,3 +67,10 @@ def test_a_model_without_attention_is_refused() -> None:
 
     with pytest.raises(UsageError, match="--coverage-penalty needs a model with attention"):
         BeamSearch(BeamConfig(coverage_penalty=0.2))(Blind(1), *padded())
+
+
+def test_small_weights_of_half_precision_are_not_lost_in_their_sum() -> None:
+    coverage = Coverage(1.0, torch.tensor([2]))
+    for _ in range(600):
+        coverage.add(torch.tensor([[0.001, 0.999]], dtype=torch.bfloat16))
+    assert coverage.penalties(torch.tensor([0])).item() == pytest.approx(np.log(0.6), rel=1e-2)
