@@ -1,0 +1,129 @@
+"""The first three tasks of Graves, Wayne and Danihelka 2014, arXiv:1410.5401, as parallel text.
+
+    python examples/neural_turing_machine/generate.py copy/text --task copy --test-lengths 10,20,40 --seed 1
+
+writes train and valid, and a test set for each length (test.10, ...), as ``.src`` and ``.tgt`` files, one sequence a line,
+and the two vocabularies, source.pieces and target.pieces, for ``--srcdict`` and ``--tgtdict``. A vector is written as its
+bits. The vocabularies list all of them in numeric order, so that the id of a vector tells its bits to a model with
+``symbols: binary``; markers come after the vectors.
+
+    task      source                                        target                    of the paper
+    copy      11001010 00101101                             11001010 00101101         section 4.1
+    repeat    11001010 00101101 again again                 the vectors, twice        section 4.2
+    recall    item 110010 001011 110100 item ... ask        the item that comes       section 4.3
+              110010 001011 110100 ask                      after the one asked about
+
+The length of a test set is the number of vectors (copy), of copies of ``--longest`` vectors (repeat), or of items (recall).
+In the paper one input tells the number of copies; here so many markers do, and no number is outside what was learnt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+AGAIN, ITEM, ASK = "again", "item", "ask"
+ITEM_VECTORS = 3
+
+Pair = tuple[list[str], list[str]]  # source and target pieces
+
+
+def vectors(number: int, bits: int, generator: random.Random) -> list[str]:
+    """So many random bit vectors; any may occur again."""
+    return [format(generator.getrandbits(bits), f"0{bits}b") for _ in range(number)]
+
+
+def copy(length: int, bits: int, generator: random.Random) -> Pair:
+    """A sequence of so many vectors, and the same again."""
+    sequence = vectors(length, bits, generator)
+    return sequence, sequence
+
+
+def repeat(length: int, copies: int, bits: int, generator: random.Random) -> Pair:
+    """A sequence and how often it is wanted."""
+    sequence = vectors(length, bits, generator)
+    return [*sequence, *[AGAIN] * copies], sequence * copies
+
+
+def recall(items: int, bits: int, generator: random.Random) -> Pair:
+    """A list of items, all different, and one of them but the last: wanted is the next one."""
+    different: dict[str, list[str]] = {}
+    while len(different) < items:
+        item = vectors(ITEM_VECTORS, bits, generator)
+        different[" ".join(item)] = item
+    chain = list(different.values())
+    asked = generator.randrange(items - 1)
+    listed = [piece for item in chain for piece in (ITEM, *item)]
+    return [*listed, ASK, *chain[asked], ASK], chain[asked + 1]
+
+
+def drawing(task: str, shortest: int, longest: int, bits: int) -> tuple[Callable[[random.Random], Pair], list[str]]:
+    """How a training pair is drawn, and the markers of the task."""
+    if task == "copy":
+        return lambda generator: copy(generator.randint(shortest, longest), bits, generator), []
+    if task == "repeat":
+        return lambda generator: repeat(
+            generator.randint(shortest, longest), generator.randint(shortest, longest), bits, generator
+        ), [AGAIN]
+    return lambda generator: recall(generator.randint(shortest, longest), bits, generator), [ITEM, ASK]
+
+
+def drawing_at(task: str, length: int, longest: int, bits: int) -> Callable[[random.Random], Pair]:
+    """How a test pair of one length is drawn."""
+    if task == "repeat":
+        return lambda generator: repeat(longest, length, bits, generator)
+    return drawing(task, length, length, bits)[0]
+
+
+def write(folder: Path, name: str, pairs: list[Pair]) -> None:
+    for suffix, side in (("src", 0), ("tgt", 1)):
+        lines = "".join(" ".join(pair[side]) + "\n" for pair in pairs)
+        (folder / f"{name}.{suffix}").write_text(lines, encoding="utf-8", newline="\n")
+
+
+def write_vocabularies(folder: Path, bits: int, markers: list[str]) -> None:
+    """Every vector in numeric order, then the markers, which occur in sources only."""
+    symbols = [format(number, f"0{bits}b") for number in range(2**bits)]
+    for name, pieces in (("source", [*symbols, *markers]), ("target", symbols)):
+        text = "".join(f"{piece}\n" for piece in pieces)
+        (folder / f"{name}.pieces").write_text(text, encoding="utf-8", newline="\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Write a task of the Neural Turing Machine as parallel text.")
+    parser.add_argument("folder", type=Path, help="where the files are written")
+    parser.add_argument("--task", choices=["copy", "repeat", "recall"], default="copy", help="(default: %(default)s)")
+    parser.add_argument("--bits", type=int, default=8, help="bits of a vector (default: %(default)s)")
+    parser.add_argument("--shortest", type=int, help="smallest length (default: 1; of recall 2)")
+    parser.add_argument("--longest", type=int, default=20, help="largest length of training (default: %(default)s)")
+    parser.add_argument("--size", type=int, default=100000, help="training pairs (default: %(default)s)")
+    parser.add_argument("--held-out", type=int, default=500, help="pairs in valid and each test (default: %(default)s)")
+    parser.add_argument("--test-lengths", default="", help="lengths of the test sets, with commas between them")
+    parser.add_argument("--seed", type=int, default=1, help="seed of everything random (default: %(default)s)")
+    arguments = parser.parse_args()
+    lengths = [int(length) for length in arguments.test_lengths.split(",") if length]
+    least = 2 if arguments.task == "recall" else 1
+    shortest = least if arguments.shortest is None else arguments.shortest
+    if not least <= shortest <= arguments.longest:
+        parser.error(f"--shortest must be at least {least} for this task, and --longest no less")
+    if any(length < least for length in lengths):
+        parser.error(f"--test-lengths must be at least {least} for this task")
+    if not 1 <= arguments.bits <= 16 or arguments.size < 1 or arguments.held_out < 1:
+        parser.error("--bits must be from 1 to 16, --size and --held-out at least 1")
+    if arguments.task == "recall" and max([arguments.longest, *lengths]) > 2 ** (ITEM_VECTORS * arguments.bits):
+        parser.error(f"only {2 ** (ITEM_VECTORS * arguments.bits)} different items have --bits {arguments.bits}")
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    generator = random.Random(arguments.seed)
+    draw, markers = drawing(arguments.task, shortest, arguments.longest, arguments.bits)
+    write_vocabularies(arguments.folder, arguments.bits, markers)
+    write(arguments.folder, "train", [draw(generator) for _ in range(arguments.size)])
+    write(arguments.folder, "valid", [draw(generator) for _ in range(arguments.held_out)])
+    for length in lengths:
+        draw = drawing_at(arguments.task, length, arguments.longest, arguments.bits)
+        write(arguments.folder, f"test.{length}", [draw(generator) for _ in range(arguments.held_out)])
+
+
+if __name__ == "__main__":
+    main()
