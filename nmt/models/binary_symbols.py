@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt.data.vocabulary import BOS, EOS, SPECIALS
-from nmt.interface import OutputLayer
+from nmt.interface import OutputLayer, VocabularySizes
 
 NEVER = -30.0  # log-probability, about, of pad, unk and bos: finite, so that label smoothing stays finite
 
@@ -66,6 +66,14 @@ def binary_embedding(vocabulary_size: int, num_bits: int) -> BinaryEmbedding:
     return BinaryEmbedding(torch.cat(codes, dim=1))
 
 
+def binary_embeddings(sizes: VocabularySizes, num_bits: int | None) -> tuple[BinaryEmbedding, BinaryEmbedding, int]:
+    """Of source and target, and the number of channels of both; without ``num_bits``, each has as few as it needs."""
+    either = [binary_embedding(size, num_bits or bits_needed(size)) for size in (sizes.source, sizes.target)]
+    channels = max(embedding.num_channels for embedding in either)
+    source, target = (embedding.widened(channels) for embedding in either)
+    return source, target, channels
+
+
 class BinaryOutput(OutputLayer):
     """One logit for each bit, one for eos, and one for each marker.
 
@@ -96,8 +104,9 @@ class BinaryOutput(OutputLayer):
         return None
 
 
-def binary_output(hidden_size: int, vocabulary_size: int, num_bits: int) -> BinaryOutput:
-    """A layer over the whole vocabulary, with k + 1 + markers outputs of its own."""
+def binary_output(hidden_size: int, vocabulary_size: int, num_bits: int | None) -> BinaryOutput:
+    """A layer over the whole vocabulary, with k + 1 + markers outputs of its own; None: as few bits as it needs."""
+    num_bits = num_bits or bits_needed(vocabulary_size)
     symbols = _is_symbol(vocabulary_size, num_bits)[:, None].float()
     codes = [
         bit_codes(vocabulary_size, num_bits),

@@ -32,7 +32,7 @@ from nmt.interface import (
     VocabularySizes,
 )
 from nmt.models import models
-from nmt.models.binary_symbols import binary_embedding, binary_output, bits_needed
+from nmt.models.binary_symbols import binary_embeddings, binary_output
 from nmt.models.output_layers import LinearOutput
 from nmt.modules.dropout import Dropout
 from nmt.modules.embeddings import Embedding
@@ -180,10 +180,7 @@ def _embeddings(config: NeuralTuringMachineConfig, sizes: VocabularySizes) -> tu
     if config.symbols is SymbolKind.learned:
         width = config.embedding_size
         return Embedding(sizes.source, width), Embedding(sizes.target, width), width
-    either = [binary_embedding(size, config.symbol_bits or bits_needed(size)) for size in (sizes.source, sizes.target)]
-    channels = max(embedding.num_channels for embedding in either)
-    source, target = (embedding.widened(channels) for embedding in either)
-    return source, target, channels
+    return binary_embeddings(sizes, config.symbol_bits)
 
 
 def _machine(config: NeuralTuringMachineConfig, channels: int) -> MemoryMachine:
@@ -207,6 +204,6 @@ def _starting_memory(config: NeuralTuringMachineConfig) -> StartingMemory:
 
 def _output(config: NeuralTuringMachineConfig, hidden_size: int, vocabulary_size: int) -> OutputLayer:
     if config.symbols is SymbolKind.binary:
-        return binary_output(hidden_size, vocabulary_size, config.symbol_bits or bits_needed(vocabulary_size))
+        return binary_output(hidden_size, vocabulary_size, config.symbol_bits)
     output = nn.Linear(hidden_size, vocabulary_size)
     return LinearOutput(output.weight.detach(), output.bias.detach())
