@@ -27,7 +27,7 @@ def load(name: str) -> ModuleType:
     return module
 
 
-generate = load("generate")
+generate, table = load("generate"), load("table")
 
 
 def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
@@ -126,3 +126,46 @@ def test_impossible_options_are_refused(tmp_path: Path, options: list[str], mess
     result = run(tmp_path, *options)
     assert result.returncode == 2
     assert message in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("hypothesis", "reference", "errors"),
+    [
+        ("1100 0010", "1100 0010", 0),
+        ("1101 0010", "1100 0011", 2),
+        ("1100", "1100 0010", 4),  # a missing vector
+        ("1100 0010 0000", "1100 0010", 4),  # one too many
+        ("", "1111 0000", 8),
+    ],
+)
+def test_bit_errors_are_wrong_bits_and_all_bits_of_missing_vectors(
+    hypothesis: str, reference: str, errors: int
+) -> None:
+    assert table.bit_errors(hypothesis, reference) == errors
+
+
+def test_the_table_has_means_and_shares_by_length(tmp_path: Path) -> None:
+    texts = {
+        "text/test.1.tgt": "11\n00\n",
+        "text/test.2.tgt": "11 00\n01 01\n",
+        "ntm/test.1.hypotheses": "11\n00\n",
+        "ntm/test.2.hypotheses": "11 00\n01 11\n",
+        "lstm/test.1.hypotheses": "10\n01\n",
+        "lstm/test.2.hypotheses": "11\n\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    command = [sys.executable, str(FOLDER / "table.py"), str(tmp_path), "--systems", "ntm,lstm", "--lengths", "1,2"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert printed == (tmp_path / "table.md").read_text(encoding="utf-8")
+    assert printed.splitlines()[2:] == [
+        "| 1 | 0.00 | 100.0 | 1.00 | 0.0 |",
+        "| 2 | 0.50 | 50.0 | 3.00 | 0.0 |",
+    ]
+    assert (tmp_path / "table.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_hypotheses_of_another_number_are_refused() -> None:
+    with pytest.raises(SystemExit, match="length 5: 1 hypotheses for 2 references"):
+        table.result(5, ["11"], ["11", "00"])

@@ -1,0 +1,103 @@
+"""Bit errors and exact sequences of several systems by length, as a table and as a picture.
+
+    python examples/neural_turing_machine/table.py copy --systems ntm,lstm --lengths 10,20,40
+
+reads copy/text/test.LENGTH.tgt and copy/SYSTEM/test.LENGTH.hypotheses, and writes copy/table.md and copy/table.png. A bit
+error is a wrong bit; of a vector that is missing, or one too many, every bit counts as wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a system made of the test set of one length."""
+
+    length: int
+    bit_errors: float  # a sequence, on average
+    exact: float  # share of sequences without any error, in per cent
+
+
+def bit_errors(hypothesis: str, reference: str) -> int:
+    """Wrong bits of one line."""
+    pairs = zip_longest(hypothesis.split(), reference.split(), fillvalue="")
+    return sum(a != b for ours, theirs in pairs for a, b in zip_longest(ours, theirs, fillvalue=None))
+
+
+def result(length: int, hypotheses: Sequence[str], references: Sequence[str]) -> Result:
+    if len(hypotheses) != len(references):
+        raise SystemExit(f"length {length}: {len(hypotheses)} hypotheses for {len(references)} references")
+    errors = [bit_errors(*pair) for pair in zip(hypotheses, references)]
+    return Result(length, sum(errors) / len(errors), 100 * errors.count(0) / len(errors))
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+def table(results: dict[str, list[Result]]) -> str:
+    """Markdown: a row a length, and two columns a system."""
+    names = list(results)
+    head = ["length", *(f"{name}: {what}" for name in names for what in ("bit errors", "exact %"))]
+    rows = [head, ["---"] * len(head)]
+    for of_length in zip(*results.values()):
+        figures = (figure for each in of_length for figure in (f"{each.bit_errors:.2f}", f"{each.exact:.1f}"))
+        rows.append([str(of_length[0].length), *figures])
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def draw(results: dict[str, list[Result]], output: Path) -> None:
+    """Bit errors and exact sequences against length."""
+    figure = Figure(figsize=(7.0, 6.0), dpi=150, layout="constrained")
+    upper, lower = figure.subplots(2, 1, sharex=True)
+    for name, of_lengths in results.items():
+        lengths = [each.length for each in of_lengths]
+        upper.plot(lengths, [each.bit_errors for each in of_lengths], label=name, marker="o", markersize=4)
+        lower.plot(lengths, [each.exact for each in of_lengths], label=name, marker="o", markersize=4)
+    upper.set_ylabel("bit errors a sequence")
+    upper.set_yscale("symlog", linthresh=0.1)
+    upper.set_ylim(bottom=0.0)
+    upper.legend()
+    lower.set_ylabel("exact sequences, %")
+    lower.set_ylim(0.0, 105.0)
+    lower.set_xlabel("length")
+    for axes in (upper, lower):
+        axes.grid(alpha=0.3)
+    FigureCanvasAgg(figure).print_figure(output, format="png")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Write a table and a picture of bit errors by length.")
+    parser.add_argument("folder", type=Path, help="with text/ and a folder of hypotheses for each system")
+    parser.add_argument("--systems", required=True, help="names of these folders, with commas between them")
+    parser.add_argument("--lengths", required=True, help="lengths of the test sets, with commas between them")
+    arguments = parser.parse_args()
+    lengths = [int(length) for length in arguments.lengths.split(",")]
+    results = {
+        system: [
+            result(
+                length,
+                lines(arguments.folder / system / f"test.{length}.hypotheses"),
+                lines(arguments.folder / "text" / f"test.{length}.tgt"),
+            )
+            for length in lengths
+        ]
+        for system in arguments.systems.split(",")
+    }
+    text = table(results)
+    (arguments.folder / "table.md").write_text(text, encoding="utf-8", newline="\n")
+    draw(results, arguments.folder / "table.png")
+    print(text, end="")
+
+
+if __name__ == "__main__":
+    main()
