@@ -8,6 +8,8 @@ Shapes: V vocabulary, k bits, A channels, D width of the hidden states.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -33,8 +35,12 @@ def bit_codes(vocabulary_size: int, num_bits: int) -> Tensor:
 
 def marker_codes(vocabulary_size: int, num_bits: int) -> Tensor:
     """[V, V - 4 - 2^k] one-hot rows of the markers; no columns if every id is a special or a symbol."""
-    first = len(SPECIALS) + 2**num_bits
-    return torch.eye(vocabulary_size)[:, first:]
+    return _one_hot(vocabulary_size, range(len(SPECIALS) + 2**num_bits, vocabulary_size))
+
+
+def _one_hot(vocabulary_size: int, ids: Sequence[int]) -> Tensor:
+    """[V, len(ids)] a column for each of ``ids``, 1 in its row."""
+    return (torch.arange(vocabulary_size)[:, None] == torch.tensor(ids, dtype=torch.int64)).float()
 
 
 def _is_symbol(vocabulary_size: int, num_bits: int) -> Tensor:
@@ -61,7 +67,7 @@ class BinaryEmbedding(nn.Module):
 
 
 def binary_embedding(vocabulary_size: int, num_bits: int) -> BinaryEmbedding:
-    marks = torch.eye(vocabulary_size)[:, [BOS, EOS]]
+    marks = _one_hot(vocabulary_size, [BOS, EOS])
     codes = [bit_codes(vocabulary_size, num_bits), marks, marker_codes(vocabulary_size, num_bits)]
     return BinaryEmbedding(torch.cat(codes, dim=1))
 
@@ -78,9 +84,9 @@ class BinaryOutput(OutputLayer):
     """One logit for each bit, one for eos, and one for each marker.
 
     The score of a symbol is its log-probability if its bits are independent, sum_j b_j l_j - softplus(l_j); that of eos
-    and of a marker is its own logit. Over 2^k symbols these log-probabilities sum to 1, so the softmax over the
-    vocabulary gives p(eos) = sigma(its logit) and, given a symbol, exactly the product of its bits' probabilities: the
-    bits' cross-entropy is the sum of k logistic ones, as in Graves et al. 2014, section 4.
+    and of a marker is its own logit. Over all 2^k symbols the probabilities sum to 1, so given a symbol the softmax over
+    the vocabulary is exactly the product of its bits' probabilities: the cross-entropy of the bits is the sum of k
+    logistic ones, as in Graves et al. 2014, section 4. Without markers p(eos) = sigma(its logit) besides.
     """
 
     def __init__(self, project: nn.Linear, num_bits: int, table: Tensor, bias: Tensor) -> None:
@@ -110,7 +116,7 @@ def binary_output(hidden_size: int, vocabulary_size: int, num_bits: int | None) 
     symbols = _is_symbol(vocabulary_size, num_bits)[:, None].float()
     codes = [
         bit_codes(vocabulary_size, num_bits),
-        torch.eye(vocabulary_size)[:, [EOS]],
+        _one_hot(vocabulary_size, [EOS]),
         marker_codes(vocabulary_size, num_bits),
         -symbols,  # what each symbol subtracts is the same for all of them
     ]

@@ -105,3 +105,10 @@ def test_a_restricted_layer_gives_the_columns_asked_for() -> None:
 def test_codes_are_no_part_of_a_stored_model() -> None:
     assert set(layer().state_dict()) == {"project.weight", "project.bias"}
     assert not binary_embedding(COPY, 8).state_dict()
+
+
+def test_the_codes_of_a_large_vocabulary_take_no_square_of_it() -> None:
+    """A V x V matrix of 200,000 entries would have 160 GB."""
+    embedding, output = binary_embedding(200_000, 18), binary_output(4, 200_000, 18)
+    assert embedding.get_buffer("codes").shape == (200_000, 20)
+    assert output.get_buffer("table").shape == (200_000, 20)
