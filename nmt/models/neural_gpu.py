@@ -6,7 +6,6 @@ C maps, W width, H height, E source embedding, V vocabulary. Images are [N, C, W
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -153,16 +152,18 @@ class NeuralGPU(EncoderDecoder):
         return StepOutput(memory.output.logits(read), False, state)
 
     def max_target_lengths(self, source_lengths: Tensor) -> Tensor | None:
+        return self._widths(source_lengths)
+
+    def _widths(self, source_lengths: Tensor) -> Tensor:
+        """[...] of the images of sources of these lengths."""
         a, b = self.width_rule
         return torch.floor(source_lengths.to(torch.float64) * a + b).to(torch.int64)
 
     def _first_image(self, source: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """The source in the first row of an image, after a gated convolution; and where the image is, [B, 1, W, 1]."""
-        a, b = self.width_rule
-        widest = math.floor(source.size(1) * a + b)
+        widest = int(self._widths(torch.tensor(source.size(1))))
         columns = torch.arange(widest, device=source.device)
-        widths = self.max_target_lengths(lengths)
-        assert widths is not None
+        widths = self._widths(lengths)
         embedded = self.source_embedding(source)  # [B, S, E]
         cells = embedded.new_zeros(len(source), widest, self.height, embedded.size(2))  # [B, W, H, E]
         real = columns[: source.size(1)] < lengths[:, None]
@@ -189,9 +190,13 @@ class NeuralGPU(EncoderDecoder):
         return tape[:, :, :, None].expand(-1, -1, -1, self.height)
 
     def _check_lengths(self, batch: Batch) -> None:
-        longest = math.floor(batch.source.size(1) * self.width_rule[0] + self.width_rule[1])
-        if batch.target_in.size(1) > longest:
+        """Every target within its own image, whoever stands beside it: one synchronisation a batch."""
+        widths = self._widths(batch.source_lengths)
+        too_long = (batch.target_lengths > widths).nonzero()[:, 0].tolist()
+        if too_long:
+            row = too_long[0]
             raise DataError(
-                f"a target sentence has {batch.target_in.size(1)} pieces, but an image of its batch is {longest} wide; "
-                f"raise model.width_a or model.width_b, or filter such pairs (--max-ratio when preprocessing)"
+                f"a target sentence has {int(batch.target_lengths[row])} pieces, but the image of its source is "
+                f"{int(widths[row])} wide; raise model.width_a or model.width_b, or filter such pairs (--max-ratio when "
+                f"preprocessing)"
             )

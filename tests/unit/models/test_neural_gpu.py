@@ -107,10 +107,13 @@ def test_the_width_is_the_longest_target() -> None:
     assert encoded(model, batch()).inside[:, 0, :, 0].sum(1).tolist() == [8, 5]
 
 
-def test_a_target_wider_than_its_image_is_refused() -> None:
+@pytest.mark.parametrize("mates", [0, 1])
+def test_a_target_wider_than_its_own_image_is_refused(mates: int) -> None:
+    """Beside a wider image too: past its own width there is nothing to read."""
     model = build(width_b=0)
-    pairs = collate([torch.tensor([5, 3]).numpy()], [torch.tensor([9, 10, 3]).numpy()])
-    with pytest.raises(DataError, match="3 pieces, but an image of its batch is 2 wide"):
+    sources, targets = [[5, 3], [5, 6, 7, 8, 3]], [[9, 10, 3], [9, 3]]
+    pairs = collate(*([torch.tensor(ids).numpy() for ids in side[: 1 + mates]] for side in (sources, targets)))
+    with pytest.raises(DataError, match="3 pieces, but the image of its source is 2 wide"):
         model(pairs)
 
 
