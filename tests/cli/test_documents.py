@@ -87,8 +87,15 @@ def all_commands() -> list[CommandLine]:
             if language in SHELL_LANGUAGES:
                 found.extend(commands_in(block, str(path.relative_to(ROOT))))
     for path in SCRIPTS:
-        found.extend(commands_in(path.read_text(encoding="utf-8"), str(path.relative_to(ROOT))))
+        # A script's $here is its own folder; plugins are loaded from there.
+        shell = path.read_text(encoding="utf-8").replace("$here", str(path.parent.relative_to(ROOT)))
+        found.extend(commands_in(shell, str(path.relative_to(ROOT))))
     return found
+
+
+def without_variables(argument: str) -> str:
+    """Some value in place of each variable that only the shell knows."""
+    return re.sub(r"\$\{?\w+\}?", "2", argument)
 
 
 def compose(command: CommandLine) -> object:
@@ -98,7 +105,7 @@ def compose(command: CommandLine) -> object:
     publish(name, config_class)
     GlobalHydra.instance().clear()
     with hydra.initialize_config_module("nmt.conf", version_base="1.3"):
-        overrides = [re.sub(r"\$\{?\w+\}?", "2", override) for override in line.overrides]  # shell variables
+        overrides = [without_variables(override) for override in line.overrides]
         if "--multirun" in line.hydra:
             overrides = [override.split(",")[0] for override in overrides]  # the first job
         composed = hydra.compose(config_name=name, overrides=overrides)
@@ -119,7 +126,8 @@ def test_command_line_with_a_plugin_composes(command: CommandLine) -> None:
     """In a process of its own: what a plugin registers stays registered."""
     module = command.program.removeprefix("nmt-").replace("-", "_")
     program = f"from nmt_cli.{module} import main; main()"
-    arguments = [sys.executable, "-c", program, *command.arguments, "--cfg", "job"]
+    given = map(without_variables, command.arguments)
+    arguments = [sys.executable, "-c", program, *given, "--cfg", "job"]
     result = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
 
