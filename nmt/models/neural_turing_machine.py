@@ -32,7 +32,7 @@ from nmt.interface import (
     VocabularySizes,
 )
 from nmt.models import models
-from nmt.models.binary_symbols import binary_embeddings, binary_output
+from nmt.models.binary_symbols import binary_embeddings, binary_output, check_symbol_bits
 from nmt.models.output_layers import LinearOutput
 from nmt.modules.dropout import Dropout
 from nmt.modules.embeddings import Embedding
@@ -99,7 +99,8 @@ class NeuralTuringMachineConfig:
         require_positive("model", controller_size=self.controller_size, embedding_size=self.embedding_size)
         require_positive("model", memory_slots=self.memory_slots, memory_width=self.memory_width)
         require_positive("model", read_heads=self.read_heads, write_heads=self.write_heads)
-        require_positive("model", shift_range=self.shift_range, symbol_bits=self.symbol_bits)
+        require_positive("model", shift_range=self.shift_range)
+        check_symbol_bits(self.symbol_bits)
         if not 0.0 <= self.dropout < 1.0:
             raise UsageError(f"model.dropout={self.dropout} must be at least 0 and less than 1")
         if self.memory_slots <= 2 * self.shift_range:

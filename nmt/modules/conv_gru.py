@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+KERNEL = 3  # cells a side of a filter, in both papers
 CUTOFF = 1.2  # a gate is a logistic function stretched to -0.1 ... 1.1 and cut to 0 ... 1
 OPEN = 1.0  # initial bias of the gates: most of an image stays as it is
 GAIN = 1.8 * 0.8  # of the orthogonal initial filters, in the authors' published code
@@ -32,11 +33,10 @@ class ConvGRU(nn.Module):
     with zeros: section 2.1; with p, the "decided" tape of arXiv:1610.08613. The filters of r and g are one parameter.
     """
 
-    def __init__(self, maps: int, read_maps: int = 0, kernel: int = 3) -> None:
+    def __init__(self, maps: int, read_maps: int = 0) -> None:
         super().__init__()
-        assert kernel % 2 == 1
-        self.gates = nn.Conv2d(read_maps + maps, 2 * maps, kernel, padding=kernel // 2)
-        self.candidate = nn.Conv2d(read_maps + maps, maps, kernel, padding=kernel // 2)
+        self.gates = nn.Conv2d(read_maps + maps, 2 * maps, KERNEL, padding=KERNEL // 2)
+        self.candidate = nn.Conv2d(read_maps + maps, maps, KERNEL, padding=KERNEL // 2)
         for filters in (*self.gates.weight.detach().chunk(2), self.candidate.weight.detach()):
             orthogonal_filters(filters)
         nn.init.constant_(self.gates.bias, OPEN)  # type: ignore[arg-type]

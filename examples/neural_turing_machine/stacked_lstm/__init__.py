@@ -31,7 +31,7 @@ from nmt.interface import (
     VocabularySizes,
 )
 from nmt.models import models
-from nmt.models.binary_symbols import binary_embeddings, binary_output
+from nmt.models.binary_symbols import binary_embeddings, binary_output, check_symbol_bits
 from nmt.modules.padding import real_rows
 from nmt.modules.recurrent import LSTMLayer, RecurrentLayer, States
 
@@ -46,7 +46,7 @@ class StackedLSTMConfig:
 
     def __post_init__(self) -> None:
         require_positive("model", num_layers=self.num_layers, hidden_size=self.hidden_size)
-        require_positive("model", symbol_bits=self.symbol_bits)
+        check_symbol_bits(self.symbol_bits)
 
     def shrink(self) -> StackedLSTMConfig:
         return replace(self, num_layers=min(self.num_layers, 2), hidden_size=12)

@@ -147,6 +147,7 @@ def test_the_end_of_the_source_is_an_input_of_its_own() -> None:
         ({"memory_slots": 4, "shift_range": 2}, "memory_slots=4 is too few"),
         ({"read_heads": 0}, "read_heads=0"),
         ({"symbol_bits": 0}, "symbol_bits=0"),
+        ({"symbol_bits": 64}, "symbol_bits=64 must be from 1 to 32"),
         ({"dropout": 1.0}, "dropout=1.0"),
     ],
 )
