@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
 
 from nmt.modules.additive_attention import Additive
-from nmt.modules.attention import Attend, HeadSizes, ScaledDotProduct, SelfAttention
+from nmt.modules.attention import Attend, CausalSelfAttention, HeadSizes, ScaledDotProduct, SelfAttention
 from nmt.modules.autoregression import Past, Sight, whole_sequence
 from nmt.modules.key_value_cache import RecentKeyValueCache
 from nmt.modules.local_attention import BlockedSight, LocalCausalSelfAttention, LocalSelfAttention
@@ -103,22 +109,55 @@ def test_gradients_are_finite_where_a_sentence_is_shorter_than_a_block() -> None
     assert not x.grad[1, LENGTHS[1] :].any()  # padding
 
 
-def largest_tensors(length: int) -> int:
-    """Elements of everything that a pass keeps for the gradient."""
-    attention, x = encoder(4), torch.randn(1, length, 6)
-    sizes: list[int] = []
+class LiveBytes(TorchDispatchMode):
+    """The most bytes that tensors made inside it held at one time."""
 
-    def pack(tensor: Tensor) -> Tensor:
-        sizes.append(tensor.numel())
-        return tensor
+    def __init__(self) -> None:
+        super().__init__()
+        self.peak = self.live = 0
+        self.storages: dict[int, int] = {}
 
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        attention(x, attention.around(padding((length,))))
-    return sum(sizes)
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        tree_map_only(Tensor, self.watch, result)
+        return result
+
+    def watch(self, tensor: Tensor) -> None:
+        storage = tensor.untyped_storage()
+        key = storage._cdata  # views share it
+        if key in self.storages:
+            return
+        self.storages[key] = storage.nbytes()
+        self.live += storage.nbytes()
+        self.peak = max(self.peak, self.live)
+        weakref.finalize(storage, self.forget, key)
+
+    def forget(self, key: int) -> None:
+        self.live -= self.storages.pop(key)
 
 
-def test_memory_grows_linearly_with_length() -> None:
-    assert largest_tensors(800) <= 2.1 * largest_tensors(400)
+def peak_bytes(attention: SelfAttention, length: int, gradient: bool) -> int:
+    """Of looking at a whole sequence, with or without the backward pass."""
+    x = torch.randn(1, length, SIZES.d_model)
+    with LiveBytes() as memory, torch.set_grad_enabled(gradient):
+        causal = isinstance(attention, CausalSelfAttention)
+        out = attention(x, attention.whole(x) if causal else attention.around(padding((length,))))
+        if gradient:
+            out.sum().backward()
+    return memory.peak
+
+
+@pytest.mark.parametrize("gradient", [False, True], ids=["forward", "backward"])
+@pytest.mark.parametrize("make", [encoder, decoder], ids=["encoder", "decoder"])
+def test_memory_grows_linearly_with_length(make: Callable[[int], SelfAttention], gradient: bool) -> None:
+    assert peak_bytes(make(4), 800, gradient) <= 2.1 * peak_bytes(make(4), 400, gradient)
+
+
+def test_memory_of_full_attention_grows_with_the_square() -> None:
+    """The measure sees what the blocks save."""
+    full = SelfAttention(SIZES, True, ScaledDotProduct(0.0))
+    assert peak_bytes(full, 800, True) > 3.5 * peak_bytes(full, 400, True)
+    assert peak_bytes(full, 800, True) > 10 * peak_bytes(encoder(4), 800, True)
 
 
 @pytest.mark.parametrize("neighbourhood", [1, 3, 17, 30])
