@@ -11,16 +11,28 @@ from typing import Any
 from nmt.config.plain import to_plain
 from nmt.config.sections import TrainConfig
 from nmt.errors import UsageError
+from nmt.training.other_models import identity
 
 Fingerprint = dict[str, Any]
+
+# Options whose values are checksums.
+_OTHERS = {
+    "data": "the corpus or its vocabulary is another one",
+    "criterion.teacher": "it has other parameters, or the run folder another best checkpoint",
+}
 
 COMPONENTS = ("model", "criterion", "optimizer", "scheduler")
 
 
 def fingerprint(config: TrainConfig, data: Sequence[str]) -> Fingerprint:
-    """All that the parameters after update n depend on, by option name. ``data``: the identity of each corpus."""
+    """All that the parameters after update n depend on, by option name. ``data``: the identity of each corpus.
+
+    A teacher counts by what it is, not by where it lies: it may move, and a run folder may get a better checkpoint.
+    """
     tree = to_plain(config)
     parts = {role: tree[role] for role in COMPONENTS}
+    if getattr(config.criterion, "teacher", None):
+        parts["criterion"] = {**parts["criterion"], "teacher": identity(config.criterion.teacher)}
     parts["batching"] = tree["batching"]
     parts["training"] = {"clip_norm": config.training.clip_norm}
     if config.training.clip_value:  # runs from before this option go on
@@ -40,9 +52,7 @@ def differences(stored: Mapping[str, Any], current: Mapping[str, Any]) -> dict[s
         for key in [*current, *(key for key in stored if key not in current)]
         if stored.get(key) != current.get(key)
     }
-    if "data" in changed:
-        changed["data"] = "the corpus or its vocabulary is another one"
-    return changed
+    return {key: _OTHERS.get(key, change) for key, change in changed.items()}
 
 
 def refuse(changed: Mapping[str, str], checkpoint: str) -> UsageError:

@@ -10,7 +10,8 @@ from nmt.data.language_pair import LanguagePair
 from nmt.errors import DataError
 from nmt.interface import EncoderDecoder
 from nmt.models.stored import load_model
-from nmt.storage.checkpoints import load_parameters
+from nmt.storage.checkpoints import FORMAT, KIND, load_parameters, resolve
+from nmt.storage.files import read_manifest
 
 logger = logging.getLogger("nmt.training")
 
@@ -26,6 +27,12 @@ def load_teacher(path: str, pair: LanguagePair, device: torch.device) -> Encoder
     """A trained model that will not change, of any architecture."""
     teacher = _load(path, pair, device)
     return teacher.requires_grad_(False)
+
+
+def identity(path: str) -> str:
+    """What the parameters of a run folder or checkpoint are recognised by."""
+    manifest = read_manifest(resolve(path), KIND, FORMAT)
+    return str(manifest["files"]["model.safetensors"]["sha256"])
 
 
 def _load(path: str, pair: LanguagePair, device: torch.device) -> EncoderDecoder:

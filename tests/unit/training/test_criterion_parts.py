@@ -218,3 +218,19 @@ def test_a_teacher_is_frozen_and_evaluates(tiny_run: MakeConfig, aligned_corpus:
     train(first)
     teacher = load_teacher(first.checkpoint.save_dir, open_datasets(first).pair, CPU)
     assert not teacher.training and not any(parameter.requires_grad for parameter in teacher.parameters())
+
+
+def test_a_teacher_may_move_but_not_become_another(tiny_run: MakeConfig, aligned_corpus: Path, tmp_path: Path) -> None:
+    config = tiny_run(data=[str(aligned_corpus)], validation=ValidationConfig(interval=None, samples=0))
+    train(run_folder(config, "teacher", max_update=1))
+    train(run_folder(replace(config, seed=2), "other", max_update=1))
+
+    def student(teacher: str, max_update: int) -> TrainConfig:
+        criterion = WordDistillationConfig(teacher=f"{tmp_path}/{teacher}")
+        return run_folder(replace(config, criterion=criterion), "student", max_update=max_update)
+
+    train(student("teacher", 1))
+    (tmp_path / "teacher").rename(tmp_path / "moved")
+    assert train(student("moved", 2)).update == 2
+    with pytest.raises(UsageError, match=r"criterion\.teacher: it has other parameters"):
+        train(student("other", 3))
