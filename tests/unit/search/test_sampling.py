@@ -248,3 +248,11 @@ def test_the_options_have_the_flags_that_fairseq_gives_them() -> None:
     assert keys["--sampling-topk"] == "search.topk" and keys["--sampling-topp"] == "search.topp"
     assert keys["--temperature"] == "search.temperature" and keys["--sampling-seed"] == "search.seed"
     assert isinstance(searches.build(SamplingConfig(), nbest=3), SamplingSearch)
+
+
+@pytest.mark.parametrize("options", [{"topk": 1}, {"topp": 0.01}], ids=str)
+def test_tokens_that_tie_with_the_last_one_kept_are_kept_too(options: dict[str, Any]) -> None:
+    model = ToyModel(1, vocabulary=9)
+    model.output[:], model.position_table[:] = 0.0, 0.0
+    draws = SamplingSearch(replace(SHORT, **options), 500).draw(model, *padded([SOURCE]))
+    assert set(draws.tokens[0, :, 0].tolist()) == {1, *range(4, 9)}
