@@ -69,6 +69,16 @@ def _two_rates(case: Case) -> str | None:
     )
 
 
+def _one_rate_for_two(case: Case) -> str | None:
+    sgd_lr = getattr(case.config.optimizer, "sgd_lr", None)
+    if not getattr(case.config.scheduler, "sets_rate", False) or sgd_lr is None:
+        return None
+    return (
+        f"optimizer.sgd_lr={sgd_lr} has no effect: this scheduler computes one rate from the model's width, and this "
+        f"optimizer needs two; choose --lr-scheduler halving or constant"
+    )
+
+
 def _scheduler_refuses(case: Case) -> str | None:
     if case.config.scheduler is None:
         return None
@@ -120,6 +130,7 @@ RULES: tuple[Rule, ...] = (
     _negative_seed,
     _warmup_too_long,
     _two_rates,
+    _one_rate_for_two,
     _scheduler_refuses,
     _two_clippings,
     _no_teacher,
