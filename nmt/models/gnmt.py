@@ -44,6 +44,11 @@ class GNMTConfig:
         require_positive("model", residual_from=self.residual_from, init_range=self.init_range)
         if not 0.0 <= self.dropout < 1.0:
             raise UsageError(f"model.dropout={self.dropout} must be at least 0 and less than 1")
+        if self.decoder_layers < 2:
+            raise UsageError(
+                f"decoder_layers={self.decoder_layers} leaves no layer that sees the source: the bottom one only asks; use "
+                f"2 or more"
+            )
         if self.residual_from < 3:
             raise UsageError(
                 f"residual_from={self.residual_from} would add inputs of another width: layer 1 reads embeddings, layer 2 "

@@ -202,6 +202,11 @@ def _contradictions(config: LSTMConfig) -> tuple[tuple[bool, str], ...]:
             "model.merge=concat, or use model.bridge=dense",
         ),
         (
+            config.bridge is BridgeKind.backward and not attends and not config.peeky,
+            "bridge=backward without attention leaves what the forward direction has read unused; use "
+            "model.bridge=dense, model.peeky=true, or choose model.attention",
+        ),
+        (
             config.bridge is BridgeKind.zero and not attends and not config.peeky,
             "bridge=zero without attention leaves the decoder nothing of the source; use model.bridge=copy, "
             "model.peeky=true, or choose model.attention",
@@ -216,8 +221,8 @@ def _contradictions(config: LSTMConfig) -> tuple[tuple[bool, str], ...]:
         ),
         (
             first_residual and (config.embedding_size != size or encoder_size != size),
-            f"residual_from=1 adds embeddings of {config.embedding_size} to states of {size}; make them equal, or use "
-            f"model.residual_from=2",
+            f"residual_from=1 adds embeddings of {config.embedding_size} to states of {encoder_size} in the encoder and of "
+            f"{size} in the decoder; make them equal, or use model.residual_from=2",
         ),
         (
             first_residual and (config.peeky or config.context is not ContextPath.readout),

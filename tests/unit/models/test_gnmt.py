@@ -13,6 +13,8 @@ from nmt.interface import VocabularySizes
 from nmt.models import models
 from nmt.models.gnmt import GNMT, GNMTConfig
 from nmt.modules.recurrent import BothWays
+from nmt.testing.subjects import Subject
+from tests.unit.models.every_parameter import every_parameter_learns
 
 SIZES = VocabularySizes(20, 30, shared=False)
 
@@ -82,8 +84,12 @@ def test_dropout_never_acts_on_the_path_around_an_upper_layer() -> None:
 
 @pytest.mark.parametrize("layers", [1, 2])
 def test_few_layers_work_too(layers: int) -> None:
-    model = build(encoder_layers=layers, decoder_layers=layers)
-    assert model(batch()).hidden.shape == (4, 12)
+    every_parameter_learns(Subject("few", replace(GNMTConfig().shrink(), encoder_layers=layers, decoder_layers=2)))
+
+
+def test_a_decoder_whose_only_layer_asks_is_refused() -> None:
+    with pytest.raises(UsageError, match="decoder_layers=1 leaves no layer that sees the source.*use 2 or more"):
+        GNMTConfig(decoder_layers=1)
 
 
 def test_initial_values_lie_in_the_range_of_the_paper() -> None:

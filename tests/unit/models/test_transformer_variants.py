@@ -25,7 +25,7 @@ from nmt.models.transformer_config import (
 )
 from nmt.testing.conformance import Subject
 from nmt.testing.model_laws import padding_never_matters, steps_equal_teacher_forcing
-from nmt.testing.toys import toy_batch
+from tests.unit.models.every_parameter import every_parameter_learns
 
 SMALL = TransformerConfig().shrink()
 
@@ -139,12 +139,3 @@ def test_every_other_pair_of_options_works(names: tuple[str, str]) -> None:
     every_parameter_learns(subject)
     if set(PAIRS[names]) <= set(STRUCTURES):  # a number decides nothing about padding
         padding_never_matters(subject)
-
-
-def every_parameter_learns(subject: Subject) -> None:
-    model = subject.model().train()
-    batch = toy_batch(model, (2, 9), (6, 3))
-    logits = model.output.logits(model(batch).hidden)
-    torch.nn.functional.cross_entropy(logits, batch.targets).backward()
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None and parameter.grad.isfinite().all() and parameter.grad.any(), name
