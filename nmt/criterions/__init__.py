@@ -21,7 +21,8 @@ class Criterion(nn.Module, ABC):
 
 
 # builder(config, **parts) -> Criterion. A builder is handed the finished parts that it names as parameters: `sampler`
-# and `reward` (see `nmt.criterions.sequences`), `teacher` (an `EncoderDecoder` in eval mode).
+# and `reward` (see `nmt.criterions.sequences`; their options are those of `SequenceConfig`), `teacher` (an
+# `EncoderDecoder` in eval mode; the option `teacher` says where it lies).
 criterions: Registry[Criterion] = Registry("criterion")
 
 import_all(__name__, __path__)
