@@ -209,7 +209,8 @@ class ConvS2S(EncoderDecoder):
         embedded = self.source_input(source)
         real = real_positions(source_lengths, source.size(1))  # [B, S]
         keys = self.encoder(embedded, ~real[:, :, None])
-        # Each attention layer sends its gradient here (section 3.4); the embeddings below are left out of the scaling.
+        # Each attention sends its gradient here: divided by their number (section 3.4), and by two as in the authors' code,
+        # since keys and values are both made of it. The embeddings below are left out.
         keys = scale_gradient(keys, 1 / (2 * len(self.decoder.layers)))
         # A weighted sum of s vectors is scaled by s sqrt(1 / s) (section 3.4), s being a sentence's own length. Scaled
         # here, once, and not each context.

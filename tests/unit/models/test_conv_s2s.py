@@ -173,7 +173,7 @@ def test_a_scaled_gradient_leaves_the_values() -> None:
 def test_the_encoder_gets_a_share_of_the_gradient_and_its_embeddings_get_theirs_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Section 3.4: divided by twice the number of attentions, the direct path to the embeddings excluded."""
+    """Section 3.4, with the authors' factor of two: divided by twice the number of attentions, embeddings excluded."""
 
     def gradients(factor: float | None) -> list[Tensor]:
         model = build(decoder_convolutions=["3x8x3"]).double()

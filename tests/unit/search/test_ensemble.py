@@ -1,0 +1,45 @@
+"""One ensemble of every registered architecture."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from nmt.data.batch import collate
+from nmt.interface import EncoderDecoder
+from nmt.models import models
+from nmt.search import searches
+from nmt.search.beam import BeamConfig
+from nmt.search.ensemble import Ensemble
+from nmt.testing.subjects import subject
+from nmt.testing.toys import all_log_probabilities, alone, toy_batch
+
+SOURCE_LENGTHS = (2, 9, 5, 1)
+
+
+@pytest.fixture(scope="module")
+def members() -> list[EncoderDecoder]:
+    return [subject(name).model(seed) for seed, name in enumerate(models.names())]
+
+
+def test_what_it_finds_has_the_mean_of_the_members_probabilities(members: list[EncoderDecoder]) -> None:
+    batch = toy_batch(members[0], SOURCE_LENGTHS, SOURCE_LENGTHS)
+    search = searches.build(BeamConfig(beam_size=3, max_len_a=0.0, max_len_b=6), nbest=3)
+    for sentence, found in enumerate(search(Ensemble(members), batch.source, batch.source_lengths)):
+        source = alone(batch, sentence).source[0].numpy()
+        for hypothesis in found:
+            one = collate([source], [hypothesis.tokens.numpy()])
+            each = torch.stack([all_log_probabilities(member, one)[0] for member in members])  # [models, T, V]
+            mean = each.exp().mean(0).log().gather(1, hypothesis.tokens[:, None])[:, 0]
+            torch.testing.assert_close(hypothesis.token_scores, mean, atol=1e-4, rtol=0)
+
+
+def test_what_it_finds_does_not_depend_on_batch_mates(members: list[EncoderDecoder]) -> None:
+    batch = toy_batch(members[0], SOURCE_LENGTHS, SOURCE_LENGTHS)
+    search = searches.build(BeamConfig(beam_size=3, max_len_a=0.0, max_len_b=6))
+    together = search(Ensemble(members), batch.source, batch.source_lengths)
+    for sentence, (found,) in enumerate(together):
+        single = alone(batch, sentence)
+        (expected,) = search(Ensemble(members), single.source, single.source_lengths)[0]
+        assert found.tokens.tolist() == expected.tokens.tolist()
+        torch.testing.assert_close(found.token_scores, expected.token_scores, atol=1e-4, rtol=0)
