@@ -1,0 +1,19 @@
+"""Presets of six unlike families learn to copy and to reverse: a fixed seed, less than a CPU minute each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.learning.learn import learn
+from tests.learning.recipes import recipe_and_model
+
+FAMILIES = ("transformer_tiny", "lstm_tiny", "conv_s2s_tiny", "memory_network_tiny", "lstm_moe_tiny", "gnmt_tiny")
+
+
+@pytest.mark.parametrize("preset", FAMILIES)
+def test_the_task_is_learnt(corpus: Path, tmp_path: Path, preset: str) -> None:
+    recipe, model = recipe_and_model(preset)
+    result = learn(model, recipe, corpus, tmp_path / "run", seed=1)
+    assert result.passed, result
