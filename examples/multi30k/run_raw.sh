@@ -3,11 +3,10 @@
 #
 #     NMT_DATA=FOLDER examples/multi30k/run_raw.sh [OUTPUT, default runs/multi30k_raw]
 #
-# Stop it and run it again: training continues where it was. UPDATES=2500 trains for fewer updates.
+# Stop it and run it again: training continues where it was.
 set -euo pipefail
 text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k/}/multi30k
 output=${1:-runs/multi30k_raw}
-updates=${UPDATES:-3500}
 
 # Keep the memory of freed tensors instead of returning it to the system each time (see README.md).
 export GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=4294967295:glibc.malloc.trim_threshold=8589934592}
@@ -19,15 +18,13 @@ if [ ! -e "$output/corpus/manifest.json" ]; then
 fi
 
 nmt-train "$output/corpus" model=transformer_tiny --save-dir "$output/run" \
-    --max-tokens 4096 --lr 0.005 --lr-scheduler inverse_sqrt --warmup-updates 1000 --adam-betas 0.9,0.98 \
-    --dropout 0.3 --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
-    --max-update "$updates" --keep-last-epochs 10 --seed 1
-
-nmt-average-checkpoints --inputs "$output/run" --num-epoch-checkpoints 10 --output "$output/averaged" --overwrite
+    --max-tokens 2048 --lr 0.003 --lr-scheduler linear --adam-betas 0.9,0.98 --dropout 0.2 --clip-norm 1 \
+    --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
+    --max-epoch 13 --keep-last-epochs 1 --seed 1
 
 for year in 2016 2017; do
     test="test_${year}_flickr"
-    nmt-generate --path "$output/averaged" --input "$text/$test.en.gz" \
+    nmt-generate --path "$output/run" --input "$text/$test.en.gz" \
         --output "$output/$test.hypotheses" --overwrite --beam 5 --length-penalty power --lenpen 1
     echo "$test"
     nmt-score --sys "$output/$test.hypotheses" --ref "$text/$test.de.gz" --metrics bleu,chrf
