@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from nmt.config.option import FlagKind, option
 from nmt.config.sections import require_positive
-from nmt.errors import DataError, UsageError
+from nmt.errors import UsageError
 from nmt.interface import (
     AttentionMaps,
     AttentionRequest,
@@ -205,7 +205,7 @@ class ConvS2S(EncoderDecoder):
         self.output = TiedOutput(source) if shared else _output(sizes.target, config)
 
     def encode(self, source: Tensor, source_lengths: Tensor) -> Memory:
-        self._check_length(source, "source")
+        self.source_input.positions.check_length(source.size(1), "source")
         embedded = self.source_input(source)
         real = real_positions(source_lengths, source.size(1))  # [B, S]
         keys = self.encoder(embedded, ~real[:, :, None])
@@ -220,7 +220,7 @@ class ConvS2S(EncoderDecoder):
 
     def decode(self, memory: Memory, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
         assert isinstance(memory, ConvS2SMemory)
-        self._check_length(batch.target_in, "target")
+        self.target_input.positions.check_length(batch.target_in.size(1), "target")
         record: list[Tensor] = []  # by layer [B, T, S]
         x = self.decoder(self.target_input(batch.target_in), memory.source, record)
         hidden = self.decoder.read_out(real_rows(x, batch.target_lengths, batch.target_offsets, batch.num_tokens))
@@ -254,14 +254,6 @@ class ConvS2S(EncoderDecoder):
 
     def max_source_length(self) -> int | None:
         return self.source_input.positions.limit
-
-    def _check_length(self, ids: Tensor, side: str) -> None:
-        limit = self.max_source_length()
-        if limit is not None and ids.size(1) > limit:
-            raise DataError(
-                f"a {side} sentence has {ids.size(1)} pieces, but the model has learned positions for {limit}; raise "
-                f"model.max_positions, or filter such sentences (--max-length {limit - 1} when preprocessing)"
-            )
 
 
 def _embedding(vocabulary_size: int, config: ConvS2SConfig) -> Embedding:

@@ -17,7 +17,6 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from nmt.errors import DataError
 from nmt.interface import (
     AttentionMaps,
     AttentionRequest,
@@ -149,7 +148,7 @@ class Transformer(EncoderDecoder):
 
     def decode(self, memory: Memory, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
         assert isinstance(memory, TransformerMemory)
-        self._check_length(batch.target_in, "target")
+        self.target_input.positions.check_length(batch.target_in.size(1), "target")
         record = Record(attention.kinds if attention else (), batch.target_lengths)
         x = self.target_input(batch.target_in)
         x = self.decoder(x, self.decoder.project(memory.states), memory.bias, record)
@@ -184,7 +183,7 @@ class Transformer(EncoderDecoder):
         return self.source_input.positions.limit
 
     def _encode(self, source: Tensor, source_lengths: Tensor, record: Record) -> TransformerMemory:
-        self._check_length(source, "source")
+        self.source_input.positions.check_length(source.size(1), "source")
         x = self.source_input(source)
         bias = padding_bias(source_lengths, source.size(1), x.dtype)[:, None, None]  # [B, 1, 1, S]
         return TransformerMemory(self.encoder(x, bias, record), bias)
@@ -203,14 +202,6 @@ class Transformer(EncoderDecoder):
             if kind in maps:  # queries at padding may have looked at padding
                 maps[kind] = [w * real_positions(lengths, w.size(-1))[:, None, None] for w in maps[kind]]
         return AttentionMaps({kind: tuple(weights) for kind, weights in maps.items()})
-
-    def _check_length(self, ids: Tensor, side: str) -> None:
-        limit = self.max_source_length()
-        if limit is not None and ids.size(1) > limit:
-            raise DataError(
-                f"a {side} sentence has {ids.size(1)} pieces, but the model has learned positions for {limit}; raise "
-                f"model.max_positions, or filter such sentences (--max-length {limit - 1} when preprocessing)"
-            )
 
 
 def _output_weight(vocabulary_size: int, d_model: int) -> Tensor:

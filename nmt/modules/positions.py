@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
+from nmt.errors import DataError
+
 TABLE_LENGTH = 1024
 
 
@@ -24,6 +26,14 @@ class Positions(nn.Module, ABC):
     """Vectors that are added to the embeddings."""
 
     limit: int | None = None  # the longest sequence, if there is one
+
+    def check_length(self, count: int, side: str) -> None:
+        """Refuse a sentence of ``count`` pieces that has no positions for the last of them."""
+        if self.limit is not None and count > self.limit:
+            raise DataError(
+                f"a {side} sentence has {count} pieces, but the model has learned positions for {self.limit}; raise "
+                f"model.max_positions, or filter such sentences (--max-length {self.limit - 1} when preprocessing)"
+            )
 
     @abstractmethod
     def first(self, count: int) -> Tensor:

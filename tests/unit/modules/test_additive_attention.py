@@ -26,7 +26,7 @@ def chunk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
 def test_scores_follow_the_formula() -> None:
     attend = Additive(SIZES, 0.0)
     queries, keys = torch.randn(2, 2, 5, 3), torch.randn(2, 2, 4, 3)
-    found = attend.scores(queries, keys, Sight(None))
+    found = attend.scores(queries, keys, Sight(None)).detach()
     for b, h, t, s in ((0, 0, 0, 0), (1, 1, 4, 3), (0, 1, 2, 1), (1, 0, 3, 2)):
         hidden = [math.tanh(float(queries[b, h, t, i] + keys[b, h, s, i])) for i in range(3)]
         expected = sum(attend.vector[h, i].item() * hidden[i] for i in range(3))
