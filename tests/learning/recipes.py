@@ -27,7 +27,10 @@ TRANSFORMER = Recipe(
     updates=700,
 )
 LSTM = Recipe({"embedding_size": 32, "hidden_size": 64, "dropout": 0.0}, rate=0.01, updates=400)
-ONE_VECTOR = Recipe({"embedding_size": 32, "hidden_size": 128, "dropout": 0.0}, 0.005, 2000, max_tokens=1024)
+DOT_ATTENTION = replace(LSTM, updates=800)
+ONE_VECTOR = Recipe(
+    {"embedding_size": 32, "hidden_size": 128, "dropout": 0.0}, rate=0.005, updates=3000, max_tokens=1024
+)
 GNMT = Recipe({"embedding_size": 64, "hidden_size": 64, "init_range": 0.2, "dropout": 0.0}, rate=0.005, updates=500)
 DEEP_ATT = Recipe({"embedding_size": 32, "hidden_size": 64, "dropout": 0.0}, rate=0.005, updates=500)
 EXPERTS = Recipe({"width": 32, "cell_size": 64, "expert_size": 64, "dropout": 0.0}, rate=0.008, updates=700)
@@ -62,9 +65,9 @@ RECIPES: dict[str, Recipe] = {
     "gnmt_4": _sized(GNMT, encoder_layers=4, decoder_layers=4),
     "gnmt_tiny": GNMT,
     "gnmt_wmt": _sized(GNMT, encoder_layers=4, decoder_layers=4),
-    "lstm_attention": LSTM,
+    "lstm_attention": DOT_ATTENTION,
     "lstm_bahdanau": _sized(LSTM, embedding_size=64, encoder_size=128, readout_size=32),
-    "lstm_bidirectional": LSTM,
+    "lstm_bidirectional": DOT_ATTENTION,
     "lstm_deep_residual": _sized(LSTM, readout_size=32),
     "lstm_luong": _sized(LSTM, num_layers=2, init_range=0.2),
     "lstm_moe_32": _sized(EXPERTS, num_experts=16),
