@@ -88,6 +88,8 @@ RECIPES: dict[str, Recipe] = {
     "transformer_big": TRANSFORMER,
     "transformer_deep_shallow": _sized(TRANSFORMER, encoder_layers=4, decoder_layers=1),
     "transformer_local": TRANSFORMER,
+    "transformer_moe_8": _sized(TRANSFORMER, num_experts=4),
+    "transformer_moe_tiny": TRANSFORMER,
     "transformer_relative": TRANSFORMER,
     "transformer_rotary": TRANSFORMER,
     "transformer_ssru": TRANSFORMER,
