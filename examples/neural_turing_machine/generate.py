@@ -14,7 +14,7 @@ bits. The vocabularies list all of them in numeric order, so that the id of a ve
               110010 001011 110100 ask                      after the one asked about
 
 The length of a test set is the number of vectors (copy), of copies of ``--longest`` vectors (repeat), or of items (recall).
-In the paper one input tells the number of copies; here so many markers do, and no number is outside what was learnt.
+In the paper one input tells the number of copies; here so many markers do, so that more copies need no new input.
 """
 
 from __future__ import annotations
