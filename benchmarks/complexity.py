@@ -13,23 +13,20 @@ import argparse
 import csv
 import statistics
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from nmt.modules.attention import HeadSizes, ScaledDotProduct, SelfAttention
 from nmt.modules.convolution import SameConvolution
 from nmt.modules.local_attention import LocalSelfAttention
 from nmt.modules.recurrent import LSTMLayer
+from nmt.testing.live_bytes import LiveBytes
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
@@ -116,35 +113,6 @@ KINDS = (
         lambda: Attention(LocalSelfAttention(NEIGHBOURHOOD, _heads(), False, ScaledDotProduct(0.0))),
     ),
 )
-
-
-class LiveBytes(TorchDispatchMode):
-    """Counts the bytes of all tensors that operations made and nobody has dropped yet."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now = self.peak = 0
-        self._known: set[int] = set()
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = function(*args, **(kwargs or {}))
-        for leaf in tree_leaves(result):
-            if isinstance(leaf, Tensor):
-                self._count(leaf.untyped_storage())
-        return result
-
-    def _count(self, storage: torch.UntypedStorage) -> None:
-        key = storage._cdata
-        if key in self._known:
-            return
-        self._known.add(key)
-        self.now += storage.nbytes()
-        self.peak = max(self.peak, self.now)
-        weakref.finalize(storage, self._forget, key, storage.nbytes())
-
-    def _forget(self, key: int, size: int) -> None:
-        self._known.discard(key)
-        self.now -= size
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ from nmt.storage.checkpoints import CheckpointInfo, write_checkpoint
 DICTIONARY = dict(zip("ein mann zwei hunde laufen schnee rot".split(), "a man two dogs run snow red".split()))
 WORDS = (*DICTIONARY, *DICTIONARY.values())
 
-# Of those that are taught.
 SIZES: dict[str, dict[str, int]] = {
     "lstm": {"embedding_size": 32, "hidden_size": 32},
     "transformer": {"encoder_layers": 1, "decoder_layers": 1, "d_model": 32, "d_ff": 32},
@@ -59,7 +58,7 @@ def write_tiny_model(
     tokenizer = folder.with_name(f"{folder.name}-tokenizer")
     pair.save(tokenizer)
     shrunken = models.config_class(model)().shrink()  # type: ignore[attr-defined]
-    config = dataclasses.replace(shrunken, **({"dropout": 0.0} | SIZES.get(model, {}) | options))
+    config = dataclasses.replace(shrunken, **({"dropout": 0.0} | SIZES[model] | options))
     torch.manual_seed(seed)
     size = len(pair.source.vocabulary)
     built = models.build(config, VocabularySizes(size, size, True))

@@ -12,17 +12,12 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from nmt.config.sections import AlignmentKind, GenerateConfig, OutputFormat, PreprocessConfig
 from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.words import WordsConfig
-from nmt.data.vocabulary import EOS
 from nmt.errors import DataError, UsageError
-from nmt.models import models
-from nmt.models.stored import load_model
 from nmt.search.beam import BeamConfig
-from nmt.search.forced import score_targets
 from nmt.translation import Translator
 from nmt_cli.generate import run
 from tests.tiny_models import in_english, some_lines, write_tiny_model
@@ -82,35 +77,6 @@ def test_lines_on_standard_input_become_lines_on_standard_output(model):
         "--path", model, "--beam", "4", "--lenpen", "0.6", stdin="ein mann\n\nzwei hunde laufen\nrot\n"
     )
     assert result.stdout == "a man\n\ntwo dogs run\nred\n"
-
-
-def test_an_ensemble_of_every_architecture_means_their_probabilities(tmp_path, capsys):
-    """Untrained, so that each member says something else."""
-    paths = [
-        write_tiny_model(tmp_path / name, model=name, updates=0, seed=seed)
-        for seed, name in enumerate(models.names(), 1)
-    ]
-    source = write(tmp_path / "source.txt", LINES)
-    lines = generated(
-        capsys,
-        path=":".join(map(str, paths)),
-        input=str(source),
-        nbest=2,
-        search=BeamConfig(beam_size=3, max_len_b=2),
-        format=OutputFormat.jsonl,
-    )
-    found = [json.loads(line) for line in lines]
-    assert [tree["source"] for tree in found] == LINES
-    members = [load_model(path, torch.device("cpu")) for path in paths]
-    pair = members[0][1]
-    for tree in (tree for tree in found if tree["source"]):
-        for hypothesis in tree["hypotheses"]:
-            target = torch.tensor([*pair.target.vocabulary.ids(hypothesis["tokens"]), EOS])
-            sentence = torch.tensor([[*pair.source.vocabulary.ids(tree["source_tokens"]), EOS]])
-            lengths = torch.tensor([sentence.size(1)])
-            scores = torch.stack([score_targets(model, sentence, lengths, [target])[0] for model, _, _ in members])
-            expected = scores.exp().mean(0).log().tolist()
-            assert hypothesis["token_scores"] == pytest.approx(expected, abs=1e-4)
 
 
 def test_output_file_appears_and_standard_output_stays_empty(model, tmp_path):

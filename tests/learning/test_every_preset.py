@@ -1,6 +1,6 @@
 """Every preset learns to copy and to reverse, whatever the seed: at least two of three pass. Hours on one core.
 
-``make nightly PYTEST_ARGS="tests/learning -k transformer_tiny -s"`` runs one preset and prints its figures.
+``make nightly WORKERS=0 PYTEST_ARGS="tests/learning -k transformer_tiny -s"`` runs one preset and prints its figures.
 """
 
 from __future__ import annotations

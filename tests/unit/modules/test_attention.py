@@ -183,3 +183,17 @@ def test_biases_exist_when_asked_for(bias: bool) -> None:
     names = {name for name, _ in causal(bias).named_parameters()}
     assert ("projection.bias" in names) == bias
     assert ("output.bias" in names) == bias
+
+
+@pytest.mark.parametrize(("kind", "starved"), [(DotProduct, True), (ScaledDotProduct, False)])
+def test_without_the_scale_wide_heads_starve_the_gradient(kind: type[ScaledDotProduct], starved: bool) -> None:
+    """Section 3.2.1: products of unit variance grow with d_k and push the softmax to where its gradient vanishes."""
+
+    def gradient_of_scores(d_k: int) -> float:
+        torch.manual_seed(1)
+        scores = kind(0.0).scores(torch.randn(1, 1, 200, d_k), torch.randn(1, 1, 20, d_k), Sight(None)).detach()
+        weights = scores.requires_grad_().softmax(-1)
+        (gradient,) = torch.autograd.grad((weights * torch.randn(20)).sum(), scores)
+        return gradient.abs().mean().item()
+
+    assert (gradient_of_scores(512) < 0.25 * gradient_of_scores(4)) is starved

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map_only
 
 from nmt.modules.additive_attention import Additive
 from nmt.modules.attention import Attend, CausalSelfAttention, HeadSizes, ScaledDotProduct, SelfAttention
@@ -20,6 +16,7 @@ from nmt.modules.local_attention import BlockedSight, LocalCausalSelfAttention, 
 from nmt.modules.padding import padding_bias
 from nmt.modules.relative_positions import RelativeDotProduct
 from nmt.modules.rotary import Rotary
+from nmt.testing.live_bytes import LiveBytes
 
 SIZES = HeadSizes(d_model=6, num_heads=2, d_k=4, d_v=5)
 LENGTHS = (37, 5)
@@ -107,33 +104,6 @@ def test_gradients_are_finite_where_a_sentence_is_shorter_than_a_block() -> None
     real(attention(x, attention.around(padding()))).sum().backward()
     assert x.grad is not None and torch.isfinite(x.grad).all()
     assert not x.grad[1, LENGTHS[1] :].any()  # padding
-
-
-class LiveBytes(TorchDispatchMode):
-    """The most bytes that tensors made inside it held at one time."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.peak = self.live = 0
-        self.storages: dict[int, int] = {}
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        tree_map_only(Tensor, self.watch, result)
-        return result
-
-    def watch(self, tensor: Tensor) -> None:
-        storage = tensor.untyped_storage()
-        key = storage._cdata  # views share it
-        if key in self.storages:
-            return
-        self.storages[key] = storage.nbytes()
-        self.live += storage.nbytes()
-        self.peak = max(self.peak, self.live)
-        weakref.finalize(storage, self.forget, key)
-
-    def forget(self, key: int) -> None:
-        self.live -= self.storages.pop(key)
 
 
 def peak_bytes(attention: SelfAttention, length: int, gradient: bool) -> int:
