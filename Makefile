@@ -13,10 +13,10 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 
 # Test tensors are tiny: threads would only wait for each other. Training (make demo) decides for itself.
-# Processes side by side use the cores.
+# Processes side by side use the cores; an idle one takes tests from the other, since a few are long.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 8
+PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal
 
 .PHONY: demo test check fast format nightly clean
 
