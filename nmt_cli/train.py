@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import logging
+import os
+from typing import TYPE_CHECKING
 
 from nmt.config.sections import TrainConfig
-from nmt.training.assemble import TrainingResult, train
-from nmt_cli.launch import launch
+from nmt_cli.allocator import arrange_memory, described
+
+if TYPE_CHECKING:
+    from nmt.training.assemble import TrainingResult
 
 logger = logging.getLogger("nmt.train")
 
 
 def run(config: TrainConfig) -> float | None:
     """Train; the best validation figure is what a sweep compares."""
+    from nmt.training.assemble import train
+
+    if (memory := described(os.environ)) is not None:
+        logger.info(memory)
     result = train(config)
     for metric, reason in result.failures.items():
         logger.warning("%s could not be computed: %s", metric, reason)
@@ -21,6 +29,10 @@ def run(config: TrainConfig) -> float | None:
 
 
 def main() -> None:
+    arrange_memory("nmt_cli.train")
+    import nmt.training.assemble  # noqa: F401 - torch and all that is registered, after memory is arranged
+    from nmt_cli.launch import launch
+
     launch("train", TrainConfig, run)
 
 
