@@ -34,16 +34,25 @@ def precision_named(name: Precision | str) -> Precision:
 
 def parameter_type(device: torch.device, precision: Precision) -> torch.dtype:
     """The type that a model's parameters take for translating in ``precision``."""
-    if precision is Precision.fp32:
-        return torch.float32
-    require_bf16(device)
-    return torch.bfloat16
+    require_precision(device, precision)
+    if precision is Precision.bf16_output:
+        raise UsageError("precision bf16_output is for training; translate with --precision fp32 or bf16")
+    return {Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}.get(precision, torch.float32)
 
 
-def require_bf16(device: torch.device) -> None:
-    """Refuse a GPU that would only emulate bf16; every CPU computes in it, if slowly."""
-    if device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
-        raise DeviceError(f"{torch.cuda.get_device_name(device)} cannot compute in bf16; use --precision fp32")
+def computes_bf16(device: torch.device) -> bool:
+    """Whether a device has instructions for bf16; without them it is emulated, which is slower than float32."""
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+
+
+def require_precision(device: torch.device, precision: Precision) -> None:
+    """Refuse what a device cannot do, or what a GPU would only emulate; every CPU computes in bf16, if slowly."""
+    if precision is Precision.fp16 and device.type == "cpu":
+        raise UsageError("precision fp16 is for GPUs; on a CPU use --precision bf16 or fp32")
+    if precision in (Precision.bf16, Precision.bf16_output) and device.type == "cuda" and not computes_bf16(device):
+        raise DeviceError(f"{torch.cuda.get_device_name(device)} cannot compute in bf16; use --precision fp16 or fp32")
 
 
 def _require_cuda(name: str, device: torch.device) -> None:

@@ -123,6 +123,8 @@ class Decodable(Protocol):
 class OutputLayer(nn.Module, ABC):
     """Hidden states to scores over the vocabulary; owned by the model, used by the criterion and by ``step``."""
 
+    product_type: torch.dtype | None = None  # what a fused loss multiplies ``linear()`` in; None: as everything else
+
     @abstractmethod
     def logits(self, hidden: Tensor) -> Tensor:
         """[..., D] -> [..., V]"""

@@ -15,6 +15,8 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "-t": ("--target-lang",),
     "--cpu": ("--device", "cpu"),
     "--bf16": ("--precision", "bf16"),
+    "--fp16": ("--precision", "fp16"),
+    "--amp": ("--precision", "auto"),
     "--no-progress-bar": ("--progress", "lines"),
     "--validate-every": ("--validate-interval-updates",),
     "--ignore-case": ("--lowercase",),
@@ -32,8 +34,6 @@ ALIASES: dict[str, tuple[str, ...]] = {
 # Flags of fairseq that have no counterpart, with what to do instead.
 ADVICE: dict[str, str] = {
     "--task": "there is one task, translation; leave it out",
-    "--fp16": "use --precision bf16",
-    "--amp": "use --precision bf16",
     "--nwordssrc": "use --vocab-size",
     "--nwordstgt": "use --vocab-size",
     "--bpe": "text is cut by the tokenizer: tokenizer=bpe",

@@ -43,10 +43,13 @@ class AlignmentKind(Enum):
 
 
 class Precision(Enum):
-    """Number format of the forward and backward pass; parameters stay in float32."""
+    """Number format of the forward and backward pass; the parameters that are trained stay in float32."""
 
+    auto = "auto"  # by device, its capability and the model's size; translating: fp32
     fp32 = "fp32"
     bf16 = "bf16"
+    fp16 = "fp16"  # on a GPU; training scales the loss
+    bf16_output = "bf16_output"  # bf16 for the product of the output layer alone, in training
 
 
 class ProgressStyle(Enum):
@@ -251,7 +254,9 @@ class DeviceConfig:
     """Where and in which precision the work is done."""
 
     name: str = option("auto", help="auto, cpu, cuda or cuda:N", flag="--device")
-    precision: Precision = option(Precision.fp32, help="fp32 or bf16", flag="--precision")
+    precision: Precision = option(
+        Precision.auto, help="auto (by device and size), fp32, bf16, fp16 or bf16_output", flag="--precision"
+    )
     threads: int | None = option(None, help="CPU threads; null: one per core", flag="--threads")
 
     def __post_init__(self) -> None:

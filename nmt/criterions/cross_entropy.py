@@ -44,7 +44,7 @@ def token_sums(model: EncoderDecoder, hidden: Tensor, targets: Tensor, label_smo
     linear = model.output.linear()
     if linear is None:
         return smoothed_cross_entropy(model.output.logits(hidden), targets, label_smoothing)
-    return linear_cross_entropy(hidden, *linear, targets, label_smoothing)
+    return linear_cross_entropy(hidden, *linear, targets, label_smoothing, model.output.product_type)
 
 
 def weighted_auxiliary(weights: Mapping[str, float], decoded: DecoderOutput, denominator: int) -> dict[str, Tensor]:

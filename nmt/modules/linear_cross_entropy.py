@@ -34,15 +34,21 @@ def smoothed_cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: flo
 
 
 def linear_cross_entropy(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, label_smoothing: float
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    label_smoothing: float,
+    product_type: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor]:
     """``smoothed_cross_entropy`` of ``F.linear(hidden, weight, bias)``, hidden [M, D], in chunks of rows.
 
-    Differentiable once. Under autocast the products are in its type, the sums in float32.
+    Differentiable once. The products are in ``product_type``, or in autocast's where it is on, the sums in float32.
     """
     device = hidden.device.type
-    if torch.is_autocast_enabled(device):
-        dtype = torch.get_autocast_dtype(device)
+    autocast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+    dtype = product_type or autocast
+    if dtype is not None:
         hidden, weight = hidden.to(dtype), weight.to(dtype)
         bias = None if bias is None else bias.to(dtype)
     with torch.autocast(device, enabled=False):

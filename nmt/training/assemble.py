@@ -11,14 +11,14 @@ from typing import Any
 import torch
 
 from nmt.config.plain import to_plain
-from nmt.config.sections import TrainConfig
-from nmt.devices import choose_device
+from nmt.config.sections import Precision, TrainConfig
+from nmt.devices import choose_device, require_precision
 from nmt.interface import EncoderDecoder, VocabularySizes
 from nmt.models import models
 from nmt.optim import Horizon, Progress, Schedule, default_warmup, optimizers, schedulers
 from nmt.scoring import Scorer, TextOptions, scorers
 from nmt.search import searches
-from nmt.storage.checkpoints import CheckpointInfo
+from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint
 from nmt.storage.files import Lock, remove_leftovers
 from nmt.training.batches import TrainingBatches
 from nmt.training.contradictions import Case, check
@@ -26,7 +26,7 @@ from nmt.training.criterion_parts import build_criterion
 from nmt.training.datasets import Datasets, check_lengths, number_of_updates, open_datasets
 from nmt.training.fingerprint import fingerprint
 from nmt.training.other_models import start_from
-from nmt.training.precision import autocast
+from nmt.training.precision import Arithmetic, choose_precision
 from nmt.training.report import Reporter
 from nmt.training.resume import check_unchanged, training_state
 from nmt.training.retention import Cadence
@@ -113,8 +113,6 @@ class _Run:
         }
 
     def to_the_end(self) -> TrainingResult:
-        device = self._device
-        self._facts["computed_on"] = f"{device.type} in {self._config.device.precision.name}"
         stored = self._store.restore()
         changed: Mapping[str, str] = {}
         if stored is not None:
@@ -125,14 +123,12 @@ class _Run:
                 reset=self._config.checkpoint.reset,
             )
             values = training_state(stored).values
-            if values["computed_on"] != self._facts["computed_on"]:
-                logger.info("the run goes on on %s, after %s", self._facts["computed_on"], values["computed_on"])
             # what was derived from the length of the run stays, although the run may have become longer
             self._facts["warmup_updates"] = values["warmup_updates"]
             self._compare_rates(stored.info, values.get("max_update"))
         self._store.prepare()
         reporter = Reporter(self._folder, self._config.report, total_updates=self._max_update)
-        trainer = self._trainer(device, reporter, fresh=stored is None)
+        trainer = self._trainer(reporter, stored)
         if stored is not None:
             trainer.restore(stored, changed)
         return self._finish(trainer, reporter)
@@ -160,14 +156,15 @@ class _Run:
             failures={} if self._translations is None else self._translations.failures,
         )
 
-    def _trainer(self, device: torch.device, reporter: Reporter, *, fresh: bool) -> Trainer:
-        config = self._config
+    def _trainer(self, reporter: Reporter, stored: StoredCheckpoint | None) -> Trainer:
+        config, device = self._config, self._device
         model = self._model()
-        if fresh and config.checkpoint.finetune_from_model is not None:
+        arithmetic = self._arithmetic(model, stored)
+        if stored is None and config.checkpoint.finetune_from_model is not None:
             start_from(config.checkpoint.finetune_from_model, model, self._datasets.pair)
         criterion = build_criterion(config, self._datasets, device)
         step = Step(model, criterion).to(device)
-        place = Place(device, lambda: autocast(device, config.device.precision))
+        place = Place(device, arithmetic.forward_pass)
         named = [(name, parameter) for name, parameter in step.named_parameters() if parameter.requires_grad]
         optimizer = optimizers.build(config.optimizer, named)
         return Trainer(
@@ -183,11 +180,24 @@ class _Run:
             stop=self._stop,
             limits=config.training,
             validation=config.validation,
-            device=device,
-            autocast=place.autocast,
+            arithmetic=arithmetic,
             seed=config.seed,
             facts=self._facts,
         )
+
+    def _arithmetic(self, model: EncoderDecoder, stored: StoredCheckpoint | None) -> Arithmetic:
+        wanted, before = self._config.device.precision, None
+        if stored is not None:
+            before = Precision[training_state(stored).values["precision"]]
+        vocabulary = len(self._datasets.pair.target.vocabulary)
+        chosen = choose_precision(wanted, self._device, width=model.width, vocabulary=vocabulary, before=before)
+        arithmetic = Arithmetic(self._device, chosen)
+        arithmetic.prepare(model)
+        logger.info("training on %s%s", arithmetic, " (chosen by --precision auto)" if wanted is Precision.auto else "")
+        self._facts |= {"precision": chosen.name, "computed_on": str(arithmetic)}
+        if stored is not None and training_state(stored).values["computed_on"] != str(arithmetic):
+            logger.info("the run goes on on %s, after %s", arithmetic, training_state(stored).values["computed_on"])
+        return arithmetic
 
     def _model(self) -> EncoderDecoder:
         pair = self._datasets.pair
@@ -268,8 +278,7 @@ def _device(config: TrainConfig) -> torch.device:
     if config.device.threads is not None:
         torch.set_num_threads(config.device.threads)
     device = choose_device(config.device.name)
-    with autocast(device, config.device.precision):  # says now if the device cannot do it
-        logger.info("training on %s in %s", device, config.device.precision.name)
+    require_precision(device, config.device.precision)
     return device
 
 

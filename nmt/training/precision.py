@@ -1,19 +1,127 @@
-"""The number format of training's forward passes."""
+"""The number format of training: which one is chosen, and what it changes.
+
+Parameters, sums, gradients and the optimizer are in float32 whatever is chosen.
+"""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
 import torch
+from torch import Tensor
 
 from nmt.config.sections import Precision
-from nmt.devices import require_bf16
+from nmt.devices import computes_bf16, require_precision
+from nmt.errors import NMTError
+from nmt.interface import EncoderDecoder
+
+WIDE = 256  # from this width on, products in bf16 gain more on a CPU than the conversions around them cost
+LARGE_VOCABULARY = 2048  # from this size on, the product of the output layer is worth converting alone
 
 
-def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[object]:
-    """The context of a forward pass in ``precision``; parameters, sums and the optimizer stay in float32."""
-    if precision is Precision.fp32:
-        return contextlib.nullcontext()
-    require_bf16(device)
-    return torch.autocast(device.type, dtype=torch.bfloat16)
+def choose_precision(
+    wanted: Precision, device: torch.device, *, width: int, vocabulary: int, before: Precision | None = None
+) -> Precision:
+    """What ``wanted`` means for a model of this size; ``auto`` stays with ``before``, that of the run so far.
+
+    A rule over device, capability and size, never a measurement: the same command on the same machine computes the same.
+    """
+    if wanted is not Precision.auto:
+        require_precision(device, wanted)
+        return wanted
+    if before is not None and _possible(device, before):
+        return before
+    if device.type == "cuda":
+        return Precision.bf16 if computes_bf16(device) else Precision.fp16
+    if not computes_bf16(device):
+        return Precision.fp32
+    if width >= WIDE:
+        return Precision.bf16
+    return Precision.bf16_output if vocabulary >= LARGE_VOCABULARY else Precision.fp32
+
+
+def _possible(device: torch.device, precision: Precision) -> bool:
+    if precision is Precision.fp16:
+        return device.type == "cuda"
+    return precision is Precision.fp32 or computes_bf16(device)
+
+
+class Arithmetic:
+    """What a precision changes in the step: the format of forward passes, of the output product, and a loss scale."""
+
+    def __init__(self, device: torch.device, precision: Precision) -> None:
+        assert precision is not Precision.auto
+        self.device = device
+        self.precision = precision
+        self._scale = LossScale() if precision is Precision.fp16 else None
+
+    def forward_pass(self) -> AbstractContextManager[object]:
+        """The context of a forward pass."""
+        dtype = {Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}.get(self.precision)
+        return contextlib.nullcontext() if dtype is None else torch.autocast(self.device.type, dtype=dtype)
+
+    def prepare(self, model: EncoderDecoder) -> None:
+        """Tell a model how its output layer is multiplied with."""
+        model.output.product_type = torch.bfloat16 if self.precision is Precision.bf16_output else None
+
+    def scaled(self, x: Tensor) -> Tensor:
+        """A loss, or what its gradients are divided by later."""
+        return x if self._scale is None else x * self._scale.value
+
+    def observe(self, finite: bool) -> bool:
+        """Take note of whether an update's gradient was finite. True: if it was not, that is no bad sign."""
+        if self._scale is not None:
+            self._scale.observe(finite)
+        return self._scale is not None
+
+    def reason(self) -> str:
+        """Why an update whose gradient was not finite is no bad sign."""
+        assert self._scale is not None
+        return f"its gradient overflowed in fp16, the loss is now multiplied by {self._scale.value:g}"
+
+    def state(self) -> dict[str, float]:
+        return {} if self._scale is None else self._scale.state()
+
+    def restore(self, state: Mapping[str, float]) -> None:
+        """Go on with the scale of a checkpoint; one of another precision has none."""
+        if self._scale is not None and state:
+            self._scale.restore(state)
+
+    def __str__(self) -> str:
+        return f"{self.device.type} in {self.precision.name}"
+
+
+class LossScale:
+    """Multiplies the loss so that small gradients do not vanish in fp16; torch's rule for growing and shrinking.
+
+    It starts low because losses are sums over tokens. A gradient that is not finite is normal here: the scale was too
+    large. At ``SMALLEST`` it no longer is.
+    """
+
+    FIRST, SMALLEST, LARGEST, PATIENCE = 2.0**7, 2.0**-10, 2.0**24, 2000
+
+    def __init__(self) -> None:
+        self.value = self.FIRST
+        self.good = 0  # updates since it last changed
+
+    def observe(self, finite: bool) -> None:
+        """Take note of an update, which was made if its gradient was finite."""
+        if not finite:
+            if self.value <= self.SMALLEST:
+                raise NMTError(
+                    f"gradients are not finite in fp16 however small the loss is made ({self.value:.1e} times); "
+                    f"use --precision bf16 or fp32, or a lower --lr"
+                )
+            self.value, self.good = self.value / 2, 0
+            return
+        self.good += 1
+        if self.good == self.PATIENCE:
+            self.value, self.good = min(2 * self.value, self.LARGEST), 0
+
+    def state(self) -> dict[str, float]:
+        return {"value": self.value, "good": self.good}
+
+    def restore(self, state: Mapping[str, float]) -> None:
+        self.value, self.good = float(state["value"]), int(state["good"])

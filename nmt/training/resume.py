@@ -14,7 +14,18 @@ logger = logging.getLogger("nmt.training")
 RESTART_OF_EPOCH = ("data", "seed", "train_subset", "batching.")  # the position in the data loses its meaning
 
 
-VALUES = ("run", "best", "report", "optimizer", "fingerprint", "vocabularies", "warmup_updates", "computed_on")
+VALUES = (
+    "run",
+    "best",
+    "report",
+    "optimizer",
+    "arithmetic",
+    "fingerprint",
+    "vocabularies",
+    "warmup_updates",
+    "precision",
+    "computed_on",
+)
 
 
 def training_state(stored: StoredCheckpoint) -> TrainingState:

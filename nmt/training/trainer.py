@@ -25,6 +25,7 @@ from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, TrainingSt
 from nmt.training import optimizer_state
 from nmt.training.batches import Position, TrainingBatches, UpdateBatches
 from nmt.training.meters import UpdateReport
+from nmt.training.precision import Arithmetic
 from nmt.training.report import Reporter
 from nmt.training.resume import restarts_epoch, training_state
 from nmt.training.retention import Cadence
@@ -32,7 +33,7 @@ from nmt.training.signals import StopRequest
 from nmt.training.step import Step, Totals, clip, described, divide, explained_shortage, seed_torch
 from nmt.training.stopping import BestScore
 from nmt.training.store import CheckpointStore, Snapshot
-from nmt.training.validation import Autocast, ValidationStopped, Validator
+from nmt.training.validation import ValidationStopped, Validator
 
 logger = logging.getLogger("nmt.training")
 
@@ -86,8 +87,7 @@ class Trainer:
         stop: StopRequest,
         limits: TrainingConfig,
         validation: ValidationConfig,
-        device: torch.device,
-        autocast: Autocast,
+        arithmetic: Arithmetic,
         seed: int,
         facts: Mapping[str, Any],
         clock: Callable[[], float] = time.monotonic,
@@ -107,8 +107,7 @@ class Trainer:
         self._stop = stop
         self._limits = limits
         self._validation = validation
-        self._device = device
-        self._autocast = autocast
+        self._arithmetic = arithmetic
         self._seed = seed
         self._facts = facts
         self._clock = clock
@@ -156,6 +155,7 @@ class Trainer:
             optimizer_state.unpack(self._optimizer, tensors, values["optimizer"], groups=same_rule)
         self._best.restore(values["best"])
         self._reporter.restore(values["report"])
+        self._arithmetic.restore(values["arithmetic"])
         self.state = RunState.from_values(values["run"])
         if restarts_epoch(changed):
             self.state.position = Position(self.state.position.epoch)
@@ -176,7 +176,7 @@ class Trainer:
         update = self.state.update + 1
         parameters = [parameter for parameter in self._step.parameters() if parameter.grad is not None]
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        divide(gradients, totals.denominator)
+        divide(gradients, self._arithmetic.scaled(totals.denominator))
         norm = torch.nn.utils.get_total_norm(gradients)
         clip(parameters, norm, self._limits)
 
@@ -184,8 +184,9 @@ class Trainer:
         for group, base_rate in zip(self._optimizer.param_groups, self._base_rates):
             group["lr"] = base_rate * factor
         figures = totals.report(norm, learning_rate=self._base_rates[0] * factor, seconds=self._clock() - began)
+        expected = self._arithmetic.observe(figures.finite)
         if not figures.finite:
-            self._skip(figures)
+            self._skip(figures, expected=expected)
             return False
         self._optimizer.step()
         self._account(batches, figures)
@@ -194,9 +195,9 @@ class Trainer:
     def _forward_backward(self, batch: Batch) -> LossReport:
         where = f"at update {self.state.update + 1}, in a batch of {described(batch)}"
         with explained_shortage(where, SMALLER_BATCHES):
-            with self._autocast():
-                report: LossReport = self._step(batch.to(self._device))
-            report.loss_sum.backward()  # type: ignore[no-untyped-call]
+            with self._arithmetic.forward_pass():
+                report: LossReport = self._step(batch.to(self._arithmetic.device))
+            self._arithmetic.scaled(report.loss_sum).backward()  # type: ignore[no-untyped-call]
             return report
 
     def _account(self, batches: UpdateBatches, figures: UpdateReport) -> None:
@@ -205,9 +206,12 @@ class Trainer:
         self.state.skipped_in_row = 0
         self._reporter.update(self.state.update, batches.epoch, figures, self.state.seconds)
 
-    def _skip(self, figures: UpdateReport) -> None:
+    def _skip(self, figures: UpdateReport, *, expected: bool) -> None:
         """The optimizer's averages would never recover from one NaN, so they must not see it."""
         self._optimizer.zero_grad(set_to_none=True)
+        if expected:
+            logger.info("update %d is repeated with other data: %s", self.state.update + 1, self._arithmetic.reason())
+            return
         self.state.skipped_in_row += 1
         logger.warning(
             "update %d is skipped: loss %s, gradient norm %s", self.state.update + 1, figures.loss, figures.grad_norm
@@ -282,6 +286,7 @@ class Trainer:
                     "run": self.state.values(),
                     "best": self._best.state(),
                     "report": self._reporter.state(),
+                    "arithmetic": self._arithmetic.state(),
                     "optimizer": values,
                     **self._facts,
                 },

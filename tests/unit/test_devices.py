@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from nmt.config.sections import Precision
-from nmt.devices import choose_device, parameter_type, precision_named
+from nmt.devices import choose_device, parameter_type, precision_named, require_precision
 from nmt.errors import DeviceError, UsageError
 
 
@@ -41,7 +41,27 @@ def test_number_of_a_gpu_that_is_not_there_is_a_device_error(monkeypatch):
 def test_precision_decides_the_type_of_parameters():
     cpu = torch.device("cpu")
     assert parameter_type(cpu, Precision.fp32) is torch.float32
+    assert parameter_type(cpu, Precision.auto) is torch.float32
     assert parameter_type(cpu, Precision.bf16) is torch.bfloat16
+    assert parameter_type(torch.device("cuda"), Precision.fp16) is torch.float16
+
+
+def test_half_precision_of_the_output_layer_is_for_training() -> None:
+    with pytest.raises(UsageError, match="bf16_output is for training; translate with --precision fp32"):
+        parameter_type(torch.device("cpu"), Precision.bf16_output)
+
+
+def test_fp16_on_a_cpu_is_refused() -> None:
+    with pytest.raises(UsageError, match="fp16 is for GPUs; on a CPU use --precision bf16"):
+        require_precision(torch.device("cpu"), Precision.fp16)
+
+
+def test_bf16_on_a_gpu_that_would_emulate_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nmt.devices.computes_bf16", lambda device: False)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla V100")
+    for precision in (Precision.bf16, Precision.bf16_output):
+        with pytest.raises(DeviceError, match="Tesla V100 cannot compute in bf16; use --precision fp16 or fp32"):
+            require_precision(torch.device("cuda"), precision)
 
 
 @pytest.mark.parametrize("name", ["bf16", Precision.bf16])
@@ -50,5 +70,5 @@ def test_a_precision_is_known_by_its_name(name: Precision | str) -> None:
 
 
 def test_an_unknown_precision_is_refused_with_those_there_are() -> None:
-    with pytest.raises(UsageError, match="precision='fp8' is none of fp32, bf16"):
+    with pytest.raises(UsageError, match="precision='fp8' is none of auto, fp32, bf16, fp16, bf16_output"):
         precision_named("fp8")

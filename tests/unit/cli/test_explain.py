@@ -77,7 +77,7 @@ CASES: list[tuple[str, str, list[str], str]] = [
         "a value that is no choice",
         "train",
         ["device.precision=fp17"],
-        "device.precision=fp17: Invalid value 'fp17', expected one of [fp32, bf16]",
+        "device.precision=fp17: Invalid value 'fp17', expected one of [auto, fp32, bf16, fp16, bf16_output]",
     ),
     (
         "an option of another component",

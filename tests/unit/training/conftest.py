@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from nmt.config.sections import CheckpointConfig, ReportConfig, TrainingConfig, ValidationConfig
+from nmt.config.sections import CheckpointConfig, Precision, ReportConfig, TrainingConfig, ValidationConfig
 from nmt.criterions.cross_entropy import CrossEntropyConfig
 from nmt.criterions.cross_entropy import build as build_criterion
 from nmt.data.batch import Batch, Ids
@@ -21,6 +20,7 @@ from nmt.data.vocabulary import EOS
 from nmt.interface import VocabularySizes
 from nmt.models.transformer import Transformer, TransformerConfig
 from nmt.training.batches import Position, UpdateBatches, read_batch
+from nmt.training.precision import Arithmetic
 from nmt.training.report import Reporter
 from nmt.training.retention import Cadence
 from nmt.training.signals import StopRequest
@@ -112,8 +112,7 @@ def make_trainer(tmp_path: Path) -> Callable[..., Trainer]:
             "stop": StopRequest(),
             "limits": TrainingConfig(max_update=1),
             "validation": ValidationConfig(interval=None),
-            "device": torch.device("cpu"),
-            "autocast": contextlib.nullcontext,
+            "arithmetic": Arithmetic(torch.device("cpu"), Precision.fp32),
             "seed": 1,
             "facts": {},
         }

@@ -1,0 +1,181 @@
+"""Which number format is chosen, and what it does to a step."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from nmt.config.sections import DeviceConfig, Precision, TrainConfig, TrainingConfig
+from nmt.data.batch import collate
+from nmt.errors import NMTError
+from nmt.training import precision
+from nmt.training.assemble import train
+from nmt.training.precision import Arithmetic, LossScale, choose_precision
+from nmt.training.step import Step
+from nmt.training.trainer import Trainer
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+LARGE, SMALL = 8000, 100
+
+
+@pytest.mark.parametrize(
+    "device, bf16, width, vocabulary, expected",
+    [
+        (CUDA, True, 128, LARGE, Precision.bf16),
+        (CUDA, False, 1024, LARGE, Precision.fp16),
+        (CPU, True, 512, LARGE, Precision.bf16),
+        (CPU, True, 256, SMALL, Precision.bf16),
+        (CPU, True, 128, LARGE, Precision.bf16_output),
+        (CPU, True, 128, SMALL, Precision.fp32),
+        (CPU, False, 512, LARGE, Precision.fp32),
+    ],
+)
+def test_auto_is_a_rule_over_device_capability_and_size(
+    device: torch.device,
+    bf16: bool,
+    width: int,
+    vocabulary: int,
+    expected: Precision,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(precision, "computes_bf16", lambda device: bf16)
+    assert choose_precision(Precision.auto, device, width=width, vocabulary=vocabulary) is expected
+    assert choose_precision(Precision.fp32, device, width=width, vocabulary=vocabulary) is Precision.fp32
+
+
+@pytest.mark.parametrize(
+    "device, bf16, before, expected",
+    [
+        (CPU, True, Precision.fp32, Precision.fp32),
+        (CPU, True, Precision.bf16_output, Precision.bf16_output),
+        (CPU, False, Precision.bf16, Precision.fp32),
+        (CPU, True, Precision.fp16, Precision.bf16),
+        (CUDA, True, Precision.fp16, Precision.fp16),
+        (CUDA, False, Precision.bf16, Precision.fp16),
+    ],
+)
+def test_auto_keeps_the_format_of_the_run_where_the_device_has_it(
+    device: torch.device, bf16: bool, before: Precision, expected: Precision, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(precision, "computes_bf16", lambda device: bf16)
+    assert choose_precision(Precision.auto, device, width=512, vocabulary=LARGE, before=before) is expected
+
+
+def test_a_run_keeps_what_auto_chose_at_its_start(
+    tiny_run: Callable[..., TrainConfig], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    auto = DeviceConfig("cpu", Precision.auto)
+    monkeypatch.setattr(precision, "computes_bf16", lambda device: True)
+    with caplog.at_level(logging.INFO, "nmt"):
+        train(tiny_run(training=TrainingConfig(max_update=4), device=auto))
+    assert "training on cpu in fp32 (chosen by --precision auto)" in caplog.text
+    caplog.clear()
+    monkeypatch.setattr(precision, "LARGE_VOCABULARY", 1)  # a new run would now take bf16_output
+    with caplog.at_level(logging.INFO, "nmt"):
+        train(tiny_run(training=TrainingConfig(max_update=6), device=auto))
+    assert "training on cpu in fp32 (chosen by --precision auto)" in caplog.text
+    assert "the run goes on on" not in caplog.text
+
+
+def gradients(make_step: Callable[..., Step], kind: Precision) -> tuple[float, dict[str, torch.Tensor]]:
+    """Loss and gradients of a batch, as the trainer computes them."""
+    torch.manual_seed(1)
+    step = make_step()
+    arithmetic = Arithmetic(CPU, kind)
+    arithmetic.prepare(step.model)
+    ids = torch.tensor([[4, 5, 6, 3], [7, 8, 9, 3]]).numpy()
+    batch = collate(list(ids), list(ids))
+    torch.manual_seed(2)
+    with arithmetic.forward_pass():
+        report = step(batch)
+    arithmetic.scaled(report.loss_sum).backward()
+    divisor = arithmetic.scaled(report.denominator)
+    found = {name: p.grad / divisor for name, p in step.named_parameters() if p.grad is not None}
+    return float(report.loss_sum.detach() / report.denominator), found
+
+
+@pytest.mark.parametrize("kind", [Precision.bf16, Precision.fp16, Precision.bf16_output])
+def test_gradients_are_those_of_float32_but_for_rounding(make_step: Callable[..., Step], kind: Precision) -> None:
+    loss, exact = gradients(make_step, Precision.fp32)
+    rounded_loss, rounded = gradients(make_step, kind)
+    assert rounded_loss == pytest.approx(loss, rel=0.02)
+    assert rounded_loss != loss  # the format is really another one
+    assert rounded.keys() == exact.keys()
+    whole, other = (torch.cat([found[name].flatten() for name in sorted(exact)]) for found in (exact, rounded))
+    assert other.dtype is torch.float32
+    assert torch.linalg.norm(other - whole) < 0.05 * torch.linalg.norm(whole)
+
+
+def test_a_loss_scale_halves_on_overflow_and_doubles_after_many_good_updates() -> None:
+    scale = LossScale()
+    scale.observe(finite=False)
+    assert scale.value == LossScale.FIRST / 2
+    for _ in range(LossScale.PATIENCE):
+        scale.observe(finite=True)
+    assert scale.value == LossScale.FIRST
+    scale.observe(finite=True)
+    other = LossScale()
+    other.restore(scale.state())
+    assert (other.value, other.good) == (scale.value, 1)
+
+
+def test_a_loss_scale_has_a_largest_value_and_ends_at_its_smallest() -> None:
+    scale = LossScale()
+    scale.value = LossScale.LARGEST
+    for _ in range(LossScale.PATIENCE):
+        scale.observe(finite=True)
+    assert scale.value == LossScale.LARGEST
+    scale.value = 2 * LossScale.SMALLEST
+    scale.observe(finite=False)
+    with pytest.raises(NMTError, match="not finite in fp16 however small.*--precision bf16"):
+        scale.observe(finite=False)
+
+
+class Overflows(Step):
+    """Its second batch has an infinite gradient."""
+
+    calls = 0
+
+    def forward(self, batch: Any) -> Any:
+        self.calls += 1
+        report = super().forward(batch)
+        return replace(report, loss_sum=report.loss_sum * float("inf")) if self.calls == 2 else report
+
+
+def test_an_overflow_in_fp16_is_left_out_and_not_counted_as_bad(
+    make_trainer: Callable[..., Trainer],
+    make_step: Callable[..., Step],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    step = make_step()
+    step.__class__ = Overflows
+    arithmetic = Arithmetic(CPU, Precision.fp16)
+    trainer = make_trainer(step=step, arithmetic=arithmetic, limits=TrainingConfig(max_update=2, max_bad_updates=1))
+    with caplog.at_level(logging.INFO, "nmt"):
+        trainer.run()
+    assert (trainer.state.update, trainer.state.skipped_in_row, step.calls) == (2, 0, 3)
+    assert f"the loss is now multiplied by {LossScale.FIRST / 2:g}" in caplog.text
+    assert arithmetic.state() == {"value": LossScale.FIRST / 2, "good": 1}
+
+
+def test_a_checkpoint_holds_the_loss_scale(
+    make_trainer: Callable[..., Trainer], make_step: Callable[..., Step], tmp_path: Path
+) -> None:
+    from nmt.storage.checkpoints import checkpoints_in, read_checkpoint
+
+    facts = dict.fromkeys(("fingerprint", "vocabularies", "warmup_updates", "precision", "computed_on"), "")
+    make_trainer(arithmetic=Arithmetic(CPU, Precision.fp16), limits=TrainingConfig(max_update=2), facts=facts).run()
+    stored = read_checkpoint(checkpoints_in(tmp_path / "run")[-1], training=True)
+    again = Arithmetic(CPU, Precision.fp16)
+    make_trainer(arithmetic=again).restore(stored, {})
+    assert again.state() == {"value": LossScale.FIRST, "good": 2}
+    plain = Arithmetic(CPU, Precision.fp32)
+    make_trainer(arithmetic=plain).restore(stored, {})
+    assert plain.state() == {}
