@@ -31,7 +31,7 @@ from nmt.models import models
 from nmt.models.output_layers import LinearOutput
 from nmt.modules.dropout import Dropout
 from nmt.modules.embeddings import Embedding
-from nmt.modules.memory_hops import SPREAD, Distances, Hops, Slots, from_end, from_start
+from nmt.modules.memory_hops import Distances, Hops, Slots, from_end, from_start
 from nmt.modules.padding import padding_bias, real_rows
 from nmt.modules.recurrent import LSTMLayer, RecurrentDecoder, States
 
@@ -55,6 +55,10 @@ class MemoryNetworkConfig:
     embedding_size: int = option(256, help="width of the target embeddings")
     hidden_size: int = option(256, help="hidden size of the decoder LSTM, whose state is the question")
     num_layers: int = option(1, help="layers of the decoder LSTM")
+    init_std: float = option(
+        0.1,
+        help="standard deviation of the initial slots, places and output layer; the paper's slots are sums of words",
+    )
     dropout: float = option(
         0.1, help="dropout of the embeddings, between layers, of the question and before the output", flag="--dropout"
     )
@@ -63,6 +67,8 @@ class MemoryNetworkConfig:
         require_positive("model", num_hops=self.num_hops, slot_size=self.slot_size, max_positions=self.max_positions)
         require_positive("model", embedding_size=self.embedding_size, hidden_size=self.hidden_size)
         require_positive("model", num_layers=self.num_layers)
+        if self.init_std <= 0.0:
+            raise UsageError(f"model.init_std={self.init_std} must be greater than 0")
         if not 0.0 <= self.dropout < 1.0:
             raise UsageError(f"model.dropout={self.dropout} must be at least 0 and less than 1")
 
@@ -113,7 +119,8 @@ class MemoryNetwork(EncoderDecoder):
         self.hidden_size = config.hidden_size
         self.longest_source = config.max_positions
         self.slots = nn.ModuleList(
-            Slots(sizes.source, size, config.distances(), config.max_positions) for _ in range(config.num_hops + 1)
+            Slots(sizes.source, size, config.distances(), config.max_positions, config.init_std)
+            for _ in range(config.num_hops + 1)
         )
         self.target_embedding = Embedding(sizes.target, config.embedding_size)
         inputs = [config.embedding_size, *[config.hidden_size] * (config.num_layers - 1)]
@@ -121,7 +128,7 @@ class MemoryNetwork(EncoderDecoder):
         self.question = nn.Linear(config.hidden_size, size, bias=False)
         self.hops = Hops(size)
         self.dropout = Dropout(config.dropout)
-        self.output = LinearOutput(torch.empty(sizes.target, size).normal_(std=SPREAD))
+        self.output = LinearOutput(torch.empty(sizes.target, size).normal_(std=config.init_std))
 
     def encode(self, source: Tensor, source_lengths: Tensor) -> Memory:
         if source.size(1) > self.longest_source:

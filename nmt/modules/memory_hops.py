@@ -14,8 +14,6 @@ from torch import Tensor, nn
 
 from nmt.modules.recurrent_attention import DotAttention
 
-SPREAD = 0.1  # standard deviation of the initial weights: section 4.2
-
 Distances = Callable[[Tensor, int], Tensor]  # lengths [B], longest -> [B, longest]; padding may hold any distance
 
 
@@ -32,16 +30,19 @@ def from_start(lengths: Tensor, longest: int) -> Tensor:
 class Slots(nn.Module):
     """A x_i + T(i): one vector for each piece (section 2.1) and one for its place (section 4.1).
 
-    ``distances`` says how places are counted; with more than one way the vectors of all are added.
+    ``distances`` says how places are counted; with more than one way the vectors of all are added. All values start
+    from a normal distribution with standard deviation ``spread``.
     """
 
-    def __init__(self, vocabulary_size: int, size: int, distances: Sequence[Distances], max_positions: int) -> None:
+    def __init__(
+        self, vocabulary_size: int, size: int, distances: Sequence[Distances], max_positions: int, spread: float
+    ) -> None:
         super().__init__()
         self.content = nn.Embedding(vocabulary_size, size)
         self.places = nn.ModuleList(nn.Embedding(max_positions, size) for _ in distances)
         self.distances = tuple(distances)
         for table in (self.content, *self.places):
-            nn.init.normal_(cast(nn.Embedding, table).weight, std=SPREAD)
+            nn.init.normal_(cast(nn.Embedding, table).weight, std=spread)
 
     def forward(self, source: Tensor, lengths: Tensor) -> Tensor:
         """[B, S] -> [B, S, D]"""

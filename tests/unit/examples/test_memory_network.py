@@ -26,56 +26,55 @@ def load() -> ModuleType:
 generate = load()
 
 
-def read(source: str) -> tuple[dict[str, str], str]:
-    """The links of a line, and the symbol asked about."""
-    *links, start = source.split()
-    return dict(tuple(link.split(">")) for link in links), start
+def read(source: str) -> tuple[list[str], str, int]:
+    """Where the symbols of a line lead, the symbol asked about, and how many links are to be followed."""
+    *links, question = source.split()
+    return links, question[0], question.count(">")
 
 
-SETS = generate.generate(size=2000, held_out=200, symbols=7, links=3, seed=4)
+def visited(source: str) -> list[str]:
+    links, symbol, length = read(source)
+    symbols = [symbol]
+    for _ in range(length):
+        symbols.append(links["abcdefg".index(symbols[-1])])
+    return symbols
+
+
+SETS = generate.generate(size=3000, held_out=700, symbols=7, longest=3, seed=4)
 
 
 @pytest.mark.parametrize("name", ["train", "valid", "test"])
-def test_answers_are_three_links_on(name: str) -> None:
+def test_targets_are_the_question_and_the_end_of_its_path(name: str) -> None:
     for source, target in SETS[name]:
-        links, start = read(source)
-        assert target == f"{start} {links[links[links[start]]]}"
+        assert target == f"{source.split()[-1]} {visited(source)[-1]}"
 
 
-def test_the_links_of_a_line_are_one_cycle_through_all_symbols() -> None:
-    """So each symbol has one link that leads to it: which symbols occur where says nothing about the answer."""
-    for source, _ in SETS["train"]:
-        links, start = read(source)
-        visited = [start]
-        while links[visited[-1]] != start:
-            visited.append(links[visited[-1]])
-        assert sorted(visited) == list("abcdefg")
+def test_training_asks_for_one_link_to_three_alike() -> None:
+    lengths = Counter(read(source)[2] for source, _ in SETS["train"])
+    assert set(lengths) == {1, 2, 3} and min(lengths.values()) > 900
 
 
-def test_answers_and_places_are_even() -> None:
-    """Given the symbol, the next one, and the place of its link, every other symbol is the answer alike."""
-    answers: Counter[str] = Counter()
-    places: Counter[int] = Counter()
-    for source, target in SETS["train"]:
-        links, start = read(source)
-        if (start, links[start]) == ("a", "b"):
-            answers[target.split()[1]] += 1
-        places[list(links).index(start)] += 1
-    assert set(answers) == set("cdefg") and set(places) == set(range(7))
-    assert max(places.values()) < 1.3 * min(places.values())
+@pytest.mark.parametrize("name", ["valid", "test"])
+def test_held_out_questions_visit_four_symbols(name: str) -> None:
+    assert all(len(visited(source)) == len(set(visited(source))) == 4 for source, _ in SETS[name])
 
 
-def test_held_out_cycles_occur_in_no_other_set() -> None:
-    cycles = {name: {frozenset(source.split()[:-1]) for source, _ in pairs} for name, pairs in SETS.items()}
-    assert cycles["train"].isdisjoint(cycles["valid"] | cycles["test"])
-    assert cycles["valid"].isdisjoint(cycles["test"])
-    assert len(cycles["valid"]) == len(cycles["test"]) == 200
+def test_held_out_answers_are_even() -> None:
+    """Given the symbol and where it leads, each of the five others is the answer alike: one link tells nothing."""
+    answers: Counter[int] = Counter()
+    for source, _ in [*SETS["valid"], *SETS["test"]]:
+        start, first, _, last = ("abcdefg".index(symbol) for symbol in visited(source))
+        others = [symbol for symbol in range(7) if symbol not in (start, first)]
+        answers[others.index(last)] += 1
+    assert set(answers) == set(range(5))
+    assert max(answers.values()) < 1.3 * min(answers.values())
 
 
-def test_all_cycles_are_listed_once() -> None:
-    cycles = generate.all_cycles("abcde", generate.random.Random(1))
-    links = {frozenset(zip(cycle, (*cycle[1:], cycle[0]))) for cycle in cycles}
-    assert len(cycles) == len(links) == 24
+def test_held_out_lists_of_links_occur_in_no_other_set() -> None:
+    lists = {name: {tuple(read(source)[0]) for source, _ in pairs} for name, pairs in SETS.items()}
+    assert lists["train"].isdisjoint(lists["valid"] | lists["test"])
+    assert lists["valid"].isdisjoint(lists["test"])
+    assert len(lists["valid"]) == len(lists["test"]) == 700
 
 
 def test_the_seed_decides_everything() -> None:
@@ -91,8 +90,15 @@ def test_the_command_writes_parallel_files(tmp_path: Path) -> None:
     assert counts == {f"{name}.{suffix}": n for name, n in expected.items() for suffix in ("src", "tgt")}
 
 
-def test_too_many_links_are_refused(tmp_path: Path) -> None:
-    command = [sys.executable, FILE, tmp_path, "--symbols", "4", "--links", "4"]
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (["--symbols", "4", "--links", "4"], "--links from 1 to one less than --symbols"),
+        (["--symbols", "4", "--links", "3"], "--held-out from 1 to 2"),
+    ],
+)
+def test_what_cannot_be_is_refused(tmp_path: Path, options: list[str], message: str) -> None:
+    command = [sys.executable, FILE, tmp_path, *options]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 2
-    assert "--links from 1 to one less than --symbols" in result.stderr
+    assert message in result.stderr

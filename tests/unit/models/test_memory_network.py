@@ -91,6 +91,12 @@ def test_the_number_of_parameters_is_that_of_the_parts(places: Places, sets: int
     assert sum(parameter.numel() for parameter in model.parameters()) == expected
 
 
+def test_initial_values_have_the_spread_asked_for() -> None:
+    model = build(init_std=0.3, slot_size=64)
+    for weights in (*model.slots.parameters(), model.output.weight):
+        assert 0.27 < weights.std().item() < 0.33 and weights.mean().abs().item() < 0.03
+
+
 def test_the_tiny_preset_has_three_hops_and_places_from_both_ends() -> None:
     config = load_preset("memory_network_tiny")
     assert (config.num_hops, config.places) == (3, Places.both)
@@ -114,6 +120,7 @@ def test_dropout_acts_in_training_only() -> None:
     [
         ({"num_hops": 0}, "num_hops=0"),
         ({"slot_size": 0}, "slot_size=0"),
+        ({"init_std": 0.0}, "init_std=0.0"),
         ({"dropout": 1.0}, "dropout=1.0"),
     ],
 )
