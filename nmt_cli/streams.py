@@ -52,13 +52,18 @@ def discard(stream: IO[str]) -> None:
 
 
 def configure_logging() -> None:
-    """Send the log of ``nmt`` to stderr as plain lines; a second call changes nothing."""
+    """Send the log of ``nmt`` to stderr as plain lines; a second call changes nothing.
+
+    Of several processes that torchrun started only the first one tells what goes as it should.
+    """
     if any(isinstance(handler, _Lines) for handler in logger.handlers):
         return
+    rank = os.environ.get("RANK", "0")
+    who = "" if rank == "0" else f"process {rank} | "
     handler = _Lines()
-    handler.setFormatter(logging.Formatter("%(asctime)s | %(levelname)s | %(message)s", "%Y-%m-%d %H:%M:%S"))
+    handler.setFormatter(logging.Formatter(f"%(asctime)s | %(levelname)s | {who}%(message)s", "%Y-%m-%d %H:%M:%S"))
     logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
+    logger.setLevel(logging.INFO if rank == "0" else logging.WARNING)
 
 
 class _Lines(logging.Handler):

@@ -264,6 +264,18 @@ class DeviceConfig:
 
 
 @dataclass
+class DistributedConfig:
+    """Several processes, started by torchrun, that train one model."""
+
+    timeout_minutes: float = option(
+        30.0, help="how long a process waits for the others before it gives up", flag="--distributed-timeout-minutes"
+    )
+
+    def __post_init__(self) -> None:
+        require_positive("distributed", timeout_minutes=self.timeout_minutes)
+
+
+@dataclass
 class TrainConfig:
     """nmt-train: a corpus folder in, a run folder with checkpoints out."""
 
@@ -279,6 +291,7 @@ class TrainConfig:
     checkpoint: CheckpointConfig = section(CheckpointConfig, help="what is written and kept")
     report: ReportConfig = section(ReportConfig, help="what is shown and recorded")
     device: DeviceConfig = section(DeviceConfig, help="where the work is done")
+    distributed: DistributedConfig = section(DistributedConfig, help="several processes that train one model")
     verify: Verify = option(
         Verify.fast,
         help="how corpora are compared with their manifests first: fast (sizes, index) or full (all checksums)",

@@ -54,6 +54,7 @@ LAWS: tuple[Law, ...] = tuple(
         search_laws.a_beam_of_one_is_greedy,
         search_laws.a_wide_beam_is_exhaustive,
         training_laws.a_checkpoint_holds_the_model,
+        training_laws.every_parameter_learns,
         training_laws.training_resumes_exactly,
     )
 )

@@ -33,6 +33,17 @@ def a_checkpoint_holds_the_model(subject: Subject) -> None:
         assert torch.equal(before, after), "the model read from a checkpoint gives other scores"
 
 
+def every_parameter_learns(subject: Subject) -> None:
+    """Each parameter gets a gradient from every batch, if only of zeros: processes that train together wait for it."""
+    model = subject.model().train()
+    report = criterions.build(LabelSmoothedCrossEntropyConfig())(model, toy_batch(model, UNEVEN_SOURCE, UNEVEN_TARGET))
+    report.loss_sum.backward()
+    without = [
+        name for name, parameter in model.named_parameters() if parameter.requires_grad and parameter.grad is None
+    ]
+    assert not without, f"no gradient reaches {', '.join(without)}"
+
+
 def training_resumes_exactly(subject: Subject) -> None:
     """Training 2k updates equals training k, restoring from a checkpoint, and training k more: bit for bit."""
     straight = subject.model(seed=1)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from nmt.models import models
 from nmt.optim import Horizon, Progress, Schedule, default_warmup, optimizers, schedulers
 from nmt.scoring import Scorer, TextOptions, scorers
 from nmt.search import searches
-from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint
+from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, read_checkpoint
 from nmt.storage.files import Lock, remove_leftovers
 from nmt.training.batches import TrainingBatches
 from nmt.training.contradictions import Case, check
@@ -27,7 +28,7 @@ from nmt.training.datasets import Datasets, check_lengths, number_of_updates, op
 from nmt.training.fingerprint import fingerprint
 from nmt.training.other_models import start_from
 from nmt.training.precision import Arithmetic, choose_precision
-from nmt.training.report import Reporter
+from nmt.training.report import Reporter, Unheard
 from nmt.training.resume import check_unchanged, training_state
 from nmt.training.retention import Cadence
 from nmt.training.signals import StopRequest
@@ -36,6 +37,7 @@ from nmt.training.stopping import BestScore
 from nmt.training.store import CheckpointStore
 from nmt.training.trainer import Trainer
 from nmt.training.validation import LossValidator, Place, TranslationValidator, Validator
+from nmt.training.world import World, join, own_device
 
 logger = logging.getLogger("nmt.training")
 
@@ -59,15 +61,27 @@ def train(config: TrainConfig) -> TrainingResult:
     if not config.data or config.seed < 0:
         check(Case(config, longest=None, max_update=config.training.max_update))
     device, built = _device(config), _scorers(config)  # whatever they refuse is said before anything is opened
-    datasets = open_datasets(config)
-    batches = TrainingBatches(datasets.train, config.batching, config.seed)
-    max_update = number_of_updates(config, batches, datasets.longest)
-    check(Case(config, datasets.longest, max_update))
-    folder = Path(config.checkpoint.save_dir)
-    with Lock(folder), StopRequest() as stop:
-        for name in remove_leftovers(folder):
-            logger.info("removed %s, which an interrupted process left", name)
-        return _Run(config, datasets, batches, max_update, stop, device, built).to_the_end()
+    with join(config.distributed, device) as world:
+        datasets = open_datasets(config)
+        batches = TrainingBatches(datasets.train, config.batching, config.seed, world.size)
+        max_update = number_of_updates(config, batches, datasets.longest)
+        check(Case(config, datasets.longest, max_update))
+        with _holding(Path(config.checkpoint.save_dir), world), StopRequest() as stop:
+            return _Run(config, datasets, batches, max_update, stop, device, built, world).to_the_end()
+
+
+@contextlib.contextmanager
+def _holding(folder: Path, world: World) -> Iterator[None]:
+    """The run folder belongs to this run alone, and what an interrupted process left in it is gone."""
+    with contextlib.ExitStack() as held:
+
+        def take() -> None:
+            held.enter_context(Lock(folder))
+            for name in remove_leftovers(folder):
+                logger.info("removed %s, which an interrupted process left", name)
+
+        world.on_main(take)
+        yield
 
 
 class _Run:
@@ -82,8 +96,10 @@ class _Run:
         stop: StopRequest,
         device: torch.device,
         built: Mapping[str, Scorer],
+        world: World,
     ) -> None:
         self._config = config
+        self._world = world
         self._datasets = datasets
         self._batches = batches
         self._max_update = max_update
@@ -110,28 +126,40 @@ class _Run:
             "fingerprint": fingerprint(config, datasets.identities),
             "warmup_updates": default_warmup(max_update),
             "max_update": max_update,
+            "batches_in_update": batches.batches_in_update,
         }
 
     def to_the_end(self) -> TrainingResult:
-        stored = self._store.restore()
+        stored = self._restored()
         changed: Mapping[str, str] = {}
         if stored is not None:
             changed = check_unchanged(
                 stored,
                 self._facts["fingerprint"],
                 vocabularies=self._facts["vocabularies"],
+                batches_in_update=self._batches.batches_in_update,
                 reset=self._config.checkpoint.reset,
             )
             values = training_state(stored).values
             # what was derived from the length of the run stays, although the run may have become longer
             self._facts["warmup_updates"] = values["warmup_updates"]
             self._compare_rates(stored.info, values.get("max_update"))
-        self._store.prepare()
-        reporter = Reporter(self._folder, self._config.report, total_updates=self._max_update)
+            self._compare_updates(values["batches_in_update"])
+        self._world.on_main(self._store.prepare)
+        total = self._max_update
+        reporter = Reporter(self._folder, self._config.report, total_updates=total) if self._world.main else Unheard()
         trainer = self._trainer(reporter, stored)
         if stored is not None:
             trainer.restore(stored, changed)
         return self._finish(trainer, reporter)
+
+    def _restored(self) -> StoredCheckpoint | None:
+        """What the first process finds to go on from; the others read the same."""
+        found: list[StoredCheckpoint | None] = []
+        path = self._world.on_main(lambda: _path(found, self._store.restore()))
+        if found:
+            return found[0]
+        return None if path is None else read_checkpoint(path, training=True)
 
     def _finish(self, trainer: Trainer, reporter: Reporter) -> TrainingResult:
         if trainer.complete:
@@ -164,7 +192,7 @@ class _Run:
             start_from(config.checkpoint.finetune_from_model, model, self._datasets.pair)
         criterion = build_criterion(config, self._datasets, device)
         step = Step(model, criterion).to(device)
-        place = Place(device, arithmetic.forward_pass)
+        place = Place(device, arithmetic.forward_pass, self._world)
         named = [(name, parameter) for name, parameter in step.named_parameters() if parameter.requires_grad]
         optimizer = optimizers.build(config.optimizer, named)
         return Trainer(
@@ -181,6 +209,7 @@ class _Run:
             limits=config.training,
             validation=config.validation,
             arithmetic=arithmetic,
+            world=self._world,
             seed=config.seed,
             facts=self._facts,
         )
@@ -239,6 +268,17 @@ class _Run:
                 self._max_update,
             )
 
+    def _compare_updates(self, before: int) -> None:
+        """Warn if an update is no longer made of as many batches."""
+        now = self._batches.batches_in_update
+        if before != now:
+            logger.warning(
+                "an update was made of %d batches and now is of %d: the order of batches stays, but the course of "
+                "training changes; processes x --update-freq should stay the same",
+                before,
+                now,
+            )
+
     def _schedule(self, optimizer: torch.optim.Optimizer, width: int) -> Schedule:
         config = self._config
         base_rate = float(config.optimizer.base_rate)
@@ -274,10 +314,16 @@ class _Run:
         return validators
 
 
+def _path(found: list[StoredCheckpoint | None], stored: StoredCheckpoint | None) -> Path | None:
+    """Keep what was read here, and name it to the others."""
+    found.append(stored)
+    return None if stored is None else stored.path
+
+
 def _device(config: TrainConfig) -> torch.device:
     if config.device.threads is not None:
         torch.set_num_threads(config.device.threads)
-    device = choose_device(config.device.name)
+    device = choose_device(own_device(config.device.name))
     require_precision(device, config.device.precision)
     return device
 

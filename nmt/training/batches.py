@@ -37,17 +37,21 @@ class UpdateBatches:
 
 
 class TrainingBatches:
-    """The updates of a split. An update is made of consecutive batches and never spans two epochs."""
+    """The updates of a split. An update is made of consecutive batches and never spans two epochs.
 
-    def __init__(self, split: Split, options: BatchingConfig, seed: int) -> None:
+    With several ``processes`` an update has as many batches more; they are the same for all of them.
+    """
+
+    def __init__(self, split: Split, options: BatchingConfig, seed: int, processes: int = 1) -> None:
         self._split = split
         self._options = options
         self._seed = seed
+        self.batches_in_update = options.update_freq * processes
         self._planned: tuple[int, list[Indices]] = (0, [])  # the last epoch asked for, and its batches
 
     def at(self, position: Position) -> UpdateBatches:
         plan = self._plan(position.epoch)
-        end = min(position.batch + self._options.update_freq, len(plan))
+        end = min(position.batch + self.batches_in_update, len(plan))
         following = Position(position.epoch, end) if end < len(plan) else Position(position.epoch + 1)
         return UpdateBatches(tuple(plan[position.batch : end]), position.epoch, following)
 
@@ -55,7 +59,7 @@ class TrainingBatches:
         return read_batch(self._split, indices)
 
     def updates_in_epoch(self, epoch: int) -> int:
-        return -(-len(self._plan(epoch)) // self._options.update_freq)
+        return -(-len(self._plan(epoch)) // self.batches_in_update)
 
     def _plan(self, epoch: int) -> list[Indices]:
         if self._planned[0] != epoch:

@@ -99,6 +99,28 @@ class Reporter:
             self._board = None
 
 
+class Unheard(Reporter):
+    """Of a process that is not the first: it follows what happens, shows and records nothing."""
+
+    def __init__(self) -> None:
+        self._meters = Meters()
+
+    def start(self, update: int) -> None:
+        pass
+
+    def update(self, update: int, epoch: int, report: UpdateReport, seconds: float) -> None:
+        pass
+
+    def valid(self, update: int, epoch: int, scores: Mapping[str, float], *, best: bool) -> None:
+        pass
+
+    def checkpoint(self, update: int, epoch: int, path: Path) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
 class Silence:
     """Shows nothing."""
 

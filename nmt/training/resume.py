@@ -12,7 +12,7 @@ from nmt.training.fingerprint import Fingerprint, differences, refuse
 logger = logging.getLogger("nmt.training")
 
 RESTART_OF_EPOCH = ("data", "seed", "train_subset", "batching.")  # the position in the data loses its meaning
-
+ACCUMULATION = "batching.update_freq"  # except by this one: the order of batches does not depend on it
 
 VALUES = (
     "run",
@@ -25,6 +25,7 @@ VALUES = (
     "warmup_updates",
     "precision",
     "computed_on",
+    "batches_in_update",
 )
 
 
@@ -37,9 +38,12 @@ def training_state(stored: StoredCheckpoint) -> TrainingState:
 
 
 def check_unchanged(
-    stored: StoredCheckpoint, current: Fingerprint, *, vocabularies: str, reset: bool
+    stored: StoredCheckpoint, current: Fingerprint, *, vocabularies: str, batches_in_update: int, reset: bool
 ) -> Mapping[str, str]:
-    """What changed since the checkpoint; anything at all is refused unless ``reset``."""
+    """What changed since the checkpoint; anything at all is refused unless ``reset``.
+
+    Twice the processes and half the accumulation are no change.
+    """
     values = training_state(stored).values
     if values["vocabularies"] != vocabularies:
         raise DataError(
@@ -47,6 +51,8 @@ def check_unchanged(
             f"trained on, or choose another --save-dir"
         )
     changed = differences(values["fingerprint"], current)
+    if values["batches_in_update"] == batches_in_update:
+        changed.pop(ACCUMULATION, None)
     if changed and not reset:
         raise refuse(changed, str(stored.path))
     for key, change in changed.items():
@@ -55,4 +61,4 @@ def check_unchanged(
 
 
 def restarts_epoch(changed: Mapping[str, str]) -> bool:
-    return any(key.startswith(RESTART_OF_EPOCH) for key in changed)
+    return any(key.startswith(RESTART_OF_EPOCH) for key in changed if key != ACCUMULATION)

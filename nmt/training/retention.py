@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 
 from nmt.config.sections import CheckpointConfig
@@ -13,24 +12,27 @@ BY_UPDATES, BY_MINUTES, BY_EPOCH = "update", "minutes", "epoch"
 
 
 class Cadence:
-    """Which of the three rhythms say that now is the time. ``clock`` is monotonic, in seconds."""
+    """Which of the three rhythms say that now is the time. Times are those of a monotonic clock, in seconds."""
 
-    def __init__(self, options: CheckpointConfig, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, options: CheckpointConfig) -> None:
         self._options = options
-        self._clock = clock
-        self._last = clock()
+        self._last = 0.0
 
-    def due(self, update: int, epoch: int, *, ends_epoch: bool) -> tuple[str, ...]:
+    def start(self, now: float) -> None:
+        """Minutes count from here."""
+        self._last = now
+
+    def due(self, update: int, epoch: int, *, ends_epoch: bool, now: float) -> tuple[str, ...]:
         """The reasons to write one after ``update``; empty: none."""
         options = self._options
         reasons = {
             BY_UPDATES: options.save_interval_updates is not None and update % options.save_interval_updates == 0,
             BY_MINUTES: options.save_interval_minutes is not None
-            and self._clock() - self._last >= 60 * options.save_interval_minutes,
+            and now - self._last >= 60 * options.save_interval_minutes,
             BY_EPOCH: options.save_interval is not None and ends_epoch and epoch % options.save_interval == 0,
         }
         if reasons[BY_MINUTES]:
-            self._last = self._clock()
+            self._last = now
         return tuple(reason for reason, applies in reasons.items() if applies)
 
 

@@ -37,9 +37,9 @@ class StopRequest:
 
     def interruption(self, message: str) -> Interrupted:
         """What to raise once everything is saved: 130 after Ctrl-C, else 75 (try again)."""
-        assert self.received is not None
         by_hand = self.received is signal.SIGINT
-        return Interrupted(f"stopped by {self.received.name}; {message}", exit_status=130 if by_hand else 75)
+        cause = "another process" if self.received is None else self.received.name
+        return Interrupted(f"stopped by {cause}; {message}", exit_status=130 if by_hand else 75)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.received = signal.Signals(number)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -33,39 +33,44 @@ class Totals:
     """Sums over the micro-batches of an update; on the device until ``report`` fetches them, once."""
 
     def __init__(self) -> None:
-        self._sums: list[Tensor] = []  # loss, nll, denominator, tokens
-        self._auxiliary: dict[str, Tensor] = {}
-        self._sentences = 0
+        self._sums: Tensor | None = None  # loss, nll, denominator, tokens, sentences, and the auxiliary losses
+        self._names: list[str] = []  # of the auxiliary losses
 
-    def add(self, report: LossReport) -> None:
+    def add(self, report: LossReport, *, counts: bool = True) -> None:
+        """``counts`` False: only the names are taken note of."""
+        self._names = list(report.auxiliary)
         parts = [report.loss_sum.detach(), report.nll_sum, report.denominator, report.num_tokens]
-        parts = [part.double() for part in parts]
-        self._sums = [total + part for total, part in zip(self._sums, parts)] if self._sums else parts
-        for name, value in report.auxiliary.items():
-            self._auxiliary[name] = (
-                self._auxiliary[name] + value.double() if name in self._auxiliary else value.double()
-            )
-        self._sentences += report.num_sentences
+        parts += [torch.full_like(report.num_tokens, report.num_sentences), *report.auxiliary.values()]
+        found = torch.stack([part.double() for part in parts])
+        if not counts:
+            found = torch.zeros_like(found)
+        self._sums = found if self._sums is None else self._sums + found
+
+    def over(self, total: Callable[[Tensor], Tensor]) -> None:
+        """Replace the sums by what ``total`` makes of them: those of all processes."""
+        assert self._sums is not None, "an update has at least one batch"
+        self._sums = total(self._sums)
 
     @property
     def denominator(self) -> Tensor:
         """Never zero: an update without a single token has zero gradients and leaves them so."""
+        assert self._sums is not None
         return self._sums[2].clamp(min=1e-8)
 
     def report(self, grad_norm: Tensor, *, learning_rate: float, seconds: float) -> UpdateReport:
-        names = list(self._auxiliary)
-        fetched = torch.stack([*self._sums, grad_norm.double(), *(self._auxiliary[name] for name in names)]).tolist()
-        loss, nll, denominator, tokens, norm = fetched[:5]
+        assert self._sums is not None
+        fetched = torch.cat([self._sums, grad_norm.double()[None]]).tolist()
+        loss, nll, denominator, tokens, sentences = fetched[:5]
         return UpdateReport(
             loss=loss,
             nll=nll,
             denominator=denominator,
             tokens=int(tokens),
-            sentences=self._sentences,
-            grad_norm=norm,
+            sentences=int(sentences),
+            grad_norm=fetched[-1],
             learning_rate=learning_rate,
             seconds=seconds,
-            auxiliary=dict(zip(names, fetched[5:])),
+            auxiliary=dict(zip(self._names, fetched[5:-1])),
         )
 
 

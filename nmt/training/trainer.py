@@ -19,11 +19,11 @@ from torch import Tensor
 
 from nmt.config.sections import TrainingConfig, ValidationConfig
 from nmt.errors import NMTError
-from nmt.interface import Batch, LossReport, SupportsModes
+from nmt.interface import LossReport, SupportsModes
 from nmt.optim import Progress, Schedule
 from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, TrainingState, load_parameters
 from nmt.training import optimizer_state
-from nmt.training.batches import Position, TrainingBatches, UpdateBatches
+from nmt.training.batches import Indices, Position, TrainingBatches, UpdateBatches
 from nmt.training.meters import UpdateReport
 from nmt.training.precision import Arithmetic
 from nmt.training.report import Reporter
@@ -34,6 +34,7 @@ from nmt.training.step import Step, Totals, clip, described, divide, explained_s
 from nmt.training.stopping import BestScore
 from nmt.training.store import CheckpointStore, Snapshot
 from nmt.training.validation import ValidationStopped, Validator
+from nmt.training.world import Share, World
 
 logger = logging.getLogger("nmt.training")
 
@@ -88,6 +89,7 @@ class Trainer:
         limits: TrainingConfig,
         validation: ValidationConfig,
         arithmetic: Arithmetic,
+        world: World,
         seed: int,
         facts: Mapping[str, Any],
         clock: Callable[[], float] = time.monotonic,
@@ -108,14 +110,18 @@ class Trainer:
         self._limits = limits
         self._validation = validation
         self._arithmetic = arithmetic
+        self._world = world
+        self._wrapped = world.wrap(step)
         self._seed = seed
         self._facts = facts
         self._clock = clock
-        self._mark = clock()
+        self._mark = 0.0  # when the update before ended, by the clock of the first process
+        self._stopping = False  # all processes know of a request to stop
 
     def run(self) -> str:
         """Train to the end and say why it is the end. ``Interrupted`` is raised after a request to stop."""
-        self._mark = self._clock()
+        self._listen()
+        self._cadence.start(self._mark)
         if self.state.interrupted is not None:
             self._validate_and_save(self.state.interrupted, validate=True)
         while (ending := self.ending()) is None:
@@ -165,9 +171,10 @@ class Trainer:
         began, update = self._clock(), self.state.update + 1
         self._optimizer.zero_grad(set_to_none=True)
         totals = Totals()
-        for index, indices in enumerate(batches.batches):
-            seed_torch(self._seed, update, index)
-            totals.add(self._forward_backward(self._batches.batch(indices)))
+        for share in self._world.shares(batches.batches):
+            seed_torch(self._seed, update, share.index)
+            totals.add(self._forward_backward(share), counts=share.counts)
+        totals.over(self._world.total)
         with explained_shortage(f"at update {update}, after its gradients were computed", SMALLER_BATCHES):
             return self._apply(batches, totals, began)
 
@@ -176,7 +183,9 @@ class Trainer:
         update = self.state.update + 1
         parameters = [parameter for parameter in self._step.parameters() if parameter.grad is not None]
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        divide(gradients, self._arithmetic.scaled(totals.denominator))
+        divide(
+            gradients, self._arithmetic.scaled(totals.denominator) / self._world.size
+        )  # they are means over processes
         norm = torch.nn.utils.get_total_norm(gradients)
         clip(parameters, norm, self._limits)
 
@@ -192,12 +201,15 @@ class Trainer:
         self._account(batches, figures)
         return True
 
-    def _forward_backward(self, batch: Batch) -> LossReport:
+    def _forward_backward(self, share: Share[Indices]) -> LossReport:
+        batch = self._batches.batch(share.item)
         where = f"at update {self.state.update + 1}, in a batch of {described(batch)}"
-        with explained_shortage(where, SMALLER_BATCHES):
+        shortage = explained_shortage(where, SMALLER_BATCHES)
+        with shortage, self._world.backward_of(self._wrapped, last=share.last):
             with self._arithmetic.forward_pass():
-                report: LossReport = self._step(batch.to(self._arithmetic.device))
-            self._arithmetic.scaled(report.loss_sum).backward()  # type: ignore[no-untyped-call]
+                report: LossReport = self._wrapped(batch.to(self._arithmetic.device))
+            loss = self._arithmetic.scaled(report.loss_sum)
+            (loss if share.counts else 0.0 * loss).backward()  # type: ignore[no-untyped-call]
             return report
 
     def _account(self, batches: UpdateBatches, figures: UpdateReport) -> None:
@@ -224,15 +236,23 @@ class Trainer:
         good = "there is no checkpoint yet" if last is None else f"the last good checkpoint is {last}"
         return NMTError(f"{what}; {good}; {LESS_HASTE}")
 
-    def _advance(self, batches: UpdateBatches) -> None:
-        now = self._clock()
-        self.state.seconds += now - self._mark
+    def _listen(self) -> None:
+        """What all processes must know alike: whether one was asked to stop, and the time."""
+        requests, now = self._world.sums([float(bool(self._stop)), self._clock() if self._world.main else 0.0])
+        self._stopping = requests > 0
         self._mark = now
+
+    def _advance(self, batches: UpdateBatches) -> None:
+        before = self._mark
+        self._listen()
+        self.state.seconds += self._mark - before
         self.state.epoch, self.state.position = batches.epoch, batches.following
 
     def _due(self, batches: UpdateBatches, made: bool) -> tuple[str, ...]:
         """Reasons to save. None after a skipped update: perhaps the run has just gone wrong."""
-        return self._cadence.due(self.state.update, batches.epoch, ends_epoch=batches.ends_epoch) if made else ()
+        if not made:
+            return ()
+        return self._cadence.due(self.state.update, batches.epoch, ends_epoch=batches.ends_epoch, now=self._mark)
 
     def _validation_due(self, batches: UpdateBatches, made: bool) -> bool:
         options = self._validation
@@ -249,11 +269,12 @@ class Trainer:
                 scores, improved = self._validate()
             except ValidationStopped:
                 state.interrupted = reasons
+            self._stopping = self._world.sums([float(bool(self._stop))])[0] > 0
         finished = self.ending() is not None and state.interrupted is None
-        reasons += ("best",) * improved + ("final",) * finished + ("signal",) * bool(self._stop and not finished)
+        reasons += ("best",) * improved + ("final",) * finished + ("signal",) * (self._stopping and not finished)
         if reasons:
             self._save(CheckpointInfo(state.update, state.epoch, reasons, scores), best=improved)
-        if self._stop and not finished:
+        if self._stopping and not finished:
             raise self._stop.interruption(
                 f"update {state.update} is saved in {self._store.folder}; resume with the same command"
             )
@@ -292,7 +313,8 @@ class Trainer:
                 },
             )
             snapshot = Snapshot(info, self._step.model.state_dict(), training)
-            path = self._store.save(snapshot, best=best, required=bool({"final", "signal"} & set(info.reasons)))
+            required = bool({"final", "signal"} & set(info.reasons))
+            path = self._world.on_main(lambda: self._store.save(snapshot, best=best, required=required))
         if path is not None:
             self._reporter.checkpoint(info.update, info.epoch, path)
 

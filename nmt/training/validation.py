@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -22,7 +22,8 @@ from nmt.scoring import Scorer
 from nmt.search import Search
 from nmt.training.batches import read_batch
 from nmt.training.meters import perplexity
-from nmt.training.step import described, explained_shortage
+from nmt.training.step import described, explained_shortage, seed_torch
+from nmt.training.world import World
 
 logger = logging.getLogger("nmt.training")
 
@@ -51,6 +52,16 @@ class Place:
 
     device: torch.device
     autocast: Autocast
+    world: World
+
+
+@dataclass(frozen=True)
+class _Translated:
+    """What one process made of its part: lines by index, or why there are none."""
+
+    lines: dict[int, str]
+    stopped: bool = False
+    error: str | None = None
 
 
 class LossValidator:
@@ -63,16 +74,21 @@ class LossValidator:
         self._batches = _plan(split.source_lengths, split.target_lengths, batching)
 
     def __call__(self, stop: Callable[[], bool]) -> dict[str, float]:
-        loss = nll = denominator = tokens = 0.0
-        for indices in _unless_stopped(self._batches, stop):
+        sums = np.zeros(4)
+        stopped = False
+        drawn = int(torch.randint(2**62, ()))  # a batch's random numbers do not depend on who computes it
+        for number, indices in self._place.world.part(list(enumerate(self._batches))):
+            if stopped := stop():
+                break
+            seed_torch(drawn, number)
             batch = read_batch(self._split, indices)
             where = f"in validation, in a batch of {described(batch)}"
             with explained_shortage(where, SMALLER_BATCHES), torch.no_grad(), self._place.autocast():
                 report: LossReport = self._step(batch.to(self._place.device))
-            loss += float(report.loss_sum)
-            nll += float(report.nll_sum)
-            denominator += float(report.denominator)
-            tokens += float(report.num_tokens)
+            sums += [float(part) for part in (report.loss_sum, report.nll_sum, report.denominator, report.num_tokens)]
+        loss, nll, denominator, tokens, stops = self._place.world.sums([*sums.tolist(), float(stopped)])
+        if stops:
+            raise ValidationStopped
         per_token = nll / max(1.0, tokens)
         return {"loss": loss / max(1.0, denominator), "nll": per_token, "ppl": perplexity(per_token)}
 
@@ -108,13 +124,15 @@ class TranslationValidator:
         self.failures: dict[str, str] = {}
 
     def __call__(self, stop: Callable[[], bool]) -> dict[str, float]:
-        try:
-            hypotheses = self._translate(stop)
-        except ValidationStopped:
-            raise
-        except Exception as error:  # whatever a search or a plugin does wrong, the training run is worth more
-            self._failed("translation", error)
+        parts = self._place.world.gather(self._translated(stop))
+        if any(part.stopped for part in parts):
+            raise ValidationStopped
+        failed = [part.error for part in parts if part.error is not None]
+        if failed:
+            self._failed("translation", failed[0])
             return {}
+        found = {index: line for part in parts for index, line in part.lines.items()}
+        hypotheses = [found[index] for index in range(self._count)]
         references = self._lines("target")
         self._show(hypotheses, references)
         scores: dict[str, float] = {}
@@ -122,20 +140,28 @@ class TranslationValidator:
             try:
                 scores[name] = scorer(hypotheses, [references]).value
             except Exception as error:
-                self._failed(name, error)
+                self._failed(name, _described(error))
         return scores
 
-    def _translate(self, stop: Callable[[], bool]) -> list[str]:
-        lines = [""] * self._count
-        for indices in _unless_stopped(self._batches, stop):
-            source, lengths = pad([self._split.source(i) for i in indices.tolist()])
-            device = self._place.device
-            where = f"in a batch of {source.size(0)} sentences of up to {source.size(1)} pieces"
-            with explained_shortage(where, FEWER_HYPOTHESES), torch.no_grad(), self._place.autocast():
-                results = self._search(self._model, source.to(device), lengths.to(device))
-            for index, hypotheses in zip(indices.tolist(), results):
-                lines[index] = self._pair.target.decode(hypotheses[0].tokens.tolist())
-        return lines
+    def _translated(self, stop: Callable[[], bool]) -> _Translated:
+        """This process's part."""
+        lines: dict[int, str] = {}
+        try:
+            for indices in self._place.world.part(self._batches):
+                if stop():
+                    return _Translated({}, stopped=True)
+                lines |= zip(indices.tolist(), self._translate(indices))
+        except Exception as error:  # whatever a search or a plugin does wrong, the training run is worth more
+            return _Translated({}, error=_described(error))
+        return _Translated(lines)
+
+    def _translate(self, indices: Indices) -> list[str]:
+        source, lengths = pad([self._split.source(i) for i in indices.tolist()])
+        device = self._place.device
+        where = f"in a batch of {source.size(0)} sentences of up to {source.size(1)} pieces"
+        with explained_shortage(where, FEWER_HYPOTHESES), torch.no_grad(), self._place.autocast():
+            results = self._search(self._model, source.to(device), lengths.to(device))
+        return [self._pair.target.decode(hypotheses[0].tokens.tolist()) for hypotheses in results]
 
     def _lines(self, side: str) -> list[str]:
         """The text as it was read; where a split does not keep it, what its ids stand for."""
@@ -153,8 +179,8 @@ class TranslationValidator:
             logger.info("sample %d reference:  %s", number + 1, reference)
             logger.info("sample %d hypothesis: %s", number + 1, hypothesis)
 
-    def _failed(self, what: str, error: Exception) -> None:
-        self.failures[what] = f"{type(error).__name__}: {error}"
+    def _failed(self, what: str, error: str) -> None:
+        self.failures[what] = error
         logger.error("validation: %s failed, training goes on (%s)", what, self.failures[what])
 
 
@@ -170,8 +196,5 @@ def _plan(source_lengths: Indices, target_lengths: Indices | None, batching: Bat
     )
 
 
-def _unless_stopped(batches: Sequence[Indices], stop: Callable[[], bool]) -> Iterator[Indices]:
-    for indices in batches:
-        if stop():
-            raise ValidationStopped
-        yield indices
+def _described(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -168,6 +168,14 @@ class CountsItsUpdates(Transformer):
         return replace(decoded, hidden=decoded.hidden / self.calls)
 
 
+class HasASpare(Transformer):
+    """It has a parameter that nothing depends on."""
+
+    def __init__(self, config: TransformerConfig, sizes: VocabularySizes) -> None:
+        super().__init__(config, sizes)
+        self.spare = torch.nn.Parameter(torch.zeros(2))
+
+
 # broken model -> the law it is made for, and the laws that it cannot but break as well
 BROKEN: dict[type[Transformer], tuple[str, set[str]]] = {
     ReadsPadding: ("padding_never_matters", set()),
@@ -185,6 +193,7 @@ BROKEN: dict[type[Transformer], tuple[str, set[str]]] = {
     ShyOfAttention: ("a_beam_of_one_is_greedy", set()),
     LostInWideBeams: ("a_wide_beam_is_exhaustive", set()),
     KeepsASecret: ("a_checkpoint_holds_the_model", set()),
+    HasASpare: ("every_parameter_learns", set()),
     CountsItsUpdates: ("training_resumes_exactly", set()),
 }
 
@@ -222,7 +231,7 @@ def test_check_names_the_model_and_the_broken_laws(monkeypatch: pytest.MonkeyPat
         return replace(output, attention=None if output.attention is None else output.attention / 2)
 
     monkeypatch.setattr(Transformer, "step", half_attention)
-    with pytest.raises(AssertionError, match=r"transformer breaks 1 of 12 laws\n.*attention_is_a_distribution"):
+    with pytest.raises(AssertionError, match=r"transformer breaks 1 of 13 laws\n.*attention_is_a_distribution"):
         conformance.check("transformer")
 
 

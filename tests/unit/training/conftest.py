@@ -28,6 +28,7 @@ from nmt.training.step import Step
 from nmt.training.stopping import BestScore
 from nmt.training.store import CheckpointStore
 from nmt.training.trainer import Trainer
+from nmt.training.world import Alone
 
 VOCABULARY = 12
 
@@ -113,6 +114,7 @@ def make_trainer(tmp_path: Path) -> Callable[..., Trainer]:
             "limits": TrainingConfig(max_update=1),
             "validation": ValidationConfig(interval=None),
             "arithmetic": Arithmetic(torch.device("cpu"), Precision.fp32),
+            "world": Alone(),
             "seed": 1,
             "facts": {},
         }

@@ -170,7 +170,9 @@ def test_a_checkpoint_holds_the_loss_scale(
 ) -> None:
     from nmt.storage.checkpoints import checkpoints_in, read_checkpoint
 
-    facts = dict.fromkeys(("fingerprint", "vocabularies", "warmup_updates", "precision", "computed_on"), "")
+    facts = dict.fromkeys(
+        ("fingerprint", "vocabularies", "warmup_updates", "precision", "computed_on", "batches_in_update"), ""
+    )
     make_trainer(arithmetic=Arithmetic(CPU, Precision.fp16), limits=TrainingConfig(max_update=2), facts=facts).run()
     stored = read_checkpoint(checkpoints_in(tmp_path / "run")[-1], training=True)
     again = Arithmetic(CPU, Precision.fp16)

@@ -31,20 +31,38 @@ def test_differences_are_listed_by_option_with_both_values() -> None:
     }
 
 
+def changes(checkpoint: StoredCheckpoint, current: dict[str, Any], *, batches: int = 2, reset: bool = False) -> Any:
+    return check_unchanged(checkpoint, current, vocabularies="v", batches_in_update=batches, reset=reset)
+
+
 def test_nothing_changed_is_nothing_to_say() -> None:
-    assert check_unchanged(stored(fingerprint={"seed": 1}), {"seed": 1}, vocabularies="v", reset=False) == {}
+    assert changes(stored(fingerprint={"seed": 1}), {"seed": 1}) == {}
+
+
+def test_accumulation_that_makes_up_for_the_number_of_processes_is_no_change() -> None:
+    checkpoint = stored(fingerprint={"batching.update_freq": 1}, batches_in_update=2)
+    assert changes(checkpoint, {"batching.update_freq": 2}) == {}
+    with pytest.raises(UsageError, match="update_freq: 1 -> 2"):
+        changes(checkpoint, {"batching.update_freq": 2}, batches=4)
 
 
 def test_a_change_is_refused_unless_reset() -> None:
     checkpoint = stored(fingerprint={"seed": 1})
     with pytest.raises(UsageError, match="seed: 1 -> 2.*--reset"):
-        check_unchanged(checkpoint, {"seed": 2}, vocabularies="v", reset=False)
-    assert check_unchanged(checkpoint, {"seed": 2}, vocabularies="v", reset=True) == {"seed": "1 -> 2"}
+        changes(checkpoint, {"seed": 2})
+    assert changes(checkpoint, {"seed": 2}, reset=True) == {"seed": "1 -> 2"}
 
 
 @pytest.mark.parametrize(
     ("changed", "restarts"),
-    [("data", True), ("seed", True), ("batching.max_tokens", True), ("optimizer.lr", False), ("model.dropout", False)],
+    [
+        ("data", True),
+        ("seed", True),
+        ("batching.max_tokens", True),
+        ("batching.update_freq", False),
+        ("optimizer.lr", False),
+        ("model.dropout", False),
+    ],
 )
 def test_the_epoch_begins_again_if_its_batches_are_others(changed: str, restarts: bool) -> None:
     assert restarts_epoch({changed: "a -> b"}) == restarts
@@ -52,7 +70,7 @@ def test_the_epoch_begins_again_if_its_batches_are_others(changed: str, restarts
 
 def test_a_checkpoint_without_the_values_of_training_is_refused_by_name() -> None:
     with pytest.raises(DataError, match="its training.json has no report"):
-        check_unchanged(stored(report=None), {}, vocabularies="v", reset=False)
+        changes(stored(report=None), {})
 
 
 def test_parameters_of_another_shape_are_named_with_both_shapes() -> None:

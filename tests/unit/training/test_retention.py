@@ -28,13 +28,14 @@ from nmt.training.retention import Cadence, superfluous
 def test_checkpoints_are_due_by_updates_and_epochs(
     options: dict[str, Any], update: int, epoch: int, ends_epoch: bool, reasons: tuple[str, ...]
 ) -> None:
-    assert Cadence(CheckpointConfig(**options)).due(update, epoch, ends_epoch=ends_epoch) == reasons
+    assert Cadence(CheckpointConfig(**options)).due(update, epoch, ends_epoch=ends_epoch, now=0.0) == reasons
 
 
 def test_checkpoints_are_due_by_minutes_since_the_last_one_that_was() -> None:
-    times = iter([0.0, 599.0, 600.0, 600.0, 1199.0, 1250.0, 1250.0, 1849.0])
-    cadence = Cadence(CheckpointConfig(save_interval_minutes=10, save_interval=None), lambda: next(times))
-    due = [bool(cadence.due(update, 1, ends_epoch=False)) for update in range(1, 6)]
+    cadence = Cadence(CheckpointConfig(save_interval_minutes=10, save_interval=None))
+    cadence.start(7.0)
+    times = (606.0, 607.0, 1206.0, 1257.0, 1856.0)
+    due = [bool(cadence.due(update, 1, ends_epoch=False, now=now)) for update, now in enumerate(times, 1)]
     assert due == [False, True, False, True, False]
 
 

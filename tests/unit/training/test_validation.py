@@ -21,8 +21,9 @@ from nmt.scoring import Scorer, TextOptions, scorers
 from nmt.training.batches import read_batch
 from nmt.training.step import Step
 from nmt.training.validation import LossValidator, Place, TranslationValidator, ValidationStopped
+from nmt.training.world import Alone
 
-PLACE = Place(torch.device("cpu"), contextlib.nullcontext)
+PLACE = Place(torch.device("cpu"), contextlib.nullcontext, Alone())
 Make = Callable[..., Any]
 
 
