@@ -25,6 +25,7 @@ from nmt.training.contradictions import Case, check
 from nmt.training.criterion_parts import build_criterion
 from nmt.training.datasets import Datasets, check_lengths, number_of_updates, open_datasets
 from nmt.training.fingerprint import fingerprint
+from nmt.training.memory import peak_memory
 from nmt.training.other_models import start_from
 from nmt.training.precision import autocast
 from nmt.training.report import Reporter
@@ -131,7 +132,12 @@ class _Run:
             self._facts["warmup_updates"] = values["warmup_updates"]
             self._compare_rates(stored.info, values.get("max_update"))
         self._store.prepare()
-        reporter = Reporter(self._folder, self._config.report, total_updates=self._max_update)
+        reporter = Reporter(
+            self._folder,
+            self._config.report,
+            total_updates=self._max_update,
+            memory=lambda: peak_memory(device),
+        )
         trainer = self._trainer(device, reporter, fresh=stored is None)
         if stored is not None:
             trainer.restore(stored, changed)

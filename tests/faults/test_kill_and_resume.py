@@ -23,7 +23,7 @@ OPTIONS = (
     "--save-interval 2 --validate-interval-updates 15 --valid-metrics bleu --valid-max-sentences 10 "
     "--log-interval 7 --seed 3 --search greedy"
 ).split()
-TIMES = ("tokens_per_second", "seconds")  # what no two runs share
+TIMES = ("tokens_per_second", "seconds", "memory_mb")  # what no two runs share
 
 
 def command(corpus: Path, run: Path, *more: str) -> list[str]:

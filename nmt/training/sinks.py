@@ -1,0 +1,91 @@
+"""Where the events of a run go beside its log: every place is a sink, and none is worth the run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from nmt.config.sections import ReportConfig
+from nmt.errors import UsageError
+
+logger = logging.getLogger("nmt.training")
+
+Event = Mapping[str, Any]
+
+
+class Sink(Protocol):
+    """Receives the events that the log receives, in the same order."""
+
+    def write(self, event: Event) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class TensorBoard:
+    """Every figure of an event as a curve ``event/figure``."""
+
+    def __init__(self, folder: Path, update: int) -> None:
+        """``update``: what was written beyond it is hidden; the run goes on from there."""
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise UsageError(
+                "report.tensorboard=true, but TensorBoard is not installed: pip install 'nmt[tensorboard]'"
+            ) from None
+        self._writer: Any = SummaryWriter(log_dir=str(folder / "tensorboard"), purge_step=update + 1)
+
+    def write(self, event: Event) -> None:
+        for name, value in figures(event).items():
+            self._writer.add_scalar(name, value, event["update"])
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class Sinks:
+    """Several as one. A sink that fails is switched off with a warning."""
+
+    def __init__(self, sinks: Mapping[str, Sink]) -> None:
+        self._sinks = dict(sinks)
+
+    def write(self, event: Event) -> None:
+        self._each(lambda sink: sink.write(event))
+
+    def close(self) -> None:
+        self._each(lambda sink: sink.close())
+        self._sinks.clear()
+
+    def _each(self, action: Callable[[Sink], None]) -> None:
+        for name, sink in list(self._sinks.items()):
+            try:
+                action(sink)
+            except Exception as error:  # a disk that is full, a writer thread that died, no network
+                _switched_off(name, error)
+                del self._sinks[name]
+
+
+def open_sinks(folder: Path, options: ReportConfig, update: int) -> Sinks:
+    """The sinks that ``options`` ask for, of a run that goes on after ``update``."""
+    asked: dict[str, Callable[[], Sink]] = {}
+    if options.tensorboard:
+        asked["TensorBoard"] = lambda: TensorBoard(folder, update)
+    opened: dict[str, Sink] = {}
+    for name, make in asked.items():
+        try:
+            opened[name] = make()
+        except UsageError:
+            raise
+        except Exception as error:
+            _switched_off(name, error)
+    return Sinks(opened)
+
+
+def figures(event: Event) -> dict[str, float]:
+    """What of an event can be drawn as a curve."""
+    return {f"{event['event']}/{name}": value for name, value in event.items() if isinstance(value, float)}
+
+
+def _switched_off(name: str, error: Exception) -> None:
+    logger.warning("%s is switched off, training goes on: %s", name, error)
