@@ -240,10 +240,15 @@ class ReportConfig:
 
     log_interval: int = option(50, help="a line every this many updates", flag="--log-interval")
     tensorboard: bool = option(False, help="write TensorBoard events to the run folder", flag="--tensorboard")
+    wandb_project: str | None = option(
+        None, help="project of Weights & Biases that receives the figures", flag="--wandb-project"
+    )
     progress: ProgressStyle = option(ProgressStyle.auto, help="auto, bar, lines or none", flag="--progress")
 
     def __post_init__(self) -> None:
         require_positive("report", log_interval=self.log_interval)
+        if self.wandb_project is not None and not self.wandb_project.strip():
+            raise UsageError("report.wandb_project is empty; name a project with --wandb-project, or leave it out")
 
 
 @dataclass

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+import yaml
+
 from nmt.config.sections import ReportConfig
 from nmt.errors import UsageError
+from nmt.storage.files import read_json, write_json
 
 logger = logging.getLogger("nmt.training")
 
@@ -44,6 +48,36 @@ class TensorBoard:
         self._writer.close()
 
 
+class WeightsAndBiases:
+    """Every figure of an event as a curve over updates, in the project's run whose id the run folder keeps."""
+
+    def __init__(self, folder: Path, project: str) -> None:
+        try:
+            from wandb import init  # a mere folder of that name has none
+        except ImportError:
+            raise UsageError(
+                f"report.wandb_project={project}, but wandb is not installed: pip install 'nmt[wandb]'"
+            ) from None
+        run: Any = init(
+            project=project,
+            id=_run_id(folder / "wandb.json", project),
+            resume="allow",
+            name=folder.resolve().name,
+            dir=str(folder),
+            config=_configuration(folder),
+            settings={"console": "off"},  # standard error is ours to draw on
+        )
+        run.define_metric("*", step_metric="update")  # a run that goes on repeats updates, and wandb's own step may not
+        self._run = run
+
+    def write(self, event: Event) -> None:
+        if values := figures(event):
+            self._run.log({"update": event["update"], **values})
+
+    def close(self) -> None:
+        self._run.finish()
+
+
 class Sinks:
     """Several as one. A sink that fails is switched off with a warning."""
 
@@ -71,6 +105,8 @@ def open_sinks(folder: Path, options: ReportConfig, update: int) -> Sinks:
     asked: dict[str, Callable[[], Sink]] = {}
     if options.tensorboard:
         asked["TensorBoard"] = lambda: TensorBoard(folder, update)
+    if (project := options.wandb_project) is not None:
+        asked["Weights & Biases"] = lambda: WeightsAndBiases(folder, project)
     opened: dict[str, Sink] = {}
     for name, make in asked.items():
         try:
@@ -85,6 +121,22 @@ def open_sinks(folder: Path, options: ReportConfig, update: int) -> Sinks:
 def figures(event: Event) -> dict[str, float]:
     """What of an event can be drawn as a curve."""
     return {f"{event['event']}/{name}": value for name, value in event.items() if isinstance(value, float)}
+
+
+def _run_id(path: Path, project: str) -> str:
+    """The id of this run folder's run in ``project``, made up at its first start."""
+    if path.is_file():
+        stored = read_json(path)
+        if isinstance(stored, dict) and stored.get("project") == project and isinstance(stored.get("id"), str):
+            return str(stored["id"])
+    made = secrets.token_hex(4)
+    write_json(path, {"project": project, "id": made})
+    return made
+
+
+def _configuration(folder: Path) -> Any:
+    path = folder / "config.yaml"
+    return yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
 def _switched_off(name: str, error: Exception) -> None:
