@@ -244,9 +244,17 @@ class ReportConfig:
         None, help="project of Weights & Biases that receives the figures", flag="--wandb-project"
     )
     progress: ProgressStyle = option(ProgressStyle.auto, help="auto, bar, lines or none", flag="--progress")
+    count_flops: bool = option(
+        True, help="count the operations of training on a few sentences at the start", flag="--count-flops"
+    )
+    device_tflops: float | None = option(
+        None,
+        help="10^12 operations a second that the device sustains, for the cost by time; null: of a table of GPUs",
+        flag="--device-tflops",
+    )
 
     def __post_init__(self) -> None:
-        require_positive("report", log_interval=self.log_interval)
+        require_positive("report", log_interval=self.log_interval, device_tflops=self.device_tflops)
         if self.wandb_project is not None and not self.wandb_project.strip():
             raise UsageError("report.wandb_project is empty; name a project with --wandb-project, or leave it out")
 

@@ -22,8 +22,10 @@ from nmt.storage.checkpoints import CheckpointInfo
 from nmt.storage.files import Lock, remove_leftovers
 from nmt.training.batches import TrainingBatches
 from nmt.training.contradictions import Case, check
+from nmt.training.cost import known_cost
 from nmt.training.criterion_parts import build_criterion
 from nmt.training.datasets import Datasets, check_lengths, number_of_updates, open_datasets
+from nmt.training.facts import describe_run
 from nmt.training.fingerprint import fingerprint
 from nmt.training.memory import peak_memory
 from nmt.training.other_models import start_from
@@ -150,9 +152,18 @@ class _Run:
         else:
             if trainer.state.update:
                 logger.info("going on after update %d of %s", trainer.state.update, self._folder)
-            reporter.start(trainer.state.update)
+            facts = describe_run(self._config, self._datasets, self._step.model, self._device)
+            cost = known_cost(self._config, self._step, self._datasets.train, self._place)
+            reporter.start(trainer.state.update, facts, cost)
             try:
                 ending = trainer.run()
+                reporter.end(
+                    trainer.state.update,
+                    trainer.state.epoch,
+                    ending=ending,
+                    tokens=trainer.state.tokens,
+                    seconds=trainer.state.seconds,
+                )
             finally:
                 reporter.close()
         return TrainingResult(
@@ -174,6 +185,7 @@ class _Run:
         criterion = build_criterion(config, self._datasets, device)
         step = Step(model, criterion).to(device)
         place = Place(device, lambda: autocast(device, config.device.precision))
+        self._step, self._place = step, place
         named = [(name, parameter) for name, parameter in step.named_parameters() if parameter.requires_grad]
         optimizer = optimizers.build(config.optimizer, named)
         return Trainer(

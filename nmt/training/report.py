@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from nmt.config.sections import ReportConfig
-from nmt.training.displays import Display, Silence, choose_display, figure
+from nmt.training.cost import Cost
+from nmt.training.displays import Display, Silence, choose_display, duration, figure
 from nmt.training.event_log import EventLog
 from nmt.training.memory import peak_memory
 from nmt.training.meters import Meters, UpdateReport
@@ -42,11 +44,18 @@ class Reporter:
         self._folder = folder
         self._sinks = Sinks({})
         self._display: Display = Silence()
+        self._cost = Cost()
 
-    def start(self, update: int) -> None:
-        """Begin, or go on after ``update``; what an interrupted process recorded beyond it is dropped."""
+    def start(self, update: int, facts: Mapping[str, Any] | None = None, cost: Cost | None = None) -> None:
+        """Begin, or go on after ``update``; what an interrupted process recorded beyond it is dropped.
+
+        ``facts`` are recorded: what the run is made of.
+        """
+        self._cost = cost or Cost()
         self._log.rewind(update)
         self._sinks = open_sinks(self._folder, self._options, update)
+        if facts is not None:
+            self._record({"event": "start", "update": update, **facts, **asdict(self._cost)})
         self._display = choose_display(self._options.progress, update, self._total, self._clock)
 
     def update(self, update: int, epoch: int, report: UpdateReport, seconds: float) -> None:
@@ -70,6 +79,18 @@ class Reporter:
     def checkpoint(self, update: int, epoch: int, path: Path) -> None:
         self._record({"event": "checkpoint", "update": update, "epoch": epoch, "path": path.name})
         logger.info("wrote %s", path)
+
+    def end(self, update: int, epoch: int, *, ending: str, tokens: int, seconds: float) -> None:
+        """The run is over, because of ``ending``, after so many target tokens."""
+        flops = self._cost.figures(tokens, seconds)
+        event = {"event": "end", "update": update, "epoch": epoch, "ending": ending, "tokens": tokens}
+        self._record(event | {"seconds": round(seconds, 1), **flops})
+        logger.info(
+            "trained on %s target tokens in %s%s",
+            f"{tokens:,}",
+            duration(seconds),
+            "".join(f" | {value:.3g} operations {name.removeprefix('flops_')}" for name, value in flops.items()),
+        )
 
     def state(self) -> dict[str, Any]:
         return self._meters.state()

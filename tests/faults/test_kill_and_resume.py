@@ -44,8 +44,9 @@ def events(run: Path) -> list[dict[str, Any]]:
 
 
 def figures(run: Path) -> list[dict[str, Any]]:
-    """Everything that was measured; which checkpoints were written may differ by those of a signal."""
-    return [event for event in events(run) if event["event"] != "checkpoint"]
+    """Everything that was measured; which checkpoints were written may differ by those of a signal, and each start is
+    recorded."""
+    return [event for event in events(run) if event["event"] not in ("checkpoint", "start")]
 
 
 def final_weights(run: Path) -> bytes:

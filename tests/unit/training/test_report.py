@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from nmt.config.sections import ProgressStyle, ReportConfig
+from nmt.training.cost import Cost
 from nmt.training.event_log import EventLog
 from nmt.training.meters import Meters, UpdateReport, perplexity
 from nmt.training.report import Reporter
@@ -111,3 +113,17 @@ def test_an_event_of_training_records_the_most_memory_held_so_far(tmp_path: Path
     for number in (1, 2):
         reporter.update(number, 1, update_report(number), seconds=number)
     assert [event["memory_mb"] for event in lines(tmp_path)] == [2.3, 3.0]
+
+
+def test_the_start_records_the_facts_and_the_end_the_cost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    reporter = Reporter(tmp_path, ReportConfig(progress=ProgressStyle.none), total_updates=None)
+    reporter.start(0, {"model": {"name": "lstm"}}, Cost(flops_per_token=1e6, device_tflops=2.0))
+    with caplog.at_level(logging.INFO, "nmt"):
+        reporter.end(9, 2, ending="9 updates are made", tokens=5000, seconds=3661)
+    start, end = lines(tmp_path)
+    assert (start["event"], start["model"], start["flops_per_token"]) == ("start", {"name": "lstm"}, 1e6)
+    assert (end["event"], end["ending"], end["tokens"]) == ("end", "9 updates are made", 5000)
+    assert (end["flops_counted"], end["flops_estimated"]) == (5e9, 3661 * 2e12)
+    assert caplog.messages == [
+        "trained on 5,000 target tokens in 1:01:01 | 5e+09 operations counted | 7.32e+15 operations estimated"
+    ]
