@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any
 
 from nmt.config.option import FlagKind, group, option, section
+from nmt.config.span import Span
 from nmt.errors import UsageError
 from nmt.storage.files import Verify
 
@@ -253,8 +254,14 @@ class ReportConfig:
         flag="--device-tflops",
     )
 
+    profile: str | None = option(
+        None, help="trace this many updates, or those FROM:TO, with torch's profiler", flag="--profile"
+    )
+
     def __post_init__(self) -> None:
         require_positive("report", log_interval=self.log_interval, device_tflops=self.device_tflops)
+        if self.profile is not None:
+            Span.parse(self.profile, "report.profile")
         if self.wandb_project is not None and not self.wandb_project.strip():
             raise UsageError("report.wandb_project is empty; name a project with --wandb-project, or leave it out")
 

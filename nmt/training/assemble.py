@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ import torch
 
 from nmt.config.plain import to_plain
 from nmt.config.sections import TrainConfig
+from nmt.config.span import Span
 from nmt.devices import choose_device
 from nmt.interface import EncoderDecoder, VocabularySizes
 from nmt.models import models
@@ -30,6 +32,7 @@ from nmt.training.fingerprint import fingerprint
 from nmt.training.memory import peak_memory
 from nmt.training.other_models import start_from
 from nmt.training.precision import autocast
+from nmt.training.profiling import Profiler
 from nmt.training.report import Reporter
 from nmt.training.resume import check_unchanged, training_state
 from nmt.training.retention import Cadence
@@ -95,6 +98,8 @@ class _Run:
         self._folder = Path(config.checkpoint.save_dir)
         self._scorers = built
         self._translations: TranslationValidator | None = None
+        traced = config.report.profile
+        self._profiler = Profiler(Span.parse(traced, "report.profile"), self._folder, device) if traced else None
         self._best = BestScore(
             config.validation.best_metric,
             higher_is_better=_higher_is_better(config, self._scorers),
@@ -165,6 +170,8 @@ class _Run:
                     seconds=trainer.state.seconds,
                 )
             finally:
+                if self._profiler is not None:
+                    self._profiler.close()
                 reporter.close()
         return TrainingResult(
             folder=self._folder,
@@ -205,6 +212,7 @@ class _Run:
             autocast=place.autocast,
             seed=config.seed,
             facts=self._facts,
+            around_update=self._profiler or contextlib.nullcontext,
         )
 
     def _model(self) -> EncoderDecoder:

@@ -11,6 +11,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -90,9 +91,10 @@ class Trainer:
         autocast: Autocast,
         seed: int,
         facts: Mapping[str, Any],
+        around_update: Callable[[int], AbstractContextManager[object]] = contextlib.nullcontext,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``facts`` are stored with every checkpoint, for whoever restores it."""
+        """``facts`` are stored with every checkpoint, for whoever restores it; ``around_update`` watches each update."""
         self.state = RunState()
         self._step = step
         self._optimizer = optimizer
@@ -111,6 +113,7 @@ class Trainer:
         self._autocast = autocast
         self._seed = seed
         self._facts = facts
+        self._around_update = around_update
         self._clock = clock
         self._mark = clock()
 
@@ -121,7 +124,8 @@ class Trainer:
             self._validate_and_save(self.state.interrupted, validate=True)
         while (ending := self.ending()) is None:
             batches = self._batches.at(self.state.position)
-            made = self._train_step(batches)
+            with self._around_update(self.state.update + 1):
+                made = self._train_step(batches)
             self._advance(batches)
             self._validate_and_save(self._due(batches, made), validate=self._validation_due(batches, made))
         return ending
