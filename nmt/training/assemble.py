@@ -200,7 +200,7 @@ class _Run:
             optimizer=optimizer,
             schedule=self._schedule(optimizer, model.width),
             batches=self._batches,
-            validators=self._validators(step, place),
+            validators=self._validators(step, place, reporter),
             best=self._best,
             store=self._store,
             cadence=Cadence(config.checkpoint),
@@ -265,7 +265,7 @@ class _Run:
         horizon = Horizon(self._max_update, width, base_rate, self._facts["warmup_updates"])
         return schedulers.build(config.scheduler, horizon)
 
-    def _validators(self, step: Step, place: Place) -> list[Validator]:
+    def _validators(self, step: Step, place: Place, reporter: Reporter) -> list[Validator]:
         config, split = self._config, self._datasets.valid
         if split is None:
             return []
@@ -285,6 +285,7 @@ class _Run:
                 place,
                 sentences=sentences,
                 samples=options.samples,
+                show=reporter.samples,
             )
             validators.append(self._translations)
         return validators

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from nmt.training.event_log import EventLog
 from nmt.training.memory import peak_memory
 from nmt.training.meters import Meters, UpdateReport
 from nmt.training.sinks import Sinks, open_sinks
+from nmt.training.validation import Sample, log_samples
 
 logger = logging.getLogger("nmt.training")
 
@@ -45,6 +46,7 @@ class Reporter:
         self._sinks = Sinks({})
         self._display: Display = Silence()
         self._cost = Cost()
+        self._samples: Sequence[Sample] = ()
 
     def start(self, update: int, facts: Mapping[str, Any] | None = None, cost: Cost | None = None) -> None:
         """Begin, or go on after ``update``; what an interrupted process recorded beyond it is dropped.
@@ -75,6 +77,15 @@ class Reporter:
         logger.info(
             "epoch %d | update %d | validation | %s%s", epoch, update, figures, " | best so far" if best else ""
         )
+
+        if self._samples:
+            samples, self._samples = [asdict(sample) for sample in self._samples], ()
+            self._record({"event": "samples", "update": update, "epoch": epoch, "samples": samples})
+
+    def samples(self, samples: Sequence[Sample]) -> None:
+        """Show translations of a validation, whose figures follow."""
+        log_samples(samples)
+        self._samples = samples
 
     def checkpoint(self, update: int, epoch: int, path: Path) -> None:
         self._record({"event": "checkpoint", "update": update, "epoch": epoch, "path": path.name})

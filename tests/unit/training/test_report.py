@@ -15,6 +15,7 @@ from nmt.training.cost import Cost
 from nmt.training.event_log import EventLog
 from nmt.training.meters import Meters, UpdateReport, perplexity
 from nmt.training.report import Reporter
+from nmt.training.validation import Sample
 
 
 def update_report(number: int) -> UpdateReport:
@@ -127,3 +128,21 @@ def test_the_start_records_the_facts_and_the_end_the_cost(tmp_path: Path, caplog
     assert caplog.messages == [
         "trained on 5,000 target tokens in 1:01:01 | 5e+09 operations counted | 7.32e+15 operations estimated"
     ]
+
+
+def test_translations_of_a_validation_are_recorded_once_and_survive_a_continuation(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    reporter = Reporter(tmp_path, ReportConfig(progress=ProgressStyle.none), total_updates=None)
+    reporter.start(0)
+    odd = "a\u2028b\x85c \udc80"  # two separators of lines, and half a character
+    with caplog.at_level(logging.INFO, "nmt"):
+        reporter.samples([Sample("ein Haus", "a house", odd)])
+        reporter.valid(1, 1, {"loss": 2.0}, best=True)
+        reporter.valid(2, 1, {"loss": 1.0}, best=True)
+    assert "sample 1 source:     ein Haus" in caplog.messages
+    EventLog(tmp_path / "log.jsonl").rewind(2)
+    written = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text("utf-8").split("\n") if line]
+    assert [event["event"] for event in written] == ["valid", "samples", "valid"]
+    assert written[1]["samples"] == [{"source": "ein Haus", "reference": "a house", "hypothesis": odd}]
+    assert (written[1]["update"], written[1]["epoch"]) == (1, 1)
