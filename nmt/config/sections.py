@@ -241,6 +241,7 @@ class ReportConfig:
 
     log_interval: int = option(50, help="a line every this many updates", flag="--log-interval")
     tensorboard: bool = option(False, help="write TensorBoard events to the run folder", flag="--tensorboard")
+    html: bool = option(True, help="write report.html to the run folder at each validation", flag="--html")
     wandb_project: str | None = option(
         None, help="project of Weights & Biases that receives the figures", flag="--wandb-project"
     )

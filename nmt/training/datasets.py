@@ -46,7 +46,7 @@ def open_datasets(config: TrainConfig) -> Datasets:
         valid=_validation_split(config, corpora) if validates(config) else None,
         longest=_longest(train),
         identities=[corpus.fingerprint(config.train_subset) for corpus in corpora],
-        reports=[{"folder": str(corpus.folder), **corpus.report} for corpus in corpora],
+        reports=[{**corpus.report, "folder": str(corpus.folder)} for corpus in corpora],
     )
 
 

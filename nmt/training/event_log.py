@@ -48,6 +48,21 @@ class EventLog:
         self._failed = True
 
 
+def read_events(path: Path) -> list[dict[str, Any]]:
+    """The events of a log; none if there is no such file. Lines that are no event are left out."""
+    if not path.is_file():
+        return []
+    events = []
+    for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue  # the torn last line of a process that was killed
+        if isinstance(event, dict) and isinstance(event.get("event"), str) and isinstance(event.get("update"), int):
+            events.append(event)
+    return events
+
+
 def _up_to(line: str, update: int) -> bool:
     try:
         return int(json.loads(line)["update"]) <= update

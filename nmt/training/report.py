@@ -72,15 +72,14 @@ class Reporter:
             self._meters = Meters()
 
     def valid(self, update: int, epoch: int, scores: Mapping[str, float], *, best: bool) -> None:
+        if self._samples:
+            samples, self._samples = [asdict(sample) for sample in self._samples], ()
+            self._record({"event": "samples", "update": update, "epoch": epoch, "samples": samples})
         self._record({"event": "valid", "update": update, "epoch": epoch, **scores})
         figures = " | ".join(f"{name} {figure(value)}" for name, value in scores.items())
         logger.info(
             "epoch %d | update %d | validation | %s%s", epoch, update, figures, " | best so far" if best else ""
         )
-
-        if self._samples:
-            samples, self._samples = [asdict(sample) for sample in self._samples], ()
-            self._record({"event": "samples", "update": update, "epoch": epoch, "samples": samples})
 
     def samples(self, samples: Sequence[Sample]) -> None:
         """Show translations of a validation, whose figures follow."""

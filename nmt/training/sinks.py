@@ -13,6 +13,7 @@ import yaml
 from nmt.config.sections import ReportConfig
 from nmt.errors import UsageError
 from nmt.storage.files import read_json, write_json
+from nmt.training import html_report
 
 logger = logging.getLogger("nmt.training")
 
@@ -78,6 +79,27 @@ class WeightsAndBiases:
         self._run.finish()
 
 
+class HtmlReport:
+    """The page ``report.html``, made anew of the log at each validation and at the end."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._behind = False
+
+    def write(self, event: Event) -> None:
+        self._behind = True
+        if event["event"] in ("valid", "end"):
+            self._make()
+
+    def close(self) -> None:
+        if self._behind:
+            self._make()
+
+    def _make(self) -> None:
+        html_report.write(self._folder)
+        self._behind = False
+
+
 class Sinks:
     """Several as one. A sink that fails is switched off with a warning."""
 
@@ -107,6 +129,8 @@ def open_sinks(folder: Path, options: ReportConfig, update: int) -> Sinks:
         asked["TensorBoard"] = lambda: TensorBoard(folder, update)
     if (project := options.wandb_project) is not None:
         asked["Weights & Biases"] = lambda: WeightsAndBiases(folder, project)
+    if options.html:
+        asked["the HTML report"] = lambda: HtmlReport(folder)
     opened: dict[str, Sink] = {}
     for name, make in asked.items():
         try:

@@ -118,11 +118,11 @@ def test_an_event_of_training_records_the_most_memory_held_so_far(tmp_path: Path
 
 def test_the_start_records_the_facts_and_the_end_the_cost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     reporter = Reporter(tmp_path, ReportConfig(progress=ProgressStyle.none), total_updates=None)
-    reporter.start(0, {"model": {"name": "lstm"}}, Cost(flops_per_token=1e6, device_tflops=2.0))
+    reporter.start(0, {"environment": {"torch": "2"}}, Cost(flops_per_token=1e6, device_tflops=2.0))
     with caplog.at_level(logging.INFO, "nmt"):
         reporter.end(9, 2, ending="9 updates are made", tokens=5000, seconds=3661)
     start, end = lines(tmp_path)
-    assert (start["event"], start["model"], start["flops_per_token"]) == ("start", {"name": "lstm"}, 1e6)
+    assert (start["event"], start["environment"], start["flops_per_token"]) == ("start", {"torch": "2"}, 1e6)
     assert (end["event"], end["ending"], end["tokens"]) == ("end", "9 updates are made", 5000)
     assert (end["flops_counted"], end["flops_estimated"]) == (5e9, 3661 * 2e12)
     assert caplog.messages == [
@@ -143,6 +143,6 @@ def test_translations_of_a_validation_are_recorded_once_and_survive_a_continuati
     assert "sample 1 source:     ein Haus" in caplog.messages
     EventLog(tmp_path / "log.jsonl").rewind(2)
     written = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text("utf-8").split("\n") if line]
-    assert [event["event"] for event in written] == ["valid", "samples", "valid"]
-    assert written[1]["samples"] == [{"source": "ein Haus", "reference": "a house", "hypothesis": odd}]
-    assert (written[1]["update"], written[1]["epoch"]) == (1, 1)
+    assert [event["event"] for event in written] == ["samples", "valid", "valid"]
+    assert written[0]["samples"] == [{"source": "ein Haus", "reference": "a house", "hypothesis": odd}]
+    assert (written[0]["update"], written[0]["epoch"]) == (1, 1)
