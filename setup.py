@@ -13,6 +13,7 @@ README = HERE / "README.md"
 COMMANDS = ("preprocess", "train", "average_checkpoints", "generate", "score")
 
 TENSORBOARD = ["tensorboard>=2.15"]
+WANDB = ["wandb>=0.17"]
 TEST = [
     "pytest>=8",
     "pytest-timeout>=2.3",
@@ -66,7 +67,7 @@ setup(
         "safetensors",
         "matplotlib",
     ],
-    extras_require={"tensorboard": TENSORBOARD, "test": TEST, "dev": TEST},
+    extras_require={"tensorboard": TENSORBOARD, "wandb": WANDB, "test": TEST, "dev": TEST},
     entry_points={
         "console_scripts": [f"nmt-{command.replace('_', '-')} = nmt_cli.{command}:main" for command in COMMANDS]
     },

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any
 
 from nmt.config.option import FlagKind, group, option, section
+from nmt.config.span import Span
 from nmt.errors import UsageError
 from nmt.storage.files import Verify
 
@@ -243,10 +244,30 @@ class ReportConfig:
 
     log_interval: int = option(50, help="a line every this many updates", flag="--log-interval")
     tensorboard: bool = option(False, help="write TensorBoard events to the run folder", flag="--tensorboard")
+    html: bool = option(True, help="write report.html to the run folder at each validation", flag="--html")
+    wandb_project: str | None = option(
+        None, help="project of Weights & Biases that receives the figures", flag="--wandb-project"
+    )
     progress: ProgressStyle = option(ProgressStyle.auto, help="auto, bar, lines or none", flag="--progress")
+    count_flops: bool = option(
+        True, help="count the operations of training on a few sentences at the start", flag="--count-flops"
+    )
+    device_tflops: float | None = option(
+        None,
+        help="10^12 operations a second that the device sustains, for the cost by time; null: of a table of GPUs",
+        flag="--device-tflops",
+    )
+
+    profile: str | None = option(
+        None, help="trace this many updates, or those FROM:TO, with torch's profiler", flag="--profile"
+    )
 
     def __post_init__(self) -> None:
-        require_positive("report", log_interval=self.log_interval)
+        require_positive("report", log_interval=self.log_interval, device_tflops=self.device_tflops)
+        if self.profile is not None:
+            Span.parse(self.profile, "report.profile")
+        if self.wandb_project is not None and not self.wandb_project.strip():
+            raise UsageError("report.wandb_project is empty; name a project with --wandb-project, or leave it out")
 
 
 @dataclass

@@ -115,6 +115,12 @@ class Corpus:
     def only_source(self) -> bool:
         return bool(self._manifest.get("only_source"))
 
+    @property
+    def report(self) -> dict[str, Any]:
+        """What preprocessing found (``PreprocessReport`` as a plain tree); empty if the manifest does not hold it."""
+        report = self._manifest.get("report")
+        return report if isinstance(report, dict) else {}
+
     def split(self, name: str) -> Split:
         if name not in self.splits:
             raise DataError(

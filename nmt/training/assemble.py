@@ -13,6 +13,7 @@ import torch
 
 from nmt.config.plain import to_plain
 from nmt.config.sections import Precision, TrainConfig
+from nmt.config.span import Span
 from nmt.devices import choose_device, require_precision
 from nmt.interface import EncoderDecoder, VocabularySizes
 from nmt.models import models
@@ -23,11 +24,15 @@ from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, read_check
 from nmt.storage.files import Lock, remove_leftovers
 from nmt.training.batches import TrainingBatches
 from nmt.training.contradictions import Case, check
+from nmt.training.cost import known_cost
 from nmt.training.criterion_parts import build_criterion
 from nmt.training.datasets import Datasets, check_lengths, number_of_updates, open_datasets
+from nmt.training.facts import describe_run
 from nmt.training.fingerprint import fingerprint
+from nmt.training.memory import peak_memory
 from nmt.training.other_models import start_from
 from nmt.training.precision import Arithmetic, choose_precision
+from nmt.training.profiling import Profiler
 from nmt.training.report import Reporter, Unheard
 from nmt.training.resume import check_unchanged, training_state
 from nmt.training.retention import Cadence
@@ -108,6 +113,8 @@ class _Run:
         self._folder = Path(config.checkpoint.save_dir)
         self._scorers = built
         self._translations: TranslationValidator | None = None
+        traced = config.report.profile
+        self._profiler = Profiler(Span.parse(traced, "report.profile"), self._folder, device) if traced else None
         self._best = BestScore(
             config.validation.best_metric,
             higher_is_better=_higher_is_better(config, self._scorers),
@@ -146,12 +153,17 @@ class _Run:
             self._compare_rates(stored.info, values.get("max_update"))
             self._compare_updates(values["batches_in_update"])
         self._world.on_main(self._store.prepare)
-        total = self._max_update
-        reporter = Reporter(self._folder, self._config.report, total_updates=total) if self._world.main else Unheard()
+        reporter = self._reporter()
         trainer = self._trainer(reporter, stored)
         if stored is not None:
             trainer.restore(stored, changed)
         return self._finish(trainer, reporter)
+
+    def _reporter(self) -> Reporter:
+        if not self._world.main:
+            return Unheard()
+        options, total = self._config.report, self._max_update
+        return Reporter(self._folder, options, total_updates=total, memory=lambda: peak_memory(self._device))
 
     def _restored(self) -> StoredCheckpoint | None:
         """What the first process finds to go on from; the others read the same."""
@@ -168,10 +180,22 @@ class _Run:
         else:
             if trainer.state.update:
                 logger.info("going on after update %d of %s", trainer.state.update, self._folder)
-            reporter.start(trainer.state.update)
+            facts = describe_run(self._config, self._datasets, self._step.model, self._device)
+            main = self._world.main
+            cost = known_cost(self._config, self._step, self._datasets.train, self._place) if main else None
+            reporter.start(trainer.state.update, facts, cost)
             try:
                 ending = trainer.run()
+                reporter.end(
+                    trainer.state.update,
+                    trainer.state.epoch,
+                    ending=ending,
+                    tokens=trainer.state.tokens,
+                    seconds=trainer.state.seconds,
+                )
             finally:
+                if self._profiler is not None:
+                    self._profiler.close()
                 reporter.close()
         return TrainingResult(
             folder=self._folder,
@@ -193,6 +217,7 @@ class _Run:
         criterion = build_criterion(config, self._datasets, device)
         step = Step(model, criterion).to(device)
         place = Place(device, arithmetic.forward_pass, self._world)
+        self._step, self._place = step, place
         named = [(name, parameter) for name, parameter in step.named_parameters() if parameter.requires_grad]
         optimizer = optimizers.build(config.optimizer, named)
         return Trainer(
@@ -200,7 +225,7 @@ class _Run:
             optimizer=optimizer,
             schedule=self._schedule(optimizer, model.width),
             batches=self._batches,
-            validators=self._validators(step, place),
+            validators=self._validators(step, place, reporter),
             best=self._best,
             store=self._store,
             cadence=Cadence(config.checkpoint),
@@ -212,6 +237,7 @@ class _Run:
             world=self._world,
             seed=config.seed,
             facts=self._facts,
+            around_update=self._profiler or contextlib.nullcontext,
         )
 
     def _arithmetic(self, model: EncoderDecoder, stored: StoredCheckpoint | None) -> Arithmetic:
@@ -289,7 +315,7 @@ class _Run:
         horizon = Horizon(self._max_update, width, base_rate, self._facts["warmup_updates"])
         return schedulers.build(config.scheduler, horizon)
 
-    def _validators(self, step: Step, place: Place) -> list[Validator]:
+    def _validators(self, step: Step, place: Place, reporter: Reporter) -> list[Validator]:
         config, split = self._config, self._datasets.valid
         if split is None:
             return []
@@ -309,6 +335,7 @@ class _Run:
                 place,
                 sentences=sentences,
                 samples=options.samples,
+                show=reporter.samples,
             )
             validators.append(self._translations)
         return validators

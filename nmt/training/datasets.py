@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,6 +28,7 @@ class Datasets:
     valid: Split | None  # None: validation is switched off
     longest: int  # pieces of the longest side of a training pair
     identities: list[str]  # of the training data, by corpus
+    reports: list[dict[str, Any]] = field(default_factory=list)  # of preprocessing, by corpus
 
 
 def open_datasets(config: TrainConfig) -> Datasets:
@@ -44,6 +46,7 @@ def open_datasets(config: TrainConfig) -> Datasets:
         valid=_validation_split(config, corpora) if validates(config) else None,
         longest=_longest(train),
         identities=[corpus.fingerprint(config.train_subset) for corpus in corpora],
+        reports=[{**corpus.report, "folder": str(corpus.folder)} for corpus in corpora],
     )
 
 

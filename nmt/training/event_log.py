@@ -26,7 +26,8 @@ class EventLog:
         if not self._path.is_file():
             return
         try:
-            kept = [line for line in self._path.read_text(encoding="utf-8").splitlines() if _up_to(line, update)]
+            lines = self._path.read_text(encoding="utf-8").split("\n")  # texts may hold other separators of lines
+            kept = [line for line in lines if _up_to(line, update)]
             with atomic_write(self._path) as file:
                 file.write("".join(f"{line}\n" for line in kept).encode("utf-8"))
         except (OSError, UnicodeDecodeError, NMTError) as error:
@@ -35,7 +36,8 @@ class EventLog:
     def write(self, event: dict[str, Any]) -> None:
         line = json.dumps({key: _finite(value) for key, value in event.items()}, ensure_ascii=False)
         try:
-            with open(self._path, "a", encoding="utf-8") as file:
+            # "backslashreplace" writes what is no text as JSON's own escape for it
+            with open(self._path, "a", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(f"{line}\n")
         except OSError as error:
             self._report(error)
@@ -44,6 +46,21 @@ class EventLog:
         if not self._failed:
             logger.warning("cannot write %s, training goes on: %s", self._path, error)
         self._failed = True
+
+
+def read_events(path: Path) -> list[dict[str, Any]]:
+    """The events of a log; none if there is no such file. Lines that are no event are left out."""
+    if not path.is_file():
+        return []
+    events = []
+    for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue  # the torn last line of a process that was killed
+        if isinstance(event, dict) and isinstance(event.get("event"), str) and isinstance(event.get("update"), int):
+            events.append(event)
+    return events
 
 
 def _up_to(line: str, update: int) -> bool:

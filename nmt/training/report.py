@@ -1,30 +1,26 @@
-"""What a run shows and records: a bar or lines, JSON events, TensorBoard."""
+"""What a run shows and records: a display, the log of events, and the sinks that receive them too."""
 
 from __future__ import annotations
 
 import logging
-import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Any
 
-from nmt.config.sections import ProgressStyle, ReportConfig
-from nmt.errors import UsageError
+import torch
+
+from nmt.config.sections import ReportConfig
+from nmt.training.cost import Cost
+from nmt.training.displays import Display, Silence, choose_display, duration, figure
 from nmt.training.event_log import EventLog
+from nmt.training.memory import peak_memory
 from nmt.training.meters import Meters, UpdateReport
+from nmt.training.sinks import Sinks, open_sinks
+from nmt.training.validation import Sample, log_samples
 
 logger = logging.getLogger("nmt.training")
-
-
-class Display(Protocol):
-    """How progress looks to somebody watching."""
-
-    def advance(self, update: int) -> None: ...
-
-    def show(self, event: Mapping[str, Any]) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class Reporter:
@@ -36,23 +32,33 @@ class Reporter:
         options: ReportConfig,
         *,
         total_updates: int | None,
+        memory: Callable[[], int] = lambda: peak_memory(torch.device("cpu")),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """``memory``: the most that was held so far, in bytes."""
         self._options = options
         self._total = total_updates
+        self._memory = memory
         self._clock = clock
         self._meters = Meters()
         self._log = EventLog(folder / "log.jsonl")
         self._folder = folder
-        self._board: Any = None
+        self._sinks = Sinks({})
         self._display: Display = Silence()
+        self._cost = Cost()
+        self._samples: Sequence[Sample] = ()
 
-    def start(self, update: int) -> None:
-        """Begin, or go on after ``update``; what an interrupted process recorded beyond it is dropped."""
+    def start(self, update: int, facts: Mapping[str, Any] | None = None, cost: Cost | None = None) -> None:
+        """Begin, or go on after ``update``; what an interrupted process recorded beyond it is dropped.
+
+        ``facts`` are recorded: what the run is made of.
+        """
+        self._cost = cost or Cost()
         self._log.rewind(update)
-        if self._options.tensorboard:
-            self._board = _tensorboard(self._folder / "tensorboard", purge_step=update + 1)
-        self._display = _display(self._options.progress, update, self._total, self._clock)
+        self._sinks = open_sinks(self._folder, self._options, update)
+        if facts is not None:
+            self._record({"event": "start", "update": update, **facts, **asdict(self._cost)})
+        self._display = choose_display(self._options.progress, update, self._total, self._clock)
 
     def update(self, update: int, epoch: int, report: UpdateReport, seconds: float) -> None:
         """Take note of one update; ``seconds``: how long the run has taken so far."""
@@ -60,20 +66,41 @@ class Reporter:
         self._display.advance(update)
         if update % self._options.log_interval == 0:
             event = {"event": "train", "update": update, "epoch": epoch, **self._meters.means()}
-            self._record({**event, "seconds": round(seconds, 1)})
+            event |= {"memory_mb": round(self._memory() / 1e6, 1), "seconds": round(seconds, 1)}
+            self._record(event)
             self._display.show(event)
             self._meters = Meters()
 
     def valid(self, update: int, epoch: int, scores: Mapping[str, float], *, best: bool) -> None:
+        if self._samples:
+            samples, self._samples = [asdict(sample) for sample in self._samples], ()
+            self._record({"event": "samples", "update": update, "epoch": epoch, "samples": samples})
         self._record({"event": "valid", "update": update, "epoch": epoch, **scores})
-        figures = " | ".join(f"{name} {_figure(value)}" for name, value in scores.items())
+        figures = " | ".join(f"{name} {figure(value)}" for name, value in scores.items())
         logger.info(
             "epoch %d | update %d | validation | %s%s", epoch, update, figures, " | best so far" if best else ""
         )
 
+    def samples(self, samples: Sequence[Sample]) -> None:
+        """Show translations of a validation, whose figures follow."""
+        log_samples(samples)
+        self._samples = samples
+
     def checkpoint(self, update: int, epoch: int, path: Path) -> None:
         self._record({"event": "checkpoint", "update": update, "epoch": epoch, "path": path.name})
         logger.info("wrote %s", path)
+
+    def end(self, update: int, epoch: int, *, ending: str, tokens: int, seconds: float) -> None:
+        """The run is over, because of ``ending``, after so many target tokens."""
+        flops = self._cost.figures(tokens, seconds)
+        event = {"event": "end", "update": update, "epoch": epoch, "ending": ending, "tokens": tokens}
+        self._record(event | {"seconds": round(seconds, 1), **flops})
+        logger.info(
+            "trained on %s target tokens in %s%s",
+            f"{tokens:,}",
+            duration(seconds),
+            "".join(f" | {value:.3g} operations {name.removeprefix('flops_')}" for name, value in flops.items()),
+        )
 
     def state(self) -> dict[str, Any]:
         return self._meters.state()
@@ -83,20 +110,11 @@ class Reporter:
 
     def close(self) -> None:
         self._display.close()
-        if self._board is not None:
-            self._board.close()
+        self._sinks.close()
 
     def _record(self, event: dict[str, Any]) -> None:
         self._log.write(event)
-        if self._board is None:
-            return
-        try:
-            for name, value in event.items():
-                if isinstance(value, float):
-                    self._board.add_scalar(f"{event['event']}/{name}", value, event["update"])
-        except Exception as error:  # a disk that is full, a writer thread that died
-            logger.warning("TensorBoard is switched off, training goes on: %s", error)
-            self._board = None
+        self._sinks.write(event)
 
 
 class Unheard(Reporter):
@@ -105,7 +123,7 @@ class Unheard(Reporter):
     def __init__(self) -> None:
         self._meters = Meters()
 
-    def start(self, update: int) -> None:
+    def start(self, update: int, facts: Mapping[str, Any] | None = None, cost: Cost | None = None) -> None:
         pass
 
     def update(self, update: int, epoch: int, report: UpdateReport, seconds: float) -> None:
@@ -114,117 +132,14 @@ class Unheard(Reporter):
     def valid(self, update: int, epoch: int, scores: Mapping[str, float], *, best: bool) -> None:
         pass
 
+    def samples(self, samples: Sequence[Sample]) -> None:
+        pass
+
     def checkpoint(self, update: int, epoch: int, path: Path) -> None:
         pass
 
-    def close(self) -> None:
-        pass
-
-
-class Silence:
-    """Shows nothing."""
-
-    def advance(self, update: int) -> None:
-        pass
-
-    def show(self, event: Mapping[str, Any]) -> None:
+    def end(self, update: int, epoch: int, *, ending: str, tokens: int, seconds: float) -> None:
         pass
 
     def close(self) -> None:
         pass
-
-
-class Lines(Silence):
-    """One line of the log at every report."""
-
-    def __init__(self, update: int, total: int | None, clock: Callable[[], float]) -> None:
-        self._first, self._total = update, total
-        self._clock, self._began = clock, clock()
-
-    def show(self, event: Mapping[str, Any]) -> None:
-        update = event["update"]
-        of = "" if self._total is None else f"/{self._total}"
-        logger.info(
-            "epoch %d | update %d%s | %s%s", event["epoch"], update, of, _train_figures(event), self._left(update)
-        )
-
-    def _left(self, update: int) -> str:
-        if self._total is None or update <= self._first:
-            return ""
-        seconds = (self._clock() - self._began) / (update - self._first) * max(0, self._total - update)
-        minutes, seconds = divmod(int(seconds), 60)
-        return f" | {minutes // 60}:{minutes % 60:02}:{seconds:02} left"
-
-
-class Expendable:
-    """A stream that may be lost, to a full disk or a reader that left: from then on nothing is written to it."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._lost = False
-
-    def write(self, text: str) -> None:
-        self._unless_lost(lambda: self._stream.write(text))
-
-    def flush(self) -> None:
-        self._unless_lost(self._stream.flush)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)  # the bar asks for the encoding and the width
-
-    def _unless_lost(self, action: Callable[[], object]) -> None:
-        if self._lost:
-            return
-        try:
-            action()
-        except (OSError, ValueError):  # ValueError: it was closed
-            self._lost = True
-
-
-class Bar(Silence):
-    """A tqdm bar on a terminal."""
-
-    def __init__(self, update: int, total: int | None) -> None:
-        from tqdm import tqdm
-
-        stream = Expendable(sys.stderr)
-        self._bar = tqdm(total=total, initial=update, unit="update", dynamic_ncols=True, file=stream)
-
-    def advance(self, update: int) -> None:
-        self._bar.update(update - self._bar.n)
-
-    def show(self, event: Mapping[str, Any]) -> None:
-        self._bar.set_description(f"epoch {event['epoch']}", refresh=False)
-        self._bar.set_postfix_str(_train_figures(event))
-
-    def close(self) -> None:
-        self._bar.close()
-
-
-def _display(style: ProgressStyle, update: int, total: int | None, clock: Callable[[], float]) -> Display:
-    if style is ProgressStyle.auto:
-        style = ProgressStyle.bar if sys.stderr.isatty() else ProgressStyle.lines
-    if style is ProgressStyle.bar:
-        return Bar(update, total)
-    return Lines(update, total, clock) if style is ProgressStyle.lines else Silence()
-
-
-def _train_figures(event: Mapping[str, Any]) -> str:
-    return (
-        f"loss {event['loss']:.4f} | nll {event['nll']:.4f} | ppl {_figure(event['ppl'])} | lr {event['lr']:.3e} | "
-        f"norm {event['grad_norm']:.3f} | {event['tokens_per_second']:.0f} tokens/s"
-    )
-
-
-def _figure(value: float) -> str:
-    return f"{value:.4g}" if abs(value) >= 1000 else f"{value:.4f}" if abs(value) < 10 else f"{value:.2f}"
-
-
-def _tensorboard(folder: Path, purge_step: int) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise UsageError(
-            "report.tensorboard=true, but TensorBoard is not installed: pip install 'nmt[tensorboard]'"
-        ) from None
-    return SummaryWriter(log_dir=str(folder), purge_step=purge_step)

@@ -11,6 +11,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -92,9 +93,10 @@ class Trainer:
         world: World,
         seed: int,
         facts: Mapping[str, Any],
+        around_update: Callable[[int], AbstractContextManager[object]] = contextlib.nullcontext,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``facts`` are stored with every checkpoint, for whoever restores it."""
+        """``facts`` are stored with every checkpoint, for whoever restores it; ``around_update`` watches each update."""
         self.state = RunState()
         self._step = step
         self._optimizer = optimizer
@@ -114,6 +116,7 @@ class Trainer:
         self._wrapped = world.wrap(step)
         self._seed = seed
         self._facts = facts
+        self._around_update = around_update
         self._clock = clock
         self._mark = 0.0  # when the update before ended, by the clock of the first process
         self._stopping = False  # all processes know of a request to stop
@@ -126,7 +129,8 @@ class Trainer:
             self._validate_and_save(self.state.interrupted, validate=True)
         while (ending := self.ending()) is None:
             batches = self._batches.at(self.state.position)
-            made = self._train_step(batches)
+            with self._around_update(self.state.update + 1):
+                made = self._train_step(batches)
             self._advance(batches)
             self._validate_and_save(self._due(batches, made), validate=self._validation_due(batches, made))
         return ending

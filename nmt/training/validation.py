@@ -64,6 +64,22 @@ class _Translated:
     error: str | None = None
 
 
+@dataclass(frozen=True)
+class Sample:
+    """A sentence of the validation set, and what the model makes of it."""
+
+    source: str
+    reference: str
+    hypothesis: str
+
+
+def log_samples(samples: Sequence[Sample]) -> None:
+    for number, sample in enumerate(samples, start=1):
+        logger.info("sample %d source:     %s", number, sample.source)
+        logger.info("sample %d reference:  %s", number, sample.reference)
+        logger.info("sample %d hypothesis: %s", number, sample.hypothesis)
+
+
 class LossValidator:
     """Teacher forcing over the whole split: loss per denominator, likelihood per token (nats), perplexity."""
 
@@ -111,6 +127,7 @@ class TranslationValidator:
         *,
         sentences: int,
         samples: int,
+        show: Callable[[Sequence[Sample]], None] = log_samples,
     ) -> None:
         self._model = model
         self._search = search
@@ -120,6 +137,7 @@ class TranslationValidator:
         self._place = place
         self._count = min(sentences, len(split))
         self._samples = samples
+        self._show = show
         self._batches = _plan(split.source_lengths[: self._count], None, batching)
         self.failures: dict[str, str] = {}
 
@@ -134,7 +152,8 @@ class TranslationValidator:
         found = {index: line for part in parts for index, line in part.lines.items()}
         hypotheses = [found[index] for index in range(self._count)]
         references = self._lines("target")
-        self._show(hypotheses, references)
+        shown = zip(range(self._samples), self._lines("source"), references, hypotheses)
+        self._show([Sample(*texts) for _, *texts in shown])
         scores: dict[str, float] = {}
         for name, scorer in self._scorers.items():
             try:
@@ -171,13 +190,6 @@ class TranslationValidator:
         tokenizer = self._pair.source if side == "source" else self._pair.target
         ids = self._split.source if side == "source" else self._split.target
         return [tokenizer.decode(ids(index).tolist()) for index in range(self._count)]
-
-    def _show(self, hypotheses: Sequence[str], references: Sequence[str]) -> None:
-        samples = zip(self._lines("source"), references, hypotheses)
-        for number, (source, reference, hypothesis) in zip(range(self._samples), samples):
-            logger.info("sample %d source:     %s", number + 1, source)
-            logger.info("sample %d reference:  %s", number + 1, reference)
-            logger.info("sample %d hypothesis: %s", number + 1, hypothesis)
 
     def _failed(self, what: str, error: str) -> None:
         self.failures[what] = error

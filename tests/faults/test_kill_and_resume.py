@@ -23,7 +23,7 @@ OPTIONS = (
     "--save-interval 2 --validate-interval-updates 15 --valid-metrics bleu --valid-max-sentences 10 "
     "--log-interval 7 --seed 3 --search greedy"
 ).split()
-TIMES = ("tokens_per_second", "seconds")  # what no two runs share
+TIMES = ("tokens_per_second", "seconds", "memory_mb")  # what no two runs share
 
 
 def command(corpus: Path, run: Path, *more: str) -> list[str]:
@@ -44,8 +44,9 @@ def events(run: Path) -> list[dict[str, Any]]:
 
 
 def figures(run: Path) -> list[dict[str, Any]]:
-    """Everything that was measured; which checkpoints were written may differ by those of a signal."""
-    return [event for event in events(run) if event["event"] != "checkpoint"]
+    """Everything that was measured; which checkpoints were written may differ by those of a signal, and each start is
+    recorded."""
+    return [event for event in events(run) if event["event"] not in ("checkpoint", "start")]
 
 
 def final_weights(run: Path) -> bytes:

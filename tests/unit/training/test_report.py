@@ -1,22 +1,21 @@
-"""Meters, the event log, and what is shown."""
+"""Meters, the event log, and when the reporter writes to it."""
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nmt.config.sections import ProgressStyle, ReportConfig
-from nmt.errors import UsageError
+from nmt.training.cost import Cost
 from nmt.training.event_log import EventLog
 from nmt.training.meters import Meters, UpdateReport, perplexity
 from nmt.training.report import Reporter
+from nmt.training.validation import Sample
 
 
 def update_report(number: int) -> UpdateReport:
@@ -68,7 +67,8 @@ def test_a_line_is_written_at_every_interval(tmp_path: Path) -> None:
 def test_a_run_that_goes_on_writes_the_lines_of_one_that_was_not_interrupted(tmp_path: Path) -> None:
     def report(folder: Path, first: int, last: int, state: dict[str, Any] | None) -> dict[str, Any]:
         folder.mkdir(exist_ok=True)
-        reporter = Reporter(folder, ReportConfig(log_interval=3, progress=ProgressStyle.none), total_updates=9)
+        options = ReportConfig(log_interval=3, progress=ProgressStyle.none)
+        reporter = Reporter(folder, options, total_updates=9, memory=lambda: 1_500_000)
         if state is not None:
             reporter.restore(json.loads(json.dumps(state)))
         reporter.start(first - 1)
@@ -106,89 +106,43 @@ def test_a_log_that_cannot_be_written_is_reported_once(tmp_path: Path, caplog: p
     assert len(caplog.records) == 1 and "training goes on" in caplog.text
 
 
-def shown(tmp_path: Path, style: ProgressStyle) -> None:
-    reporter = Reporter(tmp_path, ReportConfig(log_interval=2, progress=style), total_updates=4)
+def test_an_event_of_training_records_the_most_memory_held_so_far(tmp_path: Path) -> None:
+    options = ReportConfig(log_interval=1, progress=ProgressStyle.none)
+    held = iter([2_345_678, 3_000_000])
+    reporter = Reporter(tmp_path, options, total_updates=None, memory=lambda: next(held))
     reporter.start(0)
     for number in (1, 2):
         reporter.update(number, 1, update_report(number), seconds=number)
-    reporter.close()
+    assert [event["memory_mb"] for event in lines(tmp_path)] == [2.3, 3.0]
 
 
-def test_lines_say_how_far_training_is_and_how_it_goes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_start_records_the_facts_and_the_end_the_cost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    reporter = Reporter(tmp_path, ReportConfig(progress=ProgressStyle.none), total_updates=None)
+    reporter.start(0, {"environment": {"torch": "2"}}, Cost(flops_per_token=1e6, device_tflops=2.0))
     with caplog.at_level(logging.INFO, "nmt"):
-        shown(tmp_path, ProgressStyle.lines)
-    (line,) = caplog.messages
-    assert line.startswith("epoch 1 | update 2/4 | loss 3.0000 | nll 3.0000 | ppl 20.09 | lr 2.000e-02 | norm 0.150 | ")
-    assert line.endswith(" left")
+        reporter.end(9, 2, ending="9 updates are made", tokens=5000, seconds=3661)
+    start, end = lines(tmp_path)
+    assert (start["event"], start["environment"], start["flops_per_token"]) == ("start", {"torch": "2"}, 1e6)
+    assert (end["event"], end["ending"], end["tokens"]) == ("end", "9 updates are made", 5000)
+    assert (end["flops_counted"], end["flops_estimated"]) == (5e9, 3661 * 2e12)
+    assert caplog.messages == [
+        "trained on 5,000 target tokens in 1:01:01 | 5e+09 operations counted | 7.32e+15 operations estimated"
+    ]
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.mark.parametrize(("stream", "bar"), [(Terminal(), True), (io.StringIO(), False)])
-def test_a_terminal_gets_a_bar_and_a_file_gets_lines(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    stream: io.StringIO,
-    bar: bool,
+def test_translations_of_a_validation_are_recorded_once_and_survive_a_continuation(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(sys, "stderr", stream)
-    with caplog.at_level(logging.INFO, "nmt"):
-        shown(tmp_path, ProgressStyle.auto)
-    assert ("2/4" in stream.getvalue()) == bar
-    assert ("update 2/4" in caplog.text) != bar
-
-
-def test_none_shows_nothing_and_still_records(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with caplog.at_level(logging.INFO, "nmt"):
-        shown(tmp_path, ProgressStyle.none)
-    assert not caplog.messages and capsys.readouterr() == ("", "")
-    assert len(lines(tmp_path)) == 1
-
-
-def test_tensorboard_gets_the_events(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
-    reporter = Reporter(
-        tmp_path, ReportConfig(tensorboard=True, log_interval=1, progress=ProgressStyle.none), total_updates=None
-    )
+    reporter = Reporter(tmp_path, ReportConfig(progress=ProgressStyle.none), total_updates=None)
     reporter.start(0)
-    reporter.update(1, 1, update_report(1), seconds=1)
-    reporter.valid(1, 1, {"loss": 2.0}, best=True)
-    reporter.close()
-    (written,) = (tmp_path / "tensorboard").iterdir()
-    content = written.read_bytes()
-    assert b"train/loss" in content and b"valid/loss" in content
-
-
-def test_tensorboard_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(UsageError, match=r"pip install 'nmt\[tensorboard\]'"):
-        Reporter(tmp_path, ReportConfig(tensorboard=True), total_updates=None).start(0)
-
-
-class FailingStream(io.StringIO):
-    """A standard error that takes nothing, and counts the attempts."""
-
-    attempts = 0
-
-    def write(self, text: str) -> int:
-        self.attempts += 1
-        raise OSError(28, "No space left on device")
-
-
-def test_a_bar_that_cannot_be_drawn_is_given_up_and_training_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stream = FailingStream()
-    monkeypatch.setattr(sys, "stderr", stream)
-    reporter = Reporter(tmp_path, ReportConfig(log_interval=1, progress=ProgressStyle.bar), total_updates=3)
-    reporter.start(0)
-    for number in (1, 2, 3):
-        reporter.update(number, 1, update_report(number), seconds=number)
-    reporter.close()
-    assert stream.attempts == 1 and len(lines(tmp_path)) == 3
+    odd = "a\u2028b\x85c \udc80"  # two separators of lines, and half a character
+    with caplog.at_level(logging.INFO, "nmt"):
+        reporter.samples([Sample("ein Haus", "a house", odd)])
+        reporter.valid(1, 1, {"loss": 2.0}, best=True)
+        reporter.valid(2, 1, {"loss": 1.0}, best=True)
+    assert "sample 1 source:     ein Haus" in caplog.messages
+    EventLog(tmp_path / "log.jsonl").rewind(2)
+    written = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text("utf-8").split("\n") if line]
+    assert [event["event"] for event in written] == ["samples", "valid", "valid"]
+    assert written[0]["samples"] == [{"source": "ein Haus", "reference": "a house", "hypothesis": odd}]
+    assert (written[0]["update"], written[0]["epoch"]) == (1, 1)

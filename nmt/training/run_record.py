@@ -1,0 +1,125 @@
+"""What a run folder tells of its run, read back: the events of the log by kind, and the configuration."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import nmt.criterions
+import nmt.models
+import nmt.optim
+import nmt.search  # noqa: F401  (each fills its registry)
+from nmt.config.option import groups_of
+from nmt.config.plain import to_plain
+from nmt.config.sections import TrainConfig
+from nmt.registry import registry_for
+from nmt.training.event_log import read_events
+
+Event = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """The log of a run, whatever of it there is: runs of earlier versions lack some events."""
+
+    folder: Path
+    events: tuple[Event, ...]
+    config: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, folder: Path) -> RunRecord:
+        return cls(folder, tuple(read_events(folder / "log.jsonl")), _configuration(folder / "config.yaml"))
+
+    def of(self, kind: str) -> list[Event]:
+        return [event for event in self.events if event["event"] == kind]
+
+    def last(self, kind: str) -> Event:
+        """The newest event of a kind; empty if there is none."""
+        return next((event for event in reversed(self.events) if event["event"] == kind), {})
+
+    def curve(self, kind: str, name: str) -> list[tuple[float, float]]:
+        """A figure over updates; what was measured last counts."""
+        points = {
+            event["update"]: float(event[name])
+            for event in self.of(kind)
+            if isinstance(event.get(name), (int, float)) and not isinstance(event[name], bool)
+        }
+        return sorted(points.items())
+
+    def names(self, kind: str) -> list[str]:
+        """The figures that events of a kind have, in the order of their first appearance."""
+        return list(dict.fromkeys(name for event in self.of(kind) for name, value in event.items() if _figure(value)))
+
+    @property
+    def update(self) -> int:
+        return max((int(event["update"]) for event in self.events), default=0)
+
+    @property
+    def ending(self) -> str | None:
+        """Why the run is over; None: it is not, or was stopped on the way."""
+        end = self.last("end")
+        return str(end["ending"]) if end and end["update"] >= self.update else None
+
+    @property
+    def tokens(self) -> int:
+        """Target tokens trained on, as far as the log goes."""
+        if self.ending is not None:
+            return int(self.last("end")["tokens"])
+        return sum(int(event.get("tokens") or 0) for event in self.of("train"))
+
+    @property
+    def seconds(self) -> float:
+        return max((float(event.get("seconds") or 0) for event in self.events), default=0.0)
+
+
+def changed_options(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The options of a stored training configuration that differ from their defaults, by key.
+
+    The name of a component always counts; its options are compared with its own defaults.
+    """
+    roles = groups_of(TrainConfig)
+    defaults = to_plain(TrainConfig())
+    for key, value in config.items():
+        if key not in roles:
+            yield from _differences({key: value}, {key: defaults.get(key)})
+        elif isinstance(value, dict):
+            yield key, value.get("name")
+            own = {option: given for option, given in value.items() if option != "name"}
+            yield from _differences(own, _defaults_of(roles[key], value.get("name")), f"{key}.")
+
+
+def _differences(given: Mapping[str, Any], defaults: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in given.items():
+        default = defaults.get(key, dataclasses.MISSING)
+        if isinstance(value, dict) and isinstance(default, dict):
+            yield from _differences(value, default, f"{prefix}{key}.")
+        elif value != default:
+            yield f"{prefix}{key}", value
+
+
+def _defaults_of(role: str, name: Any) -> dict[str, Any]:
+    """Of a component; none if it is a plugin's that is not loaded."""
+    registry = registry_for(role)
+    if name not in registry.names():
+        return {}
+    plain = to_plain(registry.config_class(name)())
+    return {key: value for key, value in plain.items() if key != "name"}
+
+
+def _figure(value: Any) -> bool:
+    return isinstance(value, float)
+
+
+def _configuration(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError):
+        return {}
+    return tree if isinstance(tree, dict) else {}

@@ -1,0 +1,200 @@
+"""What somebody watching a run sees: lines of a log, or a bar on a terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from tqdm import tqdm
+
+from nmt.config.sections import ProgressStyle, ReportConfig
+from nmt.training.displays import Bar, duration, figure, megabytes
+from nmt.training.meters import UpdateReport
+from nmt.training.report import Reporter
+
+EVENT = {
+    "event": "train",
+    "update": 123_456,
+    "epoch": 17,
+    "loss": 12.3456,
+    "nll": 11.5,
+    "ppl": 98715.77,
+    "lr": 7.1234e-4,
+    "grad_norm": 12.3456,
+    "tokens_per_second": 123456.7,
+    "memory_mb": 12345.6,
+}
+
+
+def update_report(number: int) -> UpdateReport:
+    return UpdateReport(
+        loss=10.0 * number,
+        nll=8.0 * number,
+        denominator=5.0,
+        tokens=4,
+        sentences=2,
+        grad_norm=0.1 * number,
+        learning_rate=0.01 * number,
+        seconds=0.5,
+    )
+
+
+def events(folder: Path) -> list[object]:
+    return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+
+
+def shown(folder: Path, style: ProgressStyle, total: int | None = 4) -> None:
+    clock = iter(range(0, 1000, 100))
+    reporter = Reporter(
+        folder,
+        ReportConfig(log_interval=2, progress=style),
+        total_updates=total,
+        memory=lambda: 523_400_000,
+        clock=lambda: float(next(clock)),
+    )
+    reporter.start(0)
+    for number in (1, 2):
+        reporter.update(number, 1, update_report(number), seconds=number)
+    reporter.close()
+
+
+def test_a_line_says_how_far_training_is_and_how_it_goes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "nmt"):
+        shown(tmp_path, ProgressStyle.lines)
+    assert caplog.messages == [
+        "epoch 1 | update 2/4 | loss 3.0000 | nll 3.0000 | ppl 20.09 | lr 2.000e-02 | norm 0.150 | 8 tokens/s | "
+        "523 MB | 0:01:40 left"
+    ]
+
+
+def test_a_line_of_a_run_without_an_end_in_updates_does_not_guess_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "nmt"):
+        shown(tmp_path, ProgressStyle.lines, total=None)
+    (line,) = caplog.messages
+    assert "update 2 |" in line and "left" not in line
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """Standard error becomes a terminal of 80 columns."""
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("COLUMNS", "81")  # tqdm leaves one free
+    monkeypatch.setenv("LINES", "25")
+    return terminal
+
+
+def screen(terminal: Terminal) -> list[str]:
+    """What a terminal shows after all that was written to it."""
+    lines, row, column = [""], 0, 0
+    for token in re.findall(r"\x1b\[A|.", terminal.getvalue(), flags=re.DOTALL):
+        if token == "\x1b[A":
+            row -= 1
+        elif token == "\r":
+            column = 0
+        elif token == "\n":
+            row, column = row + 1, 0
+            lines += [""] * (row + 1 - len(lines))
+        else:
+            lines[row] = lines[row][:column].ljust(column) + token + lines[row][column + 1 :]
+            column += 1
+    return [line.rstrip() for line in lines if line.strip()]
+
+
+@pytest.mark.parametrize("total", [200_000, None])
+def test_both_lines_of_the_bar_fit_80_columns_and_nothing_is_cut_off(
+    monkeypatch: pytest.MonkeyPatch, total: int | None
+) -> None:
+    narrow = narrow_terminal(monkeypatch)
+    bar = Bar(123_400, total)
+    bar.advance(123_456)
+    bar.show(EVENT)
+    bar.close()
+    first, second = screen(narrow)
+    assert first.startswith("epoch 17 ") and "123456" in first and first.endswith("]")
+    assert second == "loss 12.346 | ppl 9.872e+04 | norm 12.346 | lr 7.12e-04 | 123457 tok/s | 12.3 GB"
+    assert max(len(first), len(second)) <= 80
+
+
+def test_a_line_of_the_log_does_not_tear_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    narrow = narrow_terminal(monkeypatch)
+    bar = Bar(0, 10)
+    bar.advance(1)
+    tqdm.write("a line of the log", file=sys.stderr)
+    bar.close()
+    first, second = screen(narrow)
+    assert first == "a line of the log" and second.startswith("epoch 1 ")
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        (figure(3.14159), "3.1416"),
+        (figure(31.4159), "31.42"),
+        (figure(31415.9), "3.142e+04"),
+        (duration(59.9), "0:00:59"),
+        (duration(360_001), "100:00:01"),
+        (megabytes(999.4), "999 MB"),
+        (megabytes(23_456.0), "23.5 GB"),
+    ],
+)
+def test_figures_are_short(shown: str, expected: str) -> None:
+    assert shown == expected
+
+
+@pytest.mark.parametrize(("stream", "bar"), [(Terminal(), True), (io.StringIO(), False)])
+def test_a_terminal_gets_a_bar_and_a_file_gets_lines(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    stream: io.StringIO,
+    bar: bool,
+) -> None:
+    monkeypatch.setattr(sys, "stderr", stream)
+    with caplog.at_level(logging.INFO, "nmt"):
+        shown(tmp_path, ProgressStyle.auto)
+    assert ("2/4" in stream.getvalue()) == bar
+    assert ("update 2/4" in caplog.text) != bar
+
+
+def test_none_shows_nothing_and_still_records(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with caplog.at_level(logging.INFO, "nmt"):
+        shown(tmp_path, ProgressStyle.none)
+    assert not caplog.messages and capsys.readouterr() == ("", "")
+    assert len(events(tmp_path)) == 1
+
+
+class FailingStream(io.StringIO):
+    """A standard error that takes nothing, and counts the attempts."""
+
+    attempts = 0
+
+    def write(self, text: str) -> int:
+        self.attempts += 1
+        raise OSError(28, "No space left on device")
+
+
+def test_a_bar_that_cannot_be_drawn_is_given_up_and_training_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = FailingStream()
+    monkeypatch.setattr(sys, "stderr", stream)
+    reporter = Reporter(tmp_path, ReportConfig(log_interval=1, progress=ProgressStyle.bar), total_updates=3)
+    reporter.start(0)
+    for number in (1, 2, 3):
+        reporter.update(number, 1, update_report(number), seconds=number)
+    reporter.close()
+    assert stream.attempts == 1 and len(events(tmp_path)) == 3

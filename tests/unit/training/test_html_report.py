@@ -1,0 +1,197 @@
+"""The page of a run: whole, escaped, self-contained, and never worth the run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from nmt.config.plain import to_plain
+from nmt.config.sections import ReportConfig, TrainConfig, TrainingConfig, ValidationConfig
+from nmt.errors import MissingInputError
+from nmt.models.transformer import TransformerConfig
+from nmt.training import html_report
+from nmt.training.assemble import train
+from nmt.training.run_record import RunRecord, changed_options
+
+MakeConfig = Callable[..., TrainConfig]
+VOID = {"meta", "link", "br", "img"}
+
+
+class Page(HTMLParser):
+    """Checks that elements are closed in order; collects elements and text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] != "style":
+            self.texts.append(data)
+
+    def headings(self) -> list[str]:
+        return [text for text in self.texts if text in SECTIONS]
+
+
+SECTIONS = ("Curves", "Translations", "Data", "Model", "Cost", "Configuration", "Environment")
+
+
+def write_log(folder: Path, *events: dict[str, Any]) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "log.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events), encoding="utf-8")
+    return folder
+
+
+def read(folder: Path) -> Page:
+    return Page((folder / "report.html").read_text(encoding="utf-8"))
+
+
+def training(update: int, **figures: float) -> dict[str, Any]:
+    return {"event": "train", "update": update, "epoch": 1, "loss": 2.5, "lr": 0.1, "tokens": 100, **figures}
+
+
+@pytest.fixture
+def finished(tiny_run: MakeConfig, tmp_path: Path) -> Path:
+    """The folder of a short run with everything on."""
+    validation = ValidationConfig(interval=None, interval_updates=4, metrics=["bleu"], samples=2)
+    train(tiny_run(validation=validation, report=ReportConfig(log_interval=3, device_tflops=0.5)))
+    return tmp_path / "run"
+
+
+def test_a_run_leaves_a_page_with_everything(finished: Path) -> None:
+    page = read(finished)
+    assert page.headings() == list(SECTIONS)
+    titles = {attributes.get("aria-label") for tag, attributes in page.elements if tag == "svg"}
+    assert {"Loss per target token (nats)", "Scores of validation", "Learning rate", "Gradient norm"} <= titles
+    assert {"Target tokens per second", "Peak memory (MB)"} <= titles
+    texts = page.texts
+    assert "finished: 12 updates are made" in texts
+    assert {"operations counted", "operations estimated: time x 1 x 0.5 TFLOPS", "torch"} <= set(texts)
+    assert texts.count("reference") == 2 and texts.count("update 8") == 2
+    assert texts[texts.index("model.d_model") + 1] == "16" and "600" in texts
+
+
+def test_the_page_needs_no_script_no_network_and_no_other_file(finished: Path) -> None:
+    page = read(finished)
+    assert "script" not in {tag for tag, _ in page.elements}
+    targets = [
+        value for _, attributes in page.elements for name, value in attributes.items() if name in ("src", "href")
+    ]
+    assert targets == ["data:,"]
+    text = (finished / "report.html").read_text(encoding="utf-8")
+    assert "http" not in text.replace("http-equiv", "") and "url(" not in text and "@import" not in text
+    assert "prefers-color-scheme: dark" in text and 'name="viewport"' in text
+
+
+def test_text_is_escaped_wherever_it_comes_from(tmp_path: Path) -> None:
+    evil = "<script>alert('x')</script>&\"'"
+    folder = write_log(
+        tmp_path / "a<b>&c",
+        {
+            "event": "start",
+            "update": 0,
+            "environment": {evil: evil},
+            "model": {"name": evil, "parameters": 1, "parts": {evil: 1}},
+        },
+        training(10, **{f"auxiliary_{evil}": 1.0}),
+        {"event": "samples", "update": 10, "samples": [{"source": evil, "reference": evil, "hypothesis": evil}]},
+        {"event": "valid", "update": 10, "epoch": 1, "loss": 2.0, evil: 3.0},
+        {"event": "end", "update": 10, "epoch": 1, "ending": evil, "tokens": 1000, "seconds": 5.0},
+    )
+    (folder / "config.yaml").write_text(yaml.safe_dump({evil: evil, "model": {"name": evil, evil: evil}}))
+    html_report.write(folder)
+    page = read(folder)
+    assert "script" not in {tag for tag, _ in page.elements} and "b" not in {
+        tag for tag, _ in page.elements if tag == "i"
+    }
+    assert page.texts.count(evil) >= 8 and "a<b>&c" in page.texts
+
+
+def test_a_log_of_an_earlier_version_makes_a_page_of_what_there_is(tmp_path: Path) -> None:
+    folder = write_log(
+        tmp_path / "run", training(10, seconds=7.0), {"event": "valid", "update": 10, "epoch": 1, "loss": 2.0}
+    )
+    html_report.write(folder)
+    page = read(folder)
+    assert page.headings() == ["Curves", "Cost"]
+    assert "not finished" in page.texts and "0:00:07" in page.texts
+
+
+def test_a_run_that_goes_on_after_its_end_is_not_finished(tmp_path: Path) -> None:
+    end = {"event": "end", "update": 10, "epoch": 1, "ending": "10 updates are made", "tokens": 100, "seconds": 5.0}
+    assert RunRecord.read(write_log(tmp_path, training(10), end)).ending == "10 updates are made"
+    record = RunRecord.read(write_log(tmp_path, training(10), end, training(20)))
+    assert record.ending is None and record.tokens == 200 and record.update == 20
+
+
+def test_the_last_value_of_an_update_counts_and_what_is_no_number_is_left_out(tmp_path: Path) -> None:
+    folder = write_log(tmp_path, training(10), training(20, loss=9.0), training(20), {**training(30), "loss": None})
+    (folder / "log.jsonl").open("a").write('{"event": "tra')
+    assert RunRecord.read(folder).curve("train", "loss") == [(10, 2.5), (20, 2.5)]
+
+
+def test_options_that_differ_from_their_defaults_are_told_from_the_others() -> None:
+    config = TrainConfig(data=["x"], model=TransformerConfig(d_model=64), training=TrainingConfig(max_update=7), seed=1)
+    assert dict(changed_options(to_plain(config))) == {
+        "data": ["x"],
+        "model": "transformer",
+        "model.d_model": 64,
+        "training.max_update": 7,
+    }
+    assert dict(changed_options({"model": {"name": "of_a_plugin", "size": 3}})) == {
+        "model": "of_a_plugin",
+        "model.size": 3,
+    }
+
+
+def test_a_folder_without_a_log_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(MissingInputError, match="no log.jsonl with events"):
+        html_report.write(tmp_path)
+
+
+def test_no_page_is_written_if_none_is_wanted(tiny_run: MakeConfig, tmp_path: Path) -> None:
+    train(tiny_run(report=ReportConfig(html=False)))
+    assert not (tmp_path / "run" / "report.html").exists()
+
+
+def test_a_page_that_cannot_be_written_is_one_warning(
+    tiny_run: MakeConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "run" / "report.html").mkdir(parents=True)
+    config = tiny_run()
+    result = train(replace(config, validation=replace(config.validation, interval_updates=4)))
+    assert result.update == 12
+    assert len([message for message in caplog.messages if "the HTML report is switched off" in message]) == 1
+
+
+def test_the_page_can_be_made_again_from_the_folder_alone(finished: Path) -> None:
+    (finished / "report.html").unlink()
+    command = [sys.executable, "-m", "nmt_cli.html_report", str(finished)]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert result.stdout == f"{finished / 'report.html'}\n" and read(finished).headings() == list(SECTIONS)
+    missing = subprocess.run([*command, str(finished / "nowhere")], capture_output=True, text=True, check=False)
+    assert missing.returncode == 66 and missing.stderr.startswith("html_report: ") and missing.stderr.count("\n") == 1

@@ -1,0 +1,168 @@
+"""Places beside the log that receive the events of a run."""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from nmt.config.sections import ProgressStyle, ReportConfig
+from nmt.errors import UsageError
+from nmt.training.report import Reporter
+from nmt.training.sinks import Sinks
+
+EVENT = {"event": "train", "update": 1, "epoch": 1, "loss": 2.5, "tokens": 7}
+QUIET = ProgressStyle.none
+
+
+class Kept:
+    """Keeps what it receives, until it breaks."""
+
+    def __init__(self, breaks_at: int | None = None) -> None:
+        self.events: list[Mapping[str, Any]] = []
+        self.closed = 0
+        self._breaks_at = breaks_at
+
+    def write(self, event: Mapping[str, Any]) -> None:
+        self.events.append(event)
+        if len(self.events) == self._breaks_at:
+            raise OSError("the wire is cut")
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def test_a_sink_that_fails_is_switched_off_with_one_warning_and_the_others_go_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broken, whole = Kept(breaks_at=1), Kept()
+    sinks = Sinks({"the broken one": broken, "the whole one": whole})
+    for _ in range(3):
+        sinks.write(EVENT)
+    sinks.close()
+    assert (len(broken.events), len(whole.events)) == (1, 3)
+    assert (broken.closed, whole.closed) == (0, 1)
+    assert caplog.messages == ["the broken one is switched off, training goes on: the wire is cut"]
+
+
+def start(folder: Path, options: ReportConfig) -> Reporter:
+    reporter = Reporter(folder, options, total_updates=None)
+    reporter.start(0)
+    return reporter
+
+
+def test_tensorboard_gets_the_figures(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    reporter = start(tmp_path, ReportConfig(tensorboard=True, progress=QUIET))
+    reporter.valid(1, 1, {"loss": 2.0, "bleu": 3.0}, best=True)
+    reporter.close()
+    (written,) = (tmp_path / "tensorboard").iterdir()
+    content = written.read_bytes()
+    assert b"valid/bleu" in content and b"valid/loss" in content and b"valid/update" not in content
+
+
+def test_tensorboard_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(UsageError, match=r"pip install 'nmt\[tensorboard\]'"):
+        start(tmp_path, ReportConfig(tensorboard=True))
+
+
+class FakeRun:
+    """What wandb.init returns."""
+
+    def __init__(self, options: dict[str, Any], fails: bool) -> None:
+        self.options = options
+        self.metrics: list[tuple[str, str]] = []
+        self.logged: list[dict[str, Any]] = []
+        self.finished = False
+        self._fails = fails
+
+    def define_metric(self, name: str, *, step_metric: str) -> None:
+        self.metrics.append((name, step_metric))
+
+    def log(self, values: dict[str, Any]) -> None:
+        if self._fails:
+            raise ConnectionError("no route to host")
+        self.logged.append(values)
+
+    def finish(self) -> None:
+        self.finished = True
+
+
+class FakeWandb(types.ModuleType):
+    """The package, with a network that may be down."""
+
+    def __init__(self, *, init_fails: bool = False, log_fails: bool = False) -> None:
+        super().__init__("wandb")
+        self.runs: list[FakeRun] = []
+        self._init_fails, self._log_fails = init_fails, log_fails
+
+    def init(self, **options: Any) -> FakeRun:
+        if self._init_fails:
+            raise TimeoutError("the server does not answer")
+        self.runs.append(FakeRun(options, self._log_fails))
+        return self.runs[-1]
+
+
+def install(monkeypatch: pytest.MonkeyPatch, **faults: bool) -> FakeWandb:
+    wandb = FakeWandb(**faults)
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    return wandb
+
+
+WANDB = ReportConfig(wandb_project="translation", progress=QUIET)
+
+
+def test_wandb_gets_the_figures_over_updates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wandb = install(monkeypatch)
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump({"seed": 7}))
+    reporter = start(tmp_path, WANDB)
+    reporter.valid(12, 1, {"loss": 2.0, "bleu": 3.0}, best=True)
+    reporter.checkpoint(12, 1, tmp_path / "checkpoint")  # has no figures
+    reporter.close()
+    (run,) = wandb.runs
+    assert run.logged == [{"update": 12, "valid/loss": 2.0, "valid/bleu": 3.0}]
+    assert run.metrics == [("*", "update")] and run.finished
+    assert run.options["project"] == "translation" and run.options["name"] == tmp_path.name
+    assert run.options["config"] == {"seed": 7}
+
+
+def test_a_run_that_goes_on_goes_on_in_the_same_run_of_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wandb = install(monkeypatch)
+    for _ in range(2):
+        start(tmp_path, WANDB).close()
+    start(tmp_path, ReportConfig(wandb_project="another", progress=QUIET)).close()
+    first, second, other = (run.options for run in wandb.runs)
+    assert first["id"] == second["id"] != other["id"] and first["resume"] == "allow"
+    assert json.loads((tmp_path / "wandb.json").read_text()) == {"project": "another", "id": other["id"]}
+
+
+@pytest.mark.parametrize(("fault", "said"), [("init_fails", "does not answer"), ("log_fails", "no route to host")])
+def test_wandb_without_a_network_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fault: str, said: str
+) -> None:
+    install(monkeypatch, **{fault: True})
+    reporter = start(tmp_path, WANDB)
+    for update in (1, 2):
+        reporter.valid(update, 1, {"loss": 2.0}, best=False)
+    reporter.close()
+    assert len([message for message in caplog.messages if said in message]) == 1
+    assert "Weights & Biases is switched off, training goes on" in caplog.text
+    assert len((tmp_path / "log.jsonl").read_text().splitlines()) == 2
+
+
+def test_a_wandb_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(UsageError, match=r"wandb_project=translation.*pip install 'nmt\[wandb\]'"):
+        start(tmp_path, WANDB)
+
+
+def test_an_empty_project_is_refused() -> None:
+    with pytest.raises(UsageError, match="wandb_project is empty"):
+        ReportConfig(wandb_project=" ")
