@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any
 
 from nmt.config.option import FlagKind, group, option, section
+from nmt.config.parameters import ParametersConfig
 from nmt.errors import UsageError
 from nmt.storage.files import Verify
 
@@ -270,6 +271,7 @@ class TrainConfig:
     search: Any = group("search", help="how validation sentences are translated", flag="--search")
     batching: BatchingConfig = section(BatchingConfig, help="how sentence pairs form batches")
     training: TrainingConfig = section(TrainingConfig, help="when training ends")
+    parameters: ParametersConfig = section(ParametersConfig, help="which parameters are trained, and how")
     validation: ValidationConfig = section(ValidationConfig, help="when and how to validate")
     checkpoint: CheckpointConfig = section(CheckpointConfig, help="what is written and kept")
     report: ReportConfig = section(ReportConfig, help="what is shown and recorded")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -38,8 +39,12 @@ def default_warmup(max_update: int | None) -> int:
 # A factor on each parameter group's base rate.
 Schedule = Callable[[Progress], float]
 
-# builder(config, named_parameters: list[tuple[str, Parameter]]) -> Optimizer. Each configuration has a property
-# `base_rate` (float) and an option `lr: float | None` (flag --lr) that is None unless the user set it.
+# What torch's optimizers take: {"params": [(name, parameter), ...]} and, where a group differs from what the optimizer
+# does to all, its own "lr" or "weight_decay". nmt.optim.parameter_groups makes them.
+ParameterGroups = list[dict[str, Any]]
+
+# builder(config, groups: ParameterGroups) -> Optimizer. Each configuration has a property `base_rate` (float) and an
+# option `lr: float | None` (flag --lr) that is None unless the user set it.
 optimizers: Registry[torch.optim.Optimizer] = Registry("optimizer")
 
 # builder(config, horizon: Horizon) -> Schedule. A configuration whose class attribute `sets_rate` is True computes the

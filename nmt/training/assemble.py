@@ -16,6 +16,7 @@ from nmt.devices import choose_device
 from nmt.interface import EncoderDecoder, VocabularySizes
 from nmt.models import models
 from nmt.optim import Horizon, Progress, Schedule, default_warmup, optimizers, schedulers
+from nmt.optim.parameter_groups import freeze, parameter_groups
 from nmt.scoring import Scorer, TextOptions, scorers
 from nmt.search import searches
 from nmt.storage.checkpoints import CheckpointInfo
@@ -168,8 +169,8 @@ class _Run:
         criterion = build_criterion(config, self._datasets, device)
         step = Step(model, criterion).to(device)
         place = Place(device, lambda: autocast(device, config.device.precision))
-        named = [(name, parameter) for name, parameter in step.named_parameters() if parameter.requires_grad]
-        optimizer = optimizers.build(config.optimizer, named)
+        freeze(step, config.parameters.freeze)
+        optimizer = optimizers.build(config.optimizer, parameter_groups(step, config.parameters, config.optimizer))
         return Trainer(
             step=step,
             optimizer=optimizer,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from nmt.config.parameters import ParametersConfig
 from nmt.config.plain import to_plain
 from nmt.config.sections import TrainConfig
 from nmt.errors import UsageError
@@ -37,6 +38,8 @@ def fingerprint(config: TrainConfig, data: Sequence[str]) -> Fingerprint:
     parts["training"] = {"clip_norm": config.training.clip_norm}
     if config.training.clip_value:  # runs from before this option go on
         parts["training"]["clip_value"] = config.training.clip_value
+    usual = to_plain(ParametersConfig())  # runs from before these options go on
+    parts["parameters"] = {key: value for key, value in tree["parameters"].items() if value != usual[key]}
     return {
         "seed": config.seed,
         "train_subset": config.train_subset,

@@ -150,7 +150,7 @@ class Trainer:
         values = training.values
         load_parameters(self._step.model, stored.model, str(stored.path))
         load_parameters(self._step.criterion, _under("criterion.", training.tensors), str(stored.path))
-        same_rule = not any(key.startswith("optimizer.") for key in changed)
+        same_rule = not any(key.startswith(("optimizer.", "parameters.")) for key in changed)
         if same_rule or "optimizer.name" not in changed:
             tensors = _under("optimizer.", training.tensors)
             optimizer_state.unpack(self._optimizer, tensors, values["optimizer"], groups=same_rule)

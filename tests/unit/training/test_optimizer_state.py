@@ -25,7 +25,7 @@ CONFIGS = [
 def made(config: Any, names: tuple[str, ...] = ("a", "b")) -> tuple[torch.optim.Optimizer, list[Parameter]]:
     torch.manual_seed(1)
     parameters = [Parameter(torch.randn(3, 2)) for _ in names]
-    return optimizers.build(config, list(zip(names, parameters))), parameters
+    return optimizers.build(config, [{"params": list(zip(names, parameters))}]), parameters
 
 
 def steps(optimizer: torch.optim.Optimizer, parameters: list[Parameter], first: int, last: int) -> None:
@@ -66,3 +66,23 @@ def test_the_state_of_other_parameters_is_refused() -> None:
     other, _ = made(SgdConfig(lr=0.1), names=("a", "c"))
     with pytest.raises(DataError, match="other parameters"):
         unpack(optimizer, *pack(other), groups=True)
+
+
+def test_after_a_change_of_groups_each_parameter_keeps_its_own_state_by_name() -> None:
+    config = SgdConfig(lr=0.1, momentum=0.9)
+    stored, parameters = made(config, names=("a", "b", "c"))
+    steps(stored, parameters, 0, 1)
+    a, b, d = (Parameter(torch.zeros(3, 2)) for _ in "abd")
+    regrouped = optimizers.build(config, [{"params": [("d", d), ("b", b)]}, {"params": [("a", a)], "lr": 0.01}])
+    unpack(regrouped, *pack(stored), groups=False)
+    for parameter, before in ((a, parameters[0]), (b, parameters[1])):
+        assert torch.equal(regrouped.state[parameter]["momentum_buffer"], stored.state[before]["momentum_buffer"])
+    assert d not in regrouped.state
+    assert [group["lr"] for group in regrouped.param_groups] == [0.1, 0.01]
+
+
+def test_a_regrouped_state_without_names_is_refused() -> None:
+    stored = torch.optim.SGD([Parameter(torch.ones(2))], lr=0.1)
+    other, _ = made(SgdConfig(lr=0.1))
+    with pytest.raises(DataError, match="no names"):
+        unpack(other, *pack(stored), groups=False)
