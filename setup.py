@@ -13,6 +13,7 @@ README = HERE / "README.md"
 COMMANDS = ("preprocess", "train", "average_checkpoints", "generate", "score")
 
 TENSORBOARD = ["tensorboard>=2.15"]
+SCHEDULEFREE = ["schedulefree>=1.4"]
 TEST = [
     "pytest>=8",
     "pytest-timeout>=2.3",
@@ -23,6 +24,7 @@ TEST = [
     "types-PyYAML",
     "types-tqdm",
     *TENSORBOARD,
+    *SCHEDULEFREE,
 ]
 
 assert VERSION is not None, "nmt/__init__.py has no __version__"
@@ -66,7 +68,7 @@ setup(
         "safetensors",
         "matplotlib",
     ],
-    extras_require={"tensorboard": TENSORBOARD, "test": TEST, "dev": TEST},
+    extras_require={"tensorboard": TENSORBOARD, "schedulefree": SCHEDULEFREE, "test": TEST, "dev": TEST},
     entry_points={
         "console_scripts": [f"nmt-{command.replace('_', '-')} = nmt_cli.{command}:main" for command in COMMANDS]
     },

@@ -29,7 +29,7 @@ class _Named:
     names: list[str]  # in full, the owner's first
 
     def matches(self, pattern: str) -> bool:
-        return any(fnmatchcase(_shown(name), pattern) for name in self.names)
+        return any(fnmatchcase(shown(name), pattern) for name in self.names)
 
 
 def freeze(step: nn.Module, patterns: Sequence[str]) -> None:
@@ -74,6 +74,11 @@ def is_vector(parameter: Parameter) -> bool:
     return sum(size > 1 for size in parameter.shape) <= 1
 
 
+def shown(name: str) -> str:
+    """The name that users know a parameter of the training step by."""
+    return name.removeprefix("model.")
+
+
 def _trained(step: nn.Module) -> list[_Named]:
     """Every parameter that is trained, once, under all of its names."""
     found: dict[int, _Named] = {}
@@ -83,14 +88,10 @@ def _trained(step: nn.Module) -> list[_Named]:
     return list(found.values())
 
 
-def _shown(name: str) -> str:
-    return name.removeprefix("model.")
-
-
 def _check_patterns(option: str, flag: str, patterns: Sequence[str], trained: Sequence[_Named]) -> None:
     for pattern in patterns:
         if not any(named.matches(pattern) for named in trained):
-            names = [_shown(named.names[0]) for named in trained]
+            names = [shown(named.names[0]) for named in trained]
             beginnings = ", ".join(dict.fromkeys(name.partition(".")[0] for name in names))
             raise UsageError(
                 f"{option}: {pattern} matches no parameter that is trained; names begin with {beginnings}, for example "

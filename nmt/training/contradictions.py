@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from nmt.config.sections import TrainConfig
 from nmt.errors import UsageError, numbered
 from nmt.optim import Horizon, schedulers
+from nmt.optim.constant import ConstantConfig
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,16 @@ def _one_rate_for_two(case: Case) -> str | None:
     )
 
 
+def _two_substitutes_for_a_schedule(case: Case) -> str | None:
+    schedule_free = getattr(case.config.optimizer, "schedule_free", False)
+    if not schedule_free or case.config.scheduler is None or isinstance(case.config.scheduler, ConstantConfig):
+        return None
+    return (
+        "this optimizer averages weights in place of lowering the rate; choose --lr-scheduler constant, with "
+        "--warmup-updates"
+    )
+
+
 def _scheduler_refuses(case: Case) -> str | None:
     if case.config.scheduler is None:
         return None
@@ -131,6 +142,7 @@ RULES: tuple[Rule, ...] = (
     _warmup_too_long,
     _two_rates,
     _one_rate_for_two,
+    _two_substitutes_for_a_schedule,
     _scheduler_refuses,
     _two_clippings,
     _no_teacher,

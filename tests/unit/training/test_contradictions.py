@@ -15,6 +15,7 @@ from nmt.optim.adam_then_sgd import AdamThenSgdConfig
 from nmt.optim.inverse_sqrt import InverseSqrtConfig
 from nmt.optim.linear import LinearConfig
 from nmt.optim.noam import NoamConfig
+from nmt.optim.schedule_free_adamw import ScheduleFreeAdamWConfig
 from nmt.training.contradictions import Case, check
 
 MakeConfig = Callable[..., TrainConfig]
@@ -39,6 +40,7 @@ def test_a_sound_configuration_passes(tiny_run: MakeConfig) -> None:
         ({"scheduler": InverseSqrtConfig(13)}, {}, "warmup_updates=13 is more than the 12 updates"),
         ({"scheduler": NoamConfig(4)}, {}, "optimizer.lr=0.01 has no effect"),
         ({"scheduler": NoamConfig(4), "optimizer": AdamThenSgdConfig()}, {}, r"optimizer.sgd_lr=0.5 has no effect"),
+        ({"scheduler": LinearConfig(), "optimizer": ScheduleFreeAdamWConfig()}, {}, "--lr-scheduler constant"),
         ({"scheduler": LinearConfig()}, {"max_update": None}, "scheduler linear ends at the last update"),
         ({"validation": ValidationConfig(interval=None, patience=2, samples=0)}, {}, "validation is switched off"),
         (

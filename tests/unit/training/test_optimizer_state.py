@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from typing import Any
 
@@ -13,10 +14,15 @@ from nmt.errors import DataError
 from nmt.optim import optimizers
 from nmt.optim.adam_then_sgd import AdamThenSgdConfig
 from nmt.optim.sgd import SgdConfig
+from nmt.training.modes import training_mode
 from nmt.training.optimizer_state import pack, unpack
 
 CONFIGS = [
-    *(optimizers.config_class(name)(lr=0.1) for name in optimizers.names()),
+    *(
+        optimizers.config_class(name)(lr=0.1)
+        for name in optimizers.names()
+        if name != "schedule_free_adamw" or importlib.util.find_spec("schedulefree")
+    ),
     SgdConfig(lr=0.1, momentum=0.9),
     *(AdamThenSgdConfig(lr=0.1, switch_update=switch) for switch in (1, 3, 4)),  # before, at and after the checkpoint
 ]
@@ -29,6 +35,7 @@ def made(config: Any, names: tuple[str, ...] = ("a", "b")) -> tuple[torch.optim.
 
 
 def steps(optimizer: torch.optim.Optimizer, parameters: list[Parameter], first: int, last: int) -> None:
+    training_mode(optimizer)
     for step in range(first, last):
         for number, parameter in enumerate(parameters):
             parameter.grad = torch.sin(parameter.detach() * (step + number + 1))
@@ -86,3 +93,19 @@ def test_a_regrouped_state_without_names_is_refused() -> None:
     other, _ = made(SgdConfig(lr=0.1))
     with pytest.raises(DataError, match="no names"):
         unpack(other, *pack(stored), groups=False)
+
+
+class Averaging(torch.optim.SGD):
+    """An optimizer with modes, whatever they do."""
+
+    def train(self) -> None: ...
+
+    def eval(self) -> None: ...
+
+
+def test_an_optimizer_that_averages_weights_begins_afresh_after_a_change_of_options() -> None:
+    parameter = Parameter(torch.ones(2))
+    optimizers = [Averaging([("weight", parameter)], lr=0.1, momentum=0.9) for _ in range(2)]
+    steps(optimizers[0], [parameter], 0, 1)
+    assert not unpack(optimizers[1], *pack(optimizers[0]), groups=False) and not optimizers[1].state
+    assert unpack(optimizers[1], *pack(optimizers[0]), groups=True) and optimizers[1].state
