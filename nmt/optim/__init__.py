@@ -29,6 +29,7 @@ class Horizon:
     model_width: int  # `EncoderDecoder.width`
     base_rate: float = 1.0  # the optimizer's rate, which the schedule's factor is applied to
     warmup_updates: int = 4000  # for schedules that are not told their own
+    higher_is_better: bool = False  # of the metric in `Progress.validation`
 
 
 def default_warmup(max_update: int | None) -> int:
@@ -48,7 +49,8 @@ ParameterGroups = list[dict[str, Any]]
 optimizers: Registry[torch.optim.Optimizer] = Registry("optimizer")
 
 # builder(config, horizon: Horizon) -> Schedule. A configuration whose class attribute `sets_rate` is True computes the
-# rate itself (noam): the optimizer's base rate is then 1, and a user's --lr is refused.
+# rate itself (noam): the optimizer's base rate is then 1, and a user's --lr is refused. One whose class attribute
+# `uses_validation` is True depends on `Progress.validation`: how to validate then belongs to what a run must not change.
 schedulers: Registry[Schedule] = Registry("scheduler")
 
 import_all(__name__, __path__)

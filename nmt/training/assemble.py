@@ -214,15 +214,16 @@ class _Run:
         return model
 
     def _compare_rates(self, last: CheckpointInfo, planned: int | None) -> None:
-        """Warn if the run has become longer or shorter and its rates depend on that."""
+        """Warn if the run has become longer or shorter and rates that lie behind would have been others."""
         if planned is None or planned == self._max_update:
             return
+        rate = float(self._config.optimizer.base_rate)
         before, now = (
-            schedulers.build(self._config.scheduler, Horizon(length, 1, 1.0, self._facts["warmup_updates"]))
+            schedulers.build(self._config.scheduler, Horizon(length, 1, rate, self._facts["warmup_updates"]))
             for length in (planned, self._max_update)
         )
-        moments = [Progress(update, last.epoch, tokens=0) for update in (last.update + 1, planned)]
-        if any(before(moment) != now(moment) for moment in moments):
+        made = Progress(last.update, last.epoch, tokens=0)  # schedules that agree on it agree on all before
+        if before(made) != now(made):
             logger.warning(
                 "the run was planned with %d updates and now has %s: its learning rates follow the new length, "
                 "and differ from those of a run that had this length from the start",
@@ -237,7 +238,9 @@ class _Run:
             for group in optimizer.param_groups:
                 group["lr"] /= base_rate
             base_rate = 1.0
-        horizon = Horizon(self._max_update, width, base_rate, self._facts["warmup_updates"])
+        horizon = Horizon(
+            self._max_update, width, base_rate, self._facts["warmup_updates"], self._best.higher_is_better
+        )
         return schedulers.build(config.scheduler, horizon)
 
     def _validators(self, step: Step, place: Place) -> list[Validator]:

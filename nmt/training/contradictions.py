@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from nmt.config.sections import TrainConfig
 from nmt.errors import UsageError, numbered
-from nmt.optim import Horizon, schedulers
+from nmt.optim import Horizon, default_warmup, schedulers
 from nmt.optim.constant import ConstantConfig
 
 
@@ -94,7 +94,15 @@ def _scheduler_refuses(case: Case) -> str | None:
     if case.config.scheduler is None:
         return None
     try:
-        schedulers.build(case.config.scheduler, Horizon(case.max_update, model_width=1))
+        schedulers.build(
+            case.config.scheduler,
+            Horizon(
+                case.max_update,
+                model_width=1,
+                base_rate=getattr(case.config.optimizer, "base_rate", 1.0),
+                warmup_updates=default_warmup(case.max_update),
+            ),
+        )
     except UsageError as error:
         return str(error)
     return None
@@ -123,6 +131,12 @@ def _patience_without_validation(case: Case) -> str | None:
     return f"validation.patience={validation.patience}, but validation is switched off; set --validate-interval 1"
 
 
+def _schedule_without_validation(case: Case) -> str | None:
+    if validates(case.config) or not getattr(case.config.scheduler, "uses_validation", False):
+        return None
+    return "this scheduler follows the validations, but validation is switched off; set --validate-interval 1"
+
+
 def _batch_too_small(case: Case) -> str | None:
     batching = case.config.batching
     if case.longest is None or batching.max_tokens is None or batching.skip_long or case.longest <= batching.max_tokens:
@@ -147,6 +161,7 @@ RULES: tuple[Rule, ...] = (
     _two_clippings,
     _no_teacher,
     _patience_without_validation,
+    _schedule_without_validation,
     _batch_too_small,
 )
 

@@ -22,6 +22,9 @@ _OTHERS = {
     "criterion.teacher": "it has other parameters, or the run folder another best checkpoint",
 }
 
+# Options of validation that the best-checkpoint metric does not depend on.
+_WITHOUT_EFFECT = ("metrics", "samples", "patience")
+
 COMPONENTS = ("model", "criterion", "optimizer", "scheduler")
 
 
@@ -40,6 +43,11 @@ def fingerprint(config: TrainConfig, data: Sequence[str]) -> Fingerprint:
         parts["training"]["clip_value"] = config.training.clip_value
     usual = to_plain(ParametersConfig())  # runs from before these options go on
     parts["parameters"] = {key: value for key, value in tree["parameters"].items() if value != usual[key]}
+    if getattr(config.scheduler, "uses_validation", False):
+        parts["valid_subset"] = config.valid_subset
+        parts["validation"] = {key: value for key, value in tree["validation"].items() if key not in _WITHOUT_EFFECT}
+        if config.validation.best_metric != "loss":
+            parts["search"] = tree["search"]
     return {
         "seed": config.seed,
         "train_subset": config.train_subset,

@@ -15,6 +15,7 @@ from nmt.optim.adam_then_sgd import AdamThenSgdConfig
 from nmt.optim.inverse_sqrt import InverseSqrtConfig
 from nmt.optim.linear import LinearConfig
 from nmt.optim.noam import NoamConfig
+from nmt.optim.plateau import PlateauConfig
 from nmt.optim.schedule_free_adamw import ScheduleFreeAdamWConfig
 from nmt.training.contradictions import Case, check
 
@@ -42,6 +43,11 @@ def test_a_sound_configuration_passes(tiny_run: MakeConfig) -> None:
         ({"scheduler": NoamConfig(4), "optimizer": AdamThenSgdConfig()}, {}, r"optimizer.sgd_lr=0.5 has no effect"),
         ({"scheduler": LinearConfig(), "optimizer": ScheduleFreeAdamWConfig()}, {}, "--lr-scheduler constant"),
         ({"scheduler": LinearConfig()}, {"max_update": None}, "scheduler linear ends at the last update"),
+        (
+            {"scheduler": PlateauConfig(), "validation": ValidationConfig(interval=None, samples=0)},
+            {},
+            "follows the validations",
+        ),
         ({"validation": ValidationConfig(interval=None, patience=2, samples=0)}, {}, "validation is switched off"),
         (
             {"training": TrainingConfig(9, clip_norm=5.0, clip_value=10.0)},
