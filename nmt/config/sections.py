@@ -223,6 +223,11 @@ class CheckpointConfig:
     finetune_from_model: str | None = option(
         None, help="a new run starts from the parameters of this run folder or checkpoint", flag="--finetune-from-model"
     )
+    finetune_map_vocabulary: bool = option(
+        False,
+        help="that model may have other vocabularies: parameters of pieces that both have are taken over",
+        flag="--finetune-map-vocabulary",
+    )
     restore: bool = option(True, help="continue from the last checkpoint of the run folder")
     reset: bool = option(False, help="continue although data, seed or batching changed", flag="--reset")
 

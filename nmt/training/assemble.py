@@ -165,7 +165,7 @@ class _Run:
         config = self._config
         model = self._model()
         if fresh and config.checkpoint.finetune_from_model is not None:
-            start_from(config.checkpoint.finetune_from_model, model, self._datasets.pair)
+            start_from(config, model, self._datasets.pair)
         criterion = build_criterion(config, self._datasets, device)
         step = Step(model, criterion).to(device)
         place = Place(device, lambda: autocast(device, config.device.precision))

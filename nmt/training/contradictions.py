@@ -124,6 +124,13 @@ def _no_teacher(case: Case) -> str | None:
     return "this criterion learns from a teacher; name its run folder or checkpoint with --teacher"
 
 
+def _mapping_without_model(case: Case) -> str | None:
+    checkpoint = case.config.checkpoint
+    if checkpoint.finetune_from_model is not None or not checkpoint.finetune_map_vocabulary:
+        return None
+    return "checkpoint.finetune_map_vocabulary=true maps nothing; name a trained model with --finetune-from-model"
+
+
 def _patience_without_validation(case: Case) -> str | None:
     validation = case.config.validation
     if validates(case.config) or validation.patience is None:
@@ -160,6 +167,7 @@ RULES: tuple[Rule, ...] = (
     _scheduler_refuses,
     _two_clippings,
     _no_teacher,
+    _mapping_without_model,
     _patience_without_validation,
     _schedule_without_validation,
     _batch_too_small,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nmt.config.sections import BatchingConfig, TrainConfig, TrainingConfig, ValidationConfig
+from nmt.config.sections import BatchingConfig, CheckpointConfig, TrainConfig, TrainingConfig, ValidationConfig
 from nmt.errors import UsageError
 from nmt.optim.adam import AdamConfig
 from nmt.optim.adam_then_sgd import AdamThenSgdConfig
@@ -48,6 +48,7 @@ def test_a_sound_configuration_passes(tiny_run: MakeConfig) -> None:
             {},
             "follows the validations",
         ),
+        ({"checkpoint": CheckpointConfig(finetune_map_vocabulary=True)}, {}, "--finetune-from-model"),
         ({"validation": ValidationConfig(interval=None, patience=2, samples=0)}, {}, "validation is switched off"),
         (
             {"training": TrainingConfig(9, clip_norm=5.0, clip_value=10.0)},
