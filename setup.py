@@ -14,6 +14,7 @@ COMMANDS = ("preprocess", "train", "average_checkpoints", "generate", "score")
 
 TENSORBOARD = ["tensorboard>=2.15"]
 WANDB = ["wandb>=0.17"]
+SCHEDULEFREE = ["schedulefree>=1.4"]
 TEST = [
     "pytest>=8",
     "pytest-timeout>=2.3",
@@ -24,6 +25,7 @@ TEST = [
     "types-PyYAML",
     "types-tqdm",
     *TENSORBOARD,
+    *SCHEDULEFREE,
 ]
 
 assert VERSION is not None, "nmt/__init__.py has no __version__"
@@ -67,7 +69,13 @@ setup(
         "safetensors",
         "matplotlib",
     ],
-    extras_require={"tensorboard": TENSORBOARD, "wandb": WANDB, "test": TEST, "dev": TEST},
+    extras_require={
+        "tensorboard": TENSORBOARD,
+        "wandb": WANDB,
+        "schedulefree": SCHEDULEFREE,
+        "test": TEST,
+        "dev": TEST,
+    },
     entry_points={
         "console_scripts": [f"nmt-{command.replace('_', '-')} = nmt_cli.{command}:main" for command in COMMANDS]
     },

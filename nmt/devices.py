@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from nmt.config.sections import Precision
+from nmt.config.choices import Precision
 from nmt.errors import DeviceError, UsageError
 
 

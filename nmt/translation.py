@@ -20,9 +20,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from nmt.config.choices import AlignmentKind, Precision
 from nmt.config.option import flags_of
 from nmt.config.plain import from_plain, to_plain
-from nmt.config.sections import AlignmentKind, GenerateConfig, Precision
+from nmt.config.sections import GenerateConfig
 from nmt.data.batch import Ids, pad
 from nmt.data.batching import plan_batches
 from nmt.data.corpus import Split

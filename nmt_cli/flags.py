@@ -47,7 +47,6 @@ ADVICE: dict[str, str] = {
     "--disable-validation": "use validation.interval=null",
     "--eval-bleu": "use --valid-metrics bleu",
     "--force-anneal": "use --lr-scheduler halving --halve-after N",
-    "--lr-shrink": "use --lr-scheduler halving",
     "--maximize-best-checkpoint-metric": "each metric knows its direction; leave it out",
     "--log-format": "use --progress lines or --progress bar; the run folder holds log.jsonl",
     "--ddp-backend": "leave it out; torchrun starts the processes",

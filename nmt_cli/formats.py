@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from nmt.config.sections import AlignmentKind, OutputFormat
+from nmt.config.choices import AlignmentKind, OutputFormat
 from nmt.data.text import one_line
 from nmt.translation import TranslatedText, Translation, best_texts
 

@@ -19,7 +19,8 @@ from typing import IO, BinaryIO, cast
 
 import torch
 
-from nmt.config.sections import AlignmentKind, GenerateConfig
+from nmt.config.choices import AlignmentKind
+from nmt.config.sections import GenerateConfig
 from nmt.data.corpus import Corpus, Split
 from nmt.data.text import read_lines, read_stream
 from nmt.errors import DataError, OutputError, StorageError, UsageError

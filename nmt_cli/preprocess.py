@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 
 from tqdm import tqdm
 
-from nmt.config.sections import PreprocessConfig, ProgressStyle
+from nmt.config.choices import ProgressStyle
+from nmt.config.sections import PreprocessConfig
 from nmt.data.preprocess import Progress, preprocess
 from nmt.errors import Interrupted
 from nmt_cli.launch import launch

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from tqdm import tqdm
 
-from nmt.config.sections import ProgressStyle
+from nmt.config.choices import ProgressStyle
 from nmt_cli.streams import expendable
 
 logger = logging.getLogger("nmt.progress")

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from nmt.config.sections import ScoreConfig, ScoreFormat
+from nmt.config.choices import ScoreFormat
+from nmt.config.sections import ScoreConfig
 from nmt.data.parallel_text import Reading, where_they_part
 from nmt.data.text import read_stream
 from nmt.errors import DataError, UsageError

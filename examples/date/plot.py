@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nmt import Translator
-from nmt.config.sections import AlignmentKind, GenerateConfig
+from nmt.config.choices import AlignmentKind
+from nmt.config.sections import GenerateConfig
 from nmt.errors import NMTError, UsageError
 from nmt.plotting import AttentionPanel, plot_attention, plot_learning_curve
 

@@ -8,65 +8,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
+from nmt.config.choices import AlignmentKind, InvalidText, OutputFormat, Precision, ProgressStyle, ScoreFormat
 from nmt.config.option import FlagKind, group, option, section
+from nmt.config.parameters import ParametersConfig
 from nmt.config.span import Span
 from nmt.errors import UsageError
 from nmt.storage.files import Verify
 
 MAX_LINE_BYTES = 4 * 2**20  # no text has longer lines: beyond it a file is something else
-
-
-class InvalidText(Enum):
-    """What to do with a line that is not UTF-8."""
-
-    error = "error"
-    replace = "replace"
-    skip = "skip"
-
-
-class OutputFormat(Enum):
-    """How translations are written."""
-
-    text = "text"
-    fairseq = "fairseq"
-    jsonl = "jsonl"
-
-
-class AlignmentKind(Enum):
-    """How A- lines show attention."""
-
-    none = "none"
-    hard = "hard"
-    soft = "soft"
-
-
-class Precision(Enum):
-    """Number format of the forward and backward pass; the parameters that are trained stay in float32."""
-
-    auto = "auto"  # by device, its capability and the model's size; translating: fp32
-    fp32 = "fp32"
-    bf16 = "bf16"
-    fp16 = "fp16"  # on a GPU; training scales the loss
-    bf16_output = "bf16_output"  # bf16 for the product of the output layer alone, in training
-
-
-class ProgressStyle(Enum):
-    """How progress is shown."""
-
-    auto = "auto"  # a bar on a terminal, plain lines otherwise
-    bar = "bar"
-    lines = "lines"
-    none = "none"
-
-
-class ScoreFormat(Enum):
-    """How scores are printed."""
-
-    text = "text"
-    json = "json"
 
 
 def require_positive(section_name: str, **values: float | None) -> None:
@@ -226,6 +177,11 @@ class CheckpointConfig:
     finetune_from_model: str | None = option(
         None, help="a new run starts from the parameters of this run folder or checkpoint", flag="--finetune-from-model"
     )
+    finetune_map_vocabulary: bool = option(
+        False,
+        help="that model may have other vocabularies: parameters of pieces that both have are taken over",
+        flag="--finetune-map-vocabulary",
+    )
     restore: bool = option(True, help="continue from the last checkpoint of the run folder")
     reset: bool = option(False, help="continue although data, seed or batching changed", flag="--reset")
 
@@ -308,6 +264,7 @@ class TrainConfig:
     search: Any = group("search", help="how validation sentences are translated", flag="--search")
     batching: BatchingConfig = section(BatchingConfig, help="how sentence pairs form batches")
     training: TrainingConfig = section(TrainingConfig, help="when training ends")
+    parameters: ParametersConfig = section(ParametersConfig, help="which parameters are trained, and how")
     validation: ValidationConfig = section(ValidationConfig, help="when and how to validate")
     checkpoint: CheckpointConfig = section(CheckpointConfig, help="what is written and kept")
     report: ReportConfig = section(ReportConfig, help="what is shown and recorded")

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from nmt.config.sections import MAX_LINE_BYTES, InvalidText
+from nmt.config.choices import InvalidText
+from nmt.config.sections import MAX_LINE_BYTES
 from nmt.data.text import read_lines
 from nmt.errors import DataError, MissingInputError
 

@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from nmt.config.sections import MAX_LINE_BYTES, InvalidText
+from nmt.config.choices import InvalidText
+from nmt.config.sections import MAX_LINE_BYTES
 from nmt.errors import DataError, MissingInputError, StorageError
 
 _BLOCK = 2**20

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -28,6 +29,7 @@ class Horizon:
     model_width: int  # `EncoderDecoder.width`
     base_rate: float = 1.0  # the optimizer's rate, which the schedule's factor is applied to
     warmup_updates: int = 4000  # for schedules that are not told their own
+    higher_is_better: bool = False  # of the metric in `Progress.validation`
 
 
 def default_warmup(max_update: int | None) -> int:
@@ -38,12 +40,17 @@ def default_warmup(max_update: int | None) -> int:
 # A factor on each parameter group's base rate.
 Schedule = Callable[[Progress], float]
 
-# builder(config, named_parameters: list[tuple[str, Parameter]]) -> Optimizer. Each configuration has a property
-# `base_rate` (float) and an option `lr: float | None` (flag --lr) that is None unless the user set it.
+# What torch's optimizers take: {"params": [(name, parameter), ...]} and, where a group differs from what the optimizer
+# does to all, its own "lr" or "weight_decay". nmt.optim.parameter_groups makes them.
+ParameterGroups = list[dict[str, Any]]
+
+# builder(config, groups: ParameterGroups) -> Optimizer. Each configuration has a property `base_rate` (float) and an
+# option `lr: float | None` (flag --lr) that is None unless the user set it.
 optimizers: Registry[torch.optim.Optimizer] = Registry("optimizer")
 
 # builder(config, horizon: Horizon) -> Schedule. A configuration whose class attribute `sets_rate` is True computes the
-# rate itself (noam): the optimizer's base rate is then 1, and a user's --lr is refused.
+# rate itself (noam): the optimizer's base rate is then 1, and a user's --lr is refused. One whose class attribute
+# `uses_validation` is True depends on `Progress.validation`: how to validate then belongs to what a run must not change.
 schedulers: Registry[Schedule] = Registry("scheduler")
 
 import_all(__name__, __path__)

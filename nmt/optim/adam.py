@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch.nn import Parameter
 
 from nmt.config.option import option
-from nmt.optim import optimizers
+from nmt.optim import ParameterGroups, optimizers
 from nmt.optim.checks import check_adam
 
 DEFAULT_RATE = 5e-4
@@ -32,8 +31,8 @@ class AdamConfig:
 
 
 @optimizers.register("adam", AdamConfig)
-def build(config: AdamConfig, named_parameters: list[tuple[str, Parameter]]) -> torch.optim.Optimizer:
+def build(config: AdamConfig, groups: ParameterGroups) -> torch.optim.Optimizer:
     first, second = config.betas
     return torch.optim.Adam(
-        named_parameters, lr=config.base_rate, betas=(first, second), eps=config.eps, weight_decay=config.weight_decay
+        groups, lr=config.base_rate, betas=(first, second), eps=config.eps, weight_decay=config.weight_decay
     )

@@ -11,7 +11,7 @@ from torch.nn import Parameter
 
 from nmt.config.option import option
 from nmt.config.sections import require_not_negative
-from nmt.optim import optimizers
+from nmt.optim import ParameterGroups, optimizers
 from nmt.optim.adam import AdamConfig
 from nmt.optim.checks import check_rates
 
@@ -45,10 +45,8 @@ class AdamThenSgd(torch.optim.Adam):
     its moments are gone and it stays with gradient descent, even if a later start asks for more of Adam.
     """
 
-    def __init__(
-        self, named_parameters: list[tuple[str, Parameter]], *, switch_update: int, sgd_ratio: float, **options: Any
-    ) -> None:
-        super().__init__(named_parameters, **options)
+    def __init__(self, groups: ParameterGroups, *, switch_update: int, sgd_ratio: float, **options: Any) -> None:
+        super().__init__(groups, **options)
         self._switch_update = switch_update
         self._sgd_ratio = sgd_ratio
 
@@ -85,10 +83,10 @@ class AdamThenSgd(torch.optim.Adam):
 
 
 @optimizers.register("adam_then_sgd", AdamThenSgdConfig)
-def build(config: AdamThenSgdConfig, named_parameters: list[tuple[str, Parameter]]) -> torch.optim.Optimizer:
+def build(config: AdamThenSgdConfig, groups: ParameterGroups) -> torch.optim.Optimizer:
     first, second = config.betas
     return AdamThenSgd(
-        named_parameters,
+        groups,
         switch_update=config.switch_update,
         sgd_ratio=config.sgd_lr / config.base_rate,
         lr=config.base_rate,

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch.nn import Parameter
 
 from nmt.config.option import option
-from nmt.optim import optimizers
+from nmt.optim import ParameterGroups, optimizers
 from nmt.optim.adam import AdamConfig
 
 
@@ -20,8 +19,8 @@ class AdamWConfig(AdamConfig):
 
 
 @optimizers.register("adamw", AdamWConfig)
-def build(config: AdamWConfig, named_parameters: list[tuple[str, Parameter]]) -> torch.optim.Optimizer:
+def build(config: AdamWConfig, groups: ParameterGroups) -> torch.optim.Optimizer:
     first, second = config.betas
     return torch.optim.AdamW(
-        named_parameters, lr=config.base_rate, betas=(first, second), eps=config.eps, weight_decay=config.weight_decay
+        groups, lr=config.base_rate, betas=(first, second), eps=config.eps, weight_decay=config.weight_decay
     )

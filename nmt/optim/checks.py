@@ -30,10 +30,12 @@ def check_shares(**shares: float) -> None:
             raise UsageError(f"optimizer.{name}={value} must be at least 0 and less than 1")
 
 
+def check_betas(betas: Sequence[float], example: str) -> None:
+    if len(betas) != 2 or not all(0.0 <= beta < 1.0 for beta in betas):
+        raise UsageError(f"optimizer.betas={list(betas)} must be two numbers of at least 0 and less than 1 ({example})")
+
+
 def check_adam(lr: float | None, betas: Sequence[float], eps: float, weight_decay: float) -> None:
     check_rates(lr, weight_decay)
-    if len(betas) != 2 or not all(0.0 <= beta < 1.0 for beta in betas):
-        raise UsageError(
-            f"optimizer.betas={list(betas)} must be two numbers of at least 0 and less than 1 (--adam-betas 0.9,0.98)"
-        )
+    check_betas(betas, "--adam-betas 0.9,0.98")
     require_not_negative("optimizer", eps=eps)

@@ -10,11 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch.nn import Parameter
 
 from nmt.config.option import option
 from nmt.errors import UsageError
-from nmt.optim import optimizers
+from nmt.optim import ParameterGroups, optimizers
 from nmt.optim.checks import check_rates, check_shares
 
 DEFAULT_RATE = 0.25
@@ -40,9 +39,9 @@ class NagConfig:
 
 
 @optimizers.register("nag", NagConfig)
-def build(config: NagConfig, named_parameters: list[tuple[str, Parameter]]) -> torch.optim.Optimizer:
+def build(config: NagConfig, groups: ParameterGroups) -> torch.optim.Optimizer:
     return torch.optim.SGD(
-        named_parameters,
+        groups,
         lr=config.base_rate,
         momentum=config.momentum,
         nesterov=True,

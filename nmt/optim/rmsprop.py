@@ -13,11 +13,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
 
 from nmt.config.option import option
 from nmt.config.sections import require_positive
-from nmt.optim import optimizers
+from nmt.optim import ParameterGroups, optimizers
 from nmt.optim.checks import check_rates, check_shares
 
 DEFAULT_RATE = 1e-4
@@ -46,9 +45,9 @@ class RmspropConfig:
 class GravesRmsprop(torch.optim.Optimizer):
     """n and g average the squared gradient and the gradient; a step is -lr * gradient / sqrt(n - g^2 + eps)."""
 
-    def __init__(self, named_parameters: list[tuple[str, Parameter]], **constants: float) -> None:
+    def __init__(self, groups: ParameterGroups, **constants: float) -> None:
         """``constants``: lr, momentum, decay, eps and weight_decay of every group."""
-        super().__init__(named_parameters, constants)
+        super().__init__(groups, constants)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
@@ -84,9 +83,9 @@ class GravesRmsprop(torch.optim.Optimizer):
 
 
 @optimizers.register("rmsprop", RmspropConfig)
-def build(config: RmspropConfig, named_parameters: list[tuple[str, Parameter]]) -> torch.optim.Optimizer:
+def build(config: RmspropConfig, groups: ParameterGroups) -> torch.optim.Optimizer:
     return GravesRmsprop(
-        named_parameters,
+        groups,
         lr=config.base_rate,
         momentum=config.momentum,
         decay=config.decay,

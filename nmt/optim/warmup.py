@@ -50,9 +50,9 @@ def share_done(update: int, warmup: int, last: int) -> float:
     return min(1.0, (update - warmup) / (last + 1 - warmup))
 
 
-def required_length(horizon: Horizon, name: str) -> int:
+def required_length(horizon: Horizon, name: str, flags: str = "training.max_update (--max-update)") -> int:
     if horizon.max_update is None:
-        raise UsageError(f"scheduler {name} ends at the last update; set training.max_update (--max-update)")
+        raise UsageError(f"scheduler {name} ends at the last update; set {flags}")
     return horizon.max_update
 
 

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import copy
 import tempfile
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from nmt.config.plain import component_from_plain, to_plain
 from nmt.criterions import criterions
 from nmt.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyConfig
-from nmt.interface import EncoderDecoder
+from nmt.data.vocabulary import SPECIALS
+from nmt.errors import UsageError
+from nmt.interface import EncoderDecoder, VocabularySizes
+from nmt.models.vocabulary_axes import vocabulary_axes
 from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, read_checkpoint, write_checkpoint
 from nmt.testing.model_laws import UNEVEN_SOURCE, UNEVEN_TARGET
-from nmt.testing.subjects import Subject
-from nmt.testing.toys import target_log_probabilities, toy_batch
+from nmt.testing.subjects import JOINT, Subject
+from nmt.testing.toys import assert_close, target_log_probabilities, toy_batch
 
 HALF = 3  # updates before the interruption, and after it
 
@@ -61,6 +67,43 @@ def training_resumes_exactly(subject: Subject) -> None:
     expected = straight.state_dict()
     for name, tensor in resumed.state_dict().items():
         assert torch.equal(tensor, expected[name]), f"after the interruption {name} became another"
+
+
+def parameters_follow_the_pieces(subject: Subject) -> None:
+    """Exchanging pieces of a vocabulary, and with them what ``vocabulary_axes`` finds, exchanges their scores alone.
+
+    Fine-tuning under another vocabulary relies on it. A model without a parameter for each piece has nothing to map.
+    """
+    for sizes in (VocabularySizes(source=23, target=27, shared=False), JOINT):
+        try:
+            model = subject.model(seed=1, sizes=sizes)
+        except UsageError:  # some are made for one joint vocabulary
+            assert not sizes.shared
+            continue
+        axes = vocabulary_axes(partial(subject.builder, subject.config), sizes)
+        if not axes:
+            continue
+        orders = {"source": _reversed_pieces(sizes.source), "target": _reversed_pieces(sizes.target)}
+        state = model.state_dict()
+        for name, place in axes.items():
+            state[name] = state[name].index_select(place.axis, orders[place.side])
+        exchanged = copy.deepcopy(model)
+        exchanged.load_state_dict(state)
+        batch = toy_batch(model, UNEVEN_SOURCE, UNEVEN_TARGET)
+        words = replace(
+            batch,
+            source=orders["source"][batch.source],
+            target_in=orders["target"][batch.target_in],
+            targets=orders["target"][batch.targets],
+        )
+        after = target_log_probabilities(exchanged, words)
+        for sentence, scores in enumerate(target_log_probabilities(model, batch)):
+            assert_close(after[sentence], scores, f"sentence {sentence} of exchanged pieces")
+
+
+def _reversed_pieces(size: int) -> Tensor:
+    """[V] ids: the specials, then the pieces in reverse. It is its own inverse."""
+    return torch.cat([torch.arange(len(SPECIALS)), torch.arange(size - 1, len(SPECIALS) - 1, -1)])
 
 
 def _through_a_checkpoint(subject: Subject, model: EncoderDecoder) -> StoredCheckpoint:

@@ -11,13 +11,15 @@ from typing import Any
 
 import torch
 
+from nmt.config.choices import Precision
 from nmt.config.plain import to_plain
-from nmt.config.sections import Precision, TrainConfig
+from nmt.config.sections import TrainConfig
 from nmt.config.span import Span
 from nmt.devices import choose_device, require_precision
 from nmt.interface import EncoderDecoder, VocabularySizes
 from nmt.models import models
 from nmt.optim import Horizon, Progress, Schedule, default_warmup, optimizers, schedulers
+from nmt.optim.parameter_groups import freeze, parameter_groups
 from nmt.scoring import Scorer, TextOptions, scorers
 from nmt.search import searches
 from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, read_checkpoint
@@ -213,13 +215,13 @@ class _Run:
         model = self._model()
         arithmetic = self._arithmetic(model, stored)
         if stored is None and config.checkpoint.finetune_from_model is not None:
-            start_from(config.checkpoint.finetune_from_model, model, self._datasets.pair)
+            start_from(config, model, self._datasets.pair)
         criterion = build_criterion(config, self._datasets, device)
         step = Step(model, criterion).to(device)
         place = Place(device, arithmetic.forward_pass, self._world)
         self._step, self._place = step, place
-        named = [(name, parameter) for name, parameter in step.named_parameters() if parameter.requires_grad]
-        optimizer = optimizers.build(config.optimizer, named)
+        freeze(step, config.parameters.freeze)
+        optimizer = optimizers.build(config.optimizer, parameter_groups(step, config.parameters, config.optimizer))
         return Trainer(
             step=step,
             optimizer=optimizer,
@@ -278,15 +280,16 @@ class _Run:
         return model
 
     def _compare_rates(self, last: CheckpointInfo, planned: int | None) -> None:
-        """Warn if the run has become longer or shorter and its rates depend on that."""
+        """Warn if the run has become longer or shorter and rates that lie behind would have been others."""
         if planned is None or planned == self._max_update:
             return
+        rate = float(self._config.optimizer.base_rate)
         before, now = (
-            schedulers.build(self._config.scheduler, Horizon(length, 1, 1.0, self._facts["warmup_updates"]))
+            schedulers.build(self._config.scheduler, Horizon(length, 1, rate, self._facts["warmup_updates"]))
             for length in (planned, self._max_update)
         )
-        moments = [Progress(update, last.epoch, tokens=0) for update in (last.update + 1, planned)]
-        if any(before(moment) != now(moment) for moment in moments):
+        made = Progress(last.update, last.epoch, tokens=0)  # schedules that agree on it agree on all before
+        if before(made) != now(made):
             logger.warning(
                 "the run was planned with %d updates and now has %s: its learning rates follow the new length, "
                 "and differ from those of a run that had this length from the start",
@@ -312,7 +315,9 @@ class _Run:
             for group in optimizer.param_groups:
                 group["lr"] /= base_rate
             base_rate = 1.0
-        horizon = Horizon(self._max_update, width, base_rate, self._facts["warmup_updates"])
+        horizon = Horizon(
+            self._max_update, width, base_rate, self._facts["warmup_updates"], self._best.higher_is_better
+        )
         return schedulers.build(config.scheduler, horizon)
 
     def _validators(self, step: Step, place: Place, reporter: Reporter) -> list[Validator]:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from nmt.config.sections import TrainConfig
 from nmt.errors import UsageError, numbered
-from nmt.optim import Horizon, schedulers
+from nmt.optim import Horizon, default_warmup, schedulers
+from nmt.optim.constant import ConstantConfig
 
 
 @dataclass(frozen=True)
@@ -79,11 +80,29 @@ def _one_rate_for_two(case: Case) -> str | None:
     )
 
 
+def _two_substitutes_for_a_schedule(case: Case) -> str | None:
+    schedule_free = getattr(case.config.optimizer, "schedule_free", False)
+    if not schedule_free or case.config.scheduler is None or isinstance(case.config.scheduler, ConstantConfig):
+        return None
+    return (
+        "this optimizer averages weights in place of lowering the rate; choose --lr-scheduler constant, with "
+        "--warmup-updates"
+    )
+
+
 def _scheduler_refuses(case: Case) -> str | None:
     if case.config.scheduler is None:
         return None
     try:
-        schedulers.build(case.config.scheduler, Horizon(case.max_update, model_width=1))
+        schedulers.build(
+            case.config.scheduler,
+            Horizon(
+                case.max_update,
+                model_width=1,
+                base_rate=getattr(case.config.optimizer, "base_rate", 1.0),
+                warmup_updates=default_warmup(case.max_update),
+            ),
+        )
     except UsageError as error:
         return str(error)
     return None
@@ -105,11 +124,24 @@ def _no_teacher(case: Case) -> str | None:
     return "this criterion learns from a teacher; name its run folder or checkpoint with --teacher"
 
 
+def _mapping_without_model(case: Case) -> str | None:
+    checkpoint = case.config.checkpoint
+    if checkpoint.finetune_from_model is not None or not checkpoint.finetune_map_vocabulary:
+        return None
+    return "checkpoint.finetune_map_vocabulary=true maps nothing; name a trained model with --finetune-from-model"
+
+
 def _patience_without_validation(case: Case) -> str | None:
     validation = case.config.validation
     if validates(case.config) or validation.patience is None:
         return None
     return f"validation.patience={validation.patience}, but validation is switched off; set --validate-interval 1"
+
+
+def _schedule_without_validation(case: Case) -> str | None:
+    if validates(case.config) or not getattr(case.config.scheduler, "uses_validation", False):
+        return None
+    return "this scheduler follows the validations, but validation is switched off; set --validate-interval 1"
 
 
 def _batch_too_small(case: Case) -> str | None:
@@ -131,10 +163,13 @@ RULES: tuple[Rule, ...] = (
     _warmup_too_long,
     _two_rates,
     _one_rate_for_two,
+    _two_substitutes_for_a_schedule,
     _scheduler_refuses,
     _two_clippings,
     _no_teacher,
+    _mapping_without_model,
     _patience_without_validation,
+    _schedule_without_validation,
     _batch_too_small,
 )
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TextIO
 
-from nmt.config.sections import ProgressStyle
+from nmt.config.choices import ProgressStyle
 
 logger = logging.getLogger("nmt.training")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from nmt.config.parameters import ParametersConfig
 from nmt.config.plain import to_plain
 from nmt.config.sections import TrainConfig
 from nmt.errors import UsageError
@@ -20,6 +21,9 @@ _OTHERS = {
     "data": "the corpus or its vocabulary is another one",
     "criterion.teacher": "it has other parameters, or the run folder another best checkpoint",
 }
+
+# Options of validation that the best-checkpoint metric does not depend on.
+_WITHOUT_EFFECT = ("metrics", "samples", "patience")
 
 COMPONENTS = ("model", "criterion", "optimizer", "scheduler")
 
@@ -37,6 +41,13 @@ def fingerprint(config: TrainConfig, data: Sequence[str]) -> Fingerprint:
     parts["training"] = {"clip_norm": config.training.clip_norm}
     if config.training.clip_value:  # runs from before this option go on
         parts["training"]["clip_value"] = config.training.clip_value
+    usual = to_plain(ParametersConfig())  # runs from before these options go on
+    parts["parameters"] = {key: value for key, value in tree["parameters"].items() if value != usual[key]}
+    if getattr(config.scheduler, "uses_validation", False):
+        parts["valid_subset"] = config.valid_subset
+        parts["validation"] = {key: value for key, value in tree["validation"].items() if key not in _WITHOUT_EFFECT}
+        if config.validation.best_metric != "loss":
+            parts["search"] = tree["search"]
     return {
         "seed": config.seed,
         "train_subset": config.train_subset,

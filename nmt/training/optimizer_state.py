@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+import logging
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from nmt.errors import DataError
+from nmt.interface import SupportsModes
+
+logger = logging.getLogger("nmt.training")
 
 
 def pack(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -25,18 +30,48 @@ def pack(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str,
 
 def unpack(
     optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], values: Mapping[str, Any], *, groups: bool
-) -> None:
-    """Give ``optimizer`` the state that ``pack`` took; ``groups``: also the groups' own entries (rates, counters)."""
+) -> bool:
+    """Give ``optimizer`` the state that ``pack`` took; ``groups``: also the groups' own entries (rates, counters).
+
+    Without these the groups, and which parameters are trained, may be others than they were: every parameter that has
+    a stored state gets it, and the rest begin without one. An optimizer that averages weights (``SupportsModes``) counts
+    in its groups, so it begins afresh then, from the average. False: it does.
+    """
+    if not groups and isinstance(optimizer, SupportsModes):
+        logger.info("the optimizer begins afresh from the averaged weights, because its options or parameters changed")
+        return False
     tree = optimizer.state_dict()
+    same = _names(values["groups"]) == _names(tree["param_groups"])
+    if groups and not same:
+        raise DataError("the checkpoint's optimizer state belongs to other parameters")
+    numbers = _identity(tree["param_groups"]) if same else _by_name(values["groups"], tree["param_groups"])
     state: dict[int, dict[str, Any]] = {}
     for key, value in [*tensors.items(), *values["numbers"].items()]:
         parameter, _, name = key.partition(".")
-        state.setdefault(int(parameter), {})[name] = value
-    if [group.get("param_names") for group in values["groups"]] != [
-        group.get("param_names") for group in tree["param_groups"]
-    ]:
-        raise DataError("the checkpoint's optimizer state belongs to other parameters")
+        if int(parameter) in numbers:
+            state.setdefault(numbers[int(parameter)], {})[name] = value
     if groups:
         for group, stored in zip(tree["param_groups"], values["groups"]):
             group.update(stored)
     optimizer.load_state_dict({"state": state, "param_groups": tree["param_groups"]})
+    return True
+
+
+def _names(groups: Sequence[Mapping[str, Any]]) -> list[Any]:
+    return [group.get("param_names") for group in groups]
+
+
+def _identity(groups: Sequence[Mapping[str, Any]]) -> dict[int, int]:
+    return {number: number for group in groups for number in group["params"]}
+
+
+def _by_name(stored: Sequence[Mapping[str, Any]], current: Sequence[Mapping[str, Any]]) -> dict[int, int]:
+    """The number that each stored parameter has now; torch counts through the groups."""
+    if None in _names(stored) or None in _names(current):
+        raise DataError("the checkpoint's optimizer state belongs to other parameters, and one of them has no names")
+    now = {name: number for number, name in enumerate(itertools.chain(*_names(current)))}
+    before = {name: number for number, name in enumerate(itertools.chain(*_names(stored)))}
+    fresh, gone = len(now.keys() - before.keys()), len(before.keys() - now.keys())
+    if fresh or gone:
+        logger.info("the optimizer begins afresh with %d parameter tensors and forgets %d", fresh, gone)
+    return {before[name]: now[name] for name in before if name in now}

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 import torch
 from torch import Tensor
 
-from nmt.config.sections import Precision
+from nmt.config.choices import Precision
 from nmt.devices import computes_bf16, require_precision
 from nmt.errors import NMTError
 from nmt.interface import EncoderDecoder

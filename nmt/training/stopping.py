@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
+
+from nmt.optim.improvement import is_better
 
 
 class BestScore:
@@ -22,7 +23,7 @@ class BestScore:
     def observe(self, value: float, update: int) -> bool:
         """Take note of a validation; True if it is the best so far. A value that is no number never is."""
         self.history.append(value)
-        improved = math.isfinite(value) and (self.value is None or self._better(value, self.value))
+        improved = is_better(value, self.value, higher_is_better=self.higher_is_better)
         if improved:
             self.value, self.update = value, update
         self._without_improvement = 0 if improved else self._without_improvement + 1
@@ -47,6 +48,3 @@ class BestScore:
             self.value, self.update = state["value"], state["update"]
             self._without_improvement = state["without_improvement"]
             self.history = list(state["history"])
-
-    def _better(self, value: float, other: float) -> bool:
-        return value > other if self.higher_is_better else value < other

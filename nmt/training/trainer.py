@@ -20,12 +20,13 @@ from torch import Tensor
 
 from nmt.config.sections import TrainingConfig, ValidationConfig
 from nmt.errors import NMTError
-from nmt.interface import LossReport, SupportsModes
+from nmt.interface import LossReport
 from nmt.optim import Progress, Schedule
 from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, TrainingState, load_parameters
 from nmt.training import optimizer_state
 from nmt.training.batches import Indices, Position, TrainingBatches, UpdateBatches
 from nmt.training.meters import UpdateReport
+from nmt.training.modes import evaluation_mode, resume_training, training_mode
 from nmt.training.precision import Arithmetic
 from nmt.training.report import Reporter
 from nmt.training.resume import restarts_epoch, training_state
@@ -125,6 +126,7 @@ class Trainer:
         """Train to the end and say why it is the end. ``Interrupted`` is raised after a request to stop."""
         self._listen()
         self._cadence.start(self._mark)
+        training_mode(self._optimizer)
         if self.state.interrupted is not None:
             self._validate_and_save(self.state.interrupted, validate=True)
         while (ending := self.ending()) is None:
@@ -159,10 +161,11 @@ class Trainer:
         values = training.values
         load_parameters(self._step.model, stored.model, str(stored.path))
         load_parameters(self._step.criterion, _under("criterion.", training.tensors), str(stored.path))
-        same_rule = not any(key.startswith("optimizer.") for key in changed)
+        same_rule = not any(key.startswith(("optimizer.", "parameters.")) for key in changed)
         if same_rule or "optimizer.name" not in changed:
             tensors = _under("optimizer.", training.tensors)
-            optimizer_state.unpack(self._optimizer, tensors, values["optimizer"], groups=same_rule)
+            if optimizer_state.unpack(self._optimizer, tensors, values["optimizer"], groups=same_rule):
+                resume_training(self._optimizer, _under("training_weights.", training.tensors))
         self._best.restore(values["best"])
         self._reporter.restore(values["report"])
         self._arithmetic.restore(values["arithmetic"])
@@ -303,10 +306,12 @@ class Trainer:
 
     def _save(self, info: CheckpointInfo, *, best: bool) -> None:
         self._require_finite()
-        with self._evaluating():
+        with self._evaluating() as training_weights:
             tensors, values = optimizer_state.pack(self._optimizer)
             training = TrainingState(
-                _prefixed("optimizer.", tensors) | _prefixed("criterion.", self._step.criterion.state_dict()),
+                _prefixed("optimizer.", tensors)
+                | _prefixed("training_weights.", training_weights)
+                | _prefixed("criterion.", self._step.criterion.state_dict()),
                 {
                     "run": self.state.values(),
                     "best": self._best.state(),
@@ -323,16 +328,13 @@ class Trainer:
             self._reporter.checkpoint(info.update, info.epoch, path)
 
     @contextlib.contextmanager
-    def _evaluating(self) -> Iterator[None]:
+    def _evaluating(self) -> Iterator[dict[str, Tensor]]:
         """Modules in eval mode, and the optimizer's weights for evaluation where it keeps two kinds."""
         self._step.eval()
-        if isinstance(self._optimizer, SupportsModes):
-            self._optimizer.eval()
         try:
-            yield
+            with evaluation_mode(self._optimizer) as training_weights:
+                yield training_weights
         finally:
-            if isinstance(self._optimizer, SupportsModes):
-                self._optimizer.train()
             self._step.train()
 
 

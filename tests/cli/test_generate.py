@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from nmt.config.sections import AlignmentKind, GenerateConfig, OutputFormat, PreprocessConfig
+from nmt.config.choices import AlignmentKind, OutputFormat
+from nmt.config.sections import GenerateConfig, PreprocessConfig
 from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.words import WordsConfig
 from nmt.errors import DataError, UsageError

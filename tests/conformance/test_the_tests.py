@@ -176,6 +176,15 @@ class HasASpare(Transformer):
         self.spare = torch.nn.Parameter(torch.zeros(2))
 
 
+class CountsPieces(Transformer):
+    """Source pieces are louder or softer by their number."""
+
+    def encode(self, source: Tensor, source_lengths: Tensor) -> Memory:
+        memory = super().encode(source, source_lengths)
+        assert isinstance(memory, TransformerMemory)
+        return replace(memory, states=memory.states * (1 + 0.2 * (source % 3))[:, :, None])
+
+
 # broken model -> the law it is made for, and the laws that it cannot but break as well
 BROKEN: dict[type[Transformer], tuple[str, set[str]]] = {
     ReadsPadding: ("padding_never_matters", set()),
@@ -195,6 +204,7 @@ BROKEN: dict[type[Transformer], tuple[str, set[str]]] = {
     KeepsASecret: ("a_checkpoint_holds_the_model", set()),
     HasASpare: ("every_parameter_learns", set()),
     CountsItsUpdates: ("training_resumes_exactly", set()),
+    CountsPieces: ("parameters_follow_the_pieces", set()),
 }
 
 
@@ -231,7 +241,7 @@ def test_check_names_the_model_and_the_broken_laws(monkeypatch: pytest.MonkeyPat
         return replace(output, attention=None if output.attention is None else output.attention / 2)
 
     monkeypatch.setattr(Transformer, "step", half_attention)
-    with pytest.raises(AssertionError, match=r"transformer breaks 1 of 13 laws\n.*attention_is_a_distribution"):
+    with pytest.raises(AssertionError, match=r"transformer breaks 1 of 14 laws\n.*attention_is_a_distribution"):
         conformance.check("transformer")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nmt.config.sections import InvalidText
+from nmt.config.choices import InvalidText
 from tests.faults.parallel_task import SOURCE, Task, outcome
 
 PAIRS = ["0-0 1-1 2-2"] * len(SOURCE)

@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from nmt.config.sections import FilterConfig, InvalidText
+from nmt.config.choices import InvalidText
+from nmt.config.sections import FilterConfig
 from nmt.data import text as text_module
 from nmt.data.tokenizers.characters import CharConfig
 from nmt.data.tokenizers.sentencepiece import BpeConfig

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from nmt.config.sections import Precision
+from nmt.config.choices import Precision
 from nmt.devices import choose_device, parameter_type, precision_named, require_precision
 from nmt.errors import DeviceError, UsageError
 

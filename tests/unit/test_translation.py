@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from nmt import Translator
-from nmt.config.sections import AlignmentKind, GenerateConfig, Precision
+from nmt.config.choices import AlignmentKind, Precision
+from nmt.config.sections import GenerateConfig
 from nmt.errors import DataError, DeviceError, MissingInputError, UsageError
 from nmt.search.beam import BeamConfig
 from nmt.storage.checkpoints import read_checkpoint, set_pointer, write_checkpoint

@@ -7,8 +7,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nmt.config.choices import AlignmentKind
 from nmt.config.option import Flag, FlagKind
-from nmt.config.sections import AlignmentKind, GenerateConfig, PreprocessConfig, TrainConfig
+from nmt.config.sections import GenerateConfig, PreprocessConfig, TrainConfig
 from nmt.errors import UsageError
 from nmt_cli.argv import (
     HYDRA_SWITCHES,

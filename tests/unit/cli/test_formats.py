@@ -7,7 +7,7 @@ import math
 
 import torch
 
-from nmt.config.sections import AlignmentKind, OutputFormat
+from nmt.config.choices import AlignmentKind, OutputFormat
 from nmt.translation import TranslatedText, Translation
 from nmt_cli.formats import formatter, hard_alignment
 

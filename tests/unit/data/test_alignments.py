@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nmt.config.sections import FilterConfig, InvalidText
+from nmt.config.choices import InvalidText
+from nmt.config.sections import FilterConfig
 from nmt.data import alignments
 from nmt.data.alignments import parse
 from nmt.data.corpus import Corpus, chain

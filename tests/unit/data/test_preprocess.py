@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nmt.config.sections import FilterConfig, InvalidText, PreprocessConfig
+from nmt.config.choices import InvalidText
+from nmt.config.sections import FilterConfig, PreprocessConfig
 from nmt.data import encoding
 from nmt.data.corpus import Corpus
 from nmt.data.preprocess import preprocess

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Any
 
 import pytest
@@ -19,12 +20,13 @@ from nmt.optim.nag import NagConfig
 from nmt.optim.noam import NoamConfig
 from nmt.optim.rmsprop import RmspropConfig
 from nmt.optim.sgd import SgdConfig
+from nmt.training.modes import training_mode
 
 
 def stepped(config: Any, *gradients: float) -> float:
     """A parameter of 1.0 after one update for each gradient."""
     parameter = Parameter(torch.ones(1, dtype=torch.float64))
-    optimizer = optimizers.build(config, [("weight", parameter)])
+    optimizer = optimizers.build(config, [{"params": [("weight", parameter)]}])
     for gradient in gradients:
         parameter.grad = torch.full_like(parameter, gradient)
         optimizer.step()
@@ -80,7 +82,7 @@ def graves(config: RmspropConfig, gradients: list[float], rates: list[float]) ->
 def stepped_with_rates(config: Any, gradients: list[float], rates: list[float]) -> float:
     """The parameter as above when the schedule gives every update a rate of its own."""
     parameter = Parameter(torch.ones(1, dtype=torch.float64))
-    optimizer = optimizers.build(config, [("weight", parameter)])
+    optimizer = optimizers.build(config, [{"params": [("weight", parameter)]}])
     for gradient, rate in zip(gradients, rates):
         optimizer.param_groups[0]["lr"] = rate
         parameter.grad = torch.full_like(parameter, gradient)
@@ -101,7 +103,7 @@ def test_rmsprop_defaults_to_the_constants_of_its_paper() -> None:
 
 def test_rmsprop_survives_a_large_gradient_without_variance() -> None:
     parameter = Parameter(torch.ones(1))
-    optimizer = optimizers.build(RmspropConfig(eps=1e-8), [("weight", parameter)])
+    optimizer = optimizers.build(RmspropConfig(eps=1e-8), [{"params": [("weight", parameter)]}])
     for _ in range(300):
         parameter.grad = torch.full_like(parameter, 1234.567)
         optimizer.step()
@@ -142,7 +144,7 @@ def test_the_factor_of_a_schedule_applies_to_both_rates_of_adam_then_sgd() -> No
 
 def test_adam_then_sgd_forgets_the_moments_when_it_switches_and_does_not_go_back() -> None:
     parameter, idle = Parameter(torch.ones(2)), Parameter(torch.ones(2))
-    named = [("weight", parameter), ("idle", idle)]
+    named = [{"params": [("weight", parameter), ("idle", idle)]}]
     optimizer = optimizers.build(AdamThenSgdConfig(switch_update=2), named)
     for number in range(3):
         parameter.grad = torch.ones(2)
@@ -156,13 +158,48 @@ def test_adam_then_sgd_forgets_the_moments_when_it_switches_and_does_not_go_back
     torch.testing.assert_close(parameter.detach(), before - 0.5)
 
 
-@pytest.mark.parametrize("name", optimizers.names())
+WITH_PACKAGES = {"schedule_free_adamw": "schedulefree"}
+NAMES = [
+    name for name in optimizers.names() if name not in WITH_PACKAGES or importlib.util.find_spec(WITH_PACKAGES[name])
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_every_optimizer_says_which_rate_it_takes_unless_told(name: str) -> None:
     config = optimizers.config_class(name)
     assert config().lr is None and config().base_rate > 0
     assert config(lr=0.25).base_rate == 0.25
-    (group,) = optimizers.build(config(lr=0.25), [("weight", Parameter(torch.ones(1)))]).param_groups
-    assert group["lr"] == 0.25
+    groups = [{"params": [("weight", Parameter(torch.ones(3, 2)))]}, {"params": [("bias", Parameter(torch.ones(2)))]}]
+    assert [group["lr"] for group in optimizers.build(config(lr=0.25), groups).param_groups] == [0.25, 0.25]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_optimizer_obeys_the_rate_and_the_weight_decay_of_each_group(name: str) -> None:
+    """A group of a hundredth of the rate and no decay moves as a parameter trained alone with these options does."""
+    config = optimizers.config_class(name)
+
+    def trained(options: Any, groups: list[dict[str, Any]]) -> None:
+        optimizer = optimizers.build(options, groups)
+        training_mode(optimizer)
+        for update in range(3):
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    parameter.grad = torch.sin(torch.arange(6.0).reshape(3, 2) + update)
+            optimizer.step()
+
+    first, second, alone, decayed = (Parameter(torch.full((3, 2), 0.5)) for _ in range(4))
+    trained(
+        config(lr=0.1, weight_decay=0.3),
+        [{"params": [("a", first)]}, {"params": [("b", second)], "lr": 0.001, "weight_decay": 0.0}],
+    )
+    if name == "adam_then_sgd":  # the ratio of its two rates stays
+        trained(config(lr=0.001, weight_decay=0.0, sgd_lr=0.005), [{"params": [("b", alone)]}])
+    else:
+        trained(config(lr=0.001, weight_decay=0.0), [{"params": [("b", alone)]}])
+    trained(config(lr=0.1, weight_decay=0.3), [{"params": [("a", decayed)]}])
+    torch.testing.assert_close(second, alone)
+    torch.testing.assert_close(first, decayed)
+    assert not torch.allclose(first, second)
 
 
 @pytest.mark.parametrize(

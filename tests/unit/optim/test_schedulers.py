@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import random
 
 import pytest
+import torch
 
 from nmt.errors import UsageError
 from nmt.optim import Horizon, Progress, default_warmup, schedulers
@@ -14,6 +16,9 @@ from nmt.optim.halving import HalvingConfig, HalvingUnit
 from nmt.optim.inverse_sqrt import InverseSqrtConfig
 from nmt.optim.linear import LinearConfig
 from nmt.optim.noam import NoamConfig
+from nmt.optim.plateau import PlateauConfig
+from nmt.optim.polynomial import PolynomialConfig
+from nmt.optim.wsd import DecayShape, WsdConfig
 
 
 def factors(config: object, horizon: Horizon, updates: list[int]) -> list[float]:
@@ -58,7 +63,7 @@ def test_the_default_warmup_is_a_tenth_of_the_run(max_update: int | None, warmup
     assert default_warmup(max_update) == warmup
 
 
-@pytest.mark.parametrize("config", [InverseSqrtConfig(), LinearConfig(), CosineConfig()])
+@pytest.mark.parametrize("config", [InverseSqrtConfig(), LinearConfig(), CosineConfig(), PolynomialConfig()])
 def test_a_schedule_without_a_warmup_of_its_own_takes_that_of_the_run(config: object) -> None:
     rates = factors(config, Horizon(1000, 8, warmup_updates=30), list(range(1, 60)))
     assert rates.index(max(rates)) + 1 == 30
@@ -69,7 +74,7 @@ def test_linear_goes_straight_from_the_peak_to_its_end_just_after_the_last_updat
     assert factors(LinearConfig(10, end=0.2), Horizon(109, 8), updates) == pytest.approx([1.0, 0.92, 0.6, 0.2, 0.2])
 
 
-@pytest.mark.parametrize("config", [LinearConfig(10), CosineConfig(10)])
+@pytest.mark.parametrize("config", [LinearConfig(10), CosineConfig(10), PolynomialConfig(10, power=2.0), WsdConfig(10)])
 def test_the_last_update_still_has_a_rate(config: object) -> None:
     assert factors(config, Horizon(100, 8), [100])[0] > 0.0
 
@@ -98,7 +103,107 @@ def test_halving_by_updates_waits_for_the_start_and_then_for_each_interval() -> 
     assert factors(config, Horizon(None, 8), updates) == [1.0, 1.0, 0.5, 0.5, 0.25, 0.25, 0.125, 0.03125]
 
 
-@pytest.mark.parametrize("config", [LinearConfig(), CosineConfig()])
+def test_polynomial_falls_along_a_power_of_what_is_left_to_the_end_rate() -> None:
+    config = PolynomialConfig(10, power=2.0, end_learning_rate=0.01, total_num_update=109)
+    updates = [5, 10, 35, 60, 109, 110, 500]
+    shares = [0.0, 0.25, 0.5, 0.99, 1.0, 1.0]
+    expected = [0.025, *(0.01 + 0.04 * (1 - share) ** 2 for share in shares)]
+    found = factors(config, Horizon(None, 8, base_rate=0.05), updates)
+    assert [0.05 * factor for factor in found] == pytest.approx(expected)
+
+
+def test_polynomial_of_power_1_is_linear_and_ends_with_the_run_unless_told() -> None:
+    updates = list(range(1, 120))
+    one, other = (factors(config, Horizon(100, 8), updates) for config in (PolynomialConfig(10), LinearConfig(10)))
+    assert one == pytest.approx(other)
+
+
+def test_polynomial_without_an_end_asks_for_one() -> None:
+    with pytest.raises(UsageError, match="--total-num-update or --max-update"):
+        schedulers.build(PolynomialConfig(), Horizon(None, 8))
+
+
+def test_a_total_of_polynomial_below_its_warmup_is_refused() -> None:
+    with pytest.raises(UsageError, match="scheduler.total_num_update=5 is less than the 10 updates of the warm-up"):
+        PolynomialConfig(10, total_num_update=5)
+
+
+@pytest.mark.parametrize(
+    ("shape", "left"), [(DecayShape.linear, [0.8, 0.5, 0.04]), (DecayShape.one_minus_sqrt, [0.5528, 0.2929, 0.0202])]
+)
+def test_wsd_climbs_stays_and_decays_in_the_last_share_of_the_run(shape: DecayShape, left: list[float]) -> None:
+    """A run of 99 updates decays in its last 24, so a step is a 25th of the way: the 26th update after 75 is the end."""
+    config = WsdConfig(10, end=0.2, decay_share=0.242424, shape=shape)
+    found = factors(config, Horizon(99, 8), [5, 10, 40, 75, 80, 99, 100, 500])
+    assert found[:4] == [0.5, 1.0, 1.0, 1.0]
+    assert found[4] == pytest.approx(0.2 + 0.8 * left[0], rel=1e-4)
+    assert found[5] == pytest.approx(0.2 + 0.8 * left[2], rel=1e-3)
+    assert found[6:] == pytest.approx([0.2, 0.2])
+    (half,) = factors(WsdConfig(0, decay_share=0.19, shape=shape), Horizon(99, 8), [90])
+    assert half == pytest.approx(left[1], rel=1e-3)
+
+
+def test_before_the_decay_of_wsd_the_length_of_the_run_does_not_matter() -> None:
+    updates = list(range(1, 91))
+    shorter, longer = (factors(WsdConfig(10), Horizon(length, 8), updates) for length in (100, 300))
+    assert shorter == longer
+
+
+def test_a_warmup_that_reaches_into_the_decay_of_wsd_is_refused() -> None:
+    with pytest.raises(UsageError, match="after update 50 of 100; lower --warmup-updates or --decay-share"):
+        schedulers.build(WsdConfig(51, decay_share=0.5), Horizon(100, 8))
+
+
+def after(config: PlateauConfig, *history: float, higher_is_better: bool = False) -> float:
+    schedule = schedulers.build(config, Horizon(None, 8, higher_is_better=higher_is_better))
+    return schedule(Progress(update=100, epoch=1, tokens=0, validation=history))
+
+
+@pytest.mark.parametrize(
+    ("history", "shrunk"),
+    [
+        ((), 0),
+        ((3.0,), 0),
+        ((3.0, 2.0, 1.0), 0),
+        ((3.0, 3.0), 1),
+        ((3.0, 4.0, 2.0, 2.5), 2),
+        ((2.0, 4.0, 3.0, 2.5), 3),  # each worse than the best, though better than the one before it
+        ((2.0, float("nan")), 1),
+    ],
+)
+def test_plateau_shrinks_the_rate_at_each_validation_that_does_not_improve(
+    history: tuple[float, ...], shrunk: int
+) -> None:
+    assert after(PlateauConfig(shrink=0.1), *history) == pytest.approx(0.1**shrunk)
+
+
+def test_plateau_follows_the_direction_of_the_metric() -> None:
+    scores = [20.0, 25.0, 24.0]
+    assert after(PlateauConfig(), *scores, higher_is_better=True) == 0.5
+    assert after(PlateauConfig(), *scores, higher_is_better=False) == 0.25
+
+
+@pytest.mark.parametrize(("validations", "shrunk"), [(3, 0), (4, 1), (6, 1), (7, 2)])
+def test_plateau_waits_for_its_patience_to_end_and_then_begins_to_wait_again(validations: int, shrunk: int) -> None:
+    assert after(PlateauConfig(patience=2), *[1.0] * validations) == 0.5**shrunk
+
+
+def test_the_patience_of_plateau_agrees_with_torch() -> None:
+    draw = random.Random(1)
+    history = [draw.choice([1.0, 2.0, 3.0]) - 0.02 * step for step in range(60)]
+    optimizer = torch.optim.SGD([torch.ones(1)], lr=1.0)
+    theirs = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=3, threshold=0.0, eps=0.0)
+    for count, value in enumerate(history, 1):
+        theirs.step(value)
+        assert after(PlateauConfig(patience=3), *history[:count]) == optimizer.param_groups[0]["lr"]
+    assert optimizer.param_groups[0]["lr"] <= 0.25
+
+
+def test_plateau_climbs_first() -> None:
+    assert factors(PlateauConfig(4), Horizon(None, 8), [1, 4, 5]) == [0.25, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("config", [LinearConfig(), CosineConfig(), WsdConfig()])
 def test_schedules_with_an_end_need_to_know_it(config: object) -> None:
     with pytest.raises(UsageError, match="--max-update"):
         schedulers.build(config, Horizon(None, 8))
@@ -116,6 +221,15 @@ def test_schedules_with_an_end_need_to_know_it(config: object) -> None:
         (ConstantConfig, {"warmup_updates": -1}),
         (HalvingConfig, {"start": -1}),
         (HalvingConfig, {"every": 0}),
+        (PolynomialConfig, {"power": 0.0}),
+        (PolynomialConfig, {"end_learning_rate": -1.0}),
+        (PolynomialConfig, {"total_num_update": 0}),
+        (WsdConfig, {"decay_share": 0.0}),
+        (WsdConfig, {"decay_share": 1.1}),
+        (WsdConfig, {"end": 1.1}),
+        (PlateauConfig, {"shrink": 1.0}),
+        (PlateauConfig, {"shrink": 0.0}),
+        (PlateauConfig, {"patience": -1}),
     ],
 )
 def test_impossible_options_are_refused_by_name(config: type, options: dict[str, float]) -> None:

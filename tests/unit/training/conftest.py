@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from nmt.config.sections import CheckpointConfig, Precision, ReportConfig, TrainingConfig, ValidationConfig
+from nmt.config.choices import Precision
+from nmt.config.sections import CheckpointConfig, ReportConfig, TrainingConfig, ValidationConfig
 from nmt.criterions.cross_entropy import CrossEntropyConfig
 from nmt.criterions.cross_entropy import build as build_criterion
 from nmt.data.batch import Batch, Ids

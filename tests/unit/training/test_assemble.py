@@ -15,12 +15,12 @@ import pytest
 import torch
 import yaml
 
+from nmt.config.choices import Precision
 from nmt.config.plain import from_plain, to_plain
 from nmt.config.sections import (
     BatchingConfig,
     CheckpointConfig,
     DeviceConfig,
-    Precision,
     PreprocessConfig,
     TrainConfig,
     TrainingConfig,

@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
-from nmt.config.sections import BatchingConfig, TrainConfig, TrainingConfig, ValidationConfig
+from nmt.config.sections import BatchingConfig, CheckpointConfig, TrainConfig, TrainingConfig, ValidationConfig
 from nmt.errors import UsageError
 from nmt.optim.adam import AdamConfig
 from nmt.optim.adam_then_sgd import AdamThenSgdConfig
 from nmt.optim.inverse_sqrt import InverseSqrtConfig
 from nmt.optim.linear import LinearConfig
 from nmt.optim.noam import NoamConfig
+from nmt.optim.plateau import PlateauConfig
+from nmt.optim.schedule_free_adamw import ScheduleFreeAdamWConfig
 from nmt.training.contradictions import Case, check
 
 MakeConfig = Callable[..., TrainConfig]
@@ -39,7 +41,14 @@ def test_a_sound_configuration_passes(tiny_run: MakeConfig) -> None:
         ({"scheduler": InverseSqrtConfig(13)}, {}, "warmup_updates=13 is more than the 12 updates"),
         ({"scheduler": NoamConfig(4)}, {}, "optimizer.lr=0.01 has no effect"),
         ({"scheduler": NoamConfig(4), "optimizer": AdamThenSgdConfig()}, {}, r"optimizer.sgd_lr=0.5 has no effect"),
+        ({"scheduler": LinearConfig(), "optimizer": ScheduleFreeAdamWConfig()}, {}, "--lr-scheduler constant"),
         ({"scheduler": LinearConfig()}, {"max_update": None}, "scheduler linear ends at the last update"),
+        (
+            {"scheduler": PlateauConfig(), "validation": ValidationConfig(interval=None, samples=0)},
+            {},
+            "follows the validations",
+        ),
+        ({"checkpoint": CheckpointConfig(finetune_map_vocabulary=True)}, {}, "--finetune-from-model"),
         ({"validation": ValidationConfig(interval=None, patience=2, samples=0)}, {}, "validation is switched off"),
         (
             {"training": TrainingConfig(9, clip_norm=5.0, clip_value=10.0)},

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from tqdm import tqdm
 
-from nmt.config.sections import ProgressStyle, ReportConfig
+from nmt.config.choices import ProgressStyle
+from nmt.config.sections import ReportConfig
 from nmt.training.displays import Bar, duration, figure, megabytes
 from nmt.training.meters import UpdateReport
 from nmt.training.report import Reporter

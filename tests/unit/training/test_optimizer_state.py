@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from typing import Any
 
@@ -13,10 +14,15 @@ from nmt.errors import DataError
 from nmt.optim import optimizers
 from nmt.optim.adam_then_sgd import AdamThenSgdConfig
 from nmt.optim.sgd import SgdConfig
+from nmt.training.modes import training_mode
 from nmt.training.optimizer_state import pack, unpack
 
 CONFIGS = [
-    *(optimizers.config_class(name)(lr=0.1) for name in optimizers.names()),
+    *(
+        optimizers.config_class(name)(lr=0.1)
+        for name in optimizers.names()
+        if name != "schedule_free_adamw" or importlib.util.find_spec("schedulefree")
+    ),
     SgdConfig(lr=0.1, momentum=0.9),
     *(AdamThenSgdConfig(lr=0.1, switch_update=switch) for switch in (1, 3, 4)),  # before, at and after the checkpoint
 ]
@@ -25,10 +31,11 @@ CONFIGS = [
 def made(config: Any, names: tuple[str, ...] = ("a", "b")) -> tuple[torch.optim.Optimizer, list[Parameter]]:
     torch.manual_seed(1)
     parameters = [Parameter(torch.randn(3, 2)) for _ in names]
-    return optimizers.build(config, list(zip(names, parameters))), parameters
+    return optimizers.build(config, [{"params": list(zip(names, parameters))}]), parameters
 
 
 def steps(optimizer: torch.optim.Optimizer, parameters: list[Parameter], first: int, last: int) -> None:
+    training_mode(optimizer)
     for step in range(first, last):
         for number, parameter in enumerate(parameters):
             parameter.grad = torch.sin(parameter.detach() * (step + number + 1))
@@ -66,3 +73,39 @@ def test_the_state_of_other_parameters_is_refused() -> None:
     other, _ = made(SgdConfig(lr=0.1), names=("a", "c"))
     with pytest.raises(DataError, match="other parameters"):
         unpack(optimizer, *pack(other), groups=True)
+
+
+def test_after_a_change_of_groups_each_parameter_keeps_its_own_state_by_name() -> None:
+    config = SgdConfig(lr=0.1, momentum=0.9)
+    stored, parameters = made(config, names=("a", "b", "c"))
+    steps(stored, parameters, 0, 1)
+    a, b, d = (Parameter(torch.zeros(3, 2)) for _ in "abd")
+    regrouped = optimizers.build(config, [{"params": [("d", d), ("b", b)]}, {"params": [("a", a)], "lr": 0.01}])
+    unpack(regrouped, *pack(stored), groups=False)
+    for parameter, before in ((a, parameters[0]), (b, parameters[1])):
+        assert torch.equal(regrouped.state[parameter]["momentum_buffer"], stored.state[before]["momentum_buffer"])
+    assert d not in regrouped.state
+    assert [group["lr"] for group in regrouped.param_groups] == [0.1, 0.01]
+
+
+def test_a_regrouped_state_without_names_is_refused() -> None:
+    stored = torch.optim.SGD([Parameter(torch.ones(2))], lr=0.1)
+    other, _ = made(SgdConfig(lr=0.1))
+    with pytest.raises(DataError, match="no names"):
+        unpack(other, *pack(stored), groups=False)
+
+
+class Averaging(torch.optim.SGD):
+    """An optimizer with modes, whatever they do."""
+
+    def train(self) -> None: ...
+
+    def eval(self) -> None: ...
+
+
+def test_an_optimizer_that_averages_weights_begins_afresh_after_a_change_of_options() -> None:
+    parameter = Parameter(torch.ones(2))
+    optimizers = [Averaging([("weight", parameter)], lr=0.1, momentum=0.9) for _ in range(2)]
+    steps(optimizers[0], [parameter], 0, 1)
+    assert not unpack(optimizers[1], *pack(optimizers[0]), groups=False) and not optimizers[1].state
+    assert unpack(optimizers[1], *pack(optimizers[0]), groups=True) and optimizers[1].state

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from nmt.config.sections import DeviceConfig, Precision, TrainConfig, TrainingConfig
+from nmt.config.choices import Precision
+from nmt.config.sections import DeviceConfig, TrainConfig, TrainingConfig
 from nmt.data.batch import collate
 from nmt.errors import NMTError
 from nmt.training import precision

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from nmt.config.sections import ProgressStyle, ReportConfig
+from nmt.config.choices import ProgressStyle
+from nmt.config.sections import ReportConfig
 from nmt.training.cost import Cost
 from nmt.training.event_log import EventLog
 from nmt.training.meters import Meters, UpdateReport, perplexity
@@ -130,17 +131,24 @@ def test_the_start_records_the_facts_and_the_end_the_cost(tmp_path: Path, caplog
     ]
 
 
+def test_translations_of_a_validation_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    reporter = Reporter(tmp_path, ReportConfig(progress=ProgressStyle.none), total_updates=None)
+    with caplog.at_level(logging.INFO, "nmt"):
+        reporter.samples([Sample("ein Haus", "a house", "a home")])
+    assert "sample 1 source:     ein Haus" in caplog.messages
+    assert "sample 1 hypothesis: a home" in caplog.messages
+
+
 def test_translations_of_a_validation_are_recorded_once_and_survive_a_continuation(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("nmt.training.report.log_samples", lambda samples: None)  # pytest's own workers need whole text
     reporter = Reporter(tmp_path, ReportConfig(progress=ProgressStyle.none), total_updates=None)
     reporter.start(0)
     odd = "a\u2028b\x85c \udc80"  # two separators of lines, and half a character
-    with caplog.at_level(logging.INFO, "nmt"):
-        reporter.samples([Sample("ein Haus", "a house", odd)])
-        reporter.valid(1, 1, {"loss": 2.0}, best=True)
-        reporter.valid(2, 1, {"loss": 1.0}, best=True)
-    assert "sample 1 source:     ein Haus" in caplog.messages
+    reporter.samples([Sample("ein Haus", "a house", odd)])
+    reporter.valid(1, 1, {"loss": 2.0}, best=True)
+    reporter.valid(2, 1, {"loss": 1.0}, best=True)
     EventLog(tmp_path / "log.jsonl").rewind(2)
     written = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text("utf-8").split("\n") if line]
     assert [event["event"] for event in written] == ["samples", "valid", "valid"]

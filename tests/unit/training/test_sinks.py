@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from nmt.config.sections import ProgressStyle, ReportConfig
+from nmt.config.choices import ProgressStyle
+from nmt.config.sections import ReportConfig
 from nmt.errors import UsageError
 from nmt.training.report import Reporter
 from nmt.training.sinks import Sinks

@@ -281,7 +281,7 @@ def test_an_optimizer_with_modes_is_in_evaluation_while_validating_and_saving(
         return {}
 
     make_trainer(step=step, optimizer=optimizer, validators=[validator]).run()
-    assert seen == ["eval False"] and optimizer.switched == ["eval", "train", "eval", "train"]
+    assert seen == ["eval False"] and optimizer.switched == ["train", *["eval", "train"] * 2]
     assert step.training
 
 

@@ -1,0 +1,55 @@
+"""Options of the commands that are one of several words."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class InvalidText(Enum):
+    """What to do with a line that is not UTF-8."""
+
+    error = "error"
+    replace = "replace"
+    skip = "skip"
+
+
+class OutputFormat(Enum):
+    """How translations are written."""
+
+    text = "text"
+    fairseq = "fairseq"
+    jsonl = "jsonl"
+
+
+class AlignmentKind(Enum):
+    """How A- lines show attention."""
+
+    none = "none"
+    hard = "hard"
+    soft = "soft"
+
+
+class Precision(Enum):
+    """Number format of the forward and backward pass; the parameters that are trained stay in float32."""
+
+    auto = "auto"  # by device, its capability and the model's size; translating: fp32
+    fp32 = "fp32"
+    bf16 = "bf16"
+    fp16 = "fp16"  # on a GPU; training scales the loss
+    bf16_output = "bf16_output"  # bf16 for the product of the output layer alone, in training
+
+
+class ProgressStyle(Enum):
+    """How progress is shown."""
+
+    auto = "auto"  # a bar on a terminal, plain lines otherwise
+    bar = "bar"
+    lines = "lines"
+    none = "none"
+
+
+class ScoreFormat(Enum):
+    """How scores are printed."""
+
+    text = "text"
+    json = "json"

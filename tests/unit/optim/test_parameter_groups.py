@@ -1,0 +1,135 @@
+"""Which parameters are trained, and in which group each stands."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from nmt.config.parameters import Decayed, ParametersConfig
+from nmt.errors import UsageError
+from nmt.optim import ParameterGroups
+from nmt.optim.adamw import AdamWConfig
+from nmt.optim.parameter_groups import freeze, parameter_groups
+from nmt.optim.sgd import SgdConfig
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(5, 3)
+        self.encoder = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3))
+        self.decoder = nn.Linear(3, 3)
+        self.gain = nn.Parameter(torch.ones(5, 1))
+        self.output = nn.Linear(3, 5, bias=False)
+        self.output.weight = self.embedding.weight
+
+
+def step() -> nn.ModuleDict:
+    """As the trainer's: a model, and a criterion that learns something itself."""
+    return nn.ModuleDict({"model": Model(), "criterion": nn.Linear(2, 2, bias=False)})
+
+
+def names(groups: ParameterGroups) -> list[list[str]]:
+    return [[name for name, _ in group["params"]] for group in groups]
+
+
+def trained(module: nn.Module) -> set[str]:
+    return {name for name, parameter in module.named_parameters() if parameter.requires_grad}
+
+
+def test_without_options_there_is_one_group_of_all_that_is_trained() -> None:
+    module = step()
+    module.model.decoder.requires_grad_(False)
+    (group,) = parameter_groups(module, ParametersConfig(), AdamWConfig())
+    assert group.keys() == {"params"}
+    assert group["params"] == [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+
+
+def test_frozen_parameters_are_those_that_any_pattern_matches(caplog: pytest.LogCaptureFixture) -> None:
+    module = step()
+    everything = trained(module)
+    caplog.set_level(logging.INFO, "nmt.training")
+    freeze(module, ["encoder.*", "decoder.bia?"])
+    assert everything - trained(module) == {
+        *("model.encoder.0.weight", "model.encoder.0.bias", "model.encoder.1.weight", "model.encoder.1.bias"),
+        "model.decoder.bias",
+    }
+    assert "21 of 54 parameters are frozen" in caplog.text
+    freeze(module, [])
+    assert len(trained(module)) == len(everything) - 5
+
+
+def test_a_shared_parameter_answers_to_each_of_its_names() -> None:
+    module = step()
+    freeze(module, ["output.*"])
+    assert not module.model.embedding.weight.requires_grad
+
+
+def test_the_parameters_of_a_criterion_have_its_name_first() -> None:
+    module = step()
+    freeze(module, ["criterion.*"])
+    assert not module.criterion.weight.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"freeze": ["encodr.*"]},
+            r"parameters.freeze: encodr.\* matches no parameter.*embedding, encoder, .*--freeze",
+        ),
+        ({"freeze": ["encoder"]}, "matches no parameter"),
+        ({"lr_scales": ["model.encoder.*=2"]}, r"parameters.lr_scales: model.encoder.\* matches no.*--lr-scales"),
+        ({"freeze": ["encoder.*"], "lr_scales": ["encoder.*=2"]}, "matches no parameter that is trained"),
+        ({"freeze": ["*"]}, "leaves nothing of the model to train"),
+        ({"freeze": ["*e*", "gain"]}, "leaves nothing of the model to train"),
+    ],
+)
+def test_patterns_without_effect_or_with_too_much_are_refused(options: dict[str, Any], message: str) -> None:
+    config, module = ParametersConfig(**options), step()
+    with pytest.raises(UsageError, match=message):
+        freeze(module, config.freeze)
+        parameter_groups(module, config, SgdConfig())
+
+
+def test_rates_are_scaled_by_the_last_pattern_that_matches_and_the_unscaled_group_is_the_first() -> None:
+    options = ParametersConfig(lr_scales=["em*=0.5", "encoder.*=0.5", "encoder.1.*=2"])
+    groups = parameter_groups(step(), options, SgdConfig(lr=0.4))
+    assert [group.get("lr") for group in groups] == [None, 0.2, 0.8]
+    assert names(groups)[1:] == [
+        ["model.embedding.weight", "model.encoder.0.weight", "model.encoder.0.bias"],
+        ["model.encoder.1.weight", "model.encoder.1.bias"],
+    ]
+
+
+def test_weight_decay_of_matrices_spares_norms_biases_and_other_vectors_but_not_embeddings() -> None:
+    options = ParametersConfig(decay=Decayed.matrices)
+    decayed, spared = parameter_groups(step(), options, AdamWConfig(weight_decay=0.1))
+    assert "weight_decay" not in decayed and spared["weight_decay"] == 0.0
+    assert names([decayed]) == [
+        ["model.embedding.weight", "model.encoder.0.weight", "model.decoder.weight", "criterion.weight"]
+    ]
+    assert len(spared["params"]) == 5 and "model.gain" in names([spared])[0]
+
+
+def test_without_weight_decay_nothing_is_spared_it() -> None:
+    assert len(parameter_groups(step(), ParametersConfig(decay=Decayed.matrices), SgdConfig())) == 1
+
+
+def test_scales_and_sparing_combine() -> None:
+    options = ParametersConfig(lr_scales=["encoder.*=2"], decay=Decayed.matrices)
+    groups = parameter_groups(step(), options, AdamWConfig(lr=0.1, weight_decay=0.1))
+    assert [(group.get("lr"), group.get("weight_decay")) for group in groups] == [
+        *((None, None), (None, 0.0)),
+        *((0.2, None), (0.2, 0.0)),
+    ]
+
+
+@pytest.mark.parametrize("item", ["encoder.*", "encoder.*=", "=1", "encoder.*=0", "a=-1", "a=nan", "a=inf", "a=1e5"])
+def test_a_scale_that_is_no_pattern_and_factor_is_refused(item: str) -> None:
+    with pytest.raises(UsageError, match=r"parameters\.lr_scales=.* must be a pattern, '=' and a factor"):
+        ParametersConfig(lr_scales=[item])

@@ -1,0 +1,85 @@
+"""Runs that freeze parameters or scale their rates, from their start over an interruption to their end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from nmt.config.parameters import Decayed, ParametersConfig
+from nmt.config.sections import TrainConfig, TrainingConfig
+from nmt.errors import UsageError
+from nmt.optim.adamw import AdamWConfig
+from nmt.storage.checkpoints import checkpoints_in, read_checkpoint
+from nmt.training.assemble import train
+
+MakeConfig = Callable[..., TrainConfig]
+FROZEN = ParametersConfig(freeze=["encoder.*"])
+
+
+def weights(run: Path, position: int = -1) -> dict[str, Tensor]:
+    return read_checkpoint(checkpoints_in(run)[position]).model
+
+
+def states(run: Path) -> set[int]:
+    """Numbers of the parameters that the last optimizer state has anything of."""
+    training = read_checkpoint(checkpoints_in(run)[-1], training=True).training
+    assert training is not None
+    return {int(name.split(".")[1]) for name in training.tensors if name.startswith("optimizer.")}
+
+
+def test_what_is_frozen_stays_and_has_no_state_and_all_else_learns(tiny_run: MakeConfig, tmp_path: Path) -> None:
+    train(tiny_run(parameters=FROZEN))
+    first, last = weights(tmp_path / "run", 0), weights(tmp_path / "run")
+    moved = {name for name in last if not torch.equal(first[name], last[name])}
+    assert moved == {name for name in last if not name.startswith("encoder.")} and len(moved) < len(last)
+    assert len(states(tmp_path / "run")) == len(moved)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [FROZEN, ParametersConfig(lr_scales=["encoder.*=0.1", "*bias=2"], decay=Decayed.matrices)],
+    ids=["frozen", "grouped"],
+)
+def test_an_interrupted_run_with_groups_goes_on_exactly(
+    tiny_run: MakeConfig, tmp_path: Path, parameters: ParametersConfig
+) -> None:
+    options = {"parameters": parameters, "optimizer": AdamWConfig(lr=0.01, weight_decay=0.1)}
+    for updates in (4, 12):
+        train(tiny_run(**options, training=TrainingConfig(max_update=updates)))
+    parts = weights(tmp_path / "run")
+    whole = tiny_run(**options)
+    whole.checkpoint.save_dir = str(tmp_path / "whole")
+    train(whole)
+    assert all(torch.equal(tensor, parts[name]) for name, tensor in weights(tmp_path / "whole").items())
+
+
+def test_another_frozen_set_is_refused_when_a_run_goes_on(tiny_run: MakeConfig) -> None:
+    train(tiny_run(training=TrainingConfig(max_update=4)))
+    with pytest.raises(UsageError, match=r"parameters.freeze: null -> \['encoder.\*'\].*--reset"):
+        train(tiny_run(parameters=FROZEN))
+
+
+def test_with_reset_the_frozen_set_may_change_and_every_other_state_stays(
+    tiny_run: MakeConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "nmt.training")
+    train(tiny_run(parameters=FROZEN, training=TrainingConfig(max_update=4)))
+    few = len(states(tmp_path / "run"))
+    config = tiny_run(parameters=ParametersConfig(freeze=["decoder.*"]))
+    config.checkpoint.reset = True
+    train(config)
+    encoder, decoder = (sum(name.startswith(side) for name in weights(tmp_path / "run")) for side in ("enc", "dec"))
+    assert f"begins afresh with {encoder} parameter tensors and forgets {decoder}" in caplog.text
+    assert len(states(tmp_path / "run")) == few + encoder - decoder
+    first, last = weights(tmp_path / "run", 0), weights(tmp_path / "run")
+    assert {name.startswith("decoder.") for name in last if torch.equal(first[name], last[name])} == {True}
+
+
+def test_a_pattern_without_a_parameter_stops_the_run_before_it_starts(tiny_run: MakeConfig) -> None:
+    with pytest.raises(UsageError, match=r"parameters.freeze: enc matches no parameter"):
+        train(tiny_run(parameters=ParametersConfig(freeze=["enc"])))

@@ -1,0 +1,106 @@
+"""Runs whose rates follow their validations."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nmt.config.sections import TrainConfig, TrainingConfig, ValidationConfig
+from nmt.errors import UsageError
+from nmt.optim.adam import AdamConfig
+from nmt.optim.plateau import PlateauConfig
+from nmt.optim.polynomial import PolynomialConfig
+from nmt.optim.sgd import SgdConfig
+from nmt.optim.wsd import WsdConfig
+from nmt.training.assemble import train
+
+MakeConfig = Callable[..., TrainConfig]
+VALIDATION = ValidationConfig(interval=None, interval_updates=2, samples=0)
+
+
+def rates(run: Path) -> dict[int, float]:
+    events = map(json.loads, (run / "log.jsonl").read_text().splitlines())
+    return {event["update"]: event["lr"] for event in events if event["event"] == "train"}
+
+
+def stuck(make: MakeConfig, validation: ValidationConfig, max_update: int = 12) -> TrainConfig:
+    """Nothing is learned at such a rate: every loss is the first."""
+    return make(
+        optimizer=AdamConfig(lr=1e-30),
+        scheduler=PlateauConfig(patience=1),
+        validation=validation,
+        training=TrainingConfig(max_update=max_update),
+    )
+
+
+def test_the_rate_shrinks_with_the_validations_also_over_a_restart(tiny_run: MakeConfig, tmp_path: Path) -> None:
+    for max_update in (7, 12):
+        train(stuck(tiny_run, VALIDATION, max_update))
+    found = rates(tmp_path / "run")  # validations after 2, 4, 6, (7 ends the first part,) 8, 10
+    assert [found[update] for update in (3, 6, 9, 12)] == pytest.approx([1e-30, 1e-30, 0.25e-30, 0.125e-30])
+
+
+def test_a_metric_that_should_rise_is_followed_upwards(tiny_run: MakeConfig, tmp_path: Path) -> None:
+    train(stuck(tiny_run, replace(VALIDATION, metrics=["chrf"], best_metric="chrf")))
+    assert rates(tmp_path / "run")[12] == pytest.approx(0.25e-30)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [({"interval_updates": 3}, "validation.interval_updates: 2 -> 3"), ({"lowercase": True}, "validation.lowercase")],
+)
+def test_other_validations_are_refused_when_the_rate_follows_them(
+    tiny_run: MakeConfig, change: dict[str, object], named: str
+) -> None:
+    train(stuck(tiny_run, VALIDATION, 4))
+    with pytest.raises(UsageError, match=named):
+        train(stuck(tiny_run, replace(VALIDATION, **change)))  # type: ignore[arg-type]
+    train(stuck(tiny_run, replace(VALIDATION, samples=1, patience=50), 6))
+
+
+def test_an_end_rate_above_the_peak_is_refused(tiny_run: MakeConfig) -> None:
+    scheduler = PolynomialConfig(4, end_learning_rate=0.02)
+    with pytest.raises(UsageError, match=r"end_learning_rate=0.02 is above the peak of 0.01"):
+        train(tiny_run(scheduler=scheduler))
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "lr", "expected"),
+    [
+        (WsdConfig(decay_share=0.25), 0.01, {3: 0.01, 6: 0.01, 9: 0.01 / 3, 12: 0.0025}),
+        (PolynomialConfig(0, end_learning_rate=2.0, total_num_update=5), 5.0, {3: 3.5, 6: 2.0, 9: 2.0, 12: 2.0}),
+    ],
+    ids=["wsd", "polynomial"],
+)
+def test_schedules_know_the_peak_and_the_length_of_the_run_also_when_it_gets_longer(
+    tiny_run: MakeConfig, tmp_path: Path, scheduler: object, lr: float, expected: dict[int, float]
+) -> None:
+    for max_update in (9, 12):
+        train(
+            tiny_run(
+                optimizer=SgdConfig(lr=lr),
+                scheduler=scheduler,
+                training=TrainingConfig(max_update=max_update, clip_norm=1e-6),
+            )
+        )
+    found = rates(tmp_path / "run")
+    assert {update: found[update] for update in expected} == pytest.approx(expected)
+
+
+def test_prolonging_wsd_before_its_decay_is_nothing_to_warn_of_and_gives_the_longer_run(
+    tiny_run: MakeConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    planned = tiny_run(scheduler=WsdConfig(2, decay_share=0.5), training=TrainingConfig(max_update=8))
+    train(planned)
+    for late in ("checkpoint-0001-00000006", "checkpoint-0001-00000008"):
+        shutil.rmtree(tmp_path / "run" / late, ignore_errors=True)  # as if it had been interrupted after update 4
+    longer = replace(planned, training=TrainingConfig(max_update=12))
+    train(longer)
+    assert "learning rates" not in caplog.text
+    train(replace(longer, training=TrainingConfig(max_update=14)))
+    assert "planned with 12 updates and now has 14: its learning rates follow the new length" in caplog.text
