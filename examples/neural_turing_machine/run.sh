@@ -4,7 +4,7 @@
 #
 #     examples/neural_turing_machine/run.sh [FOLDER, default copy]
 #
-# Run it again to continue where it was stopped. It fails if the machine copies less than 95 % of the sequences of 40.
+# Run it again to continue where it was stopped. It fails if the machine copies less than 90 % of the sequences of 120.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 folder=${1:-copy}
@@ -23,12 +23,12 @@ nmt-preprocess --source-lang src --target-lang tgt --trainpref "$folder/text/tra
 
 nmt-train "$folder/corpus" model=ntm_copy_feedforward --save-dir "$folder/run-ntm" \
     --criterion cross_entropy --batch-size 16 --optimizer adam --lr 0.001 --lr-scheduler linear --warmup-updates 100 \
-    --max-update 5000 --clip-norm 10 --search greedy --valid-metrics exact --validate-interval-updates 1000 \
+    --max-update 20000 --clip-norm 10 --search greedy --valid-metrics exact --validate-interval-updates 1000 \
     --save-interval-updates 1000 --keep-interval-updates 3 --log-interval 100 --seed 1
 
 nmt-train "$folder/corpus" --user-dir "$here/stacked_lstm" model=stacked_lstm_copy --save-dir "$folder/run-lstm" \
     --criterion cross_entropy --batch-size 32 --optimizer adam --lr 0.001 --lr-scheduler linear --warmup-updates 100 \
-    --max-update 2500 --clip-norm 10 --search greedy --valid-metrics exact --validate-interval-updates 1000 \
+    --max-update 10000 --clip-norm 10 --search greedy --valid-metrics exact --validate-interval-updates 1000 \
     --save-interval-updates 1000 --keep-interval-updates 3 --log-interval 100 --seed 1
 
 nmt-average-checkpoints --inputs "$folder/run-ntm" --num-update-checkpoints 3 --output "$folder/averaged-ntm" --overwrite
@@ -43,13 +43,13 @@ done
 
 "$python" "$here/table.py" "$folder" --systems ntm,lstm --lengths "$lengths"
 
-nmt-score --sys "$folder/ntm/test.40.hypotheses" --ref "$folder/text/test.40.tgt" --metrics exact --format json \
+nmt-score --sys "$folder/ntm/test.120.hypotheses" --ref "$folder/text/test.120.tgt" --metrics exact --format json \
     > "$folder/score.json"
 
 "$python" - "$folder/score.json" <<'CHECK'
 import json, sys
 
 (score,) = json.load(open(sys.argv[1], encoding="utf-8"))["scores"]
-print(f"40 vectors: {score['score']:.2f} % exact match {score['detail']}")
-sys.exit(0 if score["score"] >= 95 else "a machine that learnt to copy 20 vectors should copy 95 % of the sequences of 40")
+print(f"120 vectors: {score['score']:.2f} % exact match {score['detail']}")
+sys.exit(0 if score["score"] >= 90 else "a machine that learnt to copy 20 vectors should copy 90 % of the sequences of 120")
 CHECK

@@ -94,7 +94,7 @@ RECIPES: dict[str, Recipe] = {
     "transformer_rotary": TRANSFORMER,
     "transformer_ssru": TRANSFORMER,
     "transformer_tiny": TRANSFORMER,
-    "transformer_universal": _sized(TRANSFORMER, encoder_layers=3, decoder_layers=3),
+    "transformer_universal": replace(_sized(TRANSFORMER, encoder_layers=3, decoder_layers=3), updates=1200),
 }
 
 
