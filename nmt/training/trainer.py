@@ -304,8 +304,21 @@ class Trainer:
             if parameter.requires_grad and not parameter.isfinite().all():
                 raise self._diverged(f"after update {self.state.update} the parameter {name} is not finite")
 
+    def _require_agreement(self) -> None:
+        """Processes that train one model have the same parameters, bit for bit, or something went wrong unnoticed."""
+        if self._world.size == 1:
+            return
+        digest = sum(float(parameter.detach().double().sum()) for parameter in self._step.parameters())
+        digests = self._world.gather(digest)
+        if len(set(digests)) > 1:
+            raise NMTError(
+                f"after update {self.state.update} the processes have different parameters (sums {digests}); start again "
+                f"from the last checkpoint, and look for a faulty device if it happens again"
+            )
+
     def _save(self, info: CheckpointInfo, *, best: bool) -> None:
         self._require_finite()
+        self._require_agreement()
         with self._evaluating() as training_weights:
             tensors, values = optimizer_state.pack(self._optimizer)
             training = TrainingState(

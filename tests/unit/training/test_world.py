@@ -1,0 +1,74 @@
+"""What several processes share out and agree on, without starting any."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from nmt.config.sections import DistributedConfig, TrainingConfig
+from nmt.errors import NMTError, UsageError
+from nmt.training.trainer import Trainer
+from nmt.training.world import Alone, join, own_device
+
+
+class One(Alone):
+    """The process ``rank`` of ``size``, without the others."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@pytest.mark.parametrize("count", [1, 2, 4, 6, 7])
+def test_every_batch_is_done_once_and_all_processes_do_as_many(size: int, count: int) -> None:
+    items = [f"batch {index}" for index in range(count)]
+    shares = [One(rank, size).shares(items) for rank in range(size)]
+    counted = sorted(share.index for own in shares for share in own if share.counts)
+    assert counted == list(range(count))
+    assert {len(own) for own in shares} == {math.ceil(count / size)}
+    for own in shares:
+        assert all(share.item == items[share.index] for share in own)
+        assert [share.last for share in own] == [False] * (len(own) - 1) + [True]
+
+
+def test_a_list_is_shared_out_without_remainder() -> None:
+    parts = [One(rank, 3).part(list(range(8))) for rank in range(3)]
+    assert parts == [[0, 3, 6], [1, 4, 7], [2, 5]]
+
+
+def test_without_torchrun_a_process_is_alone() -> None:
+    with join(DistributedConfig(), torch.device("cpu"), {}) as world:
+        assert (world.rank, world.size, world.main) == (0, 1, True)
+        assert world.sums([1.5]) == [1.5] and world.gather("x") == ["x"] and world.on_main(lambda: 3) == 3
+
+
+def test_each_process_of_a_machine_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    second = {"LOCAL_RANK": "1", "WORLD_SIZE": "4"}
+    assert own_device("cuda", second) == "cuda:1"
+    assert own_device("cpu", second) == "cpu"
+    assert own_device("cuda", {}) == "cuda"
+    for there, device in ((True, "cuda:1"), (False, "auto")):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda there=there: there)
+        assert own_device("auto", second) == device
+    with pytest.raises(UsageError, match="cuda:0 would give all processes the same GPU; use --device cuda"):
+        own_device("cuda:0", second)
+
+
+def test_a_waiting_time_must_be_positive() -> None:
+    with pytest.raises(UsageError, match="timeout_minutes=0"):
+        DistributedConfig(timeout_minutes=0.0)
+
+
+def test_processes_whose_parameters_differ_stop_before_a_checkpoint(make_trainer: Callable[..., Trainer]) -> None:
+    class Differing(One):
+        def gather(self, value: Any) -> list[Any]:
+            return [value, value + 1e-9]
+
+    trainer = make_trainer(world=Differing(0, 2), limits=TrainingConfig(max_update=1))
+    with pytest.raises(NMTError, match="after update 1 the processes have different parameters"):
+        trainer.run()
+    assert trainer._store.last() is None
