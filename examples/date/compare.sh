@@ -3,7 +3,7 @@
 #
 #     examples/date/compare.sh date.txt.gz [FOLDER, default date-comparison]
 #
-# Run it again to continue where it was stopped. It takes about half an hour of CPU time.
+# Run it again to continue where it was stopped. It takes about an hour of CPU time.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 file=${1:?name the file date.txt or date.txt.gz}
