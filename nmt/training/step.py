@@ -92,13 +92,20 @@ def clip(parameters: list[nn.Parameter], norm: Tensor, limits: TrainingConfig) -
         nn.utils.clip_grad_value_(parameters, limits.clip_value)
 
 
+def is_shortage(error: Exception) -> bool:
+    """Whether a device, or the CPU's allocator, had no memory left."""
+    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator: not enough memory" in str(error)
+
+
 @contextlib.contextmanager
 def explained_shortage(where: str, advice: str) -> Iterator[None]:
-    """Say of which work the GPU had no memory for, and what would need less."""
+    """Say which work there was no memory for, and what would need less."""
     try:
         yield
-    except torch.cuda.OutOfMemoryError as error:
-        raise DeviceError(f"out of GPU memory {where}; {advice}") from error
+    except Exception as error:
+        if not is_shortage(error):
+            raise
+        raise DeviceError(f"out of memory {where}; {advice}") from error
 
 
 def described(batch: Batch) -> str:

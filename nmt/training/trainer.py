@@ -20,11 +20,11 @@ from torch import Tensor
 
 from nmt.config.sections import TrainingConfig, ValidationConfig
 from nmt.errors import NMTError
-from nmt.interface import LossReport
 from nmt.optim import Progress, Schedule
 from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, TrainingState, load_parameters
 from nmt.training import optimizer_state
-from nmt.training.batches import Indices, Position, TrainingBatches, UpdateBatches
+from nmt.training.accumulation import SMALLER_BATCHES, Accumulation
+from nmt.training.batches import Position, TrainingBatches, UpdateBatches
 from nmt.training.meters import UpdateReport
 from nmt.training.modes import evaluation_mode, resume_training, training_mode
 from nmt.training.precision import Arithmetic
@@ -32,16 +32,15 @@ from nmt.training.report import Reporter
 from nmt.training.resume import restarts_epoch, training_state
 from nmt.training.retention import Cadence
 from nmt.training.signals import StopRequest
-from nmt.training.step import Step, Totals, clip, described, divide, explained_shortage, seed_torch
+from nmt.training.step import Step, Totals, clip, divide, explained_shortage, seed_torch
 from nmt.training.stopping import BestScore
 from nmt.training.store import CheckpointStore, Snapshot
 from nmt.training.validation import ValidationStopped, Validator
-from nmt.training.world import Share, World
+from nmt.training.world import World
 
 logger = logging.getLogger("nmt.training")
 
 VALIDATION_SEED = 2**32 - 1  # stands where a micro-batch has its index
-SMALLER_BATCHES = "lower --max-tokens and raise --update-freq by the same factor"
 LESS_HASTE = "a lower --lr, a longer --warmup-updates or --clip-norm 1 may help"
 
 
@@ -114,7 +113,7 @@ class Trainer:
         self._validation = validation
         self._arithmetic = arithmetic
         self._world = world
-        self._wrapped = world.wrap(step)
+        self._gradients = Accumulation(step, batches.batch, arithmetic, world, seed)
         self._seed = seed
         self._facts = facts
         self._around_update = around_update
@@ -176,12 +175,7 @@ class Trainer:
     def _train_step(self, batches: UpdateBatches) -> bool:
         """One update. False: its gradient was not finite, and nothing but the position in the data changes."""
         began, update = self._clock(), self.state.update + 1
-        self._optimizer.zero_grad(set_to_none=True)
-        totals = Totals()
-        for share in self._world.shares(batches.batches):
-            seed_torch(self._seed, update, share.index)
-            totals.add(self._forward_backward(share), counts=share.counts)
-        totals.over(self._world.total)
+        totals = self._gradients(update, batches.batches)
         with explained_shortage(f"at update {update}, after its gradients were computed", SMALLER_BATCHES):
             return self._apply(batches, totals, began)
 
@@ -190,9 +184,7 @@ class Trainer:
         update = self.state.update + 1
         parameters = [parameter for parameter in self._step.parameters() if parameter.grad is not None]
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        divide(
-            gradients, self._arithmetic.scaled(totals.denominator) / self._world.size
-        )  # they are means over processes
+        divide(gradients, self._arithmetic.scaled(totals.denominator) / self._world.size)
         norm = torch.nn.utils.get_total_norm(gradients)
         clip(parameters, norm, self._limits)
 
@@ -207,17 +199,6 @@ class Trainer:
         self._optimizer.step()
         self._account(batches, figures)
         return True
-
-    def _forward_backward(self, share: Share[Indices]) -> LossReport:
-        batch = self._batches.batch(share.item)
-        where = f"at update {self.state.update + 1}, in a batch of {described(batch)}"
-        shortage = explained_shortage(where, SMALLER_BATCHES)
-        with shortage, self._world.backward_of(self._wrapped, last=share.last):
-            with self._arithmetic.forward_pass():
-                report: LossReport = self._wrapped(batch.to(self._arithmetic.device))
-            loss = self._arithmetic.scaled(report.loss_sum)
-            (loss if share.counts else 0.0 * loss).backward()  # type: ignore[no-untyped-call]
-            return report
 
     def _account(self, batches: UpdateBatches, figures: UpdateReport) -> None:
         self.state.update += 1

@@ -30,7 +30,7 @@ T = TypeVar("T")
 class Share(Generic[T]):
     """A part of an update's work for one process."""
 
-    index: int  # in the whole update
+    key: tuple[int, ...]  # the number in the whole update; then, if it was split, which part
     item: T
     counts: bool = True  # False: done only because the others have one more, without effect
     last: bool = False  # of this process in this update
@@ -53,7 +53,8 @@ class World(ABC):
         for turn in range(rounds):
             index = turn * self.size + self.rank
             counts = index < len(items)
-            found.append(Share(index if counts else 0, items[index if counts else 0], counts, turn == rounds - 1))
+            chosen = index if counts else 0
+            found.append(Share((chosen,), items[chosen], counts, last=turn == rounds - 1))
         return found
 
     def part(self, items: Sequence[T]) -> Sequence[T]:

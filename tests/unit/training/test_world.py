@@ -27,11 +27,11 @@ class One(Alone):
 def test_every_batch_is_done_once_and_all_processes_do_as_many(size: int, count: int) -> None:
     items = [f"batch {index}" for index in range(count)]
     shares = [One(rank, size).shares(items) for rank in range(size)]
-    counted = sorted(share.index for own in shares for share in own if share.counts)
+    counted = sorted(share.key[0] for own in shares for share in own if share.counts)
     assert counted == list(range(count))
     assert {len(own) for own in shares} == {math.ceil(count / size)}
     for own in shares:
-        assert all(share.item == items[share.index] for share in own)
+        assert all(share.item == items[share.key[0]] for share in own)
         assert [share.last for share in own] == [False] * (len(own) - 1) + [True]
 
 

@@ -1,0 +1,89 @@
+"""The first half of an update: the gradients of all its batches, summed over them and over the processes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+
+from nmt.data.batch import Batch
+from nmt.errors import DeviceError
+from nmt.interface import LossReport
+from nmt.training.batches import Indices
+from nmt.training.precision import Arithmetic
+from nmt.training.step import Step, Totals, described, is_shortage, seed_torch
+from nmt.training.world import Share, World
+
+logger = logging.getLogger("nmt.training")
+
+SMALLER_BATCHES = "lower --max-tokens and raise --update-freq by the same factor"
+
+
+class Accumulation:
+    """Runs the step on batch after batch. One that finds no memory is done in halves."""
+
+    def __init__(
+        self, step: Step, read: Callable[[Indices], Batch], arithmetic: Arithmetic, world: World, seed: int
+    ) -> None:
+        self._step = step
+        self._wrapped = world.wrap(step)
+        self._read = read
+        self._arithmetic = arithmetic
+        self._world = world
+        self._seed = seed
+
+    def __call__(self, update: int, batches: tuple[Indices, ...]) -> Totals:
+        """Leaves gradients of the summed loss on the parameters (over n processes, an n-th of it)."""
+        shares = self._world.shares(batches)
+        while True:
+            self._step.zero_grad(set_to_none=True)
+            totals = Totals()
+            failed = next((share for share in shares if not self._add(update, share, totals)), None)
+            if failed is None:
+                totals.over(self._world.total)
+                return totals
+            if self._arithmetic.device.type == "cuda":
+                torch.cuda.empty_cache()
+            at = shares.index(failed)
+            shares[at : at + 1] = self._halves(update, failed)  # from the start: gradients may be incomplete
+
+    def _add(self, update: int, share: Share[Indices], totals: Totals) -> bool:
+        """Whether there was memory for a batch. What held it is gone when this returns."""
+        seed_torch(self._seed, update, *share.key)
+        try:
+            totals.add(self._forward_backward(update, share), counts=share.counts)
+        except Exception as error:
+            if not is_shortage(error):
+                raise
+            return False
+        return True
+
+    def _forward_backward(self, update: int, share: Share[Indices]) -> LossReport:
+        batch = self._read(share.item)
+        with self._world.backward_of(self._wrapped, last=share.last):
+            with self._arithmetic.forward_pass():
+                report: LossReport = self._wrapped(batch.to(self._arithmetic.device))
+            loss = self._arithmetic.scaled(report.loss_sum)
+            try:
+                (loss if share.counts else 0.0 * loss).backward()  # type: ignore[no-untyped-call]
+            except Exception as error:
+                if is_shortage(error) and share.last and self._world.size > 1:  # the others wait for these gradients
+                    raise self._shortage(update, share, "in the backward pass of a batch") from error
+                raise
+            return report
+
+    def _halves(self, update: int, share: Share[Indices]) -> list[Share[Indices]]:
+        if len(share.item) == 1:
+            raise self._shortage(update, share, "in a batch")
+        logger.warning("out of memory at update %d in a batch of %s; doing it in halves", update, self._size(share))
+        middle = len(share.item) // 2
+        first = replace(share, item=share.item[:middle], key=(*share.key, 0), last=False)
+        return [first, replace(share, item=share.item[middle:], key=(*share.key, 1))]
+
+    def _shortage(self, update: int, share: Share[Indices], where: str) -> DeviceError:
+        return DeviceError(f"out of memory at update {update}, {where} of {self._size(share)}; {SMALLER_BATCHES}")
+
+    def _size(self, share: Share[Indices]) -> str:
+        return described(self._read(share.item))

@@ -1,0 +1,130 @@
+"""Gradients of an update whose batches do not fit, with an injected shortage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from nmt.config.sections import Precision
+from nmt.data.batch import Batch
+from nmt.data.corpus import Split
+from nmt.errors import DeviceError
+from nmt.training.accumulation import Accumulation
+from nmt.training.batches import read_batch
+from nmt.training.precision import Arithmetic
+from nmt.training.step import Step
+from nmt.training.world import Alone
+
+CPU_ALLOCATOR = "[enforce fail] DefaultCPUAllocator: not enough memory: you tried to allocate 1 bytes."
+
+
+class Small(Step):
+    """Has memory for so many sentences; the rest fails in the forward pass, or in the middle of the backward pass."""
+
+    fits = 100
+    fails_in = "forward"
+    error: Exception = torch.OutOfMemoryError("CUDA out of memory")
+    sizes: list[int]  # of the batches that were tried
+
+    def forward(self, batch: Batch) -> Any:
+        self.sizes.append(batch.num_sentences)
+        short = batch.num_sentences > self.fits
+        if short and self.fails_in == "forward":
+            raise self.error
+        if short:
+            next(iter(self.model.parameters())).register_hook(self._exhausted)
+        return super().forward(batch)
+
+    def _exhausted(self, gradient: Tensor) -> None:
+        hooks = next(iter(self.model.parameters()))._backward_hooks
+        assert hooks is not None
+        hooks.clear()
+        raise self.error
+
+
+def small(make_step: Callable[..., Step], **options: Any) -> Small:
+    step = make_step()
+    step.__class__ = Small
+    assert isinstance(step, Small)
+    step.sizes = []
+    for name, value in options.items():
+        setattr(step, name, value)
+    return step
+
+
+def gradients(step: Step, split: Split, updates: tuple[Any, ...]) -> tuple[Tensor, Tensor, Tensor]:
+    """All gradients as one vector, the denominator and the loss."""
+    arithmetic = Arithmetic(torch.device("cpu"), Precision.fp32)
+    accumulate = Accumulation(step, lambda indices: read_batch(split, indices), arithmetic, Alone(), seed=1)
+    totals = accumulate(1, updates)
+    found = [parameter.grad.flatten() for parameter in step.parameters() if parameter.grad is not None]
+    assert totals._sums is not None
+    return torch.cat(found), totals.denominator, totals._sums[0]
+
+
+@pytest.mark.parametrize("fails_in", ["forward", "backward"])
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError(CPU_ALLOCATOR)])
+def test_a_batch_without_memory_is_done_in_halves(
+    make_step: Callable[..., Step],
+    make_split: Callable[..., Split],
+    caplog: pytest.LogCaptureFixture,
+    fails_in: str,
+    error: Exception,
+) -> None:
+    """Gradients and sums are those of the whole batches, and nothing of a failed try is left in them."""
+    split = make_split(12)
+    batches = (torch.arange(2).numpy(), torch.arange(2, 9).numpy(), torch.arange(9, 12).numpy())
+    whole = small(make_step)
+    parts = small(make_step, fits=3, fails_in=fails_in, error=error)
+    parts.load_state_dict(whole.state_dict())
+    for found, expected in zip(gradients(parts, split, batches), gradients(whole, split, batches)):
+        torch.testing.assert_close(found, expected)
+    assert whole.sizes == [2, 7, 3]
+    assert parts.sizes == [2, 7, 2, 3, 4, 2, 3, 2, 2, 3]  # 7 = 3 + 4, then 4 = 2 + 2
+    assert caplog.text.count("out of memory at update 1 in a batch of") == 2
+    assert "doing it in halves" in caplog.text
+
+
+def test_halves_have_random_numbers_of_their_own(
+    make_step: Callable[..., Step], make_split: Callable[..., Split], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys: list[tuple[int, ...]] = []
+    monkeypatch.setattr("nmt.training.accumulation.seed_torch", lambda *key: keys.append(key))
+    gradients(small(make_step, fits=2), make_split(4), (torch.arange(4).numpy(),))
+    assert keys == [(1, 1, 0), (1, 1, 0, 0), (1, 1, 0, 1)]
+
+
+def test_a_sentence_that_alone_has_no_memory_is_described(
+    make_step: Callable[..., Step], make_split: Callable[..., Split]
+) -> None:
+    with pytest.raises(DeviceError, match="out of memory at update 1, in a batch of 1 sentences.*lower --max-tokens"):
+        gradients(small(make_step, fits=0), make_split(2), (torch.arange(2).numpy(),))
+
+
+def test_another_error_is_not_taken_for_a_shortage(
+    make_step: Callable[..., Step], make_split: Callable[..., Split]
+) -> None:
+    step = small(make_step, fits=1, error=RuntimeError("shapes do not match"))
+    with pytest.raises(RuntimeError, match="shapes do not match"):
+        gradients(step, make_split(2), (torch.arange(2).numpy(),))
+
+
+def test_processes_do_not_leave_each_other_waiting(
+    make_step: Callable[..., Step], make_split: Callable[..., Split]
+) -> None:
+    """What fails while gradients are exchanged cannot be done again by one process alone."""
+
+    class Two(Alone):
+        size = 2
+
+    step = small(make_step, fits=1, fails_in="backward")
+    arithmetic = Arithmetic(torch.device("cpu"), Precision.fp32)
+    split = make_split(4)
+    accumulate = Accumulation(step, lambda indices: read_batch(split, indices), arithmetic, Two(), seed=1)
+    with pytest.raises(DeviceError, match="in the backward pass of a batch of 2 sentences"):
+        accumulate(1, (torch.arange(2).numpy(), torch.arange(2, 4).numpy()))
+    assert step.sizes == [2]
