@@ -167,6 +167,13 @@ def join(
     dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=timeout)
     try:
         yield Together()
+    except (dist.DistError, RuntimeError) as error:
+        if not isinstance(error, dist.DistError) and "gloo" not in str(error):
+            raise
+        raise NMTError(
+            f"process {environment['RANK']} lost the others: one of them has ended, and said why, or did not answer for "
+            f"{options.timeout_minutes:g} minutes; start all of them again with the same command"
+        ) from error
     finally:
         dist.destroy_process_group()
 

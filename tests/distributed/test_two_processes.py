@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -35,6 +36,20 @@ def run(program: list[str], *arguments: str) -> str:
     _, log = process.communicate(timeout=300)
     assert process.returncode == 0, log
     return log
+
+
+def wait_for_updates(process: subprocess.Popen[str], folder: Path) -> None:
+    """Until the log has a few lines."""
+    deadline = time.monotonic() + 120
+    while not (folder / "log.jsonl").exists() or len(events(folder)) < 5:
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def second_of(launcher: subprocess.Popen[str]) -> int:
+    """The number of the second process that torchrun started."""
+    children = subprocess.run(["pgrep", "-P", str(launcher.pid)], capture_output=True, text=True, check=True)
+    return sorted(int(number) for number in children.stdout.split())[1]
 
 
 def events(folder: Path) -> list[dict[str, Any]]:
@@ -107,13 +122,8 @@ def test_a_signal_to_one_process_stops_both_after_a_checkpoint(copy_corpus: Path
     options = [str(copy_corpus), *TINY, "--update-freq", "1", "--max-update", "60"]
     folder = tmp_path / "stopped"
     process = start(TWO, *options, "--save-dir", str(folder))
-    deadline = time.monotonic() + 120
-    while not (folder / "log.jsonl").exists() or len(events(folder)) < 5:
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.05)
-    children = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=True)
-    second = sorted(int(number) for number in children.stdout.split())[1]
-    subprocess.run(["kill", f"-{signal.SIGTERM.value}", str(second)], check=True)
+    wait_for_updates(process, folder)
+    os.kill(second_of(process), signal.SIGTERM)
     _, log = process.communicate(timeout=120)
     assert process.returncode != 0
     assert "is saved in" in log and 'Traceback (most recent call last):\n  File "' + str(Path.cwd() / "nmt") not in log
@@ -123,6 +133,17 @@ def test_a_signal_to_one_process_stops_both_after_a_checkpoint(copy_corpus: Path
     weights, expected = (read_checkpoint(checkpoints_in(tmp_path / name)[-1]).model for name in ("stopped", "whole"))
     for name, tensor in expected.items():
         assert torch.equal(weights[name], tensor), name
+
+
+@pytest.mark.timeout(600)
+def test_the_death_of_one_process_ends_the_other_with_a_sentence(copy_corpus: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    process = start(TWO, str(copy_corpus), *TINY, "--max-update", "100000", "--save-dir", str(folder))
+    wait_for_updates(process, folder)
+    os.kill(second_of(process), signal.SIGKILL)
+    _, log = process.communicate(timeout=120)
+    assert process.returncode != 0
+    assert "process 0 lost the others: one of them has ended" in log
 
 
 @pytest.mark.timeout(600)
