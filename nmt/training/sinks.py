@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import secrets
 from collections.abc import Callable, Mapping
@@ -11,7 +12,7 @@ from typing import Any, Protocol
 import yaml
 
 from nmt.config.sections import ReportConfig
-from nmt.errors import UsageError
+from nmt.errors import MissingInputError, UsageError
 from nmt.storage.files import read_json, write_json
 from nmt.training import html_report
 
@@ -96,7 +97,8 @@ class HtmlReport:
             self._make()
 
     def _make(self) -> None:
-        html_report.write(self._folder)
+        with contextlib.suppress(MissingInputError):  # the log could not be written, and has said so
+            html_report.write(self._folder)
         self._behind = False
 
 

@@ -46,7 +46,7 @@ CASES: list[tuple[str, str, list[str], str]] = [
         "nothing like it",
         "train",
         ["report.zzz=1"],
-        "unknown option report.zzz; there are: report.log_interval, report.pro",
+        "unknown option report.zzz; there are: report.count_flops, report.device_tflops, report.html, report.log_",
     ),
     (
         "an option of Hydra",

@@ -28,11 +28,15 @@ print(*figures)
 
 @pytest.mark.parametrize("status", ["/proc/self/status", "/nowhere"])
 def test_the_peak_contains_what_was_held_and_does_not_fall(status: str) -> None:
-    """In a process of its own: one that held more before would notice nothing."""
+    """In a process of its own: one that held more before would notice nothing.
+
+    Without the kernel's file the figure may contain what the process was started from.
+    """
     result = subprocess.run([sys.executable, "-c", PROGRAM, status], capture_output=True, text=True, check=True)
     before, after, at_last = map(int, result.stdout.split())
     rounding = 2**20  # of the kernel's counters
-    assert after >= before + 300_000_000 and at_last >= after - rounding
+    assert after >= 400_000_000 and at_last >= after - rounding
+    assert status == "/nowhere" or after >= before + 300_000_000
 
 
 def test_on_a_gpu_it_is_what_tensors_took(monkeypatch: pytest.MonkeyPatch) -> None:
