@@ -29,7 +29,7 @@ TRANSFORMER = Recipe(
 LSTM = Recipe({"embedding_size": 32, "hidden_size": 64, "dropout": 0.0}, rate=0.01, updates=400)
 DOT_ATTENTION = replace(LSTM, updates=800)
 ONE_VECTOR = Recipe(
-    {"embedding_size": 32, "hidden_size": 128, "dropout": 0.0}, rate=0.005, updates=5000, max_tokens=1024
+    {"embedding_size": 32, "hidden_size": 128, "dropout": 0.0}, rate=0.005, updates=8000, max_tokens=1024
 )
 GNMT = Recipe({"embedding_size": 64, "hidden_size": 64, "init_range": 0.2, "dropout": 0.0}, rate=0.005, updates=500)
 DEEP_ATT = Recipe({"embedding_size": 32, "hidden_size": 64, "dropout": 0.0}, rate=0.005, updates=500)
