@@ -58,7 +58,7 @@ def configure_logging() -> None:
     """
     if any(isinstance(handler, _Lines) for handler in logger.handlers):
         return
-    rank = os.environ.get("RANK", "0")
+    rank = os.environ.get("RANK", "0") if os.environ.get("WORLD_SIZE", "1") != "1" else "0"
     who = "" if rank == "0" else f"process {rank} | "
     handler = _Lines()
     handler.setFormatter(logging.Formatter(f"%(asctime)s | %(levelname)s | {who}%(message)s", "%Y-%m-%d %H:%M:%S"))

@@ -232,7 +232,7 @@ class DeviceConfig:
 
     name: str = option("auto", help="auto, cpu, cuda or cuda:N", flag="--device")
     precision: Precision = option(
-        Precision.auto, help="auto (by device and size), fp32, bf16, fp16 or bf16_output", flag="--precision"
+        Precision.fp32, help="fp32, bf16, fp16, bf16_output or auto (by device and size)", flag="--precision"
     )
     threads: int | None = option(None, help="CPU threads; null: one per core", flag="--threads")
 

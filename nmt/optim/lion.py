@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from nmt.config.option import option
 from nmt.optim import ParameterGroups, optimizers
+from nmt.optim.by_group import GroupOptimizer
 from nmt.optim.checks import check_betas, check_rates
 
 DEFAULT_RATE = 1e-4
@@ -35,26 +35,14 @@ class LionConfig:
         return DEFAULT_RATE if self.lr is None else self.lr
 
 
-class Lion(torch.optim.Optimizer):
+class Lion(GroupOptimizer):
     """Every element moves by the rate, up or down; one running tensor a parameter, where Adam has two."""
 
     def __init__(self, groups: ParameterGroups, *, lr: float, betas: tuple[float, float], weight_decay: float) -> None:
         super().__init__(groups, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        assert closure is None, "the trainer computes gradients before the step"
-        for group in self.param_groups:
-            parameters: list[Tensor] = [parameter for parameter in group["params"] if parameter.grad is not None]
-            if parameters:
-                self._step(parameters, group)
-
-    def _step(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
-        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        for parameter in parameters:
-            if not self.state[parameter]:
-                self.state[parameter]["momentum"] = torch.zeros_like(parameter)
-        momenta = [self.state[parameter]["momentum"] for parameter in parameters]
+    def step_group(self, parameters: list[Tensor], gradients: list[Tensor], group: dict[str, Any]) -> None:
+        momenta = self.running("momentum", parameters)
         first, second = group["betas"]
         steps = torch._foreach_lerp(gradients, momenta, first)
         torch._foreach_sign_(steps)

@@ -7,7 +7,6 @@ when it is made: steps that momentum repeats keep the rate that they had.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +16,7 @@ from torch import Tensor
 from nmt.config.option import option
 from nmt.config.sections import require_positive
 from nmt.optim import ParameterGroups, optimizers
+from nmt.optim.by_group import GroupOptimizer
 from nmt.optim.checks import check_rates, check_shares
 
 DEFAULT_RATE = 1e-4
@@ -42,26 +42,17 @@ class RmspropConfig:
         return DEFAULT_RATE if self.lr is None else self.lr
 
 
-class GravesRmsprop(torch.optim.Optimizer):
+class GravesRmsprop(GroupOptimizer):
     """n and g average the squared gradient and the gradient; a step is -lr * gradient / sqrt(n - g^2 + eps)."""
 
     def __init__(self, groups: ParameterGroups, **constants: float) -> None:
         """``constants``: lr, momentum, decay, eps and weight_decay of every group."""
         super().__init__(groups, constants)
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        assert closure is None, "the trainer computes gradients before the step"
-        for group in self.param_groups:
-            parameters: list[Tensor] = [parameter for parameter in group["params"] if parameter.grad is not None]
-            if parameters:
-                self._step(parameters, group)
-
-    def _step(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
-        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    def step_group(self, parameters: list[Tensor], gradients: list[Tensor], group: dict[str, Any]) -> None:
         if group["weight_decay"]:
             gradients = list(torch._foreach_add(gradients, parameters, alpha=group["weight_decay"]))
-        squares, means, steps = (self._averages(name, parameters) for name in ("square", "mean", "step"))
+        squares, means, steps = (self.running(name, parameters) for name in ("square", "mean", "step"))
         torch._foreach_mul_(squares, group["decay"])
         torch._foreach_addcmul_(squares, gradients, gradients, 1.0 - group["decay"])  # equation 38
         torch._foreach_mul_(means, group["decay"])
@@ -73,13 +64,6 @@ class GravesRmsprop(torch.optim.Optimizer):
         torch._foreach_mul_(steps, group["momentum"])
         torch._foreach_addcdiv_(steps, gradients, variances, -group["lr"])  # equation 40
         torch._foreach_add_(parameters, steps)  # equation 41
-
-    def _averages(self, name: str, parameters: list[Tensor]) -> list[Tensor]:
-        """One of the three running tensors of each parameter, zero at first."""
-        for parameter in parameters:
-            if name not in self.state[parameter]:
-                self.state[parameter][name] = torch.zeros_like(parameter)
-        return [self.state[parameter][name] for parameter in parameters]
 
 
 @optimizers.register("rmsprop", RmspropConfig)

@@ -115,7 +115,7 @@ class _Run:
         self._folder = Path(config.checkpoint.save_dir)
         self._scorers = built
         self._translations: TranslationValidator | None = None
-        traced = config.report.profile
+        traced = config.report.profile if world.main else None
         self._profiler = Profiler(Span.parse(traced, "report.profile"), self._folder, device) if traced else None
         self._best = BestScore(
             config.validation.best_metric,

@@ -17,8 +17,8 @@ from nmt.devices import computes_bf16, require_precision
 from nmt.errors import NMTError
 from nmt.interface import EncoderDecoder
 
-WIDE = 256  # from this width on, products in bf16 gain more on a CPU than the conversions around them cost
-LARGE_VOCABULARY = 2048  # from this size on, the product of the output layer is worth converting alone
+WIDE = 256  # from this width on a CPU computes the whole model in bf16
+LARGE_VOCABULARY = 2048  # from this size on the output layer alone, where the model is narrower
 
 
 def choose_precision(

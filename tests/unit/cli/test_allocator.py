@@ -43,8 +43,16 @@ def test_what_was_arranged_is_said() -> None:
 
 
 def test_a_process_that_is_not_the_command_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "execve", lambda *arguments: pytest.fail("this process would have been replaced"))
+    replaced: list[str] = []
+    monkeypatch.setattr(os, "execve", lambda program, *_: replaced.append(program))
+    for name in (VARIABLE, SWITCH, "LD_PRELOAD"):
+        monkeypatch.delenv(name, raising=False)
     arrange_memory("nmt_cli.train")
+    assert replaced == []
+    if allocator._has_glibc():
+        monkeypatch.setattr(allocator, "_is_command", lambda module: True)
+        arrange_memory("nmt_cli.train")
+        assert replaced == [sys.executable]
 
 
 def test_a_system_without_glibc_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

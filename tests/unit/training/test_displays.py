@@ -15,8 +15,8 @@ from tqdm import tqdm
 from nmt.config.choices import ProgressStyle
 from nmt.config.sections import ReportConfig
 from nmt.training.displays import Bar, duration, figure, megabytes
-from nmt.training.meters import UpdateReport
 from nmt.training.report import Reporter
+from tests.unit.training.reports import update_report
 
 EVENT = {
     "event": "train",
@@ -30,19 +30,6 @@ EVENT = {
     "tokens_per_second": 123456.7,
     "memory_mb": 12345.6,
 }
-
-
-def update_report(number: int) -> UpdateReport:
-    return UpdateReport(
-        loss=10.0 * number,
-        nll=8.0 * number,
-        denominator=5.0,
-        tokens=4,
-        sentences=2,
-        grad_norm=0.1 * number,
-        learning_rate=0.01 * number,
-        seconds=0.5,
-    )
 
 
 def events(folder: Path) -> list[object]:

@@ -14,23 +14,10 @@ from nmt.config.choices import ProgressStyle
 from nmt.config.sections import ReportConfig
 from nmt.training.cost import Cost
 from nmt.training.event_log import EventLog
-from nmt.training.meters import Meters, UpdateReport, perplexity
+from nmt.training.meters import Meters, perplexity
 from nmt.training.report import Reporter
 from nmt.training.validation import Sample
-
-
-def update_report(number: int) -> UpdateReport:
-    return UpdateReport(
-        loss=10.0 * number,
-        nll=8.0 * number,
-        denominator=5.0,
-        tokens=4,
-        sentences=2,
-        grad_norm=0.1 * number,
-        learning_rate=0.01 * number,
-        seconds=0.5,
-        auxiliary={"balance": 1.0},
-    )
+from tests.unit.training.reports import update_report
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
