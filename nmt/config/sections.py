@@ -174,6 +174,10 @@ class CheckpointConfig:
         None, help="keep only the last this many written by updates or minutes", flag="--keep-interval-updates"
     )
     keep_best: int = option(1, help="keep this many best ones beside the last", flag="--keep-best-checkpoints")
+    keep_training_states: int | None = option(
+        3, help="only the last this many hold what resuming needs; null: all", flag="--keep-training-states"
+    )
+    asynchronous: bool = option(True, help="write them while training goes on", flag="--async-checkpoints")
     finetune_from_model: str | None = option(
         None, help="a new run starts from the parameters of this run folder or checkpoint", flag="--finetune-from-model"
     )
@@ -192,6 +196,7 @@ class CheckpointConfig:
         require_positive("checkpoint", save_interval_updates=self.save_interval_updates)
         require_positive("checkpoint", save_interval_minutes=self.save_interval_minutes)
         require_positive("checkpoint", keep_interval_updates=self.keep_interval_updates, keep_best=self.keep_best)
+        require_positive("checkpoint", keep_training_states=self.keep_training_states)
 
 
 @dataclass

@@ -2,13 +2,13 @@
 
     model.safetensors     the parameters
     config.yaml           the configuration, by registry names (nothing in it can run)
-    training.safetensors  optimizer state        } only where a run can be resumed
+    training.safetensors  optimizer state        } only where a run can be resumed: in the last few of it
     training.json         counters, meters       }
     tokenizer/            where the folder stands alone (an averaged checkpoint); else the run folder's is used
     manifest.json         sizes and checksums of all of these, update, epoch, scores
 
-A checkpoint is written once under a new name and never changed. Which one is last or best is said by pointer files in
-the run folder, moved only after the checkpoint is safely on disk.
+A checkpoint is written once under a new name and never changed, except that it may lose the state of training. Which one
+is last or best is said by pointer files in the run folder, moved only after the checkpoint is safely on disk.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from nmt.storage.foreign import describe
 
 KIND, FORMAT = "checkpoint", 1
 LAST, BEST = "last", "best"
+_MODEL, _CONFIG, _TENSORS, _VALUES = "model.safetensors", "config.yaml", "training.safetensors", "training.json"
 _NAME = re.compile(r"checkpoint-(\d{4,})-(\d{8,})")
 
 
@@ -80,12 +81,12 @@ def write_checkpoint(
 ) -> None:
     """Write a checkpoint folder as a whole; ``tokenizer`` is a folder to copy into it."""
     with new_folder(path, overwrite=overwrite) as folder:
-        _write_tensors(folder / "model.safetensors", model)
+        _write_tensors(folder / _MODEL, model)
         text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
-        (folder / "config.yaml").write_text(text, encoding="utf-8")
+        (folder / _CONFIG).write_text(text, encoding="utf-8")
         if training is not None:
-            _write_tensors(folder / "training.safetensors", training.tensors)
-            write_json(folder / "training.json", dict(training.values))
+            _write_tensors(folder / _TENSORS, training.tensors)
+            write_json(folder / _VALUES, dict(training.values))
         if tokenizer is not None:
             shutil.copytree(tokenizer, folder / "tokenizer")
         write_manifest(
@@ -101,18 +102,38 @@ def write_checkpoint(
 
 def read_checkpoint(path: Path, *, training: bool = False) -> StoredCheckpoint:
     """Read and verify a checkpoint; its training state too, if asked for and there."""
-    info = read_info(path, verify=Verify.full)
-    config = _read_config(path / "config.yaml")
-    model = _read_tensors(path / "model.safetensors")
+    manifest = _manifest(path, Verify.full)
+    config = _read_config(path / _CONFIG)
+    model = _read_tensors(path / _MODEL)
     state = None
-    if training and (path / "training.json").is_file():
-        state = TrainingState(_read_tensors(path / "training.safetensors"), read_json(path / "training.json"))
-    return StoredCheckpoint(path, config, info, model, state)
+    if training and _VALUES in manifest["files"]:
+        state = TrainingState(_read_tensors(path / _TENSORS), read_json(path / _VALUES))
+    return StoredCheckpoint(path, config, _info(path, manifest), model, state)
 
 
 def read_info(path: Path, *, verify: Verify = Verify.fast) -> CheckpointInfo:
+    return _info(path, _manifest(path, verify))
+
+
+def drop_training_state(path: Path) -> None:
+    """Make a checkpoint smaller: it keeps its model, and no run can go on from it any more.
+
+    The manifest is the first to forget the files, so that the checkpoint is whole at every moment.
+    """
+    manifest = _manifest(path, Verify.fast)
+    listed = {name: facts for name, facts in manifest["files"].items() if name not in (_TENSORS, _VALUES)}
+    if listed != manifest["files"]:
+        write_json(path / MANIFEST, manifest | {"files": listed})
+    for name in (_TENSORS, _VALUES):
+        (path / name).unlink(missing_ok=True)
+
+
+def _manifest(path: Path, verify: Verify) -> dict[str, Any]:
     _recognise(path)
-    manifest = read_manifest(path, KIND, FORMAT, verify=verify)
+    return read_manifest(path, KIND, FORMAT, verify=verify)
+
+
+def _info(path: Path, manifest: Mapping[str, Any]) -> CheckpointInfo:
     try:
         return CheckpointInfo(
             int(manifest["update"]), int(manifest["epoch"]), tuple(manifest["reasons"]), dict(manifest["scores"])
@@ -151,7 +172,7 @@ def resolve(path: str | Path) -> Path:
     if not folder.exists():
         raise MissingInputError(f"{folder} does not exist (working directory: {Path.cwd()})")
     _recognise(folder)
-    if (folder / "model.safetensors").is_file() or (folder / MANIFEST).is_file():
+    if (folder / _MODEL).is_file() or (folder / MANIFEST).is_file():
         return folder
     for name in (BEST, LAST):
         checkpoint = pointed(folder, name)
@@ -199,10 +220,18 @@ def _recognise(path: Path) -> None:
 
 
 def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Tensors that share storage (tied weights) are stored once each under every name, as plain copies."""
-    contiguous = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    """Tensors that share storage (tied weights, views) are stored once each under every name, as plain copies."""
+    apart: dict[str, Tensor] = {}
+    seen: set[int] = set()
+    for name, tensor in tensors.items():
+        whole = tensor.detach().cpu().contiguous()
+        storage = whole.untyped_storage()
+        if storage.data_ptr() in seen or storage.nbytes() != whole.nbytes:
+            whole = whole.clone()
+        seen.add(storage.data_ptr())
+        apart[name] = whole
     with open(path, "wb") as file:  # a file object of ours, so that a full disk is an OSError
-        file.write(safetensors.torch.save(contiguous))
+        file.write(safetensors.torch.save(apart))
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:

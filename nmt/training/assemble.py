@@ -24,6 +24,7 @@ from nmt.scoring import Scorer, TextOptions, scorers
 from nmt.search import searches
 from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, read_checkpoint
 from nmt.storage.files import Lock, remove_leftovers
+from nmt.training.bad_updates import BadUpdates
 from nmt.training.batches import TrainingBatches
 from nmt.training.contradictions import Case, check
 from nmt.training.cost import known_cost
@@ -38,6 +39,7 @@ from nmt.training.profiling import Profiler
 from nmt.training.report import Reporter, Unheard
 from nmt.training.resume import check_unchanged, training_state
 from nmt.training.retention import Cadence
+from nmt.training.saver import Saver
 from nmt.training.signals import StopRequest
 from nmt.training.step import Step, seed_torch
 from nmt.training.stopping import BestScore
@@ -74,7 +76,9 @@ def train(config: TrainConfig) -> TrainingResult:
         max_update = number_of_updates(config, batches, datasets.longest)
         check(Case(config, datasets.longest, max_update))
         with _holding(Path(config.checkpoint.save_dir), world), StopRequest() as stop:
-            return _Run(config, datasets, batches, max_update, stop, device, built, world).to_the_end()
+            run = _Run(config, datasets, batches, max_update, stop, device, built, world)
+            with contextlib.closing(run):  # before another process may write to the folder
+                return run.to_the_end()
 
 
 @contextlib.contextmanager
@@ -130,6 +134,7 @@ class _Run:
             metric=self._best.metric,
             higher_is_better=self._best.higher_is_better,
         )
+        self._saver = Saver(self._store, asynchronous=config.checkpoint.asynchronous)
         self._facts: dict[str, Any] = {
             "vocabularies": datasets.pair.digest(),
             "fingerprint": fingerprint(config, datasets.identities),
@@ -160,6 +165,10 @@ class _Run:
         if stored is not None:
             trainer.restore(stored, changed)
         return self._finish(trainer, reporter)
+
+    def close(self) -> None:
+        """Wait for the last checkpoint."""
+        self._saver.close()
 
     def _reporter(self) -> Reporter:
         if not self._world.main:
@@ -229,9 +238,10 @@ class _Run:
             batches=self._batches,
             validators=self._validators(step, place, reporter),
             best=self._best,
-            store=self._store,
+            saver=self._saver,
             cadence=Cadence(config.checkpoint),
             reporter=reporter,
+            bad_updates=BadUpdates(self._folder, self._datasets.pair),
             stop=self._stop,
             limits=config.training,
             validation=config.validation,

@@ -59,6 +59,12 @@ def superfluous(
     return [path for path in stored if path not in kept]
 
 
+def beyond_resuming(stored: Sequence[Path], options: CheckpointConfig) -> Sequence[Path]:
+    """Of checkpoints, oldest first, those that need no state of training any more."""
+    count = options.keep_training_states
+    return () if count is None else stored[:-count]
+
+
 def _last(stored: Mapping[Path, CheckpointInfo], reasons: Set[str], count: int | None) -> Sequence[Path]:
     paths = [path for path, info in stored.items() if reasons & set(info.reasons)]
     return paths if count is None else paths[-count:]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from nmt.storage.checkpoints import (
     TrainingState,
     checkpoint_name,
     checkpoints_in,
+    drop_training_state,
     pointed,
     read_checkpoint,
     read_info,
@@ -31,7 +32,7 @@ from nmt.storage.checkpoints import (
     write_checkpoint,
 )
 from nmt.storage.files import MANIFEST, atomic_write, new_folder, read_json
-from nmt.training.retention import superfluous
+from nmt.training.retention import beyond_resuming, superfluous
 
 logger = logging.getLogger("nmt.training")
 
@@ -171,6 +172,14 @@ class CheckpointStore:
                 shutil.rmtree(doomed)
             except OSError as error:
                 logger.warning("could not delete the old checkpoint %s: %s", path, error)
+        self._drop_training_states([path for path in stored if path.is_dir()])
+
+    def _drop_training_states(self, stored: Sequence[Path]) -> None:
+        for path in beyond_resuming(stored, self._options):
+            try:
+                drop_training_state(path)
+            except (NMTError, OSError) as error:
+                logger.warning("could not delete the state of training in %s: %s", path, error)
 
     def _warn_if_space_is_short(self) -> None:
         if not self.folder.is_dir():

@@ -24,6 +24,7 @@ from nmt.optim import Progress, Schedule
 from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, TrainingState, load_parameters
 from nmt.training import optimizer_state
 from nmt.training.accumulation import SMALLER_BATCHES, Accumulation
+from nmt.training.bad_updates import BadUpdates, without_finite_gradient
 from nmt.training.batches import Position, TrainingBatches, UpdateBatches
 from nmt.training.meters import UpdateReport
 from nmt.training.modes import evaluation_mode, resume_training, training_mode
@@ -31,10 +32,11 @@ from nmt.training.precision import Arithmetic
 from nmt.training.report import Reporter
 from nmt.training.resume import restarts_epoch, training_state
 from nmt.training.retention import Cadence
+from nmt.training.saver import Saver
 from nmt.training.signals import StopRequest
 from nmt.training.step import Step, Totals, clip, divide, explained_shortage, seed_torch
 from nmt.training.stopping import BestScore
-from nmt.training.store import CheckpointStore, Snapshot
+from nmt.training.store import Snapshot
 from nmt.training.validation import ValidationStopped, Validator
 from nmt.training.world import World
 
@@ -83,9 +85,10 @@ class Trainer:
         batches: TrainingBatches,
         validators: Sequence[Validator],
         best: BestScore,
-        store: CheckpointStore,
+        saver: Saver,
         cadence: Cadence,
         reporter: Reporter,
+        bad_updates: BadUpdates,
         stop: StopRequest,
         limits: TrainingConfig,
         validation: ValidationConfig,
@@ -105,9 +108,10 @@ class Trainer:
         self._batches = batches
         self._validators = validators
         self._best = best
-        self._store = store
+        self._saver = saver
         self._cadence = cadence
         self._reporter = reporter
+        self._bad_updates = bad_updates
         self._stop = stop
         self._limits = limits
         self._validation = validation
@@ -133,6 +137,7 @@ class Trainer:
             with self._around_update(self.state.update + 1):
                 made = self._train_step(batches)
             self._advance(batches)
+            self._report_written()
             self._validate_and_save(self._due(batches, made), validate=self._validation_due(batches, made))
         return ending
 
@@ -194,7 +199,7 @@ class Trainer:
         figures = totals.report(norm, learning_rate=self._base_rates[0] * factor, seconds=self._clock() - began)
         expected = self._arithmetic.observe(figures.finite)
         if not figures.finite:
-            self._skip(figures, expected=expected)
+            self._skip(batches, figures, expected=expected)
             return False
         self._optimizer.step()
         self._account(batches, figures)
@@ -206,21 +211,29 @@ class Trainer:
         self.state.skipped_in_row = 0
         self._reporter.update(self.state.update, batches.epoch, figures, self.state.seconds)
 
-    def _skip(self, figures: UpdateReport, *, expected: bool) -> None:
+    def _skip(self, batches: UpdateBatches, figures: UpdateReport, *, expected: bool) -> None:
         """The optimizer's averages would never recover from one NaN, so they must not see it."""
+        if not expected:
+            self._note_bad(batches, figures)
         self._optimizer.zero_grad(set_to_none=True)
         if expected:
             logger.info("update %d is repeated with other data: %s", self.state.update + 1, self._arithmetic.reason())
-            return
-        self.state.skipped_in_row += 1
-        logger.warning(
-            "update %d is skipped: loss %s, gradient norm %s", self.state.update + 1, figures.loss, figures.grad_norm
-        )
-        if self.state.skipped_in_row >= self._limits.max_bad_updates:
+        elif self.state.skipped_in_row >= self._limits.max_bad_updates:
             raise self._diverged(f"{self.state.skipped_in_row} updates in a row had a gradient that is not finite")
 
+    def _note_bad(self, batches: UpdateBatches, figures: UpdateReport) -> None:
+        update = self.state.update + 1
+        self.state.skipped_in_row += 1
+        logger.warning("update %d is skipped: loss %s, gradient norm %s", update, figures.loss, figures.grad_norm)
+        parameters = without_finite_gradient(self._step.named_parameters())
+        if self._world.main:
+            sentences = [self._batches.batch(indices) for indices in batches.batches]
+            path = self._bad_updates.record(update, batches.epoch, sentences, figures, parameters)
+            if path is not None:
+                logger.warning("its sentences are in %s", path)
+
     def _diverged(self, what: str) -> NMTError:
-        last = self._store.last()
+        last = self._saver.last()
         good = "there is no checkpoint yet" if last is None else f"the last good checkpoint is {last}"
         return NMTError(f"{what}; {good}; {LESS_HASTE}")
 
@@ -264,7 +277,7 @@ class Trainer:
             self._save(CheckpointInfo(state.update, state.epoch, reasons, scores), best=improved)
         if self._stopping and not finished:
             raise self._stop.interruption(
-                f"update {state.update} is saved in {self._store.folder}; resume with the same command"
+                f"update {state.update} is saved in {self._saver.folder}; resume with the same command"
             )
 
     def _validate(self) -> tuple[dict[str, float], bool]:
@@ -317,8 +330,11 @@ class Trainer:
             )
             snapshot = Snapshot(info, self._step.model.state_dict(), training)
             required = bool({"final", "signal"} & set(info.reasons))
-            path = self._world.on_main(lambda: self._store.save(snapshot, best=best, required=required))
-        if path is not None:
+            self._world.on_main(lambda: self._saver.save(snapshot, best=best, required=required))
+        self._report_written()
+
+    def _report_written(self) -> None:
+        for info, path in self._saver.written():
             self._reporter.checkpoint(info.update, info.epoch, path)
 
     @contextlib.contextmanager

@@ -206,6 +206,9 @@ def test_updates_that_are_not_finite_are_skipped_and_end_the_run_when_they_follo
         train(tiny_run(training=TrainingConfig(max_update=12, max_bad_updates=3)))
     assert caught.value.exit_status == 1
     assert all(tensor.isfinite().all() for tensor in weights(tmp_path / "run").values())
+    left = [json.loads(path.read_text()) for path in sorted((tmp_path / "run" / "bad-updates").iterdir())]
+    assert [(bad["update"], bool(bad["parameters"])) for bad in left] == [(7, True)] * 3
+    assert all(pair["target"] for bad in left for batch in bad["batches"] for pair in batch)
 
 
 def test_a_stop_in_the_middle_of_a_validation_repeats_it_when_the_run_goes_on(

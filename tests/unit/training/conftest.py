@@ -20,16 +20,19 @@ from nmt.data.corpus import Split
 from nmt.data.vocabulary import EOS
 from nmt.interface import VocabularySizes
 from nmt.models.transformer import Transformer, TransformerConfig
+from nmt.training.bad_updates import BadUpdates
 from nmt.training.batches import Position, UpdateBatches, read_batch
 from nmt.training.precision import Arithmetic
 from nmt.training.report import Reporter
 from nmt.training.retention import Cadence
+from nmt.training.saver import Saver
 from nmt.training.signals import StopRequest
 from nmt.training.step import Step
 from nmt.training.stopping import BestScore
 from nmt.training.store import CheckpointStore
 from nmt.training.trainer import Trainer
 from nmt.training.world import Alone
+from tests.tiny_models import tiny_pair
 
 VOCABULARY = 12
 
@@ -111,6 +114,7 @@ def make_trainer(tmp_path: Path) -> Callable[..., Trainer]:
             "validators": (),
             "cadence": Cadence(options),
             "reporter": Reporter(tmp_path / "run", ReportConfig(log_interval=1), total_updates=None),
+            "bad_updates": BadUpdates(tmp_path / "run", tiny_pair()),
             "stop": StopRequest(),
             "limits": TrainingConfig(max_update=1),
             "validation": ValidationConfig(interval=None),
@@ -120,7 +124,13 @@ def make_trainer(tmp_path: Path) -> Callable[..., Trainer]:
             "facts": {},
         }
         batches = GivenUpdates(split or random_split(6), updates)
-        return Trainer(step=step, best=best, store=store, batches=batches, **(defaults | parts))  # type: ignore[arg-type]
+        return Trainer(
+            step=step,
+            best=best,
+            saver=Saver(store, asynchronous=options.asynchronous),
+            batches=batches,
+            **(defaults | parts),
+        )  # type: ignore[arg-type]
 
     return make
 

@@ -12,7 +12,13 @@ import torch
 
 from nmt.config.sections import CheckpointConfig
 from nmt.errors import DataError, OutputError, StorageError
-from nmt.storage.checkpoints import CheckpointInfo, TrainingState, checkpoints_in
+from nmt.storage.checkpoints import (
+    CheckpointInfo,
+    TrainingState,
+    checkpoints_in,
+    drop_training_state,
+    read_checkpoint,
+)
 from nmt.training import store as store_module
 from nmt.training.store import CheckpointStore, Snapshot
 
@@ -194,3 +200,49 @@ def test_a_checkpoint_of_a_newer_format_is_not_taken_for_damage(make_store: Make
     file.write_text(json.dumps(json.loads(file.read_text()) | {"format": 99, "written_by": "nmt 9"}))
     with pytest.raises(DataError, match="written by nmt 9 in format 99"):
         make_store().restore()
+
+
+def resumable(store: CheckpointStore) -> list[int]:
+    stored = [read_checkpoint(path, training=True) for path in checkpoints_in(store.folder)]
+    return [checkpoint.info.update for checkpoint in stored if checkpoint.training is not None]
+
+
+@pytest.mark.parametrize(("count", "expected"), [(1, [5]), (2, [4, 5]), (None, [1, 2, 3, 4, 5])])
+def test_only_the_last_ones_can_be_resumed(make_store: MakeStore, count: int | None, expected: list[int]) -> None:
+    store = make_store(CheckpointConfig(keep_training_states=count))
+    for update in range(1, 6):
+        store.save(snapshot(update), best=False, required=False)
+    assert names(store) == [1, 2, 3, 4, 5] and resumable(store) == expected
+    left = {path.parent.name[-1] for path in store.folder.glob("*/training.*")}
+    assert left == {str(update) for update in expected}
+
+
+def test_a_state_of_training_that_was_half_deleted_is_not_missed(
+    make_store: MakeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = make_store(CheckpointConfig(keep_training_states=1))
+    store.save(snapshot(1), best=False, required=False)
+    with monkeypatch.context() as patch:
+
+        def killed(*_: object, **__: object) -> None:
+            raise KeyboardInterrupt
+
+        patch.setattr(Path, "unlink", killed)
+        with pytest.raises(KeyboardInterrupt):
+            drop_training_state(checkpoints_in(store.folder)[0])
+    assert (store.folder / "checkpoint-0001-00000001" / "training.json").is_file() and resumable(store) == []
+    store.save(snapshot(2), best=False, required=False)
+    assert not (store.folder / "checkpoint-0001-00000001" / "training.json").exists() and resumable(store) == [2]
+
+
+def test_a_state_of_training_that_cannot_be_deleted_is_a_warning(
+    make_store: MakeStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(f"{path.name} is held")
+
+    store = make_store(CheckpointConfig(keep_training_states=1))
+    monkeypatch.setattr(store_module, "drop_training_state", refuse)
+    for update in (1, 2):
+        assert store.save(snapshot(update), best=False, required=False) is not None
+    assert "checkpoint-0001-00000001 is held" in caplog.text and resumable(store) == [1, 2]

@@ -71,4 +71,4 @@ def test_processes_whose_parameters_differ_stop_before_a_checkpoint(make_trainer
     trainer = make_trainer(world=Differing(0, 2), limits=TrainingConfig(max_update=1))
     with pytest.raises(NMTError, match="after update 1 the processes have different parameters"):
         trainer.run()
-    assert trainer._store.last() is None
+    assert trainer._saver.last() is None
