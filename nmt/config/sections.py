@@ -20,6 +20,9 @@ from nmt.storage.files import Verify
 MAX_LINE_BYTES = 4 * 2**20  # no text has longer lines: beyond it a file is something else
 
 
+AUTO = "auto"  # of options that are numbers otherwise
+
+
 def require_positive(section_name: str, **values: float | None) -> None:
     """Refuse zero, negative and non-finite values of options that count something."""
     for name, value in values.items():
@@ -85,8 +88,8 @@ class PreprocessConfig:
 class BatchingConfig:
     """How sentence pairs form batches."""
 
-    max_tokens: int | None = option(
-        4096, help="largest batch: sentences x longest side, padding included", flag="--max-tokens"
+    max_tokens: int | str | None = option(
+        4096, help="largest batch: sentences x longest side, padding included; auto: what fits", flag="--max-tokens"
     )
     batch_size: int | None = option(None, help="largest number of sentences in a batch", flag="--batch-size")
     update_freq: int = option(1, help="batches whose gradients make one update", flag="--update-freq")
@@ -96,10 +99,19 @@ class BatchingConfig:
     skip_long: bool = option(False, help="drop pairs longer than a batch instead of stopping", flag="--skip-long")
 
     def __post_init__(self) -> None:
-        require_positive("batching", max_tokens=self.max_tokens, batch_size=self.batch_size)
+        if isinstance(self.max_tokens, str) and self.max_tokens != AUTO:
+            raise UsageError(f"batching.max_tokens={self.max_tokens} is neither a number nor {AUTO} (--max-tokens)")
+        require_positive("batching", max_tokens=None if self.max_tokens == AUTO else self.token_limit)
+        require_positive("batching", batch_size=self.batch_size)
         require_positive("batching", update_freq=self.update_freq, sort_window=self.sort_window)
         if self.max_tokens is None and self.batch_size is None:
             raise UsageError("set batching.max_tokens (--max-tokens) or batching.batch_size (--batch-size)")
+
+    @property
+    def token_limit(self) -> int | None:
+        """``max_tokens`` as a number, once ``auto`` has become one."""
+        assert not isinstance(self.max_tokens, str), "--max-tokens auto is decided before batches are made"
+        return self.max_tokens
 
 
 @dataclass

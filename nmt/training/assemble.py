@@ -16,32 +16,32 @@ from nmt.config.plain import to_plain
 from nmt.config.sections import TrainConfig
 from nmt.config.span import Span
 from nmt.devices import choose_device, require_precision
-from nmt.interface import EncoderDecoder, VocabularySizes
+from nmt.interface import EncoderDecoder
 from nmt.models import models
-from nmt.optim import Horizon, Progress, Schedule, default_warmup, optimizers, schedulers
-from nmt.optim.parameter_groups import freeze, parameter_groups
+from nmt.optim import Horizon, Progress, Schedule, default_warmup, schedulers
 from nmt.scoring import Scorer, TextOptions, scorers
 from nmt.search import searches
 from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, read_checkpoint
 from nmt.storage.files import Lock, remove_leftovers
+from nmt.training import token_budget
 from nmt.training.bad_updates import BadUpdates
 from nmt.training.batches import TrainingBatches
 from nmt.training.contradictions import Case, check
 from nmt.training.cost import known_cost
-from nmt.training.criterion_parts import build_criterion
-from nmt.training.datasets import Datasets, check_lengths, number_of_updates, open_datasets
+from nmt.training.datasets import Datasets, number_of_updates, open_datasets
 from nmt.training.facts import describe_run
 from nmt.training.fingerprint import fingerprint
 from nmt.training.memory import peak_memory
 from nmt.training.other_models import start_from
-from nmt.training.precision import Arithmetic, choose_precision
+from nmt.training.parts import build_arithmetic, build_model, build_optimizer, build_step
+from nmt.training.precision import Arithmetic
 from nmt.training.profiling import Profiler
 from nmt.training.report import Reporter, Unheard
 from nmt.training.resume import check_unchanged, training_state
 from nmt.training.retention import Cadence
 from nmt.training.saver import Saver
 from nmt.training.signals import StopRequest
-from nmt.training.step import Step, seed_torch
+from nmt.training.step import Step
 from nmt.training.stopping import BestScore
 from nmt.training.store import CheckpointStore
 from nmt.training.trainer import Trainer
@@ -72,6 +72,7 @@ def train(config: TrainConfig) -> TrainingResult:
     device, built = _device(config), _scorers(config)  # whatever they refuse is said before anything is opened
     with join(config.distributed, device) as world:
         datasets = open_datasets(config)
+        config = token_budget.decide(config, datasets, device, world)
         batches = TrainingBatches(datasets.train, config.batching, config.seed, world.size)
         max_update = number_of_updates(config, batches, datasets.longest)
         check(Case(config, datasets.longest, max_update))
@@ -221,16 +222,15 @@ class _Run:
 
     def _trainer(self, reporter: Reporter, stored: StoredCheckpoint | None) -> Trainer:
         config, device = self._config, self._device
-        model = self._model()
+        model = build_model(config, self._datasets)
+        self._describe(model)
         arithmetic = self._arithmetic(model, stored)
         if stored is None and config.checkpoint.finetune_from_model is not None:
             start_from(config, model, self._datasets.pair)
-        criterion = build_criterion(config, self._datasets, device)
-        step = Step(model, criterion).to(device)
+        step = build_step(config, self._datasets, model, device)
         place = Place(device, arithmetic.forward_pass, self._world)
         self._step, self._place = step, place
-        freeze(step, config.parameters.freeze)
-        optimizer = optimizers.build(config.optimizer, parameter_groups(step, config.parameters, config.optimizer))
+        optimizer = build_optimizer(config, step)
         return Trainer(
             step=step,
             optimizer=optimizer,
@@ -253,32 +253,23 @@ class _Run:
         )
 
     def _arithmetic(self, model: EncoderDecoder, stored: StoredCheckpoint | None) -> Arithmetic:
-        wanted, before = self._config.device.precision, None
-        if stored is not None:
-            before = Precision[training_state(stored).values["precision"]]
-        vocabulary = len(self._datasets.pair.target.vocabulary)
-        chosen = choose_precision(wanted, self._device, width=model.width, vocabulary=vocabulary, before=before)
-        arithmetic = Arithmetic(self._device, chosen)
-        arithmetic.prepare(model)
-        logger.info("training on %s%s", arithmetic, " (chosen by --precision auto)" if wanted is Precision.auto else "")
-        self._facts |= {"precision": chosen.name, "computed_on": str(arithmetic)}
+        before = None if stored is None else Precision[training_state(stored).values["precision"]]
+        arithmetic = build_arithmetic(self._config, self._datasets, model, self._device, before)
+        automatic = self._config.device.precision is Precision.auto
+        logger.info("training on %s%s", arithmetic, " (chosen by --precision auto)" if automatic else "")
+        self._facts |= {"precision": arithmetic.precision.name, "computed_on": str(arithmetic)}
         if stored is not None and training_state(stored).values["computed_on"] != str(arithmetic):
             logger.info("the run goes on on %s, after %s", arithmetic, training_state(stored).values["computed_on"])
         return arithmetic
 
-    def _model(self) -> EncoderDecoder:
+    def _describe(self, model: EncoderDecoder) -> None:
         pair = self._datasets.pair
-        sizes = VocabularySizes(len(pair.source.vocabulary), len(pair.target.vocabulary), pair.shared)
-        seed_torch(self._config.seed)
-        model = models.build(self._config.model, sizes)
-        check_lengths(model, self._datasets, self._config.batching)
-        count = sum(parameter.numel() for parameter in model.parameters())
         logger.info(
             "%s with %s parameters, vocabularies of %d and %d pieces",
             models.name_of(type(self._config.model)),
-            f"{count:,}",
-            sizes.source,
-            sizes.target,
+            f"{sum(parameter.numel() for parameter in model.parameters()):,}",
+            len(pair.source.vocabulary),
+            len(pair.target.vocabulary),
         )
         logger.info(
             "%s training pairs from %s to %s, %s updates an epoch",
@@ -287,7 +278,6 @@ class _Run:
             pair.target_lang,
             f"{self._batches.updates_in_epoch(1):,}",
         )
-        return model
 
     def _compare_rates(self, last: CheckpointInfo, planned: int | None) -> None:
         """Warn if the run has become longer or shorter and rates that lie behind would have been others."""

@@ -66,7 +66,7 @@ class TrainingBatches:
             batches = plan_batches(
                 self._split.source_lengths,
                 self._split.target_lengths,
-                max_tokens=self._options.max_tokens,
+                max_tokens=self._options.token_limit,
                 batch_size=self._options.batch_size,
                 seed=self._seed,
                 epoch=epoch,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from nmt.config.sections import TrainConfig
+from nmt.config.sections import AUTO, TrainConfig
 from nmt.errors import UsageError, numbered
 from nmt.optim import Horizon, default_warmup, schedulers
 from nmt.optim.constant import ConstantConfig
@@ -146,10 +146,11 @@ def _schedule_without_validation(case: Case) -> str | None:
 
 def _batch_too_small(case: Case) -> str | None:
     batching = case.config.batching
-    if case.longest is None or batching.max_tokens is None or batching.skip_long or case.longest <= batching.max_tokens:
+    limit = None if batching.max_tokens == AUTO else batching.token_limit
+    if case.longest is None or limit is None or batching.skip_long or case.longest <= limit:
         return None
     return (
-        f"batching.max_tokens={batching.max_tokens} is less than the {case.longest} pieces of the longest training "
+        f"batching.max_tokens={limit} is less than the {case.longest} pieces of the longest training "
         f"sentence; raise --max-tokens, or leave such pairs out with --skip-long"
     )
 

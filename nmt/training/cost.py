@@ -59,7 +59,7 @@ class Cost:
 def known_cost(config: TrainConfig, step: Step, train: Split, place: Place) -> Cost:
     """What can be known before training; counting can be switched off."""
     report, batching = config.report, config.batching
-    longest = batching.max_tokens if batching.skip_long else None
+    longest = batching.token_limit if batching.skip_long else None
     counted = flops_per_token(step, train, place, seed=config.seed, longest=longest) if report.count_flops else None
     return Cost(counted, sustained_tflops(place.device, report.device_tflops), place.world.size)
 

@@ -57,7 +57,7 @@ def _without_alignments(config: TrainConfig, corpora: list[Corpus]) -> str:
 def number_of_updates(config: TrainConfig, batches: TrainingBatches, longest: int) -> int | None:
     """How many updates the limits allow; epochs are converted with the length of the first one."""
     limits, batching = config.training, config.batching
-    fits = batching.max_tokens is None or batching.skip_long or longest <= batching.max_tokens
+    fits = batching.token_limit is None or batching.skip_long or longest <= batching.token_limit
     if limits.max_epoch is None or not fits:
         return limits.max_update
     by_epochs = limits.max_epoch * batches.updates_in_epoch(1)
@@ -66,7 +66,7 @@ def number_of_updates(config: TrainConfig, batches: TrainingBatches, longest: in
 
 def check_lengths(model: EncoderDecoder, datasets: Datasets, batching: BatchingConfig) -> None:
     """Refuse sentences that the model cannot read, before training comes to them."""
-    _check_split(model, datasets.train, batching.max_tokens if batching.skip_long else None)
+    _check_split(model, datasets.train, batching.token_limit if batching.skip_long else None)
     if datasets.valid is not None:
         _check_split(model, datasets.valid, None)
 

@@ -202,7 +202,7 @@ def _plan(source_lengths: Indices, target_lengths: Indices | None, batching: Bat
     return plan_batches(
         source_lengths,
         target_lengths,
-        max_tokens=None if batching.max_tokens is None else max(batching.max_tokens, longest),
+        max_tokens=None if batching.token_limit is None else max(batching.token_limit, longest),
         batch_size=batching.batch_size,
         shuffle=False,
     )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
+from nmt.training import memory
 from nmt.training.memory import peak_memory
 
 CPU = torch.device("cpu")
@@ -42,3 +44,32 @@ def test_the_peak_contains_what_was_held_and_does_not_fall(status: str) -> None:
 def test_on_a_gpu_it_is_what_tensors_took(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 1000 + device.index)
     assert peak_memory(torch.device("cuda", 1)) == 1001
+
+
+def test_what_is_left_is_the_least_that_system_and_container_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {name: tmp_path / name for name in ("meminfo", "max", "current", "none")}
+    files["meminfo"].write_text("MemTotal:       900 kB\nMemAvailable:    500 kB\n")
+    files["max"].write_text("max\n")
+    files["current"].write_text("100000\n")
+    monkeypatch.setattr(memory, "_MEMINFO", files["meminfo"])
+    monkeypatch.setattr(memory, "_CGROUPS", [(files["max"], files["current"]), (files["none"], files["none"])])
+    assert memory.available_memory() == 512_000
+    files["max"].write_text("300000\n")
+    assert memory.available_memory() == 200_000
+    files["max"].write_text("90000\n")
+    assert memory.available_memory() == 0
+
+
+def test_without_the_kernels_file_it_is_half_of_all_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "none")
+    monkeypatch.setattr(memory, "_CGROUPS", [])
+    monkeypatch.setattr(memory.os, "sysconf", {"SC_PHYS_PAGES": 1000, "SC_PAGE_SIZE": 4096}.__getitem__)
+    assert memory.available_memory() == 2_048_000
+
+    def unknown(_: str) -> int:
+        raise ValueError("unrecognized configuration name")
+
+    monkeypatch.setattr(memory.os, "sysconf", unknown)
+    assert memory.available_memory() is None

@@ -1,0 +1,49 @@
+"""What is trained and how it computes, built from a configuration."""
+
+from __future__ import annotations
+
+import torch
+
+from nmt.config.choices import Precision
+from nmt.config.sections import TrainConfig
+from nmt.interface import EncoderDecoder, VocabularySizes
+from nmt.models import models
+from nmt.optim import optimizers
+from nmt.optim.parameter_groups import freeze, parameter_groups
+from nmt.training.criterion_parts import build_criterion
+from nmt.training.datasets import Datasets, check_lengths
+from nmt.training.precision import Arithmetic, choose_precision
+from nmt.training.step import Step, seed_torch
+
+
+def build_model(config: TrainConfig, datasets: Datasets) -> EncoderDecoder:
+    """A fresh one."""
+    pair = datasets.pair
+    sizes = VocabularySizes(len(pair.source.vocabulary), len(pair.target.vocabulary), pair.shared)
+    seed_torch(config.seed)
+    model = models.build(config.model, sizes)
+    check_lengths(model, datasets, config.batching)
+    return model
+
+
+def build_step(config: TrainConfig, datasets: Datasets, model: EncoderDecoder, device: torch.device) -> Step:
+    """The model under its criterion, on the device; what is to be frozen is."""
+    step = Step(model, build_criterion(config, datasets, device)).to(device)
+    freeze(step, config.parameters.freeze)
+    return step
+
+
+def build_optimizer(config: TrainConfig, step: Step) -> torch.optim.Optimizer:
+    return optimizers.build(config.optimizer, parameter_groups(step, config.parameters, config.optimizer))
+
+
+def build_arithmetic(
+    config: TrainConfig, datasets: Datasets, model: EncoderDecoder, device: torch.device, before: Precision | None
+) -> Arithmetic:
+    """How the model computes; ``before`` is the precision of the run so far."""
+    vocabulary = len(datasets.pair.target.vocabulary)
+    wanted = config.device.precision
+    chosen = choose_precision(wanted, device, width=model.width, vocabulary=vocabulary, before=before)
+    arithmetic = Arithmetic(device, chosen)
+    arithmetic.prepare(model)
+    return arithmetic

@@ -1,0 +1,188 @@
+"""``--max-tokens auto``: the largest batches that fit into memory, found by trying before training begins."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from nmt.config.sections import AUTO, TrainConfig
+from nmt.data.batch import Batch
+from nmt.data.batching import Indices, plan_batches
+from nmt.data.corpus import Split
+from nmt.errors import DeviceError, NMTError
+from nmt.storage.checkpoints import checkpoints_in, read_config
+from nmt.training.batches import read_batch
+from nmt.training.contradictions import Case, check
+from nmt.training.datasets import Datasets
+from nmt.training.memory import available_memory, peak_memory
+from nmt.training.parts import build_arithmetic, build_model, build_optimizer, build_step
+from nmt.training.step import is_shortage, seed_torch
+from nmt.training.world import World
+
+logger = logging.getLogger("nmt.training")
+
+SIZES = (512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768)  # 25,000 is the paper's
+LEAST_UPDATES = 50  # of an epoch: batches that leave fewer would train worse, fit as they may
+MARGIN = 1.3  # what a forecast is multiplied with
+SHARE_OF_GPU = 0.92  # of its memory that a trial may reserve
+
+_SEED = 2**32 - 3  # stands where an update has its number
+
+Trial = Callable[[int], None]  # forward and backward passes of the largest batches of a size
+
+
+def decide(config: TrainConfig, datasets: Datasets, device: torch.device, world: World) -> TrainConfig:
+    """The configuration with a number in place of ``auto``; that of the run so far, if there is one."""
+    if config.batching.max_tokens != AUTO:
+        return config
+    check(Case(config, datasets.longest, config.training.max_update))
+    stored = world.on_main(lambda: _of_the_run(Path(config.checkpoint.save_dir)))
+    size = min(world.gather(_found(config, datasets, device, world) if stored is None else stored))
+    logger.info("batches of up to %d tokens (%s)", size, "as before" if stored else "found by --max-tokens auto")
+    return _with_size(config, size)
+
+
+def candidates(split: Split, longest: int, batches_in_update: int) -> list[int]:
+    """The sizes that come into question, smallest first: no sentence is too long, and an epoch has enough updates."""
+    lengths = split.source_lengths if split.target_lengths is None else np.maximum(*_sides(split))
+    most = int(lengths.sum()) // (LEAST_UPDATES * batches_in_update)
+    fitting = [size for size in SIZES if size >= longest] or [longest]
+    return [size for size in fitting if size <= most] or fitting[:1]
+
+
+def largest_by_trial(sizes: Sequence[int], attempt: Trial, reserved: Callable[[], float]) -> int:
+    """For a GPU, where a failed trial costs nothing: the largest first. ``reserved``: the share of its memory in use."""
+    for size in reversed(sizes):
+        try:
+            attempt(size)
+        except Exception as error:
+            if not is_shortage(error):
+                raise
+            shortage: Exception | None = error
+        else:
+            shortage = None
+        if shortage is None and reserved() <= SHARE_OF_GPU:
+            return size
+        logger.info("batches of %d tokens do not fit", size)
+        _free()
+    raise DeviceError(
+        f"even batches of {sizes[0]} tokens do not fit into the memory of the device; choose a smaller model, or "
+        f"leave out long sentences with --max-tokens and --skip-long"
+    )
+
+
+def largest_by_forecast(
+    sizes: Sequence[int], attempt: Trial, peak: Callable[[], int], available: Callable[[], int | None]
+) -> int:
+    """For a CPU, where a failed trial would end the process: small batches tell what large ones will take."""
+    smallest = sizes[0]
+    if len(sizes) == 1:
+        return smallest
+    tried = [
+        (size, _peak_of(attempt, size, peak)) for size in (smallest, 2 * smallest, 4 * smallest) if size <= sizes[-1]
+    ]
+    slope = max((more - less) / (large - small) for (small, less), (large, more) in zip(tried, tried[1:]))
+    (size_now, held), left = tried[-1], available()
+    if left is None:
+        logger.warning("how much memory is left cannot be told on this system: batches stay small")
+        return smallest
+    forecast = {size: held + MARGIN * max(0.0, slope * (size - size_now)) for size in sizes}
+    chosen = max((size for size in sizes if forecast[size] <= held + left), default=smallest)
+    logger.info(
+        "batches of %d tokens should take %.1f GB, of %.1f GB", chosen, forecast[chosen] / 1e9, (held + left) / 1e9
+    )
+    return chosen
+
+
+def largest_batches(split: Split, size: int, batch_size: int | None) -> list[Indices]:
+    """Of an epoch's batches those that take the most memory: with the most pieces, sentences, or the longest ones."""
+    plan = plan_batches(
+        split.source_lengths, split.target_lengths, max_tokens=size, batch_size=batch_size, shuffle=False
+    )
+    source, target = _sides(split)
+    longest = [(int(source[batch].max()), int(target[batch].max())) for batch in plan]
+    rules: list[Callable[[int], int]] = [
+        lambda number: len(plan[number]) * sum(longest[number]),
+        lambda number: len(plan[number]) * max(longest[number]) ** 2,
+        lambda number: len(plan[number]),
+    ]
+    return [plan[number] for number in sorted({max(range(len(plan)), key=rule) for rule in rules})]
+
+
+def _found(config: TrainConfig, datasets: Datasets, device: torch.device, world: World) -> int:
+    logger.info("trying how large batches may be")
+    sizes = candidates(datasets.train, datasets.longest, config.batching.update_freq * world.size)
+    attempt = _trial(_with_size(config, sizes[0]), datasets, device)
+    if device.type == "cuda":
+        total = torch.cuda.get_device_properties(device).total_memory
+        return largest_by_trial(sizes, attempt, lambda: torch.cuda.max_memory_reserved(device) / total)
+    beside = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # processes that share the memory
+
+    def available() -> int | None:
+        left = available_memory()
+        return None if left is None else left // beside
+
+    return largest_by_forecast(sizes, attempt, lambda: peak_memory(device), available)
+
+
+def _trial(config: TrainConfig, datasets: Datasets, device: torch.device) -> Trial:
+    """Trains a model that is thrown away, so that gradients and the optimizer's averages are there too."""
+    model = build_model(config, datasets)
+    arithmetic = build_arithmetic(config, datasets, model, device, before=None)
+    step = build_step(config, datasets, model, device)
+    optimizer = build_optimizer(config, step)
+
+    def run(batch: Batch) -> None:
+        with arithmetic.forward_pass():
+            loss = step(batch.to(device)).loss_sum
+        loss.backward()
+
+    def attempt(size: int) -> None:
+        for indices in largest_batches(datasets.train, size, config.batching.batch_size):
+            seed_torch(config.seed, _SEED)
+            run(read_batch(datasets.train, indices))
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return attempt
+
+
+def _peak_of(attempt: Trial, size: int, peak: Callable[[], int]) -> int:
+    attempt(size)
+    return peak()
+
+
+def _free() -> None:
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+
+
+def _of_the_run(folder: Path) -> int | None:
+    """What the newest checkpoint of the run folder was trained with."""
+    for path in reversed(checkpoints_in(folder)):
+        try:
+            batching: Mapping[str, Any] = read_config(path / "config.yaml")["batching"]
+        except (NMTError, KeyError):
+            continue  # damaged; restoring will say so
+        if isinstance(batching.get("max_tokens"), int):
+            return int(batching["max_tokens"])
+    return None
+
+
+def _with_size(config: TrainConfig, size: int) -> TrainConfig:
+    return replace(config, batching=replace(config.batching, max_tokens=size))
+
+
+def _sides(split: Split) -> tuple[Indices, Indices]:
+    target = split.source_lengths if split.target_lengths is None else split.target_lengths
+    return split.source_lengths, target

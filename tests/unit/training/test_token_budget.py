@@ -1,0 +1,178 @@
+"""How large batches become with --max-tokens auto."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from nmt.config.sections import BatchingConfig, TrainConfig, TrainingConfig
+from nmt.data.batching import plan_batches
+from nmt.data.corpus import Split
+from nmt.errors import DeviceError, UsageError
+from nmt.storage.checkpoints import checkpoints_in, read_checkpoint, read_config
+from nmt.training import token_budget
+from nmt.training.assemble import train
+from nmt.training.token_budget import (
+    MARGIN,
+    SHARE_OF_GPU,
+    candidates,
+    largest_batches,
+    largest_by_forecast,
+    largest_by_trial,
+)
+
+MakeSplit = Callable[..., Split]
+SIZES = (512, 1024, 2048, 4096, 8192)
+
+
+class Card:
+    """A GPU with room for batches of so many tokens."""
+
+    def __init__(self, room: int, *, per_token: float = 1e-4) -> None:
+        self.room = room
+        self.per_token = per_token
+        self.tried: list[int] = []
+
+    def attempt(self, size: int) -> None:
+        self.tried.append(size)
+        if size > self.room:
+            raise torch.OutOfMemoryError("no room")
+
+    def reserved(self) -> float:
+        return self.tried[-1] * self.per_token
+
+
+@pytest.mark.parametrize(("room", "expected"), [(9000, 8192), (8191, 4096), (600, 512)])
+def test_on_a_gpu_the_largest_size_that_finds_memory_is_taken(room: int, expected: int) -> None:
+    card = Card(room)
+    assert largest_by_trial(SIZES, card.attempt, card.reserved) == expected
+    assert card.tried == [size for size in reversed(SIZES) if size >= expected]
+
+
+def test_on_a_gpu_some_memory_stays_free() -> None:
+    card = Card(10_000, per_token=SHARE_OF_GPU / 3000)
+    assert largest_by_trial(SIZES, card.attempt, card.reserved) == 2048
+
+
+def test_if_nothing_fits_that_is_said() -> None:
+    card = Card(100)
+    with pytest.raises(DeviceError, match="even batches of 512 tokens do not fit"):
+        largest_by_trial(SIZES, card.attempt, card.reserved)
+    assert card.tried == list(reversed(SIZES))
+
+
+def test_other_errors_are_not_taken_for_a_shortage() -> None:
+    def broken(size: int) -> None:
+        raise RuntimeError("shapes differ")
+
+    with pytest.raises(RuntimeError, match="shapes differ"):
+        largest_by_trial(SIZES, broken, lambda: 0.0)
+
+
+class Process:
+    """One that takes 1,000 bytes, and so many more a token of the largest batch so far."""
+
+    def __init__(self, per_token: int) -> None:
+        self.per_token = per_token
+        self.tried: list[int] = []
+
+    def attempt(self, size: int) -> None:
+        self.tried.append(size)
+
+    def peak(self) -> int:
+        return 1000 + self.per_token * max(self.tried)
+
+
+@pytest.mark.parametrize(
+    ("left", "expected"),
+    [
+        (10**9, 8192),
+        (int(MARGIN * 10 * (8192 - 2048)), 8192),
+        (int(MARGIN * 10 * (8192 - 2048)) - 1, 4096),
+        (0, 2048),
+    ],
+)
+def test_on_a_cpu_small_batches_tell_what_large_ones_would_take(left: int, expected: int) -> None:
+    process = Process(per_token=10)
+    assert largest_by_forecast(SIZES, process.attempt, process.peak, lambda: left) == expected
+    assert process.tried == [512, 1024, 2048]
+
+
+def test_where_the_memory_left_is_unknown_batches_stay_small(caplog: pytest.LogCaptureFixture) -> None:
+    process = Process(per_token=10)
+    assert largest_by_forecast(SIZES, process.attempt, process.peak, lambda: None) == 512
+    assert "cannot be told" in caplog.text
+
+
+def test_no_sentence_is_too_long_and_an_epoch_has_enough_updates(make_split: MakeSplit) -> None:
+    split = make_split(30_000, longest=40)
+    pieces = int(torch.maximum(*map(torch.tensor, (split.source_lengths, split.target_lengths))).sum())
+    sizes = candidates(split, longest=41, batches_in_update=1)
+    assert sizes[0] == 512 and sizes[-1] <= pieces / 50 < 2 * sizes[-1]
+    assert candidates(split, longest=41, batches_in_update=4)[-1] <= pieces / 200
+    assert candidates(split, longest=3000, batches_in_update=1)[0] == 3072
+    assert candidates(split, longest=40_000, batches_in_update=1) == [40_000]
+    assert candidates(make_split(10), longest=7, batches_in_update=1) == [512]
+
+
+def test_the_batches_tried_are_the_ones_that_take_most(make_split: MakeSplit) -> None:
+    split = make_split(2000, longest=50)
+    batches = largest_batches(split, 512, None)
+    assert 1 <= len(batches) <= 3
+    lengths: list[Any] = [torch.maximum(*(torch.tensor(side[batch]) for side in sides(split))) for batch in batches]
+    assert max(len(one) * int(one.max()) for one in lengths) > 0.9 * 512
+    assert max(int(one.max()) for one in lengths) == int(max(side.max() for side in sides(split)))
+    plan = plan_batches(*sides(split), max_tokens=512, batch_size=None, shuffle=False)
+    assert max(map(len, batches)) == max(map(len, plan)) > 16
+    assert max(map(len, largest_batches(split, 512, 16))) == 16
+
+
+def test_without_a_choice_nothing_is_tried() -> None:
+    process = Process(per_token=10)
+    assert largest_by_forecast([512], process.attempt, process.peak, lambda: 0) == 512 and not process.tried
+
+
+def test_a_run_keeps_the_size_that_it_began_with(
+    tiny_run: Callable[..., TrainConfig],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(token_budget, "SIZES", (30, 60, 120, 240, 480))
+    monkeypatch.setattr(token_budget, "LEAST_UPDATES", 2)
+    config = tiny_run(batching=BatchingConfig(max_tokens="auto"), training=TrainingConfig(max_update=4))
+    train(config)
+    (first,) = {
+        read_config(path / "config.yaml")["batching"]["max_tokens"] for path in checkpoints_in(tmp_path / "run")
+    }
+    assert first in token_budget.SIZES and f"batches of up to {first} tokens (found" in caplog.text
+    monkeypatch.setattr(token_budget, "SIZES", (33,))
+    train(replace(config, training=TrainingConfig(max_update=8)))
+    assert f"batches of up to {first} tokens (as before)" in caplog.text
+    whole = replace(
+        tiny_run(batching=BatchingConfig(max_tokens=first), training=TrainingConfig(max_update=8)),
+        checkpoint=replace(config.checkpoint, save_dir=str(tmp_path / "whole")),
+    )
+    train(whole)
+    found, expected = (read_checkpoint(checkpoints_in(tmp_path / name)[-1]).model for name in ("run", "whole"))
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_what_is_refused_is_refused_before_anything_is_tried(tiny_run: Callable[..., TrainConfig]) -> None:
+    with pytest.raises(UsageError, match="training would never end"):
+        train(tiny_run(batching=BatchingConfig(max_tokens="auto"), training=TrainingConfig()))
+    with pytest.raises(UsageError, match="batching.max_tokens=most is neither a number nor auto"):
+        BatchingConfig(max_tokens="most")
+    with pytest.raises(UsageError, match="batching.max_tokens=0 must be"):
+        BatchingConfig(max_tokens=0)
+
+
+def sides(split: Split) -> tuple[Any, Any]:
+    return split.source_lengths, split.target_lengths
