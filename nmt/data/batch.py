@@ -31,6 +31,7 @@ class Batch:
     targets: Tensor  # [M] y1 ... eos of every sentence, flat, in batch order
     source_offsets: Tensor  # [B + 1] where each sentence starts if the source is flattened
     target_offsets: Tensor  # [B + 1]
+    num_source_tokens: int  # real ones, eos included
     sentence_ids: Tensor  # [B] position in the corpus, to restore order
     extras: Mapping[str, Tensor] = field(default_factory=dict)  # optional corpus columns
 
@@ -54,6 +55,7 @@ class Batch:
             targets=self.targets.to(device, non_blocking=True),
             source_offsets=self.source_offsets.to(device, non_blocking=True),
             target_offsets=self.target_offsets.to(device, non_blocking=True),
+            num_source_tokens=self.num_source_tokens,
             sentence_ids=self.sentence_ids,
             extras={name: column.to(device, non_blocking=True) for name, column in self.extras.items()},
         )
@@ -86,6 +88,7 @@ def collate(
         targets=torch.from_numpy(np.concatenate([np.asarray(target, dtype=np.int64) for target in targets])),
         source_offsets=_offsets(source_lengths),
         target_offsets=_offsets(target_lengths),
+        num_source_tokens=int(source_lengths.sum()),
         sentence_ids=torch.tensor(list(ids), dtype=torch.int64),
         extras=extras or {},
     )
@@ -109,6 +112,7 @@ def with_targets(batch: Batch, tokens: Tensor, lengths: Tensor) -> Batch:
         targets=tokens[real],
         source_offsets=_offsets(source_lengths),
         target_offsets=_offsets(lengths),
+        num_source_tokens=count * batch.num_source_tokens,
         sentence_ids=batch.sentence_ids.repeat_interleave(count),
     )
 

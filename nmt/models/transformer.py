@@ -36,7 +36,9 @@ from nmt.models.transformer_config import NormOrder, PositionKind, TransformerCo
 from nmt.models.transformer_parts import Stacks, final_norm, stacks_of
 from nmt.modules.autoregression import Past
 from nmt.modules.embeddings import Borrowed, Embedding
+from nmt.modules.flat_attention import kernel_runs
 from nmt.modules.padding import padding_bias, real_rows
+from nmt.modules.sight import Segments, Sight, across
 from nmt.modules.transformer_layers import InputLayer, MemoryHeads, Record, SourceLayer, TargetLayer
 
 __all__ = ["NormOrder", "PositionKind", "Transformer", "TransformerConfig", "TransformerMemory", "TransformerState"]
@@ -50,11 +52,12 @@ class Encoder(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.norm = norm
 
-    def forward(self, x: Tensor, bias: Tensor, record: Record) -> Tensor:
+    def stack(self) -> Iterator[SourceLayer]:
+        return iter(cast(Iterable[SourceLayer], self.layers))
+
+    def forward(self, x: Tensor, sight: Sight, record: Record) -> Tensor:
         """[B, S, D] -> [B, S, D]"""
-        stack = list(cast(Iterable[SourceLayer], self.layers))
-        sight = stack[0].around(bias)
-        for layer in stack:
+        for layer in self.stack():
             x = layer(x, sight, record)
         normed: Tensor = self.norm(x)
         return normed
@@ -68,32 +71,33 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.norm = norm
 
-    def _stack(self) -> Iterator[TargetLayer]:
+    def stack(self) -> Iterator[TargetLayer]:
         return iter(cast(Iterable[TargetLayer], self.layers))
 
     def project(self, states: Tensor) -> tuple[MemoryHeads, ...]:
         """The keys and values that each layer reads of the memory's states [B, S, D]."""
-        return tuple(layer.project(states) for layer in self._stack())
+        return tuple(layer.project(states) for layer in self.stack())
 
     def start(self, rows: int, like: Tensor) -> tuple[Past, ...]:
-        return tuple(layer.start(rows, like) for layer in self._stack())
+        return tuple(layer.start(rows, like) for layer in self.stack())
 
-    def forward(self, x: Tensor, projected: tuple[MemoryHeads, ...], bias: Tensor, record: Record) -> Tensor:
-        """All positions at once, [B, T, D] -> [B, T, D]."""
-        sight = next(self._stack()).whole(x)
-        for layer, memory in zip(self._stack(), projected):
-            x = layer(x, sight, memory, bias, record)
+    def forward(
+        self, x: Tensor, sight: Sight, projected: tuple[MemoryHeads, ...], seen: Sight, record: Record
+    ) -> Tensor:
+        """All positions at once, [B, T, D] -> [B, T, D]; ``seen``: what may be seen of the memory."""
+        for layer, memory in zip(self.stack(), projected):
+            x = layer(x, sight, memory, seen, record)
         normed: Tensor = self.norm(x)
         return normed
 
     def step(
-        self, x: Tensor, state: TransformerState, projected: tuple[MemoryHeads, ...], bias: Tensor, record: Record
+        self, x: Tensor, state: TransformerState, projected: tuple[MemoryHeads, ...], seen: Sight, record: Record
     ) -> tuple[Tensor, tuple[Past, ...]]:
         """One position, [N, 1, D] -> [N, 1, D], and the caches with that position in them."""
         caches: list[Past] = []
-        sight = next(self._stack()).now(state.caches[0], state.positions, x.dtype)
-        for layer, memory, cache in zip(self._stack(), projected, state.caches):
-            x, cache = layer.step(x, cache, sight, memory, bias, record)
+        sight = next(self.stack()).now(state.caches[0], state.positions, x.dtype)
+        for layer, memory, cache in zip(self.stack(), projected, state.caches):
+            x, cache = layer.step(x, cache, sight, memory, seen, record)
             caches.append(cache)
         normed: Tensor = self.norm(x)
         return normed, tuple(caches)
@@ -143,6 +147,13 @@ class Transformer(EncoderDecoder):
         self.decoder = Decoder(stacks.decoder(config), final_norm(config))
         self.output = TiedOutput(target) if shares_output else LinearOutput(_output_weight(sizes.target, self.width))
 
+    def forward(self, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
+        """Without padding where the device has a kernel for that, and every layer may use it."""
+        layers = [*self.encoder.stack(), *self.decoder.stack()]
+        if attention is None and kernel_runs(batch.source.device) and all(layer.flat for layer in layers):
+            return self._forward_flat(batch)
+        return super().forward(batch, attention)
+
     def encode(self, source: Tensor, source_lengths: Tensor) -> TransformerMemory:
         return self._encode(source, source_lengths, Record(lengths=source_lengths))
 
@@ -151,7 +162,9 @@ class Transformer(EncoderDecoder):
         self.target_input.positions.check_length(batch.target_in.size(1), "target")
         record = Record(attention.kinds if attention else (), batch.target_lengths)
         x = self.target_input(batch.target_in)
-        x = self.decoder(x, self.decoder.project(memory.states), memory.bias, record)
+        x = self.decoder(
+            x, next(self.decoder.stack()).whole(x), self.decoder.project(memory.states), Sight(memory.bias), record
+        )
         hidden = real_rows(x, batch.target_lengths, batch.target_offsets, batch.num_tokens)
         return DecoderOutput(hidden, self._maps(record, batch) if attention else None, self._auxiliary(memory, record))
 
@@ -169,7 +182,7 @@ class Transformer(EncoderDecoder):
         assert memory.output is not None, "the memory comes from start()"
         record = Record(("cross",) if attention else ())
         x = self.target_input.at(tokens, state.positions, state.length + 1)[:, None]  # [N, 1, D]
-        x, caches = self.decoder.step(x, state, memory.projected, memory.bias, record)
+        x, caches = self.decoder.step(x, state, memory.projected, Sight(memory.bias), record)
         scores = memory.output.logits(x[:, 0])
         # The last layer's cross-attention [B, H, K, S], the mean over its heads.
         weights = record.attention["cross"][-1].mean(1).flatten(0, 1) if attention else None  # [N, S]
@@ -186,7 +199,20 @@ class Transformer(EncoderDecoder):
         self.source_input.positions.check_length(source.size(1), "source")
         x = self.source_input(source)
         bias = padding_bias(source_lengths, source.size(1), x.dtype)[:, None, None]  # [B, 1, 1, S]
-        return TransformerMemory(self.encoder(x, bias, record), bias)
+        return TransformerMemory(self.encoder(x, next(self.encoder.stack()).around(bias), record), bias)
+
+    def _forward_flat(self, batch: Batch) -> DecoderOutput:
+        """As ``forward``, without padding."""
+        source = Segments(batch.source_lengths, batch.source_offsets, batch.source.size(1), batch.num_source_tokens)
+        target = Segments(batch.target_lengths, batch.target_offsets, batch.target_in.size(1), batch.num_tokens)
+        self.source_input.positions.check_length(source.longest, "source")
+        self.target_input.positions.check_length(target.longest, "target")
+        x = self.source_input.flat(batch.source, source)
+        states = self.encoder(x, next(self.encoder.stack()).along(source), Record())
+        y = self.target_input.flat(batch.target_in, target)
+        sight = next(self.decoder.stack()).along(target)
+        y = self.decoder(y, sight, self.decoder.project(states), across(target, source), Record())
+        return DecoderOutput(y[0], None, {})
 
     def _auxiliary(self, memory: Memory, record: Record) -> dict[str, Tensor]:
         """Further losses, as named means; the paper has none."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from nmt.modules.attention import Attend, HeadSizes
-from nmt.modules.autoregression import Sight
+from nmt.modules.sight import Sight
 
 CHUNK = 2**20  # elements of tanh(q + k) that exist at a time
 

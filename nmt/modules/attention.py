@@ -12,10 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nmt.modules.autoregression import Autoregression, Past, Places, Sight, whole_sequence
+from nmt.modules.autoregression import Autoregression, Past
 from nmt.modules.dropout import Dropout
+from nmt.modules.flat_attention import attend_flat, head_fits
 from nmt.modules.key_value_cache import INITIAL_CAPACITY, KeyValueCache
 from nmt.modules.padding import causal_bias, padding_bias
+from nmt.modules.sight import FlatSight, Places, Segments, Sight, whole_sequence, within
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,11 @@ class Attend(nn.Module, ABC):
         super().__init__()
         self.dropout = Dropout(dropout)
 
+    @property
+    def flat(self) -> bool:
+        """Whether it can do without padding (``FlatSight``) as it is set now."""
+        return False
+
     @abstractmethod
     def scores(self, queries: Tensor, keys: Tensor, sight: Sight) -> Tensor:
         """[B, H, T, d_k] and [B, H, S, d_k] -> [B, H, T, S]"""
@@ -69,8 +76,13 @@ class ScaledDotProduct(Attend):
     """softmax(Q K^T / sqrt(d_k)) V: equation 1.
 
     On the CPU it is written out: at the length of sentences batched products are faster than the fused kernel, most of
-    all in the backward pass. Elsewhere the fused kernel runs, unless the weights are asked for.
+    all in the backward pass. Elsewhere a fused kernel runs, unless the weights are asked for: one for batches without
+    padding where the model has made such, else one for batches with it.
     """
+
+    @property
+    def flat(self) -> bool:
+        return not self.training or self.dropout.p == 0.0
 
     def scale(self, d_k: int) -> float:
         scale: float = d_k**-0.5
@@ -82,6 +94,8 @@ class ScaledDotProduct(Attend):
     def forward(
         self, queries: Tensor, keys: Tensor, values: Tensor, sight: Sight, record: list[Tensor] | None
     ) -> Tensor:
+        if isinstance(sight, FlatSight):
+            return attend_flat(queries, keys, values, sight, self.scale(queries.size(-1)))
         if queries.device.type == "cpu" or record is not None:
             return super().forward(queries, keys, values, sight, record)
         mask = None if sight.bias is None else sight.bias.to(queries.dtype)
@@ -129,6 +143,15 @@ class SelfAttention(nn.Module):
         """The sight of every position of a sequence with padding; ``padding`` [B, 1, 1, S] is -inf there."""
         return Sight(padding, whole_sequence(padding.size(-1), padding.device))
 
+    @property
+    def flat(self) -> bool:
+        """Whether it can do without padding."""
+        return self.attend.flat and head_fits(self.sizes.d_k, self.sizes.d_v)
+
+    def along(self, segments: Segments) -> FlatSight:
+        """The same without padding."""
+        return within(segments)
+
     def project(self, x: Tensor, sight: Sight) -> tuple[Tensor, Tensor, Tensor]:
         """[B, T, D] -> queries, keys, values [B, H, T, d]"""
         queries, keys, values = (
@@ -158,6 +181,9 @@ class CausalSelfAttention(SelfAttention, Autoregression):
     def whole(self, x: Tensor) -> Sight:
         length = x.size(1)
         return Sight(causal_bias(length, x.dtype, x.device), whole_sequence(length, x.device))
+
+    def along(self, segments: Segments) -> FlatSight:
+        return within(segments, ahead=0)
 
     def start(self, rows: int, like: Tensor) -> KeyValueCache:
         return KeyValueCache(*self.columns(rows, INITIAL_CAPACITY, like))
@@ -199,17 +225,22 @@ class CrossAttention(nn.Module):
         _initialise(self.memory, self.parts)
         nn.init.xavier_uniform_(self.output.weight)
 
+    @property
+    def flat(self) -> bool:
+        """Whether it can do without padding."""
+        return self.attend.flat and head_fits(self.sizes.d_k, self.sizes.d_v)
+
     def project(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """[B, S, D] -> keys [B, H, S, d_k], values [B, H, S, d_v]: once for all queries."""
         keys, values = self.memory(memory).split(self.parts, dim=-1)
         return split_heads(keys, self.sizes.num_heads), split_heads(values, self.sizes.num_heads)
 
     def forward(
-        self, x: Tensor, keys: Tensor, values: Tensor, bias: Tensor, record: list[Tensor] | None = None
+        self, x: Tensor, keys: Tensor, values: Tensor, sight: Sight, record: list[Tensor] | None = None
     ) -> Tensor:
         """x [B, T, D], or [N, 1, D]: the K hypotheses of a sentence are K queries, so the memory keeps its B rows."""
         queries = self.query(x).view(keys.size(0), -1, self.sizes.keys)  # [B, T or K, H*d_k]
-        attended = self.attend(split_heads(queries, self.sizes.num_heads), keys, values, Sight(bias), record)
+        attended = self.attend(split_heads(queries, self.sizes.num_heads), keys, values, sight, record)
         projected: Tensor = self.output(merge_heads(attended))
         return projected.view_as(x)
 

@@ -6,35 +6,12 @@ Shapes: B sentences, N hypotheses, T queries, S keys, D model width, H heads.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from nmt.modules.sight import FlatSight, Places, Segments, Sight, whole_sequence
 from nmt.trees import RowTree
-
-
-@dataclass(frozen=True)
-class Places:
-    """Where the queries and the keys of a self-attention stand in their sequence."""
-
-    queries: Tensor  # [T]; in a step [N, 1]
-    keys: Tensor  # [S]; in a step [N, S]
-    bound: int  # all of them are below it
-
-
-@dataclass(frozen=True)
-class Sight:
-    """Which keys may be seen. It is made once a call, for all layers of a stack."""
-
-    bias: Tensor | None  # added to the scores [B, H, T, S]: -inf forbids; None: everything may be seen
-    places: Places | None = None  # None where they mean nothing: the queries and keys of cross-attention
-
-
-def whole_sequence(length: int, device: torch.device) -> Places:
-    """Every position of a sequence is a query and a key."""
-    positions = torch.arange(length, device=device)
-    return Places(positions, positions, length)
 
 
 class Past(RowTree, ABC):
@@ -49,9 +26,18 @@ class Past(RowTree, ABC):
 class Autoregression(nn.Module, ABC):
     """All positions at once in training, one after the other in decoding, with the same result."""
 
+    @property
+    def flat(self) -> bool:
+        """Whether it can do without padding."""
+        return False
+
     def whole(self, x: Tensor) -> Sight:
         """The sight of all positions of x [B, T, D]."""
         return Sight(None, whole_sequence(x.size(1), x.device))
+
+    def along(self, segments: Segments) -> FlatSight:
+        """The sight of all positions of sentences without padding, where it is ``flat``."""
+        raise NotImplementedError
 
     @abstractmethod
     def forward(self, x: Tensor, sight: Sight, record: list[Tensor] | None) -> Tensor:

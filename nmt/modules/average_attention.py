@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from nmt.modules.autoregression import Autoregression, Past, Sight
+from nmt.modules.autoregression import Autoregression, Past
 from nmt.modules.feed_forward import FeedForward
+from nmt.modules.sight import Sight
 
 
 @dataclass

@@ -42,6 +42,7 @@ class ExpertEncoderLayer(EncoderLayer):
     """Self-attention and a mixture of experts."""
 
     feed_forward: ExpertFeedForward
+    flat = False  # each sentence's share in the experts is asked for
 
     def feed(self, x: Tensor, record: Record) -> Tensor:
         return _fed(self.feed_forward_residual, self.feed_forward, x, record)
@@ -51,6 +52,7 @@ class ExpertDecoderLayer(DecoderLayer):
     """Self-attention, attention over the memory, and a mixture of experts."""
 
     feed_forward: ExpertFeedForward
+    flat = False  # each sentence's share in the experts is asked for
 
     def feed(self, x: Tensor, record: Record) -> Tensor:
         return _fed(self.feed_forward_residual, self.feed_forward, x, record)

@@ -15,9 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt.modules.attention import Attend, CausalSelfAttention, HeadSizes, SelfAttention
-from nmt.modules.autoregression import Past, Places, Sight, whole_sequence
+from nmt.modules.autoregression import Past
 from nmt.modules.key_value_cache import INITIAL_CAPACITY, RecentKeyValueCache
 from nmt.modules.padding import padding_bias
+from nmt.modules.sight import FlatSight, Places, Segments, Sight, whole_sequence, within
 
 SMALLEST_BLOCK = 4
 
@@ -119,6 +120,9 @@ class LocalSelfAttention(SelfAttention):
         super().__init__(sizes, bias, attend, rotation)
         self.neighbourhood = Neighbourhood(behind=neighbourhood, ahead=neighbourhood)
 
+    def along(self, segments: Segments) -> FlatSight:
+        return within(segments, behind=self.neighbourhood.behind, ahead=self.neighbourhood.ahead)
+
     def around(self, padding: Tensor) -> Sight:
         return self.neighbourhood.sight(padding)
 
@@ -134,6 +138,9 @@ class LocalCausalSelfAttention(CausalSelfAttention):
     ) -> None:
         super().__init__(sizes, bias, attend, rotation)
         self.neighbourhood = Neighbourhood(behind=neighbourhood, ahead=0)
+
+    def along(self, segments: Segments) -> FlatSight:
+        return within(segments, behind=self.neighbourhood.behind, ahead=0)
 
     def whole(self, x: Tensor) -> Sight:
         return self.neighbourhood.sight(x.new_zeros(x.size(0), 1, 1, x.size(1)))

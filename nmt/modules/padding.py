@@ -21,7 +21,7 @@ def causal_bias(longest: int, dtype: torch.dtype, device: torch.device) -> Tenso
 
 
 def real_rows(padded: Tensor, lengths: Tensor, offsets: Tensor, count: int) -> Tensor:
-    """[B, T, D] -> [M, D]: the real positions only, in batch order.
+    """[B, T, ...] -> [M, ...]: the real positions only, in batch order.
 
     ``offsets`` [B + 1] and ``count`` (= M) come with the batch, so nothing waits for the device.
     """

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from nmt.modules.attention import Attend, HeadSizes
-from nmt.modules.autoregression import Sight
+from nmt.modules.sight import Sight
 
 
 class RelativeDotProduct(Attend):

@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from nmt.modules.autoregression import Places
 from nmt.modules.positions import SinusoidalPositions
+from nmt.modules.sight import Places
 
 
 class Rotary(nn.Module):

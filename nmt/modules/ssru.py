@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nmt.modules.autoregression import Autoregression, Past, Sight
+from nmt.modules.autoregression import Autoregression, Past
+from nmt.modules.sight import Sight
 
 
 @dataclass

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from nmt.modules.attention import CrossAttention, SelfAttention
-from nmt.modules.autoregression import Autoregression, Past, Sight
+from nmt.modules.autoregression import Autoregression, Past
 from nmt.modules.dropout import Dropout
 from nmt.modules.positions import Positions
 from nmt.modules.residual import Residual
+from nmt.modules.sight import FlatSight, Segments, Sight
 
 
 class Record:
@@ -59,6 +60,10 @@ class InputLayer(nn.Module):
         dropped: Tensor = self.dropout(embedded + self.positions.first(ids.size(1)))
         return dropped
 
+    def flat(self, ids: Tensor, segments: Segments) -> Tensor:
+        """[B, T] -> [1, M, D]: without padding"""
+        return self.at(segments.flatten(ids), segments.places.queries, segments.longest)[None]
+
     def at(self, tokens: Tensor, positions: Tensor, bound: int) -> Tensor:
         """One token a row, [N] at positions [N], all below ``bound`` -> [N, D]"""
         embedded: Tensor = self.embedding(tokens)
@@ -68,6 +73,15 @@ class InputLayer(nn.Module):
 
 class SourceLayer(nn.Module, ABC):
     """A layer of the encoder. The layers of a stack see alike: the first one says what, once for all."""
+
+    @property
+    def flat(self) -> bool:
+        """Whether it can do without padding (``along``) as it is set now."""
+        return False
+
+    def along(self, segments: Segments) -> FlatSight:
+        """The sight of sentences without padding, where the layer is ``flat``."""
+        raise NotImplementedError
 
     @abstractmethod
     def around(self, padding: Tensor) -> Sight:
@@ -88,6 +102,13 @@ class EncoderLayer(SourceLayer):
         self.feed_forward = parts.feed_forward()
         self.feed_forward_residual = parts.residual()
 
+    @property
+    def flat(self) -> bool:
+        return self.self_attention.flat
+
+    def along(self, segments: Segments) -> FlatSight:
+        return self.self_attention.along(segments)
+
     def around(self, padding: Tensor) -> Sight:
         return self.self_attention.around(padding)
 
@@ -107,6 +128,15 @@ MemoryHeads = tuple[Tensor, Tensor]  # keys [B, H, S, d_k] and values [B, H, S, 
 class TargetLayer(nn.Module, ABC):
     """A layer of the decoder. The layers of a stack see alike: the first one says what, once for all."""
 
+    @property
+    def flat(self) -> bool:
+        """Whether it can do without padding (``along``) as it is set now."""
+        return False
+
+    def along(self, segments: Segments) -> FlatSight:
+        """The sight of sentences without padding, where the layer is ``flat``."""
+        raise NotImplementedError
+
     @abstractmethod
     def project(self, states: Tensor) -> MemoryHeads:
         """What the layer reads of the memory's states [B, S, D]."""
@@ -116,8 +146,8 @@ class TargetLayer(nn.Module, ABC):
         """The sight of all positions of x [B, T, D]."""
 
     @abstractmethod
-    def forward(self, x: Tensor, sight: Sight, memory: MemoryHeads, bias: Tensor, record: Record) -> Tensor:
-        """All positions at once: [B, T, D] -> [B, T, D]; ``bias`` [B, 1, 1, S] hides the source's padding."""
+    def forward(self, x: Tensor, sight: Sight, memory: MemoryHeads, seen: Sight, record: Record) -> Tensor:
+        """All positions at once: [B, T, D] -> [B, T, D]; ``seen``: what may be seen of the memory."""
 
     @abstractmethod
     def start(self, rows: int, like: Tensor) -> Past:
@@ -129,7 +159,7 @@ class TargetLayer(nn.Module, ABC):
 
     @abstractmethod
     def step(
-        self, x: Tensor, past: Past, sight: Sight, memory: MemoryHeads, bias: Tensor, record: Record
+        self, x: Tensor, past: Past, sight: Sight, memory: MemoryHeads, seen: Sight, record: Record
     ) -> tuple[Tensor, Past]:
         """One position: [N, 1, D] -> [N, 1, D], and the past with that position in it."""
 
@@ -149,15 +179,22 @@ class DecoderLayer(TargetLayer):
         self.feed_forward = parts.feed_forward()
         self.feed_forward_residual = parts.residual()
 
+    @property
+    def flat(self) -> bool:
+        return self.self_attention.flat and self.cross_attention.flat
+
+    def along(self, segments: Segments) -> FlatSight:
+        return self.self_attention.along(segments)
+
     def project(self, states: Tensor) -> MemoryHeads:
         return self.cross_attention.project(states)
 
     def whole(self, x: Tensor) -> Sight:
         return self.self_attention.whole(x)
 
-    def forward(self, x: Tensor, sight: Sight, memory: MemoryHeads, bias: Tensor, record: Record) -> Tensor:
+    def forward(self, x: Tensor, sight: Sight, memory: MemoryHeads, seen: Sight, record: Record) -> Tensor:
         x = self.self_residual(x, lambda y: self.self_attention(y, sight, record.of("decoder")))
-        return self._read_memory(x, memory, bias, record)
+        return self._read_memory(x, memory, seen, record)
 
     def start(self, rows: int, like: Tensor) -> Past:
         return self.self_attention.start(rows, like)
@@ -166,7 +203,7 @@ class DecoderLayer(TargetLayer):
         return self.self_attention.now(past, positions, dtype)
 
     def step(
-        self, x: Tensor, past: Past, sight: Sight, memory: MemoryHeads, bias: Tensor, record: Record
+        self, x: Tensor, past: Past, sight: Sight, memory: MemoryHeads, seen: Sight, record: Record
     ) -> tuple[Tensor, Past]:
         after: list[Past] = []
 
@@ -176,10 +213,10 @@ class DecoderLayer(TargetLayer):
             return seen
 
         x = self.self_residual(x, look_back)
-        return self._read_memory(x, memory, bias, record), after[0]
+        return self._read_memory(x, memory, seen, record), after[0]
 
-    def _read_memory(self, x: Tensor, memory: MemoryHeads, bias: Tensor, record: Record) -> Tensor:
-        x = self.cross_residual(x, lambda y: self.cross_attention(y, *memory, bias, record.of("cross")))
+    def _read_memory(self, x: Tensor, memory: MemoryHeads, seen: Sight, record: Record) -> Tensor:
+        x = self.cross_residual(x, lambda y: self.cross_attention(y, *memory, seen, record.of("cross")))
         return self.feed(x, record)
 
     def feed(self, x: Tensor, record: Record) -> Tensor:

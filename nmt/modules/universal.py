@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from nmt.modules.autoregression import Past, Sight
+from nmt.modules.autoregression import Past
 from nmt.modules.positions import Positions, sinusoids
+from nmt.modules.sight import FlatSight, Segments, Sight
 from nmt.modules.transformer_layers import MemoryHeads, Record, SourceLayer, TargetLayer
 
 
@@ -44,6 +45,13 @@ class UniversalEncoderLayer(SourceLayer):
         self.layer = layer
         self.coordinates = coordinates
 
+    @property
+    def flat(self) -> bool:
+        return self.layer.flat
+
+    def along(self, segments: Segments) -> FlatSight:
+        return self.layer.along(segments)
+
     def around(self, padding: Tensor) -> Sight:
         return self.layer.around(padding)
 
@@ -72,15 +80,22 @@ class UniversalDecoderLayer(TargetLayer):
         self.layer = layer
         self.coordinates = coordinates
 
+    @property
+    def flat(self) -> bool:
+        return self.layer.flat
+
+    def along(self, segments: Segments) -> FlatSight:
+        return self.layer.along(segments)
+
     def project(self, states: Tensor) -> MemoryHeads:
         return self.layer.project(states)
 
     def whole(self, x: Tensor) -> Sight:
         return self.layer.whole(x)
 
-    def forward(self, x: Tensor, sight: Sight, memory: MemoryHeads, bias: Tensor, record: Record) -> Tensor:
+    def forward(self, x: Tensor, sight: Sight, memory: MemoryHeads, seen: Sight, record: Record) -> Tensor:
         for signal in self.coordinates(sight):
-            x = self.layer(x + signal, sight, memory, bias, record)
+            x = self.layer(x + signal, sight, memory, seen, record)
         return x
 
     def start(self, rows: int, like: Tensor) -> Pasts:
@@ -91,11 +106,11 @@ class UniversalDecoderLayer(TargetLayer):
         return self.layer.now(past.steps[0], positions, dtype)
 
     def step(
-        self, x: Tensor, past: Past, sight: Sight, memory: MemoryHeads, bias: Tensor, record: Record
+        self, x: Tensor, past: Past, sight: Sight, memory: MemoryHeads, seen: Sight, record: Record
     ) -> tuple[Tensor, Past]:
         assert isinstance(past, Pasts)
         after: list[Past] = []
         for signal, before in zip(self.coordinates(sight), past.steps):
-            x, written = self.layer.step(x + signal, before, sight, memory, bias, record)
+            x, written = self.layer.step(x + signal, before, sight, memory, seen, record)
             after.append(written)
         return x, replace(past, steps=tuple(after))

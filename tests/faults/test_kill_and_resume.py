@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +95,49 @@ def test_a_run_killed_again_and_again_ends_like_one_that_was_not(
     assert to_the_end(copy_corpus, run).returncode == 0
     assert figures(run) == figures(reference)
     assert final_weights(run) == final_weights(reference)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(7200)
+def test_fifty_kills_at_random_moments(copy_corpus: Path, reference: Path, tmp_path: Path) -> None:
+    """Runs that save after every second update, each killed once: while they start, train, validate, write or delete."""
+    often = ("--save-interval-updates", "2", "--keep-training-states", "2")
+    timed = start(copy_corpus, tmp_path / "timed", *often)
+    seconds = seconds_of_work(timed, tmp_path / "timed")
+    draw, found = random.Random(1), Counter[str]()
+    for number in range(50):
+        run = tmp_path / str(number)
+        process = start(copy_corpus, run, *often)
+        wait_for_folder(process, run)
+        time.sleep(draw.uniform(0.0, seconds))
+        process.kill()
+        process.communicate(timeout=120)
+        found["killed" if process.returncode == -signal.SIGKILL else "finished before"] += 1
+        found["left something half written"] += bool(list(run.glob(".*.tmp")))
+        found["had a checkpoint"] += bool(checkpoints_in(run))
+        result = to_the_end(copy_corpus, run, *often)
+        assert result.returncode == 0, (number, result.stderr)
+        assert final_weights(run) == final_weights(reference), number
+        assert figures(run) == figures(reference), number
+        assert not list(run.glob(".*.tmp")), number
+        shutil.rmtree(run)
+    print(dict(found))
+    assert found["killed"] >= 40 and found["had a checkpoint"] >= 20, found
+
+
+def wait_for_folder(process: subprocess.Popen[str], run: Path) -> None:
+    """Until the imports are done and the run has begun."""
+    while not (run / "config.yaml").exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.001)
+
+
+def seconds_of_work(process: subprocess.Popen[str], run: Path) -> float:
+    """How long a run takes once it has begun."""
+    wait_for_folder(process, run)
+    began = time.monotonic()
+    process.communicate(timeout=300)
+    return time.monotonic() - began
 
 
 def test_requests_to_stop_save_and_the_same_command_goes_on(copy_corpus: Path, reference: Path, tmp_path: Path) -> None:

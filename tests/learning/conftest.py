@@ -1,14 +1,22 @@
-"""The corpora of both tasks, made once."""
+"""The corpora of both tasks, each made once."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.learning.learn import TASKS, make_corpus
+from tests.learning.learn import make_corpus
 
 
-@pytest.fixture(scope="session", params=TASKS)
-def corpus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_corpus(request.param, tmp_path_factory.mktemp(request.param))
+@pytest.fixture(scope="session")
+def corpus_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], Path]:
+    """The folder of a task's corpus with so many training pairs."""
+
+    @functools.cache
+    def made(task: str, pairs: int) -> Path:
+        return make_corpus(task, tmp_path_factory.mktemp(task), pairs)
+
+    return made

@@ -31,7 +31,7 @@ from nmt.translation import Translator
 TASKS = {"copy": 1, "reverse": -1}  # the step with which a target walks through its source
 SYMBOLS = "abcdefghijklmnopqrst"
 LONGEST = 10
-TRAIN, VALID, TEST = 20_000, 200, 1000
+PAIRS, VALID, TEST = 20_000, 200, 1000  # PAIRS: of training, where a recipe says nothing else
 PASSED = 99.0  # per cent; more than that is learnt
 
 
@@ -43,6 +43,7 @@ class Recipe:
     rate: float  # at its peak
     updates: int
     max_tokens: int = 512
+    pairs: int = PAIRS  # of training
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Result:
         return self.exact > PASSED
 
 
-def make_splits(seed: int = 1) -> dict[str, list[str]]:
+def make_splits(pairs: int = PAIRS, seed: int = 1) -> dict[str, list[str]]:
     """Strings by split, their lengths drawn evenly; held-out strings are distinct and occur nowhere else.
 
     A tenth of all strings there are is held out. So short ones are learnt as well, although there are only 20 of length
@@ -67,7 +68,7 @@ def make_splits(seed: int = 1) -> dict[str, list[str]]:
     draw = random.Random(seed)
     train: list[str] = []
     held_out: dict[str, None] = {}  # a set with an order
-    while len(train) < TRAIN or len(held_out) < VALID + TEST:
+    while len(train) < pairs or len(held_out) < VALID + TEST:
         string = " ".join(draw.choices(SYMBOLS, k=draw.randint(1, LONGEST)))
         if zlib.crc32(string.encode()) % 10 == 0:
             held_out[string] = None
@@ -75,12 +76,12 @@ def make_splits(seed: int = 1) -> dict[str, list[str]]:
             train.append(string)
     unseen = list(held_out)
     draw.shuffle(unseen)
-    return {"train": train[:TRAIN], "valid": unseen[:VALID], "test": unseen[VALID : VALID + TEST]}
+    return {"train": train[:pairs], "valid": unseen[:VALID], "test": unseen[VALID : VALID + TEST]}
 
 
-def make_corpus(task: str, folder: Path) -> Path:
+def make_corpus(task: str, folder: Path, pairs: int = PAIRS) -> Path:
     """The corpus folder of a task; ``folder`` keeps the text too."""
-    splits = make_splits()
+    splits = make_splits(pairs)
     for split, lines in splits.items():
         for language, step in (("src", 1), ("tgt", TASKS[task])):
             text = "".join(f"{line[::step]}\n" for line in lines)

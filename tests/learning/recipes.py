@@ -12,6 +12,8 @@ from typing import Any
 from nmt.testing.subjects import load_preset
 from tests.learning.learn import Recipe
 
+MANY = 100_000  # training pairs, for models that tend to learn fewer by heart
+
 TRANSFORMER = Recipe(
     {
         "encoder_layers": 2,
@@ -29,13 +31,15 @@ TRANSFORMER = Recipe(
 LSTM = Recipe({"embedding_size": 32, "hidden_size": 64, "dropout": 0.0}, rate=0.01, updates=400)
 DOT_ATTENTION = replace(LSTM, updates=800)
 ONE_VECTOR = Recipe(
-    {"embedding_size": 32, "hidden_size": 128, "dropout": 0.0}, rate=0.005, updates=8000, max_tokens=1024
+    {"embedding_size": 32, "hidden_size": 128, "dropout": 0.0}, rate=0.005, updates=5000, max_tokens=1024, pairs=MANY
 )
 GNMT = Recipe({"embedding_size": 64, "hidden_size": 64, "init_range": 0.2, "dropout": 0.0}, rate=0.005, updates=500)
 DEEP_ATT = Recipe({"embedding_size": 32, "hidden_size": 64, "dropout": 0.0}, rate=0.005, updates=500)
 EXPERTS = Recipe({"width": 32, "cell_size": 64, "expert_size": 64, "dropout": 0.0}, rate=0.008, updates=700)
 CONVOLUTION = Recipe({"embedding_size": 64, "output_size": 64, "dropout": 0.0}, rate=0.004, updates=900)
-BYTENET = Recipe({"hidden_size": 64, "encoder_sets": 2, "decoder_sets": 1, "dropout": 0.0}, rate=0.003, updates=4000)
+BYTENET = Recipe(
+    {"hidden_size": 64, "encoder_sets": 2, "decoder_sets": 1, "dropout": 0.0}, rate=0.003, updates=5000, pairs=MANY
+)
 TURING = Recipe({"controller_size": 64, "memory_slots": 16, "memory_width": 20}, rate=0.005, updates=800)
 MEMORY = Recipe({"slot_size": 64, "embedding_size": 32, "hidden_size": 64}, rate=0.005, updates=600)
 NEURAL_GPU = Recipe(
@@ -80,7 +84,7 @@ RECIPES: dict[str, Recipe] = {
     "neural_gpu_tiny": NEURAL_GPU,
     "neural_gpu_wmt": NEURAL_GPU,
     "ntm_copy_feedforward": TURING,
-    "ntm_copy_lstm": TURING,
+    "ntm_copy_lstm": replace(TURING, updates=3000),
     "ntm_tiny": replace(TURING, updates=3000),
     "transformer_aan": TRANSFORMER,
     "transformer_base": TRANSFORMER,

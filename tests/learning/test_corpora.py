@@ -9,13 +9,14 @@ import pytest
 
 from nmt.config.presets import preset_names
 from nmt.testing.subjects import load_preset
-from tests.learning.learn import LONGEST, SYMBOLS, TASKS, TEST, TRAIN, VALID, make_corpus, make_splits
+from tests.learning.learn import LONGEST, SYMBOLS, TASKS, TEST, VALID, make_corpus, make_splits
 from tests.learning.recipes import RECIPES, recipe_and_model
 
 
-def test_held_out_strings_are_distinct_and_occur_in_no_other_split() -> None:
-    splits = make_splits()
-    assert {name: len(lines) for name, lines in splits.items()} == {"train": TRAIN, "valid": VALID, "test": TEST}
+@pytest.mark.parametrize("pairs", sorted({recipe.pairs for recipe in RECIPES.values()}))
+def test_held_out_strings_are_distinct_and_occur_in_no_other_split(pairs: int) -> None:
+    splits = make_splits(pairs)
+    assert {name: len(lines) for name, lines in splits.items()} == {"train": pairs, "valid": VALID, "test": TEST}
     train, valid, test = (set(splits[name]) for name in ("train", "valid", "test"))
     assert (len(valid), len(test)) == (VALID, TEST)
     assert not train & valid and not train & test and not valid & test

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.learning.learn import learn
+from tests.learning.learn import TASKS, learn
 from tests.learning.recipes import recipe_and_model
 
 FAMILIES = ("transformer_tiny", "lstm_tiny", "conv_s2s_tiny", "memory_network_tiny", "lstm_moe_tiny", "gnmt_tiny")
 
 
+@pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("preset", FAMILIES)
-def test_the_task_is_learnt(corpus: Path, tmp_path: Path, preset: str) -> None:
+def test_the_task_is_learnt(corpus_of: Callable[[str, int], Path], tmp_path: Path, preset: str, task: str) -> None:
     recipe, model = recipe_and_model(preset)
-    result = learn(model, recipe, corpus, tmp_path / "run", seed=1)
+    result = learn(model, recipe, corpus_of(task, recipe.pairs), tmp_path / "run", seed=1)
     assert result.passed, result

@@ -19,9 +19,9 @@ from nmt.modules.attention import (
     ScaledDotProduct,
     SelfAttention,
 )
-from nmt.modules.autoregression import Sight
 from nmt.modules.key_value_cache import KeyValueCache
 from nmt.modules.padding import padding_bias
+from nmt.modules.sight import Sight
 
 SIZES = HeadSizes(d_model=6, num_heads=2, d_k=3, d_v=5)
 Array = npt.NDArray[np.float64]
@@ -93,7 +93,7 @@ def test_cross_attention_equals_the_loops() -> None:
     real = np.array([True, True, True, False, False])
     expected = multi_head_slowly(array(x), array(memory), weights, np.tile(real, (3, 1)))
     bias = padding_bias(torch.tensor([3]), 5, x.dtype)[:, None, None]
-    found = attention(x[None], *attention.project(memory[None]), bias)[0]
+    found = attention(x[None], *attention.project(memory[None]), Sight(bias))[0]
     np.testing.assert_allclose(array(found), expected, rtol=1e-10)
 
 
@@ -101,8 +101,8 @@ def test_hypotheses_of_a_sentence_are_its_queries() -> None:
     attention = CrossAttention(SIZES, True, ScaledDotProduct(0.0)).double()
     memory, x = torch.randn(2, 5, 6, dtype=torch.float64), torch.randn(2 * 3, 1, 6, dtype=torch.float64)
     bias = padding_bias(torch.tensor([3, 5]), 5, x.dtype)[:, None, None]
-    together = attention(x, *attention.project(memory), bias)
-    tiled = attention(x, *attention.project(memory.repeat_interleave(3, 0)), bias.repeat_interleave(3, 0))
+    together = attention(x, *attention.project(memory), Sight(bias))
+    tiled = attention(x, *attention.project(memory.repeat_interleave(3, 0)), Sight(bias.repeat_interleave(3, 0)))
     torch.testing.assert_close(together, tiled)
 
 

@@ -10,12 +10,13 @@ from torch import Tensor
 
 from nmt.modules.additive_attention import Additive
 from nmt.modules.attention import Attend, CausalSelfAttention, HeadSizes, ScaledDotProduct, SelfAttention
-from nmt.modules.autoregression import Past, Sight, whole_sequence
+from nmt.modules.autoregression import Past
 from nmt.modules.key_value_cache import RecentKeyValueCache
 from nmt.modules.local_attention import BlockedSight, LocalCausalSelfAttention, LocalSelfAttention
 from nmt.modules.padding import padding_bias
 from nmt.modules.relative_positions import RelativeDotProduct
 from nmt.modules.rotary import Rotary
+from nmt.modules.sight import Sight, whole_sequence
 from nmt.testing.live_bytes import LiveBytes
 
 SIZES = HeadSizes(d_model=6, num_heads=2, d_k=4, d_v=5)

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from nmt.modules.attention import CausalSelfAttention, HeadSizes
-from nmt.modules.autoregression import Sight, whole_sequence
 from nmt.modules.relative_positions import RelativeDotProduct
+from nmt.modules.sight import Sight, whole_sequence
 
 SIZES = HeadSizes(d_model=6, num_heads=2, d_k=3, d_v=4)
 

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from nmt.modules.attention import CausalSelfAttention, HeadSizes, ScaledDotProduct
-from nmt.modules.autoregression import Places, whole_sequence
 from nmt.modules.positions import TABLE_LENGTH
 from nmt.modules.rotary import Rotary
+from nmt.modules.sight import Places, whole_sequence
 
 
 def rotation(position: int, d_k: int) -> np.ndarray:

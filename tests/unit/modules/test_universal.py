@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from nmt.modules.autoregression import Sight, whole_sequence
 from nmt.modules.positions import NoPositions, SinusoidalPositions
+from nmt.modules.sight import Sight, whole_sequence
 from nmt.modules.transformer_layers import Record, SourceLayer
 from nmt.modules.universal import Coordinates, UniversalEncoderLayer
 
