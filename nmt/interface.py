@@ -200,7 +200,7 @@ class LossReport:
 
 @runtime_checkable
 class SupportsModes(Protocol):
-    """An optimizer that keeps different weights for training and evaluation (schedule-free)."""
+    """An optimizer that keeps different weights for training and evaluation (schedule-free, moving average)."""
 
     def train(self) -> None: ...
 

@@ -126,8 +126,17 @@ class TrainingConfig:
         0.0, help="clip each element of the gradient to plus or minus this; 0: no clipping", flag="--clip-value"
     )
     max_bad_updates: int = option(10, help="stop after this many updates in a row with a non-finite gradient")
+    ema_decay: float | None = option(
+        None,
+        help="validate and store a moving average of the parameters with this decay; null: none",
+        flag="--ema-decay",
+    )
 
     def __post_init__(self) -> None:
+        if self.ema_decay is not None and not 0 < self.ema_decay < 1:
+            raise UsageError(
+                f"training.ema_decay={self.ema_decay} must lie between 0 and 1; 0.999 is usual (--ema-decay)"
+            )
         require_positive("training", max_update=self.max_update, max_epoch=self.max_epoch)
         require_positive("training", stop_time_hours=self.stop_time_hours, max_bad_updates=self.max_bad_updates)
         require_not_negative("training", clip_norm=self.clip_norm, clip_value=self.clip_value)

@@ -90,6 +90,13 @@ def _two_substitutes_for_a_schedule(case: Case) -> str | None:
     )
 
 
+def _two_averages(case: Case) -> str | None:
+    decay = case.config.training.ema_decay
+    if decay is None or not getattr(case.config.optimizer, "schedule_free", False):
+        return None
+    return f"training.ema_decay={decay}, but this optimizer averages weights itself; leave --ema-decay out"
+
+
 def _scheduler_refuses(case: Case) -> str | None:
     if case.config.scheduler is None:
         return None
@@ -165,6 +172,7 @@ RULES: tuple[Rule, ...] = (
     _two_rates,
     _one_rate_for_two,
     _two_substitutes_for_a_schedule,
+    _two_averages,
     _scheduler_refuses,
     _two_clippings,
     _no_teacher,

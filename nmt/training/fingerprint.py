@@ -41,6 +41,8 @@ def fingerprint(config: TrainConfig, data: Sequence[str]) -> Fingerprint:
     parts["training"] = {"clip_norm": config.training.clip_norm}
     if config.training.clip_value:  # runs from before this option go on
         parts["training"]["clip_value"] = config.training.clip_value
+    if config.training.ema_decay is not None:
+        parts["training"]["ema_decay"] = config.training.ema_decay
     usual = to_plain(ParametersConfig())  # runs from before these options go on
     parts["parameters"] = {key: value for key, value in tree["parameters"].items() if value != usual[key]}
     if getattr(config.scheduler, "uses_validation", False):

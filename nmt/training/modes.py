@@ -1,4 +1,5 @@
-"""Optimizers that train at other weights than those that are evaluated and stored in the model file (schedule-free).
+"""Optimizers that train at other weights than those that are evaluated and stored in the model file: schedule-free ones,
+and any with a moving average.
 
 Switching to evaluation and back is arithmetic, and rounds. A run must not depend on how often it is validated or
 saved, so the training weights are kept meanwhile, stored beside the optimizer's state, and put back bit for bit.
@@ -37,20 +38,25 @@ def evaluation_mode(optimizer: torch.optim.Optimizer) -> Iterator[dict[str, Tens
         _put(optimizer, kept)
 
 
-def resume_training(optimizer: torch.optim.Optimizer, kept: Mapping[str, Tensor]) -> None:
-    """Leave evaluation in the restored state with the training weights that ``evaluation_mode`` gave."""
+def resume_training(optimizer: torch.optim.Optimizer, kept: Mapping[str, Tensor], numbers: Mapping[int, int]) -> None:
+    """Leave evaluation in the restored state with the training weights that ``evaluation_mode`` gave.
+
+    ``numbers``: those that the parameters have now, by those that they had. Without training weights (before there was
+    an average) the parameters are left as they are; so is one that was not trained then.
+    """
     training_mode(optimizer)
-    if not isinstance(optimizer, SupportsModes):
-        return
-    if {name: kept[name].shape for name in kept} != {name: p.shape for name, p in _numbered(optimizer).items()}:
+    parameters = _numbered(optimizer)
+    weights = {str(numbers[int(name)]): tensor for name, tensor in kept.items() if int(name) in numbers}
+    if any(parameters[name].shape != tensor.shape for name, tensor in weights.items()):
         raise DataError("the checkpoint's training weights belong to other parameters")
-    _put(optimizer, kept)
+    _put(optimizer, weights)
 
 
 @torch.no_grad()
 def _put(optimizer: torch.optim.Optimizer, kept: Mapping[str, Tensor]) -> None:
-    for name, parameter in _numbered(optimizer).items():
-        parameter.copy_(kept[name])
+    parameters = _numbered(optimizer)
+    for name, tensor in kept.items():
+        parameters[name].copy_(tensor)
 
 
 def _numbered(optimizer: torch.optim.Optimizer) -> dict[str, Parameter]:

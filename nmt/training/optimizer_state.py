@@ -12,6 +12,7 @@ from torch import Tensor
 
 from nmt.errors import DataError
 from nmt.interface import SupportsModes
+from nmt.optim.moving_average import MovingAverage
 
 logger = logging.getLogger("nmt.training")
 
@@ -30,16 +31,17 @@ def pack(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str,
 
 def unpack(
     optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], values: Mapping[str, Any], *, groups: bool
-) -> bool:
+) -> dict[int, int] | None:
     """Give ``optimizer`` the state that ``pack`` took; ``groups``: also the groups' own entries (rates, counters).
 
     Without these the groups, and which parameters are trained, may be others than they were: every parameter that has
-    a stored state gets it, and the rest begin without one. An optimizer that averages weights (``SupportsModes``) counts
-    in its groups, so it begins afresh then, from the average. False: it does.
+    a stored state gets it, and the rest begin without one. An optimizer that averages weights as a part of its rule
+    (``SupportsModes``) counts in its groups, so it begins afresh then, from the average. Returns the number that each
+    stored parameter has now, or None if the optimizer begins afresh.
     """
-    if not groups and isinstance(optimizer, SupportsModes):
+    if not groups and isinstance(optimizer, SupportsModes) and not isinstance(optimizer, MovingAverage):
         logger.info("the optimizer begins afresh from the averaged weights, because its options or parameters changed")
-        return False
+        return None
     tree = optimizer.state_dict()
     same = _names(values["groups"]) == _names(tree["param_groups"])
     if groups and not same:
@@ -54,7 +56,7 @@ def unpack(
         for group, stored in zip(tree["param_groups"], values["groups"]):
             group.update(stored)
     optimizer.load_state_dict({"state": state, "param_groups": tree["param_groups"]})
-    return True
+    return numbers
 
 
 def _names(groups: Sequence[Mapping[str, Any]]) -> list[Any]:

@@ -9,6 +9,7 @@ from nmt.config.sections import TrainConfig
 from nmt.interface import EncoderDecoder, VocabularySizes
 from nmt.models import models
 from nmt.optim import optimizers
+from nmt.optim.moving_average import with_average
 from nmt.optim.parameter_groups import freeze, parameter_groups
 from nmt.training.criterion_parts import build_criterion
 from nmt.training.datasets import Datasets, check_lengths
@@ -34,7 +35,8 @@ def build_step(config: TrainConfig, datasets: Datasets, model: EncoderDecoder, d
 
 
 def build_optimizer(config: TrainConfig, step: Step) -> torch.optim.Optimizer:
-    return optimizers.build(config.optimizer, parameter_groups(step, config.parameters, config.optimizer))
+    rule = optimizers.build(config.optimizer, parameter_groups(step, config.parameters, config.optimizer))
+    return with_average(rule, config.training.ema_decay)
 
 
 def build_arithmetic(

@@ -168,8 +168,9 @@ class Trainer:
         same_rule = not any(key.startswith(("optimizer.", "parameters.")) for key in changed)
         if same_rule or "optimizer.name" not in changed:
             tensors = _under("optimizer.", training.tensors)
-            if optimizer_state.unpack(self._optimizer, tensors, values["optimizer"], groups=same_rule):
-                resume_training(self._optimizer, _under("training_weights.", training.tensors))
+            numbers = optimizer_state.unpack(self._optimizer, tensors, values["optimizer"], groups=same_rule)
+            if numbers is not None:
+                resume_training(self._optimizer, _under("training_weights.", training.tensors), numbers)
         self._best.restore(values["best"])
         self._reporter.restore(values["report"])
         self._arithmetic.restore(values["arithmetic"])

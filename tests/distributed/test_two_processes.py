@@ -79,7 +79,7 @@ def assert_alike(folder: Path, other: Path, tolerance: float = 1e-5) -> None:
     "criterion",
     [
         ("--criterion", "label_smoothed_cross_entropy"),
-        ("--criterion", "r_drop"),
+        ("--criterion", "r_drop", "--ema-decay", "0.9"),
         ("--criterion", "minimum_risk", "criterion.samples=4"),
     ],
     ids=lambda criterion: criterion[1],

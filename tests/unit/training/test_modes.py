@@ -101,7 +101,7 @@ def test_optimizers_with_one_kind_of_weights_store_them_once() -> None:
 
 def test_training_weights_of_other_parameters_are_refused() -> None:
     with pytest.raises(DataError, match="training weights belong to other parameters"):
-        resume_training(Thirds([torch.ones(2)], lr=0.1), {"0": torch.ones(3)})
+        resume_training(Thirds([torch.ones(2)], lr=0.1), {"0": torch.ones(3)}, {0: 0})
 
 
 def stored_in(folder: Path, update: int) -> StoredCheckpoint:

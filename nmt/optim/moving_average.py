@@ -1,0 +1,78 @@
+"""An exponential moving average of the parameters beside any optimizer: Polyak and Juditsky 1992, with decay.
+
+After update t every trained parameter's average becomes d * average + (1 - d) * parameter, where d is
+min(decay, (1 + t) / (10 + t)): the average forgets the random initialisation before it becomes slow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nmt.errors import UsageError
+from nmt.interface import SupportsModes
+
+COUNTER = "averaged_updates"  # in each group, so that it is stored with them
+
+
+class MovingAverage(torch.optim.Optimizer):
+    """Trains as ``rule`` does, and is evaluated at the average.
+
+    In evaluation the parameters are the average and nothing else holds it: what they are when training begins, or goes
+    on from a checkpoint, is where it starts. Who calls ``eval`` keeps the training weights meanwhile, as
+    ``nmt.training.modes`` does. A step that is not made does not count.
+    """
+
+    def __init__(self, rule: torch.optim.Optimizer, decay: float) -> None:
+        if isinstance(rule, SupportsModes):
+            raise UsageError(
+                f"training.ema_decay={decay}, but this optimizer averages weights itself; leave --ema-decay out"
+            )
+        super().__init__(rule.param_groups, rule.defaults)
+        self.param_groups, self.state = rule.param_groups, rule.state  # its own, not copies
+        for group in self.param_groups:
+            group[COUNTER] = 0
+        self._rule = rule
+        self._decay = decay
+        self._average: list[Tensor] | None = None  # None: in evaluation
+
+    def train(self) -> None:
+        if self._average is None:
+            self._average = [parameter.detach().clone() for parameter in self._parameters()]
+
+    @torch.no_grad()
+    def eval(self) -> None:
+        if self._average is not None:
+            torch._foreach_copy_(self._parameters(), self._average)
+            self._average = None
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        assert closure is None, "the trainer computes gradients before the step"
+        assert self._average is not None, "training begins with train()"
+        self._rule.step()
+        for group in self.param_groups:
+            group[COUNTER] += 1
+        torch._foreach_lerp_(self._average, self._parameters(), 1.0 - self._decay_now())
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._rule.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._rule.load_state_dict(state_dict)
+        self.param_groups, self.state = self._rule.param_groups, self._rule.state  # loading has replaced both
+
+    def _decay_now(self) -> float:
+        updates: int = self.param_groups[0][COUNTER]
+        return min(self._decay, (1 + updates) / (10 + updates))
+
+    def _parameters(self) -> list[Tensor]:
+        return [parameter for group in self.param_groups for parameter in group["params"]]
+
+
+def with_average(rule: torch.optim.Optimizer, decay: float | None) -> torch.optim.Optimizer:
+    """``rule`` itself if no average is wanted."""
+    return rule if decay is None else MovingAverage(rule, decay)
