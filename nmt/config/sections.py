@@ -319,6 +319,12 @@ class AverageConfig:
     num_epoch_checkpoints: int | None = option(
         None, help="average the last this many written at an epoch's end", flag="--num-epoch-checkpoints"
     )
+    num_best_checkpoints: int | None = option(
+        None, help="average this many of the best, by their scores in validation", flag="--num-best-checkpoints"
+    )
+    metric: str | None = option(
+        None, help="what the best are best by: loss, bleu, ...; null: the best-checkpoint metric", flag="--metric"
+    )
     checkpoint_upper_bound: int | None = option(
         None, help="leave out checkpoints after this update (or epoch)", flag="--checkpoint-upper-bound"
     )
@@ -327,6 +333,7 @@ class AverageConfig:
     def __post_init__(self) -> None:
         require_positive("average", num_update_checkpoints=self.num_update_checkpoints)
         require_positive("average", num_epoch_checkpoints=self.num_epoch_checkpoints)
+        require_positive("average", num_best_checkpoints=self.num_best_checkpoints)
 
 
 @dataclass

@@ -103,7 +103,7 @@ def write_checkpoint(
 def read_checkpoint(path: Path, *, training: bool = False) -> StoredCheckpoint:
     """Read and verify a checkpoint; its training state too, if asked for and there."""
     manifest = _manifest(path, Verify.full)
-    config = read_config(path / _CONFIG)
+    config = read_config(path)
     model = _read_tensors(path / _MODEL)
     state = None
     if training and _VALUES in manifest["files"]:
@@ -243,8 +243,9 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
         raise DataError(f"{path} is damaged: {error}") from None
 
 
-def read_config(path: Path) -> dict[str, Any]:
-    """The configuration in a file ``config.yaml``."""
+def read_config(checkpoint: Path) -> dict[str, Any]:
+    """The configuration of a checkpoint alone."""
+    path = checkpoint / _CONFIG
     try:
         tree = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

@@ -19,7 +19,7 @@ from nmt.devices import choose_device, require_precision
 from nmt.interface import EncoderDecoder
 from nmt.models import models
 from nmt.optim import Horizon, Progress, Schedule, default_warmup, schedulers
-from nmt.scoring import Scorer, TextOptions, scorers
+from nmt.scoring import Scorer
 from nmt.search import searches
 from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, read_checkpoint
 from nmt.storage.files import Lock, remove_leftovers
@@ -32,6 +32,7 @@ from nmt.training.datasets import Datasets, number_of_updates, open_datasets
 from nmt.training.facts import describe_run
 from nmt.training.fingerprint import fingerprint
 from nmt.training.memory import peak_memory
+from nmt.training.metrics import build_scorers, higher_is_better
 from nmt.training.other_models import start_from
 from nmt.training.parts import build_arithmetic, build_model, build_optimizer, build_step
 from nmt.training.precision import Arithmetic
@@ -69,7 +70,8 @@ def train(config: TrainConfig) -> TrainingResult:
     """Train as ``config`` says. The same call goes on where an interrupted one stopped."""
     if not config.data or config.seed < 0:
         check(Case(config, longest=None, max_update=config.training.max_update))
-    device, built = _device(config), _scorers(config)  # whatever they refuse is said before anything is opened
+    # whatever these refuse is said before anything is opened
+    device, built = _device(config), build_scorers(config.validation)
     with join(config.distributed, device) as world:
         datasets = open_datasets(config)
         config = token_budget.decide(config, datasets, device, world)
@@ -124,7 +126,7 @@ class _Run:
         self._profiler = Profiler(Span.parse(traced, "report.profile"), self._folder, device) if traced else None
         self._best = BestScore(
             config.validation.best_metric,
-            higher_is_better=_higher_is_better(config, self._scorers),
+            higher_is_better=higher_is_better(config.validation.best_metric, built),
             patience=config.validation.patience,
         )
         self._store = CheckpointStore(
@@ -358,13 +360,3 @@ def _device(config: TrainConfig) -> torch.device:
     device = choose_device(own_device(config.device.name))
     require_precision(device, config.device.precision)
     return device
-
-
-def _scorers(config: TrainConfig) -> dict[str, Scorer]:
-    text = TextOptions(config.validation.tokenize, config.validation.lowercase)
-    return {name: scorers.build(scorers.config_class(name)(), text) for name in config.validation.metrics}
-
-
-def _higher_is_better(config: TrainConfig, built: Mapping[str, Scorer]) -> bool:
-    metric = config.validation.best_metric
-    return metric != "loss" and built[metric].higher_is_better

@@ -11,18 +11,17 @@ from torch import Tensor
 
 from nmt.config.sections import AverageConfig
 from nmt.data.language_pair import LanguagePair
-from nmt.errors import DataError, MissingInputError, OutputError, UsageError
+from nmt.errors import DataError, OutputError, UsageError
 from nmt.storage.checkpoints import (
     KIND,
     CheckpointInfo,
     StoredCheckpoint,
-    checkpoints_in,
     read_checkpoint,
-    read_info,
     tokenizer_folder,
     write_checkpoint,
 )
 from nmt.storage.destination import check_destination
+from nmt.training.selection import select
 
 logger = logging.getLogger("nmt.average")
 
@@ -53,30 +52,6 @@ def average_checkpoints(config: AverageConfig) -> Path:
     return output
 
 
-def select(config: AverageConfig) -> list[Path]:
-    """The checkpoints to average, oldest first."""
-    if not config.inputs:
-        raise UsageError("say what to average: --inputs RUN_FOLDER, or --inputs CHECKPOINT CHECKPOINT ...")
-    if config.num_update_checkpoints is not None and config.num_epoch_checkpoints is not None:
-        raise UsageError("--num-update-checkpoints and --num-epoch-checkpoints exclude each other; give one")
-    paths = _candidates([Path(name) for name in config.inputs])
-    by_epoch = config.num_epoch_checkpoints is not None
-    count = config.num_epoch_checkpoints if by_epoch else config.num_update_checkpoints
-    infos = {path: read_info(path) for path in paths}
-    paths.sort(key=lambda path: (infos[path].update, infos[path].epoch))
-    if config.checkpoint_upper_bound is not None:
-        bound = config.checkpoint_upper_bound
-        paths = [path for path in paths if (infos[path].epoch if by_epoch else infos[path].update) <= bound]
-    if count is not None:
-        wanted = {"epoch"} if by_epoch else {"update", "minutes"}
-        paths = [path for path in paths if wanted & set(infos[path].reasons)]
-    if not paths:
-        raise MissingInputError(f"no checkpoint to average in {', '.join(config.inputs)}{_hint(config)}")
-    if count is not None and len(paths) < count:
-        logger.warning("only %d of the %d checkpoints asked for exist; averaging these", len(paths), count)
-    return paths if count is None else paths[-count:]
-
-
 def running_mean(paths: Sequence[Path]) -> tuple[StoredCheckpoint, dict[str, Tensor]]:
     """The last checkpoint, and the mean of the parameters of all, computed in float64."""
     sums: dict[str, Tensor] = {}
@@ -100,21 +75,6 @@ def running_mean(paths: Sequence[Path]) -> tuple[StoredCheckpoint, dict[str, Ten
     return stored, mean
 
 
-def _candidates(inputs: list[Path]) -> list[Path]:
-    """Checkpoints named one by one; a run folder stands for all that it holds."""
-    found: list[Path] = []
-    for path in inputs:
-        if not path.exists():
-            raise MissingInputError(f"{path} does not exist (working directory: {Path.cwd()})")
-        found.extend([path] if (path / "manifest.json").is_file() or path.is_file() else checkpoints_in(path))
-    seen: set[Path] = set()
-    for path in found:
-        if path.resolve() in seen:
-            raise DataError(f"{path} is given twice; each checkpoint may enter the average once")
-        seen.add(path.resolve())
-    return found
-
-
 def _check_apart(output: Path, inputs: Iterable[Path]) -> None:
     """The output replaces what bears its name: that must not be an input, nor a folder with an input in it."""
     for path in inputs:
@@ -131,12 +91,6 @@ def _check_vocabularies(paths: Sequence[Path]) -> None:
     for path, digest in digests.items():
         if digest != digests[paths[0]]:
             raise DataError(f"{path} has other vocabularies than {paths[0]}; they cannot be averaged")
-
-
-def _hint(config: AverageConfig) -> str:
-    if config.num_update_checkpoints is not None:
-        return "; none was written by updates (was --save-interval-updates set?)"
-    return "; none was written at an epoch's end" if config.num_epoch_checkpoints is not None else ""
 
 
 def _widen(tensor: Tensor) -> Tensor:

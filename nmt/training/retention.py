@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 
@@ -52,10 +53,7 @@ def superfluous(
     kept = set(named)
     kept.update(_last(stored, {BY_EPOCH}, options.keep_last_epochs))
     kept.update(_last(stored, {BY_UPDATES, BY_MINUTES}, options.keep_interval_updates))
-    scored = [path for path, info in stored.items() if metric in info.scores]
-    sign = -1.0 if higher_is_better else 1.0
-    scored.sort(key=lambda path: (sign * stored[path].scores[metric], stored[path].update))
-    kept.update(scored[: options.keep_best])
+    kept.update(best_first(stored, metric, higher_is_better=higher_is_better)[: options.keep_best])
     return [path for path in stored if path not in kept]
 
 
@@ -63,6 +61,13 @@ def beyond_resuming(stored: Sequence[Path], options: CheckpointConfig) -> Sequen
     """Of checkpoints, oldest first, those that need no state of training any more."""
     count = options.keep_training_states
     return () if count is None else stored[:-count]
+
+
+def best_first(stored: Mapping[Path, CheckpointInfo], metric: str, *, higher_is_better: bool) -> list[Path]:
+    """Those that have the score, the best at first; of equals the older one. What is not finite is no score."""
+    scored = [path for path, info in stored.items() if math.isfinite(info.scores.get(metric, math.nan))]
+    sign = -1.0 if higher_is_better else 1.0
+    return sorted(scored, key=lambda path: (sign * stored[path].scores[metric], stored[path].update))
 
 
 def _last(stored: Mapping[Path, CheckpointInfo], reasons: Set[str], count: int | None) -> Sequence[Path]:

@@ -171,7 +171,7 @@ def _of_the_run(folder: Path) -> int | None:
     """What the newest checkpoint of the run folder was trained with."""
     for path in reversed(checkpoints_in(folder)):
         try:
-            batching: Mapping[str, Any] = read_config(path / "config.yaml")["batching"]
+            batching: Mapping[str, Any] = read_config(path)["batching"]
         except (NMTError, KeyError):
             continue  # damaged; restoring will say so
         if isinstance(batching.get("max_tokens"), int):

@@ -13,7 +13,8 @@ from torch import Tensor
 from nmt.config.sections import AverageConfig
 from nmt.errors import DataError, MissingInputError, OutputError, UsageError
 from nmt.storage.checkpoints import CheckpointInfo, TrainingState, checkpoint_name, read_checkpoint, write_checkpoint
-from nmt.training.averaging import average_checkpoints, select
+from nmt.training.averaging import average_checkpoints
+from nmt.training.selection import select
 from tests.tiny_models import WORDS, write_tiny_model
 
 
@@ -25,13 +26,15 @@ def save(
     epoch: int = 1,
     reasons: tuple[str, ...] = ("update",),
     width: int = 3,
+    best_metric: str = "loss",
+    **scores: float,
 ) -> Path:
     path = run / checkpoint_name(epoch, update)
     write_checkpoint(
         path,
         model=tensors or {"weight": torch.full((2,), float(update))},
-        config={"model": {"name": "toy", "width": width}},
-        info=CheckpointInfo(update, epoch, reasons),
+        config={"model": {"name": "toy", "width": width}, "validation": {"best_metric": best_metric}},
+        info=CheckpointInfo(update, epoch, reasons, scores),
         training=TrainingState({}, {}),
     )
     return path
@@ -137,12 +140,86 @@ def test_the_same_checkpoint_twice_is_refused(run: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"inputs": []}, {"output": ""}, {"num_update_checkpoints": 1, "num_epoch_checkpoints": 1}]
+    ("options", "sentence"),
+    [
+        ({"inputs": []}, "say what to average"),
+        ({"output": ""}, "say where to write"),
+        (
+            {"num_update_checkpoints": 1, "num_epoch_checkpoints": 1},
+            "--num-update-checkpoints and --num-epoch-checkpoints",
+        ),
+        ({"num_best_checkpoints": 1, "num_epoch_checkpoints": 1}, "--num-epoch-checkpoints and --num-best-checkpoints"),
+        ({"metric": "loss"}, "metric=loss chooses among the best; say how many: --num-best-checkpoints"),
+        (
+            {"num_best_checkpoints": 1, "metric": "blue"},
+            r"metric=blue .*did you mean 'bleu'.* loss, nll, ppl, bleu, chrf",
+        ),
+    ],
 )
-def test_incomplete_requests_are_refused(run: Path, options: dict[str, Any]) -> None:
-    save(run, 1)
-    with pytest.raises(UsageError):
+def test_what_cannot_be_meant_is_refused(run: Path, options: dict[str, Any], sentence: str) -> None:
+    save(run, 1, loss=1.0)
+    with pytest.raises(UsageError, match=sentence):
         average(run, **options)
+
+
+SCORES = {1: (3.0, 10.0), 2: (1.0, 30.0), 3: (4.0, 40.0), 4: (2.0, 20.0)}  # loss and BLEU by update
+
+
+@pytest.fixture
+def scored(run: Path) -> Path:
+    for update, (loss, bleu) in SCORES.items():
+        save(run, update, loss=loss, bleu=bleu, best_metric="bleu")
+    save(run, 5, best_metric="bleu")  # was not validated
+    return run
+
+
+def best(run: Path, count: int, **options: Any) -> list[int]:
+    config = AverageConfig(inputs=[str(run)], output="x", num_best_checkpoints=count, **options)
+    return [int(path.name[-8:]) for path in select(config)]
+
+
+@pytest.mark.parametrize(
+    ("options", "updates"),
+    [
+        ({"metric": "loss"}, [2, 4]),
+        ({"metric": "bleu"}, [2, 3]),
+        ({}, [2, 3]),  # the metric of the run
+        ({"metric": "bleu", "checkpoint_upper_bound": 2}, [1, 2]),
+    ],
+)
+def test_the_best_are_taken_in_the_direction_of_the_metric(
+    scored: Path, options: dict[str, Any], updates: list[int]
+) -> None:
+    assert best(scored, 2, **options) == updates
+
+
+def test_a_score_that_is_no_number_is_none(scored: Path) -> None:
+    save(scored, 6, loss=float("nan"), bleu=float("nan"), best_metric="bleu")
+    assert best(scored, 1, metric="loss") == [2] and best(scored, 1) == [3]
+
+
+def test_fewer_scored_checkpoints_than_asked_for_are_a_warning(scored: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger="nmt"):
+        assert best(scored, 9) == [1, 2, 3, 4]
+    assert "only 4 of the 9" in caplog.text
+
+
+def test_a_score_that_no_checkpoint_has_is_named_with_those_that_there_are(scored: Path) -> None:
+    with pytest.raises(MissingInputError, match="has a score 'chrf'; there are: bleu, loss"):
+        best(scored, 2, metric="chrf")
+
+
+def test_checkpoints_without_any_score_are_named(run: Path) -> None:
+    save(run, 1)
+    with pytest.raises(MissingInputError, match="has a score 'loss'.*none was written at a validation"):
+        best(run, 2)
+
+
+def test_runs_of_several_metrics_need_one_to_be_chosen(scored: Path) -> None:
+    save(scored, 6, loss=1.0)
+    with pytest.raises(UsageError, match=r"several best-checkpoint metrics \(bleu, loss\)"):
+        best(scored, 2)
+    assert best(scored, 2, metric="loss") == [2, 6]
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
