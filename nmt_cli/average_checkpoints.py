@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from nmt.config.sections import AverageConfig
+from nmt.training.average_scores import table
 from nmt.training.averaging import average_checkpoints
 from nmt_cli.launch import launch
 
 
 def run(config: AverageConfig) -> None:
-    """Write the average and print its folder."""
-    print(average_checkpoints(config))
+    """Write the average; print its scores beside those of its parts, and its folder last."""
+    average = average_checkpoints(config)
+    if average.scores:
+        print(*table(average.scores), sep="\n")
+    print(average.folder)
 
 
 def main() -> None:

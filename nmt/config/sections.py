@@ -328,7 +328,11 @@ class AverageConfig:
     checkpoint_upper_bound: int | None = option(
         None, help="leave out checkpoints after this update (or epoch)", flag="--checkpoint-upper-bound"
     )
+    validate: bool = option(True, help="measure the average on the validation set too", flag="--validate")
+    data: list[str] = option([], help="corpus folders with that set; default: those of the run", flag="--data")
+    device: str = option("auto", help="where it is measured: auto, cpu, cuda or cuda:N", flag="--device")
     overwrite: bool = option(False, help="replace an existing output folder", flag="--overwrite")
+    user_dir: str | None = option(None, help="folder of a plugin package", flag="--user-dir")
 
     def __post_init__(self) -> None:
         require_positive("average", num_update_checkpoints=self.num_update_checkpoints)

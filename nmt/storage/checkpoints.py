@@ -111,6 +111,16 @@ def read_checkpoint(path: Path, *, training: bool = False) -> StoredCheckpoint:
     return StoredCheckpoint(path, config, _info(path, manifest), model, state)
 
 
+def read_training_values(path: Path) -> dict[str, Any]:
+    """The JSON tree of a checkpoint's training state; empty where there is none."""
+    if not (path / "training.json").is_file():
+        return {}
+    values = read_json(path / "training.json")
+    if not isinstance(values, dict):
+        raise DataError(f"{path / 'training.json'} is damaged: it holds no mapping")
+    return values
+
+
 def read_info(path: Path, *, verify: Verify = Verify.fast) -> CheckpointInfo:
     return _info(path, _manifest(path, verify))
 

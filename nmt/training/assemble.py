@@ -20,7 +20,6 @@ from nmt.interface import EncoderDecoder
 from nmt.models import models
 from nmt.optim import Horizon, Progress, Schedule, default_warmup, schedulers
 from nmt.scoring import Scorer
-from nmt.search import searches
 from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, read_checkpoint
 from nmt.storage.files import Lock, remove_leftovers
 from nmt.training import token_budget
@@ -30,7 +29,7 @@ from nmt.training.contradictions import Case, check
 from nmt.training.cost import known_cost
 from nmt.training.datasets import Datasets, number_of_updates, open_datasets
 from nmt.training.facts import describe_run
-from nmt.training.fingerprint import fingerprint
+from nmt.training.fingerprint import fingerprint, validation_fingerprint
 from nmt.training.memory import peak_memory
 from nmt.training.metrics import build_scorers, higher_is_better
 from nmt.training.other_models import start_from
@@ -46,7 +45,7 @@ from nmt.training.step import Step
 from nmt.training.stopping import BestScore
 from nmt.training.store import CheckpointStore
 from nmt.training.trainer import Trainer
-from nmt.training.validation import LossValidator, Place, TranslationValidator, Validator
+from nmt.training.validation import Place, TranslationValidator, Validator, build_validators
 from nmt.training.world import World, join, own_device
 
 logger = logging.getLogger("nmt.training")
@@ -260,6 +259,7 @@ class _Run:
         automatic = self._config.device.precision is Precision.auto
         logger.info("training on %s%s", arithmetic, " (chosen by --precision auto)" if automatic else "")
         self._facts |= {"precision": arithmetic.precision.name, "computed_on": str(arithmetic)}
+        self._facts["validated_as"] = validation_fingerprint(self._config, self._datasets.valid_identities, arithmetic)
         if stored is not None and training_state(stored).values["computed_on"] != str(arithmetic):
             logger.info("the run goes on on %s, after %s", arithmetic, training_state(stored).values["computed_on"])
         return arithmetic
@@ -323,28 +323,11 @@ class _Run:
         return schedulers.build(config.scheduler, horizon)
 
     def _validators(self, step: Step, place: Place, reporter: Reporter) -> list[Validator]:
-        config, split = self._config, self._datasets.valid
-        if split is None:
-            return []
-        validators: list[Validator] = [LossValidator(step, split, config.batching, place)]
-        options = config.validation
-        sentences = options.max_sentences if options.max_sentences is not None else len(split)
-        if not self._scorers:
-            sentences = min(sentences, options.samples)
-        if sentences:
-            self._translations = TranslationValidator(
-                step.model,
-                searches.build(config.search),
-                self._datasets.pair,
-                split,
-                self._scorers,
-                config.batching,
-                place,
-                sentences=sentences,
-                samples=options.samples,
-                show=reporter.samples,
-            )
-            validators.append(self._translations)
+        datasets = self._datasets
+        validators = build_validators(
+            self._config, step, place, datasets.pair, datasets.valid, self._scorers, reporter.samples
+        )
+        self._translations = next((one for one in validators if isinstance(one, TranslationValidator)), None)
         return validators
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -21,13 +22,22 @@ from nmt.storage.checkpoints import (
     write_checkpoint,
 )
 from nmt.storage.destination import check_destination
+from nmt.training.average_scores import Row, compare, find_judge
 from nmt.training.selection import select
 
 logger = logging.getLogger("nmt.average")
 
 
-def average_checkpoints(config: AverageConfig) -> Path:
-    """Average the checkpoints that ``config`` selects and write one without training state; returns its folder."""
+@dataclass(frozen=True)
+class Average:
+    """Where it was written, and its scores after those of its parts (empty: they were not computed)."""
+
+    folder: Path
+    scores: list[Row]
+
+
+def average_checkpoints(config: AverageConfig) -> Average:
+    """Average the checkpoints that ``config`` selects and write one without training state."""
     if not config.output:
         raise UsageError("say where to write the average: --output FOLDER")
     output = Path(config.output)
@@ -38,18 +48,20 @@ def average_checkpoints(config: AverageConfig) -> Path:
     if len(paths) == 1:
         logger.warning("there is one checkpoint to average: the result is a copy of its parameters")
     logger.info("averaging %d checkpoints: %s", len(paths), ", ".join(path.name for path in paths))
+    judge = find_judge(config, paths[-1])
     newest, mean = running_mean(paths)
+    rows = [] if judge is None else compare(judge, paths, mean, newest.info.update)
     check_destination(output, KIND, "--output", overwrite=config.overwrite)  # again: reading took a while
     write_checkpoint(
         output,
         model=mean,
         config=newest.config,
-        info=CheckpointInfo(newest.info.update, newest.info.epoch, ("average",)),
+        info=CheckpointInfo(newest.info.update, newest.info.epoch, ("average",), rows[-1].scores if rows else {}),
         tokenizer=tokenizer_folder(newest.path),
         overwrite=True,  # the check saw that nothing else gets lost
     )
     logger.info("wrote %s", output)
-    return output
+    return Average(output, rows)
 
 
 def running_mean(paths: Sequence[Path]) -> tuple[StoredCheckpoint, dict[str, Tensor]]:

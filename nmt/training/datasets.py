@@ -29,6 +29,7 @@ class Datasets:
     longest: int  # pieces of the longest side of a training pair
     identities: list[str]  # of the training data, by corpus
     reports: list[dict[str, Any]] = field(default_factory=list)  # of preprocessing, by corpus
+    valid_identities: list[str] = field(default_factory=list)  # of the validation data, by corpus that has some
 
 
 def open_datasets(config: TrainConfig) -> Datasets:
@@ -47,6 +48,24 @@ def open_datasets(config: TrainConfig) -> Datasets:
         longest=_longest(train),
         identities=[corpus.fingerprint(config.train_subset) for corpus in corpora],
         reports=[{**corpus.report, "folder": str(corpus.folder)} for corpus in corpora],
+        valid_identities=_valid_identities(config, corpora) if validates(config) else [],
+    )
+
+
+def open_validation(config: TrainConfig) -> Datasets:
+    """The validation splits alone, to measure a model that is not trained here: they stand for the training split too."""
+    corpora = open_corpora(config.data)
+    if not _having_validation(config, corpora):
+        raise DataError(f"{', '.join(config.data)} has no split '{config.valid_subset}' to validate on")
+    split = _validation_split(config, corpora)
+    return Datasets(
+        pair=corpora[0].pair,
+        tokenizer=corpora[0].folder / "tokenizer",
+        train=split,
+        valid=split,
+        longest=_longest(split),
+        identities=[],
+        valid_identities=_valid_identities(config, corpora),
     )
 
 
@@ -98,7 +117,7 @@ def _check_split(model: EncoderDecoder, split: Split, kept: int | None) -> None:
 
 def _validation_split(config: TrainConfig, corpora: list[Corpus]) -> Split:
     """The validation splits of all corpora that have one, as one."""
-    having = [corpus for corpus in corpora if config.valid_subset in corpus.splits]
+    having = _having_validation(config, corpora)
     if not having:
         raise DataError(
             f"{corpora[0].folder} has no split '{config.valid_subset}' to validate on, only "
@@ -109,6 +128,14 @@ def _validation_split(config: TrainConfig, corpora: list[Corpus]) -> Split:
     if not len(split):
         raise DataError(f"split '{split.name}' is empty: there is nothing to validate on")
     return split
+
+
+def _having_validation(config: TrainConfig, corpora: list[Corpus]) -> list[Corpus]:
+    return [corpus for corpus in corpora if config.valid_subset in corpus.splits]
+
+
+def _valid_identities(config: TrainConfig, corpora: list[Corpus]) -> list[str]:
+    return [corpus.fingerprint(config.valid_subset) for corpus in _having_validation(config, corpora)]
 
 
 def _longest(split: Split) -> int:

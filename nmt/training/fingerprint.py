@@ -13,6 +13,7 @@ from nmt.config.plain import to_plain
 from nmt.config.sections import TrainConfig
 from nmt.errors import UsageError
 from nmt.training.other_models import identity
+from nmt.training.precision import Arithmetic
 
 Fingerprint = dict[str, Any]
 
@@ -35,8 +36,7 @@ def fingerprint(config: TrainConfig, data: Sequence[str]) -> Fingerprint:
     """
     tree = to_plain(config)
     parts = {role: tree[role] for role in COMPONENTS}
-    if getattr(config.criterion, "teacher", None):
-        parts["criterion"] = {**parts["criterion"], "teacher": identity(config.criterion.teacher)}
+    parts["criterion"] = _criterion(config, tree)
     parts["batching"] = tree["batching"]
     parts["training"] = {"clip_norm": config.training.clip_norm}
     if config.training.clip_value:  # runs from before this option go on
@@ -58,6 +58,14 @@ def fingerprint(config: TrainConfig, data: Sequence[str]) -> Fingerprint:
     }
 
 
+def validation_fingerprint(config: TrainConfig, data: Sequence[str], arithmetic: Arithmetic) -> Fingerprint:
+    """All that the scores of given parameters depend on. ``data``: the identity of each validation split."""
+    tree = to_plain(config)
+    parts = {"criterion": _criterion(config, tree), "search": tree["search"]}
+    parts["validation"] = {key: tree["validation"][key] for key in ("tokenize", "lowercase", "max_sentences")}
+    return {"data": list(data), "computed_on": str(arithmetic), **dict(_flatten(parts))}
+
+
 def differences(stored: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, str]:
     """What changed: option -> ``old -> new``."""
     changed = {
@@ -74,6 +82,12 @@ def refuse(changed: Mapping[str, str], checkpoint: str) -> UsageError:
         f"{checkpoint} was trained with other settings ({listed}); restore them, choose another --save-dir, or go on "
         f"nevertheless with --reset"
     )
+
+
+def _criterion(config: TrainConfig, tree: Mapping[str, Any]) -> Any:
+    if getattr(config.criterion, "teacher", None):
+        return {**tree["criterion"], "teacher": identity(config.criterion.teacher)}
+    return tree["criterion"]
 
 
 def _flatten(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

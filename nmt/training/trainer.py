@@ -34,15 +34,14 @@ from nmt.training.resume import restarts_epoch, training_state
 from nmt.training.retention import Cadence
 from nmt.training.saver import Saver
 from nmt.training.signals import StopRequest
-from nmt.training.step import Step, Totals, clip, divide, explained_shortage, seed_torch
+from nmt.training.step import Step, Totals, clip, divide, explained_shortage
 from nmt.training.stopping import BestScore
 from nmt.training.store import Snapshot
-from nmt.training.validation import ValidationStopped, Validator
+from nmt.training.validation import ValidationStopped, Validator, validate
 from nmt.training.world import World
 
 logger = logging.getLogger("nmt.training")
 
-VALIDATION_SEED = 2**32 - 1  # stands where a micro-batch has its index
 LESS_HASTE = "a lower --lr, a longer --warmup-updates or --clip-norm 1 may help"
 
 
@@ -284,11 +283,8 @@ class Trainer:
     def _validate(self) -> tuple[dict[str, float], bool]:
         """The figures, and whether they are the best so far."""
         state = self.state
-        scores: dict[str, float] = {}
-        seed_torch(self._seed, state.update, VALIDATION_SEED)
         with self._evaluating():
-            for validator in self._validators:
-                scores |= validator(lambda: bool(self._stop))
+            scores = validate(self._validators, self._seed, state.update, lambda: bool(self._stop))
         improved = self._best.metric in scores and self._best.observe(scores[self._best.metric], state.update)
         self._reporter.valid(state.update, state.epoch, scores, best=improved)
         return scores, improved

@@ -12,21 +12,22 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from nmt.config.sections import BatchingConfig
+from nmt.config.sections import BatchingConfig, TrainConfig
 from nmt.data.batch import pad
 from nmt.data.batching import plan_batches
 from nmt.data.corpus import Split
 from nmt.data.language_pair import LanguagePair
 from nmt.interface import EncoderDecoder, LossReport
 from nmt.scoring import Scorer
-from nmt.search import Search
+from nmt.search import Search, searches
 from nmt.training.batches import read_batch
 from nmt.training.meters import perplexity
-from nmt.training.step import described, explained_shortage, seed_torch
+from nmt.training.step import Step, described, explained_shortage, seed_torch
 from nmt.training.world import World
 
 logger = logging.getLogger("nmt.training")
 
+VALIDATION_SEED = 2**32 - 1  # stands where a micro-batch has its index
 SMALLER_BATCHES = "lower --max-tokens (a sentence longer than it is still a batch of its own)"
 FEWER_HYPOTHESES = "lower --max-tokens or the beam of the search"
 
@@ -194,6 +195,49 @@ class TranslationValidator:
     def _failed(self, what: str, error: str) -> None:
         self.failures[what] = error
         logger.error("validation: %s failed, training goes on (%s)", what, self.failures[what])
+
+
+def build_validators(
+    config: TrainConfig,
+    step: Step,
+    place: Place,
+    pair: LanguagePair,
+    split: Split | None,
+    scorers: Mapping[str, Scorer],
+    show: Callable[[Sequence[Sample]], None] = log_samples,
+) -> list[Validator]:
+    """Those of a run: of the loss, and of translations if any are scored or shown; none without a split."""
+    if split is None:
+        return []
+    validators: list[Validator] = [LossValidator(step, split, config.batching, place)]
+    options = config.validation
+    sentences = options.max_sentences if options.max_sentences is not None else len(split)
+    if not scorers:
+        sentences = min(sentences, options.samples)
+    if sentences:
+        translations = TranslationValidator(
+            step.model,
+            searches.build(config.search),
+            pair,
+            split,
+            scorers,
+            config.batching,
+            place,
+            sentences=sentences,
+            samples=options.samples,
+            show=show,
+        )
+        validators.append(translations)
+    return validators
+
+
+def validate(validators: Sequence[Validator], seed: int, update: int, stop: Callable[[], bool]) -> dict[str, float]:
+    """All their figures, of a model in eval mode that stands after ``update`` of a run."""
+    seed_torch(seed, update, VALIDATION_SEED)
+    scores: dict[str, float] = {}
+    for validator in validators:
+        scores |= validator(stop)
+    return scores
 
 
 def _plan(source_lengths: Indices, target_lengths: Indices | None, batching: BatchingConfig) -> list[Indices]:

@@ -33,6 +33,8 @@ def test_a_model_of_a_plugin_is_trained_and_translates(tmp_path: Path) -> None:
     plugin = ["--user-dir", str(PLUGIN)]
     training = ["+model=bag_of_words_tiny", "--gru-layers", "1", "--lr", "0.01", "--max-update", "100", "--cpu"]
     start("train", "data", *plugin, *training, "--batch-size", "30", "--save-dir", "run", cwd=tmp_path)
+    scored = start("average_checkpoints", *plugin, "--inputs", "run", "--output", "run/mean", "--cpu", cwd=tmp_path)
+    assert "average of " in scored  # the criterion and the model were built
     unseen = orders[3::8]
     translated = start("generate", *plugin, "--path", "run", "--cpu", cwd=tmp_path, stdin="\n".join(unseen))
     right = sum(line.split() == sorted(order.split()) for line, order in zip(translated.splitlines(), unseen))

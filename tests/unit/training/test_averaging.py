@@ -49,7 +49,8 @@ def run(tmp_path: Path) -> Path:
 
 
 def average(run: Path, **options: Any) -> Path:
-    return average_checkpoints(AverageConfig(**({"inputs": [str(run)], "output": str(run / "averaged")} | options)))
+    config = AverageConfig(**({"inputs": [str(run)], "output": str(run / "averaged")} | options))
+    return average_checkpoints(config).folder
 
 
 def test_the_average_is_the_mean_of_the_last_n(run: Path) -> None:
