@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nmt.config.sections import AverageConfig
+from nmt.config.averaging import AverageConfig
 from nmt.training.average_scores import table
 from nmt.training.averaging import average_checkpoints
 from nmt_cli.launch import launch

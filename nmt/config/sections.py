@@ -1,4 +1,4 @@
-"""The options of the five commands. Each option's default, help text and flag stand here, in one place.
+"""The options of the commands, but for those of averaging. Each option's default, help text and flag stand here, in one place.
 
 Options of a component (a model's sizes, an optimizer's rate, the beam) stand beside that component. Sections that two
 commands share are the same dataclass, so a word means the same everywhere.
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nmt.config.choices import AlignmentKind, InvalidText, OutputFormat, Precision, ProgressStyle, ScoreFormat
-from nmt.config.option import FlagKind, group, option, section
+from nmt.config.option import group, option, section
 from nmt.config.parameters import ParametersConfig
 from nmt.config.span import Span
 from nmt.errors import UsageError
@@ -305,39 +305,6 @@ class TrainConfig:
     valid_subset: str = option("valid", help="split to validate on", flag="--valid-subset")
     seed: int = option(1, help="seed of everything random", flag="--seed")
     user_dir: str | None = option(None, help="folder of a plugin package", flag="--user-dir")
-
-
-@dataclass
-class AverageConfig:
-    """nmt-average-checkpoints: several checkpoints in, one without training state out."""
-
-    inputs: list[str] = option([], help="run folder, or checkpoints", flag="--inputs", kind=FlagKind.many)
-    output: str = option("", help="folder to write", flag="--output")
-    num_update_checkpoints: int | None = option(
-        None, help="average the last this many written by updates or minutes", flag="--num-update-checkpoints"
-    )
-    num_epoch_checkpoints: int | None = option(
-        None, help="average the last this many written at an epoch's end", flag="--num-epoch-checkpoints"
-    )
-    num_best_checkpoints: int | None = option(
-        None, help="average this many of the best, by their scores in validation", flag="--num-best-checkpoints"
-    )
-    metric: str | None = option(
-        None, help="what the best are best by: loss, bleu, ...; null: the best-checkpoint metric", flag="--metric"
-    )
-    checkpoint_upper_bound: int | None = option(
-        None, help="leave out checkpoints after this update (or epoch)", flag="--checkpoint-upper-bound"
-    )
-    validate: bool = option(True, help="measure the average on the validation set too", flag="--validate")
-    data: list[str] = option([], help="corpus folders with that set; default: those of the run", flag="--data")
-    device: str = option("auto", help="where it is measured: auto, cpu, cuda or cuda:N", flag="--device")
-    overwrite: bool = option(False, help="replace an existing output folder", flag="--overwrite")
-    user_dir: str | None = option(None, help="folder of a plugin package", flag="--user-dir")
-
-    def __post_init__(self) -> None:
-        require_positive("average", num_update_checkpoints=self.num_update_checkpoints)
-        require_positive("average", num_epoch_checkpoints=self.num_epoch_checkpoints)
-        require_positive("average", num_best_checkpoints=self.num_best_checkpoints)
 
 
 @dataclass

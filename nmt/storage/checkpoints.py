@@ -44,6 +44,7 @@ class CheckpointInfo:
     epoch: int
     reasons: tuple[str, ...] = ()  # of "update", "epoch", "minutes", "signal", "final", "average"
     scores: Mapping[str, float] = field(default_factory=dict)
+    made: Mapping[str, Any] = field(default_factory=dict)  # how it, and its scores, were computed
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,7 @@ def write_checkpoint(
             epoch=info.epoch,
             reasons=list(info.reasons),
             scores=dict(info.scores),
+            made=dict(info.made),
         )
 
 
@@ -109,16 +111,6 @@ def read_checkpoint(path: Path, *, training: bool = False) -> StoredCheckpoint:
     if training and _VALUES in manifest["files"]:
         state = TrainingState(_read_tensors(path / _TENSORS), read_json(path / _VALUES))
     return StoredCheckpoint(path, config, _info(path, manifest), model, state)
-
-
-def read_training_values(path: Path) -> dict[str, Any]:
-    """The JSON tree of a checkpoint's training state; empty where there is none."""
-    if not (path / "training.json").is_file():
-        return {}
-    values = read_json(path / "training.json")
-    if not isinstance(values, dict):
-        raise DataError(f"{path / 'training.json'} is damaged: it holds no mapping")
-    return values
 
 
 def read_info(path: Path, *, verify: Verify = Verify.fast) -> CheckpointInfo:
@@ -146,7 +138,11 @@ def _manifest(path: Path, verify: Verify) -> dict[str, Any]:
 def _info(path: Path, manifest: Mapping[str, Any]) -> CheckpointInfo:
     try:
         return CheckpointInfo(
-            int(manifest["update"]), int(manifest["epoch"]), tuple(manifest["reasons"]), dict(manifest["scores"])
+            int(manifest["update"]),
+            int(manifest["epoch"]),
+            tuple(manifest["reasons"]),
+            dict(manifest["scores"]),
+            dict(manifest.get("made", {})),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{path / MANIFEST} is damaged: {error!r}") from None

@@ -13,15 +13,16 @@ from torch import Tensor
 import nmt.criterions
 import nmt.optim
 import nmt.search  # noqa: F401  (each fills its registry)
+from nmt.config.averaging import AverageConfig
 from nmt.config.choices import Precision
 from nmt.config.plain import from_plain
-from nmt.config.sections import AverageConfig, TrainConfig
+from nmt.config.sections import TrainConfig
 from nmt.data.language_pair import LanguagePair
 from nmt.devices import choose_device
 from nmt.errors import DataError, DeviceError, NMTError, UsageError
 from nmt.interface import EncoderDecoder
 from nmt.models.stored import load_model
-from nmt.storage.checkpoints import load_parameters, read_checkpoint, read_info, read_training_values
+from nmt.storage.checkpoints import load_parameters, read_checkpoint, read_info
 from nmt.training.criterion_parts import build_criterion
 from nmt.training.datasets import Datasets, check_lengths, open_validation
 from nmt.training.displays import figure
@@ -75,7 +76,7 @@ class Judge:
     def of_checkpoint(self, path: Path) -> Mapping[str, float]:
         """The stored scores if they are complete and were measured as this judge does; otherwise it measures."""
         info = read_info(path)
-        if self._names <= info.scores.keys() and read_training_values(path).get("validated_as") == self._fingerprint:
+        if self._names <= info.scores.keys() and info.made.get("validated_as") == self._fingerprint:
             return info.scores
         logger.info("validating %s, which has no scores that were measured like those of the average", path)
         return self(read_checkpoint(path).model, info.update, str(path))
@@ -123,7 +124,7 @@ def _precision(
     config: TrainConfig, path: Path, model: EncoderDecoder, pair: LanguagePair, device: torch.device
 ) -> Precision:
     """That of the run; where it was ``auto``, what this meant at the checkpoint."""
-    wanted, before = config.device.precision, read_training_values(path).get("precision")
+    wanted, before = config.device.precision, read_info(path).made.get("precision")
     sizes = {"width": model.width, "vocabulary": len(pair.target.vocabulary)}
     try:
         return choose_precision(wanted, device, **sizes, before=None if before is None else Precision[before])

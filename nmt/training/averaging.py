@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from nmt.config.sections import AverageConfig
+from nmt.config.averaging import AverageConfig
 from nmt.data.language_pair import LanguagePair
 from nmt.errors import DataError, OutputError, UsageError
 from nmt.storage.checkpoints import (

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-from nmt.config.sections import AverageConfig
+from nmt.config.averaging import AverageConfig
 from nmt.errors import DataError, MissingInputError, UsageError
 from nmt.storage.checkpoints import CheckpointInfo, checkpoints_in, read_config, read_info
 from nmt.training.metrics import check_metric, higher_is_better

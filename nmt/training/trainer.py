@@ -42,6 +42,7 @@ from nmt.training.world import World
 
 logger = logging.getLogger("nmt.training")
 
+LASTING = ("precision", "validated_as")  # facts that a checkpoint keeps when it can no longer be resumed
 LESS_HASTE = "a lower --lr, a longer --warmup-updates or --clip-norm 1 may help"
 
 
@@ -274,7 +275,8 @@ class Trainer:
         finished = self.ending() is not None and state.interrupted is None
         reasons += ("best",) * improved + ("final",) * finished + ("signal",) * (self._stopping and not finished)
         if reasons:
-            self._save(CheckpointInfo(state.update, state.epoch, reasons, scores), best=improved)
+            made = {name: self._facts[name] for name in LASTING if name in self._facts}
+            self._save(CheckpointInfo(state.update, state.epoch, reasons, scores, made), best=improved)
         if self._stopping and not finished:
             raise self._stop.interruption(
                 f"update {state.update} is saved in {self._saver.folder}; resume with the same command"

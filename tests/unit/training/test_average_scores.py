@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 
+from nmt.config.averaging import AverageConfig
 from nmt.config.choices import Precision
 from nmt.config.sections import (
-    AverageConfig,
     CheckpointConfig,
     DeviceConfig,
     TrainConfig,

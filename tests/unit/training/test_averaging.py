@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmt.config.sections import AverageConfig
+from nmt.config.averaging import AverageConfig
 from nmt.errors import DataError, MissingInputError, OutputError, UsageError
 from nmt.storage.checkpoints import CheckpointInfo, TrainingState, checkpoint_name, read_checkpoint, write_checkpoint
 from nmt.training.averaging import average_checkpoints

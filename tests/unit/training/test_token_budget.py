@@ -149,9 +149,7 @@ def test_a_run_keeps_the_size_that_it_began_with(
     monkeypatch.setattr(token_budget, "LEAST_UPDATES", 2)
     config = tiny_run(batching=BatchingConfig(max_tokens="auto"), training=TrainingConfig(max_update=4))
     train(config)
-    (first,) = {
-        read_config(path)["batching"]["max_tokens"] for path in checkpoints_in(tmp_path / "run")
-    }
+    (first,) = {read_config(path)["batching"]["max_tokens"] for path in checkpoints_in(tmp_path / "run")}
     assert first in token_budget.SIZES and f"batches of up to {first} tokens (found" in caplog.text
     monkeypatch.setattr(token_budget, "SIZES", (33,))
     train(replace(config, training=TrainingConfig(max_update=8)))
