@@ -15,6 +15,8 @@ COMMANDS = ("preprocess", "train", "average_checkpoints", "generate", "score")
 TENSORBOARD = ["tensorboard>=2.15"]
 WANDB = ["wandb>=0.17"]
 SCHEDULEFREE = ["schedulefree>=1.4"]
+SWEEP = ["hydra-joblib-launcher>=1.2", "hydra-submitit-launcher>=1.2"]
+OPTUNA = ["hydra-optuna-sweeper>=1.3"]
 TEST = [
     "pytest>=8",
     "pytest-timeout>=2.3",
@@ -26,6 +28,7 @@ TEST = [
     "types-tqdm",
     *TENSORBOARD,
     *SCHEDULEFREE,
+    *SWEEP,
 ]
 
 assert VERSION is not None, "nmt/__init__.py has no __version__"
@@ -73,6 +76,8 @@ setup(
         "tensorboard": TENSORBOARD,
         "wandb": WANDB,
         "schedulefree": SCHEDULEFREE,
+        "sweep": SWEEP,
+        "optuna": OPTUNA,
         "test": TEST,
         "dev": TEST,
     },

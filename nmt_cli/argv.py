@@ -73,6 +73,10 @@ class CommandLine:
     def only_prints(self) -> bool:
         return any(argument in PRINTING_FLAGS for argument in self.hydra)
 
+    @property
+    def is_sweep(self) -> bool:
+        return not self.only_prints and any(argument in ("--multirun", "-m") for argument in self.hydra)
+
 
 def rewrite(argv: Sequence[str], grammar: Grammar) -> CommandLine:
     """Overrides first, Hydra's own flags last; flags, aliases, bare arguments and ``+group=`` made canonical."""

@@ -17,6 +17,11 @@ from nmt.registry import registry_for
 
 CONFIGURATION_ERRORS = (HydraException, OmegaConfBaseException)
 
+LAUNCHERS_AND_SWEEPERS = {
+    **dict.fromkeys(("joblib", "submitit_local", "submitit_slurm"), "'nmt[sweep]'"),
+    "optuna": "'nmt[optuna]'",
+}
+
 _NO_SUCH_KEY = re.compile(r"Could not override '(?P<key>[^']*)'")
 _EXISTS = re.compile(r"Could not append to config. An item is already at '(?P<key>[^']*)'")
 _AMBIGUOUS = re.compile(r"Ambiguous value for argument '(?P<override>.*)'")
@@ -107,6 +112,8 @@ def _missing_preset(file: str, options: Sequence[str]) -> str:
         choices: Sequence[str] = [*preset_names(group, preset_folders()), *schema_names(group)]
     except KeyError:  # a group of Hydra's own
         choices, hint = options, ""
+        if name in LAUNCHERS_AND_SWEEPERS and group in ("hydra/launcher", "hydra/sweeper"):
+            return f"{group}={name} is not installed: pip install {LAUNCHERS_AND_SWEEPERS[name]}"
     return f"unknown {group} '{name}'{did_you_mean(name, choices)}; there are: {', '.join(choices) or 'none'}{hint}"
 
 

@@ -12,7 +12,6 @@ import os
 import select
 import signal
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +23,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 import nmt
+from nmt.config.choices import ProgressStyle
 from nmt.config.presets import default_choices
 from nmt.config.publish import CONFIG_PATH, publish
 from nmt.errors import Interrupted, NMTError, UsageError, numbered
@@ -32,7 +32,9 @@ from nmt.storage.files import STORAGE_FAULTS
 from nmt_cli.argv import rewrite, user_dir_in
 from nmt_cli.explain import CONFIGURATION_ERRORS, explain, unknown_key
 from nmt_cli.flags import grammar
+from nmt_cli.interruptions import Terminated, cleaning_up_on_sigterm
 from nmt_cli.streams import configure_logging, discard, logger, say, use_utf8
+from nmt_cli.sweep import Job, JobFailed, Sweep, is_of_launcher
 
 Config = TypeVar("Config")
 
@@ -59,8 +61,8 @@ class _Launcher:
         self._config_class = config_class
         self._run = run
         self._task_started = False
-        self._reported: list[BaseException] = []  # failures of jobs, printed already
         self._user_dir: str | None = None
+        self._sweep = Sweep((), of_runs=False)
 
     def start(self, argv: list[str]) -> None:
         if "--version" in argv:
@@ -68,10 +70,10 @@ class _Launcher:
             return
         try:
             # Training has its own way to stop, which saves first.
-            with contextlib.nullcontext() if self._command == "train" else _cleaning_up_on_sigterm():
+            with contextlib.nullcontext() if self._command == "train" else cleaning_up_on_sigterm():
                 self._hydra(argv)
             sys.stdout.flush()
-        except _Terminated:
+        except Terminated:
             self._stop("stopped by SIGTERM before the end; run the same command again", Interrupted.exit_status)
         except KeyboardInterrupt:
             self._stop("interrupted", STATUS_INTERRUPTED)
@@ -91,32 +93,60 @@ class _Launcher:
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `nmt-train --help | head` ends like any other filter
         sys.argv = [self._program, *line.argv]
         os.environ["HYDRA_FULL_ERROR"] = "1"  # exceptions reach us instead of being printed by Hydra
-        hydra.main(version_base="1.3", config_path=CONFIG_PATH, config_name=self._command)(self._task)()
+        main = hydra.main(version_base="1.3", config_path=CONFIG_PATH, config_name=self._command)(self._task)
+        if not line.is_sweep:
+            main()
+            return
+        if os.environ.get("WORLD_SIZE", "1") != "1":
+            raise UsageError("torchrun starts one run, not a sweep; leave it out (docs/configuration.md: submitit)")
+        self._sweep = Sweep(line.overrides, of_runs=self._command == "train")
+        if self._user_dir is not None:
+            _let_processes_import(Path(self._user_dir).expanduser().resolve().parent)
+        with self._sweep.conducted():
+            main()
 
     def _task(self, composed: DictConfig) -> float | None:
-        """One job. A single run exits here with its status; in a multirun a failure must not stop the other jobs."""
+        """One job. A single run exits here with its status."""
         self._task_started = True
         load_plugins(self._user_dir)  # a launcher may have moved this job to another process
-        several = HydraConfig.get().mode == RunMode.MULTIRUN
-        if several:
-            job = HydraConfig.get()
-            logger.info("job %s: %s", job.job.num, " ".join(job.overrides.task))
+        if HydraConfig.get().mode == RunMode.MULTIRUN:
+            return self._job(composed, Job(self._sweep))
         try:
-            return self._run(self._configuration(composed, several))
+            return self._run(self._configuration(composed))
         except Exception as error:
-            status = self._report(error)
-            if not several or isinstance(error, Interrupted):  # whoever stops one job means all
-                sys.exit(status)
-            self._reported.append(error)
-            logger.error("job %s failed; the others go on", HydraConfig.get().job.num)
-            raise
+            sys.exit(self._report(error))
 
-    def _configuration(self, composed: DictConfig, several: bool) -> Any:
+    def _job(self, composed: DictConfig, job: Job) -> float | None:
+        """One of several jobs, perhaps in a process of its own; a failure must not stop the others."""
+        with job.in_progress():
+            try:
+                job.begin()
+                logger.info("%s begins", job.title)
+                config = self._configuration(composed, job)
+                job.compare_direction(config)
+                return job.finish(self._run(config))
+            except Exception as error:
+                status = self._report(error, job.title)
+                if isinstance(error, Interrupted) and not job.elsewhere:  # whoever stops this process means all jobs
+                    job.note("interrupted")
+                    sys.exit(status)
+                message = str(error) if isinstance(error, NMTError) else f"{type(error).__name__}: {error}"
+                job.fail("interrupted" if isinstance(error, Interrupted) else "failed", message, status)
+            except KeyboardInterrupt:
+                job.note("interrupted")
+                if not job.elsewhere:
+                    raise
+                job.fail("interrupted", "interrupted", STATUS_INTERRUPTED)
+        return None
+
+    def _configuration(self, composed: DictConfig, job: Job | None = None) -> Any:
         """The composed configuration as dataclasses: complete, resolved and checked."""
         try:
-            if several and "checkpoint" in composed:
+            if job is not None and "checkpoint" in composed:
                 with open_dict(composed):  # jobs of one sweep must not share a run folder
-                    composed.checkpoint.save_dir = HydraConfig.get().runtime.output_dir
+                    composed.checkpoint.save_dir = str(job.folder)
+                    if job.elsewhere and composed.report.progress is ProgressStyle.auto:
+                        composed.report.progress = ProgressStyle.lines  # bars of several processes would mix
             missing = sorted(OmegaConf.missing_keys(composed))
             if missing:
                 raise UsageError(f"no value for {', '.join(missing)}; give {missing[0]}=VALUE")
@@ -130,34 +160,48 @@ class _Launcher:
             raise UsageError(unknown_key(key, self._command, self._config_class))
         return config
 
-    def _report(self, error: BaseException) -> int:
+    def _report(self, error: BaseException, job: str | None = None) -> int:
         """Print what went wrong, once; the exit status."""
+        where = "" if job is None else f"{job}: "
+        if isinstance(error, JobFailed):  # by whoever did the job
+            return error.exit_status
         if isinstance(error, NMTError):
-            self._line(str(error), error)
+            self._line(f"{where}{error}")
             return error.exit_status
         if isinstance(error, CONFIGURATION_ERRORS) and not self._task_started:
-            self._line(explain(error, self._command, self._config_class), error)
+            self._line(explain(error, self._command, self._config_class))
             return UsageError.exit_status
         if isinstance(error, BrokenPipeError) and _reader_is_gone(sys.stdout):
             _flush_or_discard()
             return STATUS_BROKEN_PIPE
         if isinstance(error, OSError) and error.errno in STORAGE_FAULTS:  # any other OSError is a defect
-            self._line(f"writing failed: {error.strerror}{f': {error.filename}' if error.filename else ''}", error)
+            file = f": {error.filename}" if error.filename else ""
+            self._line(f"{where}writing failed: {error.strerror}{file}")
             return STATUS_STORAGE
         if not self._task_started and _is_usage_of_hydra(error):
-            self._line(str(error), error)
+            self._line(str(error))
             return UsageError.exit_status
-        if not any(error is known for known in self._reported):
-            say("".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip())
+        if is_of_launcher(error):
+            self._line(f"the launcher lost a job: {type(error).__name__}: {error}")
+            return 1
+        if job is not None:
+            self._line(f"{job} failed")
+        say("".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip())
         return 1
 
-    def _line(self, message: str, error: BaseException) -> None:
-        if not any(error is known for known in self._reported):
-            say(f"{self._program}: {' '.join(message.split())}")
+    def _line(self, message: str) -> None:
+        say(f"{self._program}: {' '.join(message.split())}")
 
     def _stop(self, message: str, status: int) -> NoReturn:
         say(f"{self._program}: {message}")
         sys.exit(status)
+
+
+def _let_processes_import(folder: Path) -> None:
+    """What a launcher sends to other processes names classes of a plugin; they look for its package themselves."""
+    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if str(folder) not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join([*paths, str(folder)])
 
 
 def _flush_or_discard() -> None:
@@ -166,30 +210,6 @@ def _flush_or_discard() -> None:
         sys.stdout.flush()
     except OSError:
         discard(sys.stdout)
-
-
-class _Terminated(KeyboardInterrupt):
-    """SIGTERM, as an exception that unwinds everything like Ctrl-C, so that temporary files are removed."""
-
-
-@contextlib.contextmanager
-def _cleaning_up_on_sigterm() -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
-        yield
-        return
-    process = os.getpid()
-
-    def stop(number: int, frame: object) -> None:
-        if os.getpid() == process:
-            raise _Terminated
-        signal.signal(number, signal.SIG_DFL)  # a forked worker has nothing to clean up
-        os.kill(os.getpid(), number)
-
-    signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _reader_is_gone(stream: IO[str]) -> bool:

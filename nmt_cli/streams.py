@@ -51,16 +51,17 @@ def discard(stream: IO[str]) -> None:
         os.close(nowhere)
 
 
-def configure_logging() -> None:
-    """Send the log of ``nmt`` to stderr as plain lines; a second call changes nothing.
+def configure_logging(job: str | None = None) -> None:
+    """Send the log of ``nmt`` to stderr as plain lines; a second call only changes which ``job`` of a sweep they name.
 
     Of several processes that torchrun started only the first one tells what goes as it should.
     """
-    if any(isinstance(handler, _Lines) for handler in logger.handlers):
+    handler = next((handler for handler in logger.handlers if isinstance(handler, _Lines)), None)
+    if handler is not None and job is None:
         return
     rank = os.environ.get("RANK", "0") if os.environ.get("WORLD_SIZE", "1") != "1" else "0"
-    who = "" if rank == "0" else f"process {rank} | "
-    handler = _Lines()
+    who = ("" if job is None else f"{job} | ") + ("" if rank == "0" else f"process {rank} | ")
+    handler = handler or _Lines()
     handler.setFormatter(logging.Formatter(f"%(asctime)s | %(levelname)s | {who}%(message)s", "%Y-%m-%d %H:%M:%S"))
     logger.addHandler(handler)
     logger.setLevel(logging.INFO if rank == "0" else logging.WARNING)

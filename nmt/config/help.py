@@ -147,6 +147,6 @@ def _ending(program: str, config_class: type) -> str:
         "section checkpoint: checkpoint.save_dir), or what stands in [brackets]. Options without a flag, and what a\n"
         f"command line composes to, are shown by: {program} ... --cfg job\n"
         f"{models if 'model' in groups_of(config_class) else ''}"
-        "Also: --multirun (one job for each value of key=1,2), --config-dir FOLDER (presets of your own), --info,\n"
+        "Also: -m or --multirun (one job for each value of key=1,2), --config-dir FOLDER (presets of your own), --info,\n"
         "--resolve, --package, --hydra-help, --shell-completion, --version."
     )

@@ -13,6 +13,7 @@ from pathlib import Path
 import hydra
 import pytest
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 import nmt.criterions
@@ -99,6 +100,18 @@ def without_variables(argument: str) -> str:
     return re.sub(r"\$\{?\w+\}?", "2", argument)
 
 
+def first_job(overrides: list[str]) -> Iterator[str]:
+    """What a sweep's first job is given. Launchers and sweepers are not: not everybody has them installed."""
+    for override in OverridesParser.create().parse_overrides(overrides):
+        key = override.get_key_element()
+        if override.is_interval_sweep():
+            yield f"{key}={override.value().start}"
+        elif override.is_sweep_override():
+            yield f"{key}={next(override.sweep_string_iterator())}"
+        elif not key.startswith("hydra"):
+            yield str(override.input_line)
+
+
 def compose(command: CommandLine) -> object:
     """The configuration that a command line leads to, as the launcher makes it."""
     name, config_class = COMMANDS[command.program]
@@ -107,8 +120,8 @@ def compose(command: CommandLine) -> object:
     GlobalHydra.instance().clear()
     with hydra.initialize_config_module("nmt.conf", version_base="1.3"):
         overrides = [without_variables(override) for override in line.overrides]
-        if "--multirun" in line.hydra:
-            overrides = [override.split(",")[0] for override in overrides]  # the first job
+        if line.is_sweep:
+            overrides = list(first_job(overrides))
         composed = hydra.compose(config_name=name, overrides=overrides)
     return OmegaConf.to_object(composed)
 

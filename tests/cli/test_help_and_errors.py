@@ -75,6 +75,18 @@ WRONG: list[tuple[str, str, list[str], str]] = [
     ),
     ("an added key", "score", ["+colour=red"], "unknown option colour; there are: "),
     ("an unknown interpolation", "score", ["sys=${nope}"], "sys: Interpolation key 'nope' not found"),
+    (
+        "a launcher that nobody has",
+        "score",
+        ["-m", "hydra/launcher=rocket"],
+        "unknown hydra/launcher 'rocket'; there are: ",
+    ),
+    (
+        "a swept run folder",
+        "train",
+        ["-m", "checkpoint.save_dir=a,b"],
+        "checkpoint.save_dir is the folder of the whole",
+    ),
     ("contradicting flags of Hydra", "score", ["--cfg", "job", "--info"], "Only one of --run, --multirun, --cfg"),
 ]
 
@@ -120,9 +132,3 @@ def test_a_reader_of_help_may_leave(tmp_path: Path) -> None:
     line = f"{sys.executable} -m nmt_cli.preprocess --help | head -n 1"
     done = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, encoding="utf-8", check=False)
     assert (done.stdout.count("\n"), done.stderr) == (1, "")
-
-
-def test_jobs_of_a_sweep_get_run_folders_of_their_own_below_save_dir(tmp_path: Path) -> None:
-    done = start("train", "--save-dir", "runs", "seed=1,2", "-m", "--data", "absent", cwd=tmp_path)
-    assert done.returncode == 66
-    assert sorted(path.name for path in (tmp_path / "runs").iterdir() if path.is_dir()) == ["0", "1"]

@@ -123,7 +123,7 @@ def test_a_full_disk_is_named(script: Path, tmp_path: Path) -> None:
 def test_in_a_multirun_a_failing_job_does_not_stop_the_others(script: Path, tmp_path: Path) -> None:
     done = start(script, "sys=data,print,defect", "--multirun", cwd=tmp_path)
     assert done.stdout == b"13a\n"
-    assert done.stderr.count(b"nmt-score: x.en: line 3: not UTF-8") == 1
+    assert done.stderr.count(b"nmt-score: job 0 (sys=data): x.en: line 3: not UTF-8") == 1
     assert done.stderr.count(b"RuntimeError: a defect") == 1
     assert done.returncode == 65  # of the first job that failed
 

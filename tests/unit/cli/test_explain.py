@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from hydra import compose, initialize_config_module
+from hydra.errors import MissingConfigException
 
 import nmt.criterions
 import nmt.data.tokenizers
@@ -103,3 +104,18 @@ def test_a_wrong_configuration_is_explained_in_one_line(command: str, overrides:
     line = explain(caught.value, command, CLASSES[command])
     assert line.startswith(message)
     assert "\n" not in line
+
+
+@pytest.mark.parametrize(
+    ("file", "extra"),
+    [
+        ("hydra/launcher/joblib", "nmt[sweep]"),
+        ("hydra/launcher/submitit_local", "nmt[sweep]"),
+        ("hydra/launcher/submitit_slurm", "nmt[sweep]"),
+        ("hydra/sweeper/optuna", "nmt[optuna]"),
+    ],
+)
+def test_a_launcher_that_is_not_installed_is_said_with_what_to_install(file: str, extra: str) -> None:
+    group, _, name = file.rpartition("/")
+    error = MissingConfigException("not found", missing_cfg_file=file, options=["basic"])
+    assert explain(error, "train", TrainConfig) == f"{group}={name} is not installed: pip install '{extra}'"

@@ -1,0 +1,140 @@
+"""Sweeps of tiny runs by the real command, with each launcher that is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TINY = (
+    "model=transformer_tiny model.encoder_layers=1 model.decoder_layers=1 model.d_model=16 model.d_ff=16 "
+    "model.num_heads=2 --batch-size 60 --max-update 4 --validate-interval null --validate-interval-updates 2 "
+    "--valid-samples 0 --save-interval null --no-html --no-count-flops --device cpu"
+).split()
+
+# Notes what Hydra's sweeper receives of each job, whatever process does it.
+LISTENER = """
+import pathlib
+from hydra.experimental.callback import Callback
+
+class Listener(Callback):
+    def __init__(self, folder):
+        self.folder = pathlib.Path(folder)
+
+    def on_job_end(self, config, job_return, **rest):
+        (self.folder / f"returned-{config.hydra.job.num}").write_text(repr(job_return._return_value))
+"""
+
+
+def needs(plugin: str) -> Any:
+    missing = importlib.util.find_spec("hydra_plugins") is None
+    missing = missing or importlib.util.find_spec(f"hydra_plugins.hydra_{plugin}_launcher") is None
+    return pytest.mark.skipif(missing, reason=f"hydra-{plugin}-launcher is not installed (pip install 'nmt[sweep]')")
+
+
+JOBLIB = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
+LAUNCHERS = [
+    pytest.param((), id="basic"),
+    pytest.param(JOBLIB, id="joblib", marks=needs("joblib")),
+    pytest.param(("hydra/launcher=submitit_local",), id="submitit_local", marks=needs("submitit")),
+]
+
+
+def command(corpus: Path, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", "nmt_cli.train", str(corpus), *TINY, "--save-dir", "sweep", "-m", *arguments]
+
+
+def sweep(corpus: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    (folder / "listening.py").write_text(LISTENER, encoding="utf-8")
+    listen = f"+hydra.callbacks.listen={{_target_: listening.Listener, folder: '{folder}'}}"
+    path = os.pathsep.join([os.environ["PYTHONPATH"], str(folder)])
+    return subprocess.run(
+        command(corpus, *arguments, listen),
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    lines = (folder / "sweep/sweep.jsonl").read_text(encoding="utf-8").splitlines()
+    return sorted(map(json.loads, lines), key=lambda record: int(record["job"]))
+
+
+def validations(run: Path) -> list[float]:
+    events = map(json.loads, (run / "log.jsonl").read_text(encoding="utf-8").splitlines())
+    return [event["loss"] for event in events if event["event"] == "valid"]
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_a_sweep_returns_the_best_score_of_each_run_and_survives_one_that_fails(
+    copy_corpus: Path, tmp_path: Path, launcher: tuple[str, ...]
+) -> None:
+    done = sweep(copy_corpus, tmp_path, "optimizer.lr=0.01,-1,0.02", *launcher)
+    names = ["optimizer.lr=0.01", "optimizer.lr=-1", "optimizer.lr=0.02"]
+    found = records(tmp_path)
+    assert [record["folder"] for record in found] == names
+    assert [record["status"] for record in found] == ["finished", "failed", "finished"], done.stderr
+    bests = [min(validations(tmp_path / "sweep" / names[job])) for job in (0, 2)]
+    assert [found[job]["best"] for job in (0, 2)] == bests
+    assert [float((tmp_path / f"returned-{job}").read_text()) for job in (0, 2)] == bests
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert [row[1] for row in rows] == ["overrides", *names]
+    assert [row[-1] for row in rows[1:]] == [f"sweep/{name}" for name in names]
+    said = [line for line in done.stderr.splitlines() if "optimizer.lr=-1.0 must be" in line]
+    assert len(said) == 1 and said[0].startswith("nmt-train: job 1")
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 2  # of the run that failed
+
+
+def test_the_same_sweep_again_leaves_finished_runs_alone_and_adds_new_ones(copy_corpus: Path, tmp_path: Path) -> None:
+    first = sweep(copy_corpus, tmp_path, "seed=1,2")
+    before = {run: (run / "log.jsonl").read_bytes() for run in (tmp_path / "sweep").glob("seed=*")}
+    assert (first.returncode, len(before)) == (0, 2)
+    again = sweep(copy_corpus, tmp_path, "seed=1,2,3")
+    assert again.returncode == 0
+    assert {run: (run / "log.jsonl").read_bytes() for run in before} == before
+    assert again.stderr.count("holds a finished run") == 2
+    assert again.stdout.splitlines()[1:3] == [line for line in again.stdout.splitlines() if line[:1] in "01"]
+    assert [record["status"] for record in records(tmp_path)] == ["finished"] * 3
+    assert len(set(validations(tmp_path / "sweep/seed=3"))) > 1
+
+
+@needs("joblib")
+def test_a_sweep_that_is_asked_to_stop_saves_its_runs_and_goes_on_later(copy_corpus: Path, tmp_path: Path) -> None:
+    endless = command(copy_corpus, "seed=1,2,3", *JOBLIB, "--max-update", "1000000", "--save-interval-updates", "2")
+    process = subprocess.Popen(endless, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8")
+    while len(list(tmp_path.glob("sweep/seed=*/last.json"))) < 2 and process.poll() is None:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    table, complaint = process.communicate()
+    assert process.returncode == 75, complaint
+    assert complaint.count("resume with the same command") == 2
+    assert table.count("interrupted") == len(records(tmp_path)) == 3  # the third was not begun
+    last = {path.parent.name: json.loads(path.read_bytes()) for path in tmp_path.glob("sweep/*/last.json")}
+    updates = [int(pointer["checkpoint"].rpartition("-")[2]) for _, pointer in sorted(last.items())]
+    done = sweep(copy_corpus, tmp_path, "seed=1,2", "--max-update", str(max(updates) + 2))
+    assert (done.returncode, done.stderr.count("going on after update")) == (0, 2)
+    assert all(f"going on after update {update} of" in done.stderr for update in updates)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("optuna") is None, reason="needs nmt[optuna]")
+def test_optuna_finds_the_best_run_and_is_not_sent_the_wrong_way(copy_corpus: Path, tmp_path: Path) -> None:
+    optuna = ("hydra/sweeper=optuna", "hydra.sweeper.n_trials=2", "optimizer.lr=interval(0.001,0.1)")
+    done = sweep(copy_corpus, tmp_path, *optuna, "hydra.sweeper.direction=minimize")
+    assert done.returncode == 0, done.stderr
+    found = (tmp_path / "sweep/optimization_results.yaml").read_text(encoding="utf-8")
+    assert f"best_value: {min(record['best'] for record in records(tmp_path))}\n" in found
+    wrong = sweep(copy_corpus, tmp_path, *optuna, "hydra.sweeper.direction=maximize")
+    assert wrong.returncode == 2
+    assert "hydra.sweeper.direction=maximize looks for the worst loss; set it to minimize" in wrong.stderr
