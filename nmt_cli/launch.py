@@ -182,7 +182,7 @@ class _Launcher:
             self._line(str(error))
             return UsageError.exit_status
         if is_of_launcher(error):
-            self._line(f"the launcher lost a job: {type(error).__name__}: {error}")
+            self._line(f"the launcher failed: {type(error).__name__}: {error}")
             return 1
         if job is not None:
             self._line(f"{job} failed")

@@ -16,6 +16,7 @@ import secrets
 import signal
 import socket
 import threading
+import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
@@ -35,6 +36,7 @@ from nmt_cli.interruptions import Terminated, cleaning_up_on_sigterm
 from nmt_cli.streams import configure_logging, say, use_utf8
 
 RECORDS = "sweep.jsonl"
+LAUNCHERS = ("joblib", "submitit")
 SAVE_DIR = "checkpoint.save_dir"
 LONGEST_NAME = 120
 
@@ -342,8 +344,10 @@ def _this_process() -> tuple[str, int]:
 
 
 def is_of_launcher(error: BaseException) -> bool:
-    """Whether a process that a launcher started ended without a word, or could not be started."""
-    return type(error).__module__.partition(".")[0] in ("joblib", "submitit")
+    """Whether it was raised by what starts processes: one ended without a word, or could not be started."""
+    frames = traceback.extract_tb(error.__traceback__)
+    raiser = Path(frames[-1].filename).parts if frames else ()
+    return type(error).__module__.partition(".")[0] in LAUNCHERS or any(name in raiser for name in LAUNCHERS)
 
 
 def _join_tasks_of_submitit() -> Record:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -126,6 +127,14 @@ def test_a_sweep_that_is_asked_to_stop_saves_its_runs_and_goes_on_later(copy_cor
     done = sweep(copy_corpus, tmp_path, "seed=1,2", "--max-update", str(max(updates) + 2))
     assert (done.returncode, done.stderr.count("going on after update")) == (0, 2)
     assert all(f"going on after update {update} of" in done.stderr for update in updates)
+
+
+@needs("submitit")
+@pytest.mark.skipif(shutil.which("srun") is not None, reason="this machine belongs to a Slurm cluster")
+def test_without_slurm_its_launcher_says_so_in_one_line(copy_corpus: Path, tmp_path: Path) -> None:
+    done = sweep(copy_corpus, tmp_path, "seed=1,2", "hydra/launcher=submitit_slurm")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert done.stderr.startswith("nmt-train: the launcher failed: ") and "slurm" in done.stderr
 
 
 @pytest.mark.skipif(importlib.util.find_spec("optuna") is None, reason="needs nmt[optuna]")
