@@ -1,4 +1,4 @@
-"""The options of the commands. Each option's default, help text and flag stand in one place, here (those of averaging beside).
+"""The options of the commands (of averaging: averaging.py). Each one's default, help text and flag stand in one place.
 
 Options of a component (a model's sizes, an optimizer's rate, the beam) stand beside that component. Sections that two
 commands share are the same dataclass, so a word means the same everywhere.
