@@ -9,6 +9,7 @@ import torch
 from nmt.config.option import option
 from nmt.optim import ParameterGroups, optimizers
 from nmt.optim.checks import check_adam
+from nmt.optim.fused import runs_fused
 
 DEFAULT_RATE = 5e-4
 
@@ -34,5 +35,10 @@ class AdamConfig:
 def build(config: AdamConfig, groups: ParameterGroups) -> torch.optim.Optimizer:
     first, second = config.betas
     return torch.optim.Adam(
-        groups, lr=config.base_rate, betas=(first, second), eps=config.eps, weight_decay=config.weight_decay
+        groups,
+        lr=config.base_rate,
+        betas=(first, second),
+        eps=config.eps,
+        weight_decay=config.weight_decay,
+        fused=runs_fused(groups),
     )

@@ -9,6 +9,7 @@ import torch
 from nmt.config.option import option
 from nmt.optim import ParameterGroups, optimizers
 from nmt.optim.adam import AdamConfig
+from nmt.optim.fused import runs_fused
 
 
 @dataclass
@@ -22,5 +23,10 @@ class AdamWConfig(AdamConfig):
 def build(config: AdamWConfig, groups: ParameterGroups) -> torch.optim.Optimizer:
     first, second = config.betas
     return torch.optim.AdamW(
-        groups, lr=config.base_rate, betas=(first, second), eps=config.eps, weight_decay=config.weight_decay
+        groups,
+        lr=config.base_rate,
+        betas=(first, second),
+        eps=config.eps,
+        weight_decay=config.weight_decay,
+        fused=runs_fused(groups),
     )

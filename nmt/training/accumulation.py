@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import replace
 
 import torch
 
-from nmt.data.batch import Batch
 from nmt.errors import DeviceError
 from nmt.interface import LossReport
 from nmt.training.batches import Indices
 from nmt.training.precision import Arithmetic
+from nmt.training.reading import Reader
 from nmt.training.step import Step, Totals, described, is_shortage, seed_torch
 from nmt.training.world import Share, World
 
@@ -24,15 +23,17 @@ SMALLER_BATCHES = "lower --max-tokens and raise --update-freq by the same factor
 class Accumulation:
     """Runs the step on batch after batch. One that finds no memory is done in halves."""
 
-    def __init__(
-        self, step: Step, read: Callable[[Indices], Batch], arithmetic: Arithmetic, world: World, seed: int
-    ) -> None:
+    def __init__(self, step: Step, read: Reader, arithmetic: Arithmetic, world: World, seed: int) -> None:
         self._step = step
         self._wrapped = world.wrap(step)
         self._read = read
         self._arithmetic = arithmetic
         self._world = world
         self._seed = seed
+
+    def announce(self, batches: tuple[Indices, ...]) -> None:
+        """Those of the next update."""
+        self._read.announce(share.item for share in self._world.shares(batches))
 
     def __call__(self, update: int, batches: tuple[Indices, ...]) -> Totals:
         """Leaves gradients of the summed loss on the parameters (over n processes, an n-th of it)."""

@@ -29,6 +29,7 @@ from nmt.training.batches import Position, TrainingBatches, UpdateBatches
 from nmt.training.meters import UpdateReport
 from nmt.training.modes import evaluation_mode, resume_training, training_mode
 from nmt.training.precision import Arithmetic
+from nmt.training.reading import reader
 from nmt.training.report import Reporter
 from nmt.training.resume import restarts_epoch, training_state
 from nmt.training.retention import Cadence
@@ -117,7 +118,7 @@ class Trainer:
         self._validation = validation
         self._arithmetic = arithmetic
         self._world = world
-        self._gradients = Accumulation(step, batches.batch, arithmetic, world, seed)
+        self._gradients = Accumulation(step, reader(batches.batch, arithmetic.device), arithmetic, world, seed)
         self._seed = seed
         self._facts = facts
         self._around_update = around_update
@@ -134,6 +135,7 @@ class Trainer:
             self._validate_and_save(self.state.interrupted, validate=True)
         while (ending := self.ending()) is None:
             batches = self._batches.at(self.state.position)
+            self._gradients.announce(self._batches.at(batches.following).batches)
             with self._around_update(self.state.update + 1):
                 made = self._train_step(batches)
             self._advance(batches)

@@ -16,6 +16,7 @@ from nmt.optim import optimizers
 from nmt.optim.adam import AdamConfig
 from nmt.optim.adam_then_sgd import AdamThenSgdConfig
 from nmt.optim.adamw import AdamWConfig
+from nmt.optim.fused import runs_fused
 from nmt.optim.nag import NagConfig
 from nmt.optim.noam import NoamConfig
 from nmt.optim.rmsprop import RmspropConfig
@@ -265,3 +266,21 @@ def test_a_rate_that_overflows_single_precision_is_refused(config_class: type, o
 def test_a_factor_of_noam_that_overflows_is_refused() -> None:
     with pytest.raises(UsageError, match=r"scheduler\.factor=1e\+36 must be at most 10000"):
         NoamConfig(factor=1e36)
+
+
+class Placed:
+    """What is asked of a parameter about its place."""
+
+    def __init__(self, *, gpu: bool, floating: bool = True) -> None:
+        self.is_cuda = gpu
+        self._floating = floating
+
+    def is_floating_point(self) -> bool:
+        return self._floating
+
+
+def test_fused_kernels_are_for_parameters_that_are_all_on_a_gpu() -> None:
+    here, there = ("a", Placed(gpu=False)), ("b", Placed(gpu=True))
+    assert runs_fused([{"params": [there]}, {"params": [there, there]}]) is True
+    assert runs_fused([{"params": [there]}, {"params": [there, here]}]) is None
+    assert runs_fused([{"params": [("c", Placed(gpu=True, floating=False))]}]) is None

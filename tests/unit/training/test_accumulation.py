@@ -16,6 +16,7 @@ from nmt.errors import DeviceError
 from nmt.training.accumulation import Accumulation
 from nmt.training.batches import read_batch
 from nmt.training.precision import Arithmetic
+from nmt.training.reading import Reader
 from nmt.training.step import Step
 from nmt.training.world import Alone
 
@@ -59,7 +60,7 @@ def small(make_step: Callable[..., Step], **options: Any) -> Small:
 def gradients(step: Step, split: Split, updates: tuple[Any, ...]) -> tuple[Tensor, Tensor, Tensor]:
     """All gradients as one vector, the denominator and the loss."""
     arithmetic = Arithmetic(torch.device("cpu"), Precision.fp32)
-    accumulate = Accumulation(step, lambda indices: read_batch(split, indices), arithmetic, Alone(), seed=1)
+    accumulate = Accumulation(step, Reader(lambda indices: read_batch(split, indices)), arithmetic, Alone(), seed=1)
     totals = accumulate(1, updates)
     found = [parameter.grad.flatten() for parameter in step.parameters() if parameter.grad is not None]
     assert totals._sums is not None
@@ -124,7 +125,7 @@ def test_processes_do_not_leave_each_other_waiting(
     step = small(make_step, fits=1, fails_in="backward")
     arithmetic = Arithmetic(torch.device("cpu"), Precision.fp32)
     split = make_split(4)
-    accumulate = Accumulation(step, lambda indices: read_batch(split, indices), arithmetic, Two(), seed=1)
+    accumulate = Accumulation(step, Reader(lambda indices: read_batch(split, indices)), arithmetic, Two(), seed=1)
     with pytest.raises(DeviceError, match="in the backward pass of a batch of 2 sentences"):
         accumulate(1, (torch.arange(2).numpy(), torch.arange(2, 4).numpy()))
     assert step.sizes == [2]

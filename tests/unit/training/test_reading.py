@@ -1,0 +1,88 @@
+"""Batches that are read while the device computes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from nmt.data.batch import Batch
+from nmt.data.batching import Indices
+from nmt.data.corpus import Split
+from nmt.errors import DataError
+from nmt.training.batches import read_batch
+from nmt.training.reading import ReadAhead, Reader, reader
+
+MakeSplit = Callable[..., Split]
+
+
+class Noting:
+    """Reads a split, and remembers what was read, where."""
+
+    def __init__(self, split: Split) -> None:
+        self.split = split
+        self.read: list[tuple[list[int], bool]] = []
+
+    def __call__(self, indices: Indices) -> Batch:
+        self.read.append((indices.tolist(), threading.current_thread() is threading.main_thread()))
+        if 99 in indices:
+            raise DataError("sentence 99 is damaged")
+        return read_batch(self.split, indices)
+
+
+def items(*batches: list[int]) -> list[Indices]:
+    return [np.array(batch) for batch in batches]
+
+
+def same(one: Batch, other: Batch) -> bool:
+    return torch.equal(one.source, other.source) and torch.equal(one.targets, other.targets)
+
+
+def test_announced_batches_are_read_elsewhere_and_once(make_split: MakeSplit) -> None:
+    noting = Noting(make_split(10))
+    ahead, batches = ReadAhead(noting), items([1, 2], [3], [4, 5])
+    ahead.announce(batches[:2])
+    ahead.announce(batches[2:])
+    assert all(same(ahead(batch), read_batch(noting.split, batch)) for batch in batches)
+    assert noting.read == [([1, 2], False), ([3], False), ([4, 5], False)]
+
+
+def test_what_was_not_announced_is_read_on_the_spot(make_split: MakeSplit) -> None:
+    """As the halves of a batch, or the batches of an update that is begun again."""
+    noting = Noting(make_split(10))
+    ahead = ReadAhead(noting)
+    ahead.announce(items([1, 2], [3, 4], [5]))
+    (first, again, last) = items([1, 2], [1], [5])
+    assert same(ahead(first), read_batch(noting.split, first))
+    assert same(ahead(again), read_batch(noting.split, again))
+    assert same(ahead(last), read_batch(noting.split, last))
+    assert ([1], True) in noting.read and ([5], True) in noting.read
+
+
+def test_an_error_comes_where_the_batch_is_asked_for(make_split: MakeSplit) -> None:
+    ahead = ReadAhead(Noting(make_split(10)))
+    ahead.announce(items([1], [99], [2]))
+    ahead(items([1])[0])
+    with pytest.raises(DataError, match="99 is damaged"):
+        ahead(items([99])[0])
+    ahead.announce(items([99]))
+    assert ahead(items([2])[0]).sentence_ids.tolist() == [2]
+    assert ahead(items([3])[0]).sentence_ids.tolist() == [3]  # the damaged one was not wanted
+
+
+def test_reading_ahead_is_for_gpus(make_split: MakeSplit) -> None:
+    assert type(reader(Noting(make_split(4)), torch.device("cpu"))) is Reader
+    assert isinstance(reader(Noting(make_split(4)), torch.device("cuda", 0)), ReadAhead)
+
+
+def test_a_batch_on_another_device_is_complete(make_split: MakeSplit) -> None:
+    batch = read_batch(make_split(10), np.array([3, 1]))
+    moved = batch.to(torch.device("meta"))
+    for name, value in vars(batch).items():
+        if name != "sentence_ids" and isinstance(value, torch.Tensor):
+            assert getattr(moved, name).is_meta and getattr(moved, name).shape == value.shape, name
+    assert moved.num_source_tokens == batch.num_source_tokens == int(batch.source_lengths.sum())
+    assert batch.to(torch.device("cpu")) is batch

@@ -1,0 +1,63 @@
+"""Nothing in a batch's forward and backward pass waits for the device: no number is fetched, no shape depends on values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from nmt.config.sections import TrainingConfig
+from nmt.data.corpus import Split
+from nmt.models import transformer as transformer_module
+from nmt.modules import flat_attention
+from nmt.training.batches import read_batch
+from nmt.training.step import Step, Totals, clip, divide
+
+WAITS = {"aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::equal", "aten::unique_consecutive"}
+
+
+class NoWaiting(TorchDispatchMode):
+    """Raises where a GPU would be waited for."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        name = func._schema.name
+        indexes_with_booleans = name == "aten::index" and any(
+            index is not None and index.dtype == torch.bool for index in args[1]
+        )
+        if name in WAITS or indexes_with_booleans:
+            raise AssertionError(f"{name} waits for the device")
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_gradients_norm_and_clipping_wait_for_nothing(
+    make_step: Callable[..., Step], make_split: Callable[..., Split], monkeypatch: pytest.MonkeyPatch, flat: bool
+) -> None:
+    if flat:
+        monkeypatch.setattr(transformer_module, "kernel_runs", lambda device: True)
+        monkeypatch.setattr(flat_attention.varlen, "varlen_attn", lambda query, *rest, **options: query + rest[1].sum())
+    step, totals = make_step(), Totals()
+    for layer in [*step.model.encoder.layers, *step.model.decoder.layers]:  # type: ignore[union-attr, operator]
+        monkeypatch.setattr(type(layer), "flat", flat)
+    batch = read_batch(make_split(6), np.arange(6))
+    with NoWaiting():
+        report = step(batch)
+        report.loss_sum.backward()
+        totals.add(report)
+        parameters = [parameter for parameter in step.parameters() if parameter.grad is not None]
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        divide(gradients, totals.denominator)
+        clip(parameters, torch.nn.utils.get_total_norm(gradients), TrainingConfig(max_update=1, clip_norm=1.0))
+
+
+def test_the_watch_notices() -> None:
+    with pytest.raises(AssertionError, match="waits"), NoWaiting():
+        torch.ones(1).sum().item()
+    with pytest.raises(AssertionError, match="waits"), NoWaiting():
+        torch.arange(3)[torch.tensor([True, False, True])]
