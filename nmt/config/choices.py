@@ -39,6 +39,13 @@ class Precision(Enum):
     bf16_output = "bf16_output"  # bf16 for the product of the output layer alone, in training
 
 
+class Strategy(Enum):
+    """How processes divide a training run; all of them divide its batches."""
+
+    ddp = "ddp"  # each holds everything
+    fsdp = "fsdp"  # each holds a part of the parameters, of their gradients and of the optimizer's state
+
+
 class ProgressStyle(Enum):
     """How progress is shown."""
 

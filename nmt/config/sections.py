@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from nmt.config.choices import AlignmentKind, InvalidText, OutputFormat, Precision, ProgressStyle, ScoreFormat
+from nmt.config.choices import AlignmentKind, InvalidText, OutputFormat, Precision, ProgressStyle, ScoreFormat, Strategy
 from nmt.config.option import group, option, section
 from nmt.config.parameters import ParametersConfig
 from nmt.config.span import Span
@@ -270,6 +270,11 @@ class DeviceConfig:
 class DistributedConfig:
     """Several processes, started by torchrun, that train one model."""
 
+    strategy: Strategy = option(
+        Strategy.ddp,
+        help="what each process holds: ddp (everything) or fsdp (a part of parameters, gradients and optimizer)",
+        flag="--distributed-strategy",
+    )
     timeout_minutes: float = option(
         30.0, help="how long a process waits for the others before it gives up", flag="--distributed-timeout-minutes"
     )

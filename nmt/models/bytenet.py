@@ -41,6 +41,7 @@ from nmt.modules.dropout import Dropout
 from nmt.modules.embeddings import Borrowed, Embedding
 from nmt.modules.padding import real_rows
 from nmt.modules.sharing import shares_embeddings
+from nmt.modules.stack import Stack
 
 
 class CombinationKind(Enum):
@@ -269,10 +270,8 @@ class ByteNet(EncoderDecoder):
         return iter(cast(Iterable[DecoderBlock], self.decoder))
 
 
-def _blocks(
-    kind: type[EncoderBlock] | type[DecoderBlock], sets: int, kernel: int, config: ByteNetConfig
-) -> nn.ModuleList:
-    return nn.ModuleList(
+def _blocks(kind: type[EncoderBlock] | type[DecoderBlock], sets: int, kernel: int, config: ByteNetConfig) -> Stack:
+    return Stack(
         kind(config.hidden_size, kernel, dilation, config.dropout) for _ in range(sets) for dilation in config.dilations
     )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nmt.config.option import option
 from nmt.config.sections import require_positive
@@ -24,6 +24,7 @@ from nmt.modules.dropout import Dropout
 from nmt.modules.recurrent import Concatenated, LSTMLayer, OneWay, RecurrentEncoder, States, is_residual
 from nmt.modules.recurrent_attention import AdditiveAttention
 from nmt.modules.recurrent_decoders import Attended, attended
+from nmt.modules.stack import Stack
 
 
 @dataclass
@@ -78,7 +79,7 @@ class Decoder(DecoderStack):
         super().__init__()
         size, upper = config.hidden_size, config.decoder_layers - 1
         self.bottom = LSTMLayer(config.embedding_size, size)
-        self.upper = nn.ModuleList(LSTMLayer(size + states_size, size) for _ in range(upper))
+        self.upper = Stack(LSTMLayer(size + states_size, size) for _ in range(upper))
         self.attention = AdditiveAttention(size, states_size)
         self.dropout = Dropout(config.dropout)
         self.residual_from = config.residual_from

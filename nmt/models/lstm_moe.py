@@ -23,6 +23,7 @@ from nmt.modules.experts import Experts, NoisyTopK, balance, tokens_by_sentence
 from nmt.modules.recurrent import OneWay, ProjectedLSTMLayer, States, Summed
 from nmt.modules.recurrent_attention import ProductAttention
 from nmt.modules.recurrent_decoders import Attended, asking_and_reading, attended
+from nmt.modules.stack import Stack
 
 
 @dataclass
@@ -101,7 +102,7 @@ class Encoder(nn.Module):
         super().__init__()
         width, cell = config.width, config.cell_size
         both = Summed(ProjectedLSTMLayer(width, cell, width), ProjectedLSTMLayer(width, cell, width))
-        self.below = nn.ModuleList([both, OneWay(ProjectedLSTMLayer(width, cell, width))])
+        self.below = Stack([both, OneWay(ProjectedLSTMLayer(width, cell, width))])
         self.mixture = Mixture(config)
         self.above = OneWay(ProjectedLSTMLayer(width, cell, width))
         self.dropout = Dropout(config.dropout)

@@ -39,6 +39,7 @@ from nmt.modules.embeddings import Borrowed, Embedding
 from nmt.modules.flat_attention import kernel_runs
 from nmt.modules.padding import padding_bias, real_rows
 from nmt.modules.sight import Segments, Sight, across
+from nmt.modules.stack import Stack
 from nmt.modules.transformer_layers import InputLayer, MemoryHeads, Record, SourceLayer, TargetLayer
 
 __all__ = ["NormOrder", "PositionKind", "Transformer", "TransformerConfig", "TransformerMemory", "TransformerState"]
@@ -49,7 +50,7 @@ class Encoder(nn.Module):
 
     def __init__(self, layers: list[SourceLayer], norm: nn.Module) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(layers)
+        self.layers = Stack(layers)
         self.norm = norm
 
     def stack(self) -> Iterator[SourceLayer]:
@@ -68,7 +69,7 @@ class Decoder(nn.Module):
 
     def __init__(self, layers: list[TargetLayer], norm: nn.Module) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(layers)
+        self.layers = Stack(layers)
         self.norm = norm
 
     def stack(self) -> Iterator[TargetLayer]:
@@ -81,12 +82,10 @@ class Decoder(nn.Module):
     def start(self, rows: int, like: Tensor) -> tuple[Past, ...]:
         return tuple(layer.start(rows, like) for layer in self.stack())
 
-    def forward(
-        self, x: Tensor, sight: Sight, projected: tuple[MemoryHeads, ...], seen: Sight, record: Record
-    ) -> Tensor:
-        """All positions at once, [B, T, D] -> [B, T, D]; ``seen``: what may be seen of the memory."""
-        for layer, memory in zip(self.stack(), projected):
-            x = layer(x, sight, memory, seen, record)
+    def forward(self, x: Tensor, sight: Sight, states: Tensor, seen: Sight, record: Record) -> Tensor:
+        """All positions at once, [B, T, D] -> [B, T, D]; ``seen``: what may be seen of the memory's states [B, S, D]."""
+        for layer in self.stack():
+            x = layer(x, sight, states, seen, record)
         normed: Tensor = self.norm(x)
         return normed
 
@@ -162,9 +161,7 @@ class Transformer(EncoderDecoder):
         self.target_input.positions.check_length(batch.target_in.size(1), "target")
         record = Record(attention.kinds if attention else (), batch.target_lengths)
         x = self.target_input(batch.target_in)
-        x = self.decoder(
-            x, next(self.decoder.stack()).whole(x), self.decoder.project(memory.states), Sight(memory.bias), record
-        )
+        x = self.decoder(x, next(self.decoder.stack()).whole(x), memory.states, Sight(memory.bias), record)
         hidden = real_rows(x, batch.target_lengths, batch.target_offsets, batch.num_tokens)
         return DecoderOutput(hidden, self._maps(record, batch) if attention else None, self._auxiliary(memory, record))
 
@@ -211,7 +208,7 @@ class Transformer(EncoderDecoder):
         states = self.encoder(x, next(self.encoder.stack()).along(source), Record())
         y = self.target_input.flat(batch.target_in, target)
         sight = next(self.decoder.stack()).along(target)
-        y = self.decoder(y, sight, self.decoder.project(states), across(target, source), Record())
+        y = self.decoder(y, sight, states, across(target, source), Record())
         return DecoderOutput(y[0], None, {})
 
     def _auxiliary(self, memory: Memory, record: Record) -> dict[str, Tensor]:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from nmt.modules.convolution import CausalConvolution, SameConvolution
 from nmt.modules.dropout import Dropout
 from nmt.modules.recurrent_attention import DotAttention
+from nmt.modules.stack import Stack
 from nmt.modules.weight_norm import NormalisedLinear
 from nmt.trees import RowTree
 
@@ -92,32 +93,28 @@ class GatedDecoderLayer(nn.Module):
         self.context = linear(embedding_size, shape.channels)
         self.shortcut = shortcut(shape)
 
-    def forward(self, x: Tensor, embedded: Tensor, source: AttendedSource, record: list[Tensor]) -> Tensor:
-        """All positions at once: x [B, T, C], embedded [B, T, E] -> [B, T, C']; ``record`` receives the weights."""
-        return self._attend(x, self.convolution(self.dropout(x)), embedded, source, record)
+    def forward(self, x: Tensor, embedded: Tensor, source: AttendedSource) -> tuple[Tensor, Tensor]:
+        """All positions at once: x [B, T, C], embedded [B, T, E] -> [B, T, C'], and the weights [B, T, S]."""
+        return self._attend(x, self.convolution(self.dropout(x)), embedded, source)
 
     def empty_cache(self, rows: int, like: Tensor) -> Tensor:
         return self.convolution.empty_cache(rows, self.inputs, like)
 
-    def step(
-        self, x: Tensor, cache: Tensor, embedded: Tensor, source: AttendedSource, record: list[Tensor]
-    ) -> tuple[Tensor, Tensor]:
-        """One position: x [N, 1, C], embedded [N, 1, E] -> [N, 1, C'], and the convolution's next cache."""
+    def step(self, x: Tensor, cache: Tensor, embedded: Tensor, source: AttendedSource) -> tuple[Tensor, Tensor, Tensor]:
+        """One position: x [N, 1, C], embedded [N, 1, E] -> [N, 1, C'], the next cache, and the weights [B, K, S]."""
         convolved, cache = self.convolution.step(self.dropout(x), cache)
-        return self._attend(x, convolved, embedded, source, record), cache
+        x, weights = self._attend(x, convolved, embedded, source)
+        return x, cache, weights
 
-    def _attend(
-        self, x: Tensor, convolved: Tensor, embedded: Tensor, source: AttendedSource, record: list[Tensor]
-    ) -> Tensor:
+    def _attend(self, x: Tensor, convolved: Tensor, embedded: Tensor, source: AttendedSource) -> tuple[Tensor, Tensor]:
         gated = F.glu(convolved, dim=-1)
         queries = (self.query(gated) + embedded) * HALF
         # The K hypotheses of a sentence are K queries, so the memory keeps its B rows.
         beside = queries.view(source.keys.size(0), -1, queries.size(-1))  # [B, T or K, E]
         contexts, weights = self.attention(beside, source.keys, source.values, source.bias)
-        record.append(weights)
         attended = (self.context(contexts.view_as(queries)) + gated) * HALF
         added: Tensor = (attended + self.shortcut(x)) * HALF
-        return added
+        return added, weights
 
 
 class GatedEncoder(nn.Module):
@@ -126,7 +123,7 @@ class GatedEncoder(nn.Module):
     def __init__(self, shapes: Sequence[GatedShape], embedding_size: int, dropout: float) -> None:
         super().__init__()
         self.enter = linear(embedding_size, shapes[0].inputs, dropout)
-        self.layers = nn.ModuleList(GatedEncoderLayer(shape, dropout) for shape in shapes)
+        self.layers = Stack(GatedEncoderLayer(shape, dropout) for shape in shapes)
         self.leave = linear(shapes[-1].channels, embedding_size)
 
     def forward(self, embedded: Tensor, padding: Tensor) -> Tensor:
@@ -144,7 +141,7 @@ class GatedDecoder(nn.Module):
     def __init__(self, shapes: Sequence[GatedShape], embedding_size: int, output_size: int, dropout: float) -> None:
         super().__init__()
         self.enter = linear(embedding_size, shapes[0].inputs, dropout)
-        self.layers = nn.ModuleList(GatedDecoderLayer(shape, embedding_size, dropout) for shape in shapes)
+        self.layers = Stack(GatedDecoderLayer(shape, embedding_size, dropout) for shape in shapes)
         self.leave = linear(shapes[-1].channels, output_size)
         self.dropout = Dropout(dropout)
 
@@ -158,7 +155,8 @@ class GatedDecoder(nn.Module):
         """All positions at once, [B, T, E] -> [B, T, C]; ``record`` receives each layer's attention [B, T, S]."""
         x: Tensor = self.enter(embedded)
         for layer in self._stack():
-            x = layer(x, embedded, source, record)
+            x, weights = layer(x, embedded, source)
+            record.append(weights)
         return x
 
     def step(
@@ -168,7 +166,8 @@ class GatedDecoder(nn.Module):
         x: Tensor = self.enter(embedded)
         after: list[Tensor] = []
         for layer, cache in zip(self._stack(), caches):
-            x, cache = layer.step(x, cache, embedded, source, record)
+            x, cache, weights = layer.step(x, cache, embedded, source)
+            record.append(weights)
             after.append(cache)
         return x, tuple(after)
 

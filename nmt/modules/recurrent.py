@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from nmt.modules.dropout import Dropout
+from nmt.modules.stack import Stack
 
 SATURATING = 1e4  # an input at which the logistic function is exactly 0 or 1, in any number format
 
@@ -241,7 +242,7 @@ class RecurrentEncoder(nn.Module):
 
     def __init__(self, layers: Sequence[OneWay | BothWays], dropout: float, residual_from: int | None = None) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(layers)
+        self.layers = Stack(layers)
         self.dropout = Dropout(dropout)
         self.residual_from = residual_from
 

@@ -145,9 +145,13 @@ class TargetLayer(nn.Module, ABC):
     def whole(self, x: Tensor) -> Sight:
         """The sight of all positions of x [B, T, D]."""
 
+    def forward(self, x: Tensor, sight: Sight, states: Tensor, seen: Sight, record: Record) -> Tensor:
+        """All positions at once: [B, T, D] -> [B, T, D]; ``seen``: what may be seen of the memory's states [B, S, D]."""
+        return self.read(x, sight, self.project(states), seen, record)
+
     @abstractmethod
-    def forward(self, x: Tensor, sight: Sight, memory: MemoryHeads, seen: Sight, record: Record) -> Tensor:
-        """All positions at once: [B, T, D] -> [B, T, D]; ``seen``: what may be seen of the memory."""
+    def read(self, x: Tensor, sight: Sight, memory: MemoryHeads, seen: Sight, record: Record) -> Tensor:
+        """The same, of what ``project`` gave."""
 
     @abstractmethod
     def start(self, rows: int, like: Tensor) -> Past:
@@ -192,7 +196,7 @@ class DecoderLayer(TargetLayer):
     def whole(self, x: Tensor) -> Sight:
         return self.self_attention.whole(x)
 
-    def forward(self, x: Tensor, sight: Sight, memory: MemoryHeads, seen: Sight, record: Record) -> Tensor:
+    def read(self, x: Tensor, sight: Sight, memory: MemoryHeads, seen: Sight, record: Record) -> Tensor:
         x = self.self_residual(x, lambda y: self.self_attention(y, sight, record.of("decoder")))
         return self._read_memory(x, memory, seen, record)
 

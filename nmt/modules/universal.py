@@ -93,9 +93,9 @@ class UniversalDecoderLayer(TargetLayer):
     def whole(self, x: Tensor) -> Sight:
         return self.layer.whole(x)
 
-    def forward(self, x: Tensor, sight: Sight, memory: MemoryHeads, seen: Sight, record: Record) -> Tensor:
+    def read(self, x: Tensor, sight: Sight, memory: MemoryHeads, seen: Sight, record: Record) -> Tensor:
         for signal in self.coordinates(sight):
-            x = self.layer(x + signal, sight, memory, seen, record)
+            x = self.layer.read(x + signal, sight, memory, seen, record)
         return x
 
     def start(self, rows: int, like: Tensor) -> Pasts:

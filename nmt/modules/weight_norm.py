@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import TypeVar, cast
 
 import torch
@@ -53,7 +52,8 @@ def with_fixed_weights(module: Module) -> Module:
     """
     if isinstance(module, NormalisedLinear):
         return cast(Module, FixedLinear(module))
-    twin = copy.copy(module)
+    twin = object.__new__(type(module))  # copy.copy would make a new module of one whose parameters are divided
+    twin.__dict__.update(module.__dict__)
     twin._modules = {
         name: None if child is None else with_fixed_weights(child) for name, child in module._modules.items()
     }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -24,6 +25,8 @@ DEFAULT_RATE = 1e-2
 @dataclass
 class AdafactorConfig:
     """Constants of the paper's section 9."""
+
+    whole_matrices: ClassVar[bool] = True
 
     lr: float | None = option(None, help="largest share of a parameter's size a step; null: 0.01", flag="--lr")
     decay_rate: float = option(

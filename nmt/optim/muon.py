@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch.nn import Parameter
@@ -33,6 +33,8 @@ MOST_ITERATIONS = 99  # torch's limit
 @dataclass
 class MuonConfig(AdamWConfig):
     """Rate and weight decay are those of both rules; betas and epsilon are AdamW's."""
+
+    whole_matrices: ClassVar[bool] = True
 
     momentum: float = option(0.95, help="share of the momentum that is kept (Nesterov's form)", flag="--momentum")
     iterations: int = option(5, help="Newton-Schulz iterations of a step", flag="--muon-iterations")

@@ -55,6 +55,7 @@ LAWS: tuple[Law, ...] = tuple(
         search_laws.a_wide_beam_is_exhaustive,
         training_laws.a_checkpoint_holds_the_model,
         training_laws.every_parameter_learns,
+        training_laws.layers_stand_alone,
         training_laws.training_resumes_exactly,
         training_laws.parameters_follow_the_pieces,
     )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import tempfile
+from collections import Counter
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from nmt.config.plain import component_from_plain, to_plain
 from nmt.criterions import criterions
@@ -22,6 +24,7 @@ from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, read_check
 from nmt.testing.model_laws import UNEVEN_SOURCE, UNEVEN_TARGET
 from nmt.testing.subjects import JOINT, Subject
 from nmt.testing.toys import assert_close, target_log_probabilities, toy_batch
+from nmt.training.sharding import units
 
 HALF = 3  # updates before the interruption, and after it
 
@@ -48,6 +51,35 @@ def every_parameter_learns(subject: Subject) -> None:
         name for name, parameter in model.named_parameters() if parameter.requires_grad and parameter.grad is None
     ]
     assert not without, f"no gradient reaches {', '.join(without)}"
+
+
+def layers_stand_alone(subject: Subject) -> None:
+    """Each layer of a ``Stack`` is called once in a pass, and its parameters are needed while it is called alone.
+
+    Processes that divide a model have the parameters of a layer at no other time.
+    """
+    model, calls = subject.model().train(), Counter[nn.Module]()
+    layers = {layer: [parameter.detach().clone() for parameter in layer.parameters()] for layer in units(model)}
+    expected = _loss(subject.model().train())
+
+    @torch.no_grad()
+    def put(layer: nn.Module, *_: Any) -> None:
+        calls[layer] += 1
+        for parameter, value in zip(layer.parameters(), layers[layer]):
+            parameter.copy_(value)
+
+    @torch.no_grad()
+    def take(layer: nn.Module, *_: Any) -> None:
+        for parameter in layer.parameters():
+            parameter.fill_(torch.nan)
+
+    for layer in layers:
+        take(layer)
+        layer.register_forward_pre_hook(put)
+        layer.register_forward_hook(take)
+    found = _loss(model)
+    assert all(calls[layer] == 1 for layer in layers), f"the layers of stacks were called {list(calls.values())} times"
+    assert torch.equal(found, expected), "something needs the parameters of a layer outside of it"
 
 
 def training_resumes_exactly(subject: Subject) -> None:
@@ -112,6 +144,15 @@ def _through_a_checkpoint(subject: Subject, model: EncoderDecoder) -> StoredChec
         config = {"model": to_plain(subject.config)}
         write_checkpoint(path, model=model.state_dict(), config=config, info=CheckpointInfo(update=HALF, epoch=1))
         return read_checkpoint(path)
+
+
+@torch.no_grad()
+def _loss(model: EncoderDecoder) -> Tensor:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        batch = toy_batch(model, UNEVEN_SOURCE, UNEVEN_TARGET)
+        loss: Tensor = criterions.build(LabelSmoothedCrossEntropyConfig())(model, batch).loss_sum
+        return loss
 
 
 def _optimizer(model: EncoderDecoder) -> torch.optim.Optimizer:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
@@ -63,17 +65,24 @@ class Accumulation:
 
     def _forward_backward(self, update: int, share: Share[Indices]) -> LossReport:
         batch = self._read(share.item)
+        meeting = self._world.meets(last=share.last)
         with self._world.backward_of(self._wrapped, last=share.last):
-            with self._arithmetic.forward_pass():
+            with self._all_present(meeting.forward, update, share, "forward"), self._arithmetic.forward_pass():
                 report: LossReport = self._wrapped(batch.to(self._arithmetic.device))
             loss = self._arithmetic.scaled(report.loss_sum)
-            try:
+            with self._all_present(meeting.backward, update, share, "backward"):
                 (loss if share.counts else 0.0 * loss).backward()  # type: ignore[no-untyped-call]
-            except Exception as error:
-                if is_shortage(error) and share.last and self._world.size > 1:  # the others wait for these gradients
-                    raise self._shortage(update, share, "in the backward pass of a batch") from error
-                raise
             return report
+
+    @contextlib.contextmanager
+    def _all_present(self, meet: bool, update: int, share: Share[Indices], which: str) -> Iterator[None]:
+        """A pass in which processes ``meet``: none can leave it to do halves, for the others wait in the middle of it."""
+        try:
+            yield
+        except Exception as error:
+            if meet and is_shortage(error):
+                raise self._shortage(update, share, f"in the {which} pass of a batch") from error
+            raise
 
     def _halves(self, update: int, share: Share[Indices]) -> list[Share[Indices]]:
         if len(share.item) == 1:

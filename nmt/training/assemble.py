@@ -30,6 +30,7 @@ from nmt.training.cost import known_cost
 from nmt.training.datasets import Datasets, number_of_updates, open_datasets
 from nmt.training.facts import describe_run
 from nmt.training.fingerprint import fingerprint, validation_fingerprint
+from nmt.training.joining import join, own_device
 from nmt.training.memory import peak_memory
 from nmt.training.metrics import build_scorers, higher_is_better
 from nmt.training.other_models import start_from
@@ -46,7 +47,7 @@ from nmt.training.stopping import BestScore
 from nmt.training.store import CheckpointStore
 from nmt.training.trainer import Trainer
 from nmt.training.validation import Place, TranslationValidator, Validator, build_validators
-from nmt.training.world import World, join, own_device
+from nmt.training.world import World
 
 logger = logging.getLogger("nmt.training")
 
@@ -194,9 +195,7 @@ class _Run:
             if trainer.state.update:
                 logger.info("going on after update %d of %s", trainer.state.update, self._folder)
             facts = describe_run(self._config, self._datasets, self._step.model, self._device)
-            main = self._world.main
-            cost = known_cost(self._config, self._step, self._datasets.train, self._place) if main else None
-            reporter.start(trainer.state.update, facts, cost)
+            reporter.start(trainer.state.update, facts, self._cost)
             try:
                 ending = trainer.run()
                 reporter.end(
@@ -228,9 +227,11 @@ class _Run:
         arithmetic = self._arithmetic(model, stored)
         if stored is None and config.checkpoint.finetune_from_model is not None:
             start_from(config, model, self._datasets.pair)
-        step = build_step(config, self._datasets, model, device)
+        step = build_step(config, self._datasets, model, device, self._world)
         place = Place(device, arithmetic.forward_pass, self._world)
         self._step, self._place = step, place
+        self._cost = known_cost(config, step, self._datasets.train, place) if self._world.main else None
+        self._world.divide(step)
         optimizer = build_optimizer(config, step)
         return Trainer(
             step=step,

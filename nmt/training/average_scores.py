@@ -59,7 +59,7 @@ class Judge:
         check_lengths(model, datasets, config.batching)
         arithmetic = Arithmetic(device, _precision(config, path, model, pair, device))
         arithmetic.prepare(model)
-        criterion = build_criterion(config, datasets, device)
+        criterion = build_criterion(config, datasets, device, Alone())
         if any(parameter.requires_grad for parameter in criterion.parameters()):
             raise UsageError("the criterion has learned parameters of its own, and an average has none of them")
         self._step = Step(model, criterion).to(device).eval()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from nmt.config.choices import Strategy
 from nmt.config.sections import AUTO, TrainConfig
 from nmt.errors import UsageError, numbered
 from nmt.optim import Horizon, default_warmup, schedulers
@@ -115,6 +116,17 @@ def _scheduler_refuses(case: Case) -> str | None:
     return None
 
 
+def _divided_matrices(case: Case) -> str | None:
+    """What a step of the optimizer to an element depends on must be with the process that has the element."""
+    divided = case.config.distributed.strategy is Strategy.fsdp
+    if not divided or not getattr(case.config.optimizer, "whole_matrices", False):
+        return None
+    return (
+        "this optimizer looks at whole matrices, of which with distributed.strategy=fsdp each process holds some rows; "
+        "choose another --optimizer, or --distributed-strategy ddp"
+    )
+
+
 def _two_clippings(case: Case) -> str | None:
     limits = case.config.training
     if not (limits.clip_norm and limits.clip_value):
@@ -174,6 +186,7 @@ RULES: tuple[Rule, ...] = (
     _two_substitutes_for_a_schedule,
     _two_averages,
     _scheduler_refuses,
+    _divided_matrices,
     _two_clippings,
     _no_teacher,
     _mapping_without_model,

@@ -6,8 +6,10 @@ none of them.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +25,7 @@ from nmt.modules.sentence_rewards import sentence_bleu, sentence_gleu
 from nmt.search.sampling import SamplingConfig, SamplingSearch
 from nmt.training.datasets import Datasets, check_lengths
 from nmt.training.other_models import load_teacher
+from nmt.training.world import World
 
 REWARDS: dict[RewardKind, Reward] = {RewardKind.gleu: sentence_gleu, RewardKind.bleu: sentence_bleu}
 
@@ -34,13 +37,14 @@ class Order:
     config: TrainConfig
     datasets: Datasets
     device: torch.device
+    world: World
 
 
-def build_criterion(config: TrainConfig, datasets: Datasets, device: torch.device) -> Criterion:
+def build_criterion(config: TrainConfig, datasets: Datasets, device: torch.device, world: World) -> Criterion:
     """The criterion that ``config`` chooses, with the parts that its builder asks for."""
     name = criterions.name_of(type(config.criterion))
     asked = list(inspect.signature(criterions.entry(name).builder).parameters.values())[1:]  # the first is the config
-    order, parts = Order(config, datasets, device), dict[str, Any]()
+    order, parts = Order(config, datasets, device, world), dict[str, Any]()
     for parameter in asked:
         if parameter.name in PARTS:
             parts[parameter.name] = PARTS[parameter.name](order)
@@ -52,13 +56,19 @@ def build_criterion(config: TrainConfig, datasets: Datasets, device: torch.devic
     return criterions.build(config.criterion, **parts)
 
 
-def sampler(options: SequenceConfig) -> Sampler:
-    """Draws from the model's own distribution: nothing is cut off, an empty translation is possible too."""
+def sampler(
+    options: SequenceConfig, whole: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
+) -> Sampler:
+    """Draws from the model's own distribution: nothing is cut off, an empty translation is possible too.
+
+    Inside ``whole`` the model has all its parameters: each process draws as long as its own samples take.
+    """
     config = SamplingConfig(max_len_a=options.max_len_a, max_len_b=options.max_len_b, min_len=0)
     search = SamplingSearch(config, options.samples)
 
     def sample(model: EncoderDecoder, source: Tensor, source_lengths: Tensor, seed: int) -> Translations:
-        draws = search.draw(model, source, source_lengths, seed=seed)
+        with whole():
+            draws = search.draw(model, source, source_lengths, seed=seed)
         # Search computes in inference mode, whose tensors no gradient may be computed with.
         return Translations(draws.tokens.clone(), draws.lengths.clone(), draws.finished.clone())
 
@@ -72,7 +82,7 @@ def _teacher(order: Order) -> EncoderDecoder:
 
 
 PARTS: dict[str, Callable[[Order], Any]] = {
-    "sampler": lambda order: sampler(order.config.criterion),
+    "sampler": lambda order: sampler(order.config.criterion, order.world.whole),
     "reward": lambda order: REWARDS[order.config.criterion.reward],
     "teacher": _teacher,
 }

@@ -8,7 +8,7 @@ saved, so the training weights are kept meanwhile, stored beside the optimizer's
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
 from torch import Tensor
@@ -38,18 +38,24 @@ def evaluation_mode(optimizer: torch.optim.Optimizer) -> Iterator[dict[str, Tens
         _put(optimizer, kept)
 
 
-def resume_training(optimizer: torch.optim.Optimizer, kept: Mapping[str, Tensor], numbers: Mapping[int, int]) -> None:
+def resume_training(
+    optimizer: torch.optim.Optimizer,
+    kept: Mapping[str, Tensor],
+    numbers: Mapping[int, int],
+    place: Callable[[Tensor, Tensor], Tensor] = lambda tensor, parameter: tensor,
+) -> None:
     """Leave evaluation in the restored state with the training weights that ``evaluation_mode`` gave.
 
     ``numbers``: those that the parameters have now, by those that they had. Without training weights (before there was
-    an average) the parameters are left as they are; so is one that was not trained then.
+    an average) the parameters are left as they are; so is one that was not trained then. ``place`` makes of a stored
+    tensor what stands in place of the parameter that this process has.
     """
     training_mode(optimizer)
     parameters = _numbered(optimizer)
     weights = {str(numbers[int(name)]): tensor for name, tensor in kept.items() if int(name) in numbers}
     if any(parameters[name].shape != tensor.shape for name, tensor in weights.items()):
         raise DataError("the checkpoint's training weights belong to other parameters")
-    _put(optimizer, weights)
+    _put(optimizer, {name: place(tensor, parameters[name]) for name, tensor in weights.items()})
 
 
 @torch.no_grad()

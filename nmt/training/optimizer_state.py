@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -30,14 +30,20 @@ def pack(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str,
 
 
 def unpack(
-    optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], values: Mapping[str, Any], *, groups: bool
+    optimizer: torch.optim.Optimizer,
+    tensors: Mapping[str, Tensor],
+    values: Mapping[str, Any],
+    *,
+    groups: bool,
+    place: Callable[[Tensor, Tensor], Tensor] = lambda tensor, parameter: tensor,
 ) -> dict[int, int] | None:
     """Give ``optimizer`` the state that ``pack`` took; ``groups``: also the groups' own entries (rates, counters).
 
     Without these the groups, and which parameters are trained, may be others than they were: every parameter that has
     a stored state gets it, and the rest begin without one. An optimizer that averages weights as a part of its rule
-    (``SupportsModes``) counts in its groups, so it begins afresh then, from the average. Returns the number that each
-    stored parameter has now, or None if the optimizer begins afresh.
+    (``SupportsModes``) counts in its groups, so it begins afresh then, from the average. ``place`` makes of a stored
+    tensor what belongs beside the parameter that this process has. Returns the number that each stored parameter has
+    now, or None if the optimizer begins afresh.
     """
     if not groups and isinstance(optimizer, SupportsModes) and not isinstance(optimizer, MovingAverage):
         logger.info("the optimizer begins afresh from the averaged weights, because its options or parameters changed")
@@ -47,11 +53,13 @@ def unpack(
     if groups and not same:
         raise DataError("the checkpoint's optimizer state belongs to other parameters")
     numbers = _identity(tree["param_groups"]) if same else _by_name(values["groups"], tree["param_groups"])
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     state: dict[int, dict[str, Any]] = {}
     for key, value in [*tensors.items(), *values["numbers"].items()]:
         parameter, _, name = key.partition(".")
         if int(parameter) in numbers:
-            state.setdefault(numbers[int(parameter)], {})[name] = value
+            own = numbers[int(parameter)]
+            state.setdefault(own, {})[name] = place(value, parameters[own]) if isinstance(value, Tensor) else value
     if groups:
         for group, stored in zip(tree["param_groups"], values["groups"]):
             group.update(stored)

@@ -15,6 +15,7 @@ from nmt.training.criterion_parts import build_criterion
 from nmt.training.datasets import Datasets, check_lengths
 from nmt.training.precision import Arithmetic, choose_precision
 from nmt.training.step import Step, seed_torch
+from nmt.training.world import World
 
 
 def build_model(config: TrainConfig, datasets: Datasets) -> EncoderDecoder:
@@ -27,9 +28,11 @@ def build_model(config: TrainConfig, datasets: Datasets) -> EncoderDecoder:
     return model
 
 
-def build_step(config: TrainConfig, datasets: Datasets, model: EncoderDecoder, device: torch.device) -> Step:
+def build_step(
+    config: TrainConfig, datasets: Datasets, model: EncoderDecoder, device: torch.device, world: World
+) -> Step:
     """The model under its criterion, on the device; what is to be frozen is."""
-    step = Step(model, build_criterion(config, datasets, device)).to(device)
+    step = Step(model, build_criterion(config, datasets, device, world)).to(device)
     freeze(step, config.parameters.freeze)
     return step
 

@@ -25,7 +25,7 @@ from nmt.training.datasets import Datasets
 from nmt.training.memory import available_memory, peak_memory
 from nmt.training.parts import build_arithmetic, build_model, build_optimizer, build_step
 from nmt.training.step import is_shortage, seed_torch
-from nmt.training.world import World
+from nmt.training.world import Alone, World
 
 logger = logging.getLogger("nmt.training")
 
@@ -137,7 +137,7 @@ def _trial(config: TrainConfig, datasets: Datasets, device: torch.device) -> Tri
     """Trains a model that is thrown away, so that gradients and the optimizer's averages are there too."""
     model = build_model(config, datasets)
     arithmetic = build_arithmetic(config, datasets, model, device, before=None)
-    step = build_step(config, datasets, model, device)
+    step = build_step(config, datasets, model, device, Alone())
     optimizer = build_optimizer(config, step)
 
     def run(batch: Batch) -> None:

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from nmt.config.sections import TrainingConfig, ValidationConfig
 from nmt.errors import NMTError
@@ -39,7 +39,7 @@ from nmt.training.step import Step, Totals, clip, divide, explained_shortage
 from nmt.training.stopping import BestScore
 from nmt.training.store import Snapshot
 from nmt.training.validation import ValidationStopped, Validator, validate
-from nmt.training.world import World
+from nmt.training.world import World, digest
 
 logger = logging.getLogger("nmt.training")
 
@@ -165,20 +165,27 @@ class Trainer:
         """Go on from a checkpoint; ``changed`` are the options that are others now, with the user's consent."""
         training = training_state(stored)
         values = training.values
-        load_parameters(self._step.model, stored.model, str(stored.path))
-        load_parameters(self._step.criterion, _under("criterion.", training.tensors), str(stored.path))
+        self._load(self._step.model, stored.model, stored)
+        self._load(self._step.criterion, _under("criterion.", training.tensors), stored)
         same_rule = not any(key.startswith(("optimizer.", "parameters.")) for key in changed)
         if same_rule or "optimizer.name" not in changed:
-            tensors = _under("optimizer.", training.tensors)
-            numbers = optimizer_state.unpack(self._optimizer, tensors, values["optimizer"], groups=same_rule)
+            tensors, place = _under("optimizer.", training.tensors), self._world.placed
+            numbers = optimizer_state.unpack(
+                self._optimizer, tensors, values["optimizer"], groups=same_rule, place=place
+            )
             if numbers is not None:
-                resume_training(self._optimizer, _under("training_weights.", training.tensors), numbers)
+                resume_training(self._optimizer, _under("training_weights.", training.tensors), numbers, place)
         self._best.restore(values["best"])
         self._reporter.restore(values["report"])
         self._arithmetic.restore(values["arithmetic"])
         self.state = RunState.from_values(values["run"])
         if restarts_epoch(changed):
             self.state.position = Position(self.state.position.epoch)
+
+    def _load(self, module: nn.Module, tensors: Mapping[str, Tensor], stored: StoredCheckpoint) -> None:
+        own = module.state_dict()
+        placed = {name: self._world.placed(tensor, own.get(name, tensor)) for name, tensor in tensors.items()}
+        load_parameters(module, placed, str(stored.path))
 
     def _train_step(self, batches: UpdateBatches) -> bool:
         """One update. False: its gradient was not finite, and nothing but the position in the data changes."""
@@ -193,7 +200,7 @@ class Trainer:
         parameters = [parameter for parameter in self._step.parameters() if parameter.grad is not None]
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         divide(gradients, self._arithmetic.scaled(totals.denominator) / self._world.size)
-        norm = torch.nn.utils.get_total_norm(gradients)
+        norm = self._world.norm(gradients)
         clip(parameters, norm, self._limits)
 
         factor = self._schedule(Progress(update, batches.epoch, self.state.tokens, tuple(self._best.history)))
@@ -287,7 +294,7 @@ class Trainer:
     def _validate(self) -> tuple[dict[str, float], bool]:
         """The figures, and whether they are the best so far."""
         state = self.state
-        with self._evaluating():
+        with self._evaluating(), self._world.whole():
             scores = validate(self._validators, self._seed, state.update, lambda: bool(self._stop))
         improved = self._best.metric in scores and self._best.observe(scores[self._best.metric], state.update)
         self._reporter.valid(state.update, state.epoch, scores, best=improved)
@@ -295,16 +302,14 @@ class Trainer:
 
     def _require_finite(self) -> None:
         """No update mends a parameter that is not finite, so such a checkpoint would only spoil the run."""
-        for name, parameter in self._step.named_parameters():
-            if parameter.requires_grad and not parameter.isfinite().all():
-                raise self._diverged(f"after update {self.state.update} the parameter {name} is not finite")
+        trained = ((name, parameter) for name, parameter in self._step.named_parameters() if parameter.requires_grad)
+        own = next((name for name, parameter in trained if not self._world.held(parameter).isfinite().all()), None)
+        if found := [name for name in self._world.gather(own) if name is not None]:
+            raise self._diverged(f"after update {self.state.update} the parameter {found[0]} is not finite")
 
     def _require_agreement(self) -> None:
         """Processes that train one model have the same parameters, bit for bit, or something went wrong unnoticed."""
-        if self._world.size == 1:
-            return
-        digest = sum(float(parameter.detach().double().sum()) for parameter in self._step.parameters())
-        digests = self._world.gather(digest)
+        digests = self._world.gather(digest(self._world.replicas(self._step.parameters())))
         if len(set(digests)) > 1:
             raise NMTError(
                 f"after update {self.state.update} the processes have different parameters (sums {digests}); start again "
@@ -316,10 +321,10 @@ class Trainer:
         self._require_agreement()
         with self._evaluating() as training_weights:
             tensors, values = optimizer_state.pack(self._optimizer)
+            named = _prefixed("optimizer.", tensors) | _prefixed("training_weights.", training_weights)
+            named |= _prefixed("criterion.", self._step.criterion.state_dict())
             training = TrainingState(
-                _prefixed("optimizer.", tensors)
-                | _prefixed("training_weights.", training_weights)
-                | _prefixed("criterion.", self._step.criterion.state_dict()),
+                self._world.gathered(named),
                 {
                     "run": self.state.values(),
                     "best": self._best.state(),
@@ -329,7 +334,7 @@ class Trainer:
                     **self._facts,
                 },
             )
-            snapshot = Snapshot(info, self._step.model.state_dict(), training)
+            snapshot = Snapshot(info, self._world.gathered(self._step.model.state_dict()), training)
             required = bool({"final", "signal"} & set(info.reasons))
             self._world.on_main(lambda: self._saver.save(snapshot, best=best, required=required))
         self._report_written()

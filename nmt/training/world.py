@@ -7,10 +7,8 @@ also writes. The list of batches is the global one: of the batches of an update,
 from __future__ import annotations
 
 import contextlib
-import datetime
-import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -20,8 +18,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from nmt.config.sections import DistributedConfig
-from nmt.errors import DeviceError, NMTError, UsageError
+from nmt.errors import NMTError
 
 T = TypeVar("T")
 
@@ -34,6 +31,14 @@ class Share(Generic[T]):
     item: T
     counts: bool = True  # False: done only because the others have one more, without effect
     last: bool = False  # of this process in this update
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Which of the two passes of a batch the processes make together."""
+
+    forward: bool = False
+    backward: bool = False
 
 
 class World(ABC):
@@ -61,6 +66,10 @@ class World(ABC):
         """What of a list this process does, where nobody has to meet."""
         return items[self.rank :: self.size]
 
+    def divide(self, step: nn.Module) -> None:
+        """Before its optimizer is made: leave of the parameters of ``step``, which all have alike, what this one holds."""
+        return
+
     @abstractmethod
     def wrap(self, step: nn.Module) -> nn.Module:
         """The module to call in training: its backward pass brings the gradients of all processes together."""
@@ -68,6 +77,37 @@ class World(ABC):
     @abstractmethod
     def backward_of(self, module: nn.Module, *, last: bool) -> AbstractContextManager[object]:
         """Around forward and backward pass of a batch; gradients are exchanged at the last one of an update only."""
+
+    def meets(self, *, last: bool) -> Meeting:
+        """Where in the work on a batch the processes wait for each other: none can begin it again by itself then."""
+        return Meeting()
+
+    def whole(self) -> AbstractContextManager[object]:
+        """Inside it modules have all their parameters, and nobody waits: each process may do as much as it likes.
+
+        Parameters do not change there. All processes enter and leave it together.
+        """
+        return contextlib.nullcontext()
+
+    def held(self, tensor: Tensor) -> Tensor:
+        """What this process holds of a parameter or of its gradient; shares its memory."""
+        return tensor
+
+    def placed(self, tensor: Tensor, like: Tensor) -> Tensor:
+        """What this process holds of a tensor that all have, if it belongs to the parameter ``like``."""
+        return tensor
+
+    def gathered(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Whole tensors for the first process to store; nobody else needs what this returns."""
+        return tensors
+
+    def replicas(self, parameters: Iterable[Tensor]) -> Iterable[Tensor]:
+        """Those that every process holds, and that must be the same in all."""
+        return parameters
+
+    def norm(self, gradients: Sequence[Tensor]) -> Tensor:
+        """The norm of all gradients as one vector."""
+        return nn.utils.get_total_norm(gradients)
 
     @abstractmethod
     def total(self, sums: Tensor) -> Tensor:
@@ -84,6 +124,11 @@ class World(ABC):
     @abstractmethod
     def on_main(self, work: Callable[[], T]) -> T:
         """Done by the first process only; its result, or its error, in all of them."""
+
+
+def digest(tensors: Iterable[Tensor]) -> float:
+    """A number that hardly agrees where tensors differ."""
+    return sum(float(tensor.detach().double().sum()) for tensor in tensors)
 
 
 class Alone(World):
@@ -124,6 +169,9 @@ class Together(World):
         assert isinstance(module, DistributedDataParallel)
         return contextlib.nullcontext() if last else module.no_sync()
 
+    def meets(self, *, last: bool) -> Meeting:
+        return Meeting(backward=last)  # where gradients are exchanged
+
     def total(self, sums: Tensor) -> Tensor:
         dist.all_reduce(sums)
         return sums
@@ -148,42 +196,3 @@ class Together(World):
             raise told[1]
         result: T = told[0]
         return result
-
-
-@contextlib.contextmanager
-def join(
-    options: DistributedConfig, device: torch.device, environment: Mapping[str, str] = os.environ
-) -> Iterator[World]:
-    """The world that torchrun's variables describe; alone without them."""
-    size = int(environment.get("WORLD_SIZE", "1"))
-    if size == 1 or "RANK" not in environment:
-        yield Alone()
-        return
-    if not dist.is_available():
-        raise DeviceError("this torch was built without torch.distributed; start one process, without torchrun")
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    timeout = datetime.timedelta(minutes=options.timeout_minutes)
-    dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=timeout)
-    try:
-        yield Together()
-    except (dist.DistError, RuntimeError) as error:
-        if not isinstance(error, dist.DistError) and "gloo" not in str(error):
-            raise
-        raise NMTError(
-            f"process {environment['RANK']} lost the others: one of them has ended, and said why, or did not answer for "
-            f"{options.timeout_minutes:g} minutes; start all of them again with the same command"
-        ) from error
-    finally:
-        dist.destroy_process_group()
-
-
-def own_device(name: str, environment: Mapping[str, str] = os.environ) -> str:
-    """The device of this process: each process of a machine has a GPU of its own."""
-    if "LOCAL_RANK" not in environment or int(environment.get("WORLD_SIZE", "1")) == 1:
-        return name
-    if name.startswith("cuda:"):
-        raise UsageError(f"device.name={name} would give all processes the same GPU; use --device cuda with torchrun")
-    if name == "cuda" or (name == "auto" and torch.cuda.is_available()):
-        return f"cuda:{environment['LOCAL_RANK']}"
-    return name

@@ -2,76 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from nmt.storage.checkpoints import checkpoints_in, read_checkpoint, read_info
-
-TINY = (
-    "model=transformer_tiny model.d_model=16 model.d_ff=24 model.num_heads=2 model.encoder_layers=1 "
-    "model.decoder_layers=1 model.dropout=0.2 --max-tokens 90 --lr 0.01 --warmup-updates 2 --clip-norm 1 --max-update 20 "
-    "--validate-interval-updates 10 --valid-metrics bleu --valid-max-sentences 11 --search greedy --log-interval 1 "
-    "--device cpu --seed 3"
-).split()
-TWO = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "nmt_cli.train"]
-ONE = ["-m", "nmt_cli.train"]
-
-
-def start(program: list[str], *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, *program, *arguments], stderr=subprocess.PIPE, text=True)
-
-
-def run(program: list[str], *arguments: str) -> str:
-    process = start(program, *arguments)
-    _, log = process.communicate(timeout=300)
-    assert process.returncode == 0, log
-    return log
-
-
-def wait_for_updates(process: subprocess.Popen[str], folder: Path) -> None:
-    """Until the log has a few lines."""
-    deadline = time.monotonic() + 120
-    while not (folder / "log.jsonl").exists() or len(events(folder)) < 5:
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def second_of(launcher: subprocess.Popen[str]) -> int:
-    """The number of the second process that torchrun started."""
-    children = subprocess.run(["pgrep", "-P", str(launcher.pid)], capture_output=True, text=True, check=True)
-    return sorted(int(number) for number in children.stdout.split())[1]
-
-
-def events(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
-
-
-def assert_alike(folder: Path, other: Path, tolerance: float = 1e-5) -> None:
-    """All figures of both logs, and the weights at the end."""
-    compared = 0
-    ours, theirs = ([event for event in events(one) if event["event"] != "start"] for one in (folder, other))
-    for event, expected in zip(ours, theirs, strict=True):
-        assert event.keys() == expected.keys()
-        for name, value in expected.items():
-            if name in ("seconds", "tokens_per_second", "memory_mb"):
-                continue
-            assert event[name] == (pytest.approx(value, rel=tolerance, abs=1e-7) if isinstance(value, float) else value)
-            compared += isinstance(value, float)
-    assert compared > 60
-    weights, wanted = (read_checkpoint(checkpoints_in(one)[-1]).model for one in (folder, other))
-    assert weights.keys() == wanted.keys()
-    for name, tensor in wanted.items():
-        torch.testing.assert_close(weights[name], tensor, rtol=tolerance, atol=1e-5)
+from tests.distributed.processes import ONE, TINY, TWO, assert_alike, run, second_of, start, wait_for_updates
 
 
 @pytest.mark.timeout(600)
@@ -89,9 +29,11 @@ def test_two_processes_equal_one_with_twice_the_accumulation(
 ) -> None:
     options = [str(copy_corpus), *TINY, *criterion]
     run(ONE, *options, "--update-freq", "4", "--save-dir", str(tmp_path / "one"))
-    log = run(TWO, *options, "--update-freq", "2", "--save-dir", str(tmp_path / "two"))
-    assert_alike(tmp_path / "two", tmp_path / "one")
-    assert log.count("training on cpu") == 1  # only the first process speaks
+    for strategy in ("ddp", "fsdp"):
+        folder = tmp_path / strategy
+        log = run(TWO, *options, "--update-freq", "2", "--distributed-strategy", strategy, "--save-dir", str(folder))
+        assert_alike(folder, tmp_path / "one")
+        assert log.count("training on cpu") == 1  # only the first process speaks
 
 
 @pytest.mark.timeout(600)
@@ -106,6 +48,26 @@ def test_another_number_of_processes_goes_on_with_the_same_batches(copy_corpus: 
     weights, expected = (read_checkpoint(checkpoints_in(tmp_path / name)[-1]).model for name in ("more", "one"))
     for name, tensor in expected.items():
         torch.testing.assert_close(weights[name], tensor, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.timeout(600)
+def test_a_checkpoint_of_divided_parameters_is_that_of_one_process(copy_corpus: Path, tmp_path: Path) -> None:
+    """Sharded, alone, sharded: each goes on from what the one before it has stored, to the end of an unbroken run."""
+    options = [str(copy_corpus), *TINY]
+    sharded, alone = ["--distributed-strategy", "fsdp", "--update-freq", "1"], ["--update-freq", "2"]
+    broken = ["--save-dir", str(tmp_path / "broken")]
+    run(TWO, *options, *sharded, *broken, "--max-update", "6")
+    run(ONE, *options, *alone, *broken, "--max-update", "13")
+    run(TWO, *options, *sharded, *broken)
+    run(ONE, *options, *alone, "--save-dir", str(tmp_path / "one"))
+    found, expected = (
+        read_checkpoint(checkpoints_in(tmp_path / name)[-1], training=True) for name in ("broken", "one")
+    )
+    assert found.training is not None and expected.training is not None
+    for tensors, wanted in ((found.model, expected.model), (found.training.tensors, expected.training.tensors)):
+        assert list(tensors) == list(wanted)
+        for name, tensor in wanted.items():
+            torch.testing.assert_close(tensors[name], tensor, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.timeout(600)

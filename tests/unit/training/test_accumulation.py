@@ -18,7 +18,7 @@ from nmt.training.batches import read_batch
 from nmt.training.precision import Arithmetic
 from nmt.training.reading import Reader
 from nmt.training.step import Step
-from nmt.training.world import Alone
+from nmt.training.world import Alone, Meeting
 
 CPU_ALLOCATOR = "[enforce fail] DefaultCPUAllocator: not enough memory: you tried to allocate 1 bytes."
 
@@ -114,18 +114,22 @@ def test_another_error_is_not_taken_for_a_shortage(
         gradients(step, make_split(2), (torch.arange(2).numpy(),))
 
 
+@pytest.mark.parametrize("fails_in", ["forward", "backward"])
 def test_processes_do_not_leave_each_other_waiting(
-    make_step: Callable[..., Step], make_split: Callable[..., Split]
+    make_step: Callable[..., Step], make_split: Callable[..., Split], fails_in: str
 ) -> None:
-    """What fails while gradients are exchanged cannot be done again by one process alone."""
+    """What fails where processes meet cannot be done again by one of them alone."""
 
     class Two(Alone):
         size = 2
 
-    step = small(make_step, fits=1, fails_in="backward")
+        def meets(self, *, last: bool) -> Meeting:
+            return Meeting(**{fails_in: last})
+
+    step = small(make_step, fits=1, fails_in=fails_in)
     arithmetic = Arithmetic(torch.device("cpu"), Precision.fp32)
     split = make_split(4)
     accumulate = Accumulation(step, Reader(lambda indices: read_batch(split, indices)), arithmetic, Two(), seed=1)
-    with pytest.raises(DeviceError, match="in the backward pass of a batch of 2 sentences"):
+    with pytest.raises(DeviceError, match=f"in the {fails_in} pass of a batch of 2 sentences"):
         accumulate(1, (torch.arange(2).numpy(), torch.arange(2, 4).numpy()))
     assert step.sizes == [2]

@@ -8,12 +8,21 @@ from typing import Any
 
 import pytest
 
-from nmt.config.sections import BatchingConfig, CheckpointConfig, TrainConfig, TrainingConfig, ValidationConfig
+from nmt.config.choices import Strategy
+from nmt.config.sections import (
+    BatchingConfig,
+    CheckpointConfig,
+    DistributedConfig,
+    TrainConfig,
+    TrainingConfig,
+    ValidationConfig,
+)
 from nmt.errors import UsageError
 from nmt.optim.adam import AdamConfig
 from nmt.optim.adam_then_sgd import AdamThenSgdConfig
 from nmt.optim.inverse_sqrt import InverseSqrtConfig
 from nmt.optim.linear import LinearConfig
+from nmt.optim.muon import MuonConfig
 from nmt.optim.noam import NoamConfig
 from nmt.optim.plateau import PlateauConfig
 from nmt.optim.schedule_free_adamw import ScheduleFreeAdamWConfig
@@ -54,6 +63,11 @@ def test_a_sound_configuration_passes(tiny_run: MakeConfig) -> None:
             {"training": TrainingConfig(9, clip_norm=5.0, clip_value=10.0)},
             {},
             "clip_norm=5.0 and training.clip_value=10.0",
+        ),
+        (
+            {"optimizer": MuonConfig(), "distributed": DistributedConfig(Strategy.fsdp)},
+            {},
+            "looks at whole matrices.*--distributed-strategy ddp",
         ),
         ({"batching": BatchingConfig(max_tokens=7)}, {}, "max_tokens=7 is less than the 8 pieces"),
     ],

@@ -31,6 +31,7 @@ from nmt.training.assemble import train
 from nmt.training.criterion_parts import build_criterion, sampler
 from nmt.training.datasets import open_datasets
 from nmt.training.other_models import load_teacher
+from nmt.training.world import Alone
 from tests.unit.criterions.tiny import TinyModel, batch_of
 
 MakeConfig = Callable[..., TrainConfig]
@@ -75,7 +76,7 @@ def asking() -> Iterator[Callable[[Callable[..., Criterion]], AskingConfig]]:
 
 
 def built(config: TrainConfig) -> Criterion:
-    return build_criterion(config, open_datasets(config), CPU)
+    return build_criterion(config, open_datasets(config), CPU, Alone())
 
 
 def test_a_builder_without_parts_gets_none(tiny_run: MakeConfig) -> None:

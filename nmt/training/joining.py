@@ -1,0 +1,56 @@
+"""Which world a process belongs to, by the variables that torchrun sets."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+from collections.abc import Iterator, Mapping
+
+import torch
+import torch.distributed as dist
+
+from nmt.config.choices import Strategy
+from nmt.config.sections import DistributedConfig
+from nmt.errors import DeviceError, NMTError, UsageError
+from nmt.training.sharding import Sharded
+from nmt.training.world import Alone, Together, World
+
+
+@contextlib.contextmanager
+def join(
+    options: DistributedConfig, device: torch.device, environment: Mapping[str, str] = os.environ
+) -> Iterator[World]:
+    """The world that torchrun's variables describe; alone without them."""
+    size = int(environment.get("WORLD_SIZE", "1"))
+    if size == 1 or "RANK" not in environment:
+        yield Alone()
+        return
+    if not dist.is_available():
+        raise DeviceError("this torch was built without torch.distributed; start one process, without torchrun")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    timeout = datetime.timedelta(minutes=options.timeout_minutes)
+    dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=timeout)
+    try:
+        yield Sharded(device) if options.strategy is Strategy.fsdp else Together()
+    except (dist.DistError, RuntimeError) as error:
+        if not isinstance(error, dist.DistError) and "gloo" not in str(error):
+            raise
+        raise NMTError(
+            f"process {environment['RANK']} lost the others: one of them has ended, and said why, or did not answer for "
+            f"{options.timeout_minutes:g} minutes; start all of them again with the same command"
+        ) from error
+    finally:
+        dist.destroy_process_group()
+
+
+def own_device(name: str, environment: Mapping[str, str] = os.environ) -> str:
+    """The device of this process: each process of a machine has a GPU of its own."""
+    if "LOCAL_RANK" not in environment or int(environment.get("WORLD_SIZE", "1")) == 1:
+        return name
+    if name.startswith("cuda:"):
+        raise UsageError(f"device.name={name} would give all processes the same GPU; use --device cuda with torchrun")
+    if name == "cuda" or (name == "auto" and torch.cuda.is_available()):
+        return f"cuda:{environment['LOCAL_RANK']}"
+    return name
