@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from nmt.config.choices import Strategy
 from nmt.config.sections import DistributedConfig
@@ -31,7 +33,10 @@ def join(
     if device.type == "cuda":
         torch.cuda.set_device(device)
     timeout = datetime.timedelta(minutes=options.timeout_minutes)
-    dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=timeout)
+    store, rank, _ = next(rendezvous("env://", timeout=timeout))
+    store = PrefixStore(_start(environment), store)
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
     try:
         yield Sharded(device) if options.strategy is Strategy.fsdp else Together()
     except (dist.DistError, RuntimeError) as error:
@@ -43,6 +48,17 @@ def join(
         ) from error
     finally:
         dist.destroy_process_group()
+
+
+def _start(environment: Mapping[str, str]) -> str:
+    """A name for this start of the processes.
+
+    torchrun keeps one store for all starts, in which those of a second one would find the addresses of processes that are
+    gone. Where torchrun runs on several machines, each counts its own restarts: there it has to be told to make a new
+    store (docs/performance.md).
+    """
+    alone = environment.get("GROUP_WORLD_SIZE", "1") == "1"
+    return f"start-{environment.get('TORCHELASTIC_RESTART_COUNT', '0') if alone else 0}"
 
 
 def own_device(name: str, environment: Mapping[str, str] = os.environ) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 from pathlib import Path
@@ -107,6 +108,23 @@ def test_the_death_of_one_process_ends_the_other_with_a_sentence(copy_corpus: Pa
     _, log = process.communicate(timeout=120)
     assert process.returncode != 0
     assert "process 0 lost the others: one of them has ended" in log
+
+
+@pytest.mark.timeout(600)
+def test_torchrun_starts_all_again_and_they_go_on_from_the_last_checkpoint(copy_corpus: Path, tmp_path: Path) -> None:
+    """A run one of whose processes is killed ends like one that nobody disturbed."""
+    options = [str(copy_corpus), *TINY, "--save-interval-updates", "2"]
+    folder = tmp_path / "killed"
+    process = start([*TWO[:2], "--max-restarts=1", *TWO[2:]], *options, "--save-dir", str(folder))
+    wait_for_updates(process, folder)
+    os.kill(second_of(process), signal.SIGKILL)
+    _, log = process.communicate(timeout=200)
+    assert process.returncode == 0, log
+    assert re.search(r"going on after update [1-9]", log)
+    run(TWO, *options, "--save-dir", str(tmp_path / "whole"))
+    weights, expected = (read_checkpoint(checkpoints_in(tmp_path / name)[-1]).model for name in ("killed", "whole"))
+    for name, tensor in expected.items():
+        assert torch.equal(weights[name], tensor), name
 
 
 @pytest.mark.timeout(600)
