@@ -131,6 +131,9 @@ class TrainingConfig:
         help="validate and store a moving average of the parameters with this decay; null: none",
         flag="--ema-decay",
     )
+    checkpoint_activations: bool = option(
+        False, help="less memory for more time: layers run again in the backward pass", flag="--checkpoint-activations"
+    )
 
     def __post_init__(self) -> None:
         if self.ema_decay is not None and not 0 < self.ema_decay < 1:

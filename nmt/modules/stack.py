@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
+import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 
 class Stack(nn.ModuleList):
@@ -24,3 +27,27 @@ def stacked_layers(module: nn.Module) -> Iterator[nn.Module]:
             yield from child
         else:
             yield from stacked_layers(child)
+
+
+def recompute_layers(module: nn.Module) -> int:
+    """From now on the layers of all stacks keep their arguments alone for the backward pass, and run again in it.
+
+    Chen et al. 2016, arXiv:1604.06174, section 4.1, with a segment for each layer. Random numbers are drawn again alike,
+    so losses and gradients stay what they were, bit for bit. Returns the number of layers.
+    """
+    layers = list(stacked_layers(module))
+    for layer in layers:
+        layer.forward = _Recomputed(layer.forward)  # no module around it: the names of parameters stay
+    return len(layers)
+
+
+class _Recomputed:
+    """A function whose intermediate results are not kept."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def __call__(self, *arguments: Any) -> Any:
+        if not torch.is_grad_enabled():
+            return self._function(*arguments)
+        return checkpoint(self._function, *arguments, use_reentrant=False, preserve_rng_state=True)

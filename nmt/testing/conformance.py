@@ -56,6 +56,7 @@ LAWS: tuple[Law, ...] = tuple(
         training_laws.a_checkpoint_holds_the_model,
         training_laws.every_parameter_learns,
         training_laws.layers_stand_alone,
+        training_laws.layers_can_run_again,
         training_laws.training_resumes_exactly,
         training_laws.parameters_follow_the_pieces,
     )

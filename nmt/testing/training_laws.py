@@ -20,6 +20,7 @@ from nmt.data.vocabulary import SPECIALS
 from nmt.errors import UsageError
 from nmt.interface import EncoderDecoder, VocabularySizes
 from nmt.models.vocabulary_axes import vocabulary_axes
+from nmt.modules.stack import recompute_layers
 from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, read_checkpoint, write_checkpoint
 from nmt.testing.model_laws import UNEVEN_SOURCE, UNEVEN_TARGET
 from nmt.testing.subjects import JOINT, Subject
@@ -80,6 +81,23 @@ def layers_stand_alone(subject: Subject) -> None:
     found = _loss(model)
     assert all(calls[layer] == 1 for layer in layers), f"the layers of stacks were called {list(calls.values())} times"
     assert torch.equal(found, expected), "something needs the parameters of a layer outside of it"
+
+
+def layers_can_run_again(subject: Subject) -> None:
+    """Losses and gradients are the same, bit for bit, if layers run again in the backward pass instead of being kept."""
+    kept, again = subject.model().train(), subject.model().train()
+    recompute_layers(again)
+    assert again.state_dict().keys() == kept.state_dict().keys(), "parameters have other names"
+    for model in (kept, again):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(1)
+            batch = toy_batch(model, UNEVEN_SOURCE, UNEVEN_TARGET)
+            criterions.build(LabelSmoothedCrossEntropyConfig())(model, batch).loss_sum.backward()
+    found = {name: parameter.grad for name, parameter in again.named_parameters()}
+    for name, parameter in kept.named_parameters():
+        gradient, expected = found[name], parameter.grad
+        assert gradient is not None and expected is not None
+        assert torch.equal(gradient, expected), f"{name} gets another gradient if layers run again"
 
 
 def training_resumes_exactly(subject: Subject) -> None:

@@ -34,7 +34,7 @@ from nmt.training.joining import join, own_device
 from nmt.training.memory import peak_memory
 from nmt.training.metrics import build_scorers, higher_is_better
 from nmt.training.other_models import start_from
-from nmt.training.parts import build_arithmetic, build_model, build_optimizer, build_step
+from nmt.training.parts import build_arithmetic, build_model, build_optimizer, build_step, save_memory
 from nmt.training.precision import Arithmetic
 from nmt.training.profiling import Profiler
 from nmt.training.report import Reporter, Unheard
@@ -231,6 +231,7 @@ class _Run:
         place = Place(device, arithmetic.forward_pass, self._world)
         self._step, self._place = step, place
         self._cost = known_cost(config, step, self._datasets.train, place) if self._world.main else None
+        save_memory(config, model)
         self._world.divide(step)
         optimizer = build_optimizer(config, step)
         return Trainer(

@@ -6,8 +6,10 @@ import torch
 
 from nmt.config.choices import Precision
 from nmt.config.sections import TrainConfig
+from nmt.errors import UsageError
 from nmt.interface import EncoderDecoder, VocabularySizes
 from nmt.models import models
+from nmt.modules.stack import recompute_layers
 from nmt.optim import optimizers
 from nmt.optim.moving_average import with_average
 from nmt.optim.parameter_groups import freeze, parameter_groups
@@ -35,6 +37,15 @@ def build_step(
     step = Step(model, build_criterion(config, datasets, device, world)).to(device)
     freeze(step, config.parameters.freeze)
     return step
+
+
+def save_memory(config: TrainConfig, model: EncoderDecoder) -> None:
+    """Let the model's layers run again in the backward pass, if that is asked for."""
+    if config.training.checkpoint_activations and not recompute_layers(model):
+        raise UsageError(
+            "training.checkpoint_activations=true saves nothing: this model has no stack of layers that each run once "
+            "in a pass; leave --checkpoint-activations out"
+        )
 
 
 def build_optimizer(config: TrainConfig, step: Step) -> torch.optim.Optimizer:

@@ -23,7 +23,7 @@ from nmt.training.batches import read_batch
 from nmt.training.contradictions import Case, check
 from nmt.training.datasets import Datasets
 from nmt.training.memory import available_memory, peak_memory
-from nmt.training.parts import build_arithmetic, build_model, build_optimizer, build_step
+from nmt.training.parts import build_arithmetic, build_model, build_optimizer, build_step, save_memory
 from nmt.training.step import is_shortage, seed_torch
 from nmt.training.world import Alone, World
 
@@ -138,6 +138,7 @@ def _trial(config: TrainConfig, datasets: Datasets, device: torch.device) -> Tri
     model = build_model(config, datasets)
     arithmetic = build_arithmetic(config, datasets, model, device, before=None)
     step = build_step(config, datasets, model, device, Alone())
+    save_memory(config, model)
     optimizer = build_optimizer(config, step)
 
     def run(batch: Batch) -> None:

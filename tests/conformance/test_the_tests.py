@@ -25,6 +25,8 @@ from nmt.interface import (
 )
 from nmt.models.output_layers import LinearOutput
 from nmt.models.transformer import Transformer, TransformerConfig, TransformerMemory, TransformerState
+from nmt.modules.autoregression import Sight
+from nmt.modules.transformer_layers import EncoderLayer, Record
 from nmt.testing import conformance
 
 
@@ -194,6 +196,23 @@ class LooksIntoALayer(Transformer):
         return replace(decoded, hidden=decoded.hidden + nothing)
 
 
+class Stubborn(EncoderLayer):
+    """A layer that does something else in the backward pass."""
+
+    def forward(self, x: Tensor, sight: Sight, record: Record) -> Tensor:
+        again = torch._C._current_graph_task_id() >= 0
+        return super().forward(x * (2.0 if again else 1.0), sight, record)
+
+
+class NeverTwiceTheSame(Transformer):
+    """Its layers notice that they run again."""
+
+    def __init__(self, config: TransformerConfig, sizes: VocabularySizes) -> None:
+        super().__init__(config, sizes)
+        for layer in self.encoder.layers:
+            layer.__class__ = Stubborn
+
+
 # broken model -> the law it is made for, and the laws that it cannot but break as well
 BROKEN: dict[type[Transformer], tuple[str, set[str]]] = {
     ReadsPadding: ("padding_never_matters", set()),
@@ -213,6 +232,7 @@ BROKEN: dict[type[Transformer], tuple[str, set[str]]] = {
     KeepsASecret: ("a_checkpoint_holds_the_model", set()),
     HasASpare: ("every_parameter_learns", set()),
     LooksIntoALayer: ("layers_stand_alone", set()),
+    NeverTwiceTheSame: ("layers_can_run_again", set()),
     CountsItsUpdates: ("training_resumes_exactly", set()),
     CountsPieces: ("parameters_follow_the_pieces", set()),
 }
@@ -251,7 +271,7 @@ def test_check_names_the_model_and_the_broken_laws(monkeypatch: pytest.MonkeyPat
         return replace(output, attention=None if output.attention is None else output.attention / 2)
 
     monkeypatch.setattr(Transformer, "step", half_attention)
-    with pytest.raises(AssertionError, match=r"transformer breaks 1 of 15 laws\n.*attention_is_a_distribution"):
+    with pytest.raises(AssertionError, match=r"transformer breaks 1 of 16 laws\n.*attention_is_a_distribution"):
         conformance.check("transformer")
 
 

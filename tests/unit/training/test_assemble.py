@@ -33,13 +33,14 @@ from nmt.data.tokenizers.words import WordsConfig
 from nmt.data.vocabulary import EOS
 from nmt.errors import DataError, DeviceError, UsageError
 from nmt.interface import VocabularySizes
+from nmt.models import models
 from nmt.models.transformer import PositionKind, Transformer, TransformerConfig
 from nmt.optim.adam import AdamConfig
 from nmt.optim.constant import ConstantConfig
 from nmt.optim.inverse_sqrt import InverseSqrtConfig
 from nmt.optim.linear import LinearConfig
 from nmt.optim.noam import NoamConfig
-from nmt.storage.checkpoints import checkpoints_in, pointed, read_info
+from nmt.storage.checkpoints import checkpoints_in, pointed, read_checkpoint, read_info
 from nmt.training.assemble import train
 from nmt.training.datasets import Datasets, check_lengths
 
@@ -296,3 +297,25 @@ def other_corpus(folder: Path) -> Path:
         )
     )
     return folder / "other-corpus"
+
+
+def test_layers_that_run_again_change_no_bit_of_a_run(tiny_run: MakeConfig, tmp_path: Path) -> None:
+    weights = []
+    for again in (False, True):
+        config = tiny_run(
+            training=TrainingConfig(max_update=5, checkpoint_activations=again),
+            checkpoint=CheckpointConfig(save_dir=str(tmp_path / f"run-{again}")),
+        )
+        config.model.dropout = 0.3
+        weights.append(read_checkpoint(train(config).checkpoint).model)
+    assert list(weights[0]) == list(weights[1])
+    assert all(torch.equal(weights[1][name], tensor) for name, tensor in weights[0].items())
+
+
+def test_a_model_without_layers_to_run_again_is_refused(tiny_run: MakeConfig) -> None:
+    config = tiny_run(
+        model=models.config_class("memory_network")().shrink(),
+        training=TrainingConfig(max_update=5, checkpoint_activations=True),
+    )
+    with pytest.raises(UsageError, match="no stack of layers.*leave --checkpoint-activations out"):
+        train(config)

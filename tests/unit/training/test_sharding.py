@@ -18,7 +18,7 @@ from nmt.criterions.cross_entropy import CrossEntropyConfig
 from nmt.data.corpus import Split
 from nmt.errors import UsageError
 from nmt.models import models
-from nmt.modules.stack import Stack
+from nmt.modules.stack import Stack, recompute_layers
 from nmt.search import searches
 from nmt.search.beam import BeamConfig
 from nmt.testing.model_laws import UNEVEN_SOURCE, UNEVEN_TARGET
@@ -97,12 +97,18 @@ def test_a_process_holds_its_rows_and_nothing_else(first_of_two: Sharded, make_s
     assert list(first_of_two.replicas(step.parameters())) == []
 
 
-@pytest.mark.parametrize("batches", [1, 2, 4])
+@pytest.mark.parametrize(("batches", "recompute"), [(1, False), (2, False), (4, False), (2, True)])
 def test_an_update_exchanges_as_much_however_many_batches_it_has(
-    first_of_two: Sharded, make_step: Callable[..., Step], make_split: Callable[..., Split], batches: int
+    first_of_two: Sharded,
+    make_step: Callable[..., Step],
+    make_split: Callable[..., Split],
+    batches: int,
+    recompute: bool,
 ) -> None:
     """Each unit is gathered for the forward pass, a layer once more for the backward pass, and reduced once."""
     step, split = make_step(), make_split(2 * batches)
+    if recompute:
+        recompute_layers(step)
     first_of_two.divide(step)
     wrapped = first_of_two.wrap(step)
     with Messages() as messages:
@@ -128,10 +134,14 @@ def test_nobody_waits_where_parameters_are_whole(first_of_two: Sharded, make_ste
     assert all(first_of_two.held(parameter) is not parameter for parameter in step.parameters())  # divided again
 
 
-@pytest.mark.parametrize("name", models.names())
-def test_every_model_computes_the_same_divided(only_one: Sharded, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "recompute"), [*((name, False) for name in models.names()), ("transformer_moe", True), ("conv_s2s", True)]
+)
+def test_every_model_computes_the_same_divided(only_one: Sharded, name: str, recompute: bool) -> None:
     """Loss and gradients of a batch in training, and what search finds."""
     steps = [Step(subject(name).model(), criterions.build(CrossEntropyConfig())) for _ in range(2)]
+    if recompute:
+        recompute_layers(steps[1])
     only_one.divide(steps[1])
     wrapped = only_one.wrap(steps[1])
     batch = toy_batch(steps[0].model, UNEVEN_SOURCE, UNEVEN_TARGET)
