@@ -46,7 +46,8 @@ class MovingAverage(torch.optim.Optimizer):
     @torch.no_grad()
     def eval(self) -> None:
         if self._average is not None:
-            torch._foreach_copy_(self._parameters(), self._average)
+            for parameter, average in zip(self._parameters(), self._average):
+                parameter.copy_(average)
             self._average = None
 
     @torch.no_grad()

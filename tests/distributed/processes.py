@@ -50,7 +50,9 @@ def second_of(launcher: subprocess.Popen[str]) -> int:
 
 
 def events(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    """By update: that a checkpoint is on disk is recorded when it is."""
+    found = [json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    return sorted(found, key=lambda event: int(event["update"]))
 
 
 def assert_alike(folder: Path, other: Path, tolerance: float = 1e-5) -> None:
