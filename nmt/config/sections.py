@@ -134,6 +134,7 @@ class TrainingConfig:
     checkpoint_activations: bool = option(
         False, help="less memory for more time: layers run again in the backward pass", flag="--checkpoint-activations"
     )
+    compile: bool = option(False, help="compile the layers with torch.compile; for GPUs", flag="--compile")
 
     def __post_init__(self) -> None:
         if self.ema_decay is not None and not 0 < self.ema_decay < 1:

@@ -25,19 +25,24 @@ class Dropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.p == 0.0:
             return x
-        if x.device.type != "cpu":
+        if not _has_cheap_bytes(x):
             return F.dropout(x, self.p)
         return _apply(_ByteDropout, x, *random_bytes(x.numel(), self.p))
 
     def add(self, residual: Tensor, x: Tensor) -> Tensor:
         """residual + dropout(x), in one pass on the CPU."""
-        if not self.training or self.p == 0.0 or x.device.type != "cpu" or x.dtype != residual.dtype:
+        if not self.training or self.p == 0.0 or not _has_cheap_bytes(x) or x.dtype != residual.dtype:
             dropped: Tensor = self(x)
             return residual + dropped
         return _apply(_AddByteDropout, residual, x, *random_bytes(x.numel(), self.p))
 
     def extra_repr(self) -> str:
         return f"p={self.p}"
+
+
+def _has_cheap_bytes(x: Tensor) -> bool:
+    """Compiled code has cheap numbers of its own."""
+    return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def random_bytes(count: int, p: float) -> tuple[Tensor, int]:

@@ -24,7 +24,8 @@ from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, read_check
 from nmt.storage.files import Lock, remove_leftovers
 from nmt.training import token_budget
 from nmt.training.bad_updates import BadUpdates
-from nmt.training.batches import TrainingBatches
+from nmt.training.batches import Position, TrainingBatches
+from nmt.training.compilation import compile_layers
 from nmt.training.contradictions import Case, check
 from nmt.training.cost import known_cost
 from nmt.training.datasets import Datasets, number_of_updates, open_datasets
@@ -232,6 +233,9 @@ class _Run:
         self._step, self._place = step, place
         self._cost = known_cost(config, step, self._datasets.train, place) if self._world.main else None
         save_memory(config, model)
+        if config.training.compile:
+            few = self._batches.at(Position()).batches[0][:2]
+            compile_layers(step, self._batches.batch(few), arithmetic, config.seed)
         self._world.divide(step)
         optimizer = build_optimizer(config, step)
         return Trainer(

@@ -1,0 +1,77 @@
+"""Layers that are compiled, and the way back where they cannot be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from nmt.config.sections import TrainConfig, TrainingConfig
+from nmt.errors import UsageError
+from nmt.models.neural_gpu import NeuralGPUConfig
+from nmt.storage.checkpoints import checkpoints_in, read_checkpoint
+from nmt.training import compilation
+from nmt.training.assemble import train
+
+MakeConfig = Callable[..., TrainConfig]
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler() -> Any:
+    yield
+    torch._dynamo.reset()
+    torch._dynamo.config.suppress_errors = False
+
+
+def weights(config: TrainConfig, folder: Path, **training: Any) -> dict[str, torch.Tensor]:
+    train(
+        replace(
+            config,
+            checkpoint=replace(config.checkpoint, save_dir=str(folder)),
+            training=TrainingConfig(max_update=6, **training),
+        )
+    )
+    return read_checkpoint(checkpoints_in(folder)[-1]).model
+
+
+def test_compiled_layers_learn_what_layers_learn(
+    tiny_run: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By a backend that needs no C++ compiler: the graphs are taken and differentiated, and run by torch."""
+    caplog.set_level("INFO", "nmt.training")
+    monkeypatch.setattr(compilation, "BACKEND", "aot_eager")
+    config = tiny_run()
+    config = replace(config, model=replace(config.model, dropout=0.0))  # compiled code draws other numbers
+    expected = weights(config, tmp_path / "plain")
+    found = weights(config, tmp_path / "compiled", compile=True)
+    assert "2 layers are compiled" in caplog.text and "uncompiled" not in caplog.text
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        torch.testing.assert_close(found[name], tensor, rtol=1e-4, atol=1e-6, msg=name)
+
+
+def test_where_compilation_fails_everything_runs_as_it_was(
+    tiny_run: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(graph: Any, inputs: Any) -> Any:
+        raise RuntimeError("no C++ compiler\nand a long story")
+
+    monkeypatch.setattr(compilation, "BACKEND", broken)
+    expected = weights(tiny_run(), tmp_path / "plain")
+    found = weights(tiny_run(), tmp_path / "fallen-back", compile=True)
+    (said,) = [line for line in caplog.messages if "uncompiled" in line]
+    assert "no C++ compiler" in said and "long story" not in said
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+    events = [json.loads(line) for line in (tmp_path / "fallen-back" / "log.jsonl").read_text().splitlines()]
+    assert [event["update"] for event in events if event["event"] == "train"] == [3, 6]
+
+
+def test_a_model_without_such_layers_refuses(tiny_run: MakeConfig) -> None:
+    model = NeuralGPUConfig(num_maps=4, height=1, embedding_size=4, dropout=0.0)
+    with pytest.raises(UsageError, match="training.compile=true compiles nothing"):
+        train(tiny_run(model=model, training=TrainingConfig(max_update=6, compile=True)))
