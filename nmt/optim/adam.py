@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -33,12 +34,15 @@ class AdamConfig:
 
 @optimizers.register("adam", AdamConfig)
 def build(config: AdamConfig, groups: ParameterGroups) -> torch.optim.Optimizer:
-    first, second = config.betas
-    return torch.optim.Adam(
-        groups,
-        lr=config.base_rate,
-        betas=(first, second),
-        eps=config.eps,
-        weight_decay=config.weight_decay,
-        fused=runs_fused(groups),
-    )
+    return torch.optim.Adam(groups, **options_of(config, groups))
+
+
+def options_of(config: AdamConfig, groups: ParameterGroups) -> dict[str, Any]:
+    """As torch's optimizers of this family call them."""
+    return {
+        "lr": config.base_rate,
+        "betas": tuple(config.betas),
+        "eps": config.eps,
+        "weight_decay": config.weight_decay,
+        "fused": runs_fused(groups),
+    }

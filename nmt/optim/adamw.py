@@ -8,8 +8,7 @@ import torch
 
 from nmt.config.option import option
 from nmt.optim import ParameterGroups, optimizers
-from nmt.optim.adam import AdamConfig
-from nmt.optim.fused import runs_fused
+from nmt.optim.adam import AdamConfig, options_of
 
 
 @dataclass
@@ -21,12 +20,4 @@ class AdamWConfig(AdamConfig):
 
 @optimizers.register("adamw", AdamWConfig)
 def build(config: AdamWConfig, groups: ParameterGroups) -> torch.optim.Optimizer:
-    first, second = config.betas
-    return torch.optim.AdamW(
-        groups,
-        lr=config.base_rate,
-        betas=(first, second),
-        eps=config.eps,
-        weight_decay=config.weight_decay,
-        fused=runs_fused(groups),
-    )
+    return torch.optim.AdamW(groups, **options_of(config, groups))

@@ -40,13 +40,13 @@ class ReadAhead(Reader):
         self._coming.extend((indices, self._thread.submit(self._read, indices)) for indices in batches)
 
     def __call__(self, indices: Indices) -> Batch:
-        while self._coming:
+        if not any(np.array_equal(announced, indices) for announced, _ in self._coming):
+            return self._read(indices)
+        while True:
             announced, batch = self._coming.popleft()
             if np.array_equal(announced, indices):
                 return batch.result()
-            if not batch.cancel():  # it will not be needed
-                batch.exception()
-        return self._read(indices)
+            batch.cancel()  # it was passed over
 
 
 def reader(read: Read, device: torch.device) -> Reader:

@@ -46,6 +46,7 @@ def decide(config: TrainConfig, datasets: Datasets, device: torch.device, world:
     check(Case(config, datasets.longest, config.training.max_update))
     stored = world.on_main(lambda: _of_the_run(Path(config.checkpoint.save_dir)))
     size = min(world.gather(_found(config, datasets, device, world) if stored is None else stored))
+    _free()  # what was tried is no part of the run
     logger.info("batches of up to %d tokens (%s)", size, "as before" if stored else "found by --max-tokens auto")
     return _with_size(config, size)
 

@@ -59,7 +59,19 @@ def test_what_was_not_announced_is_read_on_the_spot(make_split: MakeSplit) -> No
     assert same(ahead(first), read_batch(noting.split, first))
     assert same(ahead(again), read_batch(noting.split, again))
     assert same(ahead(last), read_batch(noting.split, last))
-    assert ([1], True) in noting.read and ([5], True) in noting.read
+    assert ([1], True) in noting.read and ([5], False) in noting.read
+
+
+def test_the_next_update_is_read_while_this_one_is_computed(make_split: MakeSplit) -> None:
+    """As training asks: the following batches are announced, then those of now are read, perhaps twice."""
+    noting = Noting(make_split(10))
+    ahead, batches = ReadAhead(noting), items([1], [2], [3], [4])
+    for now, following in zip(batches, batches[1:]):
+        ahead.announce([following])
+        for _ in range(2):
+            assert same(ahead(now), read_batch(noting.split, now))
+    elsewhere = [read for read, main in noting.read if not main]
+    assert elsewhere == [[2], [3], [4]]
 
 
 def test_an_error_comes_where_the_batch_is_asked_for(make_split: MakeSplit) -> None:

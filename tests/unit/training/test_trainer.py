@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,14 @@ import torch
 from torch import Tensor
 
 from nmt.config.sections import CheckpointConfig, TrainingConfig, ValidationConfig
+from nmt.data.batch import Batch
 from nmt.data.corpus import Split
 from nmt.errors import DeviceError, NMTError
 from nmt.optim import Progress
 from nmt.storage.checkpoints import checkpoints_in, pointed, read_info
 from nmt.training import trainer as trainer_module
 from nmt.training.batches import read_batch
+from nmt.training.reading import ReadAhead
 from nmt.training.step import Step
 from nmt.training.stopping import BestScore
 from nmt.training.trainer import Trainer
@@ -309,3 +312,23 @@ def test_an_optimizer_that_the_gpu_cannot_hold_is_said_with_the_update(make_trai
     optimizer.register_step_pre_hook(exhausted)
     with pytest.raises(DeviceError, match=r"out of memory at update 1, after its gradients"):
         make_trainer(step=step, optimizer=optimizer).run()
+
+
+def test_batches_read_ahead_change_nothing_but_where_they_are_read(
+    make_trainer: Make, make_step: Make, make_split: Callable[..., Split], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU: of three updates an epoch, two epochs, all but the first are read by the thread."""
+    split, limits = make_split(6), TrainingConfig(max_update=6)
+    expected = trained(make_trainer, make_step(), split=split, limits=limits)
+    read: list[bool] = []
+
+    def noting(read_batch: Callable[[Any], Batch], device: torch.device) -> ReadAhead:
+        def noted(indices: Any) -> Batch:
+            read.append(threading.current_thread() is threading.main_thread())
+            return read_batch(indices)
+
+        return ReadAhead(noted)
+
+    monkeypatch.setattr(trainer_module, "reader", noting)
+    assert same(expected, trained(make_trainer, make_step(), split=split, limits=limits))
+    assert read.count(True) == 1 and read.count(False) >= 5
