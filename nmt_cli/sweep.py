@@ -30,8 +30,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from nmt.config.sections import TrainConfig
 from nmt.errors import Interrupted, NMTError, UsageError
-from nmt.scoring import TextOptions, scorers
 from nmt.storage.files import atomic_write
+from nmt.training.metrics import higher_is_better
 from nmt_cli.interruptions import Terminated, cleaning_up_on_sigterm
 from nmt_cli.streams import configure_logging, say, use_utf8
 
@@ -203,7 +203,7 @@ class Job:
         if not isinstance(config, TrainConfig):
             return
         metric = config.validation.best_metric
-        higher = metric != "loss" and scorers.build(scorers.config_class(metric)(), TextOptions()).higher_is_better
+        higher = higher_is_better(metric)
         self._facts |= {"metric": metric, "higher_is_better": higher}
         refuse_worst(OmegaConf.select(HydraConfig.get().sweeper, "direction"), metric, higher)
 

@@ -200,8 +200,8 @@ class Transformer(EncoderDecoder):
 
     def _forward_flat(self, batch: Batch) -> DecoderOutput:
         """As ``forward``, without padding."""
-        source = Segments(batch.source_lengths, batch.source_offsets, batch.source.size(1), batch.num_source_tokens)
-        target = Segments(batch.target_lengths, batch.target_offsets, batch.target_in.size(1), batch.num_tokens)
+        source = Segments.of(batch.source_lengths, batch.source_offsets, batch.source.size(1), batch.num_source_tokens)
+        target = Segments.of(batch.target_lengths, batch.target_offsets, batch.target_in.size(1), batch.num_tokens)
         self.source_input.positions.check_length(source.longest, "source")
         self.target_input.positions.check_length(target.longest, "target")
         x = self.source_input.flat(batch.source, source)

@@ -6,7 +6,6 @@ Shapes: B sentences, N hypotheses, T queries, S keys, H heads, M positions of al
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -45,24 +44,20 @@ class Segments:
 
     lengths: Tensor  # [B]
     offsets: Tensor  # [B + 1]
+    boundaries: Tensor  # [B + 1] the offsets as the kernel wants them
+    places: Places  # each position counted from the beginning of its sentence, [M]
     longest: int
     count: int  # M
+
+    @classmethod
+    def of(cls, lengths: Tensor, offsets: Tensor, longest: int, count: int) -> Segments:
+        starts = torch.repeat_interleave(offsets[:-1], lengths, output_size=count)
+        positions = torch.arange(count, device=offsets.device) - starts
+        return cls(lengths, offsets, offsets.to(torch.int32), Places(positions, positions, longest), longest, count)
 
     def flatten(self, padded: Tensor) -> Tensor:
         """[B, T, ...] -> [M, ...]"""
         return real_rows(padded, self.lengths, self.offsets, self.count)
-
-    @cached_property
-    def places(self) -> Places:
-        """Each position counted from the beginning of its sentence, [M]."""
-        starts = torch.repeat_interleave(self.offsets[:-1], self.lengths, output_size=self.count)
-        positions = torch.arange(self.count, device=self.offsets.device) - starts
-        return Places(positions, positions, self.longest)
-
-    @cached_property
-    def boundaries(self) -> Tensor:
-        """The offsets as the kernel wants them."""
-        return self.offsets.to(torch.int32)
 
 
 @dataclass(frozen=True, kw_only=True)

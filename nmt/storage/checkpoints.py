@@ -117,6 +117,11 @@ def read_info(path: Path, *, verify: Verify = Verify.fast) -> CheckpointInfo:
     return _info(path, _manifest(path, verify))
 
 
+def holds_training_state(path: Path) -> bool:
+    """Whether a run can go on from a checkpoint, as its manifest says."""
+    return _VALUES in _manifest(path, Verify.fast)["files"]
+
+
 def drop_training_state(path: Path) -> None:
     """Make a checkpoint smaller: it keeps its model, and no run can go on from it any more.
 

@@ -174,6 +174,16 @@ def _batch_too_small(case: Case) -> str | None:
     )
 
 
+def _trial_of_the_whole(case: Case) -> str | None:
+    config = case.config
+    if config.batching.max_tokens != AUTO or config.distributed.strategy is not Strategy.fsdp:
+        return None
+    return (
+        "batching.max_tokens=auto tries the whole model in one process, which distributed.strategy=fsdp is there to avoid; "
+        "give a number (--max-tokens)"
+    )
+
+
 RULES: tuple[Rule, ...] = (
     _no_data,
     _no_component,
@@ -193,6 +203,7 @@ RULES: tuple[Rule, ...] = (
     _patience_without_validation,
     _schedule_without_validation,
     _batch_too_small,
+    _trial_of_the_whole,
 )
 
 

@@ -16,6 +16,8 @@ from nmt.optim.moving_average import MovingAverage
 
 logger = logging.getLogger("nmt.training")
 
+OF_THE_DEVICE = ("fused", "foreach", "capturable")  # entries of groups that another device may need otherwise
+
 
 def pack(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors named ``<parameter number>.<entry>``; everything else as ``values``."""
@@ -25,7 +27,10 @@ def pack(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str,
     for parameter, entries in tree["state"].items():
         for name, value in entries.items():
             (tensors if isinstance(value, Tensor) else numbers)[f"{parameter}.{name}"] = value
-    groups = [{key: value for key, value in group.items() if key != "params"} for group in tree["param_groups"]]
+    groups = [
+        {key: value for key, value in group.items() if key not in ("params", *OF_THE_DEVICE)}
+        for group in tree["param_groups"]
+    ]
     return tensors, {"numbers": numbers, "groups": groups}
 
 
@@ -62,7 +67,7 @@ def unpack(
             state.setdefault(own, {})[name] = place(value, parameters[own]) if isinstance(value, Tensor) else value
     if groups:
         for group, stored in zip(tree["param_groups"], values["groups"]):
-            group.update(stored)
+            group.update({key: value for key, value in stored.items() if key not in OF_THE_DEVICE})
     optimizer.load_state_dict({"state": state, "param_groups": tree["param_groups"]})
     return numbers
 

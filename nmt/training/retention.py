@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from pathlib import Path
 
 from nmt.config.sections import CheckpointConfig
@@ -57,10 +57,19 @@ def superfluous(
     return [path for path in stored if path not in kept]
 
 
-def beyond_resuming(stored: Sequence[Path], options: CheckpointConfig) -> Sequence[Path]:
-    """Of checkpoints, oldest first, those that need no state of training any more."""
-    count = options.keep_training_states
-    return () if count is None else stored[:-count]
+def beyond_resuming(
+    stored: Mapping[Path, CheckpointInfo], resumable: Collection[Path], written: Path, options: CheckpointConfig
+) -> Sequence[Path]:
+    """Of checkpoints those that need no state of training, or what is left of it, any longer.
+
+    The one just ``written`` keeps it, then those before it; what stands after it belongs to a course that was left.
+    """
+    if options.keep_training_states is None:
+        return ()
+    updates = {path: info.update for path, info in stored.items()}
+    now = updates.get(written, 0)
+    by_worth = sorted(stored, key=lambda path: (path in resumable, path == written, updates[path] < now, updates[path]))
+    return by_worth[: -options.keep_training_states]
 
 
 def best_first(stored: Mapping[Path, CheckpointInfo], metric: str, *, higher_is_better: bool) -> list[Path]:

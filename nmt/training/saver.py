@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -10,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from nmt.storage.checkpoints import CheckpointInfo
+from nmt.storage.checkpoints import CheckpointInfo, TrainingState
 from nmt.training.store import CheckpointStore, Snapshot
 
 Written = tuple[CheckpointInfo, Path]
@@ -68,7 +69,7 @@ class Saver:
 
 def _copied(snapshot: Snapshot) -> Snapshot:
     """On the CPU, and untouched by further training."""
-    training = replace(snapshot.training, tensors=_copies(snapshot.training.tensors))
+    training = TrainingState(_copies(snapshot.training.tensors), copy.deepcopy(snapshot.training.values))
     return replace(snapshot, model=_copies(snapshot.model), training=training)
 
 

@@ -25,6 +25,7 @@ from nmt.storage.checkpoints import (
     checkpoint_name,
     checkpoints_in,
     drop_training_state,
+    holds_training_state,
     pointed,
     read_checkpoint,
     read_info,
@@ -103,6 +104,11 @@ class CheckpointStore:
             return stored
         if damaged:
             raise DataError(f"no checkpoint in {self.folder} can be read: {damaged[0]}; delete them to start again")
+        if paths:
+            raise DataError(
+                f"none of the {len(paths)} checkpoints in {self.folder} holds what resuming needs (see "
+                f"--keep-training-states); choose another --save-dir, perhaps with --finetune-from-model {paths[-1]}"
+            )
         return None
 
     def save(self, snapshot: Snapshot, *, best: bool, required: bool) -> Path | None:
@@ -111,8 +117,8 @@ class CheckpointStore:
         A full disk is a warning and the result None, unless the checkpoint is ``required`` (the run ends with it).
         """
         path = self.folder / checkpoint_name(snapshot.info.epoch, snapshot.info.update)
-        self._warn_if_space_is_short()
         try:
+            self._warn_if_space_is_short()
             if not (self.folder / "tokenizer").is_dir():  # somebody removed the folder underneath
                 self.prepare()
             write_checkpoint(
@@ -131,8 +137,11 @@ class CheckpointStore:
                 raise StorageError(f"the last checkpoint of the run could not be written: {error}") from error
             logger.warning("no checkpoint at update %d, training goes on: %s", snapshot.info.update, error)
             return None
-        self._last_size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-        self._delete_superfluous()
+        try:
+            self._last_size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+            self._delete_superfluous(path)
+        except OSError as error:
+            logger.warning("old checkpoints could not be looked through: %s", error)
         return path
 
     def last(self) -> Path | None:
@@ -153,7 +162,7 @@ class CheckpointStore:
         self._unreadable.discard(name)
         return path
 
-    def _delete_superfluous(self) -> None:
+    def _delete_superfluous(self, written: Path) -> None:
         named = {path for path in (self.last(), self.best()) if path is not None}
         if self._unreadable:
             return  # what it named must not be deleted
@@ -172,10 +181,12 @@ class CheckpointStore:
                 shutil.rmtree(doomed)
             except OSError as error:
                 logger.warning("could not delete the old checkpoint %s: %s", path, error)
-        self._drop_training_states([path for path in stored if path.is_dir()])
+        left = {path: info for path, info in stored.items() if path.is_dir()}
+        resumable = [path for path in left if holds_training_state(path)]
+        self._drop_training_states(beyond_resuming(left, resumable, written, self._options))
 
-    def _drop_training_states(self, stored: Sequence[Path]) -> None:
-        for path in beyond_resuming(stored, self._options):
+    def _drop_training_states(self, doomed: Sequence[Path]) -> None:
+        for path in doomed:
             try:
                 drop_training_state(path)
             except (NMTError, OSError) as error:

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 
 from nmt.config.sections import AUTO, TrainConfig
-from nmt.data.batch import Batch
 from nmt.data.batching import Indices, plan_batches
 from nmt.data.corpus import Split
 from nmt.errors import DeviceError, NMTError
@@ -23,6 +22,7 @@ from nmt.training.batches import read_batch
 from nmt.training.contradictions import Case, check
 from nmt.training.datasets import Datasets
 from nmt.training.memory import available_memory, peak_memory
+from nmt.training.modes import training_mode
 from nmt.training.parts import build_arithmetic, build_model, build_optimizer, build_step, save_memory
 from nmt.training.step import is_shortage, seed_torch
 from nmt.training.world import Alone, World
@@ -62,15 +62,7 @@ def candidates(split: Split, longest: int, batches_in_update: int) -> list[int]:
 def largest_by_trial(sizes: Sequence[int], attempt: Trial, reserved: Callable[[], float]) -> int:
     """For a GPU, where a failed trial costs nothing: the largest first. ``reserved``: the share of its memory in use."""
     for size in reversed(sizes):
-        try:
-            attempt(size)
-        except Exception as error:
-            if not is_shortage(error):
-                raise
-            shortage: Exception | None = error
-        else:
-            shortage = None
-        if shortage is None and reserved() <= SHARE_OF_GPU:
+        if _finds_memory(attempt, size) and reserved() <= SHARE_OF_GPU:
             return size
         logger.info("batches of %d tokens do not fit", size)
         _free()
@@ -78,6 +70,17 @@ def largest_by_trial(sizes: Sequence[int], attempt: Trial, reserved: Callable[[]
         f"even batches of {sizes[0]} tokens do not fit into the memory of the device; choose a smaller model, or "
         f"leave out long sentences with --max-tokens and --skip-long"
     )
+
+
+def _finds_memory(attempt: Trial, size: int) -> bool:
+    """What a failed trial held is gone when this returns: nobody keeps the error, which knows all of it."""
+    try:
+        attempt(size)
+    except Exception as error:
+        if not is_shortage(error):
+            raise
+        return False
+    return True
 
 
 def largest_by_forecast(
@@ -135,26 +138,25 @@ def _found(config: TrainConfig, datasets: Datasets, device: torch.device, world:
 
 
 def _trial(config: TrainConfig, datasets: Datasets, device: torch.device) -> Trial:
-    """Trains a model that is thrown away, so that gradients and the optimizer's averages are there too."""
+    """Trains a model that is thrown away. From the start the optimizer's averages are there, and later gradients are."""
     model = build_model(config, datasets)
     arithmetic = build_arithmetic(config, datasets, model, device, before=None)
     step = build_step(config, datasets, model, device, Alone())
     save_memory(config, model)
     optimizer = build_optimizer(config, step)
+    training_mode(optimizer)
 
-    def run(batch: Batch) -> None:
-        with arithmetic.forward_pass():
-            loss = step(batch.to(device)).loss_sum
-        loss.backward()
-
-    def attempt(size: int) -> None:
-        for indices in largest_batches(datasets.train, size, config.batching.batch_size):
-            seed_torch(config.seed, _SEED)
-            run(read_batch(datasets.train, indices))
-        optimizer.step()
+    def update(batches: Sequence[Indices]) -> None:
         optimizer.zero_grad(set_to_none=True)
+        for indices in batches:
+            seed_torch(config.seed, _SEED)
+            with arithmetic.forward_pass():
+                loss = step(read_batch(datasets.train, indices).to(device)).loss_sum
+            loss.backward()
+        optimizer.step()
 
-    return attempt
+    update([np.arange(1)])
+    return lambda size: update(largest_batches(datasets.train, size, config.batching.batch_size))
 
 
 def _peak_of(attempt: Trial, size: int, peak: Callable[[], int]) -> int:

@@ -39,8 +39,9 @@ def weights(config: TrainConfig, folder: Path, **training: Any) -> dict[str, tor
     return read_checkpoint(checkpoints_in(folder)[-1]).model
 
 
+@pytest.mark.parametrize("again", [False, True])
 def test_compiled_layers_learn_what_layers_learn(
-    tiny_run: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tiny_run: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, again: bool
 ) -> None:
     """By a backend that needs no C++ compiler: the graphs are taken and differentiated, and run by torch."""
     caplog.set_level("INFO", "nmt.training")
@@ -48,7 +49,7 @@ def test_compiled_layers_learn_what_layers_learn(
     config = tiny_run()
     config = replace(config, model=replace(config.model, dropout=0.0))  # compiled code draws other numbers
     expected = weights(config, tmp_path / "plain")
-    found = weights(config, tmp_path / "compiled", compile=True)
+    found = weights(config, tmp_path / "compiled", compile=True, checkpoint_activations=again)
     assert "2 layers are compiled" in caplog.text and "uncompiled" not in caplog.text
     assert found.keys() == expected.keys()
     for name, tensor in expected.items():

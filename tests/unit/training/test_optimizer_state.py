@@ -12,10 +12,11 @@ from torch.nn import Parameter
 
 from nmt.errors import DataError
 from nmt.optim import optimizers
+from nmt.optim.adam import AdamConfig
 from nmt.optim.adam_then_sgd import AdamThenSgdConfig
 from nmt.optim.sgd import SgdConfig
 from nmt.training.modes import training_mode
-from nmt.training.optimizer_state import pack, unpack
+from nmt.training.optimizer_state import OF_THE_DEVICE, pack, unpack
 
 CONFIGS = [
     *(
@@ -66,6 +67,19 @@ def test_options_of_the_groups_come_back_only_if_asked_for() -> None:
         optimizer, _ = made(SgdConfig(lr=0.1, momentum=0.5))
         unpack(optimizer, *pack(stored), groups=groups)
         assert optimizer.param_groups[0]["momentum"] == momentum
+
+
+def test_how_the_kernel_runs_belongs_to_the_device_not_to_the_state() -> None:
+    optimizer, parameters = made(AdamConfig(lr=0.1))
+    steps(optimizer, parameters, 0, 1)
+    for group in optimizer.param_groups:
+        group.update(fused=None, foreach=True, capturable=True)
+    tensors, values = pack(optimizer)
+    assert all(not group.keys() & set(OF_THE_DEVICE) for group in values["groups"])
+    values["groups"][0] |= {"fused": True, "foreach": False, "capturable": False, "lr": 0.5}  # as others wrote it
+    unpack(optimizer, tensors, values, groups=True)
+    (group,) = optimizer.param_groups
+    assert (group["fused"], group["foreach"], group["capturable"], group["lr"]) == (None, True, True, 0.5)
 
 
 def test_the_state_of_other_parameters_is_refused() -> None:

@@ -70,6 +70,7 @@ def test_the_next_update_is_read_while_this_one_is_computed(make_split: MakeSpli
         ahead.announce([following])
         for _ in range(2):
             assert same(ahead(now), read_batch(noting.split, now))
+    assert same(ahead(batches[-1]), read_batch(noting.split, batches[-1]))
     elsewhere = [read for read, main in noting.read if not main]
     assert elsewhere == [[2], [3], [4]]
 

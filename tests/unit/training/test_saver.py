@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
@@ -32,6 +33,7 @@ class SlowStore:
         if self.fails:
             return None
         values = [*snapshot.model["weight"].tolist(), *snapshot.training.tensors["moment"].tolist()]
+        values += snapshot.training.values["history"]
         self.saved.append((snapshot.info.update, values))
         return self.folder / str(snapshot.info.update)
 
@@ -43,18 +45,20 @@ def saver(store: SlowStore, *, asynchronous: bool = True) -> Saver:
     return Saver(cast(CheckpointStore, store), asynchronous=asynchronous)
 
 
-def snapshot(update: int, weight: torch.Tensor, moment: torch.Tensor) -> Snapshot:
-    return Snapshot(CheckpointInfo(update, 1), {"weight": weight}, TrainingState({"moment": moment}, {}))
+def snapshot(update: int, weight: torch.Tensor, moment: torch.Tensor, history: Sequence[float] = ()) -> Snapshot:
+    values = {"history": history}
+    return Snapshot(CheckpointInfo(update, 1), {"weight": weight}, TrainingState({"moment": moment}, values))
 
 
 def test_training_goes_on_and_what_is_written_is_the_past() -> None:
-    store, weight = SlowStore(), torch.ones(1)
+    store, weight, history = SlowStore(), torch.ones(1), [3.0]
     writing = saver(store)
-    writing.save(snapshot(1, weight, weight[:1]), best=False, required=False)
+    writing.save(snapshot(1, weight, weight[:1], history), best=False, required=False)
     weight.fill_(2.0)  # the next update
+    history.append(4.0)  # and validation
     assert not store.saved and not writing.written()
     store.allowed.set()
-    assert writing.last() == Path("run/1") and store.saved == [(1, [1.0, 1.0])]
+    assert writing.last() == Path("run/1") and store.saved == [(1, [1.0, 1.0, 3.0])]
     assert writing.written() == [(CheckpointInfo(1, 1), Path("run/1"))] and not writing.written()
     writing.close()
 

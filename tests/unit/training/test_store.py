@@ -217,6 +217,38 @@ def test_only_the_last_ones_can_be_resumed(make_store: MakeStore, count: int | N
     assert left == {str(update) for update in expected}
 
 
+def test_the_one_just_written_can_be_resumed_although_others_stand_after_it(make_store: MakeStore) -> None:
+    """As where a run fell back from damaged ones, or its user deleted some."""
+    store = make_store(CheckpointConfig(keep_training_states=2))
+    for update in (5, 8, 9):
+        store.save(snapshot(update), best=False, required=False)
+    store.save(snapshot(6), best=False, required=False)
+    assert resumable(store) == [6, 9]
+    store.save(snapshot(7), best=False, required=False)
+    assert resumable(store) == [6, 7]
+
+
+def test_a_folder_without_anything_to_go_on_from_is_not_started_over(make_store: MakeStore) -> None:
+    store = make_store(CheckpointConfig(keep_training_states=1))
+    for update in (1, 2, 3):
+        store.save(snapshot(update), best=False, required=False)
+    shutil.rmtree(checkpoints_in(store.folder)[-1])
+    with pytest.raises(DataError, match="none of the 2 checkpoints .* --finetune-from-model .*00000002"):
+        make_store().restore()
+
+
+def test_a_folder_that_cannot_be_looked_through_is_a_warning(
+    make_store: MakeStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(folder: Path) -> list[Path]:
+        raise PermissionError("not yours")
+
+    store = make_store()
+    monkeypatch.setattr(store_module, "checkpoints_in", fails)
+    assert store.save(snapshot(1), best=False, required=True) is not None
+    assert "could not be looked through: not yours" in caplog.text
+
+
 def test_a_state_of_training_that_was_half_deleted_is_not_missed(
     make_store: MakeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +11,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
-from nmt.config.sections import BatchingConfig, TrainConfig, TrainingConfig
+from nmt.config.choices import Strategy
+from nmt.config.sections import BatchingConfig, DistributedConfig, TrainConfig, TrainingConfig
 from nmt.data.batching import plan_batches
 from nmt.data.corpus import Split
 from nmt.errors import DeviceError, UsageError
@@ -58,6 +61,21 @@ def test_on_a_gpu_the_largest_size_that_finds_memory_is_taken(room: int, expecte
 def test_on_a_gpu_some_memory_stays_free() -> None:
     card = Card(10_000, per_token=SHARE_OF_GPU / 3000)
     assert largest_by_trial(SIZES, card.attempt, card.reserved) == 2048
+
+
+def test_a_failed_trial_holds_nothing_while_the_next_one_runs() -> None:
+    held: list[weakref.ref[Tensor]] = []
+    alive: list[int] = []
+
+    def attempt(size: int) -> None:
+        alive.append(sum(reference() is not None for reference in held))
+        activations = torch.ones(size)
+        held.append(weakref.ref(activations))
+        if size > SIZES[0]:
+            raise torch.OutOfMemoryError("no room")
+
+    assert largest_by_trial(SIZES, attempt, lambda: 0.0) == SIZES[0]
+    assert alive == [0] * len(SIZES)
 
 
 def test_if_nothing_fits_that_is_said() -> None:
@@ -163,9 +181,36 @@ def test_a_run_keeps_the_size_that_it_began_with(
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
+@pytest.mark.parametrize("decay", [None, 0.9])
+def test_the_optimizers_state_is_there_before_anything_is_measured(
+    tiny_run: Callable[..., TrainConfig], monkeypatch: pytest.MonkeyPatch, decay: float | None
+) -> None:
+    monkeypatch.setattr(token_budget, "SIZES", (60, 120, 240))
+    monkeypatch.setattr(token_budget, "LEAST_UPDATES", 2)
+    optimizers: list[torch.optim.Optimizer] = []
+    states: list[bool] = []
+    build, largest = token_budget.build_optimizer, token_budget.largest_batches
+
+    def built(*arguments: Any) -> torch.optim.Optimizer:
+        optimizers.append(build(*arguments))
+        return optimizers[-1]
+
+    def noting(*arguments: Any) -> Any:
+        (optimizer,) = optimizers
+        states.append(all(p in optimizer.state for group in optimizer.param_groups for p in group["params"]))
+        return largest(*arguments)
+
+    monkeypatch.setattr(token_budget, "build_optimizer", built)
+    monkeypatch.setattr(token_budget, "largest_batches", noting)
+    train(tiny_run(batching=BatchingConfig("auto"), training=TrainingConfig(max_update=4, ema_decay=decay)))
+    assert states == [True] * 3
+
+
 def test_what_is_refused_is_refused_before_anything_is_tried(tiny_run: Callable[..., TrainConfig]) -> None:
     with pytest.raises(UsageError, match="training would never end"):
         train(tiny_run(batching=BatchingConfig(max_tokens="auto"), training=TrainingConfig()))
+    with pytest.raises(UsageError, match="tries the whole model in one process"):
+        train(tiny_run(batching=BatchingConfig("auto"), distributed=DistributedConfig(strategy=Strategy.fsdp)))
     with pytest.raises(UsageError, match="batching.max_tokens=most is neither a number nor auto"):
         BatchingConfig(max_tokens="most")
     with pytest.raises(UsageError, match="batching.max_tokens=0 must be"):
