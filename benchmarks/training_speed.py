@@ -192,7 +192,7 @@ def marian(folder: str, work: Path, pieces: Sequence[str], shape: Shape, threads
     def read(said: str) -> list[float]:
         return [float(found) for found in re.findall(r"([\d.]+) words/s", said)]
 
-    return Engine("Marian", [str(Path(folder) / "marian"), *model.split(), *options.split()], read)
+    return Engine("Marian", [str(Path(folder) / "pymarian"), "train", *model.split(), *options.split()], read)
 
 
 def transformers(python: str, work: Path, entries: int, shape: Shape, precision: str, threads: int) -> Engine:
@@ -239,7 +239,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="threads (default: %(default)s)")
     parser.add_argument("--precision", nargs="+", default=["fp32", "auto"], help="of ours (default: fp32 auto)")
     parser.add_argument("--fairseq", help="Python interpreter that has fairseq")
-    parser.add_argument("--marian", help="folder that has the command marian")
+    parser.add_argument("--marian", help="folder that has the command pymarian")
     parser.add_argument("--transformers", help="Python interpreter that has transformers")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

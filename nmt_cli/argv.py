@@ -70,6 +70,10 @@ class CommandLine:
         return [*self.overrides, *self.hydra]
 
     @property
+    def asks_for_help(self) -> bool:
+        return "--help" in self.hydra or "-h" in self.hydra
+
+    @property
     def only_prints(self) -> bool:
         return any(argument in PRINTING_FLAGS for argument in self.hydra)
 

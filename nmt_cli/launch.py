@@ -24,6 +24,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 import nmt
 from nmt.config.choices import ProgressStyle
+from nmt.config.help import help_page
 from nmt.config.presets import default_choices
 from nmt.config.publish import CONFIG_PATH, publish
 from nmt.errors import Interrupted, NMTError, UsageError, numbered
@@ -88,9 +89,12 @@ class _Launcher:
         self._user_dir = user_dir_in(argv)
         load_plugins(self._user_dir)
         line = rewrite(argv, grammar(self._config_class, default_choices(self._command)))
-        publish(self._command, self._config_class, preset_folders())
         if line.only_prints and hasattr(signal, "SIGPIPE"):
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `nmt-train --help | head` ends like any other filter
+        if line.asks_for_help:  # Hydra would read all presets a few dozen times for a page of which it shows nothing
+            print(help_page(self._command, self._config_class, preset_folders()))
+            return
+        publish(self._command, self._config_class, preset_folders())
         sys.argv = [self._program, *line.argv]
         os.environ["HYDRA_FULL_ERROR"] = "1"  # exceptions reach us instead of being printed by Hydra
         main = hydra.main(version_base="1.3", config_path=CONFIG_PATH, config_name=self._command)(self._task)

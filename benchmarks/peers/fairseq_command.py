@@ -1,23 +1,27 @@
-"""fairseq 0.12.2 on Python 3.11, whose dataclasses refuse an instance as a default.
+"""fairseq 0.12.2 on Python 3.11, whose dataclasses refuse defaults that cannot be hashed: other dataclasses.
 
 python fairseq_command.py preprocess|train|generate ARGUMENTS
 """
 
 import dataclasses
+import functools
 import importlib
 import sys
+
+import torch
 
 _dataclass = dataclasses.dataclass
 
 
 def _tolerant(cls=None, /, **options):
-    """``dataclass``, with a factory in place of a default that is an instance of one."""
+    """``dataclass``, before which the defaults of ``cls`` get a hash: what they are."""
 
     def made(cls):
         for name in cls.__dict__.get("__annotations__", {}):
             default = cls.__dict__.get(name)
-            if dataclasses.is_dataclass(default) and not isinstance(default, type):
-                setattr(cls, name, dataclasses.field(default_factory=lambda default=default: default))
+            kind = type(default.default if isinstance(default, dataclasses.Field) else default)
+            if dataclasses.is_dataclass(kind) and kind.__hash__ is None:
+                kind.__hash__ = object.__hash__
         return _dataclass(cls, **options)
 
     return made if cls is None else made(cls)
@@ -25,6 +29,7 @@ def _tolerant(cls=None, /, **options):
 
 if __name__ == "__main__":
     dataclasses.dataclass = _tolerant
+    torch.load = functools.partial(torch.load, weights_only=False)  # its checkpoints hold its configuration
     command = sys.argv.pop(1)
     sys.argv[0] = f"fairseq-{command}"
     importlib.import_module(f"fairseq_cli.{command}").cli_main()

@@ -14,7 +14,6 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.plugins import Plugins
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 
-from nmt.config.help import help_page
 from nmt.config.option import groups_of
 from nmt.config.presets import refuse_clashes
 from nmt.registry import registry_for
@@ -33,7 +32,7 @@ class PluginPresets(SearchPathPlugin):
 
 
 def publish(command: str, config_class: type, plugin_folders: Sequence[Path] = ()) -> None:
-    """Store a command's schema (``train_schema``), its components' schemas and its help page (``nmt_train``)."""
+    """Store a command's schema (``train_schema``) and those of its components."""
     refuse_clashes(plugin_folders)
     _plugin_folders[:] = plugin_folders
     Plugins.instance().register(PluginPresets)
@@ -43,13 +42,3 @@ def publish(command: str, config_class: type, plugin_folders: Sequence[Path] = (
         registry = registry_for(role)
         for name in registry.names():
             store.store(group=role, name=name, node=registry.config_class(name))
-    store.store(group="hydra/help", name=f"nmt_{command}", node=help_node(command, config_class, plugin_folders))
-
-
-def help_node(command: str, config_class: type, plugin_folders: Sequence[Path] = ()) -> dict[str, str]:
-    """The page as Hydra's ``hydra/help``.
-
-    Hydra substitutes twice in it, OmegaConf's ``${key}`` and then ``$NAME``: dollars are kept from both.
-    """
-    page = help_page(command, config_class, plugin_folders).replace("${", "$ {").replace("$", "$$")
-    return {"app_name": f"nmt-{command.replace('_', '-')}", "header": "", "footer": "", "template": page}

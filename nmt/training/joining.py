@@ -15,7 +15,6 @@ from torch.distributed.rendezvous import rendezvous
 from nmt.config.choices import Strategy
 from nmt.config.sections import DistributedConfig
 from nmt.errors import DeviceError, NMTError, UsageError
-from nmt.training.sharding import Sharded
 from nmt.training.world import Alone, Together, World
 
 
@@ -38,7 +37,7 @@ def join(
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
     try:
-        yield Sharded(device) if options.strategy is Strategy.fsdp else Together()
+        yield _sharded(device) if options.strategy is Strategy.fsdp else Together()
     except (dist.DistError, RuntimeError) as error:
         if not isinstance(error, dist.DistError) and "gloo" not in str(error):
             raise
@@ -48,6 +47,12 @@ def join(
         ) from error
     finally:
         dist.destroy_process_group()
+
+
+def _sharded(device: torch.device) -> World:
+    from nmt.training.sharding import Sharded  # brings torch's compiler with it: two seconds that others need not wait
+
+    return Sharded(device)
 
 
 def _start(environment: Mapping[str, str]) -> str:

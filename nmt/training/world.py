@@ -163,7 +163,9 @@ class Together(World):
         self.size = dist.get_world_size()
 
     def wrap(self, step: nn.Module) -> nn.Module:
-        return DistributedDataParallel(step, broadcast_buffers=False, gradient_as_bucket_view=True)
+        wrapped = DistributedDataParallel(step, gradient_as_bucket_view=True)
+        wrapped.broadcast_buffers = False  # they are constants; as an argument this has two names, by version
+        return wrapped
 
     def backward_of(self, module: nn.Module, *, last: bool) -> AbstractContextManager[object]:
         assert isinstance(module, DistributedDataParallel)

@@ -42,6 +42,17 @@ def test_the_light_commands_show_help_without_torch(command: str, tmp_path: Path
     assert done.returncode == 0
 
 
+def test_no_command_loads_torchs_compiler_unasked(tmp_path: Path) -> None:
+    """It takes as long as the rest of torch; so imports of what needs it stand where that is used."""
+    code = (
+        "import sys; from nmt_cli import average_checkpoints, generate, train; sys.argv = ['x', '--version']\n"
+        "for command in (average_checkpoints, generate, train): command.main()\n"
+        "sys.exit(3 if 'torch._dynamo' in sys.modules or 'torch' not in sys.modules else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, check=False)
+    assert done.returncode == 0
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_version_names_the_program(command: str, tmp_path: Path) -> None:
     import nmt

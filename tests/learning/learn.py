@@ -44,6 +44,7 @@ class Recipe:
     updates: int
     max_tokens: int = 512
     pairs: int = PAIRS  # of training
+    warmup: int | None = None  # updates; None: as the scheduler chooses
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def learn(model: Any, recipe: Recipe, corpus: Path, run: Path, seed: int) -> Res
             model=model,
             criterion=CrossEntropyConfig(),
             optimizer=AdamConfig(lr=recipe.rate),
-            scheduler=LinearConfig(),  # a rate that falls to zero is worth the last per cent
+            scheduler=LinearConfig(recipe.warmup),  # a rate that falls to zero is worth the last per cent
             search=GreedyConfig(),
             batching=BatchingConfig(max_tokens=recipe.max_tokens),
             training=TrainingConfig(max_update=recipe.updates, clip_norm=1.0),

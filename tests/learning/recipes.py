@@ -43,7 +43,10 @@ BYTENET = Recipe(
 TURING = Recipe({"controller_size": 64, "memory_slots": 16, "memory_width": 20}, rate=0.005, updates=800)
 MEMORY = Recipe({"slot_size": 64, "embedding_size": 32, "hidden_size": 64}, rate=0.005, updates=600)
 NEURAL_GPU = Recipe(
-    {"num_maps": 24, "height": 2, "width_b": 1.0, "embedding_size": 24, "dropout": 0.0}, rate=0.005, updates=600
+    {"num_maps": 24, "height": 2, "width_b": 1.0, "embedding_size": 24, "dropout": 0.0},
+    rate=0.005,
+    updates=2000,
+    pairs=MANY,
 )
 
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import re
-import string
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from omegaconf import OmegaConf
 
 from nmt.config.help import help_page
 from nmt.config.option import flags_of
-from nmt.config.option import option as declare
 from nmt.config.presets import default_choices, preset_names, schema_names
-from nmt.config.publish import help_node, publish
+from nmt.config.publish import publish
 from nmt.errors import UsageError
 
 COMMAND_NAMES = ("preprocess", "train", "average_checkpoints", "generate", "score")
@@ -40,18 +36,6 @@ def test_every_preset_is_listed_and_the_default_is_marked(commands: dict[str, ty
 def test_lines_fit_a_terminal(commands: dict[str, type], command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "110")
     assert max(map(len, help_page(command, commands[command]).splitlines())) <= 110
-
-
-def test_dollars_in_help_texts_do_not_confuse_hydra() -> None:
-    @dataclass
-    class Priced:
-        """Costs $5 and ${more}."""
-
-        option: int = declare(1, help="$NAME and ${name}", flag="--option")
-
-    node = OmegaConf.create(dict(help_node("score", Priced)))
-    shown = string.Template(node.template).substitute()
-    assert "Costs $5" in shown and "$NAME and" in shown
 
 
 @pytest.mark.parametrize(

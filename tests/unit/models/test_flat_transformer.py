@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.attention import varlen
 
 from nmt.criterions.cross_entropy import CrossEntropyConfig
 from nmt.criterions.cross_entropy import build as build_criterion
@@ -18,7 +19,6 @@ from nmt.interface import AttentionRequest, EncoderDecoder, VocabularySizes
 from nmt.models import models
 from nmt.models import transformer as transformer_module
 from nmt.models.transformer import Transformer, TransformerConfig
-from nmt.modules import flat_attention
 from nmt.modules.flat_attention import head_fits, kernel_runs
 from nmt.testing.subjects import load_preset
 
@@ -84,7 +84,7 @@ class Kernel:
 @pytest.fixture
 def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
     slow = Kernel()
-    monkeypatch.setattr(flat_attention.varlen, "varlen_attn", slow)
+    monkeypatch.setattr(varlen, "varlen_attn", slow)
     monkeypatch.setattr(transformer_module, "kernel_runs", lambda device: True)
     return slow
 

@@ -39,7 +39,7 @@ def weights(config: TrainConfig, folder: Path, **training: Any) -> dict[str, tor
     return read_checkpoint(checkpoints_in(folder)[-1]).model
 
 
-@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("again", [False, pytest.param(True, marks=pytest.mark.nightly)])  # a minute each
 def test_compiled_layers_learn_what_layers_learn(
     tiny_run: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, again: bool
 ) -> None:

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.nn.attention import varlen
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt.config.sections import TrainingConfig
 from nmt.data.corpus import Split
 from nmt.models import transformer as transformer_module
-from nmt.modules import flat_attention
 from nmt.training.batches import read_batch
 from nmt.training.step import Step, Totals, clip, divide
 
@@ -41,7 +41,7 @@ def test_gradients_norm_and_clipping_wait_for_nothing(
 ) -> None:
     if flat:
         monkeypatch.setattr(transformer_module, "kernel_runs", lambda device: True)
-        monkeypatch.setattr(flat_attention.varlen, "varlen_attn", lambda query, *rest, **options: query + rest[1].sum())
+        monkeypatch.setattr(varlen, "varlen_attn", lambda query, *rest, **options: query + rest[1].sum())
     step, totals = make_step(), Totals()
     for layer in [*step.model.encoder.layers, *step.model.decoder.layers]:  # type: ignore[union-attr, operator]
         monkeypatch.setattr(type(layer), "flat", flat)
