@@ -147,6 +147,7 @@ class EncoderDecoder(nn.Module, ABC):
 
     output: OutputLayer
     width: int  # the size that the `noam` schedule scales with (d_model; hidden size of a recurrent model)
+    few_shapes = False  # set it: where there is no padding, rather compute a little for nothing than meet another shape
 
     @abstractmethod
     def encode(self, source: Tensor, source_lengths: Tensor) -> Memory: ...
@@ -169,6 +170,10 @@ class EncoderDecoder(nn.Module, ABC):
     def max_source_length(self) -> int | None:
         """The longest source (eos included) that the model can read; None: no limit of its own."""
         return None
+
+    def without_padding(self, device: torch.device) -> bool:
+        """Whether its layers compute on real positions alone in training there, under the autocast of now."""
+        return False
 
     def forward(self, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
         return self.decode(self.encode(batch.source, batch.source_lengths), batch, attention)

@@ -135,6 +135,9 @@ class TrainingConfig:
         False, help="less memory for more time: layers run again in the backward pass", flag="--checkpoint-activations"
     )
     compile: bool = option(False, help="compile the layers with torch.compile; for GPUs", flag="--compile")
+    cuda_graphs: bool = option(
+        False, help="with --compile: record what layers launch and replay it", flag="--cuda-graphs"
+    )
 
     def __post_init__(self) -> None:
         if self.ema_decay is not None and not 0 < self.ema_decay < 1:

@@ -147,11 +147,13 @@ class Transformer(EncoderDecoder):
         self.output = TiedOutput(target) if shares_output else LinearOutput(_output_weight(sizes.target, self.width))
 
     def forward(self, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
-        """Without padding where the device has a kernel for that, and every layer may use it."""
-        layers = [*self.encoder.stack(), *self.decoder.stack()]
-        if attention is None and kernel_runs(batch.source.device) and all(layer.flat for layer in layers):
+        if attention is None and self.without_padding(batch.source.device):
             return self._forward_flat(batch)
         return super().forward(batch, attention)
+
+    def without_padding(self, device: torch.device) -> bool:
+        """Where the device has a kernel for that, and every layer may use it."""
+        return kernel_runs(device) and all(layer.flat for layer in (*self.encoder.stack(), *self.decoder.stack()))
 
     def encode(self, source: Tensor, source_lengths: Tensor) -> TransformerMemory:
         return self._encode(source, source_lengths, Record(lengths=source_lengths))
@@ -200,16 +202,21 @@ class Transformer(EncoderDecoder):
 
     def _forward_flat(self, batch: Batch) -> DecoderOutput:
         """As ``forward``, without padding."""
-        source = Segments.of(batch.source_lengths, batch.source_offsets, batch.source.size(1), batch.num_source_tokens)
-        target = Segments.of(batch.target_lengths, batch.target_offsets, batch.target_in.size(1), batch.num_tokens)
-        self.source_input.positions.check_length(source.longest, "source")
-        self.target_input.positions.check_length(target.longest, "target")
+        self.source_input.positions.check_length(batch.source.size(1), "source")
+        self.target_input.positions.check_length(batch.target_in.size(1), "target")
+        source, target = (
+            Segments.of(lengths, offsets, longest, count, few_shapes=self.few_shapes)
+            for lengths, offsets, longest, count in (
+                (batch.source_lengths, batch.source_offsets, batch.source.size(1), batch.num_source_tokens),
+                (batch.target_lengths, batch.target_offsets, batch.target_in.size(1), batch.num_tokens),
+            )
+        )
         x = self.source_input.flat(batch.source, source)
         states = self.encoder(x, next(self.encoder.stack()).along(source), Record())
         y = self.target_input.flat(batch.target_in, target)
         sight = next(self.decoder.stack()).along(target)
         y = self.decoder(y, sight, states, across(target, source), Record())
-        return DecoderOutput(y[0], None, {})
+        return DecoderOutput(target.real(y[0]), None, {})
 
     def _auxiliary(self, memory: Memory, record: Record) -> dict[str, Tensor]:
         """Further losses, as named means; the paper has none."""

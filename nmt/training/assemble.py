@@ -16,6 +16,7 @@ from nmt.config.plain import to_plain
 from nmt.config.sections import TrainConfig
 from nmt.config.span import Span
 from nmt.devices import choose_device, require_precision
+from nmt.errors import UsageError
 from nmt.interface import EncoderDecoder
 from nmt.models import models
 from nmt.optim import Horizon, Progress, Schedule, default_warmup, schedulers
@@ -233,9 +234,11 @@ class _Run:
         self._step, self._place = step, place
         self._cost = known_cost(config, step, self._datasets.train, place) if self._world.main else None
         save_memory(config, model)
+        if config.training.cuda_graphs and self._world.size > 1:
+            raise UsageError("training.cuda_graphs=true is for one process; leave --cuda-graphs out")
         if config.training.compile:
             few = self._batches.at(Position()).batches[0][:2]
-            compile_layers(step, self._batches.batch(few), arithmetic, config.seed)
+            compile_layers(step, self._batches.batch(few), arithmetic, config.seed, graphs=config.training.cuda_graphs)
         self._world.divide(step)
         optimizer = build_optimizer(config, step)
         return Trainer(

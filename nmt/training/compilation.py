@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 
 import torch
+from torch import Tensor
+from torch.utils.hooks import RemovableHandle
 
 from nmt.data.batch import Batch
 from nmt.errors import UsageError
@@ -15,11 +17,15 @@ from nmt.training.step import Step, seed_torch
 logger = logging.getLogger("nmt.training")
 
 BACKEND = "inductor"
+REPLAYED = "reduce-overhead"  # torch's name for CUDA graphs
+KINDS_OF_SHAPES = 64  # as many graphs of a layer
 _SEED = 2**32 - 4  # stands where an update has its number
 
 
-def compile_layers(step: Step, batch: Batch, arithmetic: Arithmetic, seed: int) -> bool:
+def compile_layers(step: Step, batch: Batch, arithmetic: Arithmetic, seed: int, *, graphs: bool = False) -> bool:
     """Compile the layers of all stacks, one kind of layer once, for any length; ``batch`` is what this is tried on.
+
+    ``graphs``: for a few shapes instead, whose kernels are recorded as CUDA graphs and replayed.
 
     False: something is missing or cannot be compiled; that is said, and everything runs as it was. A layer that meets
     such a thing later (it is compiled again for inputs of another kind) runs uncompiled from then on.
@@ -30,8 +36,10 @@ def compile_layers(step: Step, batch: Batch, arithmetic: Arithmetic, seed: int) 
             "training.compile=true compiles nothing: this model has no stack of layers that each run once in a pass; "
             "leave --compile out"
         )
+    replay = graphs and _meets_few_shapes(step, arithmetic)
     for layer in layers:
-        layer.compile(dynamic=True, backend=BACKEND)
+        layer.compile(dynamic=not replay, backend=BACKEND, mode=REPLAYED if replay else None)
+    handles = _prepare_replay(step) if replay else []
     logger.info("compiling the layers; this takes a minute or two")
     try:
         seed_torch(seed, _SEED)
@@ -41,13 +49,45 @@ def compile_layers(step: Step, batch: Batch, arithmetic: Arithmetic, seed: int) 
     except Exception as error:
         for layer in layers:
             layer._compiled_call_impl = None
+        for handle in handles:
+            handle.remove()
+        step.model.few_shapes = False
         logger.warning("layers run uncompiled: %s", _first_line(error))
         return False
     finally:
         step.zero_grad(set_to_none=True)
     torch._dynamo.config.suppress_errors = True
-    logger.info("%d layers are compiled", len(layers))
+    logger.info("%d layers are compiled%s", len(layers), ", their kernels are recorded and replayed" if replay else "")
     return True
+
+
+def _meets_few_shapes(step: Step, arithmetic: Arithmetic) -> bool:
+    """A graph is of one shape, and only rows without padding can be filled up to one at little cost."""
+    with arithmetic.forward_pass():
+        possible = step.model.without_padding(arithmetic.device)
+    if not possible:
+        logger.warning("no CUDA graphs: the batches of this model keep their padding here, and shapes vary")
+    step.model.few_shapes = possible
+    return possible
+
+
+def _prepare_replay(step: Step) -> list[RemovableHandle]:
+    """What is replayed is written to the same memory again: nothing of it may be needed after its update."""
+    torch._dynamo.config.recompile_limit = KINDS_OF_SHAPES
+    handles = [step.register_forward_pre_hook(_begin)]
+    for parameter in step.parameters():
+        if parameter.requires_grad:
+            handles.append(parameter.register_post_accumulate_grad_hook(_own_gradient))  # type: ignore[no-untyped-call]
+    return handles
+
+
+def _begin(*_: object) -> None:
+    torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+
+
+def _own_gradient(parameter: Tensor) -> None:
+    assert parameter.grad is not None
+    parameter.grad = parameter.grad.clone()
 
 
 def _first_line(error: BaseException) -> str:

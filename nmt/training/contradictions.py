@@ -184,6 +184,23 @@ def _trial_of_the_whole(case: Case) -> str | None:
     )
 
 
+def _nothing_to_replay(case: Case) -> str | None:
+    training = case.config.training
+    if not training.cuda_graphs or training.compile:
+        return None
+    return "training.cuda_graphs=true replays compiled layers; add --compile"
+
+
+def _replay_in_replay(case: Case) -> str | None:
+    training = case.config.training
+    if not (training.cuda_graphs and training.checkpoint_activations):
+        return None
+    return (
+        "training.cuda_graphs=true and training.checkpoint_activations=true exclude each other: layers that run again in "
+        "the backward pass are not recorded; leave --cuda-graphs or --checkpoint-activations out"
+    )
+
+
 RULES: tuple[Rule, ...] = (
     _no_data,
     _no_component,
@@ -204,6 +221,8 @@ RULES: tuple[Rule, ...] = (
     _schedule_without_validation,
     _batch_too_small,
     _trial_of_the_whole,
+    _nothing_to_replay,
+    _replay_in_replay,
 )
 
 

@@ -37,6 +37,31 @@ def test_two_processes_equal_one_with_twice_the_accumulation(
         assert log.count("training on cpu") == 1  # only the first process speaks
 
 
+@pytest.mark.nightly
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_compiled_layers_in_two_processes_learn_what_layers_learn(
+    copy_corpus: Path, tmp_path: Path, strategy: str
+) -> None:
+    options = [str(copy_corpus), *TINY, "model.dropout=0", "--max-update", "6"]  # compiled code draws other numbers
+    run(ONE, *options, "--update-freq", "2", "--save-dir", str(tmp_path / "one"))
+    log = run(TWO, *options, "--compile", "--distributed-strategy", strategy, "--save-dir", str(tmp_path / "two"))
+    assert "2 layers are compiled" in log and "uncompiled" not in log
+    weights, expected = (read_checkpoint(checkpoints_in(tmp_path / name)[-1]).model for name in ("two", "one"))
+    for name, tensor in expected.items():
+        torch.testing.assert_close(weights[name], tensor, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+def test_graphs_of_two_processes_are_refused(copy_corpus: Path, tmp_path: Path) -> None:
+    options = [str(copy_corpus), *TINY, "--compile", "--cuda-graphs", "--save-dir", str(tmp_path / "run")]
+    process = start(TWO, *options)
+    _, log = process.communicate(timeout=300)
+    assert process.returncode != 0 and "training.cuda_graphs=true is for one process" in log
+
+
 @pytest.mark.timeout(600)
 def test_another_number_of_processes_goes_on_with_the_same_batches(copy_corpus: Path, tmp_path: Path) -> None:
     options = [str(copy_corpus), *TINY]

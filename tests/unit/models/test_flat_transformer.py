@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import varlen
 
@@ -20,6 +21,7 @@ from nmt.models import models
 from nmt.models import transformer as transformer_module
 from nmt.models.transformer import Transformer, TransformerConfig
 from nmt.modules.flat_attention import head_fits, kernel_runs
+from nmt.modules.sight import Segments
 from nmt.testing.subjects import load_preset
 
 SIZES = VocabularySizes(20, 20, shared=True)
@@ -67,7 +69,8 @@ class Kernel:
         *, scale: float, window_size: tuple[int, int],
     ) -> Tensor:  # fmt: skip
         assert cu_seq_q.dtype == cu_seq_k.dtype == torch.int32
-        assert (int(cu_seq_q.diff().max()), int(cu_seq_k.diff().max())) == (max_q, max_k)
+        assert int(cu_seq_q.diff().max()) <= max_q and int(cu_seq_k.diff().max()) <= max_k
+        assert (cu_seq_q[-1], cu_seq_k[-1]) == (len(query), len(key)) and len(cu_seq_q) == len(cu_seq_k)
         self.calls += 1
         behind, ahead = window_size
         parts = []
@@ -96,11 +99,13 @@ def loss_and_gradients(model: EncoderDecoder, batch: Batch) -> tuple[Tensor, dic
     return report.loss_sum, {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
+@pytest.mark.parametrize("few_shapes", [False, True])
 @pytest.mark.parametrize("preset", WITHOUT_PADDING)
 def test_loss_and_gradients_are_those_with_padding(
-    preset: str, kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+    preset: str, kernel: Kernel, monkeypatch: pytest.MonkeyPatch, few_shapes: bool
 ) -> None:
     model = build(preset, WITHOUT_PADDING[preset])
+    model.few_shapes = few_shapes
     flat, flat_gradients = loss_and_gradients(model, batch())
     assert kernel.calls > 0
     monkeypatch.setattr(transformer_module, "kernel_runs", lambda device: False)
@@ -117,6 +122,23 @@ def test_loss_and_gradients_are_those_with_padding(
 def test_what_the_kernel_cannot_do_keeps_its_padding(preset: str, options: dict[str, Any], kernel: Kernel) -> None:
     loss_and_gradients(build(preset, options), batch())
     assert kernel.calls == 0
+
+
+def test_batches_of_a_budget_have_few_shapes() -> None:
+    """Sentences of 4 to 60 pieces, batches of 4,096 with their padding."""
+    draw = np.random.default_rng(1)
+    shapes = set()
+    for _ in range(300):
+        longest = int(draw.integers(8, 60))
+        lengths = torch.from_numpy(draw.integers(max(4, longest - 12), longest + 1, 4096 // longest))
+        offsets = F.pad(lengths.cumsum(0), (1, 0))
+        count = int(offsets[-1])
+        segments = Segments.of(lengths, offsets, longest, count, few_shapes=True)
+        rows = segments.places.queries.size(0)
+        assert count < rows <= count * 9 / 8 + 1 and segments.boundaries[-1] == rows
+        assert int(segments.boundaries.diff().max()) <= segments.longest
+        shapes.add((rows, len(segments.boundaries), segments.longest))
+    assert len(shapes) < 30
 
 
 def test_dropout_inside_attention_keeps_padding_in_training_only(kernel: Kernel) -> None:
