@@ -28,9 +28,9 @@ def start(program: list[str], *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, *program, *arguments], stderr=subprocess.PIPE, text=True)
 
 
-def run(program: list[str], *arguments: str) -> str:
+def run(program: list[str], *arguments: str, timeout: float = 300) -> str:
     process = start(program, *arguments)
-    _, log = process.communicate(timeout=300)
+    _, log = process.communicate(timeout=timeout)
     assert process.returncode == 0, log
     return log
 
