@@ -38,7 +38,7 @@ from nmt.modules.autoregression import Past
 from nmt.modules.embeddings import Borrowed, Embedding
 from nmt.modules.flat_attention import kernel_runs
 from nmt.modules.padding import padding_bias, real_rows
-from nmt.modules.sight import Segments, Sight, across
+from nmt.modules.sight import Room, Segments, Sight, across
 from nmt.modules.stack import Stack
 from nmt.modules.transformer_layers import InputLayer, MemoryHeads, Record, SourceLayer, TargetLayer
 
@@ -204,13 +204,10 @@ class Transformer(EncoderDecoder):
         """As ``forward``, without padding."""
         self.source_input.positions.check_length(batch.source.size(1), "source")
         self.target_input.positions.check_length(batch.target_in.size(1), "target")
-        source, target = (
-            Segments.of(lengths, offsets, longest, count, few_shapes=self.few_shapes)
-            for lengths, offsets, longest, count in (
-                (batch.source_lengths, batch.source_offsets, batch.source.size(1), batch.num_source_tokens),
-                (batch.target_lengths, batch.target_offsets, batch.target_in.size(1), batch.num_tokens),
-            )
-        )
+        longest, counts = (batch.source.size(1), batch.target_in.size(1)), (batch.num_source_tokens, batch.num_tokens)
+        room = Room.for_sides(counts, longest, batch.num_sentences) if self.few_shapes else None
+        source = Segments.of(batch.source_lengths, batch.source_offsets, longest[0], counts[0], room)
+        target = Segments.of(batch.target_lengths, batch.target_offsets, longest[1], counts[1], room)
         x = self.source_input.flat(batch.source, source)
         states = self.encoder(x, next(self.encoder.stack()).along(source), Record())
         y = self.target_input.flat(batch.target_in, target)

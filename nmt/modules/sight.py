@@ -5,6 +5,7 @@ Shapes: B sentences, N hypotheses, T queries, S keys, H heads, M positions of al
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 from nmt.modules.padding import real_rows
 
 EVERYTHING = -1  # in place of a number of positions
+LEAST = 128  # segments, and positions of the longest: fewer cost the kernel as much
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,34 @@ def whole_sequence(length: int, device: torch.device) -> Places:
 
 
 @dataclass(frozen=True)
+class Room:
+    """A size for the rows of both sides of a batch, one of few."""
+
+    rows: int  # M
+    segments: int
+    longest: int  # segment
+    bound: int  # of positions
+
+    @classmethod
+    def for_sides(cls, counts: Sequence[int], longest: Sequence[int], sentences: int) -> Room:
+        """With at least one row and one segment more than either side has."""
+        rows = _slightly_more(max(counts))
+        segments, bound = _power_of_two(sentences + 1), _power_of_two(max(longest))
+        return cls(rows, max(LEAST, segments), max(LEAST, bound, _power_of_two(rows - min(counts))), bound)
+
+
+def _power_of_two(number: int) -> int:
+    """Of those that are not below it the first."""
+    return 1 << (number - 1).bit_length()
+
+
+def _slightly_more(number: int) -> int:
+    """The next of eight numbers between a power of two and twice as much: from 64 on an eighth more at most."""
+    step = max(8, _power_of_two(number + 1) // 16)
+    return (number // step + 1) * step
+
+
+@dataclass(frozen=True)
 class Segments:
     """Where the sentences of a batch stand in the long row, which may end in rows that nobody asks for."""
 
@@ -51,18 +81,16 @@ class Segments:
     longest: int  # no segment is longer
 
     @classmethod
-    def of(cls, lengths: Tensor, offsets: Tensor, longest: int, count: int, *, few_shapes: bool = False) -> Segments:
-        """``few_shapes``: a row with an end, in one more segment, so that batches of a size become rows of a length."""
+    def of(cls, lengths: Tensor, offsets: Tensor, longest: int, count: int, room: Room | None = None) -> Segments:
+        """``room``: rows are added up to its size, as one more segment; further segments are empty."""
         starts = torch.repeat_interleave(offsets[:-1], lengths, output_size=count)
         positions = torch.arange(count, device=offsets.device) - starts
         boundaries = offsets.to(torch.int32)
-        if few_shapes:
-            rows = slightly_more(count)
-            longest = power_of_two(max(longest, rows - count))
-            empty = power_of_two(lengths.numel() + 1) - lengths.numel() - 1
-            boundaries = F.pad(boundaries, (0, 1 + empty), value=rows)
-            positions = F.pad(positions, (0, rows - count))
-        return cls(lengths, offsets, count, boundaries, Places(positions, positions, longest), longest)
+        if room is None:
+            return cls(lengths, offsets, count, boundaries, Places(positions, positions, longest), longest)
+        boundaries = F.pad(boundaries, (0, room.segments - lengths.numel()), value=room.rows)
+        positions = F.pad(positions, (0, room.rows - count))
+        return cls(lengths, offsets, count, boundaries, Places(positions, positions, room.bound), room.longest)
 
     def flatten(self, padded: Tensor) -> Tensor:
         """[B, T] -> [M]"""
@@ -72,17 +100,6 @@ class Segments:
     def real(self, flat: Tensor) -> Tensor:
         """[M, ...] -> [count, ...]"""
         return flat[: self.count]
-
-
-def power_of_two(number: int) -> int:
-    """Of those that are not below it the first."""
-    return 1 << (number - 1).bit_length()
-
-
-def slightly_more(number: int) -> int:
-    """The next of eight numbers between a power of two and twice as much: at least 1 more, at most an eighth."""
-    step = max(8, power_of_two(number + 1) // 16)
-    return (number // step + 1) * step
 
 
 @dataclass(frozen=True, kw_only=True)

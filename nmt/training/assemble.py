@@ -75,6 +75,8 @@ def train(config: TrainConfig) -> TrainingResult:
     # whatever these refuse is said before anything is opened
     device, built = _device(config), build_scorers(config.validation)
     with join(config.distributed, device) as world:
+        if config.training.cuda_graphs and world.size > 1:
+            raise UsageError("training.cuda_graphs=true is for one process; leave --cuda-graphs out")
         datasets = open_datasets(config)
         config = token_budget.decide(config, datasets, device, world)
         batches = TrainingBatches(datasets.train, config.batching, config.seed, world.size)
@@ -234,8 +236,6 @@ class _Run:
         self._step, self._place = step, place
         self._cost = known_cost(config, step, self._datasets.train, place) if self._world.main else None
         save_memory(config, model)
-        if config.training.cuda_graphs and self._world.size > 1:
-            raise UsageError("training.cuda_graphs=true is for one process; leave --cuda-graphs out")
         if config.training.compile:
             few = self._batches.at(Position()).batches[0][:2]
             compile_layers(step, self._batches.batch(few), arithmetic, config.seed, graphs=config.training.cuda_graphs)

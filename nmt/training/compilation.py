@@ -18,7 +18,8 @@ logger = logging.getLogger("nmt.training")
 
 BACKEND = "inductor"
 REPLAYED = "reduce-overhead"  # torch's name for CUDA graphs
-KINDS_OF_SHAPES = 64  # as many graphs of a layer
+SHAPES = 256  # a layer may be compiled for so many
+PASSES = 3  # until a graph is recorded and replayed: torch first runs it as it is
 _SEED = 2**32 - 4  # stands where an update has its number
 
 
@@ -42,10 +43,11 @@ def compile_layers(step: Step, batch: Batch, arithmetic: Arithmetic, seed: int, 
     handles = _prepare_replay(step) if replay else []
     logger.info("compiling the layers; this takes a minute or two")
     try:
-        seed_torch(seed, _SEED)
-        with arithmetic.forward_pass():
-            loss = step(batch.to(arithmetic.device)).loss_sum
-        loss.backward()
+        for _ in range(PASSES if replay else 1):
+            seed_torch(seed, _SEED)
+            with arithmetic.forward_pass():
+                loss = step(batch.to(arithmetic.device)).loss_sum
+            loss.backward()
     except Exception as error:
         for layer in layers:
             layer._compiled_call_impl = None
@@ -73,7 +75,7 @@ def _meets_few_shapes(step: Step, arithmetic: Arithmetic) -> bool:
 
 def _prepare_replay(step: Step) -> list[RemovableHandle]:
     """What is replayed is written to the same memory again: nothing of it may be needed after its update."""
-    torch._dynamo.config.recompile_limit = KINDS_OF_SHAPES
+    torch._dynamo.config.recompile_limit = SHAPES
     handles = [step.register_forward_pre_hook(_begin)]
     for parameter in step.parameters():
         if parameter.requires_grad:

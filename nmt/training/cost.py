@@ -88,6 +88,8 @@ def flops_per_token(step: Step, split: Split, place: Place, *, seed: int, longes
 
 def _count(step: Step, split: Split, place: Place, longest: int | None) -> float:
     operations, tokens = 0, 0.0
+    with place.autocast():
+        step.model.without_padding(place.device)  # torch knows what its kernel costs once that is imported
     for indices in _some_of_all_lengths(split, longest):
         batch = read_batch(split, indices).to(place.device)
         counter = FlopCounterMode(display=False, custom_mapping=MORE)

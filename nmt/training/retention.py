@@ -68,7 +68,7 @@ def beyond_resuming(
         return ()
     updates = {path: info.update for path, info in stored.items()}
     now = updates.get(written, 0)
-    by_worth = sorted(stored, key=lambda path: (path in resumable, path == written, updates[path] < now, updates[path]))
+    by_worth = sorted(stored, key=lambda path: (path in resumable, updates[path] <= now, updates[path]))
     return by_worth[: -options.keep_training_states]
 
 

@@ -87,6 +87,7 @@ class CheckpointStore:
                 f"new one; choose another --save-dir, or delete them"
             )
         damaged: list[str] = []
+        readable: list[Path] = []
         for path in reversed(paths):
             try:
                 stored = read_checkpoint(path, training=True)
@@ -98,17 +99,18 @@ class CheckpointStore:
                 continue
             if stored.training is None:
                 logger.warning("%s holds no training state; falling back to the checkpoint before it", path)
+                readable.append(path)
                 continue
             if damaged:
                 logger.warning("going on from %s; the updates after %d are lost", path.name, stored.info.update)
             return stored
-        if damaged:
-            raise DataError(f"no checkpoint in {self.folder} can be read: {damaged[0]}; delete them to start again")
-        if paths:
+        if readable:
             raise DataError(
                 f"none of the {len(paths)} checkpoints in {self.folder} holds what resuming needs (see "
-                f"--keep-training-states); choose another --save-dir, perhaps with --finetune-from-model {paths[-1]}"
+                f"--keep-training-states); choose another --save-dir, perhaps with --finetune-from-model {readable[0]}"
             )
+        if damaged:
+            raise DataError(f"no checkpoint in {self.folder} can be read: {damaged[0]}; delete them to start again")
         return None
 
     def save(self, snapshot: Snapshot, *, best: bool, required: bool) -> Path | None:
@@ -117,8 +119,8 @@ class CheckpointStore:
         A full disk is a warning and the result None, unless the checkpoint is ``required`` (the run ends with it).
         """
         path = self.folder / checkpoint_name(snapshot.info.epoch, snapshot.info.update)
+        self._warn_if_space_is_short()
         try:
-            self._warn_if_space_is_short()
             if not (self.folder / "tokenizer").is_dir():  # somebody removed the folder underneath
                 self.prepare()
             write_checkpoint(
@@ -140,7 +142,7 @@ class CheckpointStore:
         try:
             self._last_size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
             self._delete_superfluous(path)
-        except OSError as error:
+        except (NMTError, OSError) as error:
             logger.warning("old checkpoints could not be looked through: %s", error)
         return path
 
@@ -193,9 +195,10 @@ class CheckpointStore:
                 logger.warning("could not delete the state of training in %s: %s", path, error)
 
     def _warn_if_space_is_short(self) -> None:
-        if not self.folder.is_dir():
+        try:
+            free = shutil.disk_usage(self.folder).free
+        except OSError:  # somebody removed the folder, or it cannot be asked
             return
-        free = shutil.disk_usage(self.folder).free
         if free < 1.2 * self._last_size:
             logger.warning(
                 "only %.1f MB are free in %s, and a checkpoint takes %.1f MB",

@@ -24,7 +24,7 @@ from nmt.training.datasets import Datasets
 from nmt.training.memory import available_memory, peak_memory
 from nmt.training.modes import training_mode
 from nmt.training.parts import build_arithmetic, build_model, build_optimizer, build_step, save_memory
-from nmt.training.step import is_shortage, seed_torch
+from nmt.training.step import explained_shortage, is_shortage, seed_torch
 from nmt.training.world import Alone, World
 
 logger = logging.getLogger("nmt.training")
@@ -124,7 +124,8 @@ def largest_batches(split: Split, size: int, batch_size: int | None) -> list[Ind
 def _found(config: TrainConfig, datasets: Datasets, device: torch.device, world: World) -> int:
     logger.info("trying how large batches may be")
     sizes = candidates(datasets.train, datasets.longest, config.batching.update_freq * world.size)
-    attempt = _trial(_with_size(config, sizes[0]), datasets, device)
+    with explained_shortage("with batches of one sentence", "the model is too large for this device"):
+        attempt = _trial(_with_size(config, sizes[0]), datasets, device)
     if device.type == "cuda":
         total = torch.cuda.get_device_properties(device).total_memory
         return largest_by_trial(sizes, attempt, lambda: torch.cuda.max_memory_reserved(device) / total)

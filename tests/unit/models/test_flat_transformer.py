@@ -16,12 +16,13 @@ from torch.nn.attention import varlen
 from nmt.criterions.cross_entropy import CrossEntropyConfig
 from nmt.criterions.cross_entropy import build as build_criterion
 from nmt.data.batch import Batch, collate, with_targets
+from nmt.data.batching import plan_batches
 from nmt.interface import AttentionRequest, EncoderDecoder, VocabularySizes
 from nmt.models import models
 from nmt.models import transformer as transformer_module
 from nmt.models.transformer import Transformer, TransformerConfig
 from nmt.modules.flat_attention import head_fits, kernel_runs
-from nmt.modules.sight import Segments
+from nmt.modules.sight import Room, Segments
 from nmt.testing.subjects import load_preset
 
 SIZES = VocabularySizes(20, 20, shared=True)
@@ -125,20 +126,25 @@ def test_what_the_kernel_cannot_do_keeps_its_padding(preset: str, options: dict[
 
 
 def test_batches_of_a_budget_have_few_shapes() -> None:
-    """Sentences of 4 to 60 pieces, batches of 4,096 with their padding."""
+    """Sentences of 1 to 175 pieces, batches of 4,096 with their padding: what a decoder layer sees of both sides."""
     draw = np.random.default_rng(1)
-    shapes = set()
-    for _ in range(300):
-        longest = int(draw.integers(8, 60))
-        lengths = torch.from_numpy(draw.integers(max(4, longest - 12), longest + 1, 4096 // longest))
-        offsets = F.pad(lengths.cumsum(0), (1, 0))
-        count = int(offsets[-1])
-        segments = Segments.of(lengths, offsets, longest, count, few_shapes=True)
-        rows = segments.places.queries.size(0)
-        assert count < rows <= count * 9 / 8 + 1 and segments.boundaries[-1] == rows
-        assert int(segments.boundaries.diff().max()) <= segments.longest
-        shapes.add((rows, len(segments.boundaries), segments.longest))
-    assert len(shapes) < 30
+    lengths = np.clip(draw.gamma(3.0, 9.0, (100_000, 1)).round(), 1, 170).astype(int) + draw.integers(
+        0, 5, (100_000, 2)
+    )
+    rooms = set()
+    for batch in plan_batches(lengths[:, 0], lengths[:, 1], max_tokens=4096, batch_size=None, shuffle=False):
+        sides = [torch.from_numpy(side) for side in lengths[batch].T]
+        counts, longest = ([int(number) for number in numbers] for numbers in (map(sum, sides), map(max, sides)))
+        room = Room.for_sides(counts, longest, len(batch))
+        rooms.add(room)
+        assert max(counts) < room.rows <= max(counts) * 9 / 8 + 1
+        for side, most, count in zip(sides, longest, counts):
+            segments = Segments.of(side, F.pad(side.cumsum(0), (1, 0)), most, count, room)
+            assert segments.places.queries.size(0) == segments.boundaries[-1] == room.rows
+            assert len(segments.boundaries) == room.segments + 1
+            assert int(segments.boundaries.diff().max()) <= segments.longest
+            assert int(segments.places.queries.max()) < segments.places.bound < 2 * max(longest)
+    assert len(rooms) < 60
 
 
 def test_dropout_inside_attention_keeps_padding_in_training_only(kernel: Kernel) -> None:

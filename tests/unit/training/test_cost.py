@@ -78,6 +78,9 @@ def test_recurrent_layers_are_counted(kind: type[nn.LSTM] | type[nn.GRU]) -> Non
             super().__init__()
             self.embedding, self.layer = nn.Embedding(10, 6), kind(6, 8, batch_first=True)
 
+        def without_padding(self, device: torch.device) -> bool:
+            return False
+
     class Sum(nn.Module):
         def forward(self, model: Recurrent, batch: Batch) -> LossReport:
             loss = model.layer(model.embedding(batch.source))[0].sum()

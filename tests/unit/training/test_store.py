@@ -235,13 +235,17 @@ def test_a_folder_without_anything_to_go_on_from_is_not_started_over(make_store:
     shutil.rmtree(checkpoints_in(store.folder)[-1])
     with pytest.raises(DataError, match="none of the 2 checkpoints .* --finetune-from-model .*00000002"):
         make_store().restore()
+    (checkpoints_in(store.folder)[-1] / "model.safetensors").write_bytes(b"damaged")  # the other one can be read
+    with pytest.raises(DataError, match="none of the 2 checkpoints .* --finetune-from-model .*00000001"):
+        make_store().restore()
 
 
+@pytest.mark.parametrize("error", [PermissionError("not yours"), DataError("not yours")])
 def test_a_folder_that_cannot_be_looked_through_is_a_warning(
-    make_store: MakeStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    make_store: MakeStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
     def fails(folder: Path) -> list[Path]:
-        raise PermissionError("not yours")
+        raise error
 
     store = make_store()
     monkeypatch.setattr(store_module, "checkpoints_in", fails)

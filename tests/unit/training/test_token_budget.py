@@ -206,6 +206,17 @@ def test_the_optimizers_state_is_there_before_anything_is_measured(
     assert states == [True] * 3
 
 
+def test_a_model_that_does_not_fit_by_itself_is_said(
+    tiny_run: Callable[..., TrainConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> torch.optim.Optimizer:
+        raise torch.OutOfMemoryError("no room")
+
+    monkeypatch.setattr(token_budget, "build_optimizer", full)
+    with pytest.raises(DeviceError, match="out of memory with batches of one sentence; the model is too large"):
+        train(tiny_run(batching=BatchingConfig("auto")))
+
+
 def test_what_is_refused_is_refused_before_anything_is_tried(tiny_run: Callable[..., TrainConfig]) -> None:
     with pytest.raises(UsageError, match="training would never end"):
         train(tiny_run(batching=BatchingConfig(max_tokens="auto"), training=TrainingConfig()))
