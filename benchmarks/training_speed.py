@@ -100,10 +100,11 @@ def resident(pid: int) -> int:
 
 
 def write_text(split: Split, pieces: Sequence[str], folder: Path) -> None:
-    """The pieces of the training set as words."""
+    """The pieces of the training set as words, and a few of its lines for a toolkit that wants a validation set."""
     for language, side in ((SOURCE, split.source), (TARGET, split.target)):
-        lines = (" ".join(pieces[number] for number in side(index)[:-1]) for index in range(len(split)))
-        (folder / f"train.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        lines = [" ".join(pieces[number] for number in side(index)[:-1]) + "\n" for index in range(len(split))]
+        (folder / f"train.{language}").write_text("".join(lines), encoding="utf-8")
+        (folder / f"valid.{language}").write_text("".join(lines[:10]), encoding="utf-8")
 
 
 def write_batches(split: Split, path: Path, count: int) -> None:
@@ -150,8 +151,8 @@ def fairseq(python: str, work: Path, pieces: Sequence[str], shape: Shape) -> Eng
     binary = work / "fairseq"
     (work / "dict.txt").write_text("".join(f"{piece} 1\n" for piece in pieces[len(SPECIALS) :]), encoding="utf-8")
     start = [python, str(HERE / "peers" / "fairseq_command.py")]
-    prepare = f"--source-lang {SOURCE} --target-lang {TARGET} --trainpref {work}/train --destdir {binary}"
-    prepare += f" --srcdict {work}/dict.txt --tgtdict {work}/dict.txt"
+    prepare = f"--source-lang {SOURCE} --target-lang {TARGET} --trainpref {work}/train --validpref {work}/valid"
+    prepare += f" --destdir {binary} --srcdict {work}/dict.txt --tgtdict {work}/dict.txt"
     subprocess.run([*start, "preprocess", *prepare.split()], check=True, capture_output=True)
     model = (
         f"--arch transformer --share-all-embeddings --dropout {shape.dropout} --encoder-layers {shape.layers} "

@@ -158,9 +158,11 @@ def test_attention_weights_come_from_the_padded_path(kernel: Kernel) -> None:
     assert kernel.calls == 0 and decoded.attention is not None
 
 
-def test_other_targets_for_the_same_sources(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("few_shapes", [False, True])
+def test_other_targets_for_the_same_sources(kernel: Kernel, monkeypatch: pytest.MonkeyPatch, few_shapes: bool) -> None:
     """As sampled translations are scored: each source several times."""
     model, lengths = build("transformer_base", {}), torch.tensor([3, 2, 4, 4, 2, 3])
+    model.few_shapes = few_shapes
     tokens = torch.randint(4, 20, (6, 4)).scatter_(1, lengths[:, None] - 1, 3)
     sampled = with_targets(batch(), tokens, lengths)
     flat = model(sampled).hidden

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -35,14 +36,19 @@ class NoWaiting(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize(("flat", "few_shapes"), [(False, False), (True, False), (True, True)])
 def test_gradients_norm_and_clipping_wait_for_nothing(
-    make_step: Callable[..., Step], make_split: Callable[..., Split], monkeypatch: pytest.MonkeyPatch, flat: bool
+    make_step: Callable[..., Step],
+    make_split: Callable[..., Split],
+    monkeypatch: pytest.MonkeyPatch,
+    flat: bool,
+    few_shapes: bool,
 ) -> None:
-    if flat:
-        monkeypatch.setattr(transformer_module, "kernel_runs", lambda device: True)
-        monkeypatch.setattr(varlen, "varlen_attn", lambda query, *rest, **options: query + rest[1].sum())
+    kernel = Mock(side_effect=lambda query, *rest, **options: query + rest[1].sum())
+    monkeypatch.setattr(transformer_module, "kernel_runs", lambda device: flat)
+    monkeypatch.setattr(varlen, "varlen_attn", kernel)
     step, totals = make_step(), Totals()
+    step.model.few_shapes = few_shapes
     for layer in [*step.model.encoder.layers, *step.model.decoder.layers]:  # type: ignore[union-attr, operator]
         monkeypatch.setattr(type(layer), "flat", flat)
     batch = read_batch(make_split(6), np.arange(6))
@@ -54,6 +60,7 @@ def test_gradients_norm_and_clipping_wait_for_nothing(
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         divide(gradients, totals.denominator)
         clip(parameters, torch.nn.utils.get_total_norm(gradients), TrainingConfig(max_update=1, clip_norm=1.0))
+    assert kernel.called == flat and all(gradient.abs().sum() > 0 for gradient in gradients)
 
 
 def test_the_watch_notices() -> None:
