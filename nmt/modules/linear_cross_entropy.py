@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# Scores of one chunk: on a CPU they should stay in the cache, elsewhere the kernels should be large.
-CHUNK_ELEMENTS = {"cpu": 2**20}
+# Scores of one chunk: on a CPU they should not leave the cache for good, elsewhere the kernels should be large.
+CHUNK_ELEMENTS = {"cpu": 2**22}
 CHUNK_ELEMENTS_ELSEWHERE = 2**26
 
 
@@ -47,13 +47,10 @@ def linear_cross_entropy(
     """
     device = hidden.device.type
     autocast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
-    dtype = product_type or autocast
-    if dtype is not None:
-        hidden, weight = hidden.to(dtype), weight.to(dtype)
-        bias = None if bias is None else bias.to(dtype)
+    dtype = product_type or autocast or hidden.dtype
     with torch.autocast(device, enabled=False):
         loss, nll = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
-            hidden, weight, bias, targets, label_smoothing, torch.is_grad_enabled()
+            hidden, weight, bias, targets, label_smoothing, dtype, torch.is_grad_enabled()
         )
     return loss, nll
 
@@ -63,32 +60,31 @@ def _rows_per_chunk(vocabulary_size: int, device: str) -> int:
 
 
 class _Sums:
-    """Loss, likelihood and gradients, summed chunk by chunk in at least float32."""
+    """Loss, likelihood and gradients, summed chunk by chunk in at least float32.
+
+    What smoothing adds is linear in the scores, so it needs no pass over them: with the mean m of the rows of the
+    weights, the loss is nll + e (score of the target - hidden m), and the e / V of the gradient is the same for all rows.
+    """
 
     def __init__(self, hidden: Tensor, weight: Tensor, bias: Tensor | None, label_smoothing: float) -> None:
-        dtype = torch.promote_types(hidden.dtype, torch.float32)
-        self.weight, self.bias, self.label_smoothing, self.dtype = weight, bias, label_smoothing, dtype
-        self.loss, self.nll = hidden.new_zeros((), dtype=dtype), hidden.new_zeros((), dtype=dtype)
+        self.dtype = dtype = torch.promote_types(hidden.dtype, torch.float32)
+        self.weight, self.bias, self.label_smoothing = weight, bias, label_smoothing
+        self.nll, self.target_scores = hidden.new_zeros((), dtype=dtype), hidden.new_zeros((), dtype=dtype)
         self.hidden_gradient = torch.empty_like(hidden)
         self.weight_gradient = torch.zeros_like(weight, dtype=dtype)
         self.bias_gradient = None if bias is None else torch.zeros_like(bias, dtype=dtype)
 
     def add(self, rows: slice, hidden: Tensor, targets: Tensor, gradients: bool) -> None:
-        logits = F.linear(hidden, self.weight, self.bias).to(self.dtype)  # [rows, V]
-        log_probabilities = torch.log_softmax(logits, dim=-1)
-        nll = -log_probabilities.gather(-1, targets[:, None]).sum()
-        self.nll += nll
-        self.loss += (1 - self.label_smoothing) * nll
-        if self.label_smoothing:
-            self.loss -= self.label_smoothing * log_probabilities.mean(-1).sum()
+        logits = F.linear(hidden, self.weight, self.bias)  # [rows, V]
+        self.target_scores += logits.gather(-1, targets[:, None]).sum(dtype=self.dtype)
+        log_probabilities = torch.log_softmax(logits, dim=-1, dtype=self.dtype)
+        self.nll -= log_probabilities.gather(-1, targets[:, None]).sum()
         if gradients:
             self._add_gradients(rows, hidden, targets, log_probabilities)
 
     def _add_gradients(self, rows: slice, hidden: Tensor, targets: Tensor, log_probabilities: Tensor) -> None:
-        """d loss / d logits = softmax - (1 - e) [at the target] - e / V"""
+        """d loss / d logits = softmax - (1 - e) [at the target], the rest follows in ``smoothed``"""
         gradient = log_probabilities.exp_()
-        if self.label_smoothing:
-            gradient -= self.label_smoothing / gradient.size(-1)
         gradient.scatter_add_(-1, targets[:, None], gradient.new_full((len(targets), 1), self.label_smoothing - 1))
         if self.bias_gradient is not None:
             self.bias_gradient += gradient.sum(0)
@@ -98,6 +94,21 @@ class _Sums:
             self.weight_gradient.addmm_(gradient.t(), hidden)
         else:
             self.weight_gradient += gradient.t() @ hidden
+
+    def smoothed(self, hidden: Tensor) -> Tensor:
+        """The loss; adds to the gradients what smoothing takes from every piece alike."""
+        if not self.label_smoothing:
+            return self.nll.clone()
+        share = self.label_smoothing / self.weight.size(0)
+        total = hidden.sum(0, dtype=self.dtype)
+        mean = self.weight.mean(0, dtype=self.dtype)
+        scores = self.target_scores - total @ mean
+        self.hidden_gradient -= self.label_smoothing * mean
+        self.weight_gradient -= share * total
+        if self.bias is not None and self.bias_gradient is not None:
+            scores = scores - hidden.size(0) * self.bias.mean(dtype=self.dtype)
+            self.bias_gradient -= share * hidden.size(0)
+        return self.nll + self.label_smoothing * scores
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -111,24 +122,28 @@ class _LinearCrossEntropy(torch.autograd.Function):
         bias: Tensor | None,
         targets: Tensor,
         label_smoothing: float,
+        dtype: torch.dtype,
         gradients: bool,
     ) -> tuple[Tensor, Tensor]:
+        ctx.dtypes = hidden.dtype, weight.dtype, None if bias is None else bias.dtype
+        hidden, weight, bias = hidden.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
         sums = _Sums(hidden, weight, bias, label_smoothing)
         size = _rows_per_chunk(weight.size(0), hidden.device.type)
         for first in range(0, hidden.size(0), size):
             rows = slice(first, min(first + size, hidden.size(0)))
             sums.add(rows, hidden[rows], targets[rows], gradients)
+        loss = sums.smoothed(hidden)
         if gradients:
             ctx.save_for_backward(sums.hidden_gradient, sums.weight_gradient, sums.bias_gradient)
-            ctx.dtypes = hidden.dtype, weight.dtype, None if bias is None else bias.dtype
         ctx.mark_non_differentiable(sums.nll)
-        return sums.loss, sums.nll
+        return loss, sums.nll
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        """In float32 first: the scale of a loss in float16 would overflow there."""
         scaled = [
-            None if gradient is None else (gradient * upstream[0]).to(dtype)
+            None if gradient is None else (gradient.to(upstream[0].dtype) * upstream[0]).to(dtype)
             for gradient, dtype in zip(ctx.saved_tensors, ctx.dtypes)
         ]
-        return *scaled, None, None, None
+        return *scaled, None, None, None, None

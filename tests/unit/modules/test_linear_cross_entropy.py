@@ -113,3 +113,20 @@ def test_autocast_computes_products_in_its_type_and_sums_in_float32() -> None:
     for found, wanted in zip(gradients(loss, *leaves), gradients(exact, hidden, weight, bias)):
         assert found.dtype == torch.float32
         torch.testing.assert_close(found.double(), wanted, rtol=0.1, atol=0.05)
+
+
+def test_in_float16_a_large_vocabulary_and_a_large_loss_scale_do_no_harm() -> None:
+    """The share of smoothing of one piece, 2.5e-6, would hardly be a number in float16, and 2^16 is none at all."""
+    generator = torch.Generator().manual_seed(1)
+    hidden, weight = torch.randn(8, 4, generator=generator), 0.1 * torch.randn(40_000, 4, generator=generator)
+    targets = torch.randint(40_000, (8,), generator=generator)
+    found = []
+    for dtype in (torch.float32, torch.float16):
+        leaves = [hidden.clone().requires_grad_(), weight.clone().requires_grad_()]
+        loss, _ = linear_cross_entropy(*leaves, None, targets, 0.1, dtype)
+        found.append([loss, *torch.autograd.grad(loss * 2.0**16, leaves)])
+    for exact, rounded in zip(*found):
+        assert rounded.dtype == torch.float32 and rounded.isfinite().all()
+        assert torch.linalg.norm(rounded - exact) < 0.01 * torch.linalg.norm(exact)
+    rare = [gradient[:1000] for gradient in (found[0][2], found[1][2])]
+    assert torch.linalg.norm(rare[1] - rare[0]) < 0.02 * torch.linalg.norm(rare[0])
