@@ -23,6 +23,7 @@ from typing import Any
 
 import safetensors
 import safetensors.torch
+import torch
 import yaml
 from torch import Tensor, nn
 
@@ -33,6 +34,18 @@ from nmt.storage.foreign import describe
 KIND, FORMAT = "checkpoint", 1
 LAST, BEST = "last", "best"
 _MODEL, _CONFIG, _TENSORS, _VALUES = "model.safetensors", "config.yaml", "training.safetensors", "training.json"
+_TYPE_NAMES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
 _NAME = re.compile(r"checkpoint-(\d{4,})-(\d{8,})")
 
 
@@ -231,18 +244,26 @@ def _recognise(path: Path) -> None:
 
 
 def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Tensors that share storage (tied weights, views) are stored once each under every name, as plain copies."""
-    apart: dict[str, Tensor] = {}
-    seen: set[int] = set()
-    for name, tensor in tensors.items():
-        whole = tensor.detach().cpu().contiguous()
-        storage = whole.untyped_storage()
-        if storage.data_ptr() in seen or storage.nbytes() != whole.nbytes:
-            whole = whole.clone()
-        seen.add(storage.data_ptr())
-        apart[name] = whole
+    """A safetensors file: the length of a JSON header, the header, then the bytes of one tensor after the other.
+
+    The library's own writer copies all of them first, twice. Tensors that share storage are written under every name.
+    """
+    header: dict[str, Any] = {}
+    end = 0
+    in_order = dict(sorted(tensors.items(), key=lambda item: (-item[1].itemsize, item[0])))  # readers map aligned ones
+    for name, tensor in in_order.items():
+        begin, end = end, end + tensor.nbytes
+        header[name] = {
+            "dtype": _TYPE_NAMES[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [begin, end],
+        }
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # the data begins at a multiple of 8
     with open(path, "wb") as file:  # a file object of ours, so that a full disk is an OSError
-        file.write(safetensors.torch.save(apart))
+        file.write(len(text).to_bytes(8, "little") + text)
+        for tensor in in_order.values():
+            file.write(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:

@@ -11,21 +11,25 @@ import errno
 import fcntl
 import hashlib
 import json
+import logging
 import os
 import re
 import secrets
 import shutil
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, BinaryIO, cast
+from typing import IO, Any, BinaryIO, TypeVar, cast
 
 import nmt
 from nmt.errors import DataError, MissingInputError, OutputError, StorageError
 
+logger = logging.getLogger("nmt.storage")
+
 MANIFEST = "manifest.json"
+ATTEMPTS = 3  # at what a network file system refuses because it was moved on the server meanwhile
 
 # The disk's faults that no program can mend (status 74), and what the user can do about each.
 _ADVICE_STORAGE = {
@@ -49,6 +53,9 @@ _TEMPORARY = re.compile(r"\..+\.(\d+)\.[0-9a-f]{8}\.tmp", re.DOTALL)  # as `_tem
 _DOOMED = re.compile(r"\.checkpoint-\d{4,}-\d{8,}\.old\.tmp")  # a checkpoint whose deletion had begun
 
 
+Value = TypeVar("Value")
+
+
 class Verify(Enum):
     """How thoroughly a folder is compared with its manifest."""
 
@@ -65,7 +72,7 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
             with open(temporary, "wb") as file:
                 yield cast(BinaryIO, file)
                 _flush(file)
-            os.replace(temporary, path)
+            _despite_stale_handles(lambda: os.replace(temporary, path))
             _sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
@@ -91,7 +98,7 @@ def new_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
 
 def sha256(path: Path) -> str:
     digest = hashlib.sha256()
-    with open(path, "rb") as file:
+    with _despite_stale_handles(lambda: open(path, "rb")) as file:
         while block := file.read(2**20):
             digest.update(block)
     return digest.hexdigest()
@@ -105,7 +112,7 @@ def write_json(path: Path, value: Any) -> None:
 
 def read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_bytes())
+        return json.loads(_despite_stale_handles(path.read_bytes))
     except FileNotFoundError:
         raise MissingInputError(f"{path} is missing") from None
     except OSError as error:
@@ -171,8 +178,12 @@ class Lock:
             raise OutputError(
                 f"{self._path.parent} is being written by {holder}; wait, or use another folder"
             ) from None
-        except OSError:
-            pass  # a file system without locks (some NFS): go on unguarded
+        except OSError as error:  # some NFS
+            logger.warning(
+                "%s cannot be locked (%s): make sure that no other process writes there",
+                self._path.parent,
+                error.strerror,
+            )
         file.seek(0)
         file.truncate()
         file.write(f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S')}")
@@ -222,13 +233,13 @@ def _temporary(path: Path) -> Path:
 def _replace_folder(temporary: Path, path: Path) -> None:
     """Rename over an existing folder; the old one stays whole under another name until the new one stands."""
     if not path.exists():
-        os.rename(temporary, path)
+        _despite_stale_handles(lambda: os.rename(temporary, path))
         _sync_folder(path.parent)
         return
     old = _temporary(path)
-    os.rename(path, old)
+    _despite_stale_handles(lambda: os.rename(path, old))
     try:
-        os.rename(temporary, path)
+        _despite_stale_handles(lambda: os.rename(temporary, path))
     except OSError:
         os.rename(old, path)
         raise
@@ -247,6 +258,18 @@ def _said_plainly(path: Path) -> Iterator[None]:
             raise StorageError(f"cannot write {path}: {error.strerror}; {advice}") from error
         advice = _ADVICE_OUTPUT.get(error.errno or 0, "choose another place")
         raise OutputError(f"cannot create {path}: {error.strerror}; {advice}") from error
+
+
+def _despite_stale_handles(action: Callable[[], Value]) -> Value:
+    """Do it again if a network file system has lost sight of what it was asked for."""
+    for attempt in range(1, ATTEMPTS):
+        try:
+            return action()
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+            time.sleep(0.1 * attempt)
+    return action()
 
 
 def _verify_file(folder: Path, name: str, facts: Any, contents: bool) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from nmt.errors import DataError, MissingInputError, OutputError, StorageError
+from nmt.storage import files
 from nmt.storage.files import (
     Lock,
     Verify,
@@ -158,6 +159,56 @@ def test_a_lock_is_free_again_after_its_block(tmp_path: Path) -> None:
         pass
     with Lock(tmp_path) as lock:
         assert lock is not None
+
+
+def test_a_file_system_without_locks_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def unsupported(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(files.fcntl, "flock", unsupported)
+    with Lock(tmp_path):
+        assert f"process {os.getpid()} on" in (tmp_path / ".lock").read_text()
+    assert "cannot be locked (No locks available): make sure that no other process" in caplog.text
+
+
+@pytest.mark.parametrize(("stale", "succeeds"), [(1, True), (2, True), (3, False)])
+def test_what_a_network_file_system_lost_sight_of_is_tried_three_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stale: int, succeeds: bool
+) -> None:
+    (tmp_path / "new").mkdir()
+    failures = iter(range(stale))
+    replace, pauses = os.replace, []
+
+    def sometimes(old: Path, new: Path) -> None:
+        if next(failures, None) is not None:
+            raise OSError(errno.ESTALE, "Stale file handle")
+        replace(old, new)
+
+    monkeypatch.setattr(files.os, "replace", sometimes)
+    monkeypatch.setattr(files.time, "sleep", pauses.append)
+    path = tmp_path / "new" / "file.json"
+    if succeeds:
+        write_json(path, 7)
+        assert read_json(path) == 7 and len(pauses) == stale
+    else:
+        with pytest.raises(OutputError, match="Stale file handle"):
+            write_json(path, 7)
+        assert list(path.parent.iterdir()) == []
+
+
+def test_other_errors_are_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def full(old: Path, new: Path) -> None:
+        calls.append(new)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files.os, "replace", full)
+    with pytest.raises(StorageError, match="No space left"):
+        write_json(tmp_path / "file.json", 7)
+    assert len(calls) == 1
 
 
 @pytest.fixture
