@@ -9,6 +9,7 @@ from pathlib import Path
 from nmt.config.sections import CheckpointConfig
 from nmt.storage.checkpoints import CheckpointInfo
 
+FALLBACKS = 2
 BY_UPDATES, BY_MINUTES, BY_EPOCH = "update", "minutes", "epoch"
 
 
@@ -48,9 +49,10 @@ def superfluous(
     """The checkpoints that may be deleted. ``stored`` is oldest first; ``named`` are those that a pointer names.
 
     One is kept if any of its claims holds: written at an epoch's end or by updates or minutes and recent enough, among
-    the best, or named. Those written for another reason (stop, improvement) only last until something better comes.
+    the best, or named. Those written for another reason (stop, improvement) only last until something better comes. The
+    newest ``FALLBACKS`` stay in any case: if one is damaged, the run goes on from the other.
     """
-    kept = set(named)
+    kept = {*named, *list(stored)[-FALLBACKS:]}
     kept.update(_last(stored, {BY_EPOCH}, options.keep_last_epochs))
     kept.update(_last(stored, {BY_UPDATES, BY_MINUTES}, options.keep_interval_updates))
     kept.update(best_first(stored, metric, higher_is_better=higher_is_better)[: options.keep_best])

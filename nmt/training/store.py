@@ -46,6 +46,11 @@ class Snapshot:
     model: Mapping[str, Tensor]
     training: TrainingState
 
+    @property
+    def nbytes(self) -> int:
+        """What its tensors take on a disk; the rest is small."""
+        return sum(tensor.nbytes for tensors in (self.model, self.training.tensors) for tensor in tensors.values())
+
 
 class CheckpointStore:
     """Reads and writes the run folder; the caller holds its lock."""
@@ -66,7 +71,6 @@ class CheckpointStore:
         self._tokenizer = tokenizer
         self._metric = metric
         self._higher_is_better = higher_is_better
-        self._last_size = 0
         self._unreadable: set[str] = set()  # pointers that were warned of
 
     def prepare(self) -> None:
@@ -119,7 +123,7 @@ class CheckpointStore:
         A full disk is a warning and the result None, unless the checkpoint is ``required`` (the run ends with it).
         """
         path = self.folder / checkpoint_name(snapshot.info.epoch, snapshot.info.update)
-        self._warn_if_space_is_short()
+        self._warn_if_space_is_short(snapshot.nbytes)
         try:
             if not (self.folder / "tokenizer").is_dir():  # somebody removed the folder underneath
                 self.prepare()
@@ -140,7 +144,6 @@ class CheckpointStore:
             logger.warning("no checkpoint at update %d, training goes on: %s", snapshot.info.update, error)
             return None
         try:
-            self._last_size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
             self._delete_superfluous(path)
         except (NMTError, OSError) as error:
             logger.warning("old checkpoints could not be looked through: %s", error)
@@ -194,17 +197,14 @@ class CheckpointStore:
             except (NMTError, OSError) as error:
                 logger.warning("could not delete the state of training in %s: %s", path, error)
 
-    def _warn_if_space_is_short(self) -> None:
+    def _warn_if_space_is_short(self, needed: int) -> None:
         try:
             free = shutil.disk_usage(self.folder).free
         except OSError:  # somebody removed the folder, or it cannot be asked
             return
-        if free < 1.2 * self._last_size:
+        if free < 1.2 * needed:
             logger.warning(
-                "only %.1f MB are free in %s, and a checkpoint takes %.1f MB",
-                free / 1e6,
-                self.folder,
-                self._last_size / 1e6,
+                "only %.1f MB are free in %s, and a checkpoint takes %.1f MB", free / 1e6, self.folder, needed / 1e6
             )
 
 

@@ -49,7 +49,7 @@ def stored(*entries: tuple[str, float | None]) -> dict[Path, CheckpointInfo]:
     }
 
 
-EPOCHS = stored(("epoch", 5.0), ("epoch", 4.0), ("epoch", 4.5), ("epoch", 6.0))
+EPOCHS = stored(("epoch", 5.0), ("epoch", 4.0), ("epoch", 4.5), ("epoch", 6.0), ("epoch", 7.0))
 MIXED = stored(("update", 5.0), ("epoch", 1.0), ("update", 2.0), ("update+epoch", 3.0), ("minutes", 4.0))
 OTHERS = stored(("best", 3.0), ("signal", None), ("best", 2.0), ("final", None))
 
@@ -59,15 +59,16 @@ OTHERS = stored(("best", 3.0), ("signal", None), ("best", 2.0), ("final", None))
     [
         (EPOCHS, {}, []),
         (EPOCHS, {"keep_last_epochs": 1}, [1, 3]),
-        (EPOCHS, {"keep_last_epochs": 2}, [1]),
+        (EPOCHS, {"keep_last_epochs": 2}, [1, 3]),
+        (EPOCHS, {"keep_last_epochs": 3}, [1]),
         (EPOCHS, {"keep_last_epochs": 1, "keep_best": 2}, [1]),
         (EPOCHS, {"keep_last_epochs": 9}, []),
         (EPOCHS, {"keep_interval_updates": 1}, []),
         (MIXED, {"keep_interval_updates": 2}, [1, 3]),
         (MIXED, {"keep_interval_updates": 1, "keep_last_epochs": 1}, [1, 3]),
         (MIXED, {"keep_interval_updates": 1, "keep_last_epochs": 1, "keep_best": 2}, [1]),
-        (OTHERS, {}, [1, 2, 4]),
-        (OTHERS, {"keep_best": 2}, [2, 4]),
+        (OTHERS, {}, [1, 2]),
+        (OTHERS, {"keep_best": 2}, [2]),
     ],
 )
 def test_a_checkpoint_goes_when_nothing_claims_it(
@@ -87,5 +88,12 @@ def test_a_metric_that_should_be_high_keeps_the_highest() -> None:
 
 def test_what_a_pointer_names_stays() -> None:
     options = CheckpointConfig(keep_last_epochs=1)
-    found = superfluous(EPOCHS, options, metric="loss", higher_is_better=False, named={Path("1"), Path("4")})
+    found = superfluous(EPOCHS, options, metric="loss", higher_is_better=False, named={Path("1"), Path("5")})
     assert [int(path.name) for path in found] == [3]
+
+
+def test_the_newest_two_stay_so_that_one_may_be_damaged() -> None:
+    improving = stored(("epoch", 5.0), ("epoch", 4.0), ("epoch", 3.0))
+    options = CheckpointConfig(keep_last_epochs=1)
+    found = superfluous(improving, options, metric="loss", higher_is_better=False, named={Path("3")})
+    assert [int(path.name) for path in found] == [1]

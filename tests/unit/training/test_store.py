@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -125,13 +127,14 @@ def test_a_failed_deletion_is_a_warning(
     make_store: MakeStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = make_store(CheckpointConfig(keep_interval_updates=1))
-    store.save(snapshot(1), best=False, required=False)
+    for update in (1, 2):
+        store.save(snapshot(update), best=False, required=False)
 
     def refuse(self: Path, target: object) -> Path:
         raise PermissionError("not yours")
 
     monkeypatch.setattr(Path, "rename", refuse)
-    assert store.save(snapshot(2), best=False, required=False) is not None
+    assert store.save(snapshot(3), best=False, required=False) is not None
     assert "could not delete the old checkpoint" in caplog.text
 
 
@@ -189,7 +192,7 @@ def test_a_pointer_that_is_written_again_lets_old_checkpoints_go(make_store: Mak
     (store.folder / "best.json").write_bytes(b"")
     store.save(snapshot(2, loss=3.0), best=False, required=False)
     store.save(snapshot(3, loss=1.0), best=True, required=False)
-    assert names(store) == [3]
+    assert names(store) == [2, 3]
 
 
 def test_a_checkpoint_of_a_newer_format_is_not_taken_for_damage(make_store: MakeStore) -> None:
@@ -282,3 +285,14 @@ def test_a_state_of_training_that_cannot_be_deleted_is_a_warning(
     for update in (1, 2):
         assert store.save(snapshot(update), best=False, required=False) is not None
     assert "checkpoint-0001-00000001 is held" in caplog.text and resumable(store) == [1, 2]
+
+
+@pytest.mark.parametrize("free", [4 * 10**6 * 12 // 10, 4 * 10**6 * 12 // 10 - 1])
+def test_short_space_is_said_before_the_first_checkpoint_too(
+    make_store: MakeStore, free: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = make_store()
+    large = replace(snapshot(1), model={"weight": torch.zeros(10**6)}, training=TrainingState({}, {"update": 1}))
+    monkeypatch.setattr(store_module.shutil, "disk_usage", lambda folder: SimpleNamespace(free=free))
+    assert store.save(large, best=False, required=False) is not None
+    assert ("are free in" in caplog.text) == (free < 4.8 * 10**6)
