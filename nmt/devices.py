@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import os
+from pathlib import Path
+
 import torch
 
 from nmt.config.choices import Precision
 from nmt.errors import DeviceError, UsageError
+
+_SHARE_OF_TIME = Path("/sys/fs/cgroup/cpu.max")  # microseconds of computing in a period, of all cores together
 
 
 def choose_device(name: str) -> torch.device:
@@ -21,6 +27,26 @@ def choose_device(name: str) -> torch.device:
     if device.type == "cuda":
         _require_cuda(name, device)
     return device
+
+
+def set_threads(wanted: int | None) -> None:
+    """How many threads torch computes with on a CPU: as ``wanted``, or else as the user's environment says, or else one
+    for each core that this process may use. Torch would count those of the whole machine, also in a container that was
+    given two of them."""
+    if wanted is None and not os.environ.get("OMP_NUM_THREADS"):
+        wanted = min(usable_cores(), torch.get_num_threads())
+    if wanted is not None:
+        torch.set_num_threads(wanted)
+
+
+def usable_cores() -> int:
+    """Those that the system lets this process run on, or as many as its container's share of time is worth."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, _, period = _SHARE_OF_TIME.read_text().partition(" ")
+        return max(1, min(cores, math.ceil(int(quota) / int(period))))
+    except (OSError, ValueError, ZeroDivisionError):  # none, "max", or another system
+        return cores
 
 
 def precision_named(name: Precision | str) -> Precision:

@@ -25,10 +25,6 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "--max-sentences": ("--batch-size",),
     "--warmup-steps": ("--warmup-updates",),
     "--sampling": ("--search", "sampling"),
-    "--reset-optimizer": ("--reset",),
-    "--reset-dataloader": ("--reset",),
-    "--reset-lr-scheduler": ("--reset",),
-    "--reset-meters": ("--reset",),
 }
 
 # Flags of fairseq that have no counterpart, with what to do instead.

@@ -17,12 +17,11 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, BinaryIO, cast
 
-import torch
-
 from nmt.config.choices import AlignmentKind
 from nmt.config.sections import GenerateConfig
 from nmt.data.corpus import Corpus, Split
 from nmt.data.text import read_lines, read_stream
+from nmt.devices import set_threads
 from nmt.errors import DataError, OutputError, StorageError, UsageError
 from nmt.scoring import TextOptions, scorers
 from nmt.storage.files import atomic_write
@@ -41,8 +40,7 @@ def run(config: GenerateConfig) -> None:
     _check(config)
     if config.input == "-":  # as other programs call standard input
         config = dataclasses.replace(config, input=None)
-    if config.device.threads is not None:
-        torch.set_num_threads(config.device.threads)
+    set_threads(config.device.threads)
     translator = Translator.load(config.path, config.device.name, config.device.precision)
     form = formatter(config.format, config.nbest, config.print_alignment)
     if config.data:

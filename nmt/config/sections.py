@@ -215,7 +215,19 @@ class CheckpointConfig:
         flag="--finetune-map-vocabulary",
     )
     restore: bool = option(True, help="continue from the last checkpoint of the run folder")
-    reset: bool = option(False, help="continue although data, seed or batching changed", flag="--reset")
+    reset: bool = option(False, help="continue although options changed, whichever they are", flag="--reset")
+    reset_dataloader: bool = option(
+        False, help="continue with other data, seed or batching, from the start of the epoch", flag="--reset-dataloader"
+    )
+    reset_optimizer: bool = option(
+        False, help="continue with an optimizer that begins afresh, perhaps another one", flag="--reset-optimizer"
+    )
+    reset_lr_scheduler: bool = option(
+        False, help="continue with another scheduler or learning rate", flag="--reset-lr-scheduler"
+    )
+    reset_meters: bool = option(
+        False, help="forget the best score and the validations without a better one", flag="--reset-meters"
+    )
 
     def __post_init__(self) -> None:
         if not self.save_dir.strip():

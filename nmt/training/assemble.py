@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from nmt.config.choices import Precision
 from nmt.config.plain import to_plain
 from nmt.config.sections import TrainConfig
 from nmt.config.span import Span
-from nmt.devices import choose_device, require_precision
+from nmt.devices import choose_device, require_precision, set_threads
 from nmt.errors import UsageError
 from nmt.interface import EncoderDecoder
 from nmt.models import models
@@ -40,7 +40,7 @@ from nmt.training.parts import build_arithmetic, build_model, build_optimizer, b
 from nmt.training.precision import Arithmetic
 from nmt.training.profiling import Profiler
 from nmt.training.report import Reporter, Unheard
-from nmt.training.resume import check_unchanged, training_state
+from nmt.training.resume import check_unchanged, training_state, wanted_resets
 from nmt.training.retention import Cadence
 from nmt.training.saver import Saver
 from nmt.training.signals import StopRequest
@@ -153,13 +153,16 @@ class _Run:
     def to_the_end(self) -> TrainingResult:
         stored = self._restored()
         changed: Mapping[str, str] = {}
+        resets: Set[str] = frozenset()
         if stored is not None:
+            resets = wanted_resets(self._config.checkpoint, stored)
             changed = check_unchanged(
                 stored,
                 self._facts["fingerprint"],
                 vocabularies=self._facts["vocabularies"],
                 batches_in_update=self._batches.batches_in_update,
                 reset=self._config.checkpoint.reset,
+                resets=resets,
             )
             values = training_state(stored).values
             # what was derived from the length of the run stays, although the run may have become longer
@@ -170,7 +173,7 @@ class _Run:
         reporter = self._reporter()
         trainer = self._trainer(reporter, stored)
         if stored is not None:
-            trainer.restore(stored, changed)
+            trainer.restore(stored, changed, resets)
         return self._finish(trainer, reporter)
 
     def close(self) -> None:
@@ -208,6 +211,7 @@ class _Run:
                     ending=ending,
                     tokens=trainer.state.tokens,
                     seconds=trainer.state.seconds,
+                    skipped=trainer.state.skipped,
                 )
             finally:
                 if self._profiler is not None:
@@ -347,8 +351,7 @@ def _path(found: list[StoredCheckpoint | None], stored: StoredCheckpoint | None)
 
 
 def _device(config: TrainConfig) -> torch.device:
-    if config.device.threads is not None:
-        torch.set_num_threads(config.device.threads)
+    set_threads(config.device.threads)
     device = choose_device(own_device(config.device.name))
     require_precision(device, config.device.precision)
     return device

@@ -76,11 +76,11 @@ def differences(stored: Mapping[str, Any], current: Mapping[str, Any]) -> dict[s
     return {key: _OTHERS.get(key, change) for key, change in changed.items()}
 
 
-def refuse(changed: Mapping[str, str], checkpoint: str) -> UsageError:
+def refuse(changed: Mapping[str, str], checkpoint: str, *, flags: Sequence[str]) -> UsageError:
     listed = "; ".join(f"{key}: {change}" for key, change in changed.items())
     return UsageError(
         f"{checkpoint} was trained with other settings ({listed}); restore them, choose another --save-dir, or go on "
-        f"nevertheless with --reset"
+        f"nevertheless with {' '.join(flags)}"
     )
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import gc
 import os
 import re
 import resource
@@ -11,6 +14,7 @@ from pathlib import Path
 import torch
 
 _STATUS = Path("/proc/self/status")
+_CLEAR = Path("/proc/self/clear_refs")  # "5" lets the peak start again from what is held
 _MEMINFO = Path("/proc/meminfo")
 _CGROUPS = (  # limit and use of a container, in its newer and its older form
     (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
@@ -22,13 +26,30 @@ def peak_memory(device: torch.device) -> int:
     """In bytes: what torch's tensors took at most on a CUDA device; elsewhere the resident memory of the process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    return _peak_of_status() or _peak_of_resources()
+    return _of_status("VmHWM") or _peak_of_resources()
 
 
-def _peak_of_status() -> int:
-    """VmHWM, on Linux. What the kernel's ``getrusage`` says there includes the process that started this one."""
+def resident_memory() -> int:
+    """Bytes that this process holds now; where the system does not tell, the most that it has held."""
+    return _of_status("VmRSS") or _peak_of_resources()
+
+
+def give_back() -> None:
+    """Return to the system what is held in vain, and let the peak start again, as far as the system can."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    with contextlib.suppress(OSError, AttributeError, TypeError):  # not glibc
+        ctypes.CDLL(None).malloc_trim(0)
+    with contextlib.suppress(OSError):
+        _CLEAR.write_text("5")
+
+
+def _of_status(entry: str) -> int:
+    """An entry of the process's status, on Linux, else 0. ``getrusage`` includes the process that started this one."""
     try:
-        found = re.search(r"^VmHWM:\s*(\d+) kB$", _STATUS.read_text(), re.MULTILINE)
+        found = re.search(rf"^{entry}:\s*(\d+) kB$", _STATUS.read_text(), re.MULTILINE)
     except OSError:
         return 0
     return 1024 * int(found[1]) if found else 0

@@ -6,6 +6,7 @@ Parameters, sums, gradients and the optimizer are in float32 whatever is chosen.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
@@ -14,7 +15,6 @@ from torch import Tensor
 
 from nmt.config.choices import Precision
 from nmt.devices import computes_bf16, require_precision
-from nmt.errors import NMTError
 from nmt.interface import EncoderDecoder
 
 WIDE = 256  # from this width on a CPU computes the whole model in bf16
@@ -70,11 +70,11 @@ class Arithmetic:
         """A loss, or what its gradients are divided by later."""
         return x if self._scale is None else x * self._scale.value
 
-    def observe(self, finite: bool) -> bool:
-        """Take note of whether an update's gradient was finite. True: if it was not, that is no bad sign."""
-        if self._scale is not None:
-            self._scale.observe(finite)
-        return self._scale is not None
+    def observe(self, *, loss: float, gradient: float) -> bool:
+        """Take note of an update's loss and gradient norm. True: the gradient alone was too large for the loss scale."""
+        if self._scale is None or not math.isfinite(loss):  # no scale mends a loss
+            return False
+        return self._scale.observe(finite=math.isfinite(gradient))
 
     def reason(self) -> str:
         """Why an update whose gradient was not finite is no bad sign."""
@@ -97,7 +97,7 @@ class LossScale:
     """Multiplies the loss so that small gradients do not vanish in fp16; torch's rule for growing and shrinking.
 
     It starts low because losses are sums over tokens. A gradient that is not finite is normal here: the scale was too
-    large. At ``SMALLEST`` it no longer is.
+    large. At ``SMALLEST`` it no longer is, and counts as a bad update.
     """
 
     FIRST, SMALLEST, LARGEST, PATIENCE = 2.0**7, 2.0**-10, 2.0**24, 2000
@@ -106,19 +106,16 @@ class LossScale:
         self.value = self.FIRST
         self.good = 0  # updates since it last changed
 
-    def observe(self, finite: bool) -> None:
-        """Take note of an update, which was made if its gradient was finite."""
+    def observe(self, *, finite: bool) -> bool:
+        """Take note of an update, which was made if its gradient was finite. True: it was too large for the scale."""
         if not finite:
-            if self.value <= self.SMALLEST:
-                raise NMTError(
-                    f"gradients are not finite in fp16 however small the loss is made ({self.value:.1e} times); "
-                    f"use --precision bf16 or fp32, or a lower --lr"
-                )
-            self.value, self.good = self.value / 2, 0
-            return
+            overflow = self.value > self.SMALLEST
+            self.value, self.good = max(self.value / 2, self.SMALLEST), 0
+            return overflow
         self.good += 1
         if self.good == self.PATIENCE:
             self.value, self.good = min(2 * self.value, self.LARGEST), 0
+        return False
 
     def state(self) -> dict[str, float]:
         return {"value": self.value, "good": self.good}

@@ -71,6 +71,11 @@ class Reporter:
             self._display.show(event)
             self._meters = Meters()
 
+    def skipped(self, update: int, epoch: int, figures: UpdateReport) -> None:
+        """An update was not made, because its loss or gradient is not finite; JSON has no numbers for that."""
+        event = {"event": "skipped", "update": update, "epoch": epoch}
+        self._record(event | {"loss": str(figures.loss), "grad_norm": str(figures.grad_norm)})
+
     def valid(self, update: int, epoch: int, scores: Mapping[str, float], *, best: bool) -> None:
         if self._samples:
             samples, self._samples = [asdict(sample) for sample in self._samples], ()
@@ -90,15 +95,16 @@ class Reporter:
         self._record({"event": "checkpoint", "update": update, "epoch": epoch, "path": path.name})
         logger.info("wrote %s", path)
 
-    def end(self, update: int, epoch: int, *, ending: str, tokens: int, seconds: float) -> None:
-        """The run is over, because of ``ending``, after so many target tokens."""
+    def end(self, update: int, epoch: int, *, ending: str, tokens: int, seconds: float, skipped: int = 0) -> None:
+        """The run is over, because of ``ending``, after so many target tokens and skipped updates."""
         flops = self._cost.figures(tokens, seconds)
         event = {"event": "end", "update": update, "epoch": epoch, "ending": ending, "tokens": tokens}
-        self._record(event | {"seconds": round(seconds, 1), **flops})
+        self._record(event | {"seconds": round(seconds, 1), "skipped": skipped, **flops})
         logger.info(
-            "trained on %s target tokens in %s%s",
+            "trained on %s target tokens in %s%s%s",
             f"{tokens:,}",
             duration(seconds),
+            f" | {skipped} updates were skipped" if skipped else "",
             "".join(f" | {value:.3g} operations {name.removeprefix('flops_')}" for name, value in flops.items()),
         )
 
@@ -129,6 +135,9 @@ class Unheard(Reporter):
     def update(self, update: int, epoch: int, report: UpdateReport, seconds: float) -> None:
         pass
 
+    def skipped(self, update: int, epoch: int, figures: UpdateReport) -> None:
+        pass
+
     def valid(self, update: int, epoch: int, scores: Mapping[str, float], *, best: bool) -> None:
         pass
 
@@ -138,7 +147,7 @@ class Unheard(Reporter):
     def checkpoint(self, update: int, epoch: int, path: Path) -> None:
         pass
 
-    def end(self, update: int, epoch: int, *, ending: str, tokens: int, seconds: float) -> None:
+    def end(self, update: int, epoch: int, *, ending: str, tokens: int, seconds: float, skipped: int = 0) -> None:
         pass
 
     def close(self) -> None:

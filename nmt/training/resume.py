@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
+from nmt.config.sections import CheckpointConfig
 from nmt.errors import DataError
 from nmt.storage.checkpoints import StoredCheckpoint, TrainingState
 from nmt.training.fingerprint import Fingerprint, differences, refuse
@@ -13,6 +14,14 @@ logger = logging.getLogger("nmt.training")
 
 RESTART_OF_EPOCH = ("data", "seed", "train_subset", "batching.")  # the position in the data loses its meaning
 ACCUMULATION = "batching.update_freq"  # except by this one: the order of batches does not depend on it
+
+# Options by the flag that lets them change. What else changed needs --reset.
+RESETS = {
+    "reset_dataloader": RESTART_OF_EPOCH,
+    "reset_optimizer": ("optimizer.", "parameters.", "training."),
+    "reset_lr_scheduler": ("scheduler.", "optimizer.lr"),
+    "reset_meters": ("valid_subset", "validation.", "search."),
+}
 
 VALUES = (
     "run",
@@ -37,10 +46,24 @@ def training_state(stored: StoredCheckpoint) -> TrainingState:
     return stored.training
 
 
+def wanted_resets(options: CheckpointConfig, stored: StoredCheckpoint) -> Set[str]:
+    """The keys of ``RESETS`` that are asked for. A checkpoint that was written under the same flag had it already: the
+    same command goes on after a stop and does not begin afresh once more."""
+    section = stored.config.get("checkpoint")
+    before = section if isinstance(section, dict) else {}
+    return {name for name in RESETS if getattr(options, name) and not before.get(name)}
+
+
 def check_unchanged(
-    stored: StoredCheckpoint, current: Fingerprint, *, vocabularies: str, batches_in_update: int, reset: bool
+    stored: StoredCheckpoint,
+    current: Fingerprint,
+    *,
+    vocabularies: str,
+    batches_in_update: int,
+    reset: bool = False,
+    resets: Set[str] = frozenset(),
 ) -> Mapping[str, str]:
-    """What changed since the checkpoint; anything at all is refused unless ``reset``.
+    """What changed since the checkpoint; refused unless ``reset`` or one of ``resets`` covers it.
 
     Twice the processes and half the accumulation are no change.
     """
@@ -53,11 +76,25 @@ def check_unchanged(
     changed = differences(values["fingerprint"], current)
     if values["batches_in_update"] == batches_in_update:
         changed.pop(ACCUMULATION, None)
-    if changed and not reset:
-        raise refuse(changed, str(stored.path))
+    allowed = tuple(prefix for name in resets for prefix in RESETS[name])
+    refused = {} if reset else {key: change for key, change in changed.items() if not key.startswith(allowed)}
+    if refused:
+        raise refuse(refused, str(stored.path), flags=_flags_for(refused))
     for key, change in changed.items():
         logger.warning("going on although %s changed: %s", key, change)
     return changed
+
+
+def _flags_for(changed: Mapping[str, str]) -> list[str]:
+    """The flags that let all of this change: as few of the special ones as do, or --reset."""
+    needed: list[str] = []
+    choices = [[name for name, prefixes in RESETS.items() if key.startswith(prefixes)] for key in changed]
+    for choice in sorted(choices, key=len):
+        if not choice:
+            return ["--reset"]
+        if not set(choice) & set(needed):
+            needed.append(choice[-1])
+    return [f"--{name.replace('_', '-')}" for name in needed]
 
 
 def restarts_epoch(changed: Mapping[str, str]) -> bool:

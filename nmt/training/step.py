@@ -57,7 +57,7 @@ class Totals:
         assert self._sums is not None
         return self._sums[2].clamp(min=1e-8)
 
-    def report(self, grad_norm: Tensor, *, learning_rate: float, seconds: float) -> UpdateReport:
+    def report(self, grad_norm: Tensor, *, learning_rate: float) -> UpdateReport:
         assert self._sums is not None
         fetched = torch.cat([self._sums, grad_norm.double()[None]]).tolist()
         loss, nll, denominator, tokens, sentences = fetched[:5]
@@ -69,7 +69,7 @@ class Totals:
             sentences=int(sentences),
             grad_norm=fetched[-1],
             learning_rate=learning_rate,
-            seconds=seconds,
+            seconds=0.0,
             auxiliary=dict(zip(self._names, fetched[5:-1])),
         )
 
@@ -93,8 +93,11 @@ def clip(parameters: list[nn.Parameter], norm: Tensor, limits: TrainingConfig) -
 
 
 def is_shortage(error: Exception) -> bool:
-    """Whether a device, or the CPU's allocator, had no memory left."""
-    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator: not enough memory" in str(error)
+    """Whether a device, or the CPU's allocator, had no memory left. The latter has no class of its own, and its words
+    differ by system ("can't allocate memory", "not enough memory")."""
+    return isinstance(error, torch.OutOfMemoryError) or (
+        isinstance(error, RuntimeError) and "DefaultCPUAllocator: " in str(error) and "memory" in str(error)
+    )
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +20,7 @@ from nmt.storage.checkpoints import checkpoints_in, read_config
 from nmt.training.batches import read_batch
 from nmt.training.contradictions import Case, check
 from nmt.training.datasets import Datasets
-from nmt.training.memory import available_memory, peak_memory
+from nmt.training.memory import available_memory, give_back, peak_memory, resident_memory
 from nmt.training.modes import training_mode
 from nmt.training.parts import build_arithmetic, build_model, build_optimizer, build_step, save_memory
 from nmt.training.step import explained_shortage, is_shortage, seed_torch
@@ -46,7 +45,7 @@ def decide(config: TrainConfig, datasets: Datasets, device: torch.device, world:
     check(Case(config, datasets.longest, config.training.max_update))
     stored = world.on_main(lambda: _of_the_run(Path(config.checkpoint.save_dir)))
     size = min(world.gather(_found(config, datasets, device, world) if stored is None else stored))
-    _free()  # what was tried is no part of the run
+    give_back()  # what was tried is no part of the run
     logger.info("batches of up to %d tokens (%s)", size, "as before" if stored else "found by --max-tokens auto")
     return _with_size(config, size)
 
@@ -65,7 +64,7 @@ def largest_by_trial(sizes: Sequence[int], attempt: Trial, reserved: Callable[[]
         if _finds_memory(attempt, size) and reserved() <= SHARE_OF_GPU:
             return size
         logger.info("batches of %d tokens do not fit", size)
-        _free()
+        give_back()
     raise DeviceError(
         f"even batches of {sizes[0]} tokens do not fit into the memory of the device; choose a smaller model, or "
         f"leave out long sentences with --max-tokens and --skip-long"
@@ -84,9 +83,12 @@ def _finds_memory(attempt: Trial, size: int) -> bool:
 
 
 def largest_by_forecast(
-    sizes: Sequence[int], attempt: Trial, peak: Callable[[], int], available: Callable[[], int | None]
+    sizes: Sequence[int], attempt: Trial, peak: Callable[[], int], room: Callable[[], int | None]
 ) -> int:
-    """For a CPU, where a failed trial would end the process: small batches tell what large ones will take."""
+    """For a CPU, where a failed trial would end the process: small batches tell what large ones will take.
+
+    ``peak``: the most memory of the trials so far; ``room``: what the process may hold in all.
+    """
     smallest = sizes[0]
     if len(sizes) == 1:
         return smallest
@@ -94,15 +96,13 @@ def largest_by_forecast(
         (size, _peak_of(attempt, size, peak)) for size in (smallest, 2 * smallest, 4 * smallest) if size <= sizes[-1]
     ]
     slope = max((more - less) / (large - small) for (small, less), (large, more) in zip(tried, tried[1:]))
-    (size_now, held), left = tried[-1], available()
-    if left is None:
-        logger.warning("how much memory is left cannot be told on this system: batches stay small")
+    (size_now, held), limit = tried[-1], room()
+    if limit is None or slope <= 0:  # without a slope the peak is of something earlier
+        logger.warning("how much memory batches take cannot be told on this system: they stay small")
         return smallest
-    forecast = {size: held + MARGIN * max(0.0, slope * (size - size_now)) for size in sizes}
-    chosen = max((size for size in sizes if forecast[size] <= held + left), default=smallest)
-    logger.info(
-        "batches of %d tokens should take %.1f GB, of %.1f GB", chosen, forecast[chosen] / 1e9, (held + left) / 1e9
-    )
+    forecast = {size: MARGIN * (held + slope * (size - size_now)) for size in sizes}
+    chosen = max((size for size in sizes if forecast[size] <= limit), default=smallest)
+    logger.info("batches of %d tokens should take %.1f GB, of %.1f GB", chosen, forecast[chosen] / 1e9, limit / 1e9)
     return chosen
 
 
@@ -131,11 +131,12 @@ def _found(config: TrainConfig, datasets: Datasets, device: torch.device, world:
         return largest_by_trial(sizes, attempt, lambda: torch.cuda.max_memory_reserved(device) / total)
     beside = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # processes that share the memory
 
-    def available() -> int | None:
+    def room() -> int | None:
         left = available_memory()
-        return None if left is None else left // beside
+        return None if left is None else resident_memory() + left // beside
 
-    return largest_by_forecast(sizes, attempt, lambda: peak_memory(device), available)
+    give_back()
+    return largest_by_forecast(sizes, attempt, lambda: peak_memory(device), room)
 
 
 def _trial(config: TrainConfig, datasets: Datasets, device: torch.device) -> Trial:
@@ -163,13 +164,6 @@ def _trial(config: TrainConfig, datasets: Datasets, device: torch.device) -> Tri
 def _peak_of(attempt: Trial, size: int, peak: Callable[[], int]) -> int:
     attempt(size)
     return peak()
-
-
-def _free() -> None:
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
 
 
 def _of_the_run(folder: Path) -> int | None:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
@@ -56,6 +56,7 @@ class RunState:
     position: Position = field(default_factory=Position)  # of the next one
     tokens: int = 0  # target tokens trained on
     seconds: float = 0.0
+    skipped: int = 0  # updates whose gradient was not finite
     skipped_in_row: int = 0
     interrupted: tuple[str, ...] | None = None  # a validation was; the reasons of the checkpoint that followed it
 
@@ -64,6 +65,7 @@ class RunState:
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> RunState:
+        """``skipped`` is not in checkpoints from before it was counted."""
         interrupted = values["interrupted"]
         return cls(
             **{
@@ -134,10 +136,11 @@ class Trainer:
         if self.state.interrupted is not None:
             self._validate_and_save(self.state.interrupted, validate=True)
         while (ending := self.ending()) is None:
+            began = self._clock()
             batches = self._batches.at(self.state.position)
             self._gradients.announce(self._batches.at(batches.following).batches)
             with self._around_update(self.state.update + 1):
-                made = self._train_step(batches)
+                made = self._train_step(batches, began)
             self._advance(batches)
             self._report_written()
             self._validate_and_save(self._due(batches, made), validate=self._validation_due(batches, made))
@@ -161,35 +164,44 @@ class Trainer:
             return f"{self._best.metric} did not improve in {self._validation.patience} validations"
         return None
 
-    def restore(self, stored: StoredCheckpoint, changed: Mapping[str, str]) -> None:
-        """Go on from a checkpoint; ``changed`` are the options that are others now, with the user's consent."""
+    def restore(self, stored: StoredCheckpoint, changed: Mapping[str, str], resets: Set[str] = frozenset()) -> None:
+        """Go on from a checkpoint; ``changed`` are the options that are others now, with the user's consent, ``resets``
+        what is to begin afresh."""
         training = training_state(stored)
         values = training.values
         self._load(self._step.model, stored.model, stored)
         self._load(self._step.criterion, _under("criterion.", training.tensors), stored)
+        if "reset_optimizer" in resets:
+            logger.info("the optimizer begins afresh")
+        else:
+            self._restore_optimizer(training, changed)
+        if "reset_meters" in resets:
+            logger.info("the best score so far is forgotten")
+        else:
+            self._best.restore(values["best"])
+            self._reporter.restore(values["report"])
+        self._arithmetic.restore(values["arithmetic"])
+        self.state = RunState.from_values(values["run"])
+        if "reset_dataloader" in resets or restarts_epoch(changed):
+            self.state.position = Position(self.state.position.epoch)
+
+    def _restore_optimizer(self, training: TrainingState, changed: Mapping[str, str]) -> None:
         same_rule = not any(key.startswith(("optimizer.", "parameters.")) for key in changed)
         if same_rule or "optimizer.name" not in changed:
             tensors, place = _under("optimizer.", training.tensors), self._world.placed
-            numbers = optimizer_state.unpack(
-                self._optimizer, tensors, values["optimizer"], groups=same_rule, place=place
-            )
+            entries = training.values["optimizer"]
+            numbers = optimizer_state.unpack(self._optimizer, tensors, entries, groups=same_rule, place=place)
             if numbers is not None:
                 resume_training(self._optimizer, _under("training_weights.", training.tensors), numbers, place)
-        self._best.restore(values["best"])
-        self._reporter.restore(values["report"])
-        self._arithmetic.restore(values["arithmetic"])
-        self.state = RunState.from_values(values["run"])
-        if restarts_epoch(changed):
-            self.state.position = Position(self.state.position.epoch)
 
     def _load(self, module: nn.Module, tensors: Mapping[str, Tensor], stored: StoredCheckpoint) -> None:
         own = module.state_dict()
         placed = {name: self._world.placed(tensor, own.get(name, tensor)) for name, tensor in tensors.items()}
         load_parameters(module, placed, str(stored.path))
 
-    def _train_step(self, batches: UpdateBatches) -> bool:
+    def _train_step(self, batches: UpdateBatches, began: float) -> bool:
         """One update. False: its gradient was not finite, and nothing but the position in the data changes."""
-        began, update = self._clock(), self.state.update + 1
+        update = self.state.update + 1
         totals = self._gradients(update, batches.batches)
         with explained_shortage(f"at update {update}, after its gradients were computed", SMALLER_BATCHES):
             return self._apply(batches, totals, began)
@@ -206,13 +218,13 @@ class Trainer:
         factor = self._schedule(Progress(update, batches.epoch, self.state.tokens, tuple(self._best.history)))
         for group, base_rate in zip(self._optimizer.param_groups, self._base_rates):
             group["lr"] = base_rate * factor
-        figures = totals.report(norm, learning_rate=self._base_rates[0] * factor, seconds=self._clock() - began)
-        expected = self._arithmetic.observe(figures.finite)
+        figures = totals.report(norm, learning_rate=self._base_rates[0] * factor)
+        overflow = self._arithmetic.observe(loss=figures.loss, gradient=figures.grad_norm)
         if not figures.finite:
-            self._skip(batches, figures, expected=expected)
+            self._skip(batches, figures, overflow=overflow)
             return False
         self._optimizer.step()
-        self._account(batches, figures)
+        self._account(batches, replace(figures, seconds=self._clock() - began))
         return True
 
     def _account(self, batches: UpdateBatches, figures: UpdateReport) -> None:
@@ -221,19 +233,21 @@ class Trainer:
         self.state.skipped_in_row = 0
         self._reporter.update(self.state.update, batches.epoch, figures, self.state.seconds)
 
-    def _skip(self, batches: UpdateBatches, figures: UpdateReport, *, expected: bool) -> None:
+    def _skip(self, batches: UpdateBatches, figures: UpdateReport, *, overflow: bool) -> None:
         """The optimizer's averages would never recover from one NaN, so they must not see it."""
-        if not expected:
+        if overflow:
+            logger.info("update %d is repeated with other data: %s", self.state.update + 1, self._arithmetic.reason())
+        else:
             self._note_bad(batches, figures)
         self._optimizer.zero_grad(set_to_none=True)
-        if expected:
-            logger.info("update %d is repeated with other data: %s", self.state.update + 1, self._arithmetic.reason())
-        elif self.state.skipped_in_row >= self._limits.max_bad_updates:
+        if self.state.skipped_in_row >= self._limits.max_bad_updates:
             raise self._diverged(f"{self.state.skipped_in_row} updates in a row had a gradient that is not finite")
 
     def _note_bad(self, batches: UpdateBatches, figures: UpdateReport) -> None:
         update = self.state.update + 1
+        self.state.skipped += 1
         self.state.skipped_in_row += 1
+        self._reporter.skipped(update, batches.epoch, figures)
         logger.warning("update %d is skipped: loss %s, gradient norm %s", update, figures.loss, figures.grad_norm)
         parameters = without_finite_gradient(self._step.named_parameters())
         if self._world.main:

@@ -121,6 +121,52 @@ def test_reset_goes_on_with_another_setting(tiny_run: MakeConfig, tmp_path: Path
     assert events(tmp_path / "run", "train")[-1]["lr"] == pytest.approx(0.02 * math.sqrt(4 / 12))
 
 
+def training_values(run: Path) -> tuple[dict[str, Tensor], Any]:
+    training = read_checkpoint(checkpoints_in(run)[-1], training=True).training
+    assert training is not None
+    return dict(training.tensors), training.values
+
+
+def optimizer_steps(run: Path) -> set[float]:
+    tensors, _ = training_values(run)
+    return {float(tensor) for name, tensor in tensors.items() if name.endswith(".step")}
+
+
+def test_an_optimizer_that_is_reset_begins_afresh_once(tiny_run: MakeConfig, tmp_path: Path) -> None:
+    run, changes = tmp_path / "run", {"checkpoint.reset_optimizer": True, "optimizer.betas": [0.8, 0.9]}
+    train(tiny_run(training=TrainingConfig(max_update=4)))
+    assert optimizer_steps(run) == {4.0}
+    for max_update in (10, 12):  # the second time it is a run that goes on
+        train(changed(tiny_run(training=TrainingConfig(max_update=max_update)), changes))
+        assert optimizer_steps(run) == {max_update - 4.0}
+
+
+def test_a_scheduler_that_is_reset_may_have_another_rate(tiny_run: MakeConfig, tmp_path: Path) -> None:
+    train(tiny_run(training=TrainingConfig(max_update=4)))
+    train(changed(tiny_run(), {"optimizer.lr": 0.02, "checkpoint.reset_lr_scheduler": True}))
+    assert events(tmp_path / "run", "train")[-1]["lr"] == pytest.approx(0.02 * math.sqrt(4 / 12))
+    assert optimizer_steps(tmp_path / "run") == {12.0}
+
+
+def test_meters_that_are_reset_forget_the_best_score(tiny_run: MakeConfig, tmp_path: Path) -> None:
+    train(tiny_run(training=TrainingConfig(max_update=4)))
+    before = training_values(tmp_path / "run")[1]["best"]["history"]
+    train(changed(tiny_run(training=TrainingConfig(max_update=5)), {"checkpoint.reset_meters": True}))
+    after = training_values(tmp_path / "run")[1]["best"]["history"]
+    assert len(before) == len(after) == 1 and before != after
+
+
+@pytest.mark.parametrize("changes", [{}, {"seed": 2}])
+def test_a_dataloader_that_is_reset_begins_the_epoch_again(
+    tiny_run: MakeConfig, tmp_path: Path, changes: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    train(tiny_run(training=TrainingConfig(max_update=4)))
+    position = training_values(tmp_path / "run")[1]["run"]["position"]
+    assert position["batch"] > 1
+    train(changed(tiny_run(training=TrainingConfig(max_update=5)), {**changes, "checkpoint.reset_dataloader": True}))
+    assert training_values(tmp_path / "run")[1]["run"]["position"] == {**position, "batch": 1}
+
+
 def test_limits_and_rhythms_may_change_between_starts(tiny_run: MakeConfig) -> None:
     train(tiny_run(training=TrainingConfig(max_update=4)))
     changes = {"checkpoint.save_interval_updates": 5, "report.log_interval": 2, "validation.interval_updates": 3}

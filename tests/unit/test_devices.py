@@ -5,8 +5,16 @@ from __future__ import annotations
 import pytest
 import torch
 
+from nmt import devices
 from nmt.config.choices import Precision
-from nmt.devices import choose_device, parameter_type, precision_named, require_precision
+from nmt.devices import (
+    choose_device,
+    parameter_type,
+    precision_named,
+    require_precision,
+    set_threads,
+    usable_cores,
+)
 from nmt.errors import DeviceError, UsageError
 
 
@@ -72,3 +80,42 @@ def test_a_precision_is_known_by_its_name(name: Precision | str) -> None:
 def test_an_unknown_precision_is_refused_with_those_there_are() -> None:
     with pytest.raises(UsageError, match="precision='fp8' is none of auto, fp32, bf16, fp16, bf16_output"):
         precision_named("fp8")
+
+
+def test_threads_are_those_asked_for(monkeypatch):
+    asked = []
+    monkeypatch.setattr(torch, "set_num_threads", asked.append)
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    set_threads(3)
+    set_threads(None)
+    assert asked == [3], "without a wish the environment's number stays"
+
+
+@pytest.mark.parametrize(("cores", "torchs", "expected"), [(2, 64, 2), (64, 32, 32)])
+def test_without_a_wish_there_is_a_thread_for_each_core_that_may_be_used(cores, torchs, expected, monkeypatch):
+    asked = []
+    monkeypatch.setattr(torch, "set_num_threads", asked.append)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: torchs)
+    monkeypatch.setattr(devices, "usable_cores", lambda: cores)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    set_threads(None)
+    assert asked == [expected]
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"),
+    [
+        (None, 8),
+        ("max 100000", 8),
+        ("200000 100000", 2),
+        ("150000 100000", 2),
+        ("1000 100000", 1),
+        ("9900000 100000", 8),
+    ],
+)
+def test_a_container_has_as_many_cores_as_its_share_is_worth(share, expected, tmp_path, monkeypatch):
+    monkeypatch.setattr(devices.os, "sched_getaffinity", lambda process: set(range(8)), raising=False)
+    monkeypatch.setattr(devices, "_SHARE_OF_TIME", tmp_path / "cpu.max")
+    if share is not None:
+        (tmp_path / "cpu.max").write_text(f"{share}\n")
+    assert usable_cores() == expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +40,31 @@ def test_the_peak_contains_what_was_held_and_does_not_fall(status: str) -> None:
     rounding = 2**20  # of the kernel's counters
     assert after >= 400_000_000 and at_last >= after - rounding
     assert status == "/nowhere" or after >= before + 300_000_000
+
+
+FORGETS = """
+import torch, nmt.training.memory as memory
+held = torch.ones(100_000_000)
+del held
+memory.give_back()
+figures = [memory.peak_memory(torch.device("cpu")), memory.resident_memory()]
+held = torch.ones(50_000_000)
+print(*figures, memory.peak_memory(torch.device("cpu")), memory.resident_memory())
+"""
+
+
+@pytest.mark.skipif(not memory._CLEAR.exists(), reason="the system cannot let a peak start again")
+@pytest.mark.parametrize("kept", ["0", str(2**33)])
+def test_a_peak_starts_again_after_giving_back(kept: str) -> None:
+    """Also where the allocator was told to keep what is free, as the commands tell it."""
+    settings = f"glibc.malloc.mmap_threshold={2**32 - 1}:glibc.malloc.trim_threshold={kept}"
+    environment = {**os.environ, "GLIBC_TUNABLES": settings}
+    command = [sys.executable, "-c", FORGETS]
+    result = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    before, resident, after, resident_then = map(int, result.stdout.split())
+    rounding = 2**20  # of the kernel's counters
+    assert before < 400_000_000 and resident <= before + rounding
+    assert after - before > 150_000_000 and resident_then - resident > 150_000_000
 
 
 def test_on_a_gpu_it_is_what_tensors_took(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,10 +115,10 @@ def test_gradients_are_those_of_float32_but_for_rounding(make_step: Callable[...
 
 def test_a_loss_scale_halves_on_overflow_and_doubles_after_many_good_updates() -> None:
     scale = LossScale()
-    scale.observe(finite=False)
+    assert scale.observe(finite=False)
     assert scale.value == LossScale.FIRST / 2
     for _ in range(LossScale.PATIENCE):
-        scale.observe(finite=True)
+        assert not scale.observe(finite=True)
     assert scale.value == LossScale.FIRST
     scale.observe(finite=True)
     other = LossScale()
@@ -133,37 +133,68 @@ def test_a_loss_scale_has_a_largest_value_and_ends_at_its_smallest() -> None:
         scale.observe(finite=True)
     assert scale.value == LossScale.LARGEST
     scale.value = 2 * LossScale.SMALLEST
-    scale.observe(finite=False)
-    with pytest.raises(NMTError, match="not finite in fp16 however small.*--precision bf16"):
-        scale.observe(finite=False)
+    assert scale.observe(finite=False)
+    assert not scale.observe(finite=False), "no scale explains it any longer"
+    assert scale.value == LossScale.SMALLEST
 
 
 class Overflows(Step):
-    """Its second batch has an infinite gradient."""
+    """Its second batch has an infinite gradient, and on request an infinite loss."""
 
     calls = 0
+    loss_too = False
 
     def forward(self, batch: Any) -> Any:
         self.calls += 1
         report = super().forward(batch)
-        return replace(report, loss_sum=report.loss_sum * float("inf")) if self.calls == 2 else report
+        if self.calls != 2:
+            return report
+        loss = report.loss_sum * float("inf") if self.loss_too else report.loss_sum.clone()
+        loss.register_hook(lambda gradient: gradient * float("inf"))
+        return replace(report, loss_sum=loss)
+
+
+@pytest.fixture
+def overflows(make_step: Callable[..., Step]) -> Overflows:
+    step = make_step()
+    step.__class__ = Overflows
+    assert isinstance(step, Overflows)
+    return step
 
 
 def test_an_overflow_in_fp16_is_left_out_and_not_counted_as_bad(
-    make_trainer: Callable[..., Trainer],
-    make_step: Callable[..., Step],
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+    make_trainer: Callable[..., Trainer], overflows: Overflows, caplog: pytest.LogCaptureFixture
 ) -> None:
-    step = make_step()
-    step.__class__ = Overflows
     arithmetic = Arithmetic(CPU, Precision.fp16)
-    trainer = make_trainer(step=step, arithmetic=arithmetic, limits=TrainingConfig(max_update=2, max_bad_updates=1))
+    trainer = make_trainer(
+        step=overflows, arithmetic=arithmetic, limits=TrainingConfig(max_update=2, max_bad_updates=1)
+    )
     with caplog.at_level(logging.INFO, "nmt"):
         trainer.run()
-    assert (trainer.state.update, trainer.state.skipped_in_row, step.calls) == (2, 0, 3)
+    assert (trainer.state.update, trainer.state.skipped, overflows.calls) == (2, 0, 3)
     assert f"the loss is now multiplied by {LossScale.FIRST / 2:g}" in caplog.text
     assert arithmetic.state() == {"value": LossScale.FIRST / 2, "good": 1}
+
+
+@pytest.mark.parametrize("smallest", [False, True])
+def test_what_no_scale_explains_is_a_bad_update_in_fp16_too(
+    make_trainer: Callable[..., Trainer], overflows: Overflows, tmp_path: Path, smallest: bool
+) -> None:
+    """An infinite loss, or an infinite gradient at the smallest scale: dumped, counted, and the end if it goes on."""
+    arithmetic = Arithmetic(CPU, Precision.fp16)
+    overflows.loss_too = not smallest
+    if smallest:
+        arithmetic.restore({"value": LossScale.SMALLEST, "good": 0})
+    trainer = make_trainer(
+        step=overflows, arithmetic=arithmetic, limits=TrainingConfig(max_update=2, max_bad_updates=1)
+    )
+    with pytest.raises(
+        NMTError, match="1 updates in a row had a gradient that is not finite; there is no checkpoint yet"
+    ):
+        trainer.run()
+    assert trainer.state.skipped == 1
+    assert len(list((tmp_path / "run" / "bad-updates").glob("*.json"))) == 1
+    assert arithmetic.state()["value"] == (LossScale.SMALLEST if smallest else LossScale.FIRST)
 
 
 def test_a_checkpoint_holds_the_loss_scale(

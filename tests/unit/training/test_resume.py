@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,11 @@ import pytest
 import torch
 from torch import nn
 
+from nmt.config.sections import CheckpointConfig
 from nmt.errors import DataError, UsageError
 from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, TrainingState, load_parameters
 from nmt.training.fingerprint import differences
-from nmt.training.resume import VALUES, check_unchanged, restarts_epoch
+from nmt.training.resume import RESETS, VALUES, check_unchanged, restarts_epoch, wanted_resets
 
 
 def stored(**values: Any) -> StoredCheckpoint:
@@ -31,8 +33,8 @@ def test_differences_are_listed_by_option_with_both_values() -> None:
     }
 
 
-def changes(checkpoint: StoredCheckpoint, current: dict[str, Any], *, batches: int = 2, reset: bool = False) -> Any:
-    return check_unchanged(checkpoint, current, vocabularies="v", batches_in_update=batches, reset=reset)
+def changes(checkpoint: StoredCheckpoint, current: dict[str, Any], *, batches: int = 2, **consent: Any) -> Any:
+    return check_unchanged(checkpoint, current, vocabularies="v", batches_in_update=batches, **consent)
 
 
 def test_nothing_changed_is_nothing_to_say() -> None:
@@ -51,6 +53,44 @@ def test_a_change_is_refused_unless_reset() -> None:
     with pytest.raises(UsageError, match="seed: 1 -> 2.*--reset"):
         changes(checkpoint, {"seed": 2})
     assert changes(checkpoint, {"seed": 2}, reset=True) == {"seed": "1 -> 2"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "flags"),
+    [
+        (["seed"], "--reset-dataloader"),
+        (["data", "train_subset", "batching.max_tokens"], "--reset-dataloader"),
+        (["optimizer.beta1"], "--reset-optimizer"),
+        (["parameters.freeze", "training.ema_decay"], "--reset-optimizer"),
+        (["optimizer.lr"], "--reset-lr-scheduler"),
+        (["scheduler.name", "optimizer.lr"], "--reset-lr-scheduler"),
+        (["optimizer.lr", "optimizer.name"], "--reset-optimizer"),
+        (["validation.interval", "search.beam_size"], "--reset-meters"),
+        (["seed", "optimizer.lr"], "--reset-dataloader --reset-lr-scheduler"),
+        (["model.dropout"], "--reset"),
+        (["seed", "criterion.label_smoothing"], "--reset"),
+    ],
+)
+def test_each_kind_of_change_has_a_flag_that_lets_it_happen(changed: list[str], flags: str) -> None:
+    checkpoint, current = stored(fingerprint=dict.fromkeys(changed, 1)), dict.fromkeys(changed, 2)
+    with pytest.raises(UsageError, match=rf"nevertheless with {flags}$"):
+        changes(checkpoint, current)
+    named = {flag.removeprefix("--").replace("-", "_") for flag in flags.split()}
+    consent = {"reset": True} if named == {"reset"} else {"resets": named}
+    assert changes(checkpoint, current, **consent).keys() == set(changed)
+
+
+def test_a_flag_lets_nothing_else_change() -> None:
+    checkpoint = stored(fingerprint={"seed": 1, "model.dropout": 0.1})
+    with pytest.raises(UsageError, match=r"settings \(model.dropout: 0.1 -> 0.2\); .*--reset$"):
+        changes(checkpoint, {"seed": 2, "model.dropout": 0.2}, resets=set(RESETS))
+
+
+def test_what_a_checkpoint_was_written_under_is_not_reset_once_more() -> None:
+    options = CheckpointConfig(reset_optimizer=True, reset_meters=True)
+    before = replace(stored(), config={"checkpoint": {"reset_optimizer": True, "reset_meters": False}})
+    assert wanted_resets(options, stored()) == {"reset_optimizer", "reset_meters"}
+    assert wanted_resets(options, before) == {"reset_meters"}
 
 
 @pytest.mark.parametrize(

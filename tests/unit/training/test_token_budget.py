@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
@@ -111,9 +112,10 @@ class Process:
     ("left", "expected"),
     [
         (10**9, 8192),
-        (int(MARGIN * 10 * (8192 - 2048)), 8192),
-        (int(MARGIN * 10 * (8192 - 2048)) - 1, 4096),
-        (0, 2048),
+        (math.ceil(MARGIN * (1000 + 10 * 8192)), 8192),
+        (math.ceil(MARGIN * (1000 + 10 * 8192)) - 1, 4096),
+        (math.ceil(MARGIN * (1000 + 10 * 2048)), 2048),
+        (0, 512),
     ],
 )
 def test_on_a_cpu_small_batches_tell_what_large_ones_would_take(left: int, expected: int) -> None:
@@ -122,9 +124,13 @@ def test_on_a_cpu_small_batches_tell_what_large_ones_would_take(left: int, expec
     assert process.tried == [512, 1024, 2048]
 
 
-def test_where_the_memory_left_is_unknown_batches_stay_small(caplog: pytest.LogCaptureFixture) -> None:
-    process = Process(per_token=10)
-    assert largest_by_forecast(SIZES, process.attempt, process.peak, lambda: None) == 512
+@pytest.mark.parametrize(("per_token", "left"), [(10, None), (0, 10**9)])
+def test_where_memory_cannot_be_told_batches_stay_small(
+    per_token: int, left: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The room is unknown, or the peak is of something earlier and says nothing about these trials."""
+    process = Process(per_token)
+    assert largest_by_forecast(SIZES, process.attempt, process.peak, lambda: left) == 512
     assert "cannot be told" in caplog.text
 
 

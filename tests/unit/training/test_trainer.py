@@ -20,6 +20,7 @@ from nmt.optim import Progress
 from nmt.storage.checkpoints import checkpoints_in, pointed, read_info
 from nmt.training import trainer as trainer_module
 from nmt.training.batches import read_batch
+from nmt.training.event_log import read_events
 from nmt.training.reading import ReadAhead
 from nmt.training.step import Step
 from nmt.training.stopping import BestScore
@@ -157,6 +158,45 @@ def test_an_update_that_is_not_finite_leaves_parameters_and_optimizer_alone(
     )
 
 
+class Slow(torch.optim.SGD):
+    """One whose step takes five seconds by the clock of a test."""
+
+    now = 0.0
+
+    def step(self, closure: Any = None) -> Any:
+        self.now += 5
+        return super().step(closure)
+
+
+def test_the_time_of_an_update_is_that_of_all_its_parts(make_trainer: Make, make_step: Make, tmp_path: Path) -> None:
+    step = make_step()
+    optimizer = Slow(step.named_parameters(), lr=1.0)
+    trainer: Trainer = make_trainer(step=step, optimizer=optimizer, clock=lambda: optimizer.now, validators=())
+    at = trainer._batches.at
+
+    def planned(position: Any) -> Any:
+        optimizer.now += 1
+        return at(position)
+
+    trainer._batches.at = planned  # type: ignore[method-assign]
+    trainer.run()
+    (event,) = (event for event in read_events(tmp_path / "run" / "log.jsonl") if event["event"] == "train")
+    assert event["tokens_per_second"] == round(
+        event["tokens"] / 7, 1
+    )  # five, and one for each plan: of this and the next
+
+
+def test_skipped_updates_are_counted_and_logged(
+    make_trainer: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poison(monkeypatch, {1, 3})
+    trainer: Trainer = make_trainer(limits=TrainingConfig(max_update=3))
+    trainer.run()
+    assert trainer.state.skipped == 2 and trainer.state.skipped_in_row == 0
+    logged = [event for event in read_events(tmp_path / "run" / "log.jsonl") if event["event"] == "skipped"]
+    assert [(event["update"], event["grad_norm"]) for event in logged] == [(1, "inf"), (2, "inf")]
+
+
 def test_skipped_updates_end_the_run_only_if_they_follow_each_other(
     make_trainer: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,7 +292,7 @@ def test_validation_comes_at_its_interval_and_at_the_end(make_trainer: Make, tmp
     ],
 )
 def test_each_limit_ends_the_run(make_trainer: Make, limits: TrainingConfig, ending: str, update: int) -> None:
-    readings = iter(range(0, 10**6, 300))  # a clock that is read four times an update: 20 minutes each
+    readings = iter(range(0, 10**6, 400))  # a clock that is read three times an update: 20 minutes each
     trainer: Trainer = make_trainer(limits=limits, clock=lambda: float(next(readings)))
     assert trainer.run() == ending
     assert trainer.state.update == update
