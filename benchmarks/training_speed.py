@@ -72,7 +72,8 @@ class Engine:
     memory: int = 0
 
     def run(self, threads: int) -> None:
-        environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "NMT_MALLOC": "system", **self.environment}
+        outside = {name: value for name, value in os.environ.items() if name != VARIABLE}
+        environment = {**outside, "OMP_NUM_THREADS": str(threads), "NMT_MALLOC": "system", **self.environment}
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
         with tempfile.TemporaryFile("w+") as log:

@@ -12,6 +12,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 VARIABLE = "GLIBC_TUNABLES"
 SWITCH = "NMT_MALLOC"  # system: leave everything as it is
@@ -20,6 +21,7 @@ SETTINGS = {
     "glibc.malloc.mmap_threshold": str(2**32 - 1),
     "glibc.malloc.trim_threshold": str(2**33),
 }
+LARGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 OTHER_ALLOCATORS = ("jemalloc", "tcmalloc", "mimalloc")
 
 
@@ -42,7 +44,8 @@ def described(environment: Mapping[str, str]) -> str | None:
     present = environment.get(VARIABLE, "").split(":")
     if not all(f"{key}={value}" in present for key, value in SETTINGS.items()):
         return None
-    return f"memory is kept for reuse and asked for in large pages ({VARIABLE}; {SWITCH}=system switches it off)"
+    large = " and asked for in large pages" if _grants_large_pages() else ""
+    return f"memory is kept for reuse{large} ({VARIABLE}; {SWITCH}=system switches it off)"
 
 
 def wanted(environment: Mapping[str, str]) -> str | None:
@@ -68,7 +71,22 @@ def _is_command(module: str) -> bool:
 
 
 def _has_glibc() -> bool:
+    return bool(_glibc())
+
+
+def _glibc() -> tuple[int, ...]:
+    """Its version; empty elsewhere."""
     try:
-        return (os.confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc")
+        name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
+        return tuple(map(int, version.split("."))) if name == "glibc" else ()
     except (AttributeError, ValueError, OSError):  # Windows, macOS, musl
+        return ()
+
+
+def _grants_large_pages() -> bool:
+    """Whether glibc knows how to ask for them, and the kernel does not refuse."""
+    try:
+        kernel = LARGE_PAGES.read_text()
+    except OSError:
         return False
+    return _glibc() >= (2, 35) and "[never]" not in kernel

@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import logging
 import math
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -69,7 +70,7 @@ def sustained_tflops(device: torch.device, given: float | None) -> float | None:
     if given is not None or device.type != "cuda":
         return given
     name = torch.cuda.get_device_name(device)
-    return next((rate for kind, rate in SUSTAINED_TFLOPS.items() if kind in name), None)
+    return next((rate for kind, rate in SUSTAINED_TFLOPS.items() if re.search(rf"\b{kind}\b", name)), None)
 
 
 def flops_per_token(step: Step, split: Split, place: Place, *, seed: int, longest: int | None = None) -> float | None:

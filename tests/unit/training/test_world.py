@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
+from torch import Tensor, nn
 
 from nmt.config.sections import DistributedConfig, TrainingConfig
 from nmt.errors import NMTError, UsageError
 from nmt.training.joining import join, own_device
 from nmt.training.trainer import Trainer
-from nmt.training.world import Alone
+from nmt.training.world import Alone, Together
 
 
 class One(Alone):
@@ -73,3 +76,31 @@ def test_processes_whose_parameters_differ_stop_before_a_checkpoint(make_trainer
     with pytest.raises(NMTError, match="after update 1 the processes have different parameters"):
         trainer.run()
     assert trainer._saver.last() is None
+
+
+def test_gradients_are_exchanged_with_the_last_batch_of_an_update_alone(tmp_path: Path) -> None:
+    """What the processes of a group send each other, counted where torch hands it over; here the group is one process."""
+    exchanged: list[int] = []
+
+    def counted(bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+        exchanged.append(bucket.buffer().numel())
+        future: torch.futures.Future[Tensor] = torch.futures.Future()
+        future.set_result(bucket.buffer())
+        return future
+
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'meeting'}", rank=0, world_size=1)
+    try:
+        world, layer = Together(), nn.Linear(3, 2)
+        wrapped = world.wrap(layer)
+        assert isinstance(wrapped, nn.parallel.DistributedDataParallel)
+        wrapped.register_comm_hook(
+            None, lambda state, bucket: counted(bucket)
+        )  # torch reads no annotation that is text
+        for last in (False, False, True):
+            with world.backward_of(wrapped, last=last):
+                wrapped(torch.ones(1, 3)).sum().backward()
+            assert len(exchanged) == last
+        assert sum(exchanged) == 8
+        assert torch.equal(layer.weight.grad, torch.full((2, 3), 3.0))  # type: ignore[arg-type]
+    finally:
+        dist.destroy_process_group()
