@@ -124,8 +124,9 @@ def write_batches(split: Split, path: Path, count: int) -> None:
     np.savez(path, count=len(plan), **sides, **lengths)
 
 
-def ours(corpus: Path, work: Path, shape: Shape, precision: str, threads: int) -> Engine:
-    run = work / f"run-{precision}"
+def ours(corpus: Path, work: Path, shape: Shape, precision: str, threads: int, processes: int = 1) -> Engine:
+    """Several processes share the budget, the threads and the gradient of an update."""
+    run = work / f"run-{precision}-{processes}"
     model = [
         "model=transformer_base",
         f"model.encoder_layers={shape.layers}",
@@ -135,16 +136,19 @@ def ours(corpus: Path, work: Path, shape: Shape, precision: str, threads: int) -
         f"model.num_heads={shape.heads}",
         f"model.dropout={shape.dropout}",
     ]
-    options = f"--max-tokens {BUDGET} --max-update {shape.updates} --log-interval {shape.every} --lr 0.0005 --no-html"
+    options = f"--max-tokens {BUDGET // processes} --max-update {shape.updates} --log-interval {shape.every} --lr 0.0005 --no-html"
     quiet = "--no-count-flops --criterion label_smoothed_cross_entropy validation.interval=null --progress lines"
-    command = [sys.executable, "-m", "nmt_cli.train", str(corpus), *model, *options.split(), *quiet.split()]
-    command += ["--precision", precision, "--save-dir", str(run), "--threads", str(threads)]
+    together = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)] if processes > 1 else []
+    command = [sys.executable, *together, "-m", "nmt_cli.train", str(corpus), *model, *options.split(), *quiet.split()]
+    command += ["--precision", precision, "--save-dir", str(run), "--threads", str(threads // processes)]
+    command += ["--device", "cpu"]
 
     def read(_: str) -> list[float]:
         events = map(json.loads, (run / "log.jsonl").read_text().splitlines())
         return [event["tokens_per_second"] for event in events if event["event"] == "train"]
 
-    return Engine(f"nmt {precision}", command, read, {"NMT_MALLOC": "", "PYTHONPATH": str(HERE.parent)}, run)
+    name = f"nmt {precision}" if processes == 1 else f"nmt {precision}, {processes} processes"
+    return Engine(name, command, read, {"NMT_MALLOC": "", "PYTHONPATH": str(HERE.parent)}, run)
 
 
 def fairseq(python: str, work: Path, pieces: Sequence[str], shape: Shape) -> Engine:
@@ -221,6 +225,11 @@ def engines(arguments: argparse.Namespace, work: Path) -> list[Engine]:
     write_batches(split, work / "batches.npz", shape.updates)
     threads = arguments.threads
     found = [ours(arguments.corpus.resolve(), work, shape, precision, threads) for precision in arguments.precision]
+    if arguments.side_by_side:
+        found += [
+            ours(arguments.corpus.resolve(), work, shape, precision, threads, threads)
+            for precision in arguments.precision
+        ]
     if arguments.fairseq:
         found.append(fairseq(arguments.fairseq, work, pieces, shape))
         found.append(with_malloc(found[-1]))
@@ -240,6 +249,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="how often each one runs (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="threads (default: %(default)s)")
     parser.add_argument("--precision", nargs="+", default=["fp32", "auto"], help="of ours (default: fp32 auto)")
+    parser.add_argument("--side-by-side", action="store_true", help="also ours as processes of one thread each")
     parser.add_argument("--fairseq", help="Python interpreter that has fairseq")
     parser.add_argument("--marian", help="folder that has the command pymarian")
     parser.add_argument("--transformers", help="Python interpreter that has transformers")

@@ -5,6 +5,7 @@ Shapes: B sentences, K beam, N = B*K hypotheses, S keys, T queries, D model widt
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
@@ -18,6 +19,9 @@ from nmt.modules.flat_attention import attend_flat, head_fits
 from nmt.modules.key_value_cache import INITIAL_CAPACITY, KeyValueCache
 from nmt.modules.padding import causal_bias, padding_bias
 from nmt.modules.sight import FlatSight, Places, Segments, Sight, whole_sequence, within
+
+# Positions from which on a CPU's fused kernel is faster, forward and backward, than the products written out.
+LONG = {torch.float32: 256, torch.bfloat16: 1024}
 
 
 @dataclass(frozen=True)
@@ -76,8 +80,8 @@ class ScaledDotProduct(Attend):
     """softmax(Q K^T / sqrt(d_k)) V: equation 1.
 
     On the CPU it is written out: at the length of sentences batched products are faster than the fused kernel, most of
-    all in the backward pass. Elsewhere a fused kernel runs, unless the weights are asked for: one for batches without
-    padding where the model has made such, else one for batches with it.
+    all in the backward pass; from ``LONG`` positions on they no longer are. Elsewhere a fused kernel runs, unless the
+    weights are asked for: one for batches without padding where the model has made such, else one for batches with it.
     """
 
     @property
@@ -96,12 +100,19 @@ class ScaledDotProduct(Attend):
     ) -> Tensor:
         if isinstance(sight, FlatSight):
             return attend_flat(queries, keys, values, sight, self.scale(queries.size(-1)))
-        if queries.device.type == "cpu" or record is not None:
+        if record is not None or self._written_out(queries, keys):
             return super().forward(queries, keys, values, sight, record)
         mask = None if sight.bias is None else sight.bias.to(queries.dtype)
         dropout = self.dropout.p if self.training else 0.0
         scale = self.scale(queries.size(-1))
         return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, dropout_p=dropout, scale=scale)
+
+    def _written_out(self, queries: Tensor, keys: Tensor) -> bool:
+        """Without dropout, for which the fused kernel of a CPU would do the same more slowly."""
+        if queries.device.type != "cpu":
+            return False
+        length = min(queries.size(-2), keys.size(-2))
+        return length < LONG.get(queries.dtype, math.inf) or (self.training and self.dropout.p > 0.0)
 
 
 class DotProduct(ScaledDotProduct):

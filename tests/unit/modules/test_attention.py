@@ -197,3 +197,40 @@ def test_without_the_scale_wide_heads_starve_the_gradient(kind: type[ScaledDotPr
         return gradient.abs().mean().item()
 
     assert (gradient_of_scores(512) < 0.25 * gradient_of_scores(4)) is starved
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "fused"), [(300, 300, 1), (256, 300, 1), (255, 300, 0), (300, 255, 0), (4, 300, 0)]
+)
+@pytest.mark.parametrize("causal_too", [False, True])
+def test_long_sequences_take_the_fused_kernel_of_a_cpu_and_change_nothing(
+    queries: int, keys: int, fused: int, causal_too: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Output and gradients, of padded sentences, against the products written out."""
+    calls = []
+    kernel = F.scaled_dot_product_attention
+    monkeypatch.setattr(
+        F, "scaled_dot_product_attention", lambda *given, **named: [calls.append(1), kernel(*given, **named)][1]
+    )
+    generator = torch.Generator().manual_seed(1)
+    parts = [torch.randn(2, 2, length, 8, generator=generator).requires_grad_() for length in (queries, keys, keys)]
+    bias = padding_bias(torch.tensor([keys, keys - 100]), keys, torch.float32)[:, None, None]
+    if causal_too:
+        bias = bias + torch.full((queries, keys), -math.inf).triu(1)
+    weights: list[Tensor] = []
+    attend, upstream = ScaledDotProduct(0.0), torch.randn(2, 2, queries, 8, generator=generator)
+    found = attend(*parts, Sight(bias=bias), None)
+    assert len(calls) == fused
+    expected = attend(*parts, Sight(bias=bias), weights)
+    assert len(calls) == fused and len(weights) == 1
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    both = [torch.autograd.grad(output, parts, upstream, retain_graph=True) for output in (found, expected)]
+    for one, other in zip(*both):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+def test_with_dropout_long_sequences_are_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(F, "scaled_dot_product_attention", None)
+    queries = torch.randn(1, 1, 300, 4)
+    attend = ScaledDotProduct(0.5)
+    assert attend(queries, queries, queries, Sight(bias=None), None).shape == queries.shape
