@@ -73,6 +73,11 @@ def computes_bf16(device: torch.device) -> bool:
     return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
+def multiplies_tiles(device: torch.device) -> bool:
+    """Whether a CPU multiplies whole tiles in bf16 (AMX), many times as fast as in float32."""
+    return device.type == "cpu" and bool(torch.cpu._is_amx_tile_supported())
+
+
 def require_precision(device: torch.device, precision: Precision) -> None:
     """Refuse what a device cannot do, or what a GPU would only emulate; every CPU computes in bf16, if slowly."""
     if precision is Precision.fp16 and device.type == "cpu":

@@ -17,11 +17,15 @@ from nmt.modules.autoregression import Autoregression, Past
 from nmt.modules.dropout import Dropout
 from nmt.modules.flat_attention import attend_flat, head_fits
 from nmt.modules.key_value_cache import INITIAL_CAPACITY, KeyValueCache
+from nmt.modules.linear import Linear, shapes_are_expensive
 from nmt.modules.padding import causal_bias, padding_bias
 from nmt.modules.sight import FlatSight, Places, Segments, Sight, whole_sequence, within
 
 # Positions from which on a CPU's fused kernel is faster, forward and backward, than the products written out.
 LONG = {torch.float32: 256, torch.bfloat16: 1024}
+
+# Positions from which on, on a CPU, products of attention in bf16 are worth a kernel for every shape (see linear.py).
+LONG_FOR_BF16 = 64
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,10 @@ class ScaledDotProduct(Attend):
         if isinstance(sight, FlatSight):
             return attend_flat(queries, keys, values, sight, self.scale(queries.size(-1)))
         if record is not None or self._written_out(queries, keys):
+            if shapes_are_expensive(queries) and max(queries.size(-2), keys.size(-2)) < LONG_FOR_BF16:
+                queries, keys, values = queries.float(), keys.float(), values.float()
+                with torch.autocast("cpu", enabled=False):
+                    return super().forward(queries, keys, values, sight, record)
             return super().forward(queries, keys, values, sight, record)
         mask = None if sight.bias is None else sight.bias.to(queries.dtype)
         dropout = self.dropout.p if self.training else 0.0
@@ -143,8 +151,8 @@ class SelfAttention(nn.Module):
         super().__init__()
         self.sizes = sizes
         self.parts = (sizes.keys, sizes.keys, sizes.values)
-        self.projection = nn.Linear(sizes.d_model, sum(self.parts), bias=bias)
-        self.output = nn.Linear(sizes.values, sizes.d_model, bias=bias)
+        self.projection = Linear(sizes.d_model, sum(self.parts), bias=bias)
+        self.output = Linear(sizes.values, sizes.d_model, bias=bias)
         self.attend = attend
         self.rotation = rotation
         _initialise(self.projection, self.parts)
@@ -228,9 +236,9 @@ class CrossAttention(nn.Module):
         super().__init__()
         self.sizes = sizes
         self.parts = (sizes.keys, sizes.values)
-        self.query = nn.Linear(sizes.d_model, sizes.keys, bias=bias)
-        self.memory = nn.Linear(sizes.d_model, sum(self.parts), bias=bias)  # rows: W^K, then W^V
-        self.output = nn.Linear(sizes.values, sizes.d_model, bias=bias)
+        self.query = Linear(sizes.d_model, sizes.keys, bias=bias)
+        self.memory = Linear(sizes.d_model, sum(self.parts), bias=bias)  # rows: W^K, then W^V
+        self.output = Linear(sizes.values, sizes.d_model, bias=bias)
         self.attend = attend
         _initialise(self.query, (sizes.keys,))
         _initialise(self.memory, self.parts)
@@ -256,7 +264,7 @@ class CrossAttention(nn.Module):
         return projected.view_as(x)
 
 
-def _initialise(linear: nn.Linear, parts: tuple[int, ...]) -> None:
+def _initialise(linear: Linear, parts: tuple[int, ...]) -> None:
     """Xavier for each part of a joint projection, smaller by sqrt(2) so that early attention is almost even."""
     for part in torch.split(linear.weight.detach(), list(parts)):
         nn.init.xavier_uniform_(part, gain=2**-0.5)

@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nmt.modules.autoregression import Autoregression, Past
 from nmt.modules.feed_forward import FeedForward
+from nmt.modules.linear import Linear
 from nmt.modules.sight import Sight
 
 
@@ -34,7 +35,7 @@ class AverageAttention(Autoregression):
         super().__init__()
         self.d_model = d_model
         self.feed_forward = FeedForward(d_model, d_ff, dropout)
-        self.gates = nn.Linear(2 * d_model, 2 * d_model, bias=False)
+        self.gates = Linear(2 * d_model, 2 * d_model, bias=False)
 
     def forward(self, x: Tensor, sight: Sight, record: list[Tensor] | None = None) -> Tensor:
         return self._gated(x, x.to(_wide(x.dtype)).cumsum(1), sight)

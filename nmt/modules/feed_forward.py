@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from nmt.modules.dropout import Dropout
+from nmt.modules.linear import Linear
 
 
 class FeedForward(nn.Module):
@@ -20,8 +21,8 @@ class FeedForward(nn.Module):
     def __init__(self, d_model: int, d_ff: int, dropout: float = 0.0) -> None:
         """``dropout`` applies to the inner activations."""
         super().__init__()
-        self.inner = nn.Linear(d_model, d_ff)
-        self.outer = nn.Linear(d_ff, d_model)
+        self.inner = Linear(d_model, d_ff)
+        self.outer = Linear(d_ff, d_model)
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -40,8 +41,8 @@ class GatedFeedForward(nn.Module):
         """``dropout`` applies to the gated inner activations."""
         super().__init__()
         self.activation = activation
-        self.inner = nn.Linear(d_model, 2 * d_ff, bias=False)  # rows: W, then V
-        self.outer = nn.Linear(d_ff, d_model, bias=False)
+        self.inner = Linear(d_model, 2 * d_ff, bias=False)  # rows: W, then V
+        self.outer = Linear(d_ff, d_model, bias=False)
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from nmt.modules.linear import with_room
+
 # Scores of one chunk: on a CPU they should not leave the cache for good, elsewhere the kernels should be large.
 CHUNK_ELEMENTS = {"cpu": 2**22}
 CHUNK_ELEMENTS_ELSEWHERE = 2**26
@@ -69,13 +71,16 @@ class _Sums:
     def __init__(self, hidden: Tensor, weight: Tensor, bias: Tensor | None, label_smoothing: float) -> None:
         self.dtype = dtype = torch.promote_types(hidden.dtype, torch.float32)
         self.weight, self.bias, self.label_smoothing = weight, bias, label_smoothing
+        self._roomy = hidden.device.type == "cpu" and hidden.dtype != dtype
         self.nll, self.target_scores = hidden.new_zeros((), dtype=dtype), hidden.new_zeros((), dtype=dtype)
         self.hidden_gradient = torch.empty_like(hidden)
         self.weight_gradient = torch.zeros_like(weight, dtype=dtype)
         self.bias_gradient = None if bias is None else torch.zeros_like(bias, dtype=dtype)
 
     def add(self, rows: slice, hidden: Tensor, targets: Tensor, gradients: bool) -> None:
-        logits = F.linear(hidden, self.weight, self.bias)  # [rows, V]
+        if self._roomy:
+            hidden = with_room(hidden, hidden.dtype)
+        logits = F.linear(hidden, self.weight, self.bias)[: len(targets)]  # [rows, V]
         self.target_scores += logits.gather(-1, targets[:, None]).sum(dtype=self.dtype)
         log_probabilities = torch.log_softmax(logits, dim=-1, dtype=self.dtype)
         self.nll -= log_probabilities.gather(-1, targets[:, None]).sum()
@@ -88,8 +93,12 @@ class _Sums:
         gradient.scatter_add_(-1, targets[:, None], gradient.new_full((len(targets), 1), self.label_smoothing - 1))
         if self.bias_gradient is not None:
             self.bias_gradient += gradient.sum(0)
-        gradient = gradient.to(hidden.dtype)
-        torch.mm(gradient, self.weight, out=self.hidden_gradient[rows])
+        if self._roomy:
+            gradient = with_room(gradient, hidden.dtype)
+            self.hidden_gradient[rows] = (gradient @ self.weight)[: len(targets)]
+        else:
+            gradient = gradient.to(hidden.dtype)
+            torch.mm(gradient, self.weight, out=self.hidden_gradient[rows])
         if hidden.dtype == self.dtype:
             self.weight_gradient.addmm_(gradient.t(), hidden)
         else:

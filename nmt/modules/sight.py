@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from nmt.modules.linear import eighths
 from nmt.modules.padding import real_rows
 
 EVERYTHING = -1  # in place of a number of positions
@@ -53,7 +54,7 @@ class Room:
     @classmethod
     def for_sides(cls, counts: Sequence[int], longest: Sequence[int], sentences: int) -> Room:
         """With at least one row and one segment more than either side has."""
-        rows = _slightly_more(max(counts))
+        rows = eighths(max(counts) + 1)
         segments, bound = _power_of_two(sentences + 1), _power_of_two(max(longest))
         return cls(rows, max(LEAST, segments), max(LEAST, bound, _power_of_two(rows - min(counts))), bound)
 
@@ -61,12 +62,6 @@ class Room:
 def _power_of_two(number: int) -> int:
     """Of those that are not below it the first."""
     return 1 << (number - 1).bit_length()
-
-
-def _slightly_more(number: int) -> int:
-    """The next of eight numbers between a power of two and twice as much: from 64 on an eighth more at most."""
-    step = max(8, _power_of_two(number + 1) // 16)
-    return (number // step + 1) * step
 
 
 @dataclass(frozen=True)

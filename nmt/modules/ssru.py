@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from nmt.modules.autoregression import Autoregression, Past
+from nmt.modules.linear import Linear
 from nmt.modules.sight import Sight
 
 
@@ -33,8 +34,8 @@ class SSRU(Autoregression):
     def __init__(self, d_model: int) -> None:
         super().__init__()
         self.d_model = d_model
-        self.forget = nn.Linear(d_model, d_model)
-        self.input = nn.Linear(d_model, d_model, bias=False)
+        self.forget = Linear(d_model, d_model)
+        self.input = Linear(d_model, d_model, bias=False)
         for linear in (self.forget, self.input):
             nn.init.xavier_uniform_(linear.weight)
         nn.init.zeros_(self.forget.bias)

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from nmt.config.choices import Precision
-from nmt.devices import computes_bf16, require_precision
+from nmt.devices import computes_bf16, multiplies_tiles, require_precision
 from nmt.interface import EncoderDecoder
 
-WIDE = 256  # from this width on a CPU computes the whole model in bf16
+WIDE = 256  # from this width on a CPU computes the whole model in bf16,
+WIDE_FOR_TILES = 128  # or from this one if it has tiles for it
 LARGE_VOCABULARY = 2048  # from this size on the output layer alone, where the model is narrower
 
 
@@ -37,7 +38,7 @@ def choose_precision(
         return Precision.bf16 if computes_bf16(device) else Precision.fp16
     if not computes_bf16(device):
         return Precision.fp32
-    if width >= WIDE:
+    if width >= (WIDE_FOR_TILES if multiplies_tiles(device) else WIDE):
         return Precision.bf16
     return Precision.bf16_output if vocabulary >= LARGE_VOCABULARY else Precision.fp32
 

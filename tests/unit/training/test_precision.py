@@ -26,26 +26,30 @@ LARGE, SMALL = 8000, 100
 
 
 @pytest.mark.parametrize(
-    "device, bf16, width, vocabulary, expected",
+    "device, bf16, tiles, width, vocabulary, expected",
     [
-        (CUDA, True, 128, LARGE, Precision.bf16),
-        (CUDA, False, 1024, LARGE, Precision.fp16),
-        (CPU, True, 512, LARGE, Precision.bf16),
-        (CPU, True, 256, SMALL, Precision.bf16),
-        (CPU, True, 128, LARGE, Precision.bf16_output),
-        (CPU, True, 128, SMALL, Precision.fp32),
-        (CPU, False, 512, LARGE, Precision.fp32),
+        (CUDA, True, False, 128, LARGE, Precision.bf16),
+        (CUDA, False, False, 1024, LARGE, Precision.fp16),
+        (CPU, True, False, 512, LARGE, Precision.bf16),
+        (CPU, True, False, 256, SMALL, Precision.bf16),
+        (CPU, True, False, 128, LARGE, Precision.bf16_output),
+        (CPU, True, False, 128, SMALL, Precision.fp32),
+        (CPU, True, True, 128, SMALL, Precision.bf16),
+        (CPU, True, True, 64, LARGE, Precision.bf16_output),
+        (CPU, False, False, 512, LARGE, Precision.fp32),
     ],
 )
 def test_auto_is_a_rule_over_device_capability_and_size(
     device: torch.device,
     bf16: bool,
+    tiles: bool,
     width: int,
     vocabulary: int,
     expected: Precision,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(precision, "computes_bf16", lambda device: bf16)
+    monkeypatch.setattr(precision, "multiplies_tiles", lambda device: tiles)
     assert choose_precision(Precision.auto, device, width=width, vocabulary=vocabulary) is expected
     assert choose_precision(Precision.fp32, device, width=width, vocabulary=vocabulary) is Precision.fp32
 

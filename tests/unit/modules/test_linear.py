@@ -1,0 +1,116 @@
+"""A linear layer that meets few shapes: torch's own in everything but the number of rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from nmt.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyConfig, build
+from nmt.data.batch import collate
+from nmt.interface import VocabularySizes
+from nmt.models.transformer import Transformer, TransformerConfig
+from nmt.modules.linear import Linear, eighths, with_room
+
+
+def pair(bias: bool = True) -> tuple[Linear, nn.Linear]:
+    torch.manual_seed(1)
+    ours, torchs = Linear(6, 5, bias=bias), nn.Linear(6, 5, bias=bias)
+    torchs.load_state_dict(ours.state_dict())
+    return ours, torchs
+
+
+def results(layer: nn.Linear, x: Tensor, dtype: torch.dtype | None) -> list[Tensor]:
+    """Output and the gradients of input and parameters."""
+    x = x.clone().requires_grad_()
+    with torch.autocast("cpu", dtype=dtype or torch.bfloat16, enabled=dtype is not None):
+        output = layer(x)
+    upstream = torch.linspace(-1, 1, output.numel()).view_as(output).to(output.dtype)
+    return [output, *torch.autograd.grad(output, [x, *layer.parameters()], upstream)]
+
+
+@pytest.mark.parametrize("shape", [(6,), (1, 6), (7, 6), (8, 6), (3, 11, 6), (70, 6), (0, 4, 6)])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("dtype", [None, torch.bfloat16])
+def test_it_computes_what_torchs_does(shape: tuple[int, ...], bias: bool, dtype: torch.dtype | None) -> None:
+    torch.manual_seed(2)
+    x = torch.randn(shape)
+    ours, torchs = pair(bias)
+    for found, expected in zip(results(ours, x, dtype), results(torchs, x, dtype), strict=True):
+        assert found.dtype == expected.dtype and found.shape == expected.shape
+        tolerance = {} if dtype is None else {"rtol": 0.02, "atol": 0.02}
+        torch.testing.assert_close(found, expected, **tolerance)
+
+
+def test_what_needs_no_gradient_gets_none() -> None:
+    ours, _ = pair()
+    ours.weight.requires_grad_(False)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        ours(torch.randn(3, 6)).sum().backward()
+    assert ours.weight.grad is None and ours.bias.grad is not None
+    assert ours.bias.grad.dtype == torch.float32
+
+
+@pytest.mark.parametrize("number", [1, 7, 8, 9, 100, 2600, 4095, 4096, 4097])
+def test_there_are_eight_numbers_between_powers_of_two(number: int) -> None:
+    assert number <= eighths(number) < max(number + 8, number * 9 / 8 + 1)
+    assert eighths(eighths(number)) == eighths(number)
+
+
+def test_at_most_eight_numbers_follow_a_power_of_two() -> None:
+    assert len({eighths(number) for number in range(2049, 4097)}) == 8
+    assert eighths(2600) == 2816
+
+
+def test_rows_that_are_added_are_zero() -> None:
+    roomy = with_room(torch.ones(2600, 3), torch.bfloat16)
+    assert roomy.shape == (2816, 3) and roomy.dtype == torch.bfloat16
+    assert bool((roomy[:2600] == 1).all()) and bool((roomy[2600:] == 0).all())
+
+
+class Products(TorchDispatchMode):
+    """Notes the shapes of products in bf16."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.shapes: set[tuple[Any, ...]] = set()
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = function.__name__.split(".")[0]
+        tensors = [one for one in args if isinstance(one, Tensor)]
+        if name in ("mm", "addmm", "bmm", "baddbmm", "linear") and tensors[-1].dtype == torch.bfloat16:
+            self.shapes.add((name, *(tuple(one.shape) for one in tensors)))
+        return function(*args, **(kwargs or {}))
+
+
+def test_training_in_bf16_meets_no_new_shapes_after_a_few_batches() -> None:
+    torch.manual_seed(1)
+    model = Transformer(
+        TransformerConfig(1, 1, d_model=16, d_ff=24, num_heads=2), VocabularySizes(70_000, 70_000, shared=True)
+    )
+    criterion, draw = build(LabelSmoothedCrossEntropyConfig()), torch.Generator().manual_seed(3)
+
+    def train(sentences: int, length: int) -> None:
+        ids = [torch.randint(4, 70_000, (length - index % 2,), generator=draw).numpy() for index in range(sentences)]
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            report = criterion(model, collate(ids, ids))
+        report.loss_sum.backward()
+
+    with Products() as products:
+        for sentences, length in ((16, 16), (17, 15), (15, 17)):
+            train(sentences, length)
+        known = set(products.shapes)
+        for sentences, length in ((18, 14), (14, 18), (13, 19), (19, 13)):
+            train(sentences, length)
+    assert known and not any(name.startswith("b") for name, *_ in products.shapes), (
+        "attention of few positions is in fp32"
+    )
+    new = products.shapes - known
+    assert len(new) <= len(known), "numbers of rows are among few"
+    rows = {shape[1][0] for shape in products.shapes if shape[0] == "mm"} | {
+        s[2][0] for s in products.shapes if s[0] == "mm"
+    }
+    assert all(number == eighths(number) or number in (16, 24, 48, 70_000) for number in rows)
