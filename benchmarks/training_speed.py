@@ -76,6 +76,7 @@ class Engine:
         environment = {**outside, "OMP_NUM_THREADS": str(threads), "NMT_MALLOC": "system", **self.environment}
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
+            self.folder.mkdir()
         with tempfile.TemporaryFile("w+") as log:
             process = subprocess.Popen(self.command, stdout=log, stderr=subprocess.STDOUT, env=environment)
             while process.poll() is None:
@@ -136,8 +137,12 @@ def ours(corpus: Path, work: Path, shape: Shape, precision: str, threads: int, p
         f"model.num_heads={shape.heads}",
         f"model.dropout={shape.dropout}",
     ]
-    options = f"--max-tokens {BUDGET // processes} --max-update {shape.updates} --log-interval {shape.every} --lr 0.0005 --no-html"
-    quiet = "--no-count-flops --criterion label_smoothed_cross_entropy validation.interval=null --progress lines"
+    options = (
+        f"--max-tokens {BUDGET // processes} --max-update {shape.updates} --log-interval {shape.every} --lr 0.0005"
+    )
+    quiet = (
+        "--no-html --no-count-flops --criterion label_smoothed_cross_entropy validation.interval=null --progress lines"
+    )
     together = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)] if processes > 1 else []
     command = [sys.executable, *together, "-m", "nmt_cli.train", str(corpus), *model, *options.split(), *quiet.split()]
     command += ["--precision", precision, "--save-dir", str(run), "--threads", str(threads // processes)]
@@ -182,7 +187,6 @@ def marian(folder: str, work: Path, pieces: Sequence[str], shape: Shape, threads
     vocabulary = {"</s>": 0, "<unk>": 1}
     vocabulary |= {piece: number for number, piece in enumerate(pieces[len(SPECIALS) :], start=2)}
     (work / "vocab.yml").write_text(json.dumps(vocabulary, ensure_ascii=False), encoding="utf-8")
-    (work / "marian").mkdir(exist_ok=True)
     model = (
         f"--type transformer --tied-embeddings-all --dim-emb {shape.width} --transformer-dim-ffn {shape.inner} "
         f"--transformer-heads {shape.heads} --enc-depth {shape.layers} --dec-depth {shape.layers} "
@@ -198,7 +202,8 @@ def marian(folder: str, work: Path, pieces: Sequence[str], shape: Shape, threads
     def read(said: str) -> list[float]:
         return [float(found) for found in re.findall(r"([\d.]+) words/s", said)]
 
-    return Engine("Marian", [str(Path(folder) / "pymarian"), "train", *model.split(), *options.split()], read)
+    command = [str(Path(folder) / "pymarian"), "train", *model.split(), *options.split()]
+    return Engine("Marian", command, read, folder=work / "marian")
 
 
 def transformers(python: str, work: Path, entries: int, shape: Shape, precision: str, threads: int) -> Engine:

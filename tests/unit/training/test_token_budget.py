@@ -22,6 +22,7 @@ from nmt.errors import DeviceError, UsageError
 from nmt.storage.checkpoints import checkpoints_in, read_checkpoint, read_config
 from nmt.training import token_budget
 from nmt.training.assemble import train
+from nmt.training.datasets import open_datasets
 from nmt.training.token_budget import (
     MARGIN,
     SHARE_OF_GPU,
@@ -30,6 +31,7 @@ from nmt.training.token_budget import (
     largest_by_forecast,
     largest_by_trial,
 )
+from nmt.training.world import Alone
 
 MakeSplit = Callable[..., Split]
 SIZES = (512, 1024, 2048, 4096, 8192)
@@ -185,6 +187,25 @@ def test_a_run_keeps_the_size_that_it_began_with(
     train(whole)
     found, expected = (read_checkpoint(checkpoints_in(tmp_path / name)[-1]).model for name in ("run", "whole"))
     assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+class OneOfTwo(Alone):
+    """A process whose neighbour found room for batches of 60 tokens."""
+
+    size = 2
+
+    def gather(self, value: Any) -> list[Any]:
+        return [value, 60]
+
+
+@pytest.mark.parametrize(("own", "expected"), [(30, 30), (60, 60), (240, 60)])
+def test_processes_agree_on_what_fits_into_the_smallest(
+    tiny_run: Callable[..., TrainConfig], monkeypatch: pytest.MonkeyPatch, own: int, expected: int
+) -> None:
+    monkeypatch.setattr(token_budget, "_found", lambda *_: own)
+    config = tiny_run(batching=BatchingConfig(max_tokens="auto"))
+    decided = token_budget.decide(config, open_datasets(config), torch.device("cpu"), OneOfTwo())
+    assert decided.batching.max_tokens == expected
 
 
 @pytest.mark.parametrize("decay", [None, 0.9])

@@ -1,0 +1,28 @@
+"""nmt-train in plain float32: torch's own dropout, attention and cross-entropy in place of ours.
+
+python benchmarks/peers/plain_training.py CORPUS ... (as nmt-train)
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from nmt.criterions import cross_entropy
+from nmt.modules import attention, dropout
+from nmt_cli.train import main
+
+
+def all_scores_at_once(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, label_smoothing: float, product_type: object
+) -> tuple[Tensor, Tensor]:
+    assert product_type is None
+    return cross_entropy.smoothed_cross_entropy(F.linear(hidden, weight, bias), targets, label_smoothing)
+
+
+if __name__ == "__main__":
+    dropout._has_cheap_bytes = lambda x: False
+    attention.LONG = {torch.float32: 0}
+    cross_entropy.linear_cross_entropy = all_scores_at_once
+    main()

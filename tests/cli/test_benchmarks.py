@@ -1,0 +1,57 @@
+"""The scripts of ``benchmarks/`` stand ready: each runs in its smallest size and prints its tables."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+def run(script: str, *arguments: object) -> list[list[str]]:
+    """The rows of the tables that a script prints, their cells without space."""
+    command = [sys.executable, str(BENCHMARKS / script), *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": str(BENCHMARKS.parent)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in done.stdout.splitlines() if "|" in line]
+
+
+def test_speeds_of_training(copy_corpus: Path) -> None:
+    rows = run("training_speed.py", copy_corpus, "--shape", "smallest", "--rounds", 2, "--threads", 1)
+    assert [row[0] for row in rows] == ["engine", "---", "nmt fp32", "nmt auto"]
+    for _, speed, rounds, ratio, memory in rows[2:]:
+        low, high = (float(figure.replace(",", "")) for figure in rounds.split(" to "))
+        assert 0 < low <= float(speed.replace(",", "")) <= high
+        assert float(ratio) > 0 and float(memory.replace(",", "")) > 50
+
+
+def test_learning_curves_go_on_where_they_were_stopped(copy_corpus: Path, tmp_path: Path) -> None:
+    """A second call finds finished runs and prints their figures again."""
+    small = "--shape smallest --tokens 20000 --every 4 --threads 1 --paths plain fp32 bf16".split()
+    rows = run("learning_curves.py", copy_corpus, tmp_path, *small)
+    assert rows[0] == ["updates", "plain", "fp32", "bf16"]
+    assert rows == run("learning_curves.py", copy_corpus, tmp_path, *small)
+    start, *_, end, differences = rows[2:]
+    assert all(float(last) < float(first) for first, last in zip(start[1:], end[1:]))
+    assert differences[:2] == ["end, less plain", "+0.0000"]
+    assert len({*end[1:]}) > 1, "the paths are really others"
+
+
+@pytest.mark.nightly
+def test_training_on_one_device(tmp_path: Path) -> None:
+    given = (
+        f"{tmp_path / 'corpus'} --generate 2000 --device cpu --models transformer_tiny --max-tokens 2048 --updates 6"
+    )
+    rows = run("device_training.py", *given.split(), "--precisions", "fp32", "bf16_output")
+    assert [row[:2] for row in rows if row[0] == "`transformer_tiny`"][:2] == [
+        ["`transformer_tiny`", "`fp32`"],
+        ["`transformer_tiny`", "`bf16_output`"],
+    ]
+    shares = [row[4] for row in rows if row[1] in ("`fp32`", "`bf16_output`")]
+    assert all(re.fullmatch(r"\d+%", share) for share in shares)
