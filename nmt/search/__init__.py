@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from torch import Tensor
 
 from nmt.interface import Decodable, Hypothesis
 from nmt.registry import Registry, import_all
 
+if TYPE_CHECKING:
+    from nmt.search.requests import Request
+
 
 class Search(Protocol):
     """A way of finding translations; built once, used for any batch."""
 
     def __call__(
-        self, model: Decodable, source: Tensor, source_lengths: Tensor, *, attention: bool = False
+        self,
+        model: Decodable,
+        source: Tensor,
+        source_lengths: Tensor,
+        *,
+        attention: bool = False,
+        requests: Sequence[Request] | None = None,
     ) -> list[list[Hypothesis]]:
-        """For each of the B sentences its hypotheses, best first; never an empty list."""
+        """For each of the B sentences its hypotheses, best first; never an empty list. ``requests``: one a sentence."""
         ...
 
 

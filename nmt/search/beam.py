@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 
 import torch
 from torch import Tensor
@@ -17,27 +17,23 @@ from torch import Tensor
 from nmt.config.option import option
 from nmt.config.sections import require_not_negative, require_positive
 from nmt.data.vocabulary import BOS, EOS
-from nmt.errors import DataError, UsageError
+from nmt.errors import UsageError
 from nmt.interface import Decodable, DecoderState, Hypothesis, Memory
 from nmt.search import searches
 from nmt.search.candidates import Candidates, StepScores
 from nmt.search.coverage import Coverage
-from nmt.search.history import Ending, History
-from nmt.search.length_penalty import Length, LengthPenalty
-from nmt.search.limits import LengthConfig, length_limits
+from nmt.search.history import History
+from nmt.search.inclusion import Inclusion
+from nmt.search.length_penalty import LengthPenalty
+from nmt.search.requests import Forced, Request
+from nmt.search.rules import RuleConfig, Rules
+from nmt.search.stopping import Finished, Ranking, StopRule
 
 _INFINITY = float("inf")
 
 
-class StopRule(Enum):
-    """When the search of one sentence ends."""
-
-    first = "first"  # as soon as K hypotheses are finished (fairseq's rule)
-    bound = "bound"  # when no unfinished hypothesis can still beat those that would be returned
-
-
 @dataclass
-class BeamConfig(LengthConfig):
+class BeamConfig(RuleConfig):
     """Beam search: the K best unfinished hypotheses are extended side by side."""
 
     beam_size: int = option(5, help="hypotheses kept per sentence", flag="--beam")
@@ -57,14 +53,23 @@ class BeamConfig(LengthConfig):
     )
     stop: StopRule = option(
         StopRule.first,
-        help="first: when as many hypotheses as the beam is wide are finished; bound: when no other can win any more",
+        help="first: when enough hypotheses are finished (see --beam-patience); bound: when no other can win any more; "
+        "all: when all have reached their end or the length limit",
         flag="--stop",
+    )
+    patience: float = option(
+        1.0, help="finished hypotheses that --stop first waits for, as a multiple of --beam", flag="--beam-patience"
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_positive("search", beam_size=self.beam_size)
+        require_positive("search", beam_size=self.beam_size, patience=self.patience)
         require_not_negative("search", lenpen=self.lenpen, coverage_penalty=self.coverage_penalty)
+
+    def ranking(self, width: int, nbest: int) -> Ranking:
+        """Of hypotheses in so many slots."""
+        enough = max(nbest, math.floor(width * self.patience + 0.5))
+        return Ranking(self.stop, enough, nbest, self.length_penalty, self.lenpen)
 
 
 @searches.register("beam", BeamConfig)
@@ -88,58 +93,95 @@ class BeamSearch:
         self.nbest = nbest
 
     def __call__(
-        self, model: Decodable, source: Tensor, source_lengths: Tensor, *, attention: bool = False
+        self,
+        model: Decodable,
+        source: Tensor,
+        source_lengths: Tensor,
+        *,
+        attention: bool = False,
+        requests: Sequence[Request] | None = None,
     ) -> list[list[Hypothesis]]:
         with torch.inference_mode():
-            kept, history = self._search(model, source, source_lengths, attention)
-        endings = [kept.best(sentence) for sentence in range(source.size(0))]
-        hypotheses = iter(history.hypotheses(list(itertools.chain(*endings)), source_lengths))
+            finished, history = self._search(model, source, source_lengths, attention, requests)
+        endings = [finished.best(sentence) for sentence in range(source.size(0))]
+        ranked_by_model = self.config.repetition_penalty == 1.0
+        hypotheses = iter(
+            history.hypotheses(list(itertools.chain(*endings)), source_lengths, ranked_by_model=ranked_by_model)
+        )
         return [list(itertools.islice(hypotheses, len(of_sentence))) for of_sentence in endings]
 
     def _search(
-        self, model: Decodable, source: Tensor, source_lengths: Tensor, attention: bool
-    ) -> tuple[_Kept, History]:
-        config = self.config
-        limits = length_limits(model, source_lengths, config.max_len_a, config.max_len_b)  # [B]
-        kept = _Kept(config, self.nbest, limits)
-        history = History(source.size(0), config.beam_size)
-        beam = _start(model, source, source_lengths, config.beam_size)
+        self,
+        model: Decodable,
+        source: Tensor,
+        source_lengths: Tensor,
+        attention: bool,
+        requests: Sequence[Request] | None,
+    ) -> tuple[Finished, History]:
+        config, width = self.config, self.config.beam_size
+        forced = Forced(requests, model, source_lengths, config)
+        finished = Finished(config.ranking(width, self.nbest), forced.limits)
+        history = History(source.size(0), width)
+        beam = start_beam(model, source, source_lengths, width)
         coverage = Coverage(config.coverage_penalty, source_lengths) if config.coverage_penalty else None
+        rules, inclusion = Rules(config, requests, source.size(0), width, source.device), Inclusion(requests, width)
         for length in itertools.count(1):
             output = model.step(beam.tokens, beam.memory, beam.state, attention or coverage is not None)
-            scores = StepScores(output)
+            scores = StepScores(output, rules)
             if coverage is not None:
                 coverage.add(output.attention)
-            found = self._candidates(scores, beam, limits, length)
+            found = self._candidates(scores, beam, inclusion, length)
+            tokens = forced.tokens(beam.sentences, length)
+            if rules.any or inclusion.any:
+                tokens = or_eos(tokens, found.totals[:, 0] == -_INFINITY)
+            if tokens is not None:
+                found = found.replace(tokens >= 0, _forced(tokens, scores, beam, inclusion, finished))
             ends = (found.tokens == EOS) & (found.totals != -_INFINITY)  # [b, 2K]
-            ends[:, config.beam_size :] = False
+            ends[:, width:] = False
             if ends.any():
-                kept.add(found, ends, scores, beam.sentences, length, coverage)
+                finished.add(found, ends, scores, beam.sentences, length, coverage)
                 found = found.without_eos()
-            chosen = found.first(config.beam_size)
-            token_scores = scores.log_probability(chosen.tokens, beam.rows_of(chosen.parents))
+            chosen = found.first(width)
+            rows = beam.rows_of(chosen.parents)
+            token_scores = scores.log_probability(chosen.tokens, rows)
             weights = output.attention if attention else None
             history.append(beam.sentences, chosen.parents, chosen.tokens, token_scores, weights)
-            staying = (~kept.settled(beam.sentences, chosen.totals[:, 0])).nonzero().squeeze(1)
+            staying = (~finished.settled(beam.sentences, chosen.totals[:, 0])).nonzero().squeeze(1)
             if len(staying) == 0:
                 break
             if coverage is not None:
-                coverage.follow(beam.rows_of(chosen.parents)[staying].flatten())
+                coverage.follow(rows[staying].flatten())
+            rules.follow(chosen.tokens[staying].flatten(), rows[staying].flatten(), staying)
+            inclusion.follow(chosen, staying)
             beam = beam.advance(output.state, chosen, staying)
-        return kept, history
+        return finished, history
 
-    def _candidates(self, scores: StepScores, beam: _Beam, limits: Tensor, length: int) -> Candidates:
-        """The 2K best continuations of each sentence; only the forced eos where the length limit is reached."""
-        found = scores.best(beam.totals, 2 * self.config.beam_size, eos_allowed=length > self.config.min_len)
-        at_limit = limits[beam.sentences] == length  # [b]
-        if not at_limit.any():
-            return found
-        eos = beam.totals + scores.log_probability(torch.full_like(beam.tokens, EOS)).view_as(beam.totals)
-        return found.replace(at_limit, Candidates.forced(eos, EOS))
+    def _candidates(self, scores: StepScores, beam: Beam, inclusion: Inclusion, length: int) -> Candidates:
+        """The 2K best continuations of each sentence."""
+        eos_allowed = length > self.config.min_len
+        found = scores.best(beam.totals, 2 * self.config.beam_size, eos_allowed=eos_allowed)
+        return inclusion.choose(found, scores, beam.totals, eos_allowed=eos_allowed) if inclusion.any else found
+
+
+def _forced(tokens: Tensor, scores: StepScores, beam: Beam, inclusion: Inclusion, finished: Finished) -> Candidates:
+    """Every hypothesis continued by its sentence's token [b], where that is one."""
+    every = tokens.clamp(min=0).repeat_interleave(beam.totals.size(1))  # [b * K]
+    totals = beam.totals + scores.log_probability(every).view_as(beam.totals)
+    if inclusion.any:
+        ended = inclusion.endings(totals, finished.found(beam.sentences))
+        totals = torch.where((tokens == EOS)[:, None], ended, totals)
+    return Candidates.forced(totals, tokens)
+
+
+def or_eos(tokens: Tensor | None, stuck: Tensor) -> Tensor | None:
+    """Forced tokens [b], and eos where a sentence is ``stuck`` [b] otherwise."""
+    if tokens is None:
+        return torch.where(stuck, EOS, -1) if stuck.any() else None
+    return torch.where(stuck & (tokens < 0), EOS, tokens)
 
 
 @dataclass
-class _Beam:
+class Beam:
     """The unfinished hypotheses of the sentences still in the batch, before a step."""
 
     sentences: Tensor  # [b] which sentence of the batch each row is
@@ -152,14 +194,14 @@ class _Beam:
         """[b, K] slots -> [b, K] rows of the step."""
         return torch.arange(0, parents.numel(), parents.size(1), device=parents.device)[:, None] + parents
 
-    def advance(self, state: DecoderState, chosen: Candidates, staying: Tensor) -> _Beam:
+    def advance(self, state: DecoderState, chosen: Candidates, staying: Tensor) -> Beam:
         """The beam after ``chosen`` [b, K], of the sentences ``staying`` (positions in b) only."""
         rows = self.rows_of(chosen.parents)
         if len(staying) == len(self.sentences):
             if rows.size(1) > 1:
                 state = state.rows(rows.flatten())
-            return _Beam(self.sentences, chosen.totals, chosen.tokens.flatten(), self.memory, state)
-        return _Beam(
+            return Beam(self.sentences, chosen.totals, chosen.tokens.flatten(), self.memory, state)
+        return Beam(
             sentences=self.sentences[staying],
             totals=chosen.totals[staying],
             tokens=chosen.tokens[staying].flatten(),
@@ -168,76 +210,10 @@ class _Beam:
         )
 
 
-def _start(model: Decodable, source: Tensor, source_lengths: Tensor, beam_size: int) -> _Beam:
+def start_beam(model: Decodable, source: Tensor, source_lengths: Tensor, beam_size: int) -> Beam:
     batch, device = source.size(0), source.device
     memory, state = model.start(model.encode(source, source_lengths), beam_size)
     totals = torch.full((batch, beam_size), -_INFINITY, device=device)
     totals[:, 0] = 0.0  # all slots would hold the same empty hypothesis: only the first is one
     tokens = torch.full((batch * beam_size,), BOS, device=device)
-    return _Beam(torch.arange(batch, device=device), totals, tokens, memory, state)
-
-
-class _Kept:
-    """The finished hypotheses of each sentence, and what an unfinished one must still beat."""
-
-    def __init__(self, config: BeamConfig, nbest: int, limits: Tensor) -> None:
-        self._config = config
-        self._nbest = nbest
-        self._limits = limits.tolist()
-        self._endings: list[list[Ending]] = [[] for _ in self._limits]
-        self._to_beat = torch.full((len(limits),), -_INFINITY, device=limits.device)  # [B]
-        self._longest_penalty = self._penalty(limits.float())  # [B]
-
-    def add(
-        self,
-        found: Candidates,
-        ends: Tensor,
-        scores: StepScores,
-        sentences: Tensor,
-        length: int,
-        coverage: Coverage | None,
-    ) -> None:
-        """Keep the candidates ``ends`` [b, 2K], which are ``length`` tokens long, in their order."""
-        rows, columns = ends.nonzero(as_tuple=True)
-        parents = found.parents[rows, columns]
-        beam = self._config.beam_size
-        eos_scores = scores.log_probability(torch.full_like(parents, EOS), rows * beam + parents)
-        penalty = self._penalty(float(length))
-        totals = found.totals[rows, columns]
-        covered = torch.zeros_like(totals) if coverage is None else coverage.penalties(rows * beam + parents)
-        events = zip(sentences[rows].tolist(), parents.tolist(), totals.tolist(), covered.tolist(), eos_scores.tolist())
-        for sentence, parent, total, uncovered, eos_score in events:
-            if math.isnan(total):
-                raise DataError("the model's scores are not numbers (NaN): its checkpoint is damaged or diverged")
-            finished = length < self._limits[sentence]
-            ending = Ending(sentence, length, parent, total, total / penalty + uncovered, eos_score, finished)
-            self._to_beat[sentence] = self._keep(self._endings[sentence], ending)
-
-    def _keep(self, endings: list[Ending], ending: Ending) -> float:
-        """File one more; returns the score that an unfinished hypothesis must now beat."""
-        if self._config.stop is StopRule.first:
-            if len(endings) < self._config.beam_size:
-                endings.append(ending)
-            return _INFINITY if len(endings) == self._config.beam_size else -_INFINITY
-        endings.append(ending)
-        endings.sort(key=_by_score)
-        del endings[self._nbest :]
-        return endings[-1].score if len(endings) == self._nbest else -_INFINITY
-
-    def settled(self, sentences: Tensor, best: Tensor) -> Tensor:
-        """[b] True where no continuation of hypotheses with log-probability ``best`` [b] or less can still matter."""
-        # A log-probability only falls, the penalty only grows and coverage adds nothing: no score can become better.
-        return best / self._longest_penalty[sentences] <= self._to_beat[sentences]
-
-    def best(self, sentence: int) -> list[Ending]:
-        endings = sorted(self._endings[sentence], key=_by_score)[: self._nbest]
-        if not endings:
-            raise DataError("the model gives every translation of a sentence the probability zero")
-        return endings
-
-    def _penalty(self, length: Length) -> Length:
-        return self._config.length_penalty(length, self._config.lenpen)
-
-
-def _by_score(ending: Ending) -> float:
-    return -ending.score
+    return Beam(torch.arange(batch, device=device), totals, tokens, memory, state)

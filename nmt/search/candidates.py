@@ -16,6 +16,7 @@ from torch import Tensor
 
 from nmt.data.vocabulary import BOS, EOS, PAD
 from nmt.interface import StepOutput
+from nmt.search.rules import Rules
 
 _WIDTH = 64  # of a block; measured: 32 and 128 are slower
 _CACHED_NUMBERS = 2**18  # that a core's cache holds
@@ -31,11 +32,12 @@ class Candidates:
     tokens: Tensor  # [B, n]
 
     @staticmethod
-    def forced(totals: Tensor, token: int) -> Candidates:
-        """Each of K hypotheses continued by ``token``, with the totals [B, K] after it; n = 2K, half of it empty."""
+    def forced(totals: Tensor, tokens: Tensor) -> Candidates:
+        """Each of K hypotheses continued by its sentence's token [B], with the totals [B, K] after it; n = 2K, half of it
+        empty."""
         ranked = totals.sort(dim=1, descending=True, stable=True)
         beam = totals.size(1)
-        tokens = torch.full_like(ranked.indices, token)
+        tokens = tokens[:, None].expand_as(ranked.indices)
         return Candidates(
             torch.nn.functional.pad(ranked.values, (0, beam), value=-_INFINITY),
             torch.nn.functional.pad(ranked.indices, (0, beam)),
@@ -61,22 +63,35 @@ class Candidates:
 
 
 class StepScores:
-    """The scores of one step, and the questions that a search asks about them."""
+    """The scores of one step, and the questions that a search asks about them.
 
-    def __init__(self, output: StepOutput) -> None:
-        self.scores = output.scores.float().contiguous()  # [N, V]
-        rows, vocabulary = self.scores.shape
+    ``rules`` change what continuations are ranked by; log-probabilities remain the model's.
+    """
+
+    def __init__(self, output: StepOutput, rules: Rules | None = None) -> None:
+        self._own = output.scores.float().contiguous()  # [N, V]
+        self._look_at(self._own)
+        self.normaliser = self._zeros() if output.normalised else self._log_sum_exp()  # [N]
+        if rules is not None and rules.any:
+            self._look_at(rules.changed(self._own, self.normaliser))
+
+    def _look_at(self, scores: Tensor) -> None:
+        self.scores = scores
+        rows, vocabulary = scores.shape
         self._blocks = vocabulary // _WIDTH
         covered = self._blocks * _WIDTH
-        self._rest = self.scores[:, covered:]  # [N, fewer than W] what fills no block
-        self._maxima = self.scores[:, :covered].view(rows, self._blocks, _WIDTH).amax(-1)  # [N, C]
-        self.normaliser = self._zeros() if output.normalised else self._log_sum_exp()  # [N]
+        self._rest = scores[:, covered:]  # [N, fewer than W] what fills no block
+        self._maxima = scores[:, :covered].view(rows, self._blocks, _WIDTH).amax(-1)  # [N, C]
+
+    @property
+    def num_rows(self) -> int:
+        return self._own.size(0)
 
     def log_probability(self, tokens: Tensor, rows: Tensor | None = None) -> Tensor:
         """Of ``tokens`` in the given rows (default: one token for each row), in the tokens' shape."""
         if rows is None:
-            return self.scores.gather(1, tokens[:, None]).squeeze(1) - self.normaliser
-        return self.scores[rows, tokens] - self.normaliser[rows]
+            return self._own.gather(1, tokens[:, None]).squeeze(1) - self.normaliser
+        return self._own[rows, tokens] - self.normaliser[rows]
 
     def best(self, totals: Tensor, count: int, *, eos_allowed: bool) -> Candidates:
         """The ``count`` best continuations of hypotheses with log-probabilities ``totals`` [B, K].
@@ -94,7 +109,7 @@ class StepScores:
         if values.size(1) < count:
             values = torch.nn.functional.pad(values, (0, count - values.size(1)), value=-_INFINITY)
             index = torch.nn.functional.pad(index, (0, count - index.size(1)))
-        best = _sort_keys(values, index).topk(count).indices
+        best = sort_keys(values, index).topk(count).indices
         chosen = index.gather(1, best)
         vocabulary = self.scores.size(1)
         return Candidates(values.gather(1, best), chosen // vocabulary, chosen % vocabulary)
@@ -116,7 +131,7 @@ class StepScores:
         maxima = (self._maxima.view(*base.shape, -1) + base[:, :, None]).flatten(1)  # [B, K * C]
         order = torch.arange(maxima.size(1), device=base.device)
         # A banned token may raise the maximum of the first block of each row: hence `beam` blocks more.
-        blocks = _sort_keys(maxima, order).topk(min(count + beam, maxima.size(1))).indices  # [B, n]
+        blocks = sort_keys(maxima, order).topk(min(count + beam, maxima.size(1))).indices  # [B, n]
         row, block = blocks // self._blocks, blocks % self._blocks
         start = row * self.scores.size(1) + block * _WIDTH
         offsets = torch.arange(_WIDTH, device=base.device)
@@ -139,10 +154,10 @@ class StepScores:
         return torch.cat(sums).log_() + highest.squeeze(1)
 
     def _zeros(self) -> Tensor:
-        return self.scores.new_zeros(self.scores.size(0))
+        return self._own.new_zeros(self.num_rows)
 
 
-def _sort_keys(values: Tensor, index: Tensor) -> Tensor:
+def sort_keys(values: Tensor, index: Tensor) -> Tensor:
     """Distinct integers in the order (higher value, then lower index): top-k alone leaves ties to chance."""
     bits = values.view(torch.int32)
     ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # the bits of a negative float grow with its size

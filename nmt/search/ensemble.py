@@ -1,4 +1,4 @@
-"""Several models as one: the mean of their probabilities at each step."""
+"""Several models as one: the mean of their probabilities at each step, weighted or not."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from nmt.errors import UsageError
 from nmt.interface import Decodable, DecoderState, Memory, StepOutput
 
 
@@ -45,9 +46,17 @@ class Ensemble:
     Its scores are log-probabilities (``normalised``); its attention is the mean of the members' attentions.
     """
 
-    def __init__(self, models: Sequence[Decodable]) -> None:
+    def __init__(self, models: Sequence[Decodable], weights: Sequence[float] = ()) -> None:
+        """``weights``: as many positive numbers, of which only the ratios matter; none: all alike."""
         assert models, "an ensemble needs a model"
         self.models = tuple(models)
+        weights = weights or [1.0] * len(models)
+        if len(weights) != len(models) or not all(0.0 < weight < math.inf for weight in weights):
+            raise UsageError(
+                f"--ensemble-weights {' '.join(f'{weight:g}' for weight in weights)}: give a positive number for each of "
+                f"the {len(models)} models, in their order"
+            )
+        self._shares = [math.log(weight / sum(weights)) for weight in weights]
 
     def encode(self, source: Tensor, source_lengths: Tensor) -> EnsembleMemory:
         return EnsembleMemory(tuple(model.encode(source, source_lengths) for model in self.models))
@@ -65,10 +74,10 @@ class Ensemble:
             model.step(tokens, part, member, attention)
             for model, part, member in zip(self.models, memory.members, state.members)
         ]
-        stacked = torch.stack([output.log_probabilities() for output in outputs])  # [models, N, V]
+        logs = [output.log_probabilities() + share for output, share in zip(outputs, self._shares)]
         attentions = [output.attention for output in outputs if output.attention is not None]
         return StepOutput(
-            scores=stacked.logsumexp(0) - math.log(len(outputs)),
+            scores=torch.stack(logs).logsumexp(0),
             normalised=True,
             state=EnsembleState(tuple(output.state for output in outputs)),
             attention=torch.stack(attentions).mean(0) if attentions else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,11 +14,12 @@ from nmt.data.vocabulary import BOS, EOS, PAD
 from nmt.errors import DataError, UsageError
 from nmt.interface import Decodable, Hypothesis
 from nmt.search import searches
-from nmt.search.limits import LengthConfig, length_limits
+from nmt.search.requests import Forced, Request, refuse_inclusion
+from nmt.search.rules import RuleConfig, Rules
 
 
 @dataclass
-class GreedyConfig(LengthConfig):
+class GreedyConfig(RuleConfig):
     """Greedy search: one hypothesis, extended by its most probable token."""
 
 
@@ -31,21 +33,35 @@ class GreedySearch:
         self.config = config
 
     def __call__(
-        self, model: Decodable, source: Tensor, source_lengths: Tensor, *, attention: bool = False
+        self,
+        model: Decodable,
+        source: Tensor,
+        source_lengths: Tensor,
+        *,
+        attention: bool = False,
+        requests: Sequence[Request] | None = None,
     ) -> list[list[Hypothesis]]:
-        limits = length_limits(model, source_lengths, self.config.max_len_a, self.config.max_len_b)  # [B]
+        refuse_inclusion(requests, "greedy")
+        forced = Forced(requests, model, source_lengths, self.config)
+        rules = Rules(self.config, requests, source.size(0), 1, source.device)
         with torch.inference_mode():
-            tokens, scores, attended = self._search(model, source, source_lengths, limits, attention)
+            tokens, scores, attended = self._search(model, source, source_lengths, forced, rules, attention)
         lengths = (tokens == EOS).to(torch.int8).argmax(1) + 1  # [B] eos included
         return [
             [_hypothesis(tokens[row, :length], scores[row, :length], attended, row, width, length < limit)]
             for row, (length, width, limit) in enumerate(
-                zip(lengths.tolist(), source_lengths.tolist(), limits.tolist())
+                zip(lengths.tolist(), source_lengths.tolist(), forced.limits.tolist())
             )
         ]
 
     def _search(
-        self, model: Decodable, source: Tensor, source_lengths: Tensor, limits: Tensor, attention: bool
+        self,
+        model: Decodable,
+        source: Tensor,
+        source_lengths: Tensor,
+        forced: Forced,
+        rules: Rules,
+        attention: bool,
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Tokens and their log-probabilities [B, T], padded, and attention [B, T, S]."""
         memory, state = model.start(model.encode(source, source_lengths), 1)
@@ -55,8 +71,9 @@ class GreedySearch:
         for length in itertools.count(1):
             output = model.step(tokens, memory, state, attention)
             log_probabilities = output.log_probabilities()  # [b, V]
-            tokens = self._choose(log_probabilities, length)
-            tokens = torch.where(limits[sentences] == length, EOS, tokens)
+            tokens = self._choose(log_probabilities, rules, length)
+            if (given := forced.tokens(sentences, length)) is not None:
+                tokens = torch.where(given >= 0, given, tokens)
             scores = log_probabilities.gather(1, tokens[:, None]).squeeze(1)
             results = (tokens, scores) if output.attention is None else (tokens, scores, output.attention)
             steps.append(tuple(_spread(result, sentences, source.size(0)) for result in results))
@@ -67,15 +84,17 @@ class GreedySearch:
             if len(staying) < len(tokens):
                 tokens, sentences = tokens[staying], sentences[staying]
                 memory, state = memory.rows(staying), state.rows(staying)
+            rules.follow(tokens, staying, staying)
         columns = [torch.stack(column, 1).cpu() for column in zip(*steps)]
         return columns[0], columns[1], columns[2] if len(columns) > 2 else None
 
-    def _choose(self, log_probabilities: Tensor, length: int) -> Tensor:
-        """[b] the most probable token; of equal ones the first."""
+    def _choose(self, log_probabilities: Tensor, rules: Rules, length: int) -> Tensor:
+        """[b] the most probable token; of equal ones the first. Where rules leave none, eos."""
         banned = [PAD, BOS] if length > self.config.min_len else [PAD, BOS, EOS]
-        allowed = log_probabilities.clone()  # the step's scores may be a part of the model
+        allowed = rules.changed(log_probabilities)  # a copy: the step's scores may be a part of the model
         allowed[:, banned] = -float("inf")
-        return allowed.argmax(1)
+        best = allowed.max(1)
+        return torch.where(best.values == -float("inf"), EOS, best.indices)
 
 
 def _spread(rows: Tensor, sentences: Tensor, num_sentences: int) -> Tensor:

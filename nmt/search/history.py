@@ -53,8 +53,10 @@ class History:
         """``sentences`` [b] are the rows of this step; the others [b, K]; attention [b*K, S] of the parents."""
         self._steps.append(_Step(sentences, attention, parents, tokens, scores))
 
-    def hypotheses(self, endings: Sequence[Ending], source_lengths: Tensor) -> list[Hypothesis]:
-        """The hypotheses that end at ``endings``, in that order."""
+    def hypotheses(
+        self, endings: Sequence[Ending], source_lengths: Tensor, *, ranked_by_model: bool = True
+    ) -> list[Hypothesis]:
+        """The hypotheses that end at ``endings``, in that order; ``ranked_by_model``: totals are log-probabilities."""
         steps = len(self._steps)
         sentence = np.array([ending.sentence for ending in endings], dtype=np.int64)
         slot = np.array([ending.parent for ending in endings], dtype=np.int64)
@@ -76,7 +78,7 @@ class History:
             Hypothesis(
                 tokens=torch.from_numpy(tokens[row, : ending.length].copy()),
                 score=ending.score,
-                log_probability=ending.total,
+                log_probability=ending.total if ranked_by_model else float(scores[row, : ending.length].sum()),
                 token_scores=torch.from_numpy(scores[row, : ending.length].copy()),
                 attention=_crop(attention, row, ending.length, widths[ending.sentence]),
                 finished=ending.finished,

@@ -32,12 +32,17 @@ class LengthConfig:
             )
 
 
-def length_limits(model: Decodable, source_lengths: Tensor, max_len_a: float, max_len_b: float) -> Tensor:
+def length_limits(
+    model: Decodable, source_lengths: Tensor, config: LengthConfig, least: Tensor | None = None
+) -> Tensor:
     """[B] the most tokens, eos included, of each translation: a * source length + b pieces, then eos.
 
-    ``source_lengths`` [B] count the eos; the rule does not. The model's own limit is respected.
+    ``source_lengths`` [B] count the eos; the rule does not. No limit is below ``least`` [B], and the model's own limit is
+    respected in any case.
     """
-    pieces = torch.floor((source_lengths - 1).to(torch.float64) * max_len_a + max_len_b).to(torch.int64)
-    limits = (pieces + 1).clamp(min=1)
+    wanted = (source_lengths - 1).to(torch.float64) * config.max_len_a + config.max_len_b
+    limits = (torch.floor(wanted).to(torch.int64) + 1).clamp(min=1)
+    if least is not None:
+        limits = torch.maximum(limits, least)
     of_model = model.max_target_lengths(source_lengths)
     return limits if of_model is None else torch.minimum(limits, of_model.to(limits))

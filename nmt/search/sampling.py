@@ -1,7 +1,9 @@
 """Sampling: translations drawn from the model's distribution instead of the best ones.
 
 Temperature; the k most probable tokens: Fan et al. 2018, arXiv:1805.04833, section 5.3; the nucleus of the most
-probable tokens: Holtzman et al. 2020, arXiv:1904.09751, section 3.1.
+probable tokens: Holtzman et al. 2020, arXiv:1904.09751, section 3.1; those above a share of the most probable one's
+probability: Nguyen et al. 2024, arXiv:2407.01082, section 3.2; those above a probability: Hewitt et al. 2022,
+arXiv:2210.15191, section 4.
 
 Legend: B sentences, b of them still in the batch, K samples of each, N = b*K, T target positions, S source positions,
 V vocabulary. Row s*K + k of a step is sample k of sentence s.
@@ -10,6 +12,8 @@ V vocabulary. Row s*K + k of a step is sample k of sentence s.
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,8 +25,9 @@ from nmt.data.vocabulary import BOS, EOS, PAD
 from nmt.errors import DataError, UsageError
 from nmt.interface import Decodable, DecoderState, Hypothesis, Memory
 from nmt.search import searches
-from nmt.search.limits import LengthConfig, length_limits
 from nmt.search.noise import sample_keys, sentence_keys, uniform
+from nmt.search.requests import Forced, Request, refuse_inclusion
+from nmt.search.rules import RuleConfig, Rules
 from nmt.trees import map_tensors
 
 _INFINITY = float("inf")
@@ -33,7 +38,7 @@ _FEW = 128  # tokens that a nucleus is first looked for in
 
 
 @dataclass
-class SamplingConfig(LengthConfig):
+class SamplingConfig(RuleConfig):
     """Sampling: each of --nbest translations is drawn token by token."""
 
     temperature: float = option(
@@ -43,6 +48,10 @@ class SamplingConfig(LengthConfig):
     topp: float | None = option(
         None, help="draw among the most probable tokens that reach this probability together", flag="--sampling-topp"
     )
+    minp: float = option(
+        0.0, help="draw among tokens at least this share as probable as the likeliest; 0: all", flag="--sampling-minp"
+    )
+    epsilon: float = option(0.0, help="draw among tokens at least this probable; 0: all", flag="--sampling-epsilon")
     seed: int = option(1, help="another number draws other translations", flag="--sampling-seed")
 
     def __post_init__(self) -> None:
@@ -55,6 +64,9 @@ class SamplingConfig(LengthConfig):
             )
         if self.topp is not None and not 0.0 < self.topp <= 1.0:
             raise UsageError(f"search.topp={self.topp} must be greater than 0 and at most 1 (--sampling-topp)")
+        for name, value in (("minp", self.minp), ("epsilon", self.epsilon)):
+            if not 0.0 <= value <= 1.0:
+                raise UsageError(f"search.{name}={value} must be from 0 to 1 (--sampling-{name})")
 
 
 @dataclass(frozen=True)
@@ -90,10 +102,11 @@ class Draws:
 class SamplingSearch:
     """Draws ``nbest`` independent translations of each sentence; they may coincide.
 
-    The temperature comes first, then the k most probable tokens, then the nucleus of what is left; tokens that tie with
-    the last one kept are kept too. Scores are the model's own log-probabilities, whatever was changed for the draw. A
-    sample is a function of (seed, source sentence, number of the sample): batch mates and their order never matter,
-    and sample 3 of five is sample 3 of a hundred. One number decides a token, so that the cost of chance is small.
+    The temperature comes first, then the k most probable tokens, then the nucleus of what is left, then the two least
+    probabilities; tokens that tie with the last one kept are kept too, and the most probable one always is. Scores are
+    the model's own log-probabilities, whatever was changed for the draw. A sample is a function of (seed, source
+    sentence, number of the sample): batch mates and their order never matter, and sample 3 of five is sample 3 of a
+    hundred. One number decides a token, so that the cost of chance is small.
     """
 
     def __init__(self, config: SamplingConfig, nbest: int = 1) -> None:
@@ -101,9 +114,16 @@ class SamplingSearch:
         self.nbest = nbest
 
     def __call__(
-        self, model: Decodable, source: Tensor, source_lengths: Tensor, *, attention: bool = False
+        self,
+        model: Decodable,
+        source: Tensor,
+        source_lengths: Tensor,
+        *,
+        attention: bool = False,
+        requests: Sequence[Request] | None = None,
     ) -> list[list[Hypothesis]]:
-        draws = map_tensors(Tensor.cpu, self.draw(model, source, source_lengths, attention=attention))
+        found = self.draw(model, source, source_lengths, attention=attention, requests=requests)
+        draws = map_tensors(Tensor.cpu, found)
         return [draws.hypotheses(sentence, width) for sentence, width in enumerate(source_lengths.tolist())]
 
     def draw(
@@ -114,43 +134,67 @@ class SamplingSearch:
         *,
         seed: int | None = None,
         attention: bool = False,
+        requests: Sequence[Request] | None = None,
     ) -> Draws:
         """The samples as tensors on the model's device; ``seed`` stands in for the configured one."""
-        limits = length_limits(model, source_lengths, self.config.max_len_a, self.config.max_len_b)  # [B]
-        keys = sentence_keys(source, source_lengths, self.config.seed if seed is None else seed)
+        refuse_inclusion(requests, "sampling")
+        forced = Forced(requests, model, source_lengths, self.config)
+        rules = Rules(self.config, requests, source.size(0), self.nbest, source.device)
+        keys = sample_keys(
+            sentence_keys(source, source_lengths, self.config.seed if seed is None else seed), self.nbest
+        )
         with torch.inference_mode():
-            draws = self._draw(model, source, source_lengths, sample_keys(keys, self.nbest), limits, attention)
+            draws = self._draw(model, source, source_lengths, keys, forced, rules, attention)
         if bool(draws.scores.isnan().any()):
             raise DataError("the model's scores are not numbers (NaN): its checkpoint is damaged or diverged")
         return draws
 
     def _draw(
-        self, model: Decodable, source: Tensor, source_lengths: Tensor, keys: Tensor, limits: Tensor, attention: bool
+        self,
+        model: Decodable,
+        source: Tensor,
+        source_lengths: Tensor,
+        keys: Tensor,
+        forced: Forced,
+        rules: Rules,
+        attention: bool,
     ) -> Draws:
         record = _Record(source.size(0), self.nbest)
         samples = _start(model, source, source_lengths, keys)
         for length in itertools.count(1):
             output = model.step(samples.tokens, samples.memory, samples.state, attention)
             log_probabilities = output.log_probabilities()  # [N, V]
-            tokens = self._choose(log_probabilities, uniform(samples.keys.flatten(), length), length)
-            at_limit = (limits[samples.sentences] == length).repeat_interleave(self.nbest)
-            tokens = torch.where(samples.done.flatten() | at_limit, EOS, tokens)
+            tokens = self._choose(log_probabilities, uniform(samples.keys.flatten(), length), rules, length)
+            if (given := forced.tokens(samples.sentences, length)) is not None:
+                given = given.repeat_interleave(self.nbest)
+                tokens = torch.where(given >= 0, given, tokens)
+            tokens = torch.where(samples.done.flatten(), EOS, tokens)
             scores = log_probabilities.gather(1, tokens[:, None]).squeeze(1)
             record.append(samples, tokens, scores, output.attention)
-            samples = samples.after(tokens, output.state)
-            if len(samples.sentences) == 0:
+            rows, staying = samples.going_on(tokens)
+            if len(staying) == 0:
                 break
-        return record.draws(limits)
+            samples = samples.after(tokens, output.state, rows, staying)
+            rules.follow(samples.tokens, rows, staying)
+        return record.draws(forced.limits)
 
-    def _choose(self, log_probabilities: Tensor, chance: Tensor, length: int) -> Tensor:
-        """[N] the token at which the sum of the probabilities, in the order of the ids, passes ``chance`` [N]."""
-        scores = log_probabilities / self.config.temperature
-        scores[:, [PAD, BOS] if length > self.config.min_len else [PAD, BOS, EOS]] = -_INFINITY
-        if self.config.topk is not None and self.config.topk < scores.size(1):
-            _keep_above(scores, scores.topk(self.config.topk).values[:, -1:])
-        if self.config.topp is not None and self.config.topp < 1.0:
-            _keep_above(scores, _nucleus_border(scores, self.config.topp))
-        return _passed(scores.softmax(1), chance)
+    def _choose(self, log_probabilities: Tensor, chance: Tensor, rules: Rules, length: int) -> Tensor:
+        """[N] the token at which the sum of the probabilities, in the order of the ids, passes ``chance`` [N]; eos where
+        rules leave none."""
+        config = self.config
+        scores = (rules.changed(log_probabilities) if rules.any else log_probabilities) / config.temperature
+        scores[:, [PAD, BOS] if length > config.min_len else [PAD, BOS, EOS]] = -_INFINITY
+        if config.topk is not None and config.topk < scores.size(1):
+            _keep_above(scores, scores.topk(config.topk).values[:, -1:])
+        if config.topp is not None and config.topp < 1.0:
+            _keep_above(scores, _nucleus_border(scores, config.topp))
+        highest = scores.amax(1, keepdim=True)
+        if config.minp > 0.0:
+            _keep_above(scores, highest + math.log(config.minp))
+        if config.epsilon > 0.0:
+            total = scores.logsumexp(1, keepdim=True)
+            _keep_above(scores, torch.minimum(total + math.log(config.epsilon), highest))
+        return torch.where(highest.squeeze(1) == -_INFINITY, EOS, _passed(scores.softmax(1), chance))
 
 
 @dataclass
@@ -164,13 +208,16 @@ class _Samples:
     memory: Memory  # b rows
     state: DecoderState  # N rows
 
-    def after(self, tokens: Tensor, state: DecoderState) -> _Samples:
+    def going_on(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """The rows [N'] that are drawn further after ``tokens`` [N], and the sentences (positions in b) of these."""
+        staying = (tokens != EOS).view_as(self.done).any(1).nonzero().squeeze(1)
+        count = self.done.size(1)
+        return (staying[:, None] * count + torch.arange(count, device=tokens.device)).flatten(), staying
+
+    def after(self, tokens: Tensor, state: DecoderState, rows: Tensor, staying: Tensor) -> _Samples:
         done = (tokens == EOS).view_as(self.done)
-        staying = (~done.all(1)).nonzero().squeeze(1)
         if len(staying) == len(done):
             return _Samples(self.sentences, self.keys, done, tokens, self.memory, state)
-        count = done.size(1)
-        rows = (staying[:, None] * count + torch.arange(count, device=tokens.device)).flatten()
         return _Samples(
             sentences=self.sentences[staying],
             keys=self.keys[staying],

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from nmt.data.batch import collate
+from nmt.errors import UsageError
 from nmt.interface import EncoderDecoder
 from nmt.models import models
 from nmt.search import searches
@@ -43,3 +44,24 @@ def test_what_it_finds_does_not_depend_on_batch_mates(members: list[EncoderDecod
         (expected,) = search(Ensemble(members), single.source, single.source_lengths)[0]
         assert found.tokens.tolist() == expected.tokens.tolist()
         torch.testing.assert_close(found.token_scores, expected.token_scores, atol=1e-4, rtol=0)
+
+
+def test_weights_say_how_much_each_member_counts(members: list[EncoderDecoder]) -> None:
+    two, weights = members[:2], (3.0, 1.0)
+    batch = toy_batch(two[0], SOURCE_LENGTHS, SOURCE_LENGTHS)
+    search = searches.build(BeamConfig(beam_size=2, max_len_a=0.0, max_len_b=5))
+    found = search(Ensemble(two, weights), batch.source, batch.source_lengths)
+    for sentence, (hypothesis,) in enumerate(found):
+        source = alone(batch, sentence).source[0].numpy()
+        one = collate([source], [hypothesis.tokens.numpy()])
+        first, second = (all_log_probabilities(member, one)[0].exp() for member in two)
+        mean = (0.75 * first + 0.25 * second).log().gather(1, hypothesis.tokens[:, None])[:, 0]
+        torch.testing.assert_close(hypothesis.token_scores, mean, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("weights", [(1.0,), (1.0, 0.0), (1.0, -1.0), (1.0, float("inf")), (1.0, 2.0, 3.0)])
+def test_weights_that_are_not_one_positive_number_each_are_refused(
+    members: list[EncoderDecoder], weights: tuple[float, ...]
+) -> None:
+    with pytest.raises(UsageError, match="--ensemble-weights 1.*: give a positive number for each of the 2 models"):
+        Ensemble(members[:2], weights)

@@ -13,8 +13,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nmt.config.generation import GenerateConfig
 from nmt.config.option import flags_of
-from nmt.config.sections import GenerateConfig
 from nmt.errors import DataError, UsageError
 from nmt.interface import Hypothesis
 from nmt.search import searches

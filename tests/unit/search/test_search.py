@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from nmt.errors import DataError, UsageError
 from nmt.interface import Hypothesis
-from nmt.search.beam import BeamConfig, BeamSearch, StopRule
+from nmt.search.beam import BeamConfig, BeamSearch
 from nmt.search.ensemble import Ensemble
 from nmt.search.forced import score_targets
 from nmt.search.greedy import GreedyConfig, GreedySearch
 from nmt.search.length_penalty import LengthPenalty
+from nmt.search.stopping import StopRule
 from tests.unit.search.toy import EOS, Found, Settings, SlowEnsemble, ToyModel, exhaustive, slow_beam, slow_greedy
 
 some_settings = st.builds(
@@ -27,7 +28,8 @@ some_settings = st.builds(
     a=st.sampled_from([0.0, 0.5, 1.0]),
     b=st.sampled_from([3, 4.5, 6]),
     min_len=st.integers(0, 3),
-    bound=st.booleans(),
+    stop=st.sampled_from(["first", "bound", "all"]),
+    patience=st.sampled_from([0.4, 1.0, 1.5, 2.0]),
 )
 some_models = st.builds(
     ToyModel,
@@ -47,7 +49,11 @@ def beam_search(options: Settings) -> BeamSearch:
         max_len_a=options.a,
         max_len_b=options.b,
         min_len=options.min_len,
-        stop=StopRule.bound if options.bound else StopRule.first,
+        stop=StopRule[options.stop],
+        patience=options.patience,
+        no_repeat_ngram=options.ngram,
+        repetition_penalty=options.repetition,
+        forbid_unknown=options.forbid_unknown,
     )
     return BeamSearch(config, options.nbest)
 
@@ -78,7 +84,7 @@ def test_beam_search_equals_the_slow_one(model, sources, options, data):
 @given(seed=st.integers(0, 10**6), source=some_sources, gnmt=st.booleans(), alpha=st.sampled_from([0.0, 0.6, 1.0]))
 def test_wide_beam_that_stops_by_bound_finds_the_best_translation_of_all(seed, source, gnmt, alpha):
     model = ToyModel(seed, vocabulary=6)
-    options = Settings(beam=81, gnmt=gnmt, alpha=alpha, a=0, b=4, bound=True, nbest=3)
+    options = Settings(beam=81, gnmt=gnmt, alpha=alpha, a=0, b=4, stop="bound", nbest=3)
     hypotheses = beam_search(options)(model, *padded(source[:1]))[0]
     assert_same(hypotheses, exhaustive(model, source[0], options)[:3])
 
@@ -92,7 +98,7 @@ def test_wide_beam_that_stops_by_bound_finds_the_best_translation_of_all(seed, s
 )
 def test_bound_stops_no_earlier_than_a_strong_penalty_allows(seed, source, alpha, eos_bias):
     """With it a much longer hypothesis overtakes finished ones."""
-    options = Settings(beam=3, gnmt=False, alpha=alpha, a=0, b=8, bound=True)
+    options = Settings(beam=3, gnmt=False, alpha=alpha, a=0, b=8, stop="bound")
     endless = dataclasses.replace(options, nbest=1000)  # never has enough: searches to the limit
     model = ToyModel(seed, eos_bias=eos_bias)
     hypothesis = beam_search(options)(model, *padded(source[:1]))[0][0]
@@ -110,7 +116,7 @@ def test_greedy_search_equals_the_slow_one(model, sources, options):
 @settings(deadline=None, max_examples=60)
 @given(model=some_models, sources=some_sources, options=some_settings)
 def test_beam_of_one_without_penalty_is_greedy(model, sources, options):
-    options = dataclasses.replace(options, beam=1, alpha=0.0, bound=False)
+    options = dataclasses.replace(options, beam=1, alpha=0.0, stop="first")
     greedy = GreedySearch(GreedyConfig(options.a, options.b, options.min_len))(model, *padded(sources))
     for one, other in zip(beam_search(options)(model, *padded(sources)), greedy):
         assert one[0].tokens.tolist() == other[0].tokens.tolist()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -130,8 +131,12 @@ class Settings:
     a: float = 1.0
     b: float = 3
     min_len: int = 1
-    bound: bool = False
+    stop: str = "first"
+    patience: float = 1.0
     nbest: int = 1
+    ngram: int = 0
+    repetition: float = 1.0
+    forbid_unknown: bool = False
 
     def penalty(self, length: int) -> float:
         return ((5 + length) / 6) ** self.alpha if self.gnmt else length**self.alpha
@@ -140,6 +145,34 @@ class Settings:
         """Tokens, eos included; ``source`` ends in eos."""
         own = math.floor(self.a * (len(source) - 1) + self.b) + 1
         return own if model.limit is None else min(own, model.limit)
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is asked of one sentence's translation."""
+
+    prefix: tuple[int, ...] = ()
+    exclude: tuple[tuple[int, ...], ...] = ()
+
+
+def ranked_by(
+    model: ToyModel | SlowEnsemble, source: tuple[int, ...], prefix: tuple[int, ...], settings: Settings, wish: Wish
+) -> np.ndarray:
+    """What a search ranks the next tokens by, under the rules."""
+    scores = model.log_probabilities(source, prefix).copy()
+    for token in set(prefix):
+        scores[token] *= settings.repetition
+    n = settings.ngram
+    grams = {prefix[start : start + n] for start in range(len(prefix) - n + 1)} if n else set()
+    for token in range(model.vocabulary):
+        written = (*prefix, token)
+        if written[-n:] in grams and len(written) >= n > 0:
+            scores[token] = -np.inf
+        if any(written[-len(phrase) :] == phrase for phrase in wish.exclude):
+            scores[token] = -np.inf
+    if settings.forbid_unknown:
+        scores[UNK] = -np.inf
+    return scores
 
 
 def exhaustive(model: ToyModel, source: tuple[int, ...], settings: Settings) -> list[Found]:
@@ -157,43 +190,130 @@ def exhaustive(model: ToyModel, source: tuple[int, ...], settings: Settings) -> 
     return sorted(found, key=lambda one: -one.score)
 
 
-def slow_beam(model: ToyModel | SlowEnsemble, source: tuple[int, ...], settings: Settings) -> list[Found]:
-    """Beam search by the book, one sentence, lists of tokens."""
-    limit, width = settings.limit(model, source), settings.beam
-    alive: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
+def slow_beam(
+    model: ToyModel | SlowEnsemble,
+    source: tuple[int, ...],
+    settings: Settings,
+    wish: Wish = Wish(),
+) -> list[Found]:
+    """Beam search by the book, one sentence, lists of tokens. A total is what is ranked by, beside the model's own."""
+    limit, width = max(settings.limit(model, source), _at_least(model, wish)), settings.beam
+    enough = max(settings.nbest, math.floor(width * settings.patience + 0.5))
+    alive: list[tuple[tuple[int, ...], float, float]] = [((), 0.0, 0.0)]
     finished: list[Found] = []
     for length in range(1, limit + 1):
-        continuations = []
-        for prefix, total in alive:
-            scores = model.log_probabilities(source, prefix)
-            for token in range(model.vocabulary):
-                if token in (PAD, BOS) or (length == limit and token != EOS):
-                    continue
-                if token == EOS and length <= settings.min_len and length < limit:
-                    continue
-                continuations.append(((*prefix, token), total + scores[token]))
+        continuations = _continuations(model, source, alive, length, limit, settings, wish)
         continuations.sort(key=lambda one: -one[1])
-        for tokens, total in continuations[:width]:
-            if tokens[-1] == EOS and (settings.bound or len(finished) < width):
-                finished.append(Found(tokens, total, total / settings.penalty(length), length < limit))
+        for tokens, total, own in continuations[:width]:
+            if tokens[-1] == EOS and (settings.stop != "first" or len(finished) < enough):
+                finished.append(Found(tokens, own, total / settings.penalty(length), length < limit))
         alive = [one for one in continuations[: 2 * width] if one[0][-1] != EOS][:width]
-        if not alive or (not settings.bound and len(finished) >= width):
+        if not alive or (settings.stop == "first" and len(finished) >= enough):
             break
-        if settings.bound and len(finished) >= settings.nbest:
+        if settings.stop == "bound" and len(finished) >= settings.nbest:
             worst = sorted((one.score for one in finished), reverse=True)[settings.nbest - 1]
-            if all(total / settings.penalty(n) <= worst for _, total in alive for n in range(length + 1, limit + 1)):
+            if all(total / settings.penalty(n) <= worst for _, total, _ in alive for n in range(length + 1, limit + 1)):
                 break
     return sorted(finished, key=lambda one: -one.score)[: settings.nbest]
 
 
-def slow_greedy(model: ToyModel, source: tuple[int, ...], settings: Settings) -> Found:
-    limit, tokens, total = settings.limit(model, source), (), 0.0
+@dataclass
+class Lane:
+    """One group of a diverse beam."""
+
+    alive: list[tuple[tuple[int, ...], float, float]]
+    finished: list[Found]
+
+
+def slow_diverse(
+    model: ToyModel, source: tuple[int, ...], settings: Settings, groups: int, strength: float, wish: Wish
+) -> list[Found]:
+    """Groups of beams one after the other at each position; a chosen token costs later groups ``strength``."""
+    limit, width = max(settings.limit(model, source), _at_least(model, wish)), settings.beam // groups
+    nbest = min(settings.nbest, width)
+    enough = max(nbest, math.floor(width * settings.patience + 0.5))
+    lanes = [Lane([((), 0.0, 0.0)], []) for _ in range(groups)]
+    for length in range(1, limit + 1):
+        chosen: Counter[int] = Counter()
+        for lane in lanes:
+            found = _continuations(model, source, lane.alive, length, limit, settings, wish)
+            found.sort(key=lambda one: -(one[1] - strength * chosen[one[0][-1]]))
+            for tokens, total, own in found[:width]:
+                if tokens[-1] == EOS and (settings.stop != "first" or len(lane.finished) < enough):
+                    lane.finished.append(Found(tokens, own, total / settings.penalty(length), length < limit))
+            lane.alive = [one for one in found[: 2 * width] if one[0][-1] != EOS][:width]
+            chosen.update(tokens[-1] for tokens, _, _ in lane.alive)
+        if all(_settled(lane, length, limit, settings, enough, nbest) for lane in lanes):
+            break
+    every = [one for lane in lanes for one in sorted(lane.finished, key=lambda one: -one.score)[:nbest]]
+    distinct = {one.tokens: one for one in sorted(every, key=lambda one: one.score)}
+    return sorted(distinct.values(), key=lambda one: -one.score)[: settings.nbest]
+
+
+def _settled(lane: Lane, length: int, limit: int, settings: Settings, enough: int, nbest: int) -> bool:
+    if not lane.alive or (settings.stop == "first" and len(lane.finished) >= enough):
+        return True
+    if settings.stop != "bound" or len(lane.finished) < nbest:
+        return False
+    worst = sorted((one.score for one in lane.finished), reverse=True)[nbest - 1]
+    return all(total / settings.penalty(n) <= worst for _, total, _ in lane.alive for n in range(length + 1, limit + 1))
+
+
+def slow_greedy(
+    model: ToyModel,
+    source: tuple[int, ...],
+    settings: Settings,
+    wish: Wish = Wish(),
+) -> Found:
+    limit, tokens, total = max(settings.limit(model, source), _at_least(model, wish)), (), 0.0
     while not tokens or tokens[-1] != EOS:
-        scores = model.log_probabilities(source, tokens).copy()
-        scores[[PAD, BOS]] = -np.inf
-        if len(tokens) < settings.min_len:
-            scores[EOS] = -np.inf
-        token = EOS if len(tokens) + 1 == limit else int(scores.argmax())
+        scores = ranked_by(model, source, tokens, settings, wish)
+        length = len(tokens) + 1
+        choices = _choices(model, length, limit, settings, wish)
+        token = max(choices, key=lambda token: scores[token])
+        if scores[token] == -np.inf and len(choices) > 1:
+            token = EOS
         total += model.log_probabilities(source, tokens)[token]
         tokens = (*tokens, token)
     return Found(tokens, total, total, len(tokens) < limit)
+
+
+def _continuations(
+    model: ToyModel | SlowEnsemble,
+    source: tuple[int, ...],
+    alive: list[tuple[tuple[int, ...], float, float]],
+    length: int,
+    limit: int,
+    settings: Settings,
+    wish: Wish,
+) -> list[tuple[tuple[int, ...], float, float]]:
+    """By one token: tokens, what is ranked by, the model's own total. Only eos where rules leave nothing else."""
+    found = []
+    for prefix, total, own in alive:
+        scores, models = ranked_by(model, source, prefix, settings, wish), model.log_probabilities(source, prefix)
+        for token in _choices(model, length, limit, settings, wish):
+            forced = length == limit or length <= len(wish.prefix)
+            score = models[token] if forced else scores[token]
+            if score > -np.inf:
+                found.append(((*prefix, token), total + score, own + models[token]))
+    if not found:
+        for prefix, total, own in alive:
+            score = model.log_probabilities(source, prefix)[EOS]
+            found.append(((*prefix, EOS), total + score, own + score))
+    return found
+
+
+def _at_least(model: ToyModel | SlowEnsemble, wish: Wish) -> int:
+    """A limit that leaves room for the prefix, as far as the model goes."""
+    wanted = len(wish.prefix) + 1 if wish.prefix else 1
+    return wanted if model.limit is None else min(wanted, model.limit)
+
+
+def _choices(model: ToyModel | SlowEnsemble, length: int, limit: int, settings: Settings, wish: Wish) -> list[int]:
+    """The tokens that may stand at a position, counted from 1, before rules."""
+    if length == limit:
+        return [EOS]
+    if length <= len(wish.prefix):
+        return [wish.prefix[length - 1]]
+    banned = (PAD, BOS) if length > settings.min_len else (PAD, BOS, EOS)
+    return [token for token in range(model.vocabulary) if token not in banned]

@@ -1,0 +1,185 @@
+"""Translations that must contain given phrases: dynamic beam allocation, Post and Vilar 2018, arXiv:1804.06609.
+
+A beam that only ranks by probability would never write an improbable phrase. Here the tokens that begin or continue a
+phrase are always candidates, and the slots of a sentence are shared out among hypotheses by how many tokens of the
+phrases they have (its *bank*), so that those on their way to a phrase do not drown. Eos is for hypotheses that have all.
+
+Legend: b sentences in the batch, K beam, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nmt.data.vocabulary import BOS, EOS, PAD
+from nmt.search.candidates import Candidates, StepScores
+from nmt.search.requests import Phrase, Request
+
+_INFINITY = float("inf")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a hypothesis has of the phrases of its sentence."""
+
+    written: tuple[int, ...]  # how often each phrase stands in it
+    begun: frozenset[tuple[int, int]] = frozenset()  # (phrase, tokens of it) that its last tokens begin
+
+
+class Phrases:
+    """The phrases of one sentence, each with the number of times it is wanted."""
+
+    def __init__(self, phrases: Iterable[Phrase]) -> None:
+        counts = Counter(phrases)
+        self.phrases, self.wanted = list(counts), list(counts.values())
+        self.bank_of_all = sum(len(phrase) * wanted for phrase, wanted in counts.items())
+
+    def start(self) -> Progress:
+        return Progress((0,) * len(self.phrases))
+
+    def after(self, progress: Progress, token: int) -> Progress:
+        written, begun = list(progress.written), set()
+        for phrase, length in [*progress.begun, *((phrase, 0) for phrase in range(len(self.phrases)))]:
+            if self.phrases[phrase][length] != token:
+                continue
+            if length + 1 == len(self.phrases[phrase]):
+                written[phrase] += 1
+            else:
+                begun.add((phrase, length + 1))
+        return Progress(tuple(written), frozenset(begun))
+
+    def bank(self, progress: Progress) -> int:
+        """Tokens of phrases that count: those of whole ones, and of one that is begun."""
+        whole = sum(
+            min(written, wanted) * len(phrase)
+            for written, wanted, phrase in zip(progress.written, self.wanted, self.phrases)
+        )
+        begun = (length for phrase, length in progress.begun if progress.written[phrase] < self.wanted[phrase])
+        return whole + max(begun, default=0)
+
+    def complete(self, progress: Progress) -> bool:
+        return all(written >= wanted for written, wanted in zip(progress.written, self.wanted))
+
+    def next_tokens(self, progress: Progress) -> set[int]:
+        """Those that begin or continue a phrase that is still missing."""
+        missing = {n for n, wanted in enumerate(self.wanted) if progress.written[n] < wanted}
+        continuing = {self.phrases[phrase][length] for phrase, length in progress.begun if phrase in missing}
+        return continuing | {self.phrases[phrase][0] for phrase in missing}
+
+
+@dataclass(frozen=True)
+class _Option:
+    total: float
+    parent: int
+    token: int
+    bank: int
+
+
+class Inclusion:
+    """Follows the hypotheses of a beam search and chooses their continuations where phrases are asked for."""
+
+    def __init__(self, requests: Sequence[Request] | None, width: int) -> None:
+        self._width = width
+        self._phrases = [Phrases(request.include) for request in requests or ()]
+        self._progress = [[phrases.start()] * width for phrases in self._phrases]  # of the sentences in the batch
+        self._sentences = list(range(len(self._phrases)))
+        self.any = any(request.include for request in requests or ())
+
+    def choose(self, found: Candidates, scores: StepScores, totals: Tensor, *, eos_allowed: bool) -> Candidates:
+        """The candidates [b, 2K], others where a sentence has phrases; ``totals`` [b, K] before the step."""
+        places = [place for place, sentence in enumerate(self._sentences) if self._phrases[sentence].phrases]
+        if not places:
+            return found
+        chosen = Candidates(found.totals.clone(), found.parents.clone(), found.tokens.clone())
+        for place in places:
+            options = self._options(place, found, scores, totals[place], eos_allowed)
+            phrases = self._phrases[self._sentences[place]]
+            first = _allocate(options, self._width, phrases.bank_of_all)
+            others = [option for option in options if option not in first and option.token != EOS]
+            row = first + _allocate(others, self._width, phrases.bank_of_all)
+            row += [_Option(-_INFINITY, 0, PAD, 0)] * (2 * self._width - len(row))
+            chosen.totals[place] = torch.tensor([option.total for option in row]).to(chosen.totals)
+            chosen.parents[place] = torch.tensor([option.parent for option in row]).to(chosen.parents)
+            chosen.tokens[place] = torch.tensor([option.token for option in row]).to(chosen.tokens)
+        return chosen
+
+    def endings(self, totals: Tensor, finished: Sequence[bool]) -> Tensor:
+        """Totals [b, K] of hypotheses that the length limit ends; -inf for those without all phrases, where the sentence
+        has, or ``finished`` [b] already, one with all."""
+        kept = totals.clone()
+        for place, sentence in enumerate(self._sentences):
+            phrases = self._phrases[sentence]
+            if not phrases.phrases:
+                continue
+            complete = [phrases.complete(progress) for progress in self._progress[place]]
+            alive = [done and total > -_INFINITY for done, total in zip(complete, totals[place].tolist())]
+            if finished[place] or any(alive):
+                kept[place, [slot for slot, done in enumerate(complete) if not done]] = -_INFINITY
+        return kept
+
+    def follow(self, chosen: Candidates, staying: Tensor) -> None:
+        """The beam goes on with ``chosen`` [b, K], in the sentences ``staying`` (positions in b)."""
+        if not self.any:
+            return
+        places = staying.tolist()
+        parents, tokens = chosen.parents.tolist(), chosen.tokens.tolist()
+        self._progress = [
+            [
+                self._phrases[self._sentences[place]].after(self._progress[place][parent], token)
+                for parent, token in zip(parents[place], tokens[place])
+            ]
+            for place in places
+        ]
+        self._sentences = [self._sentences[place] for place in places]
+
+    def _options(
+        self, place: int, found: Candidates, scores: StepScores, totals: Tensor, eos_allowed: bool
+    ) -> list[_Option]:
+        """Best first: what the search found, the best continuation of each hypothesis, and the tokens of phrases."""
+        phrases, progress = self._phrases[self._sentences[place]], self._progress[place]
+        pairs = set(zip(found.parents[place].tolist(), found.tokens[place].tolist()))
+        rows = scores.scores[place * self._width : (place + 1) * self._width]  # [K, V]
+        may_end = [eos_allowed and phrases.complete(one) for one in progress]
+        pairs |= set(enumerate(_best_tokens(rows, may_end)))
+        pairs |= {(slot, token) for slot in range(self._width) for token in phrases.next_tokens(progress[slot])}
+        ordered = sorted(pairs)
+        parents, tokens = (torch.tensor(side, device=rows.device) for side in zip(*ordered))
+        base = totals - scores.normaliser[place * self._width : (place + 1) * self._width]
+        after = (rows[parents, tokens] + base[parents]).tolist()
+        options = []
+        for (parent, token), total in zip(ordered, after):
+            if total == -_INFINITY or token in (PAD, BOS):
+                continue
+            if token == EOS and not may_end[parent]:
+                continue
+            bank = phrases.bank(phrases.after(progress[parent], token))
+            options.append(_Option(total, parent, token, min(bank, phrases.bank_of_all)))
+        return sorted(options, key=lambda option: (-option.total, option.parent, option.token))
+
+
+def _best_tokens(rows: Tensor, may_end: Sequence[bool]) -> list[int]:
+    """Of each row [K, V] the best token, eos only where the hypothesis may end."""
+    allowed = rows.clone()
+    allowed[:, [PAD, BOS]] = -_INFINITY
+    allowed[[slot for slot, may in enumerate(may_end) if not may], EOS] = -_INFINITY
+    best: list[int] = allowed.argmax(1).tolist()
+    return best
+
+
+def _allocate(options: Sequence[_Option], width: int, last_bank: int) -> list[_Option]:
+    """As many as there are slots, best first: an equal share for each bank, and what is left over to the fullest ones."""
+    share = width // (last_bank + 1)
+    banks: dict[int, list[_Option]] = {}
+    for option in options:
+        banks.setdefault(option.bank, []).append(option)
+    taken: list[_Option] = []
+    for of_bank in banks.values():
+        taken += of_bank[:share]
+    for bank in sorted(banks, reverse=True):
+        taken += banks[bank][share : share + width - len(taken)]
+    return sorted(taken, key=lambda option: (-option.total, option.parent, option.token))

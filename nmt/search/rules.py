@@ -1,0 +1,113 @@
+"""What a translation must not contain, as changes of the scores that a search ranks by.
+
+Repeated n-grams: Paulus et al. 2018, arXiv:1705.04304, section 2.5. Repetition penalty: Keskar et al. 2019,
+arXiv:1909.05858, section 4.1, here on log-probabilities, so that it means the same for every model and for ensembles.
+
+Legend: b sentences in the batch, K hypotheses of each, N = b * K, t tokens so far, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nmt.config.option import option
+from nmt.config.sections import require_not_negative, require_positive
+from nmt.data.vocabulary import UNK
+from nmt.search.limits import LengthConfig
+from nmt.search.requests import Phrase, Request
+
+_INFINITY = float("inf")
+
+
+@dataclass
+class RuleConfig(LengthConfig):
+    """The options of every search that say what a translation may contain."""
+
+    no_repeat_ngram: int = option(
+        0, help="no n-gram of this many pieces stands twice in a translation; 0: any may", flag="--no-repeat-ngram-size"
+    )
+    repetition_penalty: float = option(
+        1.0,
+        help="log-probabilities of pieces that the translation has already are multiplied by it; above 1: fewer",
+        flag="--repetition-penalty",
+    )
+    forbid_unknown: bool = option(False, help="no translation contains the unknown piece", flag="--forbid-unk")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_not_negative("search", no_repeat_ngram=self.no_repeat_ngram)
+        require_positive("search", repetition_penalty=self.repetition_penalty)
+
+
+class Rules:
+    """Follows the hypotheses of a search and changes the scores of their next tokens."""
+
+    def __init__(
+        self,
+        config: RuleConfig,
+        requests: Sequence[Request] | None,
+        num_sentences: int,
+        width: int,
+        device: torch.device,
+    ) -> None:
+        """``width``: hypotheses of a sentence."""
+        self._config = config
+        self._excluded = [request.exclude for request in requests or ()]
+        self._width = width
+        self._sentences = list(range(num_sentences))  # those in the batch
+        self._looks_back = config.no_repeat_ngram > 0 or config.repetition_penalty != 1.0 or any(self._excluded)
+        self._tokens = torch.empty(num_sentences * width, 0, dtype=torch.long, device=device)  # [N, t]
+
+    @property
+    def any(self) -> bool:
+        """Whether scores are changed at all."""
+        return self._looks_back or self._config.forbid_unknown
+
+    def changed(self, scores: Tensor, normaliser: Tensor | float = 0.0) -> Tensor:
+        """A copy of scores [N, V], which are log-probabilities once ``normaliser`` [N] is taken away."""
+        scores = scores.clone()
+        if self._config.repetition_penalty != 1.0 and self._tokens.size(1):
+            shift = normaliser[:, None] if isinstance(normaliser, Tensor) else normaliser
+            log_probabilities = scores.gather(1, self._tokens) - shift
+            scores.scatter_(1, self._tokens, self._config.repetition_penalty * log_probabilities + shift)
+        if self._config.no_repeat_ngram:
+            self._forbid_ngrams(scores, self._config.no_repeat_ngram)
+        for place, sentence in enumerate(self._sentences if any(self._excluded) else ()):
+            if self._excluded[sentence]:
+                self._forbid_phrases(scores, place, self._excluded[sentence])
+        if self._config.forbid_unknown:
+            scores[:, UNK] = -_INFINITY
+        return scores
+
+    def follow(self, tokens: Tensor, rows: Tensor | None = None, staying: Tensor | None = None) -> None:
+        """The hypotheses of the next step are ``rows`` [N'] of these (default: the same) with one more token each [N'],
+        and belong to the sentences ``staying`` (positions in b; default: all)."""
+        if staying is not None and len(staying) < len(self._sentences):
+            self._sentences = [self._sentences[place] for place in staying.tolist()]
+        if self._looks_back:
+            before = self._tokens if rows is None else self._tokens[rows]
+            self._tokens = torch.cat([before, tokens[:, None]], 1)
+
+    def _forbid_ngrams(self, scores: Tensor, n: int) -> None:
+        length = self._tokens.size(1)
+        if length < n:
+            return
+        following = self._tokens[:, n - 1 :]  # [N, length - n + 1]
+        repeated = torch.ones_like(following, dtype=torch.bool)
+        for offset in range(n - 1):
+            begun = self._tokens[:, length - n + 1 + offset, None]
+            repeated &= self._tokens[:, offset : offset + following.size(1)] == begun
+        rows, columns = repeated.nonzero(as_tuple=True)
+        scores[rows, following[rows, columns]] = -_INFINITY
+
+    def _forbid_phrases(self, scores: Tensor, place: int, phrases: Sequence[Phrase]) -> None:
+        first = place * self._width
+        for row, written in enumerate(self._tokens[first : first + self._width].tolist(), first):
+            for phrase in phrases:
+                begun = len(phrase) - 1
+                if begun == 0 or tuple(written[-begun:]) == phrase[:-1]:
+                    scores[row, phrase[-1]] = -_INFINITY

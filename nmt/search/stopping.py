@@ -1,0 +1,113 @@
+"""Which finished hypotheses are kept, and when the search of a sentence ends.
+
+Legend: B sentences, b of them still in the batch, K beam.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+
+import torch
+from torch import Tensor
+
+from nmt.data.vocabulary import EOS
+from nmt.errors import DataError
+from nmt.search.candidates import Candidates, StepScores
+from nmt.search.coverage import Coverage
+from nmt.search.history import Ending
+from nmt.search.length_penalty import Length, LengthPenalty
+
+_INFINITY = float("inf")
+
+
+class StopRule(Enum):
+    """When the search of one sentence ends."""
+
+    first = "first"  # as soon as K hypotheses are finished (fairseq's rule), or as many as patience says
+    bound = "bound"  # when no unfinished hypothesis can still beat those that would be returned
+    all = "all"  # at the length limit, when none is left
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """How finished hypotheses compete, and when there are enough of them."""
+
+    stop: StopRule
+    enough: int  # finished hypotheses that end a search by ``first``
+    nbest: int
+    length_penalty: LengthPenalty
+    lenpen: float
+
+    def penalty(self, length: Length) -> Length:
+        return self.length_penalty(length, self.lenpen)
+
+
+class Finished:
+    """The finished hypotheses of each sentence, and what an unfinished one must still beat."""
+
+    def __init__(self, ranking: Ranking, limits: Tensor) -> None:
+        """``limits`` [B]: the most tokens of each sentence's hypotheses."""
+        self._ranking = ranking
+        self._limits = limits.tolist()
+        self._endings: list[list[Ending]] = [[] for _ in self._limits]
+        self._to_beat = torch.full((len(limits),), -_INFINITY, device=limits.device)  # [B]
+        self._longest_penalty = ranking.penalty(limits.float())  # [B]
+
+    def add(
+        self,
+        found: Candidates,
+        ends: Tensor,
+        scores: StepScores,
+        sentences: Tensor,
+        length: int,
+        coverage: Coverage | None,
+    ) -> None:
+        """Keep the candidates ``ends`` [b, n] of ``sentences`` [b], which are ``length`` tokens long, in their order."""
+        rows, columns = ends.nonzero(as_tuple=True)
+        parents = found.parents[rows, columns]
+        beam = scores.num_rows // len(sentences)
+        eos_scores = scores.log_probability(torch.full_like(parents, EOS), rows * beam + parents)
+        penalty = self._ranking.penalty(float(length))
+        totals = found.totals[rows, columns]
+        covered = torch.zeros_like(totals) if coverage is None else coverage.penalties(rows * beam + parents)
+        events = zip(sentences[rows].tolist(), parents.tolist(), totals.tolist(), covered.tolist(), eos_scores.tolist())
+        for sentence, parent, total, uncovered, eos_score in events:
+            if math.isnan(total):
+                raise DataError("the model's scores are not numbers (NaN): its checkpoint is damaged or diverged")
+            finished = length < self._limits[sentence]
+            ending = Ending(sentence, length, parent, total, total / penalty + uncovered, eos_score, finished)
+            self._to_beat[sentence] = self._keep(self._endings[sentence], ending)
+
+    def _keep(self, endings: list[Ending], ending: Ending) -> float:
+        """File one more; returns the score that an unfinished hypothesis must now beat."""
+        ranking = self._ranking
+        if ranking.stop is StopRule.first:
+            if len(endings) < ranking.enough:
+                endings.append(ending)
+            return _INFINITY if len(endings) == ranking.enough else -_INFINITY
+        endings.append(ending)
+        endings.sort(key=_by_score)
+        del endings[ranking.nbest :]
+        decided = ranking.stop is StopRule.bound and len(endings) == ranking.nbest
+        return endings[-1].score if decided else -_INFINITY
+
+    def settled(self, sentences: Tensor, best: Tensor) -> Tensor:
+        """[b] True where no continuation of hypotheses with log-probability ``best`` [b] or less can still matter."""
+        # A log-probability only falls, the penalty only grows and coverage adds nothing: no score can become better.
+        return best / self._longest_penalty[sentences] <= self._to_beat[sentences]
+
+    def found(self, sentences: Tensor) -> list[bool]:
+        """Whether these [b] have a finished hypothesis."""
+        return [bool(self._endings[sentence]) for sentence in sentences.tolist()]
+
+    def best(self, sentence: int) -> list[Ending]:
+        endings = sorted(self._endings[sentence], key=_by_score)[: self._ranking.nbest]
+        if not endings:
+            raise DataError("the model gives every translation of a sentence the probability zero")
+        return endings
+
+
+def _by_score(ending: Ending) -> float:
+    return -ending.score

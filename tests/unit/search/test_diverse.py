@@ -1,0 +1,107 @@
+"""Diverse beam search against a slow one written from the definition."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nmt.errors import UsageError
+from nmt.search.diverse import DiverseBeamConfig, DiverseBeamSearch
+from nmt.search.length_penalty import LengthPenalty
+from nmt.search.requests import Request
+from nmt.search.stopping import StopRule
+from tests.unit.search.test_rules import requests, sentences, some_rules
+from tests.unit.search.test_search import assert_same, beam_search, padded, some_models, some_settings
+from tests.unit.search.toy import EOS, Settings, ToyModel, slow_diverse
+
+
+def diverse_search(options: Settings, groups: int, strength: float) -> DiverseBeamSearch:
+    config = DiverseBeamConfig(
+        beam_size=options.beam,
+        length_penalty=LengthPenalty.gnmt if options.gnmt else LengthPenalty.power,
+        lenpen=options.alpha,
+        max_len_a=options.a,
+        max_len_b=options.b,
+        min_len=options.min_len,
+        stop=StopRule[options.stop],
+        patience=options.patience,
+        no_repeat_ngram=options.ngram,
+        repetition_penalty=options.repetition,
+        forbid_unknown=options.forbid_unknown,
+        groups=groups,
+        strength=strength,
+    )
+    return DiverseBeamSearch(config, options.nbest)
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    model=some_models,
+    asked=sentences,
+    options=some_settings,
+    rules=some_rules,
+    groups=st.integers(1, 3),
+    width=st.integers(1, 3),
+    strength=st.sampled_from([0.0, 0.5, 3.0]),
+    data=st.data(),
+)
+def test_diverse_search_equals_the_slow_one(model, asked, options, rules, groups, width, strength, data):
+    options = dataclasses.replace(options, beam=groups * width, **rules)
+    options = dataclasses.replace(options, nbest=data.draw(st.integers(1, options.beam)))
+    sources, wishes = zip(*asked)
+    found = diverse_search(options, groups, strength)(model, *padded(sources), requests=requests(wishes))
+    for hypotheses, source, wish in zip(found, sources, wishes):
+        assert_same(hypotheses, slow_diverse(model, source, options, groups, strength, wish))
+
+
+@settings(deadline=None, max_examples=60)
+@given(model=some_models, asked=sentences, options=some_settings)
+def test_one_group_is_beam_search(model, asked, options):
+    rows = padded([source for source, _ in asked])
+    one, other = diverse_search(options, 1, 2.0)(model, *rows), beam_search(options)(model, *rows)
+    for found, expected in zip(one, other):
+        assert [hypothesis.tokens.tolist() for hypothesis in found] == [
+            hypothesis.tokens.tolist() for hypothesis in expected
+        ]
+
+
+def test_groups_find_different_translations() -> None:
+    model, rows = ToyModel(11, vocabulary=70), padded([(4, 5, EOS)])
+    options = Settings(beam=4, nbest=4, b=8)
+    first_tokens = [
+        {int(one.tokens[0]) for one in diverse_search(options, 4, strength)(model, *rows)[0]}
+        for strength in (0.0, 100.0)
+    ]
+    assert len(first_tokens[0]) == 1 and len(first_tokens[1]) == 4
+
+
+def test_attention_comes_with_every_hypothesis() -> None:
+    rows = padded([(4, 5, EOS), (4, EOS)])
+    found = diverse_search(Settings(beam=4, nbest=3), 2, 1.0)(ToyModel(3), *rows, attention=True)
+    for hypotheses, width in zip(found, (3, 2)):
+        for hypothesis in hypotheses:
+            assert hypothesis.attention is not None and hypothesis.attention.shape == (len(hypothesis.tokens), width)
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"beam_size": 5, "groups": 2}, "5 cannot be divided into search.groups=2 .*--beam 6"),
+        ({"groups": 0}, "search.groups=0"),
+        ({"strength": -1.0}, "search.strength=-1.0"),
+        ({"coverage_penalty": 0.2}, "leave out --coverage-penalty"),
+    ],
+)
+def test_impossible_options_are_refused(options: dict[str, float], complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        DiverseBeamConfig(**options)  # type: ignore[arg-type]
+
+
+def test_more_translations_than_slots_are_refused_and_so_are_phrases() -> None:
+    with pytest.raises(UsageError, match="nbest=6 is more than the beam of 5"):
+        DiverseBeamSearch(DiverseBeamConfig(), nbest=6)
+    with pytest.raises(UsageError, match="cannot make a translation contain a phrase"):
+        DiverseBeamSearch(DiverseBeamConfig())(ToyModel(1), *padded([(4, EOS)]), requests=[Request(include=((4,),))])

@@ -1,0 +1,117 @@
+"""Translations that must contain phrases: always kept, and the best of all where the beam is wide enough."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nmt.search.inclusion import Phrases
+from nmt.search.requests import Request
+from tests.unit.search.test_rules import contains, repeats
+from tests.unit.search.test_search import beam_search, padded
+from tests.unit.search.toy import EOS, Settings, ToyModel, exhaustive
+
+phrases = st.lists(st.sampled_from([1, 4, 5]), min_size=1, max_size=3).map(tuple)
+some_phrases = st.lists(phrases, max_size=3).map(tuple)
+
+
+def occurrences(tokens: list[int], phrase: tuple[int, ...]) -> int:
+    return sum(tuple(tokens[start : start + len(phrase)]) == phrase for start in range(len(tokens)))
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    seed=st.integers(0, 10**6),
+    vocabulary=st.sampled_from([8, 70]),
+    eos_bias=st.sampled_from([-2.0, 0.0, 3.0]),
+    wanted=st.lists(some_phrases, min_size=1, max_size=3),
+    beam=st.integers(1, 6),
+    stop=st.sampled_from(["first", "bound", "all"]),
+)
+def test_translations_contain_every_phrase_as_often_as_wanted(seed, vocabulary, eos_bias, wanted, beam, stop):
+    model, sources = ToyModel(seed, vocabulary, eos_bias), [(4, 5, EOS), (5, EOS), (6, 6, 4, EOS)][: len(wanted)]
+    options = Settings(beam=beam, a=0, b=30, stop=stop)
+    found = beam_search(options)(model, *padded(sources), requests=[Request(include=phrases) for phrases in wanted])
+    for (hypothesis,), asked in zip(found, wanted):
+        tokens = hypothesis.tokens.tolist()
+        assert all(occurrences(tokens, phrase) >= count for phrase, count in Counter(asked).items())
+
+
+@settings(deadline=None, max_examples=40)
+@given(seed=st.integers(0, 10**6), asked=some_phrases, alpha=st.sampled_from([0.0, 1.0]))
+def test_a_wide_beam_finds_the_best_translation_that_contains_the_phrases(seed, asked, alpha):
+    model, source = ToyModel(seed, vocabulary=6), (4, 5, EOS)
+    options = Settings(beam=400, gnmt=False, alpha=alpha, a=0, b=4, stop="all")
+    expected = [
+        one
+        for one in exhaustive(model, source, options)
+        if all(occurrences(list(one.tokens), phrase) >= count for phrase, count in Counter(asked).items())
+    ]
+    ((hypothesis,),) = beam_search(options)(model, *padded([source]), requests=[Request(include=asked)])
+    if expected:
+        assert hypothesis.score == pytest.approx(expected[0].score, abs=1e-4)
+    else:
+        assert not hypothesis.finished, "no translation of this length contains them"
+
+
+@settings(deadline=None, max_examples=60)
+@given(seed=st.integers(0, 10**6), sources=st.lists(st.just((4, 4, EOS)), min_size=2, max_size=3), asked=some_phrases)
+def test_batch_mates_never_matter(seed, sources, asked):
+    model = ToyModel(seed)
+    options = Settings(beam=4, b=8)
+    wishes = [Request(include=asked), *[Request()] * (len(sources) - 1)]
+    together = beam_search(options)(model, *padded(sources), requests=wishes)
+    for index, wish in enumerate(wishes):
+        alone = beam_search(options)(model, *padded([sources[index]]), requests=[wish])[0]
+        assert [one.tokens.tolist() for one in together[index]] == [one.tokens.tolist() for one in alone]
+
+
+@settings(deadline=None, max_examples=60)
+@given(seed=st.integers(0, 10**6), asked=st.lists(phrases, min_size=1, max_size=2, unique=True).map(tuple))
+def test_phrases_go_together_with_a_prefix_and_with_rules(seed, asked):
+    options = Settings(beam=6, b=20, ngram=4)
+    wish = Request(prefix=(6, 7), include=asked, exclude=((7, 6),))
+    ((hypothesis,),) = beam_search(options)(ToyModel(seed), *padded([(4, 5, EOS)]), requests=[wish])
+    tokens = hypothesis.tokens.tolist()
+    assert tokens[:2] == [6, 7] and not contains(tokens, (7, 6)) and not repeats(tokens, 4)
+    assert all(contains(tokens, phrase) for phrase in asked) or not hypothesis.finished
+
+
+def test_where_the_limit_leaves_no_room_the_translation_is_marked() -> None:
+    options = Settings(beam=3, a=0, b=2)
+    asked = [Request(include=((4, 5, 6, 7),))]
+    ((hypothesis,),) = beam_search(options)(ToyModel(1), *padded([(4, EOS)]), requests=asked)
+    assert not hypothesis.finished and len(hypothesis.tokens) == 3
+
+
+@settings(deadline=None, max_examples=200)
+@given(asked=st.lists(phrases, min_size=1, max_size=3), tokens=st.lists(st.sampled_from([1, 4, 5, 6]), max_size=12))
+def test_progress_counts_what_a_look_at_all_tokens_counts(asked, tokens):
+    """Phrases may overlap, begin alike and contain each other."""
+    wanted = Phrases(asked)
+    progress = wanted.start()
+    for token in tokens:
+        progress = wanted.after(progress, token)
+    assert list(progress.written) == [occurrences(tokens, phrase) for phrase in wanted.phrases]
+    complete = all(occurrences(tokens, phrase) >= count for phrase, count in Counter(asked).items())
+    assert wanted.complete(progress) == complete
+    assert (wanted.bank(progress) >= wanted.bank_of_all) == complete or not complete
+    for token in wanted.next_tokens(progress):
+        assert wanted.bank(wanted.after(progress, token)) > 0
+    assert bool(wanted.next_tokens(progress)) != complete
+
+
+def test_attention_and_nbest_come_with_phrases() -> None:
+    options = dataclasses.replace(Settings(beam=5, b=20), nbest=3)
+    asked = [Request(include=((4, 6),))]
+    (found,) = beam_search(options)(ToyModel(2), *padded([(4, 5, EOS)]), attention=True, requests=asked)
+    assert len(found) == 3 and all(one.attention is not None for one in found)
+    texts = [tuple(one.tokens.tolist()) for one in found]
+    assert len({*texts}) == 3 and all(contains(list(text), (4, 6)) for text in texts)
+    for one, other in itertools.pairwise(found):
+        assert one.score >= other.score

@@ -1,0 +1,181 @@
+"""What a translation must not, and must begin to, contain: against slow searches written from the definition."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nmt.errors import UsageError
+from nmt.interface import Hypothesis
+from nmt.search import Search
+from nmt.search.beam import BeamConfig, BeamSearch
+from nmt.search.ensemble import Ensemble
+from nmt.search.greedy import GreedyConfig, GreedySearch
+from nmt.search.requests import Request
+from nmt.search.rules import RuleConfig
+from nmt.search.sampling import SamplingConfig, SamplingSearch
+from tests.unit.search.test_search import assert_same, beam_search, padded, some_models, some_settings
+from tests.unit.search.toy import EOS, UNK, Settings, SlowEnsemble, ToyModel, Wish, slow_beam, slow_greedy
+
+pieces = st.sampled_from([1, 4])  # that every toy vocabulary has
+phrases = st.lists(pieces, min_size=1, max_size=3).map(tuple)
+some_rules = st.fixed_dictionaries(
+    {
+        "ngram": st.sampled_from([0, 0, 1, 2, 3]),
+        "repetition": st.sampled_from([1.0, 1.0, 0.7, 1.5]),
+        "forbid_unknown": st.booleans(),
+    }
+)
+some_wishes = st.builds(
+    Wish, prefix=st.lists(pieces, max_size=5).map(tuple), exclude=st.lists(phrases, max_size=2).map(tuple)
+)
+sentences = st.lists(
+    st.tuples(st.lists(st.integers(1, 4), max_size=5).map(lambda ids: (*ids, EOS)), some_wishes), min_size=1, max_size=4
+)
+
+
+def requests(wishes: Sequence[Wish]) -> list[Request]:
+    return [Request(prefix=wish.prefix, exclude=wish.exclude) for wish in wishes]
+
+
+@settings(deadline=None, max_examples=250)
+@given(model=some_models, asked=sentences, options=some_settings, rules=some_rules, data=st.data())
+def test_beam_search_under_rules_equals_the_slow_one(model, asked, options, rules, data):
+    options = dataclasses.replace(options, nbest=data.draw(st.integers(1, options.beam)), **rules)
+    sources, wishes = zip(*asked)
+    found = beam_search(options)(model, *padded(sources), requests=requests(wishes))
+    for hypotheses, source, wish in zip(found, sources, wishes):
+        assert_same(hypotheses, slow_beam(model, source, options, wish))
+
+
+@settings(deadline=None, max_examples=100)
+@given(model=some_models, asked=sentences, options=some_settings, rules=some_rules)
+def test_greedy_search_under_rules_equals_the_slow_one(model, asked, options, rules):
+    options = dataclasses.replace(options, **rules)
+    config = GreedyConfig(
+        options.a, options.b, options.min_len, options.ngram, options.repetition, options.forbid_unknown
+    )
+    sources, wishes = zip(*asked)
+    found = GreedySearch(config)(model, *padded(sources), requests=requests(wishes))
+    for hypotheses, source, wish in zip(found, sources, wishes):
+        assert_same(hypotheses, [slow_greedy(model, source, options, wish)])
+
+
+@settings(deadline=None, max_examples=40)
+@given(seed=st.integers(0, 10**6), asked=sentences, options=some_settings, rules=some_rules)
+def test_rules_mean_the_same_for_an_ensemble(seed, asked, options, rules):
+    options = dataclasses.replace(options, **rules)
+    models = [ToyModel(seed), ToyModel(seed + 1)]
+    sources, wishes = zip(*asked)
+    found = beam_search(options)(Ensemble(models), *padded(sources), requests=requests(wishes))
+    for hypotheses, source, wish in zip(found, sources, wishes):
+        assert_same(hypotheses, slow_beam(SlowEnsemble(models), source, options, wish))
+
+
+def repeats(tokens: Sequence[int], n: int) -> bool:
+    grams = [tuple(tokens[start : start + n]) for start in range(len(tokens) - n + 1)]
+    return len(set(grams)) < len(grams)
+
+
+def contains(tokens: Sequence[int], phrase: tuple[int, ...]) -> bool:
+    return any(tuple(tokens[start : start + len(phrase)]) == phrase for start in range(len(tokens)))
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    seed=st.integers(0, 10**6),
+    asked=sentences,
+    n=st.sampled_from([0, 1, 2]),
+    forbid=st.booleans(),
+    nbest=st.integers(1, 3),
+)
+def test_samples_keep_the_rules(seed, asked, n, forbid, nbest):
+    sources, wishes = zip(*asked)
+    config = SamplingConfig(max_len_b=20, no_repeat_ngram=n, forbid_unknown=forbid)
+    found = SamplingSearch(config, nbest)(ToyModel(seed), *padded(sources), requests=requests(wishes))
+    for hypotheses, wish in zip(found, wishes):
+        assert len(hypotheses) == nbest
+        for hypothesis in hypotheses:
+            *tokens, last = hypothesis.tokens.tolist()
+            assert last == EOS and tuple(tokens[: len(wish.prefix)]) == wish.prefix
+            drawn = tokens[len(wish.prefix) :]
+            assert not (forbid and UNK in drawn)
+            assert not (n and repeats(drawn, n))
+            assert not any(contains(drawn, phrase) for phrase in wish.exclude)
+
+
+def test_without_rules_and_requests_nothing_changes():
+    model, rows = ToyModel(3), padded([(4, 5, EOS), (6, EOS)])
+    plain = beam_search(Settings())(model, *rows)
+    asked = beam_search(Settings())(model, *rows, requests=[Request(), Request()])
+    assert [[one.tokens.tolist() for one in found] for found in plain] == [
+        [one.tokens.tolist() for one in found] for found in asked
+    ]
+
+
+def test_with_a_repetition_penalty_log_probabilities_remain_the_models():
+    options = Settings(repetition=3.0, b=6)
+    (found,) = beam_search(options)(ToyModel(5), *padded([(4, 5, 6, EOS)]))
+    for hypothesis in found:
+        assert hypothesis.log_probability == pytest.approx(float(hypothesis.token_scores.sum()), abs=1e-5)
+
+
+def test_a_request_of_one_sentence_leaves_its_batch_mates_alone():
+    model, sources = ToyModel(7), [(4, 5, EOS), (6, 4, EOS), (5, EOS)]
+    asked = [Request(), Request(prefix=(4, 4, 5), exclude=((6,),)), Request()]
+    plain = beam_search(Settings())(model, *padded(sources))
+    found = beam_search(Settings())(model, *padded(sources), requests=asked)
+    texts = [[tokens_of(one) for one in results] for results in (plain, found)]
+    assert texts[0][0] == texts[1][0] and texts[0][2] == texts[1][2] and texts[0][1] != texts[1][1]
+
+
+def tokens_of(hypotheses: Sequence[Hypothesis]) -> list[list[int]]:
+    return [hypothesis.tokens.tolist() for hypothesis in hypotheses]
+
+
+@pytest.mark.parametrize("search", [GreedySearch(GreedyConfig()), SamplingSearch(SamplingConfig())])
+def test_only_the_beam_can_be_asked_for_a_phrase(search: Search):
+    with pytest.raises(UsageError, match="cannot make a translation contain a phrase; use --search beam"):
+        search(ToyModel(1), *padded([(4, EOS)]), requests=[Request(include=((4,),))])
+
+
+@pytest.mark.parametrize("config_class", [BeamConfig, GreedyConfig, SamplingConfig])
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"no_repeat_ngram": -1}, "search.no_repeat_ngram=-1"),
+        ({"repetition_penalty": 0.0}, "search.repetition_penalty=0.0"),
+    ],
+)
+def test_impossible_rules_are_refused(config_class: type[RuleConfig], options: dict[str, float], complaint: str):
+    with pytest.raises(UsageError, match=complaint):
+        config_class(**options)
+
+
+def test_patience_must_be_positive():
+    with pytest.raises(UsageError, match="search.patience=0"):
+        BeamConfig(patience=0)
+
+
+def test_patience_waits_for_more_finished_hypotheses():
+    """With a strong penalty for the short, a later hypothesis wins that an impatient search never sees."""
+    better = 0
+    for seed in range(60):
+        options = Settings(beam=2, gnmt=False, alpha=2.0, a=0, b=8)
+        rows = padded([(4, 5, EOS)])
+        (first,), (patient,) = (
+            beam_search(dataclasses.replace(options, patience=patience))(ToyModel(seed, eos_bias=1.0), *rows)
+            for patience in (1.0, 3.0)
+        )
+        assert patient[0].score >= first[0].score - 1e-5
+        better += patient[0].score > first[0].score + 1e-5
+    assert better > 5
+
+
+def test_a_beam_is_needed_for_many_finished_hypotheses():
+    with pytest.raises(UsageError, match="nbest=4 is more than the beam of 3"):
+        BeamSearch(BeamConfig(beam_size=3, patience=2.0), nbest=4)
