@@ -17,8 +17,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, BinaryIO, cast
 
-from nmt.config.choices import AlignmentKind
-from nmt.config.sections import GenerateConfig
+from nmt.config.choices import AlignmentKind, InputFormat
+from nmt.config.generation import GenerateConfig
 from nmt.data.corpus import Corpus, Split
 from nmt.data.text import read_lines, read_stream
 from nmt.devices import set_threads
@@ -27,6 +27,7 @@ from nmt.scoring import TextOptions, scorers
 from nmt.storage.files import atomic_write
 from nmt.translation import Translation, Translator
 from nmt_cli.formats import Formatter, formatter
+from nmt_cli.inputs import parsed
 from nmt_cli.launch import launch
 from nmt_cli.progress import show_progress
 
@@ -41,7 +42,8 @@ def run(config: GenerateConfig) -> None:
     if config.input == "-":  # as other programs call standard input
         config = dataclasses.replace(config, input=None)
     set_threads(config.device.threads)
-    translator = Translator.load(config.path, config.device.name, config.device.precision)
+    place = config.device
+    translator = Translator.load(config.path, place.name, place.precision, ensemble_weights=config.ensemble_weights)
     form = formatter(config.format, config.nbest, config.print_alignment)
     if config.data:
         _translate_split(translator, config, form)
@@ -59,6 +61,8 @@ def _check(config: GenerateConfig) -> None:
         raise UsageError(f"one corpus folder can be translated at a time, not {len(config.data)}")
     if config.data and config.input is not None:
         raise UsageError(f"give a corpus folder ({config.data[0]}) or --input {config.input}, not both")
+    if config.data and config.input_format is not InputFormat.text:
+        raise UsageError(f"--input-format {config.input_format.value} is for lines of text, not for a corpus folder")
     if config.output is not None:
         _check_output(Path(config.output), config.overwrite)
 
@@ -89,7 +93,8 @@ def _translate_lines(translator: Translator, config: GenerateConfig, form: Forma
         lines = read_lines(Path(config.input), invalid=config.on_invalid_utf8, max_line_bytes=config.max_line_bytes)
     with show_progress(config.progress, "translated", "lines") as progress, _output(config) as write:
         seen = _Seen(config)
-        for translation in translator.hypotheses(lines, config, progress):
+        asked = parsed(lines, config.input_format, config.input or _STDIN)
+        for translation in translator.hypotheses(asked, config, progress):
             seen.add(translation)
             write(form(translation, None))
     seen.report()

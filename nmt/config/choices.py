@@ -13,6 +13,22 @@ class InvalidText(Enum):
     skip = "skip"
 
 
+class InputFormat(Enum):
+    """How lines to translate are written."""
+
+    text = "text"
+    tsv = "tsv"
+    jsonl = "jsonl"
+
+
+class MbrMetric(Enum):
+    """What minimum Bayes risk compares translations by."""
+
+    none = "none"
+    chrf = "chrf"
+    bleu = "bleu"
+
+
 class OutputFormat(Enum):
     """How translations are written."""
 

@@ -1,4 +1,5 @@
-"""The options of the commands (of averaging: averaging.py). Each one's default, help text and flag stand in one place.
+"""The options of the commands (of averaging and translating: averaging.py, generation.py). Each one's default, help text
+and flag stand in one place.
 
 Options of a component (a model's sizes, an optimizer's rate, the beam) stand beside that component. Sections that two
 commands share are the same dataclass, so a word means the same everywhere.
@@ -10,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from nmt.config.choices import AlignmentKind, InvalidText, OutputFormat, Precision, ProgressStyle, ScoreFormat, Strategy
+from nmt.config.choices import InvalidText, Precision, ProgressStyle, ScoreFormat, Strategy
 from nmt.config.option import group, option, section
 from nmt.config.parameters import ParametersConfig
 from nmt.config.span import Span
@@ -329,49 +330,6 @@ class TrainConfig:
     valid_subset: str = option("valid", help="split to validate on", flag="--valid-subset")
     seed: int = option(1, help="seed of everything random", flag="--seed")
     user_dir: str | None = option(None, help="folder of a plugin package", flag="--user-dir")
-
-
-@dataclass
-class GenerateConfig:
-    """nmt-generate: lines of text (or a split of a corpus) in, translations out."""
-
-    data: list[str] = option([], help="corpus folder; without one, lines of text are read", flag="--data")
-    path: str = option("", help="run folder, checkpoint, or several joined by ':' (ensemble)", flag="--path")
-    gen_subset: str = option("test", help="split of the corpus to translate", flag="--gen-subset")
-    search: Any = group("search", help="how translations are found", flag="--search")
-    input: str | None = option(None, help="file to translate; default, and -: standard input", flag="--input")
-    output: str | None = option(
-        None, help="file to write, compressed if its name ends in .gz or .xz; default standard output", flag="--output"
-    )
-    overwrite: bool = option(False, help="replace an existing output file", flag="--overwrite")
-    format: OutputFormat = option(OutputFormat.text, help="text, fairseq or jsonl", flag="--format")
-    nbest: int = option(1, help="translations shown per sentence", flag="--nbest")
-    print_alignment: AlignmentKind = option(
-        AlignmentKind.none,
-        help="A- lines from attention: none, hard (the flag alone) or soft",
-        flag="--print-alignment",
-        implied=AlignmentKind.hard,
-    )
-    batch_size: int | None = option(None, help="largest number of sentences in a batch", flag="--batch-size")
-    max_tokens: int = option(4096, help="largest batch in source pieces, padding included", flag="--max-tokens")
-    buffer_size: int = option(4096, help="lines read ahead and sorted by length", flag="--buffer-size")
-    max_source_length: int = option(
-        1024, help="longer sources are cut, in pieces, with a warning", flag="--max-source-length"
-    )
-    on_invalid_utf8: InvalidText = option(
-        InvalidText.replace,
-        help="bytes that are not UTF-8: error, replace or skip (an empty line)",
-        flag="--on-invalid-utf8",
-    )
-    max_line_bytes: int = option(MAX_LINE_BYTES, help="longest line read, in bytes", flag="--max-line-bytes")
-    device: DeviceConfig = section(DeviceConfig, help="where the work is done")
-    user_dir: str | None = option(None, help="folder of a plugin package", flag="--user-dir")
-    progress: ProgressStyle = option(ProgressStyle.auto, help="auto, bar, lines or none", flag="--progress")
-
-    def __post_init__(self) -> None:
-        require_positive("generate", nbest=self.nbest, batch_size=self.batch_size, max_tokens=self.max_tokens)
-        require_positive("generate", buffer_size=self.buffer_size, max_source_length=self.max_source_length)
-        require_positive("generate", max_line_bytes=self.max_line_bytes)
 
 
 @dataclass

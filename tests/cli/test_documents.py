@@ -22,10 +22,11 @@ import nmt.models
 import nmt.optim
 import nmt.search  # noqa: F401  (each fills its registry)
 from nmt.config.averaging import AverageConfig
+from nmt.config.generation import GenerateConfig
 from nmt.config.option import flags_of
 from nmt.config.presets import default_choices
 from nmt.config.publish import publish
-from nmt.config.sections import GenerateConfig, PreprocessConfig, ScoreConfig, TrainConfig
+from nmt.config.sections import PreprocessConfig, ScoreConfig, TrainConfig
 from nmt_cli.argv import rewrite
 from nmt_cli.flags import grammar
 

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from nmt.config.choices import AlignmentKind, OutputFormat
-from nmt.config.sections import GenerateConfig, PreprocessConfig
+from nmt.config.choices import AlignmentKind, InputFormat, OutputFormat
+from nmt.config.generation import GenerateConfig
+from nmt.config.sections import PreprocessConfig
 from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.words import WordsConfig
 from nmt.errors import DataError, UsageError
@@ -231,3 +232,44 @@ def test_translations_cut_off_at_the_limit_are_flagged(tmp_path, capsys, caplog)
         lines = generated(capsys, path=str(path), input=str(source), search=search, format=OutputFormat.jsonl)
     assert json.loads(lines[1])["hypotheses"][0]["finished"] is False
     assert "1 translations were cut off at the length limit, first that of line 2" in caplog.text
+
+
+def test_lines_may_say_what_is_asked_of_their_translations(model: Path, tmp_path: Path) -> None:
+    lines = ['{"text": "ein mann", "prefix": "two"}', "", '{"text": "rot", "exclude": ["red"]}']
+    file = write(tmp_path / "asked.jsonl", lines)
+    found = nmt_generate("--path", model, "--input", file, "--input-format", "jsonl").stdout.split("\n")
+    assert found[0].startswith("two") and found[1] == "" and "red" not in found[2].split()
+    asked = write(tmp_path / "asked.tsv", ["ein mann\ttwo", "rot"])
+    found = nmt_generate("--path", model, "--input", asked, "--input-format", "tsv").stdout.split("\n")
+    assert "two" in found[0].split() and found[1] == in_english("rot")
+
+
+def test_a_corpus_has_no_input_format(model: Path, corpus: Path) -> None:
+    with pytest.raises(UsageError, match="--input-format jsonl is for lines of text"):
+        run(GenerateConfig(path=str(model), data=[str(corpus)], input_format=InputFormat.jsonl))
+
+
+def test_models_of_an_ensemble_count_as_much_as_their_weights_say(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(write(tmp_path / "lines.de", LINES))
+    path = f"{model}:{model}"
+    weighted = generated(capsys, path=path, input=file, ensemble_weights=[3.0, 1.0])
+    assert weighted == generated(capsys, path=str(model), input=file)
+    with pytest.raises(UsageError, match="--ensemble-weights 3: give a positive number for each of the 2 models"):
+        generated(capsys, path=path, input=file, ensemble_weights=[3.0])
+
+
+def test_minimum_bayes_risk_and_diverse_beams_are_a_flag_away(model: Path) -> None:
+    plain = nmt_generate("--path", model, stdin="ein mann\nrot\n").stdout
+    chosen = nmt_generate("--path", model, "--mbr", "chrf", "--search", "sampling", stdin="ein mann\nrot\n").stdout
+    assert chosen == plain
+    diverse = ("--search", "diverse_beam", "--beam", "4", "--diverse-beam-groups", "2", "--nbest", "3")
+    found = nmt_generate("--path", model, *diverse, stdin="ein mann\n").stdout.split("\n")
+    assert found[0] == plain.split("\n")[0] and len({*found[:3]}) == 3
+
+
+def test_rules_of_the_search_hold_in_what_is_written(model: Path) -> None:
+    rules = ("--no-repeat-ngram-size", "1", "--repetition-penalty", "1.2", "--forbid-unk", "--min-len", "5")
+    (found, _) = nmt_generate("--path", model, *rules, stdin="zwei hunde laufen\n").stdout.split("\n")
+    assert len(found.split()) >= 5 and len(set(found.split())) == len(found.split()) and "<unk>" not in found

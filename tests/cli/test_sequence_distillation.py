@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from nmt.config.generation import GenerateConfig
 from nmt.config.sections import (
     BatchingConfig,
-    GenerateConfig,
     PreprocessConfig,
     TrainConfig,
     TrainingConfig,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +12,13 @@ import pytest
 import torch
 
 from nmt import Translator
-from nmt.config.choices import AlignmentKind, Precision
-from nmt.config.sections import GenerateConfig
+from nmt.config.choices import AlignmentKind, MbrMetric, Precision
+from nmt.config.generation import GenerateConfig
 from nmt.errors import DataError, DeviceError, MissingInputError, UsageError
 from nmt.search.beam import BeamConfig
 from nmt.storage.checkpoints import read_checkpoint, set_pointer, write_checkpoint
-from nmt.translation import Translation
+from nmt.translation import Line, TranslatedText, Translation
+from nmt.translation.choosing import MinimumBayesRisk
 from tests.tiny_models import WORDS, in_english, some_lines, write_tiny_model
 
 LINES = some_lines(30, seed=5, longest=3)
@@ -248,3 +250,48 @@ def test_parameters_that_do_not_fit_the_configuration_are_refused_by_name(folder
 def test_path_without_a_model_is_refused(path, kind):
     with pytest.raises(kind):
         Translator.load(path)
+
+
+def test_a_translation_begins_with_its_prefix(translator: Translator) -> None:
+    lines = [Line("ein mann", prefix="two dogs"), "ein mann", Line("rot", prefix="a")]
+    found = translator.translate(lines, beam=4)
+    assert found[0].startswith("two dogs") and found[1] == in_english("ein mann") and found[2].startswith("a")
+
+
+def test_a_translation_contains_phrases_and_leaves_out_others(translator: Translator) -> None:
+    plain = in_english("zwei hunde laufen")
+    first, *_ = plain.split()
+    asked = [Line("zwei hunde laufen", include=("red",)), Line("zwei hunde laufen", exclude=(first,))]
+    with_phrase, without = translator.translate(asked, beam=6)
+    assert "red" in with_phrase.split() and first not in without.split()
+
+
+@pytest.mark.parametrize("metric", ["chrf", "bleu"])
+@pytest.mark.parametrize("search", ["beam", "sampling"])
+def test_minimum_bayes_risk_shows_what_is_most_like_the_rest(translator: Translator, metric: str, search: str) -> None:
+    options = {"search": search, "nbest": 2, "mbr": metric, "mbr_candidates": 40}
+    if search == "beam":
+        options |= {"beam": 6, "mbr_candidates": 6}
+    found = translator.translate(LINES[:4], **options)
+    assert len(found) == 8
+    assert found[::2] == [in_english(line) for line in LINES[:4]], "a sure model's best translation is the usual one"
+
+
+def test_minimum_bayes_risk_weighs_by_probability_or_by_number() -> None:
+    def one(text: str, probability: float) -> TranslatedText:
+        return TranslatedText(text, text.split(), 0.0, [math.log(probability)], None, True)
+
+    line = Translation(0, "x", ["x"], [one("a b c d", 0.9), one("x y z", 0.05), one("x y w", 0.05)])
+    best = {
+        posterior: next(MinimumBayesRisk("chrf", 1, posterior=posterior)([line])).hypotheses
+        for posterior in (True, False)
+    }
+    assert [found[0].text for found in best.values()] == ["a b c d", "x y z"]
+    assert all(len(found) == 1 for found in best.values()) and best[True][0].score > best[False][0].score
+
+
+def test_options_of_minimum_bayes_risk_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(UsageError, match="--mbr-candidates 8 is for --mbr"):
+        GenerateConfig(mbr_candidates=8)
+    with pytest.raises(UsageError, match="--nbest 9 is more than --mbr compares"):
+        GenerateConfig(mbr=MbrMetric.chrf, nbest=9, search=BeamConfig(beam_size=4))

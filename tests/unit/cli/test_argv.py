@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.config.choices import AlignmentKind
+from nmt.config.generation import GenerateConfig
 from nmt.config.option import Flag, FlagKind
-from nmt.config.sections import GenerateConfig, PreprocessConfig, TrainConfig
+from nmt.config.sections import PreprocessConfig, TrainConfig
 from nmt.errors import UsageError
 from nmt_cli.argv import (
     HYDRA_SWITCHES,

@@ -15,8 +15,9 @@ import nmt.models
 import nmt.optim
 import nmt.search  # noqa: F401 - importing a package registers its components
 from nmt.config.averaging import AverageConfig
+from nmt.config.generation import GenerateConfig
 from nmt.config.publish import publish
-from nmt.config.sections import GenerateConfig, PreprocessConfig, ScoreConfig, TrainConfig
+from nmt.config.sections import PreprocessConfig, ScoreConfig, TrainConfig
 
 COMMANDS: dict[str, type] = {
     "preprocess": PreprocessConfig,

@@ -1,7 +1,4 @@
-"""Translating text with trained models: the Python API, and what nmt-generate runs.
-
-    from nmt import Translator
-    Translator.load("checkpoints").translate(["Ein Hund läuft."], beam=4)
+"""From lines to their translations.
 
 A line goes through here in five steps: pieces, a window of lines, a batch of like lengths, the search, text again.
 """
@@ -18,12 +15,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from nmt.config.choices import AlignmentKind, Precision
+from nmt.config.choices import AlignmentKind, MbrMetric, Precision
+from nmt.config.generation import GenerateConfig
 from nmt.config.option import flags_of
 from nmt.config.plain import from_plain, to_plain
-from nmt.config.sections import GenerateConfig
 from nmt.data.batch import Ids, pad
 from nmt.data.batching import plan_batches
 from nmt.data.corpus import Split
@@ -38,35 +34,17 @@ from nmt.plugins import load_plugins
 from nmt.search import Search, searches
 from nmt.search.beam import BeamConfig
 from nmt.search.ensemble import Ensemble
+from nmt.search.requests import Request
+from nmt.search.sampling import SamplingConfig
+from nmt.translation.choosing import MinimumBayesRisk
+from nmt.translation.lines import Line, TranslatedText, Translation
 
 logger = logging.getLogger("nmt.translation")
 
 # Options of GenerateConfig that `Translator.translate` takes too.
-_OPTIONS = ("nbest", "batch_size", "max_tokens", "buffer_size", "max_source_length")
+_OPTIONS = ("nbest", "batch_size", "max_tokens", "buffer_size", "max_source_length", "mbr", "mbr_candidates")
 
 Progress = Callable[[int], None]  # called with the number of lines that were just translated
-
-
-@dataclass(frozen=True)
-class TranslatedText:
-    """One hypothesis as text. An empty line has one too, with empty fields."""
-
-    text: str
-    pieces: list[str]
-    score: float  # what the search ranks by, natural logarithm
-    token_scores: list[float]  # natural log-probabilities of the pieces and of eos
-    attention: Tensor | None  # [pieces + eos, source pieces + eos], when asked for
-    finished: bool  # False: the length limit cut it off
-
-
-@dataclass(frozen=True)
-class Translation:
-    """One line and its translations, best first."""
-
-    number: int  # counted from 0
-    source: str
-    source_pieces: list[str]  # those that were translated: fewer than the line has if it was cut
-    hypotheses: list[TranslatedText]
 
 
 @dataclass(frozen=True)
@@ -76,16 +54,24 @@ class _Source:
     number: int
     text: str
     ids: Ids  # without eos; empty: nothing to translate
+    request: Request = Request()
 
 
 class Translator:
     """One model, or several as an ensemble, with the tokenizers of both languages."""
 
-    def __init__(self, members: Sequence[EncoderDecoder], pair: LanguagePair, device: torch.device) -> None:
+    def __init__(
+        self,
+        members: Sequence[EncoderDecoder],
+        pair: LanguagePair,
+        device: torch.device,
+        ensemble_weights: Sequence[float] = (),
+    ) -> None:
         """``members`` are on ``device`` and in eval mode, and all belong to ``pair``."""
         self.pair = pair
         self.device = device
-        self._model: Decodable = members[0] if len(members) == 1 else Ensemble(members)
+        together = len(members) > 1 or ensemble_weights
+        self._model: Decodable = Ensemble(members, ensemble_weights) if together else members[0]
         limits = [limit for limit in (member.max_source_length() for member in members) if limit is not None]
         self._max_source_pieces = min(limits) - 1 if limits else None  # eos takes one position
 
@@ -96,10 +82,12 @@ class Translator:
         device: str = "auto",
         precision: Precision | str = Precision.fp32,
         user_dir: str | None = None,
+        ensemble_weights: Sequence[float] = (),
     ) -> Translator:
         """A run folder (its best checkpoint), a checkpoint, or several joined by ``:`` as an ensemble.
 
-        ``user_dir``: the folder of a plugin package that the model's class comes from.
+        ``user_dir``: the folder of a plugin package that the model's class comes from. ``ensemble_weights``: how much
+        each model's probabilities count, all alike if there are none.
         """
         load_plugins(user_dir)
         chosen = choose_device(device)
@@ -113,9 +101,9 @@ class Translator:
                     f"an ensemble's models are trained on one corpus folder"
                 )
         number_type = parameter_type(chosen, precision_named(precision))
-        return cls([model.to(number_type) for model, _, _ in loaded], pair, chosen)
+        return cls([model.to(number_type) for model, _, _ in loaded], pair, chosen, ensemble_weights)
 
-    def translate(self, lines: Iterable[str], **options: Any) -> list[str]:
+    def translate(self, lines: Iterable[str | Line], **options: Any) -> list[str]:
         """The translation of each line; an empty one of an empty line.
 
         ``options`` are those of nmt-generate under the names of its flags (``beam=4, lenpen=0.6, max_len_b=100``) or of
@@ -129,28 +117,40 @@ class Translator:
         return [text for found in self.hypotheses(lines, config) for text in best_texts(found, config.nbest)]
 
     def hypotheses(
-        self, lines: Iterable[str | None], config: GenerateConfig, progress: Progress | None = None
+        self, lines: Iterable[str | Line | None], config: GenerateConfig, progress: Progress | None = None
     ) -> Iterator[Translation]:
         """Translate a stream of lines, in its order and in constant memory; None counts as an empty line.
 
         ``config.buffer_size`` lines are read ahead and translated by length. Attention is kept if
         ``config.print_alignment`` asks for alignments.
         """
-        return self._translate(self._windows_of_lines(lines, config), config, progress)
+        return self._chosen(self._translate(self._windows_of_lines(lines, config), config, progress), config)
 
     def hypotheses_of_split(
         self, split: Split, config: GenerateConfig, progress: Progress | None = None
     ) -> Iterator[Translation]:
         """Translate the source side of a split; the corpus has this translator's vocabularies."""
-        return self._translate(self._windows_of_split(split, config), config, progress)
+        return self._chosen(self._translate(self._windows_of_split(split, config), config, progress), config)
 
-    def _windows_of_lines(self, lines: Iterable[str | None], config: GenerateConfig) -> Iterator[list[_Source]]:
+    def _windows_of_lines(self, lines: Iterable[str | Line | None], config: GenerateConfig) -> Iterator[list[_Source]]:
         stream, first = iter(lines), 0
-        while window := [line or "" for line in itertools.islice(stream, config.buffer_size)]:
-            require_text(window, first + 1)
-            ids = self.pair.source.encode([line if line.strip() else "" for line in window])
-            yield [self._cut(_Source(first + i, window[i], ids[i]), config) for i in range(len(window))]
+        while window := list(itertools.islice(stream, config.buffer_size)):
+            asked = [line if isinstance(line, Line) else Line(line or "") for line in window]
+            texts = [line.text for line in asked]
+            require_text(texts, first + 1)
+            ids = self.pair.source.encode([text if text.strip() else "" for text in texts])
+            yield [
+                self._cut(_Source(first + i, texts[i], ids[i], self._request(asked[i])), config)
+                for i in range(len(window))
+            ]
             first += len(window)
+
+    def _request(self, line: Line) -> Request:
+        if not (line.prefix or line.include or line.exclude):
+            return Request()
+        texts = [line.prefix, *line.include, *line.exclude]
+        prefix, *phrases = (tuple(ids.tolist()) for ids in self.pair.target.encode(texts))
+        return Request(prefix, tuple(phrases[: len(line.include)]), tuple(phrases[len(line.include) :]))
 
     def _windows_of_split(self, split: Split, config: GenerateConfig) -> Iterator[list[_Source]]:
         texts = split.source_text()
@@ -174,10 +174,17 @@ class Translator:
         )
         return dataclasses.replace(source, ids=source.ids[:limit])
 
+    def _chosen(self, translations: Iterator[Translation], config: GenerateConfig) -> Iterator[Translation]:
+        """What is to be shown of what was found."""
+        if config.mbr is MbrMetric.none:
+            return translations
+        samples = isinstance(config.search, SamplingConfig)
+        return MinimumBayesRisk(config.mbr.value, config.nbest, posterior=not samples)(translations)
+
     def _translate(
         self, windows: Iterable[list[_Source]], config: GenerateConfig, progress: Progress | None
     ) -> Iterator[Translation]:
-        search: Search = searches.build(config.search or BeamConfig(), config.nbest)
+        search: Search = searches.build(config.search or BeamConfig(), config.candidates())
         attention = config.print_alignment is not AlignmentKind.none
         for window in windows:
             sources = [source for source in window if len(source.ids)]
@@ -195,8 +202,12 @@ class Translator:
     def _search(self, search: Search, batch: list[_Source], attention: bool) -> list[list[Hypothesis]]:
         """A batch that does not fit into the GPU's memory is halved until it does."""
         source, lengths = pad([np.append(one.ids, EOS) for one in batch])
+        asked = [one.request for one in batch]
+        requests = None if all(request == Request() for request in asked) else asked
         try:
-            return search(self._model, source.to(self.device), lengths.to(self.device), attention=attention)
+            return search(
+                self._model, source.to(self.device), lengths.to(self.device), attention=attention, requests=requests
+            )
         except torch.OutOfMemoryError:
             if len(batch) == 1:
                 raise DeviceError(

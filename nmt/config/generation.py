@@ -1,0 +1,83 @@
+"""The options of nmt-generate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from nmt.config.choices import AlignmentKind, InputFormat, InvalidText, MbrMetric, OutputFormat, ProgressStyle
+from nmt.config.option import group, option, section
+from nmt.config.sections import MAX_LINE_BYTES, DeviceConfig, require_positive
+from nmt.errors import UsageError
+
+SAMPLES_TO_COMPARE = 32  # by --mbr, unless its user says how many
+
+
+@dataclass
+class GenerateConfig:
+    """nmt-generate: lines of text (or a split of a corpus) in, translations out."""
+
+    data: list[str] = option([], help="corpus folder; without one, lines of text are read", flag="--data")
+    path: str = option("", help="run folder, checkpoint, or several joined by ':' (ensemble)", flag="--path")
+    ensemble_weights: list[float] = option(
+        [], help="how much each model of an ensemble counts; default: all alike", flag="--ensemble-weights"
+    )
+    gen_subset: str = option("test", help="split of the corpus to translate", flag="--gen-subset")
+    search: Any = group("search", help="how translations are found", flag="--search")
+    input: str | None = option(None, help="file to translate; default, and -: standard input", flag="--input")
+    input_format: InputFormat = option(
+        InputFormat.text,
+        help="text: a sentence a line; tsv: with phrases after it that the translation must contain, or not if they begin "
+        "with !; jsonl: text, prefix, include, exclude",
+        flag="--input-format",
+    )
+    output: str | None = option(
+        None, help="file to write, compressed if its name ends in .gz or .xz; default standard output", flag="--output"
+    )
+    overwrite: bool = option(False, help="replace an existing output file", flag="--overwrite")
+    format: OutputFormat = option(OutputFormat.text, help="text, fairseq or jsonl", flag="--format")
+    nbest: int = option(1, help="translations shown per sentence", flag="--nbest")
+    mbr: MbrMetric = option(
+        MbrMetric.none,
+        help="show what is most like all else that the search finds (minimum Bayes risk), by chrf or bleu",
+        flag="--mbr",
+    )
+    mbr_candidates: int | None = option(
+        None, help="translations that --mbr compares; null: as many as --beam, or 32 samples", flag="--mbr-candidates"
+    )
+    print_alignment: AlignmentKind = option(
+        AlignmentKind.none,
+        help="A- lines from attention: none, hard (the flag alone) or soft",
+        flag="--print-alignment",
+        implied=AlignmentKind.hard,
+    )
+    batch_size: int | None = option(None, help="largest number of sentences in a batch", flag="--batch-size")
+    max_tokens: int = option(4096, help="largest batch in source pieces, padding included", flag="--max-tokens")
+    buffer_size: int = option(4096, help="lines read ahead and sorted by length", flag="--buffer-size")
+    max_source_length: int = option(
+        1024, help="longer sources are cut, in pieces, with a warning", flag="--max-source-length"
+    )
+    on_invalid_utf8: InvalidText = option(
+        InvalidText.replace,
+        help="bytes that are not UTF-8: error, replace or skip (an empty line)",
+        flag="--on-invalid-utf8",
+    )
+    max_line_bytes: int = option(MAX_LINE_BYTES, help="longest line read, in bytes", flag="--max-line-bytes")
+    device: DeviceConfig = section(DeviceConfig, help="where the work is done")
+    user_dir: str | None = option(None, help="folder of a plugin package", flag="--user-dir")
+    progress: ProgressStyle = option(ProgressStyle.auto, help="auto, bar, lines or none", flag="--progress")
+
+    def __post_init__(self) -> None:
+        require_positive("generate", nbest=self.nbest, batch_size=self.batch_size, max_tokens=self.max_tokens)
+        require_positive("generate", buffer_size=self.buffer_size, max_source_length=self.max_source_length)
+        require_positive("generate", max_line_bytes=self.max_line_bytes, mbr_candidates=self.mbr_candidates)
+        if self.mbr_candidates is not None and self.mbr is MbrMetric.none:
+            raise UsageError(f"--mbr-candidates {self.mbr_candidates} is for --mbr; say by what: --mbr chrf")
+        if self.mbr is not MbrMetric.none and self.candidates() < self.nbest:
+            raise UsageError(f"--nbest {self.nbest} is more than --mbr compares; raise --mbr-candidates")
+
+    def candidates(self) -> int:
+        """How many translations of a line the search is asked for."""
+        if self.mbr is MbrMetric.none:
+            return self.nbest
+        return self.mbr_candidates or int(getattr(self.search, "beam_size", SAMPLES_TO_COMPARE))

@@ -1,0 +1,39 @@
+"""What goes into a translator, and what comes out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line to translate, and what is asked of its translation, as text."""
+
+    text: str
+    prefix: str = ""  # the translation begins with it
+    include: tuple[str, ...] = ()  # and contains each of these
+    exclude: tuple[str, ...] = ()  # and none of these
+
+
+@dataclass(frozen=True)
+class TranslatedText:
+    """One hypothesis as text. An empty line has one too, with empty fields."""
+
+    text: str
+    pieces: list[str]
+    score: float  # what the search ranks by, natural logarithm
+    token_scores: list[float]  # natural log-probabilities of the pieces and of eos
+    attention: Tensor | None  # [pieces + eos, source pieces + eos], when asked for
+    finished: bool  # False: the length limit cut it off
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One line and its translations, best first."""
+
+    number: int  # counted from 0
+    source: str
+    source_pieces: list[str]  # those that were translated: fewer than the line has if it was cut
+    hypotheses: list[TranslatedText]

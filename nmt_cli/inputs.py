@@ -1,0 +1,59 @@
+"""What nmt-generate reads: plain lines, or lines that also say what is asked of their translations.
+
+text    one sentence a line
+tsv     the sentence, then phrases that its translation must contain; of one that begins with "!", must not contain
+jsonl   {"text": "...", "prefix": "...", "include": ["..."], "exclude": ["..."]}, all but the text optional
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+
+from nmt.config.choices import InputFormat
+from nmt.errors import DataError, did_you_mean
+from nmt.translation import Line
+
+_KEYS = ("text", "prefix", "include", "exclude")
+
+
+def parsed(lines: Iterable[str | None], form: InputFormat, origin: str) -> Iterator[str | Line | None]:
+    """``lines`` in their format; ``origin`` names where they come from. None and empty lines stay what they are."""
+    if form is InputFormat.text:
+        return iter(lines)
+    parse: Callable[[str, str], Line] = {InputFormat.tsv: _of_fields, InputFormat.jsonl: _of_json}[form]
+    return (
+        parse(line, f"{origin}, line {number}") if line and line.strip() else line
+        for number, line in enumerate(lines, 1)
+    )
+
+
+def _of_fields(line: str, where: str) -> Line:
+    text, *phrases = line.split("\t")
+    exclude = tuple(phrase[1:] for phrase in phrases if phrase.startswith("!"))
+    return _checked(Line(text, "", tuple(phrase for phrase in phrases if not phrase.startswith("!")), exclude), where)
+
+
+def _of_json(line: str, where: str) -> Line:
+    try:
+        tree = json.loads(line)
+    except ValueError as error:
+        raise DataError(f"{where} is not JSON ({error})") from None
+    if not isinstance(tree, dict) or not isinstance(tree.get("text"), str):
+        raise DataError(f'{where} is no object with a "text"')
+    for key, value in tree.items():
+        if key not in _KEYS:
+            raise DataError(f"{where} has the key '{key}'{did_you_mean(key, _KEYS)}; there are: {', '.join(_KEYS)}")
+        if key == "prefix" and not isinstance(value, str):
+            raise DataError(f'{where}: "prefix" must be a text')
+        listed = isinstance(value, list) and all(isinstance(phrase, str) for phrase in value)
+        if key in ("include", "exclude") and not listed:
+            raise DataError(f'{where}: "{key}" must be a list of texts')
+    phrases = {key: tuple(tree.get(key, ())) for key in ("include", "exclude")}
+    return _checked(Line(tree["text"], tree.get("prefix", ""), **phrases), where)
+
+
+def _checked(line: Line, where: str) -> Line:
+    if not all(phrase.strip() for phrase in (*line.include, *line.exclude)):
+        raise DataError(f"{where} has an empty phrase; leave it out")
+    return line

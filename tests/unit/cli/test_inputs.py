@@ -1,0 +1,56 @@
+"""Lines that say what is asked of their translations."""
+
+from __future__ import annotations
+
+import pytest
+
+from nmt.config.choices import InputFormat
+from nmt.errors import DataError
+from nmt.translation import Line
+from nmt_cli.inputs import parsed
+
+
+def read(form: InputFormat, *lines: str | None) -> list[str | Line | None]:
+    return list(parsed(lines, form, "file"))
+
+
+def test_plain_lines_stay_what_they_are() -> None:
+    assert read(InputFormat.text, "a\tb", "", None, "{}") == ["a\tb", "", None, "{}"]
+
+
+def test_phrases_follow_the_sentence_after_tabs() -> None:
+    found = read(InputFormat.tsv, "ein mann", "ein mann\ta man\t!the man\t!a", "", None)
+    assert found == [Line("ein mann"), Line("ein mann", include=("a man",), exclude=("the man", "a")), "", None]
+
+
+def test_objects_hold_everything_by_name() -> None:
+    line = '{"text": "ein mann", "prefix": "a", "include": ["man"], "exclude": ["the"]}'
+    assert read(InputFormat.jsonl, line, '{"text": ""}', " ") == [
+        Line("ein mann", "a", ("man",), ("the",)),
+        Line(""),
+        " ",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("ein mann", "file, line 2 is not JSON"),
+        ('["ein mann"]', 'file, line 2 is no object with a "text"'),
+        ('{"prefix": "a"}', 'no object with a "text"'),
+        ('{"text": "a", "prefx": "b"}', "has the key 'prefx' .did you mean 'prefix'?"),
+        ('{"text": "a", "prefix": 1}', '"prefix" must be a text'),
+        ('{"text": "a", "include": "b"}', '"include" must be a list of texts'),
+        ('{"text": "a", "exclude": [1]}', '"exclude" must be a list of texts'),
+        ('{"text": "a", "include": [" "]}', "line 2 has an empty phrase"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_its_line(line: str, complaint: str) -> None:
+    with pytest.raises(DataError, match=complaint.replace("?", r"\?")):
+        read(InputFormat.jsonl, '{"text": "good"}', line)
+
+
+@pytest.mark.parametrize("line", ["ein mann\t", "ein mann\t!", "ein mann\ta\t \tb"])
+def test_an_empty_phrase_is_refused(line: str) -> None:
+    with pytest.raises(DataError, match="file, line 1 has an empty phrase"):
+        read(InputFormat.tsv, line)
