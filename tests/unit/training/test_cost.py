@@ -168,6 +168,13 @@ def test_longer_pairs_than_training_keeps_are_not_looked_at() -> None:
     assert all_of_them is not None and short is not None and all_of_them > short
 
 
+def test_rows_that_bf16_adds_on_a_cpu_are_not_counted() -> None:
+    step = step_of(Transformer(TransformerConfig(1, 1, d_model=8, d_ff=8, num_heads=2), JOINT))
+    in_bf16 = Place(CPU.device, lambda: torch.autocast("cpu", dtype=torch.bfloat16), CPU.world)
+    one, other = (flops_per_token(step, split_of(9, 7), place, seed=1) for place in (CPU, in_bf16))
+    assert one == other
+
+
 def test_the_paper_says_what_its_gpus_sustain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla P100-SXM2-16GB")
     assert sustained_tflops(torch.device("cuda"), None) == 9.5
