@@ -63,6 +63,8 @@ def _check(config: GenerateConfig) -> None:
         raise UsageError(f"give a corpus folder ({config.data[0]}) or --input {config.input}, not both")
     if config.data and config.input_format is not InputFormat.text:
         raise UsageError(f"--input-format {config.input_format.value} is for lines of text, not for a corpus folder")
+    if config.score_reference and not config.data and config.input_format is InputFormat.text:
+        raise UsageError("--score-reference needs references: give a corpus folder, or --input-format tsv or jsonl")
     if config.output is not None:
         _check_output(Path(config.output), config.overwrite)
 
@@ -93,7 +95,7 @@ def _translate_lines(translator: Translator, config: GenerateConfig, form: Forma
         lines = read_lines(Path(config.input), invalid=config.on_invalid_utf8, max_line_bytes=config.max_line_bytes)
     with show_progress(config.progress, "translated", "lines") as progress, _output(config) as write:
         seen = _Seen(config)
-        asked = parsed(lines, config.input_format, config.input or _STDIN)
+        asked = parsed(lines, config.input_format, config.input or _STDIN, references=config.score_reference)
         for translation in translator.hypotheses(asked, config, progress):
             seen.add(translation)
             write(form(translation, None))
@@ -110,6 +112,10 @@ def _translate_split(translator: Translator, config: GenerateConfig, form: Forma
         )
     split = corpus.split(config.gen_subset)
     references = _references(corpus, split)
+    if config.score_reference and references is None:
+        raise UsageError(
+            f"split '{config.gen_subset}' of {folder} has no references to score; leave out --score-reference"
+        )
     best: list[str] = []
     with show_progress(config.progress, "translated", "lines", len(split)) as progress, _output(config) as write:
         seen = _Seen(config)

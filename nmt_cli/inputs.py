@@ -1,8 +1,9 @@
 """What nmt-generate reads: plain lines, or lines that also say what is asked of their translations.
 
 text    one sentence a line
-tsv     the sentence, then phrases that its translation must contain; of one that begins with "!", must not contain
-jsonl   {"text": "...", "prefix": "...", "include": ["..."], "exclude": ["..."]}, all but the text optional
+tsv     the sentence, then phrases that its translation must contain; of one that begins with "!", must not contain;
+        where references are scored: the sentence, then its reference
+jsonl   {"text": "...", "prefix": "...", "include": ["..."], "exclude": ["..."], "reference": "..."}, all but text optional
 """
 
 from __future__ import annotations
@@ -14,14 +15,20 @@ from nmt.config.choices import InputFormat
 from nmt.errors import DataError, did_you_mean
 from nmt.translation import Line
 
-_KEYS = ("text", "prefix", "include", "exclude")
+_KEYS = ("text", "prefix", "include", "exclude", "reference")
 
 
-def parsed(lines: Iterable[str | None], form: InputFormat, origin: str) -> Iterator[str | Line | None]:
-    """``lines`` in their format; ``origin`` names where they come from. None and empty lines stay what they are."""
+def parsed(
+    lines: Iterable[str | None], form: InputFormat, origin: str, *, references: bool = False
+) -> Iterator[str | Line | None]:
+    """``lines`` in their format; ``origin`` names where they come from. None and empty lines stay what they are.
+
+    With ``references`` each line has one to be scored.
+    """
     if form is InputFormat.text:
         return iter(lines)
-    parse: Callable[[str, str], Line] = {InputFormat.tsv: _of_fields, InputFormat.jsonl: _of_json}[form]
+    of_fields = _with_reference if references else _of_fields
+    parse: Callable[[str, str], Line] = {InputFormat.tsv: of_fields, InputFormat.jsonl: _of_json}[form]
     return (
         parse(line, f"{origin}, line {number}") if line and line.strip() else line
         for number, line in enumerate(lines, 1)
@@ -34,6 +41,13 @@ def _of_fields(line: str, where: str) -> Line:
     return _checked(Line(text, "", tuple(phrase for phrase in phrases if not phrase.startswith("!")), exclude), where)
 
 
+def _with_reference(line: str, where: str) -> Line:
+    text, *reference = line.split("\t")
+    if len(reference) != 1:
+        raise DataError(f"{where} should have two fields, a sentence and its reference, with a tab between them")
+    return Line(text, reference=reference[0])
+
+
 def _of_json(line: str, where: str) -> Line:
     try:
         tree = json.loads(line)
@@ -44,13 +58,13 @@ def _of_json(line: str, where: str) -> Line:
     for key, value in tree.items():
         if key not in _KEYS:
             raise DataError(f"{where} has the key '{key}'{did_you_mean(key, _KEYS)}; there are: {', '.join(_KEYS)}")
-        if key == "prefix" and not isinstance(value, str):
-            raise DataError(f'{where}: "prefix" must be a text')
+        if key in ("prefix", "reference") and not isinstance(value, str):
+            raise DataError(f'{where}: "{key}" must be a text')
         listed = isinstance(value, list) and all(isinstance(phrase, str) for phrase in value)
         if key in ("include", "exclude") and not listed:
             raise DataError(f'{where}: "{key}" must be a list of texts')
-    phrases = {key: tuple(tree.get(key, ())) for key in ("include", "exclude")}
-    return _checked(Line(tree["text"], tree.get("prefix", ""), **phrases), where)
+    include, exclude = (tuple(tree.get(key, ())) for key in ("include", "exclude"))
+    return _checked(Line(tree["text"], tree.get("prefix", ""), include, exclude, tree.get("reference", "")), where)
 
 
 def _checked(line: Line, where: str) -> Line:

@@ -37,6 +37,11 @@ class GenerateConfig:
     overwrite: bool = option(False, help="replace an existing output file", flag="--overwrite")
     format: OutputFormat = option(OutputFormat.text, help="text, fairseq or jsonl", flag="--format")
     nbest: int = option(1, help="translations shown per sentence", flag="--nbest")
+    score_reference: bool = option(
+        False,
+        help="score given translations instead of finding some: those of the corpus, or of lines in tsv or jsonl",
+        flag="--score-reference",
+    )
     mbr: MbrMetric = option(
         MbrMetric.none,
         help="show what is most like all else that the search finds (minimum Bayes risk), by chrf or bleu",
@@ -71,6 +76,8 @@ class GenerateConfig:
         require_positive("generate", nbest=self.nbest, batch_size=self.batch_size, max_tokens=self.max_tokens)
         require_positive("generate", buffer_size=self.buffer_size, max_source_length=self.max_source_length)
         require_positive("generate", max_line_bytes=self.max_line_bytes, mbr_candidates=self.mbr_candidates)
+        if self.score_reference and (self.nbest > 1 or self.mbr is not MbrMetric.none):
+            raise UsageError("--score-reference has one translation of each line; leave out --nbest and --mbr")
         if self.mbr_candidates is not None and self.mbr is MbrMetric.none:
             raise UsageError(f"--mbr-candidates {self.mbr_candidates} is for --mbr; say by what: --mbr chrf")
         if self.mbr is not MbrMetric.none and self.candidates() < self.nbest:

@@ -1,20 +1,71 @@
-"""Scoring given translations step by step, for any ``Decodable``: the search's own view of a target."""
+"""Scoring given translations instead of finding some."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from nmt.data.batch import Batch, collate
 from nmt.data.vocabulary import BOS, EOS
-from nmt.interface import Decodable
+from nmt.errors import DataError
+from nmt.interface import Decodable, EncoderDecoder, Hypothesis
+from nmt.search.length_penalty import LengthPenalty
+from nmt.search.requests import Request
+
+_SCORES_AT_ONCE = 2**22  # numbers: of rows of the vocabulary, in float32
 
 
-def score_targets(model: Decodable, source: Tensor, source_lengths: Tensor, targets: Sequence[Tensor]) -> list[Tensor]:
+class ForcedSearch:
+    """A ``Search`` that finds what is requested: the ``target`` of each sentence, with its scores."""
+
+    def __init__(self, length_penalty: LengthPenalty, lenpen: float) -> None:
+        """What divides log-probabilities, as in the search that scores are to be compared with."""
+        self._length_penalty = length_penalty
+        self._lenpen = lenpen
+
+    def __call__(
+        self,
+        model: Decodable,
+        source: Tensor,
+        source_lengths: Tensor,
+        *,
+        attention: bool = False,
+        requests: Sequence[Request] | None = None,
+    ) -> list[list[Hypothesis]]:
+        assert requests is not None, "there is nothing to score"
+        targets = [torch.tensor([*request.target, EOS]) for request in requests]
+        _check_room(model, source_lengths, targets)
+        weights: list[Tensor] | None = [] if attention else None
+        if isinstance(model, EncoderDecoder) and not attention:
+            scores = score_at_once(model, source, source_lengths, targets)
+        else:
+            scores = score_targets(model, source, source_lengths, targets, weights)
+        maps = torch.stack(weights, 1).cpu() if weights else None  # [B, T, S]
+        widths = source_lengths.tolist()
+        return [
+            [self._hypothesis(target, of_tokens, None if maps is None else maps[row, : len(target), : widths[row]])]
+            for row, (target, of_tokens) in enumerate(zip(targets, scores))
+        ]
+
+    def _hypothesis(self, target: Tensor, scores: Tensor, attention: Tensor | None) -> Hypothesis:
+        total = float(scores.sum())
+        score = total / self._length_penalty(float(len(target)), self._lenpen)
+        return Hypothesis(target, score, total, scores, attention)
+
+
+def score_targets(
+    model: Decodable,
+    source: Tensor,
+    source_lengths: Tensor,
+    targets: Sequence[Tensor],
+    attention: list[Tensor] | None = None,
+) -> list[Tensor]:
     """For each of the B targets (ids ending in eos) the natural-log probability of each of its tokens.
 
-    ``EncoderDecoder.decode`` is the fast way to the same numbers for a single model.
+    Step by step, for any ``Decodable``: the search's own view of a target. ``attention`` receives that of each step [B, S].
     """
     lengths = [len(target) for target in targets]
     forced = torch.full((len(targets), max(lengths)), EOS, device=source.device)  # [B, T]; what follows eos is ignored
@@ -25,8 +76,39 @@ def score_targets(model: Decodable, source: Tensor, source_lengths: Tensor, targ
         memory, state = model.start(model.encode(source, source_lengths), 1)
         tokens = torch.full((len(targets),), BOS, device=source.device)
         for wanted in forced.unbind(1):
-            output = model.step(tokens, memory, state)
+            output = model.step(tokens, memory, state, attention is not None)
+            if attention is not None and output.attention is not None:
+                attention.append(output.attention)
             scores.append(output.log_probabilities().gather(1, wanted[:, None]).squeeze(1))
             state, tokens = output.state, wanted
         stacked = torch.stack(scores, 1).cpu()  # [B, T]
     return [row[:length].clone() for row, length in zip(stacked, lengths)]
+
+
+def score_at_once(
+    model: EncoderDecoder, source: Tensor, source_lengths: Tensor, targets: Sequence[Tensor]
+) -> list[Tensor]:
+    """The same for a single model, which reads whole targets."""
+    batch = _batch(source, source_lengths, targets)
+    with torch.inference_mode():
+        hidden = model(batch).hidden  # [M, D]
+        few = max(1, _SCORES_AT_ONCE // model.output.logits(hidden[:1]).size(1))
+        scores = [
+            model.output.logits(part).float().log_softmax(-1).gather(1, wanted[:, None]).squeeze(1)
+            for part, wanted in zip(torch.split(hidden, few), torch.split(batch.targets, few))
+        ]
+    return [part.clone() for part in torch.split(torch.cat(scores).cpu(), batch.target_lengths.tolist())]
+
+
+def _batch(source: Tensor, source_lengths: Tensor, targets: Sequence[Tensor]) -> Batch:
+    rows = [row[:length].cpu().numpy() for row, length in zip(source, source_lengths.tolist())]
+    return collate(rows, [np.asarray(target) for target in targets]).to(source.device)
+
+
+def _check_room(model: Decodable, source_lengths: Tensor, targets: Sequence[Tensor]) -> None:
+    limits = model.max_target_lengths(source_lengths)
+    for limit, target in zip([] if limits is None else limits.tolist(), targets):
+        if len(target) > limit:
+            raise DataError(
+                f"a reference has {len(target)} pieces, eos included, and the model can write {limit} at most"
+            )

@@ -23,6 +23,7 @@ class Request:
     prefix: Phrase = ()  # the translation begins with it
     include: tuple[Phrase, ...] = ()  # and contains each of these, as often as it stands here
     exclude: tuple[Phrase, ...] = ()  # and none of these
+    target: Phrase = ()  # it is this one, and only to be scored
 
 
 def refuse_inclusion(requests: Sequence[Request] | None, search: str) -> None:

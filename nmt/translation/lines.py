@@ -15,6 +15,7 @@ class Line:
     prefix: str = ""  # the translation begins with it
     include: tuple[str, ...] = ()  # and contains each of these
     exclude: tuple[str, ...] = ()  # and none of these
+    reference: str = ""  # what it is, where references are scored
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,8 @@ from nmt.plugins import load_plugins
 from nmt.search import Search, searches
 from nmt.search.beam import BeamConfig
 from nmt.search.ensemble import Ensemble
+from nmt.search.forced import ForcedSearch
+from nmt.search.length_penalty import LengthPenalty
 from nmt.search.requests import Request
 from nmt.search.sampling import SamplingConfig
 from nmt.translation.choosing import MinimumBayesRisk
@@ -146,11 +148,11 @@ class Translator:
             first += len(window)
 
     def _request(self, line: Line) -> Request:
-        if not (line.prefix or line.include or line.exclude):
+        if line == Line(line.text):
             return Request()
-        texts = [line.prefix, *line.include, *line.exclude]
-        prefix, *phrases = (tuple(ids.tolist()) for ids in self.pair.target.encode(texts))
-        return Request(prefix, tuple(phrases[: len(line.include)]), tuple(phrases[len(line.include) :]))
+        texts = [line.prefix, line.reference, *line.include, *line.exclude]
+        prefix, target, *phrases = (tuple(ids.tolist()) for ids in self.pair.target.encode(texts))
+        return Request(prefix, tuple(phrases[: len(line.include)]), tuple(phrases[len(line.include) :]), target)
 
     def _windows_of_split(self, split: Split, config: GenerateConfig) -> Iterator[list[_Source]]:
         texts = split.source_text()
@@ -159,7 +161,10 @@ class Translator:
             for number in range(first, min(first + config.buffer_size, len(split))):
                 ids = split.source(number)[:-1]
                 text = texts[number] if texts is not None else self.pair.source.decode(ids.tolist())
-                window.append(self._cut(_Source(number, text, ids), config))
+                request = (
+                    Request(target=tuple(split.target(number).tolist()[:-1])) if config.score_reference else Request()
+                )
+                window.append(self._cut(_Source(number, text, ids, request), config))
             yield window
 
     def _cut(self, source: _Source, config: GenerateConfig) -> _Source:
@@ -184,7 +189,7 @@ class Translator:
     def _translate(
         self, windows: Iterable[list[_Source]], config: GenerateConfig, progress: Progress | None
     ) -> Iterator[Translation]:
-        search: Search = searches.build(config.search or BeamConfig(), config.candidates())
+        search = _search_of(config)
         attention = config.print_alignment is not AlignmentKind.none
         for window in windows:
             sources = [source for source in window if len(source.ids)]
@@ -203,7 +208,7 @@ class Translator:
         """A batch that does not fit into the GPU's memory is halved until it does."""
         source, lengths = pad([np.append(one.ids, EOS) for one in batch])
         asked = [one.request for one in batch]
-        requests = None if all(request == Request() for request in asked) else asked
+        requests = asked if isinstance(search, ForcedSearch) or any(request != Request() for request in asked) else None
         try:
             return search(
                 self._model, source.to(self.device), lengths.to(self.device), attention=attention, requests=requests
@@ -263,6 +268,15 @@ def translation_options(options: dict[str, Any]) -> GenerateConfig:
         return dataclasses.replace(from_plain(GenerateConfig, ours, origin="translate"), search=search)
     except DataError as error:
         raise UsageError(str(error)) from None
+
+
+def _search_of(config: GenerateConfig) -> Search:
+    options = config.search or BeamConfig()
+    if not config.score_reference:
+        return searches.build(options, config.candidates())
+    if isinstance(options, BeamConfig):
+        return ForcedSearch(options.length_penalty, options.lenpen)
+    return ForcedSearch(LengthPenalty.power, 0.0)
 
 
 def _split_paths(path: str) -> list[str]:

@@ -273,3 +273,60 @@ def test_rules_of_the_search_hold_in_what_is_written(model: Path) -> None:
     rules = ("--no-repeat-ngram-size", "1", "--repetition-penalty", "1.2", "--forbid-unk", "--min-len", "5")
     (found, _) = nmt_generate("--path", model, *rules, stdin="zwei hunde laufen\n").stdout.split("\n")
     assert len(found.split()) >= 5 and len(set(found.split())) == len(found.split()) and "<unk>" not in found
+
+
+def scored(lines: list[str]) -> list[tuple[str, float]]:
+    trees = [json.loads(line)["hypotheses"] for line in lines]
+    assert all(len(tree) == 1 for tree in trees)
+    return [(tree[0]["text"], tree[0]["score"]) for tree in trees]
+
+
+def test_references_are_scored_instead_of_translations(
+    model: Path, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the model translates anyway has the score that the search gave it; anything else has less."""
+    options = {"path": str(model), "format": OutputFormat.jsonl}
+    file = write(tmp_path / "lines.de", ["ein mann", "rot"])
+    found = scored(generated(capsys, input=str(file), **options))
+    pairs = [f"ein mann\t{found[0][0]}", f"rot\t{found[1][0]} {found[1][0]}", ""]
+    given = write(tmp_path / "pairs.tsv", pairs)
+    lines = generated(capsys, input=str(given), input_format=InputFormat.tsv, score_reference=True, **options)
+    again = scored(lines[:2])
+    assert again[0] == (found[0][0], pytest.approx(found[0][1], abs=1e-4))
+    assert again[1][0] == f"{found[1][0]} {found[1][0]}" and again[1][1] < found[1][1] - 1
+    tree = {"text": "ein mann", "reference": found[0][0]}
+    given = write(tmp_path / "pairs.jsonl", [json.dumps(tree)])
+    lines = generated(capsys, input=str(given), input_format=InputFormat.jsonl, score_reference=True, **options)
+    assert scored(lines) == [(found[0][0], pytest.approx(found[0][1], abs=1e-4))]
+    of_split = generated(capsys, data=[str(corpus)], gen_subset="valid", score_reference=True, **options)
+    references = [json.loads(line)["reference"] for line in of_split]
+    assert references[10] == "wrong reference", "of unknown words"
+    assert [text for text, _ in scored(of_split)][:10] == references[:10]
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({}, "--score-reference needs references: give a corpus folder, or --input-format tsv or jsonl"),
+        ({"nbest": 2}, "leave out --nbest and --mbr"),
+    ],
+)
+def test_scoring_without_references_or_with_several_translations_is_refused(
+    model: Path, options: dict[str, int], complaint: str
+) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        run(GenerateConfig(path=str(model), score_reference=True, **options))
+
+
+def test_a_line_without_its_reference_is_named(model: Path, tmp_path: Path) -> None:
+    given = write(tmp_path / "pairs.tsv", ["rot\tred", "rot"])
+    with pytest.raises(DataError, match=r"pairs.tsv, line 2 should have two fields"):
+        run(
+            GenerateConfig(
+                path=str(model),
+                search=BeamConfig(),
+                input=str(given),
+                input_format=InputFormat.tsv,
+                score_reference=True,
+            )
+        )

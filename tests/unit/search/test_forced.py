@@ -1,0 +1,92 @@
+"""Scores of given translations: in one pass and step by step, and as a search."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from nmt.data.batch import collate
+from nmt.errors import DataError
+from nmt.interface import EncoderDecoder
+from nmt.models import models
+from nmt.search import forced
+from nmt.search.ensemble import Ensemble
+from nmt.search.forced import ForcedSearch, score_at_once, score_targets
+from nmt.search.length_penalty import LengthPenalty
+from nmt.search.requests import Request
+from nmt.testing.subjects import subject
+from nmt.testing.toys import all_log_probabilities, alone, toy_batch
+from tests.unit.search.test_search import padded
+from tests.unit.search.toy import EOS, ToyModel
+
+SOURCE_LENGTHS, TARGET_LENGTHS = (2, 7, 5, 1), (4, 1, 6, 2)
+
+
+def targets_of(model: EncoderDecoder) -> tuple[Tensor, Tensor, list[Tensor]]:
+    batch = toy_batch(model, SOURCE_LENGTHS, TARGET_LENGTHS)
+    return batch.source, batch.source_lengths, list(torch.split(batch.targets, batch.target_lengths.tolist()))
+
+
+@pytest.mark.parametrize("name", models.names())
+def test_one_pass_and_single_steps_agree_for_every_architecture(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forced, "_SCORES_AT_ONCE", 40)  # the vocabulary in several parts
+    model = subject(name).model(1)
+    source, lengths, targets = targets_of(model)
+    at_once = score_at_once(model, source, lengths, targets)
+    for row, (found, expected) in enumerate(zip(at_once, score_targets(model, source, lengths, targets))):
+        torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
+        one = collate([source[row, : lengths[row]].numpy()], [targets[row].numpy()])
+        by_definition = all_log_probabilities(model, one)[0].gather(1, targets[row][:, None])[:, 0]
+        torch.testing.assert_close(found, by_definition, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("attention", [False, True])
+@pytest.mark.parametrize("ensemble", [False, True])
+def test_as_a_search_it_finds_the_targets_with_their_scores(attention: bool, ensemble: bool) -> None:
+    model = subject("transformer").model(1)
+    source, lengths, targets = targets_of(model)
+    requests = [Request(target=tuple(target[:-1].tolist())) for target in targets]
+    search = ForcedSearch(LengthPenalty.power, 1.0)
+    decodable = Ensemble([model, model]) if ensemble else model
+    found = search(decodable, source, lengths, attention=attention, requests=requests)
+    for row, ((hypothesis,), target) in enumerate(zip(found, targets)):
+        assert torch.equal(hypothesis.tokens, target) and hypothesis.finished
+        assert hypothesis.log_probability == pytest.approx(float(hypothesis.token_scores.sum()), abs=1e-5)
+        assert hypothesis.score == pytest.approx(hypothesis.log_probability / len(target), abs=1e-5)
+        if attention:
+            assert hypothesis.attention is not None and hypothesis.attention.shape == (len(target), int(lengths[row]))
+            torch.testing.assert_close(hypothesis.attention.sum(1), torch.ones(len(target)))
+        else:
+            assert hypothesis.attention is None
+
+
+def test_scores_are_those_of_the_definition() -> None:
+    model, source, target = ToyModel(3), (4, 5, EOS), (6, 4, EOS)
+    ((hypothesis,),) = ForcedSearch(LengthPenalty.gnmt, 0.0)(
+        model, *padded([source]), requests=[Request(target=target[:-1])]
+    )
+    expected = [model.log_probabilities(source, target[:t])[target[t]] for t in range(3)]
+    assert hypothesis.token_scores.tolist() == pytest.approx(expected, abs=1e-5)
+    assert hypothesis.score == pytest.approx(sum(expected), abs=1e-5)
+
+
+def test_an_alignment_is_of_the_sentence_itself() -> None:
+    batch = toy_batch(subject("transformer").model(1), SOURCE_LENGTHS, TARGET_LENGTHS)
+    model = subject("transformer").model(1)
+    targets = list(torch.split(batch.targets, batch.target_lengths.tolist()))
+    requests = [Request(target=tuple(target[:-1].tolist())) for target in targets]
+    search = ForcedSearch(LengthPenalty.gnmt, 0.6)
+    together = search(model, batch.source, batch.source_lengths, attention=True, requests=requests)
+    for row, (hypothesis,) in enumerate(together):
+        single = alone(batch, row)
+        ((expected,),) = search(model, single.source, single.source_lengths, attention=True, requests=[requests[row]])
+        assert hypothesis.attention is not None and expected.attention is not None
+        torch.testing.assert_close(hypothesis.attention, expected.attention, atol=1e-5, rtol=0)
+
+
+def test_a_target_that_the_model_cannot_write_is_refused() -> None:
+    with pytest.raises(DataError, match="a reference has 4 pieces, eos included, and the model can write 3 at most"):
+        ForcedSearch(LengthPenalty.gnmt, 0.6)(
+            ToyModel(1, limit=3), *padded([(4, EOS)]), requests=[Request(target=(4, 5, 6))]
+        )
