@@ -26,6 +26,7 @@ from nmt.errors import DataError, OutputError, StorageError, UsageError
 from nmt.scoring import TextOptions, scorers
 from nmt.storage.files import atomic_write
 from nmt.translation import Translation, Translator
+from nmt.translation.choosing import ReverseModel, check_reverse
 from nmt_cli.formats import Formatter, formatter
 from nmt_cli.inputs import parsed
 from nmt_cli.launch import launch
@@ -34,6 +35,8 @@ from nmt_cli.progress import show_progress
 logger = logging.getLogger("nmt.generate")
 
 _STDIN = "standard input"
+
+Choice = Callable[[Iterator[Translation]], Iterator[Translation]]
 
 
 def run(config: GenerateConfig) -> None:
@@ -45,14 +48,24 @@ def run(config: GenerateConfig) -> None:
     place = config.device
     translator = Translator.load(config.path, place.name, place.precision, ensemble_weights=config.ensemble_weights)
     form = formatter(config.format, config.nbest, config.print_alignment)
+    choose = _choice(translator, config)
     if config.data:
-        _translate_split(translator, config, form)
+        _translate_split(translator, config, form, choose)
     else:
-        _translate_lines(translator, config, form)
+        _translate_lines(translator, config, form, choose)
 
 
 def main() -> None:
     launch("generate", GenerateConfig, run)
+
+
+def _choice(translator: Translator, config: GenerateConfig) -> Choice:
+    """What becomes of translations before they are shown."""
+    if config.rerank is None:
+        return iter
+    backward = Translator.load(config.rerank, config.device.name, config.device.precision)
+    check_reverse(translator.pair, backward.pair, config.rerank)
+    return ReverseModel(backward.hypotheses, config.rerank_weight, config)
 
 
 def _check(config: GenerateConfig) -> None:
@@ -83,7 +96,7 @@ def _is_stream(path: Path) -> bool:
     return path.is_fifo() or path.is_char_device()
 
 
-def _translate_lines(translator: Translator, config: GenerateConfig, form: Formatter) -> None:
+def _translate_lines(translator: Translator, config: GenerateConfig, form: Formatter, choose: Choice) -> None:
     if config.input is None and sys.stdin.isatty():
         logger.info("reading from the terminal, one sentence a line; end with Ctrl-D, or name a file: --input FILE")
         config = dataclasses.replace(config, buffer_size=1)  # each line is answered before the next is typed
@@ -96,13 +109,13 @@ def _translate_lines(translator: Translator, config: GenerateConfig, form: Forma
     with show_progress(config.progress, "translated", "lines") as progress, _output(config) as write:
         seen = _Seen(config)
         asked = parsed(lines, config.input_format, config.input or _STDIN, references=config.score_reference)
-        for translation in translator.hypotheses(asked, config, progress):
+        for translation in choose(translator.hypotheses(asked, config, progress)):
             seen.add(translation)
             write(form(translation, None))
     seen.report()
 
 
-def _translate_split(translator: Translator, config: GenerateConfig, form: Formatter) -> None:
+def _translate_split(translator: Translator, config: GenerateConfig, form: Formatter, choose: Choice) -> None:
     folder = Path(config.data[0])
     corpus = Corpus.open(folder)
     if corpus.pair.source.vocabulary != translator.pair.source.vocabulary:
@@ -119,7 +132,7 @@ def _translate_split(translator: Translator, config: GenerateConfig, form: Forma
     best: list[str] = []
     with show_progress(config.progress, "translated", "lines", len(split)) as progress, _output(config) as write:
         seen = _Seen(config)
-        for translation in translator.hypotheses_of_split(split, config, progress):
+        for translation in choose(translator.hypotheses_of_split(split, config, progress)):
             seen.add(translation)
             best.append(translation.hypotheses[0].text)
             write(form(translation, references[translation.number] if references else None))

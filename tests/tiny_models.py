@@ -38,10 +38,11 @@ def some_lines(count: int, seed: int = 1, longest: int = 4) -> list[str]:
     return [" ".join(chosen.sample(list(DICTIONARY), chosen.randint(1, longest))) for _ in range(count)]
 
 
-def tiny_pair(words: tuple[str, ...] = WORDS) -> LanguagePair:
+def tiny_pair(words: tuple[str, ...] = WORDS, *, reverse: bool = False) -> LanguagePair:
     """One joint vocabulary of whole words."""
     tokenizer = WordTokenizer(WordsConfig(), words)
-    return LanguagePair("de", "en", tokenizer, tokenizer, shared=True)
+    languages = ("en", "de") if reverse else ("de", "en")
+    return LanguagePair(*languages, tokenizer, tokenizer, shared=True)
 
 
 def write_tiny_model(
@@ -51,10 +52,12 @@ def write_tiny_model(
     updates: int = 300,
     seed: int = 1,
     words: tuple[str, ...] = WORDS,
+    reverse: bool = False,
     **options: Any,
 ) -> Path:
-    """A checkpoint folder with its tokenizer; ``options`` change the model's sizes, ``updates`` is how long it learns."""
-    pair = tiny_pair(words)
+    """A checkpoint folder with its tokenizer; ``options`` change the model's sizes, ``updates`` is how long it learns,
+    ``reverse``: from English to German."""
+    pair = tiny_pair(words, reverse=reverse)
     tokenizer = folder.with_name(f"{folder.name}-tokenizer")
     pair.save(tokenizer)
     shrunken = models.config_class(model)().shrink()  # type: ignore[attr-defined]
@@ -78,6 +81,8 @@ def _teach(model: EncoderDecoder, pair: LanguagePair, updates: int, seed: int) -
     for update in range(updates):
         lines = some_lines(32, seed * 1000 + update)
         sources, targets = pair.source.encode(lines), pair.target.encode([in_english(line) for line in lines])
+        if pair.source_lang == "en":
+            sources, targets = targets, sources
         batch = collate([np.append(ids, EOS) for ids in sources], [np.append(ids, EOS) for ids in targets])
         logits = model.output.logits(model(batch).hidden)
         loss = torch.nn.functional.cross_entropy(logits, batch.targets)

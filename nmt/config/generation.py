@@ -7,10 +7,10 @@ from typing import Any
 
 from nmt.config.choices import AlignmentKind, InputFormat, InvalidText, MbrMetric, OutputFormat, ProgressStyle
 from nmt.config.option import group, option, section
-from nmt.config.sections import MAX_LINE_BYTES, DeviceConfig, require_positive
+from nmt.config.sections import MAX_LINE_BYTES, DeviceConfig, require_not_negative, require_positive
 from nmt.errors import UsageError
 
-SAMPLES_TO_COMPARE = 32  # by --mbr, unless its user says how many
+SAMPLES_TO_COMPARE = 32  # unless the user says how many to choose among
 
 
 @dataclass
@@ -47,8 +47,18 @@ class GenerateConfig:
         help="show what is most like all else that the search finds (minimum Bayes risk), by chrf or bleu",
         flag="--mbr",
     )
-    mbr_candidates: int | None = option(
-        None, help="translations that --mbr compares; null: as many as --beam, or 32 samples", flag="--mbr-candidates"
+    rerank: str | None = option(
+        None,
+        help="model of the other direction (run folder or checkpoint): what it finds the source probable of comes first",
+        flag="--rerank",
+    )
+    rerank_weight: float = option(
+        1.0, help="what the other direction's score counts beside the search's own", flag="--rerank-weight"
+    )
+    choose_among: int | None = option(
+        None,
+        help="translations of a line that --mbr and --rerank choose among; null: as many as --beam, or 32 samples",
+        flag="--choose-among",
     )
     print_alignment: AlignmentKind = option(
         AlignmentKind.none,
@@ -75,16 +85,27 @@ class GenerateConfig:
     def __post_init__(self) -> None:
         require_positive("generate", nbest=self.nbest, batch_size=self.batch_size, max_tokens=self.max_tokens)
         require_positive("generate", buffer_size=self.buffer_size, max_source_length=self.max_source_length)
-        require_positive("generate", max_line_bytes=self.max_line_bytes, mbr_candidates=self.mbr_candidates)
-        if self.score_reference and (self.nbest > 1 or self.mbr is not MbrMetric.none):
-            raise UsageError("--score-reference has one translation of each line; leave out --nbest and --mbr")
-        if self.mbr_candidates is not None and self.mbr is MbrMetric.none:
-            raise UsageError(f"--mbr-candidates {self.mbr_candidates} is for --mbr; say by what: --mbr chrf")
-        if self.mbr is not MbrMetric.none and self.candidates() < self.nbest:
-            raise UsageError(f"--nbest {self.nbest} is more than --mbr compares; raise --mbr-candidates")
+        require_positive("generate", max_line_bytes=self.max_line_bytes)
+        require_positive("generate", choose_among=self.choose_among)
+        require_not_negative("generate", rerank_weight=self.rerank_weight)
+        if self.score_reference and (self.nbest > 1 or self.chooses):
+            raise UsageError(
+                "--score-reference has one translation of each line; leave out --nbest, --mbr and --rerank"
+            )
+        if self.mbr is not MbrMetric.none and self.rerank is not None:
+            raise UsageError("--mbr and --rerank each put translations in an order of their own; give one")
+        if self.choose_among is not None and not self.chooses:
+            raise UsageError(f"--choose-among {self.choose_among} is for --mbr and --rerank; give one of them")
+        if self.candidates() < self.nbest:
+            raise UsageError(f"--nbest {self.nbest} is more than there is to choose among; raise --choose-among")
+
+    @property
+    def chooses(self) -> bool:
+        """Whether more is found than shown."""
+        return self.mbr is not MbrMetric.none or self.rerank is not None
 
     def candidates(self) -> int:
         """How many translations of a line the search is asked for."""
-        if self.mbr is MbrMetric.none:
+        if not self.chooses:
             return self.nbest
-        return self.mbr_candidates or int(getattr(self.search, "beam_size", SAMPLES_TO_COMPARE))
+        return self.choose_among or int(getattr(self.search, "beam_size", SAMPLES_TO_COMPARE))

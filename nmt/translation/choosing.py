@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
+from nmt.config.choices import AlignmentKind
+from nmt.config.generation import GenerateConfig
+from nmt.data.language_pair import LanguagePair
+from nmt.errors import UsageError
 from nmt.scoring import TextOptions
 from nmt.scoring.pairwise import SIMILARITIES
-from nmt.translation.lines import Translation
+from nmt.translation.lines import Line, TranslatedText, Translation
+
+_INFINITY = float("inf")
 
 
 class MinimumBayesRisk:
@@ -36,4 +44,64 @@ class MinimumBayesRisk:
         weights = np.exp(totals - totals.max()) if self._posterior else np.ones(len(hypotheses))
         expected = self._similarity([one.text for one in hypotheses]) @ (weights / weights.sum())
         scored = [dataclasses.replace(one, score=float(value)) for one, value in zip(hypotheses, expected)]
-        return dataclasses.replace(translation, hypotheses=sorted(scored, key=lambda one: -one.score)[: self._nbest])
+        return dataclasses.replace(translation, hypotheses=_best(scored, self._nbest))
+
+
+# Of lines with references: their scores, one translation a line.
+Score = Callable[[Iterator[Line], GenerateConfig], Iterator[Translation]]
+
+
+class ReverseModel:
+    """What a model of the other direction finds the source probable of comes first: the noisy channel's view,
+    log p(y|x) + weight * log p(x|y), each under the length penalty of the search (Yee et al. 2019, arXiv:1908.05731)."""
+
+    def __init__(self, score: Score, weight: float, config: GenerateConfig) -> None:
+        """``config``: how the translations were found; the same searching options score the sources."""
+        self._score = score
+        self._weight = weight
+        self._nbest = config.nbest
+        self._config = dataclasses.replace(
+            config,
+            score_reference=True,
+            rerank=None,
+            choose_among=None,
+            nbest=1,
+            print_alignment=AlignmentKind.none,
+        )
+
+    def __call__(self, translations: Iterable[Translation]) -> Iterator[Translation]:
+        waiting: deque[Translation] = deque()
+
+        def lines() -> Iterator[Line]:
+            for translation in translations:
+                waiting.append(translation)
+                for hypothesis in translation.hypotheses:
+                    yield Line(hypothesis.text, reference=translation.source)
+
+        scored = self._score(lines(), self._config)
+        for first in scored:
+            translation = waiting.popleft()
+            others = itertools.islice(scored, len(translation.hypotheses) - 1)
+            yield self._ranked(translation, [one.hypotheses[0].score for one in (first, *others)])
+
+    def _ranked(self, translation: Translation, backward: list[float]) -> Translation:
+        rescored = [
+            dataclasses.replace(one, score=one.score + self._weight * (score if one.text.strip() else -_INFINITY))
+            for one, score in zip(translation.hypotheses, backward)
+        ]
+        if not translation.source_pieces:  # an empty line has one empty translation
+            rescored = translation.hypotheses
+        return dataclasses.replace(translation, hypotheses=_best(rescored, self._nbest))
+
+
+def check_reverse(forward: LanguagePair, backward: LanguagePair, path: str) -> None:
+    """Refuse a model that does not lead back."""
+    wanted, found = (forward.target_lang, forward.source_lang), (backward.source_lang, backward.target_lang)
+    if wanted != found:
+        raise UsageError(
+            f"--rerank {path} translates from {found[0]} to {found[1]}; a model from {wanted[0]} to {wanted[1]} is needed"
+        )
+
+
+def _best(hypotheses: list[TranslatedText], count: int) -> list[TranslatedText]:
+    return sorted(hypotheses, key=lambda one: -one.score)[:count]

@@ -44,7 +44,7 @@ from nmt.translation.lines import Line, TranslatedText, Translation
 logger = logging.getLogger("nmt.translation")
 
 # Options of GenerateConfig that `Translator.translate` takes too.
-_OPTIONS = ("nbest", "batch_size", "max_tokens", "buffer_size", "max_source_length", "mbr", "mbr_candidates")
+_OPTIONS = ("nbest", "batch_size", "max_tokens", "buffer_size", "max_source_length", "mbr", "choose_among")
 
 Progress = Callable[[int], None]  # called with the number of lines that were just translated
 

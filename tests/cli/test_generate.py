@@ -308,7 +308,7 @@ def test_references_are_scored_instead_of_translations(
     ("options", "complaint"),
     [
         ({}, "--score-reference needs references: give a corpus folder, or --input-format tsv or jsonl"),
-        ({"nbest": 2}, "leave out --nbest and --mbr"),
+        ({"nbest": 2}, "leave out --nbest, --mbr and --rerank"),
     ],
 )
 def test_scoring_without_references_or_with_several_translations_is_refused(
@@ -330,3 +330,16 @@ def test_a_line_without_its_reference_is_named(model: Path, tmp_path: Path) -> N
                 score_reference=True,
             )
         )
+
+
+def test_a_model_of_the_other_direction_reads_translations_back(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    back = write_tiny_model(tmp_path / "back", reverse=True)
+    file = str(write(tmp_path / "lines.de", LINES))
+    plain = generated(capsys, path=str(model), input=file)
+    reranked = generated(capsys, path=str(model), input=file, rerank=str(back), format=OutputFormat.jsonl)
+    assert [json.loads(line)["hypotheses"][0]["text"] for line in reranked] == plain
+    assert all(len(json.loads(line)["hypotheses"]) == 1 for line in reranked)
+    with pytest.raises(UsageError, match="translates from de to en; a model from en to de is needed"):
+        generated(capsys, path=str(model), input=file, rerank=str(model))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import logging
 import math
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +20,7 @@ from nmt.errors import DataError, DeviceError, MissingInputError, UsageError
 from nmt.search.beam import BeamConfig
 from nmt.storage.checkpoints import read_checkpoint, set_pointer, write_checkpoint
 from nmt.translation import Line, TranslatedText, Translation
-from nmt.translation.choosing import MinimumBayesRisk
+from nmt.translation.choosing import MinimumBayesRisk, ReverseModel
 from tests.tiny_models import WORDS, in_english, some_lines, write_tiny_model
 
 LINES = some_lines(30, seed=5, longest=3)
@@ -269,9 +271,9 @@ def test_a_translation_contains_phrases_and_leaves_out_others(translator: Transl
 @pytest.mark.parametrize("metric", ["chrf", "bleu"])
 @pytest.mark.parametrize("search", ["beam", "sampling"])
 def test_minimum_bayes_risk_shows_what_is_most_like_the_rest(translator: Translator, metric: str, search: str) -> None:
-    options = {"search": search, "nbest": 2, "mbr": metric, "mbr_candidates": 40}
+    options = {"search": search, "nbest": 2, "mbr": metric, "choose_among": 40}
     if search == "beam":
-        options |= {"beam": 6, "mbr_candidates": 6}
+        options |= {"beam": 6, "choose_among": 6}
     found = translator.translate(LINES[:4], **options)
     assert len(found) == 8
     assert found[::2] == [in_english(line) for line in LINES[:4]], "a sure model's best translation is the usual one"
@@ -291,7 +293,56 @@ def test_minimum_bayes_risk_weighs_by_probability_or_by_number() -> None:
 
 
 def test_options_of_minimum_bayes_risk_that_contradict_each_other_are_refused() -> None:
-    with pytest.raises(UsageError, match="--mbr-candidates 8 is for --mbr"):
-        GenerateConfig(mbr_candidates=8)
-    with pytest.raises(UsageError, match="--nbest 9 is more than --mbr compares"):
+    with pytest.raises(UsageError, match="--choose-among 8 is for --mbr"):
+        GenerateConfig(choose_among=8)
+    with pytest.raises(UsageError, match="--nbest 9 is more than there is to choose among"):
         GenerateConfig(mbr=MbrMetric.chrf, nbest=9, search=BeamConfig(beam_size=4))
+
+
+def translated(number: int, source: str, **scores: float) -> Translation:
+    hypotheses = [TranslatedText(text, [text], score, [score], None, True) for text, score in scores.items()]
+    return Translation(number, source, source.split(), hypotheses)
+
+
+def test_a_model_of_the_other_direction_reorders_by_the_sum_of_both_scores() -> None:
+    asked: list[Line] = []
+
+    def score(lines: Iterator[Line], config: GenerateConfig) -> Iterator[Translation]:
+        assert config.score_reference and config.nbest == 1 and config.rerank is None
+        for number, line in enumerate(lines):
+            asked.append(line)
+            yield translated(number, line.text, **{line.reference: {"good": -0.5, "bad": -3.0}.get(line.text, -1.0)})
+
+    config = GenerateConfig(rerank="other", nbest=2, search=BeamConfig())
+    found = list(
+        ReverseModel(score, 0.5, config)(
+            [translated(0, "x", bad=-1.0, good=-2.0, other=-9.0), translated(1, "y", other=-1.0)]
+        )
+    )
+    assert [(one.text, one.score) for one in found[0].hypotheses] == [("good", -2.25), ("bad", -2.5)]
+    assert [(one.text, one.score) for one in found[1].hypotheses] == [("other", -1.5)]
+    assert asked == [Line(text, reference="x") for text in ("bad", "good", "other")] + [Line("other", reference="y")]
+
+
+def test_an_empty_translation_is_never_the_best_one_and_an_empty_line_stays_empty(tmp_path: Path) -> None:
+    backward = Translator.load(write_tiny_model(tmp_path / "back", reverse=True, updates=20), device="cpu")
+    config = GenerateConfig(rerank="back", search=BeamConfig())
+    nothing = Translation(1, "", [], [TranslatedText("", [], 0.0, [], None, True)])
+    first, second = ReverseModel(backward.hypotheses, 1.0, config)(
+        [translated(0, "rot", **{"": -0.1, "red": -2.0}), nothing]
+    )
+    assert [one.text for one in first.hypotheses] == ["red"] and second.hypotheses == nothing.hypotheses
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"rerank": "x", "mbr": MbrMetric.chrf}, "--mbr and --rerank each put translations in an order"),
+        ({"rerank": "x", "score_reference": True}, "leave out --nbest, --mbr and --rerank"),
+        ({"rerank": "x", "rerank_weight": -1.0}, "rerank_weight=-1.0"),
+        ({"choose_among": 0}, "choose_among=0"),
+    ],
+)
+def test_options_of_choosing_that_contradict_each_other_are_refused(options: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        GenerateConfig(search=BeamConfig(), **options)
