@@ -66,6 +66,14 @@ class BeamConfig(RuleConfig):
         require_positive("search", beam_size=self.beam_size, patience=self.patience)
         require_not_negative("search", lenpen=self.lenpen, coverage_penalty=self.coverage_penalty)
 
+    def require_slots(self, nbest: int) -> None:
+        """Refuse to look for more translations than there are slots."""
+        if nbest > self.beam_size:
+            raise UsageError(
+                f"nbest={nbest} is more than the beam of {self.beam_size} finds; "
+                f"lower --nbest or raise search.beam_size (--beam {nbest})"
+            )
+
     def ranking(self, width: int, nbest: int) -> Ranking:
         """Of hypotheses in so many slots."""
         enough = max(nbest, math.floor(width * self.patience + 0.5))
@@ -84,11 +92,7 @@ class BeamSearch:
     """
 
     def __init__(self, config: BeamConfig, nbest: int = 1) -> None:
-        if nbest > config.beam_size:
-            raise UsageError(
-                f"nbest={nbest} is more than the beam of {config.beam_size} finds; "
-                f"lower --nbest or raise search.beam_size (--beam {nbest})"
-            )
+        config.require_slots(nbest)
         self.config = config
         self.nbest = nbest
 

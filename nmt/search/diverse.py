@@ -61,11 +61,7 @@ class DiverseBeamSearch:
     """
 
     def __init__(self, config: DiverseBeamConfig, nbest: int = 1) -> None:
-        if nbest > config.beam_size:
-            raise UsageError(
-                f"nbest={nbest} is more than the beam of {config.beam_size} finds; "
-                f"lower --nbest or raise search.beam_size (--beam)"
-            )
+        config.require_slots(nbest)
         self.config = config
         self.nbest = nbest
 

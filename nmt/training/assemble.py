@@ -40,7 +40,7 @@ from nmt.training.parts import build_arithmetic, build_model, build_optimizer, b
 from nmt.training.precision import Arithmetic
 from nmt.training.profiling import Profiler
 from nmt.training.report import Reporter, Unheard
-from nmt.training.resume import check_unchanged, training_state, wanted_resets
+from nmt.training.resume import check_unchanged, due_resets, training_state
 from nmt.training.retention import Cadence
 from nmt.training.saver import Saver
 from nmt.training.signals import StopRequest
@@ -155,15 +155,14 @@ class _Run:
         changed: Mapping[str, str] = {}
         resets: Set[str] = frozenset()
         if stored is not None:
-            resets = wanted_resets(self._config.checkpoint, stored)
             changed = check_unchanged(
                 stored,
                 self._facts["fingerprint"],
                 vocabularies=self._facts["vocabularies"],
                 batches_in_update=self._batches.batches_in_update,
-                reset=self._config.checkpoint.reset,
-                resets=resets,
+                options=self._config.checkpoint,
             )
+            resets = due_resets(self._config.checkpoint, stored, changed)
             values = training_state(stored).values
             # what was derived from the length of the run stays, although the run may have become longer
             self._facts["warmup_updates"] = values["warmup_updates"]

@@ -46,12 +46,16 @@ def training_state(stored: StoredCheckpoint) -> TrainingState:
     return stored.training
 
 
-def wanted_resets(options: CheckpointConfig, stored: StoredCheckpoint) -> Set[str]:
-    """The keys of ``RESETS`` that are asked for. A checkpoint that was written under the same flag had it already: the
-    same command goes on after a stop and does not begin afresh once more."""
+def due_resets(options: CheckpointConfig, stored: StoredCheckpoint, changed: Mapping[str, str]) -> Set[str]:
+    """The keys of ``RESETS`` whose state is to begin afresh. A checkpoint that was written under the same flag had its
+    turn already, unless the flag lets something change once more: the same command goes on after a stop."""
     section = stored.config.get("checkpoint")
     before = section if isinstance(section, dict) else {}
-    return {name for name in RESETS if getattr(options, name) and not before.get(name)}
+    return {
+        name
+        for name, prefixes in RESETS.items()
+        if getattr(options, name) and (not before.get(name) or any(key.startswith(prefixes) for key in changed))
+    }
 
 
 def check_unchanged(
@@ -60,10 +64,9 @@ def check_unchanged(
     *,
     vocabularies: str,
     batches_in_update: int,
-    reset: bool = False,
-    resets: Set[str] = frozenset(),
+    options: CheckpointConfig,
 ) -> Mapping[str, str]:
-    """What changed since the checkpoint; refused unless ``reset`` or one of ``resets`` covers it.
+    """What changed since the checkpoint; refused unless a flag of ``options`` lets it.
 
     Twice the processes and half the accumulation are no change.
     """
@@ -76,8 +79,8 @@ def check_unchanged(
     changed = differences(values["fingerprint"], current)
     if values["batches_in_update"] == batches_in_update:
         changed.pop(ACCUMULATION, None)
-    allowed = tuple(prefix for name in resets for prefix in RESETS[name])
-    refused = {} if reset else {key: change for key, change in changed.items() if not key.startswith(allowed)}
+    allowed = tuple(prefix for name, prefixes in RESETS.items() if getattr(options, name) for prefix in prefixes)
+    refused = {key: change for key, change in changed.items() if not (options.reset or key.startswith(allowed))}
     if refused:
         raise refuse(refused, str(stored.path), flags=_flags_for(refused))
     for key, change in changed.items():

@@ -139,6 +139,8 @@ def test_an_optimizer_that_is_reset_begins_afresh_once(tiny_run: MakeConfig, tmp
     for max_update in (10, 12):  # the second time it is a run that goes on
         train(changed(tiny_run(training=TrainingConfig(max_update=max_update)), changes))
         assert optimizer_steps(run) == {max_update - 4.0}
+    train(changed(tiny_run(training=TrainingConfig(max_update=14)), {**changes, "optimizer.betas": [0.7, 0.9]}))
+    assert optimizer_steps(run) == {2.0}, "changed once more under the same flag"
 
 
 def test_a_scheduler_that_is_reset_may_have_another_rate(tiny_run: MakeConfig, tmp_path: Path) -> None:

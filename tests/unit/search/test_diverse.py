@@ -10,30 +10,14 @@ from hypothesis import strategies as st
 
 from nmt.errors import UsageError
 from nmt.search.diverse import DiverseBeamConfig, DiverseBeamSearch
-from nmt.search.length_penalty import LengthPenalty
 from nmt.search.requests import Request
-from nmt.search.stopping import StopRule
 from tests.unit.search.test_rules import requests, sentences, some_rules
-from tests.unit.search.test_search import assert_same, beam_search, padded, some_models, some_settings
+from tests.unit.search.test_search import assert_same, beam_options, beam_search, padded, some_models, some_settings
 from tests.unit.search.toy import EOS, Settings, ToyModel, slow_diverse
 
 
 def diverse_search(options: Settings, groups: int, strength: float) -> DiverseBeamSearch:
-    config = DiverseBeamConfig(
-        beam_size=options.beam,
-        length_penalty=LengthPenalty.gnmt if options.gnmt else LengthPenalty.power,
-        lenpen=options.alpha,
-        max_len_a=options.a,
-        max_len_b=options.b,
-        min_len=options.min_len,
-        stop=StopRule[options.stop],
-        patience=options.patience,
-        no_repeat_ngram=options.ngram,
-        repetition_penalty=options.repetition,
-        forbid_unknown=options.forbid_unknown,
-        groups=groups,
-        strength=strength,
-    )
+    config = DiverseBeamConfig(**beam_options(options), groups=groups, strength=strength)
     return DiverseBeamSearch(config, options.nbest)
 
 

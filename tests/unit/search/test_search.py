@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,21 +42,25 @@ some_models = st.builds(
 some_sources = st.lists(st.lists(st.integers(1, 4), max_size=5).map(lambda ids: (*ids, EOS)), min_size=1, max_size=5)
 
 
+def beam_options(options: Settings) -> dict[str, Any]:
+    """Of a ``BeamConfig``."""
+    return {
+        "beam_size": options.beam,
+        "length_penalty": LengthPenalty.gnmt if options.gnmt else LengthPenalty.power,
+        "lenpen": options.alpha,
+        "max_len_a": options.a,
+        "max_len_b": options.b,
+        "min_len": options.min_len,
+        "stop": StopRule[options.stop],
+        "patience": options.patience,
+        "no_repeat_ngram": options.ngram,
+        "repetition_penalty": options.repetition,
+        "forbid_unknown": options.forbid_unknown,
+    }
+
+
 def beam_search(options: Settings) -> BeamSearch:
-    config = BeamConfig(
-        beam_size=options.beam,
-        length_penalty=LengthPenalty.gnmt if options.gnmt else LengthPenalty.power,
-        lenpen=options.alpha,
-        max_len_a=options.a,
-        max_len_b=options.b,
-        min_len=options.min_len,
-        stop=StopRule[options.stop],
-        patience=options.patience,
-        no_repeat_ngram=options.ngram,
-        repetition_penalty=options.repetition,
-        forbid_unknown=options.forbid_unknown,
-    )
-    return BeamSearch(config, options.nbest)
+    return BeamSearch(BeamConfig(**beam_options(options)), options.nbest)
 
 
 def padded(sources: list[tuple[int, ...]]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -14,7 +14,7 @@ from nmt.config.sections import CheckpointConfig
 from nmt.errors import DataError, UsageError
 from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, TrainingState, load_parameters
 from nmt.training.fingerprint import differences
-from nmt.training.resume import RESETS, VALUES, check_unchanged, restarts_epoch, wanted_resets
+from nmt.training.resume import RESETS, VALUES, check_unchanged, due_resets, restarts_epoch
 
 
 def stored(**values: Any) -> StoredCheckpoint:
@@ -34,7 +34,8 @@ def test_differences_are_listed_by_option_with_both_values() -> None:
 
 
 def changes(checkpoint: StoredCheckpoint, current: dict[str, Any], *, batches: int = 2, **consent: Any) -> Any:
-    return check_unchanged(checkpoint, current, vocabularies="v", batches_in_update=batches, **consent)
+    options = CheckpointConfig(**consent)
+    return check_unchanged(checkpoint, current, vocabularies="v", batches_in_update=batches, options=options)
 
 
 def test_nothing_changed_is_nothing_to_say() -> None:
@@ -76,21 +77,22 @@ def test_each_kind_of_change_has_a_flag_that_lets_it_happen(changed: list[str], 
     with pytest.raises(UsageError, match=rf"nevertheless with {flags}$"):
         changes(checkpoint, current)
     named = {flag.removeprefix("--").replace("-", "_") for flag in flags.split()}
-    consent = {"reset": True} if named == {"reset"} else {"resets": named}
-    assert changes(checkpoint, current, **consent).keys() == set(changed)
+    assert changes(checkpoint, current, **dict.fromkeys(named, True)).keys() == set(changed)
 
 
 def test_a_flag_lets_nothing_else_change() -> None:
     checkpoint = stored(fingerprint={"seed": 1, "model.dropout": 0.1})
     with pytest.raises(UsageError, match=r"settings \(model.dropout: 0.1 -> 0.2\); .*--reset$"):
-        changes(checkpoint, {"seed": 2, "model.dropout": 0.2}, resets=set(RESETS))
+        changes(checkpoint, {"seed": 2, "model.dropout": 0.2}, **dict.fromkeys(RESETS, True))
 
 
-def test_what_a_checkpoint_was_written_under_is_not_reset_once_more() -> None:
+def test_what_a_checkpoint_was_written_under_is_reset_once_more_only_if_something_changed() -> None:
     options = CheckpointConfig(reset_optimizer=True, reset_meters=True)
     before = replace(stored(), config={"checkpoint": {"reset_optimizer": True, "reset_meters": False}})
-    assert wanted_resets(options, stored()) == {"reset_optimizer", "reset_meters"}
-    assert wanted_resets(options, before) == {"reset_meters"}
+    assert due_resets(options, stored(), {}) == {"reset_optimizer", "reset_meters"}
+    assert due_resets(options, before, {}) == {"reset_meters"}
+    assert due_resets(options, before, {"optimizer.eps": "1 -> 2"}) == {"reset_optimizer", "reset_meters"}
+    assert due_resets(CheckpointConfig(), before, {"optimizer.eps": "1 -> 2"}) == set()
 
 
 @pytest.mark.parametrize(
