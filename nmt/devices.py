@@ -11,7 +11,11 @@ import torch
 from nmt.config.choices import Precision
 from nmt.errors import DeviceError, UsageError
 
-_SHARE_OF_TIME = Path("/sys/fs/cgroup/cpu.max")  # microseconds of computing in a period, of all cores together
+# Microseconds of computing, of all cores together, in a period of so many: a container's share, in its newer and older form.
+_SHARES_OF_TIME = (
+    (Path("/sys/fs/cgroup/cpu.max"),),
+    (Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"), Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us")),
+)
 
 
 def choose_device(name: str) -> torch.device:
@@ -42,11 +46,14 @@ def set_threads(wanted: int | None) -> None:
 def usable_cores() -> int:
     """Those that the system lets this process run on, or as many as its container's share of time is worth."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        quota, _, period = _SHARE_OF_TIME.read_text().partition(" ")
-        return max(1, min(cores, math.ceil(int(quota) / int(period))))
-    except (OSError, ValueError, ZeroDivisionError):  # none, "max", or another system
-        return cores
+    for files in _SHARES_OF_TIME:
+        try:
+            quota, period = map(int, " ".join(file.read_text() for file in files).split())
+        except (OSError, ValueError):  # another form, another system, or "max"
+            continue
+        if quota > 0 and period > 0:  # -1: no limit
+            return max(1, min(cores, math.ceil(quota / period)))
+    return cores
 
 
 def precision_named(name: Precision | str) -> Precision:

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nmt.modules.linear import with_room
+from nmt.modules.linear import eighths_below, with_room
 
 # Scores of one chunk: on a CPU they should not leave the cache for good, elsewhere the kernels should be large.
 CHUNK_ELEMENTS = {"cpu": 2**22}
@@ -58,7 +58,8 @@ def linear_cross_entropy(
 
 
 def _rows_per_chunk(vocabulary_size: int, device: str) -> int:
-    return max(16, CHUNK_ELEMENTS.get(device, CHUNK_ELEMENTS_ELSEWHERE) // vocabulary_size)
+    """One of the numbers that need no room."""
+    return eighths_below(max(16, CHUNK_ELEMENTS.get(device, CHUNK_ELEMENTS_ELSEWHERE) // vocabulary_size))
 
 
 class _Sums:
@@ -104,19 +105,21 @@ class _Sums:
         else:
             self.weight_gradient += gradient.t() @ hidden
 
-    def smoothed(self, hidden: Tensor) -> Tensor:
+    def smoothed(self, hidden: Tensor, gradients: bool) -> Tensor:
         """The loss; adds to the gradients what smoothing takes from every piece alike."""
         if not self.label_smoothing:
             return self.nll.clone()
-        share = self.label_smoothing / self.weight.size(0)
         total = hidden.sum(0, dtype=self.dtype)
         mean = self.weight.mean(0, dtype=self.dtype)
         scores = self.target_scores - total @ mean
-        self.hidden_gradient -= self.label_smoothing * mean
-        self.weight_gradient -= share * total
-        if self.bias is not None and self.bias_gradient is not None:
+        if self.bias is not None:
             scores = scores - hidden.size(0) * self.bias.mean(dtype=self.dtype)
-            self.bias_gradient -= share * hidden.size(0)
+        if gradients:
+            share = self.label_smoothing / self.weight.size(0)
+            self.hidden_gradient -= self.label_smoothing * mean
+            self.weight_gradient -= share * total
+            if self.bias_gradient is not None:
+                self.bias_gradient -= share * hidden.size(0)
         return self.nll + self.label_smoothing * scores
 
 
@@ -141,7 +144,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         for first in range(0, hidden.size(0), size):
             rows = slice(first, min(first + size, hidden.size(0)))
             sums.add(rows, hidden[rows], targets[rows], gradients)
-        loss = sums.smoothed(hidden)
+        loss = sums.smoothed(hidden, gradients)
         if gradients:
             ctx.save_for_backward(sums.hidden_gradient, sums.weight_gradient, sums.bias_gradient)
         ctx.mark_non_differentiable(sums.nll)

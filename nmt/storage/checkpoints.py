@@ -45,6 +45,12 @@ _TYPE_NAMES = {
     torch.int8: "I8",
     torch.uint8: "U8",
     torch.bool: "BOOL",
+    torch.complex64: "C64",
+    torch.uint64: "U64",
+    torch.uint32: "U32",
+    torch.uint16: "U16",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
 }
 _NAME = re.compile(r"checkpoint-(\d{4,})-(\d{8,})")
 
@@ -252,6 +258,8 @@ def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     end = 0
     in_order = dict(sorted(tensors.items(), key=lambda item: (-item[1].itemsize, item[0])))  # readers map aligned ones
     for name, tensor in in_order.items():
+        if tensor.dtype not in _TYPE_NAMES:
+            raise DataError(f"a checkpoint cannot hold tensor '{name}', of type {tensor.dtype}")
         begin, end = end, end + tensor.nbytes
         header[name] = {
             "dtype": _TYPE_NAMES[tensor.dtype],

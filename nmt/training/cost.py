@@ -71,7 +71,7 @@ def sustained_tflops(device: torch.device, given: float | None) -> float | None:
     if given is not None or device.type != "cuda":
         return given
     name = torch.cuda.get_device_name(device)
-    return next((rate for kind, rate in SUSTAINED_TFLOPS.items() if re.search(rf"\b{kind}\b", name)), None)
+    return next((rate for kind, rate in SUSTAINED_TFLOPS.items() if re.search(rf"\b{kind}(?!\d)", name)), None)
 
 
 def flops_per_token(step: Step, split: Split, place: Place, *, seed: int, longest: int | None = None) -> float | None:
@@ -90,8 +90,9 @@ def flops_per_token(step: Step, split: Split, place: Place, *, seed: int, longes
 
 def _count(step: Step, split: Split, place: Place, longest: int | None) -> float:
     operations, tokens = 0, 0.0
-    # On a CPU autocast only adds rows to products (nmt.modules.linear), of so few sentences many.
-    autocast = contextlib.nullcontext if place.device.type == "cpu" else place.autocast
+    autocast = place.autocast
+    if place.device.type == "cpu":  # bf16 only adds rows to products (nmt.modules.linear), of so few sentences many
+        autocast, step.model.output.product_type = contextlib.nullcontext, None
     with autocast():
         step.model.without_padding(place.device)  # torch knows what its kernel costs once that is imported
     for indices in _some_of_all_lengths(split, longest):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from nmt.errors import DataError
 from nmt.interface import SupportsModes
-from nmt.optim.moving_average import MovingAverage
+from nmt.optim.moving_average import COUNTER, MovingAverage
 
 logger = logging.getLogger("nmt.training")
 
@@ -68,6 +68,9 @@ def unpack(
     if groups:
         for group, stored in zip(tree["param_groups"], values["groups"]):
             group.update({key: value for key, value in stored.items() if key not in OF_THE_DEVICE})
+    elif isinstance(optimizer, MovingAverage):  # an average that counted from one again would be forgotten at once
+        for group in tree["param_groups"]:
+            group[COUNTER] = max(stored.get(COUNTER, 0) for stored in values["groups"])
     optimizer.load_state_dict({"state": state, "param_groups": tree["param_groups"]})
     return numbers
 

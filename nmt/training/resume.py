@@ -15,7 +15,8 @@ logger = logging.getLogger("nmt.training")
 RESTART_OF_EPOCH = ("data", "seed", "train_subset", "batching.")  # the position in the data loses its meaning
 ACCUMULATION = "batching.update_freq"  # except by this one: the order of batches does not depend on it
 
-# Options by the flag that lets them change. What else changed needs --reset.
+# Options by the flag that lets them change; of two that cover an option the later one is narrower. What else changed needs
+# --reset.
 RESETS = {
     "reset_dataloader": RESTART_OF_EPOCH,
     "reset_optimizer": ("optimizer.", "parameters.", "training."),
@@ -51,11 +52,10 @@ def due_resets(options: CheckpointConfig, stored: StoredCheckpoint, changed: Map
     turn already, unless the flag lets something change once more: the same command goes on after a stop."""
     section = stored.config.get("checkpoint")
     before = section if isinstance(section, dict) else {}
-    return {
-        name
-        for name, prefixes in RESETS.items()
-        if getattr(options, name) and (not before.get(name) or any(key.startswith(prefixes) for key in changed))
-    }
+    given = [name for name in RESETS if getattr(options, name)]
+    covering = ([name for name in given if key.startswith(RESETS[name])] for key in changed)
+    needed = {names[-1] for names in covering if names}  # the narrowest
+    return {name for name in given if name in needed or not before.get(name)}
 
 
 def check_unchanged(

@@ -45,14 +45,17 @@ def superfluous(
     metric: str,
     higher_is_better: bool,
     named: Set[Path],
+    written: Path,
 ) -> list[Path]:
-    """The checkpoints that may be deleted. ``stored`` is oldest first; ``named`` are those that a pointer names.
+    """The checkpoints that may be deleted, after the one just ``written``. ``stored`` is oldest first; ``named`` are those
+    that a pointer names.
 
     One is kept if any of its claims holds: written at an epoch's end or by updates or minutes and recent enough, among
     the best, or named. Those written for another reason (stop, improvement) only last until something better comes. The
-    newest ``FALLBACKS`` stay in any case: if one is damaged, the run goes on from the other.
+    newest ``FALLBACKS`` of the course that led to it stay in any case: if one is damaged, the run goes on from the other.
     """
-    kept = {*named, *list(stored)[-FALLBACKS:]}
+    now = stored[written].update if written in stored else math.inf
+    kept = {*named, *[path for path, info in stored.items() if info.update <= now][-FALLBACKS:]}
     kept.update(_last(stored, {BY_EPOCH}, options.keep_last_epochs))
     kept.update(_last(stored, {BY_UPDATES, BY_MINUTES}, options.keep_interval_updates))
     kept.update(best_first(stored, metric, higher_is_better=higher_is_better)[: options.keep_best])

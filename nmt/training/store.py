@@ -178,7 +178,12 @@ class CheckpointStore:
             except NMTError:
                 continue  # a damaged one is the user's to look at
         for path in superfluous(
-            stored, self._options, metric=self._metric, higher_is_better=self._higher_is_better, named=named
+            stored,
+            self._options,
+            metric=self._metric,
+            higher_is_better=self._higher_is_better,
+            named=named,
+            written=written,
         ):
             doomed = path.with_name(f".{path.name}.old.tmp")  # if this is cut short, the next start cleans it up
             try:

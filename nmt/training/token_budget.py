@@ -97,7 +97,7 @@ def largest_by_forecast(
     ]
     slope = max((more - less) / (large - small) for (small, less), (large, more) in zip(tried, tried[1:]))
     (size_now, held), limit = tried[-1], room()
-    if limit is None or slope <= 0:  # without a slope the peak is of something earlier
+    if limit is None or tried[1][1] <= tried[0][1]:  # a peak that did not rise was that of something earlier
         logger.warning("how much memory batches take cannot be told on this system: they stay small")
         return smallest
     forecast = {size: MARGIN * (held + slope * (size - size_now)) for size in sizes}

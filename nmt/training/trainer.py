@@ -172,7 +172,7 @@ class Trainer:
         self._load(self._step.model, stored.model, stored)
         self._load(self._step.criterion, _under("criterion.", training.tensors), stored)
         if "reset_optimizer" in resets:
-            logger.info("the optimizer begins afresh")
+            logger.info("the optimizer begins afresh, from the weights of the checkpoint's model")
         else:
             self._restore_optimizer(training, changed)
         if "reset_meters" in resets:

@@ -115,7 +115,12 @@ def test_without_a_wish_there_is_a_thread_for_each_core_that_may_be_used(cores, 
 )
 def test_a_container_has_as_many_cores_as_its_share_is_worth(share, expected, tmp_path, monkeypatch):
     monkeypatch.setattr(devices.os, "sched_getaffinity", lambda process: set(range(8)), raising=False)
-    monkeypatch.setattr(devices, "_SHARE_OF_TIME", tmp_path / "cpu.max")
+    monkeypatch.setattr(devices, "_SHARES_OF_TIME", [[tmp_path / "cpu.max"], [tmp_path / "quota", tmp_path / "period"]])
     if share is not None:
         (tmp_path / "cpu.max").write_text(f"{share}\n")
     assert usable_cores() == expected
+    if share is not None:
+        (tmp_path / "cpu.max").unlink()
+        for name, figure in zip(("quota", "period"), share.replace("max", "-1").split()):
+            (tmp_path / name).write_text(f"{figure}\n")
+        assert usable_cores() == expected

@@ -143,7 +143,9 @@ def test_tensors_of_every_type_and_layout_come_back_as_they_were(tmp_path: Path)
         f"{number}": torch.arange(3).to(dtype)
         for number, dtype in enumerate([torch.bool, torch.int8, torch.uint8, torch.bfloat16, torch.float16])
     }
-    tensors |= {f"wide {dtype}": torch.arange(5).to(dtype) for dtype in (torch.int16, torch.int32, torch.int64)}
+    wide = (torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64, torch.complex64)
+    tensors |= {f"wide {dtype}": torch.arange(5).to(dtype) for dtype in wide}
+    tensors |= {f"{dtype}": torch.arange(3).to(dtype) for dtype in (torch.float8_e4m3fn, torch.float8_e5m2)}
     tensors |= {
         "double": torch.tensor(0.1, dtype=torch.float64),
         "number": torch.tensor(7.0),
@@ -155,7 +157,16 @@ def test_tensors_of_every_type_and_layout_come_back_as_they_were(tmp_path: Path)
     found = safetensors.torch.load_file(path / "model.safetensors")
     assert found.keys() == tensors.keys()
     for name, tensor in tensors.items():
-        assert found[name].dtype == tensor.dtype and torch.equal(found[name], tensor)
+        assert found[name].dtype == tensor.dtype and found[name].shape == tensor.shape
+        assert found[name].tolist() == tensor.tolist()
+
+
+def test_a_tensor_that_the_format_does_not_know_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="cannot hold tensor 'wide', of type torch.complex128"):
+        write_checkpoint(
+            tmp_path / "c", model={"wide": torch.zeros(1, dtype=torch.complex128)}, config={}, info=CheckpointInfo(1, 1)
+        )
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_writing_takes_no_copies_of_what_is_written(tmp_path: Path) -> None:

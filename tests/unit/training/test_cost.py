@@ -172,13 +172,17 @@ def test_rows_that_bf16_adds_on_a_cpu_are_not_counted() -> None:
     step = step_of(Transformer(TransformerConfig(1, 1, d_model=8, d_ff=8, num_heads=2), JOINT))
     in_bf16 = Place(CPU.device, lambda: torch.autocast("cpu", dtype=torch.bfloat16), CPU.world)
     one, other = (flops_per_token(step, split_of(9, 7), place, seed=1) for place in (CPU, in_bf16))
-    assert one == other
+    step.model.output.product_type = torch.bfloat16
+    assert one == other == flops_per_token(step, split_of(9, 7), CPU, seed=1)
+    assert step.model.output.product_type is torch.bfloat16
 
 
 def test_the_paper_says_what_its_gpus_sustain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla P100-SXM2-16GB")
     assert sustained_tflops(torch.device("cuda"), None) == 9.5
     assert sustained_tflops(torch.device("cuda"), 12.0) == 12.0
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla K40m")
+    assert sustained_tflops(torch.device("cuda"), None) == 3.7
     for other in ("NVIDIA H100 80GB HBM3", "Quadro M4000", "Quadro K4000"):
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda device, name=other: name)
         assert sustained_tflops(torch.device("cuda"), None) is None

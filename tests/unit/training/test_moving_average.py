@@ -238,7 +238,7 @@ def test_with_reset_other_options_of_the_optimizer_leave_average_weights_and_mom
     (before, weights), (after, still) = _both(tmp_path, 4), _both(tmp_path, 5)
     for name, tensor in weights.items():
         torch.testing.assert_close(still[name], tensor, rtol=0, atol=1e-12)  # the rate is nearly nothing
-        average = before[name] * 2 / 11 + tensor * 9 / 11  # the counter has begun again
+        average = before[name] * 6 / 15 + tensor * 9 / 15  # the counter has gone on: the fifth update
         torch.testing.assert_close(after[name], average, rtol=1e-5, atol=1e-6)
     training = stored_in(tmp_path / "run", 5).training
     assert training is not None and {int(training.tensors[f"optimizer.{n}.step"]) for n in range(len(weights))} == {5}

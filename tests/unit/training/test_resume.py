@@ -92,6 +92,10 @@ def test_what_a_checkpoint_was_written_under_is_reset_once_more_only_if_somethin
     assert due_resets(options, stored(), {}) == {"reset_optimizer", "reset_meters"}
     assert due_resets(options, before, {}) == {"reset_meters"}
     assert due_resets(options, before, {"optimizer.eps": "1 -> 2"}) == {"reset_optimizer", "reset_meters"}
+    rate, both = {"optimizer.lr": "1 -> 2"}, replace(options, reset_lr_scheduler=True)
+    assert due_resets(both, before, rate) == {"reset_lr_scheduler", "reset_meters"}, (
+        "another rate is no other optimizer"
+    )
     assert due_resets(CheckpointConfig(), before, {"optimizer.eps": "1 -> 2"}) == set()
 
 

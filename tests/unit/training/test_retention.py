@@ -75,25 +75,40 @@ def test_a_checkpoint_goes_when_nothing_claims_it(
     checkpoints: dict[Path, CheckpointInfo], options: dict[str, Any], deleted: list[int]
 ) -> None:
     found = superfluous(
-        checkpoints, CheckpointConfig(**options), metric="loss", higher_is_better=False, named=frozenset()
+        checkpoints,
+        CheckpointConfig(**options),
+        metric="loss",
+        higher_is_better=False,
+        named=frozenset(),
+        written=list(checkpoints)[-1],
     )
     assert [int(path.name) for path in found] == deleted
 
 
 def test_a_metric_that_should_be_high_keeps_the_highest() -> None:
     options = CheckpointConfig(keep_last_epochs=1)
-    found = superfluous(EPOCHS, options, metric="bleu", higher_is_better=True, named=frozenset())
+    found = superfluous(EPOCHS, options, metric="bleu", higher_is_better=True, named=frozenset(), written=Path("5"))
     assert [int(path.name) for path in found] == [1, 3]
 
 
 def test_what_a_pointer_names_stays() -> None:
     options = CheckpointConfig(keep_last_epochs=1)
-    found = superfluous(EPOCHS, options, metric="loss", higher_is_better=False, named={Path("1"), Path("5")})
+    found = superfluous(
+        EPOCHS, options, metric="loss", higher_is_better=False, named={Path("1"), Path("5")}, written=Path("5")
+    )
     assert [int(path.name) for path in found] == [3]
 
 
 def test_the_newest_two_stay_so_that_one_may_be_damaged() -> None:
     improving = stored(("epoch", 5.0), ("epoch", 4.0), ("epoch", 3.0))
     options = CheckpointConfig(keep_last_epochs=1)
-    found = superfluous(improving, options, metric="loss", higher_is_better=False, named={Path("3")})
+    found = superfluous(improving, options, metric="loss", higher_is_better=False, named={Path("3")}, written=Path("3"))
     assert [int(path.name) for path in found] == [1]
+
+
+def test_the_newest_two_are_those_of_the_course_that_the_run_is_on() -> None:
+    """It fell back from the last one, which is damaged and stays, and has written another before it."""
+    options = CheckpointConfig(keep_last_epochs=1)
+    left = stored(("epoch", 1.0), ("epoch", 5.0), ("signal", 6.0), ("epoch", 7.0))
+    found = superfluous(left, options, metric="loss", higher_is_better=False, named={Path("3")}, written=Path("3"))
+    assert Path("2") not in found and Path("3") not in found
