@@ -50,7 +50,7 @@ ADVICE: dict[str, str] = {
     "--distributed-init-method": "start the processes with torchrun, whose --rdzv-endpoint says where they meet",
     "--num-workers": "batches are read from mapped files; leave it out",
     "--quiet": "standard output holds translations only; --progress none silences the display",
-    "--unkpen": "there is no penalty for unknown pieces; leave it out (tokenizer.byte_fallback=true avoids them)",
+    "--unkpen": "there is no penalty for unknown pieces; leave it out, or forbid them with --forbid-unk",
     **{
         f"--{side}-{flag}": f"use {instead} (it holds for both sides)"
         for side in ("encoder", "decoder")

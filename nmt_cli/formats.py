@@ -22,12 +22,14 @@ from nmt.translation import TranslatedText, Translation, best_texts
 Formatter = Callable[[Translation, str | None], Iterator[str]]
 
 
-def formatter(kind: OutputFormat, nbest: int, alignment: AlignmentKind) -> Formatter:
+def formatter(kind: OutputFormat, nbest: int, alignment: AlignmentKind, *, logarithms: bool = True) -> Formatter:
+    """``logarithms``: the scores of hypotheses are some."""
+
     def text(translation: Translation, reference: str | None) -> Iterator[str]:
         yield from best_texts(translation, nbest)
 
     def fairseq(translation: Translation, reference: str | None) -> Iterator[str]:
-        yield from _fairseq_lines(translation, reference, alignment)
+        yield from _fairseq_lines(translation, reference, alignment, logarithms)
 
     def jsonl(translation: Translation, reference: str | None) -> Iterator[str]:
         yield json.dumps(_tree(translation, reference, alignment), ensure_ascii=False)
@@ -41,13 +43,15 @@ def hard_alignment(attention: Tensor) -> list[tuple[int, int]]:
     return [(source, target) for target, source in enumerate(pieces.argmax(1).tolist())] if pieces.numel() else []
 
 
-def _fairseq_lines(translation: Translation, reference: str | None, alignment: AlignmentKind) -> Iterator[str]:
+def _fairseq_lines(
+    translation: Translation, reference: str | None, alignment: AlignmentKind, logarithms: bool
+) -> Iterator[str]:
     number = translation.number
     yield f"S-{number}\t{one_line(translation.source)}"
     if reference is not None:
         yield f"T-{number}\t{one_line(reference)}"
     for hypothesis in translation.hypotheses:
-        score = _base_2(hypothesis.score)
+        score = _base_2(hypothesis.score) if logarithms else hypothesis.score
         yield f"H-{number}\t{score}\t{' '.join(hypothesis.pieces)}"
         yield f"D-{number}\t{score}\t{hypothesis.text}"
         yield f"P-{number}\t{' '.join(f'{_base_2(one):.4f}' for one in hypothesis.token_scores)}"

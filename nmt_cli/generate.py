@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, BinaryIO, cast
 
-from nmt.config.choices import AlignmentKind, InputFormat
+from nmt.config.choices import AlignmentKind, InputFormat, MbrMetric, OutputFormat
 from nmt.config.generation import GenerateConfig
 from nmt.data.corpus import Corpus, Split
 from nmt.data.text import read_lines, read_stream
@@ -44,10 +44,14 @@ def run(config: GenerateConfig) -> None:
     _check(config)
     if config.input == "-":  # as other programs call standard input
         config = dataclasses.replace(config, input=None)
+    if not config.data and config.input is None and sys.stdin.isatty():
+        logger.info("reading from the terminal, one sentence a line; end with Ctrl-D, or name a file: --input FILE")
+        config = dataclasses.replace(config, buffer_size=1)  # each line is answered before the next is typed
     set_threads(config.device.threads)
     place = config.device
     translator = Translator.load(config.path, place.name, place.precision, ensemble_weights=config.ensemble_weights)
-    form = formatter(config.format, config.nbest, config.print_alignment)
+    logarithms = config.mbr is MbrMetric.none
+    form = formatter(config.format, config.nbest, config.print_alignment, logarithms=logarithms)
     choose = _choice(translator, config)
     if config.data:
         _translate_split(translator, config, form, choose)
@@ -78,6 +82,8 @@ def _check(config: GenerateConfig) -> None:
         raise UsageError(f"--input-format {config.input_format.value} is for lines of text, not for a corpus folder")
     if config.score_reference and not config.data and config.input_format is InputFormat.text:
         raise UsageError("--score-reference needs references: give a corpus folder, or --input-format tsv or jsonl")
+    if config.score_reference and config.format is OutputFormat.text:
+        raise UsageError("--format text shows no scores; add --format jsonl or fairseq to --score-reference")
     if config.output is not None:
         _check_output(Path(config.output), config.overwrite)
 
@@ -97,9 +103,6 @@ def _is_stream(path: Path) -> bool:
 
 
 def _translate_lines(translator: Translator, config: GenerateConfig, form: Formatter, choose: Choice) -> None:
-    if config.input is None and sys.stdin.isatty():
-        logger.info("reading from the terminal, one sentence a line; end with Ctrl-D, or name a file: --input FILE")
-        config = dataclasses.replace(config, buffer_size=1)  # each line is answered before the next is typed
     if config.input is None:
         lines = read_stream(
             sys.stdin.buffer, _STDIN, invalid=config.on_invalid_utf8, max_line_bytes=config.max_line_bytes
@@ -123,6 +126,11 @@ def _translate_split(translator: Translator, config: GenerateConfig, form: Forma
             f"{folder} was made with another source vocabulary than {config.path}; translate its raw text with --input, "
             f"or preprocess it with the model's: --srcdict and --tgtdict"
         )
+    if config.score_reference and corpus.pair.target.vocabulary != translator.pair.target.vocabulary:
+        raise DataError(
+            f"{folder} was made with another target vocabulary than {config.path}; score its raw text with --input and "
+            f"--input-format tsv"
+        )
     split = corpus.split(config.gen_subset)
     references = _references(corpus, split)
     if config.score_reference and references is None:
@@ -137,7 +145,7 @@ def _translate_split(translator: Translator, config: GenerateConfig, form: Forma
             best.append(translation.hypotheses[0].text)
             write(form(translation, references[translation.number] if references else None))
     seen.report()
-    if references:
+    if references and not config.score_reference:
         _report_score(config, best, references)
 
 

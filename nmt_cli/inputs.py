@@ -29,8 +29,19 @@ def parsed(
         return iter(lines)
     of_fields = _with_reference if references else _of_fields
     parse: Callable[[str, str], Line] = {InputFormat.tsv: of_fields, InputFormat.jsonl: _of_json}[form]
+
+    def line_of(text: str, where: str) -> Line:
+        line = parse(text, where)
+        if references and line != Line(line.text, reference=line.reference):
+            raise DataError(
+                f"{where}: references are scored, so nothing else can be asked for; leave out --score-reference"
+            )
+        if references and bool(line.text.strip()) != bool(line.reference.strip()):
+            raise DataError(f"{where} should have both a sentence and its reference")
+        return line
+
     return (
-        parse(line, f"{origin}, line {number}") if line and line.strip() else line
+        line_of(line, f"{origin}, line {number}") if line and line.strip() else line
         for number, line in enumerate(lines, 1)
     )
 
@@ -51,7 +62,7 @@ def _with_reference(line: str, where: str) -> Line:
 def _of_json(line: str, where: str) -> Line:
     try:
         tree = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{where} is not JSON ({error})") from None
     if not isinstance(tree, dict) or not isinstance(tree.get("text"), str):
         raise DataError(f'{where} is no object with a "text"')

@@ -28,7 +28,7 @@ class GenerateConfig:
     input_format: InputFormat = option(
         InputFormat.text,
         help="text: a sentence a line; tsv: with phrases after it that the translation must contain, or not if they begin "
-        "with !; jsonl: text, prefix, include, exclude",
+        "with !; jsonl: text, prefix, include, exclude, reference",
         flag="--input-format",
     )
     output: str | None = option(
@@ -96,7 +96,7 @@ class GenerateConfig:
             raise UsageError("--mbr and --rerank each put translations in an order of their own; give one")
         if self.choose_among is not None and not self.chooses:
             raise UsageError(f"--choose-among {self.choose_among} is for --mbr and --rerank; give one of them")
-        if self.candidates() < self.nbest:
+        if self.search is not None and self.candidates() < self.nbest:
             raise UsageError(f"--nbest {self.nbest} is more than there is to choose among; raise --choose-among")
 
     @property

@@ -30,6 +30,7 @@ from nmt.search.rules import RuleConfig, Rules
 from nmt.search.stopping import Finished, Ranking, StopRule
 
 _INFINITY = float("inf")
+_MANY = 10**9  # finished hypotheses: nobody waits for more
 
 
 @dataclass
@@ -76,7 +77,7 @@ class BeamConfig(RuleConfig):
 
     def ranking(self, width: int, nbest: int) -> Ranking:
         """Of hypotheses in so many slots."""
-        enough = max(nbest, math.floor(width * self.patience + 0.5))
+        enough = max(nbest, math.floor(min(width * self.patience, _MANY) + 0.5))
         return Ranking(self.stop, enough, nbest, self.length_penalty, self.lenpen)
 
 
@@ -150,7 +151,7 @@ class BeamSearch:
             token_scores = scores.log_probability(chosen.tokens, rows)
             weights = output.attention if attention else None
             history.append(beam.sentences, chosen.parents, chosen.tokens, token_scores, weights)
-            staying = (~finished.settled(beam.sentences, chosen.totals[:, 0])).nonzero().squeeze(1)
+            staying = (~finished.settled(beam.sentences, chosen.totals.amax(1))).nonzero().squeeze(1)
             if len(staying) == 0:
                 break
             if coverage is not None:
@@ -189,7 +190,7 @@ class Beam:
     """The unfinished hypotheses of the sentences still in the batch, before a step."""
 
     sentences: Tensor  # [b] which sentence of the batch each row is
-    totals: Tensor  # [b, K] log-probabilities, best first; -inf: an empty slot
+    totals: Tensor  # [b, K] log-probabilities; -inf: an empty slot
     tokens: Tensor  # [b * K] the last token of each
     memory: Memory  # b rows
     state: DecoderState  # b * K rows

@@ -10,16 +10,18 @@ from torch import Tensor
 
 from nmt.data.batch import Batch, collate
 from nmt.data.vocabulary import BOS, EOS
-from nmt.errors import DataError
 from nmt.interface import Decodable, EncoderDecoder, Hypothesis
 from nmt.search.length_penalty import LengthPenalty
-from nmt.search.requests import Request
+from nmt.search.requests import Phrase, Request
 
 _SCORES_AT_ONCE = 2**22  # numbers: of rows of the vocabulary, in float32
 
 
 class ForcedSearch:
-    """A ``Search`` that finds what is requested: the ``target`` of each sentence, with its scores."""
+    """A ``Search`` that finds what is requested: the ``target`` of each sentence, with its scores.
+
+    A target that is longer than the model can write loses its end, and is not ``finished``.
+    """
 
     def __init__(self, length_penalty: LengthPenalty, lenpen: float) -> None:
         """What divides log-probabilities, as in the search that scores are to be compared with."""
@@ -36,24 +38,25 @@ class ForcedSearch:
         requests: Sequence[Request] | None = None,
     ) -> list[list[Hypothesis]]:
         assert requests is not None, "there is nothing to score"
-        targets = [torch.tensor([*request.target, EOS]) for request in requests]
-        _check_room(model, source_lengths, targets)
+        pieces = _within_limits(model, source_lengths, requests)
+        targets = [torch.tensor([*target, EOS]) for target in pieces]
+        whole = [len(target) == len(request.target) for target, request in zip(pieces, requests)]
         weights: list[Tensor] | None = [] if attention else None
         if isinstance(model, EncoderDecoder) and not attention:
             scores = score_at_once(model, source, source_lengths, targets)
         else:
             scores = score_targets(model, source, source_lengths, targets, weights)
-        maps = torch.stack(weights, 1).cpu() if weights else None  # [B, T, S]
+        maps = torch.stack(weights, 1).float().cpu() if weights else None  # [B, T, S]
         widths = source_lengths.tolist()
         return [
-            [self._hypothesis(target, of_tokens, None if maps is None else maps[row, : len(target), : widths[row]])]
+            [self._hypothesis(target, of_tokens, _part(maps, row, len(target), widths[row]), whole[row])]
             for row, (target, of_tokens) in enumerate(zip(targets, scores))
         ]
 
-    def _hypothesis(self, target: Tensor, scores: Tensor, attention: Tensor | None) -> Hypothesis:
+    def _hypothesis(self, target: Tensor, scores: Tensor, attention: Tensor | None, whole: bool) -> Hypothesis:
         total = float(scores.sum())
         score = total / self._length_penalty(float(len(target)), self._lenpen)
-        return Hypothesis(target, score, total, scores, attention)
+        return Hypothesis(target, score, total, scores, attention, finished=whole)
 
 
 def score_targets(
@@ -105,10 +108,12 @@ def _batch(source: Tensor, source_lengths: Tensor, targets: Sequence[Tensor]) ->
     return collate(rows, [np.asarray(target) for target in targets]).to(source.device)
 
 
-def _check_room(model: Decodable, source_lengths: Tensor, targets: Sequence[Tensor]) -> None:
+def _part(maps: Tensor | None, row: int, length: int, width: int) -> Tensor | None:
+    return None if maps is None else maps[row, :length, :width]
+
+
+def _within_limits(model: Decodable, source_lengths: Tensor, requests: Sequence[Request]) -> list[Phrase]:
     limits = model.max_target_lengths(source_lengths)
-    for limit, target in zip([] if limits is None else limits.tolist(), targets):
-        if len(target) > limit:
-            raise DataError(
-                f"a reference has {len(target)} pieces, eos included, and the model can write {limit} at most"
-            )
+    if limits is None:
+        return [request.target for request in requests]
+    return [request.target[: limit - 1] for limit, request in zip(limits.tolist(), requests)]

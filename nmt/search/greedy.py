@@ -115,6 +115,6 @@ def _hypothesis(
         score=total,
         log_probability=total,
         token_scores=scores.clone(),
-        attention=None if attention is None else attention[row, : len(tokens), :width].clone(),
+        attention=None if attention is None else attention[row, : len(tokens), :width].float().clone(),
         finished=finished,
     )

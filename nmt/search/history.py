@@ -51,7 +51,8 @@ class History:
         self, sentences: Tensor, parents: Tensor, tokens: Tensor, scores: Tensor, attention: Tensor | None
     ) -> None:
         """``sentences`` [b] are the rows of this step; the others [b, K]; attention [b*K, S] of the parents."""
-        self._steps.append(_Step(sentences, attention, parents, tokens, scores))
+        weights = None if attention is None else attention.float()  # NumPy has no bfloat16
+        self._steps.append(_Step(sentences, weights, parents, tokens, scores))
 
     def hypotheses(
         self, endings: Sequence[Ending], source_lengths: Tensor, *, ranked_by_model: bool = True

@@ -133,6 +133,8 @@ class Inclusion:
                 self._phrases[self._sentences[place]].after(self._progress[place][parent], token)
                 for parent, token in zip(parents[place], tokens[place])
             ]
+            if self._phrases[self._sentences[place]].phrases
+            else self._progress[place]
             for place in places
         ]
         self._sentences = [self._sentences[place] for place in places]

@@ -93,7 +93,9 @@ class Draws:
             score=total,
             log_probability=total,
             token_scores=scores,
-            attention=None if self.attention is None else self.attention[sentence, sample, :length, :width].clone(),
+            attention=None
+            if self.attention is None
+            else self.attention[sentence, sample, :length, :width].float().clone(),
             finished=bool(self.finished[sentence, sample]),
         )
 

@@ -26,6 +26,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from nmt.config.sections import TrainConfig
 from nmt.data.corpus import Split
+from nmt.interface import EncoderDecoder
 from nmt.training.batches import read_batch
 from nmt.training.step import Step, seed_torch
 from nmt.training.validation import Place
@@ -92,7 +93,9 @@ def _count(step: Step, split: Split, place: Place, longest: int | None) -> float
     operations, tokens = 0, 0.0
     autocast = place.autocast
     if place.device.type == "cpu":  # bf16 only adds rows to products (nmt.modules.linear), of so few sentences many
-        autocast, step.model.output.product_type = contextlib.nullcontext, None
+        autocast = contextlib.nullcontext
+        if isinstance(step.model, EncoderDecoder):
+            step.model.output.product_type = None
     with autocast():
         step.model.without_padding(place.device)  # torch knows what its kernel costs once that is imported
     for indices in _some_of_all_lengths(split, longest):

@@ -17,8 +17,6 @@ from nmt.scoring import TextOptions
 from nmt.scoring.pairwise import SIMILARITIES
 from nmt.translation.lines import Line, TranslatedText, Translation
 
-_INFINITY = float("inf")
-
 
 class MinimumBayesRisk:
     """The translation that is most like all the others: Kumar and Byrne 2004; of samples, Eikema and Aziz 2020.
@@ -42,8 +40,11 @@ class MinimumBayesRisk:
         hypotheses = translation.hypotheses
         totals = np.array([sum(one.token_scores) for one in hypotheses])
         weights = np.exp(totals - totals.max()) if self._posterior else np.ones(len(hypotheses))
-        expected = self._similarity([one.text for one in hypotheses]) @ (weights / weights.sum())
-        scored = [dataclasses.replace(one, score=float(value)) for one, value in zip(hypotheses, expected)]
+        shares: dict[str, float] = {}
+        for one, weight in zip(hypotheses, weights / weights.sum()):
+            shares[one.text] = shares.get(one.text, 0.0) + float(weight)
+        expected = dict(zip(shares, self._similarity(list(shares)) @ np.array(list(shares.values()))))
+        scored = [dataclasses.replace(one, score=float(expected[one.text])) for one in hypotheses]
         return dataclasses.replace(translation, hypotheses=_best(scored, self._nbest))
 
 
@@ -82,16 +83,19 @@ class ReverseModel:
         for first in scored:
             translation = waiting.popleft()
             others = itertools.islice(scored, len(translation.hypotheses) - 1)
-            yield self._ranked(translation, [one.hypotheses[0].score for one in (first, *others)])
+            yield self._ranked(translation, [first, *others])
 
-    def _ranked(self, translation: Translation, backward: list[float]) -> Translation:
-        rescored = [
-            dataclasses.replace(one, score=one.score + self._weight * (score if one.text.strip() else -_INFINITY))
-            for one, score in zip(translation.hypotheses, backward)
-        ]
-        if not translation.source_pieces:  # an empty line has one empty translation
-            rescored = translation.hypotheses
-        return dataclasses.replace(translation, hypotheses=_best(rescored, self._nbest))
+    def _ranked(self, translation: Translation, backward: list[Translation]) -> Translation:
+        """What says nothing cannot be read back: it comes last."""
+        saying, silent = list[TranslatedText](), list[TranslatedText]()
+        for hypothesis, read in zip(translation.hypotheses, backward):
+            score = hypothesis.score + self._weight * read.hypotheses[0].score
+            if read.source_pieces:
+                saying.append(dataclasses.replace(hypothesis, score=score))
+            else:
+                silent.append(hypothesis)
+        ranked = _best(saying, self._nbest) + _best(silent, self._nbest)
+        return dataclasses.replace(translation, hypotheses=ranked[: self._nbest])
 
 
 def check_reverse(forward: LanguagePair, backward: LanguagePair, path: str) -> None:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from nmt.errors import UsageError
+
 
 @dataclass(frozen=True)
 class Line:
@@ -16,6 +18,11 @@ class Line:
     include: tuple[str, ...] = ()  # and contains each of these
     exclude: tuple[str, ...] = ()  # and none of these
     reference: str = ""  # what it is, where references are scored
+
+    def __post_init__(self) -> None:
+        for name, phrases in (("include", self.include), ("exclude", self.exclude)):
+            if isinstance(phrases, str):
+                raise UsageError(f"{name}={phrases!r} of a line must be several phrases: {name}=[{phrases!r}]")
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from nmt.data.batching import plan_batches
 from nmt.data.corpus import Split
 from nmt.data.language_pair import LanguagePair
 from nmt.data.text import one_line, require_text
-from nmt.data.vocabulary import EOS
+from nmt.data.vocabulary import EOS, UNK
 from nmt.devices import choose_device, parameter_type, precision_named
 from nmt.errors import DataError, DeviceError, UsageError, did_you_mean
 from nmt.interface import Decodable, EncoderDecoder, Hypothesis
@@ -126,12 +126,14 @@ class Translator:
         ``config.buffer_size`` lines are read ahead and translated by length. Attention is kept if
         ``config.print_alignment`` asks for alignments.
         """
+        config = _with_search(config)
         return self._chosen(self._translate(self._windows_of_lines(lines, config), config, progress), config)
 
     def hypotheses_of_split(
         self, split: Split, config: GenerateConfig, progress: Progress | None = None
     ) -> Iterator[Translation]:
         """Translate the source side of a split; the corpus has this translator's vocabularies."""
+        config = _with_search(config)
         return self._chosen(self._translate(self._windows_of_split(split, config), config, progress), config)
 
     def _windows_of_lines(self, lines: Iterable[str | Line | None], config: GenerateConfig) -> Iterator[list[_Source]]:
@@ -142,16 +144,19 @@ class Translator:
             require_text(texts, first + 1)
             ids = self.pair.source.encode([text if text.strip() else "" for text in texts])
             yield [
-                self._cut(_Source(first + i, texts[i], ids[i], self._request(asked[i])), config)
+                self._cut(_Source(first + i, texts[i], ids[i], self._request(asked[i], first + i + 1)), config)
                 for i in range(len(window))
             ]
             first += len(window)
 
-    def _request(self, line: Line) -> Request:
+    def _request(self, line: Line, number: int) -> Request:
         if line == Line(line.text):
             return Request()
         texts = [line.prefix, line.reference, *line.include, *line.exclude]
         prefix, target, *phrases = (tuple(ids.tolist()) for ids in self.pair.target.encode(texts))
+        for text, ids in zip((*line.include, *line.exclude, line.prefix), (*phrases, prefix or (EOS,))):
+            if UNK in ids or not ids:
+                raise DataError(f"line {number}: the model's vocabulary has no pieces for {text!r}; leave it out")
         return Request(prefix, tuple(phrases[: len(line.include)]), tuple(phrases[len(line.include) :]), target)
 
     def _windows_of_split(self, split: Split, config: GenerateConfig) -> Iterator[list[_Source]]:
@@ -270,8 +275,12 @@ def translation_options(options: dict[str, Any]) -> GenerateConfig:
         raise UsageError(str(error)) from None
 
 
+def _with_search(config: GenerateConfig) -> GenerateConfig:
+    return config if config.search is not None else dataclasses.replace(config, search=BeamConfig())
+
+
 def _search_of(config: GenerateConfig) -> Search:
-    options = config.search or BeamConfig()
+    options = config.search
     if not config.score_reference:
         return searches.build(options, config.candidates())
     if isinstance(options, BeamConfig):

@@ -10,10 +10,11 @@ import math
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from nmt.config.choices import AlignmentKind, InputFormat, OutputFormat
+from nmt.config.choices import AlignmentKind, InputFormat, MbrMetric, OutputFormat
 from nmt.config.generation import GenerateConfig
 from nmt.config.sections import PreprocessConfig
 from nmt.data.preprocess import preprocess
@@ -308,11 +309,12 @@ def test_references_are_scored_instead_of_translations(
     ("options", "complaint"),
     [
         ({}, "--score-reference needs references: give a corpus folder, or --input-format tsv or jsonl"),
+        ({"input_format": InputFormat.tsv}, "--format text shows no scores; add --format jsonl or fairseq"),
         ({"nbest": 2}, "leave out --nbest, --mbr and --rerank"),
     ],
 )
 def test_scoring_without_references_or_with_several_translations_is_refused(
-    model: Path, options: dict[str, int], complaint: str
+    model: Path, options: dict[str, Any], complaint: str
 ) -> None:
     with pytest.raises(UsageError, match=complaint):
         run(GenerateConfig(path=str(model), score_reference=True, **options))
@@ -328,6 +330,7 @@ def test_a_line_without_its_reference_is_named(model: Path, tmp_path: Path) -> N
                 input=str(given),
                 input_format=InputFormat.tsv,
                 score_reference=True,
+                format=OutputFormat.fairseq,
             )
         )
 
@@ -339,7 +342,36 @@ def test_a_model_of_the_other_direction_reads_translations_back(
     file = str(write(tmp_path / "lines.de", LINES))
     plain = generated(capsys, path=str(model), input=file)
     reranked = generated(capsys, path=str(model), input=file, rerank=str(back), format=OutputFormat.jsonl)
-    assert [json.loads(line)["hypotheses"][0]["text"] for line in reranked] == plain
-    assert all(len(json.loads(line)["hypotheses"]) == 1 for line in reranked)
+    texts = [text for text, _ in scored(reranked)]
+    assert texts == plain
+    forward = scored(generated(capsys, path=str(model), input=file, format=OutputFormat.jsonl))
+    pairs = write(tmp_path / "pairs.tsv", [f"{text}\t{line}" if line else "" for text, line in zip(texts, LINES)])
+    given = {"input": str(pairs), "input_format": InputFormat.tsv, "score_reference": True}
+    backward = scored(generated(capsys, path=str(back), format=OutputFormat.jsonl, **given))
+    for (_, both), (_, there), (_, and_back) in zip(scored(reranked), forward, backward):
+        assert both == pytest.approx(there + and_back, abs=1e-4)
     with pytest.raises(UsageError, match="translates from de to en; a model from en to de is needed"):
         generated(capsys, path=str(model), input=file, rerank=str(model))
+
+
+def test_a_corpus_with_other_target_pieces_has_no_references_to_score(
+    model: Path, corpus: Path, tmp_path: Path
+) -> None:
+    for language, line in (("de", "rot"), ("en", "other words")):
+        write(tmp_path / f"test.{language}", [line])
+    other = PreprocessConfig(
+        "de", "en", trainpref=str(tmp_path / "test"), destdir=str(tmp_path / "bin"), srcdict=str(model / "tokenizer")
+    )
+    other.testpref, other.tokenizer = other.trainpref, WordsConfig()
+    preprocess(other)
+    options = {"path": str(model), "data": [str(tmp_path / "bin")], "format": OutputFormat.jsonl}
+    with pytest.raises(DataError, match="was made with another target vocabulary than"):
+        run(GenerateConfig(search=BeamConfig(), score_reference=True, **options))
+
+
+def test_similarities_are_no_logarithms(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(write(tmp_path / "lines.de", ["zwei hunde laufen"]))
+    options = {"path": str(model), "input": file, "mbr": MbrMetric.chrf}
+    (tree,) = generated(capsys, format=OutputFormat.jsonl, **options)
+    shown = [line for line in generated(capsys, format=OutputFormat.fairseq, **options) if line.startswith("H-")]
+    assert float(shown[0].split("\t")[1]) == pytest.approx(json.loads(tree)["hypotheses"][0]["score"])

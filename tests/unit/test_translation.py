@@ -17,7 +17,9 @@ from nmt import Translator
 from nmt.config.choices import AlignmentKind, MbrMetric, Precision
 from nmt.config.generation import GenerateConfig
 from nmt.errors import DataError, DeviceError, MissingInputError, UsageError
+from nmt.search import searches
 from nmt.search.beam import BeamConfig
+from nmt.search.sampling import SamplingConfig
 from nmt.storage.checkpoints import read_checkpoint, set_pointer, write_checkpoint
 from nmt.translation import Line, TranslatedText, Translation
 from nmt.translation.choosing import MinimumBayesRisk, ReverseModel
@@ -268,15 +270,33 @@ def test_a_translation_contains_phrases_and_leaves_out_others(translator: Transl
     assert "red" in with_phrase.split() and first not in without.split()
 
 
-@pytest.mark.parametrize("metric", ["chrf", "bleu"])
-@pytest.mark.parametrize("search", ["beam", "sampling"])
-def test_minimum_bayes_risk_shows_what_is_most_like_the_rest(translator: Translator, metric: str, search: str) -> None:
-    options = {"search": search, "nbest": 2, "mbr": metric, "choose_among": 40}
-    if search == "beam":
-        options |= {"beam": 6, "choose_among": 6}
-    found = translator.translate(LINES[:4], **options)
-    assert len(found) == 8
-    assert found[::2] == [in_english(line) for line in LINES[:4]], "a sure model's best translation is the usual one"
+@pytest.mark.parametrize("metric", [MbrMetric.chrf, MbrMetric.bleu])
+@pytest.mark.parametrize("search", [BeamConfig(beam_size=6), SamplingConfig(temperature=2.0), None])
+def test_what_is_shown_is_chosen_among_all_that_is_found(
+    translator: Translator, metric: MbrMetric, search: BeamConfig | SamplingConfig | None
+) -> None:
+    samples = isinstance(search, SamplingConfig)
+    count = 32 if samples else 6 if search else 5
+    everything = translator.hypotheses(LINES[:4], GenerateConfig(search=search, nbest=count))
+    found = MinimumBayesRisk(metric.value, 2, posterior=not samples)(everything)
+    shown = list(translator.hypotheses(LINES[:4], GenerateConfig(search=search, nbest=2, mbr=metric)))
+    for one, expected in zip(shown, found, strict=True):
+        assert [(two.text, two.score) for two in one.hypotheses] == [
+            (two.text, two.score) for two in expected.hypotheses[:2]
+        ]
+    by_name = {"search": "sampling", "temperature": 2.0} if samples else {"beam": count}
+    texts = translator.translate(LINES[:4], nbest=2, mbr=metric.name, **by_name)
+    assert texts == [two.text for one in shown for two in one.hypotheses]
+
+
+def test_equal_texts_count_as_often_as_they_were_found() -> None:
+    def one(text: str) -> TranslatedText:
+        return TranslatedText(text, [text], 0.0, [-1.0], None, True)
+
+    line = Translation(0, "x", ["x"], [one("a b"), one("c d e f"), one("c d e f")])
+    (found,) = MinimumBayesRisk("chrf", 3, posterior=False)([line])
+    assert [hypothesis.text for hypothesis in found.hypotheses] == ["c d e f", "c d e f", "a b"]
+    assert found.hypotheses[0].score == pytest.approx(200 / 3)
 
 
 def test_minimum_bayes_risk_weighs_by_probability_or_by_number() -> None:
@@ -346,3 +366,25 @@ def test_an_empty_translation_is_never_the_best_one_and_an_empty_line_stays_empt
 def test_options_of_choosing_that_contradict_each_other_are_refused(options: dict[str, Any], complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint):
         GenerateConfig(search=BeamConfig(), **options)
+
+
+@pytest.mark.parametrize(
+    "line", [Line("rot", include=("zebra",)), Line("rot", exclude=("",)), Line("rot", prefix="zebra red")]
+)
+def test_what_the_vocabulary_cannot_write_cannot_be_asked_for(translator: Translator, line: Line) -> None:
+    with pytest.raises(DataError, match="line 2: the model's vocabulary has no pieces for '(zebra.*|)'; leave it out"):
+        translator.translate(["rot", line])
+
+
+def test_a_single_phrase_is_not_taken_for_letters() -> None:
+    with pytest.raises(UsageError, match="include='red' of a line must be several phrases"):
+        Line("rot", include="red")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("search", ["beam", "diverse_beam", "greedy", "sampling"])
+def test_attention_of_a_model_in_bf16_can_be_shown(folder: Path, search: str) -> None:
+    translator = Translator.load(folder, device="cpu", precision="bf16")
+    config = GenerateConfig(search=searches.config_class(search)(), print_alignment=AlignmentKind.hard)
+    for found in translator.hypotheses(LINES[:3], config):
+        attention = found.hypotheses[0].attention
+        assert attention is not None and attention.dtype == torch.float32

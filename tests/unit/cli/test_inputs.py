@@ -54,3 +54,24 @@ def test_what_cannot_be_meant_is_refused_with_its_line(line: str, complaint: str
 def test_an_empty_phrase_is_refused(line: str) -> None:
     with pytest.raises(DataError, match="file, line 1 has an empty phrase"):
         read(InputFormat.tsv, line)
+
+
+@pytest.mark.parametrize(
+    ("form", "line", "complaint"),
+    [
+        (InputFormat.jsonl, '{"text": "rot"}', "file, line 1 should have both a sentence and its reference"),
+        (InputFormat.jsonl, '{"text": "", "reference": "red"}', "should have both a sentence and its reference"),
+        (InputFormat.jsonl, '{"text": "rot", "reference": "red", "prefix": "r"}', "nothing else can be asked for"),
+        (InputFormat.tsv, "\tred", "should have both a sentence and its reference"),
+        (InputFormat.tsv, "rot\tred\tx", "should have two fields"),
+        (InputFormat.jsonl, "[" * 100_000, "is not JSON"),
+    ],
+)
+def test_where_references_are_scored_every_line_has_one(form: InputFormat, line: str, complaint: str) -> None:
+    with pytest.raises(DataError, match=complaint):
+        list(parsed([line], form, "file", references=True))
+
+
+def test_references_stand_beside_their_sentences() -> None:
+    for form, line in ((InputFormat.tsv, "rot\tred"), (InputFormat.jsonl, '{"text": "rot", "reference": "red"}')):
+        assert list(parsed([line, ""], form, "file", references=True)) == [Line("rot", reference="red"), ""]

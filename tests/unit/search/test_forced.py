@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from nmt.data.batch import collate
-from nmt.errors import DataError
 from nmt.interface import EncoderDecoder
 from nmt.models import models
 from nmt.search import forced
@@ -85,8 +84,9 @@ def test_an_alignment_is_of_the_sentence_itself() -> None:
         torch.testing.assert_close(hypothesis.attention, expected.attention, atol=1e-5, rtol=0)
 
 
-def test_a_target_that_the_model_cannot_write_is_refused() -> None:
-    with pytest.raises(DataError, match="a reference has 4 pieces, eos included, and the model can write 3 at most"):
-        ForcedSearch(LengthPenalty.gnmt, 0.6)(
-            ToyModel(1, limit=3), *padded([(4, EOS)]), requests=[Request(target=(4, 5, 6))]
-        )
+def test_a_target_that_the_model_cannot_write_loses_its_end() -> None:
+    search, rows = ForcedSearch(LengthPenalty.gnmt, 0.6), padded([(4, EOS)])
+    ((cut,),) = search(ToyModel(1, limit=3), *rows, requests=[Request(target=(4, 5, 6))])
+    ((whole,),) = search(ToyModel(1, limit=3), *rows, requests=[Request(target=(4, 5))])
+    assert cut.tokens.tolist() == whole.tokens.tolist() == [4, 5, EOS] and cut.score == whole.score
+    assert whole.finished and not cut.finished

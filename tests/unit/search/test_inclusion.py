@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nmt.search.beam import BeamConfig, BeamSearch
 from nmt.search.inclusion import Phrases
 from nmt.search.requests import Request
 from tests.unit.search.test_rules import contains, repeats
@@ -115,3 +116,33 @@ def test_attention_and_nbest_come_with_phrases() -> None:
     assert len({*texts}) == 3 and all(contains(list(text), (4, 6)) for text in texts)
     for one, other in itertools.pairwise(found):
         assert one.score >= other.score
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    seed=st.integers(0, 10**6),
+    asked=st.lists(phrases, min_size=1, max_size=2).map(tuple),
+    alpha=st.sampled_from([1.0, 3.0]),
+    beam=st.integers(2, 4),
+)
+def test_bound_ends_no_earlier_than_all_allows(seed, asked, alpha, beam):
+    """Slots are in no order where phrases are asked for."""
+    rows, wish = padded([(4, 5, EOS)]), [Request(include=asked)]
+    found = {
+        stop: beam_search(Settings(beam=beam, gnmt=False, alpha=alpha, a=0, b=10, stop=stop))(
+            ToyModel(seed), *rows, requests=wish
+        )[0][0]
+        for stop in ("bound", "all")
+    }
+    assert found["bound"].score == pytest.approx(found["all"].score, abs=1e-5)
+
+
+def test_coverage_goes_together_with_phrases_and_a_prefix() -> None:
+    config = BeamConfig(beam_size=4, coverage_penalty=0.3, max_len_a=0, max_len_b=8)
+    wish = [Request(prefix=(6,), include=((4, 5),)), Request()]
+    found = BeamSearch(config)(ToyModel(3), *padded([(4, 5, EOS), (5, EOS)]), requests=wish)
+    plain = BeamSearch(config)(ToyModel(3), *padded([(4, 5, EOS), (5, EOS)]))
+    tokens = found[0][0].tokens.tolist()
+    assert tokens[0] == 6 and contains(tokens, (4, 5))
+    assert found[1][0].tokens.tolist() == plain[1][0].tokens.tolist()
+    assert found[1][0].score == pytest.approx(plain[1][0].score, abs=1e-5)
