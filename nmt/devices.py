@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -31,6 +32,17 @@ def choose_device(name: str) -> torch.device:
     if device.type == "cuda":
         _require_cuda(name, device)
     return device
+
+
+def own_device(name: str, environment: Mapping[str, str] = os.environ) -> str:
+    """The device of this process: each process of a machine has a GPU of its own."""
+    if "LOCAL_RANK" not in environment or int(environment.get("WORLD_SIZE", "1")) == 1:
+        return name
+    if name.startswith("cuda:"):
+        raise UsageError(f"device.name={name} would give all processes the same GPU; use --device cuda with torchrun")
+    if name == "cuda" or (name == "auto" and torch.cuda.is_available()):
+        return f"cuda:{environment['LOCAL_RANK']}"
+    return name
 
 
 def set_threads(wanted: int | None) -> None:

@@ -12,16 +12,19 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 
 from nmt.config.choices import InputFormat
+from nmt.data.text import PAUSE, Pause
 from nmt.errors import DataError, did_you_mean
 from nmt.translation import Line
+from nmt.translation.lines import Given
 
 _KEYS = ("text", "prefix", "include", "exclude", "reference")
 
 
 def parsed(
-    lines: Iterable[str | None], form: InputFormat, origin: str, *, references: bool = False
-) -> Iterator[str | Line | None]:
-    """``lines`` in their format; ``origin`` names where they come from. None and empty lines stay what they are.
+    lines: Iterable[str | Pause | None], form: InputFormat, origin: str, *, first: int = 1, references: bool = False
+) -> Iterator[Given]:
+    """``lines`` in their format; ``origin`` names where they come from, ``first`` is the number of the first there. None,
+    pauses and empty lines stay what they are.
 
     With ``references`` each line has one to be scored.
     """
@@ -40,10 +43,16 @@ def parsed(
             raise DataError(f"{where} should have both a sentence and its reference")
         return line
 
-    return (
-        line_of(line, f"{origin}, line {number}") if line and line.strip() else line
-        for number, line in enumerate(lines, 1)
-    )
+    def parsed_lines() -> Iterator[Given]:
+        number = first
+        for line in lines:
+            if isinstance(line, str) and line.strip():
+                yield line_of(line, f"{origin}, line {number}")
+            else:
+                yield line
+            number += line is not PAUSE
+
+    return parsed_lines()
 
 
 def _of_fields(line: str, where: str) -> Line:

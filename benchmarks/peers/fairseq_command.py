@@ -30,6 +30,8 @@ def _tolerant(cls=None, /, **options):
 if __name__ == "__main__":
     dataclasses.dataclass = _tolerant
     torch.load = functools.partial(torch.load, weights_only=False)  # its checkpoints hold its configuration
+    # The kernel of a whole layer wants to know now what kind its mask is: of padded positions.
+    torch._transformer_encoder_layer_fwd = functools.partial(torch._transformer_encoder_layer_fwd, mask_type=1)
     command = sys.argv.pop(1)
     sys.argv[0] = f"fairseq-{command}"
     importlib.import_module(f"fairseq_cli.{command}").cli_main()

@@ -21,6 +21,13 @@ class InputFormat(Enum):
     jsonl = "jsonl"
 
 
+class LongLines(Enum):
+    """What becomes of a line that is too long to be translated at once."""
+
+    split = "split"
+    truncate = "truncate"
+
+
 class MbrMetric(Enum):
     """What minimum Bayes risk compares translations by."""
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from nmt.config.choices import AlignmentKind, InputFormat, InvalidText, MbrMetric, OutputFormat, ProgressStyle
+from nmt.config.choices import (
+    AlignmentKind,
+    InputFormat,
+    InvalidText,
+    LongLines,
+    MbrMetric,
+    OutputFormat,
+    ProgressStyle,
+)
 from nmt.config.option import group, option, section
 from nmt.config.sections import MAX_LINE_BYTES, DeviceConfig, require_not_negative, require_positive
 from nmt.errors import UsageError
@@ -35,6 +43,11 @@ class GenerateConfig:
         None, help="file to write, compressed if its name ends in .gz or .xz; default standard output", flag="--output"
     )
     overwrite: bool = option(False, help="replace an existing output file", flag="--overwrite")
+    resume_output: bool = option(
+        False,
+        help="go on where the same command was stopped: until it is complete, the output grows under its name and .partial",
+        flag="--resume-output",
+    )
     format: OutputFormat = option(OutputFormat.text, help="text, fairseq or jsonl", flag="--format")
     nbest: int = option(1, help="translations shown per sentence", flag="--nbest")
     score_reference: bool = option(
@@ -66,11 +79,28 @@ class GenerateConfig:
         flag="--print-alignment",
         implied=AlignmentKind.hard,
     )
+    replace_unk: bool = option(
+        False,
+        help="in place of an unknown word, write the source word that it attends to most, or its translation in "
+        "--unk-dictionary",
+        flag="--replace-unk",
+    )
+    unk_dictionary: str | None = option(
+        None, help="for --replace-unk: a source word, a space and its translation a line", flag="--unk-dictionary"
+    )
     batch_size: int | None = option(None, help="largest number of sentences in a batch", flag="--batch-size")
     max_tokens: int = option(4096, help="largest batch in source pieces, padding included", flag="--max-tokens")
+    workers: int | None = option(
+        None, help="processes that share the work on a CPU, each with one thread; null: one a thread", flag="--workers"
+    )
     buffer_size: int = option(4096, help="lines read ahead and sorted by length", flag="--buffer-size")
     max_source_length: int = option(
-        1024, help="longer sources are cut, in pieces, with a warning", flag="--max-source-length"
+        1024, help="most pieces of a source that are translated at once", flag="--max-source-length"
+    )
+    long_lines: LongLines = option(
+        LongLines.split,
+        help="what becomes of longer ones, with a warning: split (translated in parts) or truncate",
+        flag="--long-lines",
     )
     on_invalid_utf8: InvalidText = option(
         InvalidText.replace,
@@ -84,6 +114,7 @@ class GenerateConfig:
 
     def __post_init__(self) -> None:
         require_positive("generate", nbest=self.nbest, batch_size=self.batch_size, max_tokens=self.max_tokens)
+        require_positive("generate", workers=self.workers)
         require_positive("generate", buffer_size=self.buffer_size, max_source_length=self.max_source_length)
         require_positive("generate", max_line_bytes=self.max_line_bytes)
         require_positive("generate", choose_among=self.choose_among)
@@ -92,6 +123,8 @@ class GenerateConfig:
             raise UsageError(
                 "--score-reference has one translation of each line; leave out --nbest, --mbr and --rerank"
             )
+        if self.unk_dictionary is not None and not self.replace_unk:
+            raise UsageError(f"--unk-dictionary {self.unk_dictionary} is for --replace-unk; add it")
         if self.mbr is not MbrMetric.none and self.rerank is not None:
             raise UsageError("--mbr and --rerank each put translations in an order of their own; give one")
         if self.choose_among is not None and not self.chooses:

@@ -14,10 +14,12 @@ import logging
 import lzma
 import os
 import re
+import select
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from enum import Enum
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 from nmt.config.choices import InvalidText
 from nmt.config.sections import MAX_LINE_BYTES
@@ -43,6 +45,16 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 logger = logging.getLogger("nmt.data.text")
 
 
+class Pause(Enum):
+    """Stands among the lines of a stream where nothing came for a moment."""
+
+    PAUSE = "pause"
+
+
+PAUSE = Pause.PAUSE
+_PATIENCE = 0.05  # seconds without anything that are a pause
+
+
 class BinaryReader(Protocol):
     """What is needed of an open file; with ``read1`` too, lines come as soon as they are there."""
 
@@ -62,7 +74,7 @@ def read_lines(
     """
     with _opened(path) as (file, packed):
         reader = _LineReader(str(path), InvalidText(invalid), max_line_bytes, quiet)
-        yield from reader.lines(file, packed)
+        yield from cast(Iterator[str | None], reader.lines(file, packed))
 
 
 def read_stream(
@@ -73,7 +85,21 @@ def read_stream(
     max_line_bytes: int = MAX_LINE_BYTES,
 ) -> Iterator[str | None]:
     """The same of an open binary stream (``sys.stdin.buffer``); lines come as soon as they are there."""
-    yield from _LineReader(name, InvalidText(invalid), max_line_bytes, quiet=False).lines(binary, None)
+    reader = _LineReader(name, InvalidText(invalid), max_line_bytes, quiet=False)
+    yield from cast(Iterator[str | None], reader.lines(binary, None))
+
+
+def read_live(
+    binary: BinaryReader,
+    name: str,
+    *,
+    invalid: InvalidText | str = InvalidText.error,
+    max_line_bytes: int = MAX_LINE_BYTES,
+) -> Iterator[str | Pause | None]:
+    """The same, with a ``PAUSE`` where who writes line by line into a pipe may be waiting for an answer. A file never
+    pauses."""
+    reader = _LineReader(name, InvalidText(invalid), max_line_bytes, quiet=False)
+    yield from reader.lines(binary, None, lambda: _is_silent(binary))
 
 
 def one_line(text: str) -> str:
@@ -112,9 +138,14 @@ class _LineReader:
         self._carriage_returns_seen = False
         self._invalid_lines = 0
 
-    def lines(self, file: BinaryReader, packed: io.BufferedReader | None) -> Iterator[str | None]:
-        """``packed`` is the compressed file underneath, if any."""
-        for run in self._runs(file, packed):
+    def lines(
+        self, file: BinaryReader, packed: io.BufferedReader | None, silent: Callable[[], bool] = lambda: False
+    ) -> Iterator[str | Pause | None]:
+        """``packed`` is the compressed file underneath, if any; ``silent`` says before a read that it would take long."""
+        for run in self._runs(file, packed, silent):
+            if isinstance(run, Pause):
+                yield run
+                continue
             body = self._without_mark(run) if self._number == 0 else run
             lines = self._clean(body)
             if lines is None:
@@ -127,12 +158,18 @@ class _LineReader:
             done = "replaced by U+FFFD in" if self._invalid is InvalidText.replace else "the reason to skip"
             logger.log(self._notices, f"{self._name}: bytes that are not text were {done} {self._invalid_lines} lines")
 
-    def _runs(self, file: BinaryReader, packed: io.BufferedReader | None) -> Iterator[bytes]:
+    def _runs(
+        self, file: BinaryReader, packed: io.BufferedReader | None, silent: Callable[[], bool]
+    ) -> Iterator[bytes | Pause]:
         """As many whole lines as there are at a time, the last line feed taken off."""
         # read1 returns what is there instead of waiting for a full block: a pipe or terminal is served line by line
         read: Callable[[int], bytes] = getattr(file, "read1", file.read)
         tail, size = b"", 0
-        while block := self._block(read):
+        while True:
+            if silent():
+                yield PAUSE
+            if not (block := self._block(read)):
+                break
             size += len(block)
             self._refuse_bomb(size, packed)
             run, line_feed, tail = (tail + block).rpartition(b"\n")
@@ -227,6 +264,15 @@ class _LineReader:
             f"{self._name}:{self._number}:{in_line}: byte 0x{body[bad]:02x} {what} (byte {in_file} of the file); "
             f"mend it, or set on_invalid_utf8=replace or skip (--on-invalid-utf8)"
         )
+
+
+def _is_silent(binary: BinaryReader) -> bool:
+    """Whether nothing comes for a moment. What cannot be watched (a stream of a test, a pipe on Windows) never is."""
+    try:
+        descriptor: int = binary.fileno()  # type: ignore[attr-defined]
+        return not select.select([descriptor], [], [], _PATIENCE)[0]
+    except (AttributeError, OSError, ValueError):
+        return False
 
 
 def _first_bad_byte(body: bytes) -> int | None:

@@ -34,7 +34,7 @@ from nmt.models import models
 from nmt.models.output_layers import LinearOutput, TiedOutput
 from nmt.models.transformer_config import NormOrder, PositionKind, TransformerConfig
 from nmt.models.transformer_parts import Stacks, final_norm, stacks_of
-from nmt.modules.autoregression import Past
+from nmt.modules.autoregression import Lineage, Past
 from nmt.modules.embeddings import Borrowed, Embedding
 from nmt.modules.flat_attention import kernel_runs
 from nmt.modules.padding import padding_bias, real_rows
@@ -79,8 +79,8 @@ class Decoder(nn.Module):
         """The keys and values that each layer reads of the memory's states [B, S, D]."""
         return tuple(layer.project(states) for layer in self.stack())
 
-    def start(self, rows: int, like: Tensor) -> tuple[Past, ...]:
-        return tuple(layer.start(rows, like) for layer in self.stack())
+    def start(self, sentences: int, beam: int, like: Tensor) -> tuple[Past, ...]:
+        return tuple(layer.start(sentences, beam, like) for layer in self.stack())
 
     def forward(self, x: Tensor, sight: Sight, states: Tensor, seen: Sight, record: Record) -> Tensor:
         """All positions at once, [B, T, D] -> [B, T, D]; ``seen``: what may be seen of the memory's states [B, S, D]."""
@@ -91,15 +91,16 @@ class Decoder(nn.Module):
 
     def step(
         self, x: Tensor, state: TransformerState, projected: tuple[MemoryHeads, ...], seen: Sight, record: Record
-    ) -> tuple[Tensor, tuple[Past, ...]]:
-        """One position, [N, 1, D] -> [N, 1, D], and the caches with that position in them."""
-        caches: list[Past] = []
-        sight = next(self.stack()).now(state.caches[0], state.positions, x.dtype)
-        for layer, memory, cache in zip(self.stack(), projected, state.caches):
-            x, cache = layer.step(x, cache, sight, memory, seen, record)
-            caches.append(cache)
+    ) -> tuple[Tensor, TransformerState]:
+        """One position, [B, K, D] -> [B, K, D], and the state with that position in it."""
+        lineage = state.lineage.entered()
+        sight = next(self.stack()).now(state.pasts[0], lineage, x.dtype)
+        pasts: list[Past] = []
+        for layer, memory, past in zip(self.stack(), projected, state.pasts):
+            x, past = layer.step(x, past, sight, memory, seen, record)
+            pasts.append(past)
         normed: Tensor = self.norm(x)
-        return normed, tuple(caches)
+        return normed, TransformerState(lineage.passed(), tuple(pasts))
 
 
 @dataclass
@@ -114,15 +115,10 @@ class TransformerMemory(Memory):
 
 @dataclass
 class TransformerState(DecoderState):
-    """What each layer remembers of the target, and how far each hypothesis is."""
+    """Where the hypotheses come from, and what each layer remembers of them."""
 
-    positions: Tensor  # [N] of the next token
-    caches: tuple[Past, ...]  # by layer
-
-    @property
-    def length(self) -> int:
-        """The number of steps made; no row's position is beyond."""
-        return self.caches[0].length
+    lineage: Lineage
+    pasts: tuple[Past, ...]  # by layer
 
 
 @models.register("transformer", TransformerConfig)
@@ -169,23 +165,26 @@ class Transformer(EncoderDecoder):
 
     def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
         assert isinstance(memory, TransformerMemory)
-        rows = memory.states.size(0) * beam_size
-        positions = torch.zeros(rows, dtype=torch.long, device=memory.states.device)
+        sentences = memory.states.size(0)
         output = self.output if vocabulary is None else self.output.restrict(vocabulary)
-        projected = self.decoder.project(memory.states)
-        caches = self.decoder.start(rows, like=projected[0][0])  # autocast's type, if it is on
-        return replace(memory, projected=projected, output=output), TransformerState(positions, caches)
+        projected = tuple(
+            (keys.contiguous(), values.contiguous()) for keys, values in self.decoder.project(memory.states)
+        )
+        pasts = self.decoder.start(sentences, beam_size, like=projected[0][0])  # autocast's type, if it is on
+        lineage = Lineage.start(sentences, beam_size, memory.states.device)
+        return replace(memory, projected=projected, output=output), TransformerState(lineage, pasts)
 
     def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
         assert isinstance(memory, TransformerMemory) and isinstance(state, TransformerState)
         assert memory.output is not None, "the memory comes from start()"
-        record = Record(("cross",) if attention else ())
-        x = self.target_input.at(tokens, state.positions, state.length + 1)[:, None]  # [N, 1, D]
-        x, caches = self.decoder.step(x, state, memory.projected, Sight(memory.bias), record)
-        scores = memory.output.logits(x[:, 0])
+        record, lineage = Record(("cross",) if attention else ()), state.lineage
+        x = self.target_input.at(tokens, lineage.positions, lineage.length + 1)  # [N, D]
+        x = x.view(-1, lineage.beam, self.width)  # the hypotheses of a sentence are queries side by side
+        x, state = self.decoder.step(x, state, memory.projected, Sight(memory.bias), record)
+        scores = memory.output.logits(x.flatten(0, 1))
         # The last layer's cross-attention [B, H, K, S], the mean over its heads.
         weights = record.attention["cross"][-1].mean(1).flatten(0, 1) if attention else None  # [N, S]
-        return StepOutput(scores, False, TransformerState(state.positions + 1, caches), weights)
+        return StepOutput(scores, False, state, weights)
 
     def max_target_lengths(self, source_lengths: Tensor) -> Tensor | None:
         limit = self.target_input.positions.limit

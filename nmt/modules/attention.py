@@ -13,13 +13,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nmt.modules.autoregression import Autoregression, Past
+from nmt.modules.autoregression import INITIAL_CAPACITY, Autoregression, Lineage, Past
 from nmt.modules.dropout import Dropout
 from nmt.modules.flat_attention import attend_flat, head_fits
-from nmt.modules.key_value_cache import INITIAL_CAPACITY, KeyValueCache
+from nmt.modules.key_value_cache import KeyValueCache
 from nmt.modules.linear import Linear, shapes_are_expensive
-from nmt.modules.padding import causal_bias, padding_bias
-from nmt.modules.sight import FlatSight, Places, Segments, Sight, whole_sequence, within
+from nmt.modules.padding import causal_bias
+from nmt.modules.sight import FlatSight, Segments, Sight, whole_sequence, within
 
 # Positions from which on a CPU's fused kernel is faster, forward and backward, than the products written out.
 LONG = {torch.float32: 256, torch.bfloat16: 1024}
@@ -204,27 +204,25 @@ class CausalSelfAttention(SelfAttention, Autoregression):
     def along(self, segments: Segments) -> FlatSight:
         return within(segments, ahead=0)
 
-    def start(self, rows: int, like: Tensor) -> KeyValueCache:
-        return KeyValueCache(*self.columns(rows, INITIAL_CAPACITY, like))
+    def start(self, sentences: int, beam: int, like: Tensor) -> KeyValueCache:
+        return KeyValueCache(*self.columns(sentences, beam, INITIAL_CAPACITY, like))
 
-    def columns(self, rows: int, capacity: int, like: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys [N, H, capacity, d_k] and values [N, H, capacity, d_v] of a fresh cache.
-
-        Zeros: a forbidden column weighs nothing, but zero times a stray NaN would still be NaN.
-        """
+    def columns(self, sentences: int, beam: int, capacity: int, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Room for keys [B, H, capacity, K, d_k] and values of a fresh cache."""
         heads, d_k, d_v = self.sizes.num_heads, self.sizes.d_k, self.sizes.d_v
-        return like.new_zeros(rows, heads, capacity, d_k), like.new_zeros(rows, heads, capacity, d_v)
+        return (
+            like.new_empty(sentences, heads, capacity, beam, d_k),
+            like.new_empty(sentences, heads, capacity, beam, d_v),
+        )
 
-    def now(self, past: Past, positions: Tensor, dtype: torch.dtype) -> Sight:
-        length = past.length + 1
-        keys = torch.arange(length, device=positions.device)[None]  # [1, S]
-        unwritten = padding_bias(positions + 1, length, dtype)[:, None, None]  # [N, 1, 1, S]
-        return Sight(unwritten, Places(positions[:, None], keys, length))
+    def now(self, past: Past, lineage: Lineage, dtype: torch.dtype) -> Sight:
+        assert isinstance(past, KeyValueCache)
+        return lineage.sight(past.steps(), dtype)
 
     def step(self, x: Tensor, past: Past, sight: Sight) -> tuple[Tensor, Past]:
-        assert isinstance(past, KeyValueCache) and sight.places is not None
+        assert isinstance(past, KeyValueCache)
         queries, keys, values = self.project(x, sight)
-        cache = past.append(keys, values, sight.places.queries[:, 0])
+        cache = past.append(keys, values)
         attended: Tensor = self.output(merge_heads(self.attend(queries, *cache.filled(), sight, None)))
         return attended, cache
 
@@ -257,11 +255,10 @@ class CrossAttention(nn.Module):
     def forward(
         self, x: Tensor, keys: Tensor, values: Tensor, sight: Sight, record: list[Tensor] | None = None
     ) -> Tensor:
-        """x [B, T, D], or [N, 1, D]: the K hypotheses of a sentence are K queries, so the memory keeps its B rows."""
-        queries = self.query(x).view(keys.size(0), -1, self.sizes.keys)  # [B, T or K, H*d_k]
-        attended = self.attend(split_heads(queries, self.sizes.num_heads), keys, values, sight, record)
-        projected: Tensor = self.output(merge_heads(attended))
-        return projected.view_as(x)
+        """x [B, T, D], or [B, K, D]: the K hypotheses of a sentence are K queries, so the memory keeps its B rows."""
+        queries = split_heads(self.query(x), self.sizes.num_heads)
+        projected: Tensor = self.output(merge_heads(self.attend(queries, keys, values, sight, record)))
+        return projected
 
 
 def _initialise(linear: Linear, parts: tuple[int, ...]) -> None:

@@ -1,11 +1,11 @@
 """The average attention network, a decoder sublayer without self-attention: Zhang et al. 2018, arXiv:1805.00631.
 
-Shapes: B sentences, N hypotheses, T target positions, D model width.
+Shapes: B sentences, K beam, N = B*K hypotheses, T target positions, D model width.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -21,7 +21,6 @@ class Total(Past):
     """The sum of all inputs so far: one vector a row, however long the sentence."""
 
     total: Tensor  # [N, D] in float32 at least
-    length: int = 0
 
 
 class AverageAttention(Autoregression):
@@ -40,13 +39,13 @@ class AverageAttention(Autoregression):
     def forward(self, x: Tensor, sight: Sight, record: list[Tensor] | None = None) -> Tensor:
         return self._gated(x, x.to(_wide(x.dtype)).cumsum(1), sight)
 
-    def start(self, rows: int, like: Tensor) -> Total:
-        return Total(like.new_zeros(rows, self.d_model, dtype=_wide(like.dtype)))
+    def start(self, sentences: int, beam: int, like: Tensor) -> Total:
+        return Total(like.new_zeros(sentences * beam, self.d_model, dtype=_wide(like.dtype)))
 
     def step(self, x: Tensor, past: Past, sight: Sight) -> tuple[Tensor, Past]:
         assert isinstance(past, Total)
-        total = past.total + x[:, 0]
-        return self._gated(x, total[:, None], sight), replace(past, total=total, length=past.length + 1)
+        totals = past.total.view_as(x) + x
+        return self._gated(x, totals, sight), Total(totals.flatten(0, 1))
 
     def _gated(self, x: Tensor, totals: Tensor, sight: Sight) -> Tensor:
         """x and the sums up to each position [B, T, D] -> [B, T, D]"""

@@ -1,74 +1,88 @@
 """Keys and values of decoded positions: all of them, or the most recent ones.
 
-Shapes: N hypotheses, H heads, S columns in use.
+Hypotheses change their slots of the beam from step to step. What a slot has written stays where it is: every hypothesis
+looks at what all slots of its sentence have written, and its lineage says which of that is its own past. So nothing is
+copied, and the products have as many rows as the beam is wide.
+
+Shapes: B sentences, K beam, N = B*K hypotheses, H heads, S steps in use.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nmt.modules.autoregression import Past
+from nmt.modules.autoregression import INITIAL_CAPACITY, Past
 
-INITIAL_CAPACITY = 16  # positions that a fresh cache holds; it doubles when full
+Self = TypeVar("Self", bound="KeyValueCache")
 
 
 @dataclass
 class KeyValueCache(Past):
-    """Keys and values of the positions decoded so far, in tensors that grow by doubling."""
+    """Keys and values of all steps so far, in tensors that grow by doubling."""
 
-    keys: Tensor  # [N, H, capacity, d_k]
-    values: Tensor  # [N, H, capacity, d_v]
+    keys: Tensor  # [B, H, capacity, K, d_k]
+    values: Tensor  # [B, H, capacity, K, d_v]
     length: int = 0
 
+    def rows(self: Self, index: Tensor) -> Self:
+        """Of hypotheses [N'] that only change their slots, nothing moves; of sentences that leave, nothing is kept."""
+        sentences, beam = self.keys.size(0), self.keys.size(3)
+        if index.numel() == sentences * beam:
+            return self
+        staying = index[::beam] // beam
+        used = self.columns(self.length)
+        keys, values = (kept[:, :, :used].index_select(0, staying) for kept in (self.keys, self.values))
+        return replace(self, keys=keys, values=values)
+
     def columns(self, length: int) -> int:
-        """How many columns hold the first ``length`` positions."""
+        """How many columns hold the first ``length`` steps."""
         return length
 
-    def slots(self, positions: Tensor) -> Tensor:
-        """The columns of these positions."""
-        return positions
+    def column(self, step: int) -> int:
+        """Where a step stands."""
+        return step
 
-    def append(self, keys: Tensor, values: Tensor, positions: Tensor) -> KeyValueCache:
-        """Write keys [N, H, 1, d_k] and values at each row's position [N]. The old cache is consumed."""
-        grown = self._with_room()
-        every, slots = torch.arange(positions.size(0), device=positions.device), self.slots(positions)
-        grown.keys[every, :, slots] = keys[:, :, 0]
-        grown.values[every, :, slots] = values[:, :, 0]
+    def steps(self) -> Tensor:
+        """[S] which step stands in each column when the next one is written."""
+        return torch.arange(self.length + 1, device=self.keys.device)
+
+    def append(self: Self, keys: Tensor, values: Tensor) -> Self:
+        """Write keys [B, H, K, d_k] and values of the next step. The old cache is consumed."""
+        grown, column = self._with_room(), self.column(self.length)
+        grown.keys[:, :, column] = keys
+        grown.values[:, :, column] = values
         return replace(grown, length=self.length + 1)
 
-    def _with_room(self) -> KeyValueCache:
+    def _with_room(self: Self) -> Self:
         capacity = self.keys.size(2)
         if self.columns(self.length + 1) <= capacity:
             return self
-        grown = (0, 0, 0, self.columns(capacity + max(capacity, INITIAL_CAPACITY)) - capacity)
+        grown = (0, 0, 0, 0, 0, self.columns(capacity + max(capacity, INITIAL_CAPACITY)) - capacity)
         return replace(self, keys=F.pad(self.keys, grown), values=F.pad(self.values, grown))
 
     def filled(self) -> tuple[Tensor, Tensor]:
-        """[N, H, S, d_k] and [N, H, S, d_v]"""
+        """[B, H, S*K, d_k] and [B, H, S*K, d_v]"""
         used = self.columns(self.length)
-        return self.keys[:, :, :used], self.values[:, :, :used]
+        return self.keys[:, :, :used].flatten(2, 3), self.values[:, :, :used].flatten(2, 3)
 
 
 @dataclass
 class RecentKeyValueCache(KeyValueCache):
-    """Only the last ``window`` positions: position p stands in column p mod window, where it replaces p - window."""
+    """Only the last ``window`` steps: step t stands in column t mod window, where it replaces t - window."""
 
     window: int = 1
 
     def columns(self, length: int) -> int:
         return min(length, self.window)
 
-    def slots(self, positions: Tensor) -> Tensor:
-        return positions % self.window
+    def column(self, step: int) -> int:
+        return step % self.window
 
-    def positions_at(self, now: Tensor) -> Tensor:
-        """[N] -> [N, S] which position stands in each column when position ``now`` has been written.
-
-        Columns that are not written yet have negative ones.
-        """
-        columns = torch.arange(self.columns(self.length + 1), device=now.device)[None]  # [1, S]
-        return now[:, None] - (now[:, None] - columns) % self.window
+    def steps(self) -> Tensor:
+        columns = torch.arange(self.columns(self.length + 1), device=self.keys.device)
+        return self.length - (self.length - columns) % self.window

@@ -15,9 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt.modules.attention import Attend, CausalSelfAttention, HeadSizes, SelfAttention
-from nmt.modules.autoregression import Past
-from nmt.modules.key_value_cache import INITIAL_CAPACITY, RecentKeyValueCache
-from nmt.modules.padding import padding_bias
+from nmt.modules.autoregression import INITIAL_CAPACITY
+from nmt.modules.key_value_cache import RecentKeyValueCache
 from nmt.modules.sight import FlatSight, Places, Segments, Sight, whole_sequence, within
 
 SMALLEST_BLOCK = 4
@@ -148,12 +147,6 @@ class LocalCausalSelfAttention(CausalSelfAttention):
     def look(self, queries: Tensor, keys: Tensor, values: Tensor, sight: Sight, record: list[Tensor] | None) -> Tensor:
         return self.neighbourhood.look(self.attend, queries, keys, values, sight, record)
 
-    def start(self, rows: int, like: Tensor) -> RecentKeyValueCache:
+    def start(self, sentences: int, beam: int, like: Tensor) -> RecentKeyValueCache:
         window = self.neighbourhood.behind + 1
-        return RecentKeyValueCache(*self.columns(rows, min(INITIAL_CAPACITY, window), like), window=window)
-
-    def now(self, past: Past, positions: Tensor, dtype: torch.dtype) -> Sight:
-        assert isinstance(past, RecentKeyValueCache)
-        keys = past.positions_at(positions)  # [N, S]
-        unwritten = padding_bias(positions + 1, keys.size(1), dtype)[:, None, None]  # [N, 1, 1, S]
-        return Sight(unwritten, Places(positions[:, None], keys, past.length + 1))
+        return RecentKeyValueCache(*self.columns(sentences, beam, min(INITIAL_CAPACITY, window), like), window=window)

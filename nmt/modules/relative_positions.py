@@ -1,6 +1,6 @@
 """Relative positions inside self-attention: Shaw et al. 2018, arXiv:1803.02155.
 
-Shapes: B sentences, N hypotheses, H heads, T queries, S keys, R distances that are told apart.
+Shapes: B sentences, K beam, H heads, T queries, S keys, R distances that are told apart.
 """
 
 from __future__ import annotations
@@ -46,5 +46,5 @@ class RelativeDotProduct(Attend):
     def _distances(self, sight: Sight) -> Tensor:
         """Rows of the tables, broadcasting to [B, H, T, S]."""
         assert sight.places is not None, "relative positions are for self-attention"
-        distances = sight.places.keys[..., None, :] - sight.places.queries[..., :, None]  # [T, S] or [N, 1, S]
+        distances = sight.places.keys[..., None, :] - sight.places.queries[..., :, None]  # [T, S] or [B, K, S]
         return (distances.clamp(-self.behind, self.ahead) + self.behind).unsqueeze(-3)

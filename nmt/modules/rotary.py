@@ -1,6 +1,6 @@
 """Rotary positions: Su et al. 2021, arXiv:2104.09864.
 
-Shapes: B sentences, N hypotheses, H heads, T positions.
+Shapes: B sentences, K beam, H heads, T positions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Rotary(nn.Module):
 
     def forward(self, x: Tensor, places: Places) -> Tensor:
         """[B, H, T, d_k] -> [B, H, T, d_k]"""
-        angles = self.angles.at(places.queries, places.bound).unsqueeze(-3)  # [1, T, d_k]; in a step [N, 1, 1, d_k]
+        angles = self.angles.at(places.queries, places.bound).unsqueeze(-3)  # [1, T, d_k]; in a step [B, 1, K, d_k]
         sine, cosine = angles[..., 0::2], angles[..., 1::2]
         first, second = x[..., 0::2], x[..., 1::2]  # [B, H, T, d_k/2]
         turned = torch.stack([first * cosine - second * sine, first * sine + second * cosine], dim=-1)

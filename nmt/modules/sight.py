@@ -23,8 +23,8 @@ LEAST = 128  # segments, and positions of the longest: fewer cost the kernel as 
 class Places:
     """Where the queries and the keys of a self-attention stand in their sequence."""
 
-    queries: Tensor  # [T]; in a step [N, 1]
-    keys: Tensor  # [S]; in a step [N, S]
+    queries: Tensor  # [T]; in a step [B, K]
+    keys: Tensor  # [S]; in a step [1, S]
     bound: int  # all of them are below it
 
 

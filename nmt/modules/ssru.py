@@ -1,12 +1,12 @@
 """The simpler simple recurrent unit, a decoder sublayer without self-attention: Kim et al. 2019, "From Research to
 Production and Back: Ludicrously Fast Neural Machine Translation".
 
-Shapes: B sentences, N hypotheses, T target positions, D model width.
+Shapes: B sentences, K beam, N = B*K hypotheses, T target positions, D model width.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,7 +22,6 @@ class Cell(Past):
     """One vector a row, however long the sentence."""
 
     cell: Tensor  # [N, D] in float32 at least
-    length: int = 0
 
 
 class SSRU(Autoregression):
@@ -44,14 +43,15 @@ class SSRU(Autoregression):
         cells: Tensor = _LinearRecurrence.apply(*self._gated(x))  # type: ignore[no-untyped-call]
         return torch.relu(cells).to(x.dtype)
 
-    def start(self, rows: int, like: Tensor) -> Cell:
-        return Cell(like.new_zeros(rows, self.d_model, dtype=torch.promote_types(like.dtype, torch.float32)))
+    def start(self, sentences: int, beam: int, like: Tensor) -> Cell:
+        wide = torch.promote_types(like.dtype, torch.float32)
+        return Cell(like.new_zeros(sentences * beam, self.d_model, dtype=wide))
 
     def step(self, x: Tensor, past: Past, sight: Sight) -> tuple[Tensor, Past]:
         assert isinstance(past, Cell)
-        kept, added = self._gated(x[:, 0])
+        kept, added = self._gated(x.flatten(0, 1))
         cell = torch.addcmul(added, kept, past.cell)
-        return torch.relu(cell)[:, None].to(x.dtype), replace(past, cell=cell, length=past.length + 1)
+        return torch.relu(cell).view(x.shape).to(x.dtype), Cell(cell)
 
     def _gated(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """[..., D] -> f and (1 - f) * W x, in float32 at least"""

@@ -1,6 +1,6 @@
 """The layers of the Transformer: Vaswani et al. 2017, section 3.1 and figure 1.
 
-Shapes: B sentences, N hypotheses, S source positions, T target positions, D model width, H heads.
+Shapes: B sentences, K beam, N = B*K hypotheses, S source positions, T target positions, D model width, H heads.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from nmt.modules.attention import CrossAttention, SelfAttention
-from nmt.modules.autoregression import Autoregression, Past
+from nmt.modules.autoregression import Autoregression, Lineage, Past
 from nmt.modules.dropout import Dropout
 from nmt.modules.positions import Positions
 from nmt.modules.residual import Residual
@@ -154,18 +154,18 @@ class TargetLayer(nn.Module, ABC):
         """The same, of what ``project`` gave."""
 
     @abstractmethod
-    def start(self, rows: int, like: Tensor) -> Past:
+    def start(self, sentences: int, beam: int, like: Tensor) -> Past:
         """The past of hypotheses that have none yet."""
 
     @abstractmethod
-    def now(self, past: Past, positions: Tensor, dtype: torch.dtype) -> Sight:
-        """The sight of one step, whose rows stand at ``positions`` [N]."""
+    def now(self, past: Past, lineage: Lineage, dtype: torch.dtype) -> Sight:
+        """The sight of one step."""
 
     @abstractmethod
     def step(
         self, x: Tensor, past: Past, sight: Sight, memory: MemoryHeads, seen: Sight, record: Record
     ) -> tuple[Tensor, Past]:
-        """One position: [N, 1, D] -> [N, 1, D], and the past with that position in it."""
+        """One position: [B, K, D] -> [B, K, D], and the past with that position in it."""
 
 
 class DecoderLayer(TargetLayer):
@@ -200,11 +200,11 @@ class DecoderLayer(TargetLayer):
         x = self.self_residual(x, lambda y: self.self_attention(y, sight, record.of("decoder")))
         return self._read_memory(x, memory, seen, record)
 
-    def start(self, rows: int, like: Tensor) -> Past:
-        return self.self_attention.start(rows, like)
+    def start(self, sentences: int, beam: int, like: Tensor) -> Past:
+        return self.self_attention.start(sentences, beam, like)
 
-    def now(self, past: Past, positions: Tensor, dtype: torch.dtype) -> Sight:
-        return self.self_attention.now(past, positions, dtype)
+    def now(self, past: Past, lineage: Lineage, dtype: torch.dtype) -> Sight:
+        return self.self_attention.now(past, lineage, dtype)
 
     def step(
         self, x: Tensor, past: Past, sight: Sight, memory: MemoryHeads, seen: Sight, record: Record

@@ -3,7 +3,7 @@
 Before each application the layer is told where and when it is: positions and the number of the step, as sinusoids, are
 added to its input (equations 4 to 7). The number of applications is fixed; adaptive halting (section 2.2) is left out.
 
-Shapes: B sentences, N hypotheses, S source positions, T target positions, D model width.
+Shapes: B sentences, K beam, S source positions, T target positions, D model width.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from nmt.modules.autoregression import Past
+from nmt.modules.autoregression import Lineage, Past
 from nmt.modules.positions import Positions, sinusoids
 from nmt.modules.sight import FlatSight, Segments, Sight
 from nmt.modules.transformer_layers import MemoryHeads, Record, SourceLayer, TargetLayer
@@ -31,7 +31,7 @@ class Coordinates(nn.Module):
         self.times: Tensor
 
     def forward(self, sight: Sight) -> tuple[Tensor, ...]:
-        """By step: [T, D], or [N, 1, D] in decoding; with ``NoPositions`` [1, D]."""
+        """By step: [T, D], or [B, K, D] in decoding; with ``NoPositions`` [1, D]."""
         assert sight.places is not None
         positions = self.positions.at(sight.places.queries, sight.places.bound)
         return tuple(positions + time for time in self.times)
@@ -67,10 +67,6 @@ class Pasts(Past):
 
     steps: tuple[Past, ...]
 
-    @property
-    def length(self) -> int:
-        return self.steps[0].length
-
 
 class UniversalDecoderLayer(TargetLayer):
     """A whole decoder out of one layer: it reads the memory through one projection, and has one past an application."""
@@ -98,12 +94,12 @@ class UniversalDecoderLayer(TargetLayer):
             x = self.layer.read(x + signal, sight, memory, seen, record)
         return x
 
-    def start(self, rows: int, like: Tensor) -> Pasts:
-        return Pasts(tuple(self.layer.start(rows, like) for _ in self.coordinates.times))
+    def start(self, sentences: int, beam: int, like: Tensor) -> Pasts:
+        return Pasts(tuple(self.layer.start(sentences, beam, like) for _ in self.coordinates.times))
 
-    def now(self, past: Past, positions: Tensor, dtype: torch.dtype) -> Sight:
+    def now(self, past: Past, lineage: Lineage, dtype: torch.dtype) -> Sight:
         assert isinstance(past, Pasts)
-        return self.layer.now(past.steps[0], positions, dtype)
+        return self.layer.now(past.steps[0], lineage, dtype)
 
     def step(
         self, x: Tensor, past: Past, sight: Sight, memory: MemoryHeads, seen: Sight, record: Record

@@ -15,7 +15,7 @@ from nmt.config.choices import Precision
 from nmt.config.plain import to_plain
 from nmt.config.sections import TrainConfig
 from nmt.config.span import Span
-from nmt.devices import choose_device, require_precision, set_threads
+from nmt.devices import choose_device, own_device, require_precision, set_threads
 from nmt.errors import UsageError
 from nmt.interface import EncoderDecoder
 from nmt.models import models
@@ -32,7 +32,7 @@ from nmt.training.cost import known_cost
 from nmt.training.datasets import Datasets, number_of_updates, open_datasets
 from nmt.training.facts import describe_run
 from nmt.training.fingerprint import fingerprint, validation_fingerprint
-from nmt.training.joining import join, own_device
+from nmt.training.joining import join
 from nmt.training.memory import peak_memory
 from nmt.training.metrics import build_scorers, higher_is_better
 from nmt.training.other_models import start_from

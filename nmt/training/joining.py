@@ -14,7 +14,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from nmt.config.choices import Strategy
 from nmt.config.sections import DistributedConfig
-from nmt.errors import DeviceError, NMTError, UsageError
+from nmt.errors import DeviceError, NMTError
 from nmt.training.world import Alone, Together, World
 
 
@@ -64,14 +64,3 @@ def _start(environment: Mapping[str, str]) -> str:
     """
     alone = environment.get("GROUP_WORLD_SIZE", "1") == "1"
     return f"start-{environment.get('TORCHELASTIC_RESTART_COUNT', '0') if alone else 0}"
-
-
-def own_device(name: str, environment: Mapping[str, str] = os.environ) -> str:
-    """The device of this process: each process of a machine has a GPU of its own."""
-    if "LOCAL_RANK" not in environment or int(environment.get("WORLD_SIZE", "1")) == 1:
-        return name
-    if name.startswith("cuda:"):
-        raise UsageError(f"device.name={name} would give all processes the same GPU; use --device cuda with torchrun")
-    if name == "cuda" or (name == "auto" and torch.cuda.is_available()):
-        return f"cuda:{environment['LOCAL_RANK']}"
-    return name

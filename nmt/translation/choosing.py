@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from nmt.config.choices import AlignmentKind
+from nmt.config.choices import AlignmentKind, LongLines
 from nmt.config.generation import GenerateConfig
 from nmt.data.language_pair import LanguagePair
 from nmt.errors import UsageError
@@ -68,6 +68,7 @@ class ReverseModel:
             choose_among=None,
             nbest=1,
             print_alignment=AlignmentKind.none,
+            long_lines=LongLines.truncate,
         )
 
     def __call__(self, translations: Iterable[Translation]) -> Iterator[Translation]:

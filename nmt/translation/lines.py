@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from nmt.data.text import Pause
 from nmt.errors import UsageError
 
 
@@ -23,6 +24,9 @@ class Line:
         for name, phrases in (("include", self.include), ("exclude", self.exclude)):
             if isinstance(phrases, str):
                 raise UsageError(f"{name}={phrases!r} of a line must be several phrases: {name}=[{phrases!r}]")
+
+
+Given = str | Line | Pause | None
 
 
 @dataclass(frozen=True)

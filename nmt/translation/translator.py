@@ -1,6 +1,7 @@
 """From lines to their translations.
 
-A line goes through here in five steps: pieces, a window of lines, a batch of like lengths, the search, text again.
+A line goes in five steps: pieces, a window of lines (reading.py), a batch of like lengths (windows.py), the search, text
+again.
 """
 
 from __future__ import annotations
@@ -8,8 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,11 @@ from nmt.config.choices import AlignmentKind, MbrMetric, Precision
 from nmt.config.generation import GenerateConfig
 from nmt.config.option import flags_of
 from nmt.config.plain import from_plain, to_plain
-from nmt.data.batch import Ids, pad
-from nmt.data.batching import plan_batches
+from nmt.data.batch import pad
 from nmt.data.corpus import Split
 from nmt.data.language_pair import LanguagePair
-from nmt.data.text import one_line, require_text
-from nmt.data.vocabulary import EOS, UNK
+from nmt.data.text import one_line
+from nmt.data.vocabulary import EOS
 from nmt.devices import choose_device, parameter_type, precision_named
 from nmt.errors import DataError, DeviceError, UsageError, did_you_mean
 from nmt.interface import Decodable, EncoderDecoder, Hypothesis
@@ -39,24 +38,28 @@ from nmt.search.length_penalty import LengthPenalty
 from nmt.search.requests import Request
 from nmt.search.sampling import SamplingConfig
 from nmt.translation.choosing import MinimumBayesRisk
-from nmt.translation.lines import Line, TranslatedText, Translation
+from nmt.translation.lines import Given, Line, TranslatedText, Translation
+from nmt.translation.long_lines import together
+from nmt.translation.reading import Reader
+from nmt.translation.unknown_words import UnknownWords, read_dictionary
+from nmt.translation.windows import Batch, Found, Part, Progress, Window, batches_of, in_order
+from nmt.translation.workers import one_by_one, side_by_side
 
 logger = logging.getLogger("nmt.translation")
 
 # Options of GenerateConfig that `Translator.translate` takes too.
-_OPTIONS = ("nbest", "batch_size", "max_tokens", "buffer_size", "max_source_length", "mbr", "choose_among")
-
-Progress = Callable[[int], None]  # called with the number of lines that were just translated
-
-
-@dataclass(frozen=True)
-class _Source:
-    """One line on its way to a batch."""
-
-    number: int
-    text: str
-    ids: Ids  # without eos; empty: nothing to translate
-    request: Request = Request()
+_OPTIONS = (
+    "nbest",
+    "batch_size",
+    "max_tokens",
+    "buffer_size",
+    "max_source_length",
+    "long_lines",
+    "replace_unk",
+    "unk_dictionary",
+    "mbr",
+    "choose_among",
+)
 
 
 class Translator:
@@ -68,10 +71,12 @@ class Translator:
         pair: LanguagePair,
         device: torch.device,
         ensemble_weights: Sequence[float] = (),
+        workers: int = 1,
     ) -> None:
         """``members`` are on ``device`` and in eval mode, and all belong to ``pair``."""
         self.pair = pair
         self.device = device
+        self._workers = workers
         together = len(members) > 1 or ensemble_weights
         self._model: Decodable = Ensemble(members, ensemble_weights) if together else members[0]
         limits = [limit for limit in (member.max_source_length() for member in members) if limit is not None]
@@ -85,11 +90,13 @@ class Translator:
         precision: Precision | str = Precision.fp32,
         user_dir: str | None = None,
         ensemble_weights: Sequence[float] = (),
+        workers: int = 1,
     ) -> Translator:
         """A run folder (its best checkpoint), a checkpoint, or several joined by ``:`` as an ensemble.
 
         ``user_dir``: the folder of a plugin package that the model's class comes from. ``ensemble_weights``: how much
-        each model's probabilities count, all alike if there are none.
+        each model's probabilities count, all alike if there are none. ``workers``: processes that share the work where
+        there is more than one batch of it; they are forked, so leave it at 1 in a program that has threads.
         """
         load_plugins(user_dir)
         chosen = choose_device(device)
@@ -103,7 +110,7 @@ class Translator:
                     f"an ensemble's models are trained on one corpus folder"
                 )
         number_type = parameter_type(chosen, precision_named(precision))
-        return cls([model.to(number_type) for model, _, _ in loaded], pair, chosen, ensemble_weights)
+        return cls([model.to(number_type) for model, _, _ in loaded], pair, chosen, ensemble_weights, workers)
 
     def translate(self, lines: Iterable[str | Line], **options: Any) -> list[str]:
         """The translation of each line; an empty one of an empty line.
@@ -119,70 +126,37 @@ class Translator:
         return [text for found in self.hypotheses(lines, config) for text in best_texts(found, config.nbest)]
 
     def hypotheses(
-        self, lines: Iterable[str | Line | None], config: GenerateConfig, progress: Progress | None = None
+        self,
+        lines: Iterable[Given],
+        config: GenerateConfig,
+        progress: Progress | None = None,
+        numbers: Iterable[int] | None = None,
     ) -> Iterator[Translation]:
         """Translate a stream of lines, in its order and in constant memory; None counts as an empty line.
 
-        ``config.buffer_size`` lines are read ahead and translated by length. Attention is kept if
-        ``config.print_alignment`` asks for alignments.
+        ``config.buffer_size`` lines are read ahead and translated by length; what was read before a ``PAUSE`` is
+        translated before more is read. Attention is kept if ``config.print_alignment`` asks for alignments.
+        ``numbers``: those of the lines, from 0; by default they are counted.
         """
         config = _with_search(config)
-        return self._chosen(self._translate(self._windows_of_lines(lines, config), config, progress), config)
+        windows = self._reader(config).windows_of_lines(lines, itertools.count() if numbers is None else numbers)
+        return self._chosen(self._translate(windows, config, progress), config)
 
     def hypotheses_of_split(
-        self, split: Split, config: GenerateConfig, progress: Progress | None = None
+        self,
+        split: Split,
+        config: GenerateConfig,
+        progress: Progress | None = None,
+        numbers: Iterable[int] | None = None,
     ) -> Iterator[Translation]:
-        """Translate the source side of a split; the corpus has this translator's vocabularies."""
+        """Translate the source side of a split, or only its lines of these ``numbers``; the corpus has this translator's
+        vocabularies."""
         config = _with_search(config)
-        return self._chosen(self._translate(self._windows_of_split(split, config), config, progress), config)
+        windows = self._reader(config).windows_of_split(split, range(len(split)) if numbers is None else numbers)
+        return self._chosen(self._translate(windows, config, progress), config)
 
-    def _windows_of_lines(self, lines: Iterable[str | Line | None], config: GenerateConfig) -> Iterator[list[_Source]]:
-        stream, first = iter(lines), 0
-        while window := list(itertools.islice(stream, config.buffer_size)):
-            asked = [line if isinstance(line, Line) else Line(line or "") for line in window]
-            texts = [line.text for line in asked]
-            require_text(texts, first + 1)
-            ids = self.pair.source.encode([text if text.strip() else "" for text in texts])
-            yield [
-                self._cut(_Source(first + i, texts[i], ids[i], self._request(asked[i], first + i + 1)), config)
-                for i in range(len(window))
-            ]
-            first += len(window)
-
-    def _request(self, line: Line, number: int) -> Request:
-        if line == Line(line.text):
-            return Request()
-        texts = [line.prefix, line.reference, *line.include, *line.exclude]
-        prefix, target, *phrases = (tuple(ids.tolist()) for ids in self.pair.target.encode(texts))
-        for text, ids in zip((*line.include, *line.exclude, line.prefix), (*phrases, prefix or (EOS,))):
-            if UNK in ids or not ids:
-                raise DataError(f"line {number}: the model's vocabulary has no pieces for {text!r}; leave it out")
-        return Request(prefix, tuple(phrases[: len(line.include)]), tuple(phrases[len(line.include) :]), target)
-
-    def _windows_of_split(self, split: Split, config: GenerateConfig) -> Iterator[list[_Source]]:
-        texts = split.source_text()
-        for first in range(0, len(split), config.buffer_size):
-            window = []
-            for number in range(first, min(first + config.buffer_size, len(split))):
-                ids = split.source(number)[:-1]
-                text = texts[number] if texts is not None else self.pair.source.decode(ids.tolist())
-                request = (
-                    Request(target=tuple(split.target(number).tolist()[:-1])) if config.score_reference else Request()
-                )
-                window.append(self._cut(_Source(number, text, ids, request), config))
-            yield window
-
-    def _cut(self, source: _Source, config: GenerateConfig) -> _Source:
-        """A line that is too long to translate loses its end, and the user is told."""
-        limit, reason = config.max_source_length, "raise --max-source-length to translate more"
-        if self._max_source_pieces is not None and self._max_source_pieces < limit:
-            limit, reason = self._max_source_pieces, "the model has no positions for more"
-        if len(source.ids) <= limit:
-            return source
-        logger.warning(
-            f"line {source.number + 1} has {len(source.ids)} pieces; only its first {limit} are translated ({reason})"
-        )
-        return dataclasses.replace(source, ids=source.ids[:limit])
+    def _reader(self, config: GenerateConfig) -> Reader:
+        return Reader(self.pair, config, self._max_source_pieces)
 
     def _chosen(self, translations: Iterator[Translation], config: GenerateConfig) -> Iterator[Translation]:
         """What is to be shown of what was found."""
@@ -192,24 +166,26 @@ class Translator:
         return MinimumBayesRisk(config.mbr.value, config.nbest, posterior=not samples)(translations)
 
     def _translate(
-        self, windows: Iterable[list[_Source]], config: GenerateConfig, progress: Progress | None
+        self, windows: Iterable[Window], config: GenerateConfig, progress: Progress | None
     ) -> Iterator[Translation]:
-        search = _search_of(config)
-        attention = config.print_alignment is not AlignmentKind.none
-        for window in windows:
-            sources = [source for source in window if len(source.ids)]
-            found: dict[int, list[Hypothesis]] = {}
-            for batch in _batches(sources, config):
-                results = self._search(search, batch, attention)
-                found |= {source.number: result for source, result in zip(batch, results)}
-                if progress is not None:
-                    progress(len(batch))
-            if progress is not None and len(sources) < len(window):
-                progress(len(window) - len(sources))
-            for source in window:
-                yield self._as_text(source, found.get(source.number))
+        search, shown = _search_of(config), config.print_alignment is not AlignmentKind.none
+        unknown = UnknownWords(self.pair, _dictionary(config)) if config.replace_unk else None
 
-    def _search(self, search: Search, batch: list[_Source], attention: bool) -> list[list[Hypothesis]]:
+        def answer(batch: Batch) -> Found:
+            found = self._search(search, batch, attention=shown or unknown is not None)
+            return [[self._as_text(one, part, unknown, shown) for one in some] for some, part in zip(found, batch)]
+
+        def run(batches: Iterator[Batch | None]) -> Iterator[tuple[Batch, Found] | None]:
+            return side_by_side(answer, batches, self._workers) if self._workers > 1 else one_by_one(answer, batches)
+
+        def plan(parts: list[Part]) -> list[Batch]:
+            return batches_of(parts, config.max_tokens, config.batch_size)
+
+        for source, found in in_order(windows, plan, run, progress):
+            pieces = self.pair.source.pieces([number for part in source.parts for number in part.tolist()])
+            yield Translation(source.number, source.text, pieces, together(found))
+
+    def _search(self, search: Search, batch: Batch, attention: bool) -> list[list[Hypothesis]]:
         """A batch that does not fit into the GPU's memory is halved until it does."""
         source, lengths = pad([np.append(one.ids, EOS) for one in batch])
         asked = [one.request for one in batch]
@@ -229,23 +205,19 @@ class Translator:
         middle = len(batch) // 2
         return self._search(search, batch[:middle], attention) + self._search(search, batch[middle:], attention)
 
-    def _as_text(self, source: _Source, found: list[Hypothesis] | None) -> Translation:
-        if found is None:
-            return Translation(source.number, source.text, [], [TranslatedText("", [], 0.0, [], None, True)])
-        texts = []
-        for hypothesis in found:
-            ids = hypothesis.tokens.tolist()[:-1]
-            texts.append(
-                TranslatedText(
-                    text=one_line(self.pair.target.decode(ids)),
-                    pieces=self.pair.target.pieces(ids),
-                    score=hypothesis.score,
-                    token_scores=hypothesis.token_scores.tolist(),
-                    attention=hypothesis.attention,
-                    finished=hypothesis.finished,
-                )
-            )
-        return Translation(source.number, source.text, self.pair.source.pieces(source.ids.tolist()), texts)
+    def _as_text(
+        self, hypothesis: Hypothesis, part: Part, unknown: UnknownWords | None, attention: bool
+    ) -> TranslatedText:
+        ids = hypothesis.tokens.tolist()[:-1]
+        text = self.pair.target.decode(ids) if unknown is None else unknown.text(hypothesis, part.text, part.first)
+        return TranslatedText(
+            text=one_line(text),
+            pieces=self.pair.target.pieces(ids),
+            score=hypothesis.score,
+            token_scores=hypothesis.token_scores.tolist(),
+            attention=hypothesis.attention if attention else None,
+            finished=hypothesis.finished,
+        )
 
 
 def best_texts(translation: Translation, nbest: int) -> list[str]:
@@ -288,6 +260,10 @@ def _search_of(config: GenerateConfig) -> Search:
     return ForcedSearch(LengthPenalty.power, 0.0)
 
 
+def _dictionary(config: GenerateConfig) -> dict[str, str]:
+    return {} if config.unk_dictionary is None else read_dictionary(Path(config.unk_dictionary))
+
+
 def _split_paths(path: str) -> list[str]:
     if not path:
         raise UsageError("name the model: --path FOLDER (a run folder or checkpoint; several joined by ':')")
@@ -295,13 +271,3 @@ def _split_paths(path: str) -> list[str]:
     if not paths:
         raise UsageError(f"--path {path} names no model; give folders, several joined by ':'")
     return paths
-
-
-def _batches(sources: list[_Source], config: GenerateConfig) -> list[list[_Source]]:
-    """The longest first: if memory is short, that shows at once."""
-    if not sources:
-        return []
-    lengths = np.array([len(source.ids) + 1 for source in sources], dtype=np.int64)
-    budget = max(config.max_tokens, int(lengths.max()))  # a line alone is always let through
-    plan = plan_batches(lengths, None, max_tokens=budget, batch_size=config.batch_size, shuffle=False)
-    return [[sources[index] for index in batch] for batch in reversed(plan)]

@@ -20,7 +20,8 @@ TINY = (
     "--validate-interval-updates 10 --valid-metrics bleu --valid-max-sentences 11 --search greedy --log-interval 1 "
     "--device cpu --seed 3"
 ).split()
-TWO = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "nmt_cli.train"]
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+TWO = [str(Path(__file__).parent / "pair.py")]
 ONE = ["-m", "nmt_cli.train"]
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from nmt.storage.checkpoints import checkpoints_in, read_checkpoint, read_info
-from tests.distributed.processes import ONE, TINY, TWO, assert_alike, run, second_of, start, wait_for_updates
+from tests.distributed.processes import ONE, TINY, TORCHRUN, TWO, assert_alike, run, second_of, start, wait_for_updates
 
 
 @pytest.mark.timeout(600)
@@ -111,7 +111,7 @@ def test_a_signal_to_one_process_stops_both_after_a_checkpoint(copy_corpus: Path
     """The run that goes on afterwards ends like one that was never stopped."""
     options = [str(copy_corpus), *TINY, "--update-freq", "1", "--max-update", "60"]
     folder = tmp_path / "stopped"
-    process = start(TWO, *options, "--save-dir", str(folder))
+    process = start([*TORCHRUN, *ONE], *options, "--save-dir", str(folder))
     wait_for_updates(process, folder)
     os.kill(second_of(process), signal.SIGTERM)
     _, log = process.communicate(timeout=120)
@@ -128,7 +128,7 @@ def test_a_signal_to_one_process_stops_both_after_a_checkpoint(copy_corpus: Path
 @pytest.mark.timeout(600)
 def test_the_death_of_one_process_ends_the_other_with_a_sentence(copy_corpus: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    process = start(TWO, str(copy_corpus), *TINY, "--max-update", "100000", "--save-dir", str(folder))
+    process = start([*TORCHRUN, *ONE], str(copy_corpus), *TINY, "--max-update", "100000", "--save-dir", str(folder))
     wait_for_updates(process, folder)
     os.kill(second_of(process), signal.SIGKILL)
     _, log = process.communicate(timeout=120)
@@ -141,7 +141,7 @@ def test_torchrun_starts_all_again_and_they_go_on_from_the_last_checkpoint(copy_
     """A run one of whose processes is killed ends like one that nobody disturbed."""
     options = [str(copy_corpus), *TINY, "--save-interval-updates", "2"]
     folder = tmp_path / "killed"
-    process = start([*TWO[:2], "--max-restarts=1", *TWO[2:]], *options, "--save-dir", str(folder))
+    process = start([*TORCHRUN, "--max-restarts=1", *ONE], *options, "--save-dir", str(folder))
     wait_for_updates(process, folder)
     os.kill(second_of(process), signal.SIGKILL)
     _, log = process.communicate(timeout=200)
@@ -160,7 +160,7 @@ def test_what_the_first_process_refuses_both_say_alike(copy_corpus: Path, tmp_pa
     for checkpoint in checkpoints_in(tmp_path / "run"):
         shutil.rmtree(checkpoint / "manifest.json", ignore_errors=True)
         (checkpoint / "model.safetensors").write_bytes(b"damaged")
-    process = start(TWO, *options)
+    process = start([*TORCHRUN, *ONE], *options)
     _, log = process.communicate(timeout=120)
     assert process.returncode != 0
     assert log.count("can be read") >= 1 and "Connection closed" not in log

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nmt.data.vocabulary import Vocabulary
+from nmt.data.text import one_line
+from nmt.data.vocabulary import UNK, Vocabulary
 from nmt.registry import Registry, import_all
 
 IdArray = npt.NDArray[np.int64]
@@ -29,6 +30,19 @@ class Tokenizer(ABC):
     @abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
         """Detokenised text on one line; specials are left out, unknown becomes a visible mark."""
+
+    def decode_with(self, ids: Sequence[int], unknown: Sequence[str]) -> str:
+        """The same, with one of ``unknown`` in place of each unknown id."""
+        ids, texts, begin = list(ids), list[str](), 0
+        for word in unknown:
+            end = ids.index(UNK, begin)
+            texts += [self.decode(ids[begin:end]).strip(), one_line(word)]
+            begin = end + 1
+        return " ".join(filter(None, [*texts, self.decode(ids[begin:]).strip()]))
+
+    def surfaces(self, line: str) -> list[str]:
+        """What of a line each of its pieces stands for, of unknown ones too."""
+        return self.pieces(self.encode([line])[0].tolist())
 
     @abstractmethod
     def pieces(self, ids: Sequence[int]) -> list[str]:

@@ -66,8 +66,15 @@ class PieceListTokenizer(Tokenizer):
         return [np.array(self.vocabulary.ids(self.split(line)), dtype=np.int64) for line in lines]
 
     def decode(self, ids: Sequence[int]) -> str:
-        pieces = (self.vocabulary.piece(number) if number != UNK else UNKNOWN_MARK for number in _without_marks(ids))
+        return self.decode_with(ids, [UNKNOWN_MARK] * list(ids).count(UNK))
+
+    def decode_with(self, ids: Sequence[int], unknown: Sequence[str]) -> str:
+        words = iter(unknown)
+        pieces = (self.vocabulary.piece(number) if number != UNK else next(words) for number in _without_marks(ids))
         return one_line(self.join(pieces))
+
+    def surfaces(self, line: str) -> list[str]:
+        return list(self.split(line))
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return [visible_spaces(self.vocabulary.piece(number)) for number in ids]

@@ -133,6 +133,10 @@ class SentencePieceTokenizer(Tokenizer):
         ]
         return one_line(self._model.decode(theirs)) if theirs else ""
 
+    def surfaces(self, line: str) -> list[str]:
+        pieces: list[str] = self._model.encode(line, out_type=str)
+        return [piece.lstrip("\u2581") for piece in pieces]
+
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return [visible_spaces(self.vocabulary.piece(number)) for number in ids]
 

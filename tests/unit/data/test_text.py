@@ -6,6 +6,7 @@ import gzip
 import io
 import logging
 import lzma
+import os
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.data import text
-from nmt.data.text import one_line, read_lines, read_stream, require_text, visible_spaces
+from nmt.data.text import PAUSE, one_line, read_lines, read_live, read_stream, require_text, visible_spaces
 from nmt.errors import DataError, MissingInputError, StorageError
 
 LINE = st.text(st.characters(exclude_characters="\n\r\0\ufeff", exclude_categories=["Cs"]))
@@ -206,6 +207,26 @@ def test_lines_of_a_pipe_come_before_the_pipe_ends() -> None:
 
     lines = read_stream(Pipe(), "input")
     assert [next(lines), next(lines)] == ["one", "two"]
+
+
+def test_a_live_stream_pauses_once_where_nothing_comes() -> None:
+    reading, writing = os.pipe()
+    with open(reading, "rb") as stream, open(writing, "wb", buffering=0) as pipe:
+        lines = read_live(stream, "input")
+        pipe.write(b"one\ntw")
+        assert [next(lines), next(lines)] == ["one", PAUSE]
+        pipe.write(b"o\n\nthree")
+        assert [next(lines), next(lines), next(lines)] == ["two", "", PAUSE]
+        pipe.close()
+        assert list(lines) == ["three"]
+
+
+def test_a_file_never_pauses(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"a\nb\n")
+    with open(path, "rb") as file:
+        assert list(read_live(file, "input")) == ["a", "b"]
+    assert list(read_live(io.BytesIO(b"a\nb\n"), "input")) == ["a", "b"]
 
 
 def test_a_truncated_gzip_file_is_refused_with_the_lines_before(tmp_path: Path) -> None:

@@ -110,6 +110,16 @@ def test_an_unknown_piece_is_shown_as_a_visible_mark(tokenizer: Tokenizer) -> No
     assert tokenizer.decode(ids).split() == [*TEXT[0].split(), "\u2047"]
 
 
+def test_unknown_pieces_can_be_written_by_what_they_stand_for(tokenizer: Tokenizer) -> None:
+    line = f"語 {TEXT[0]} 字"
+    ids, surfaces = tokenizer.encode([line])[0].tolist(), tokenizer.surfaces(line)
+    assert len(surfaces) == len(ids)
+    unknown = [surface for number, surface in zip(ids, surfaces) if number == UNK]
+    assert unknown == ["語", "字"]
+    assert tokenizer.decode_with(ids, unknown) == line
+    assert tokenizer.decode_with(ids, ["one", "two\nlines"]) == f"one {TEXT[0]} two lines"
+
+
 def test_there_is_one_piece_for_each_id_and_none_holds_a_space(tokenizer: Tokenizer) -> None:
     ids = [*tokenizer.encode([TEXT[0]])[0].tolist(), EOS]
     pieces = tokenizer.pieces(ids)

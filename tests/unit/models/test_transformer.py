@@ -291,7 +291,7 @@ def test_a_universal_decoder_reads_the_memory_through_one_projection() -> None:
     model, example = build(layers=LayerKind.universal, decoder_layers=3).eval(), batch()
     memory, state = model.start(model.encode(example.source, example.source_lengths), 1)
     assert len(memory.projected) == 1  # type: ignore[attr-defined]
-    assert len(list(tensors(state))) == 1 + 3 * 2  # positions, and a cache an application
+    assert len(list(tensors(state))) == 2 + 3 * 2  # the lineage, and a cache an application
 
 
 def test_asking_for_attention_changes_nothing() -> None:

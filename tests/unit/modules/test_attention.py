@@ -22,6 +22,7 @@ from nmt.modules.attention import (
 from nmt.modules.key_value_cache import KeyValueCache
 from nmt.modules.padding import padding_bias
 from nmt.modules.sight import Sight
+from tests.unit.modules.stepping import assert_steps_equal_the_whole
 
 SIZES = HeadSizes(d_model=6, num_heads=2, d_k=3, d_v=5)
 Array = npt.NDArray[np.float64]
@@ -99,11 +100,12 @@ def test_cross_attention_equals_the_loops() -> None:
 
 def test_hypotheses_of_a_sentence_are_its_queries() -> None:
     attention = CrossAttention(SIZES, True, ScaledDotProduct(0.0)).double()
-    memory, x = torch.randn(2, 5, 6, dtype=torch.float64), torch.randn(2 * 3, 1, 6, dtype=torch.float64)
+    memory, x = torch.randn(2, 5, 6, dtype=torch.float64), torch.randn(2, 3, 6, dtype=torch.float64)
     bias = padding_bias(torch.tensor([3, 5]), 5, x.dtype)[:, None, None]
     together = attention(x, *attention.project(memory), Sight(bias))
-    tiled = attention(x, *attention.project(memory.repeat_interleave(3, 0)), Sight(bias.repeat_interleave(3, 0)))
-    torch.testing.assert_close(together, tiled)
+    tiled = attention.project(memory.repeat_interleave(3, 0))
+    one_by_one = attention(x.view(6, 1, 6), *tiled, Sight(bias.repeat_interleave(3, 0)))
+    torch.testing.assert_close(together.view(6, 1, 6), one_by_one)
 
 
 def test_the_written_out_product_equals_the_fused_kernel() -> None:
@@ -135,40 +137,18 @@ def test_dropout_applies_to_the_weights_in_training_only() -> None:
     assert torch.equal(attention.eval()(x, sight), attention(x, sight))
 
 
-def test_steps_with_a_cache_equal_all_positions_at_once() -> None:
-    attention = causal(bias=True).double()
-    length = 40  # more than the first capacity, so the cache grows
-    x = torch.randn(2, length, 6, dtype=torch.float64)
-    expected = attention(x, attention.whole(x))
-    cache = attention.start(2, x)
-    for position in range(length):
-        sight = attention.now(cache, torch.full((2,), position), x.dtype)
-        found, cache = attention.step(x[:, position : position + 1], cache, sight)
-        torch.testing.assert_close(found[:, 0], expected[:, position])
+@pytest.mark.parametrize("beam", [1, 4])
+def test_steps_with_a_cache_equal_all_positions_at_once(beam: int) -> None:
+    # More steps than the first capacity, so the cache grows.
+    assert_steps_equal_the_whole(causal(bias=True), 6, steps=40, beam=beam)
 
 
-def test_rows_of_a_cache_may_stand_at_different_positions() -> None:
-    attention = causal(bias=True).double()
-    x = torch.randn(1, 5, 6, dtype=torch.float64)
-    whole = attention(x, attention.whole(x))
-    cache = attention.start(1, x)
-    for position in range(4):
-        sight = attention.now(cache, torch.tensor([position]), x.dtype)
-        _, cache = attention.step(x[:, position : position + 1], cache, sight)
-
-    fresh = attention.start(1, x)  # a second hypothesis that starts while the first is at position 4
-    both = KeyValueCache(torch.cat([cache.keys, fresh.keys]), torch.cat([cache.values, fresh.values]), cache.length)
-    sight = attention.now(both, torch.tensor([4, 0]), x.dtype)
-    found, _ = attention.step(torch.cat([x[:, 4:], x[:, :1]]), both, sight)
-    torch.testing.assert_close(found[:, 0], torch.stack([whole[0, 4], whole[0, 0]]))
-
-
-def test_rows_of_a_cache_are_copies() -> None:
-    cache = KeyValueCache(torch.randn(3, 2, 4, 5), torch.randn(3, 2, 4, 5), length=4)
-    moved = cache.rows(torch.tensor([2, 0]))
-    torch.testing.assert_close(moved.keys, cache.keys[[2, 0]])
-    moved.keys.zero_()
-    assert cache.keys.abs().sum() > 0
+def test_a_cache_copies_nothing_until_a_sentence_leaves() -> None:
+    cache = KeyValueCache(torch.randn(3, 2, 16, 2, 5), torch.randn(3, 2, 16, 2, 5), length=4)
+    assert cache.rows(torch.tensor([1, 0, 2, 2, 4, 5])) is cache
+    left = cache.rows(torch.tensor([1, 0, 5, 4]))
+    torch.testing.assert_close(left.keys, cache.keys[[0, 2], :, :4])
+    torch.testing.assert_close(left.values, cache.values[[0, 2], :, :4])
 
 
 def test_a_row_that_sees_one_position_copies_its_value() -> None:

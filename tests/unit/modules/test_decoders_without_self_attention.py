@@ -7,10 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmt.modules.autoregression import Autoregression
+from nmt.modules.autoregression import Autoregression, Lineage
 from nmt.modules.average_attention import AverageAttention
 from nmt.modules.ssru import SSRU, by_doubling, by_position
 from nmt.trees import tensors
+from tests.unit.modules.stepping import assert_steps_equal_the_whole
 
 WIDTH = 4
 
@@ -60,28 +61,24 @@ def test_the_ssru_follows_its_equations() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_steps_equal_all_positions_at_once(kind: str) -> None:
-    module: Autoregression = KINDS[kind]().double()
-    x = torch.randn(2, 20, WIDTH, dtype=torch.float64)
-    expected, past = module(x, module.whole(x), None), module.start(2, x)
-    for position in range(20):
-        sight = module.now(past, torch.full((2,), position), x.dtype)
-        found, past = module.step(x[:, position : position + 1], past, sight)
-        torch.testing.assert_close(found[:, 0], expected[:, position])
+    module: Autoregression = KINDS[kind]()
+    assert_steps_equal_the_whole(module, WIDTH)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_past_is_one_vector_a_row_however_long_the_sentence(kind: str) -> None:
-    module, x = KINDS[kind](), torch.randn(3, 1, WIDTH)
-    past = module.start(3, x)
-    for position in range(30):
-        _, past = module.step(x, past, module.now(past, torch.full((3,), position), x.dtype))
-    assert [tuple(tensor.shape) for tensor in tensors(past)] == [(3, WIDTH)]
-    assert past.length == 30
+    module, x = KINDS[kind](), torch.randn(3, 2, WIDTH)
+    past, lineage = module.start(3, 2, x), Lineage.start(3, 2, x.device)
+    for _ in range(30):
+        lineage = lineage.entered()
+        _, past = module.step(x, past, module.now(past, lineage, x.dtype))
+        lineage = lineage.passed()
+    assert [tuple(tensor.shape) for tensor in tensors(past)] == [(6, WIDTH)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_past_is_kept_in_single_precision(kind: str) -> None:
-    past = KINDS[kind]().start(3, torch.zeros(1, dtype=torch.bfloat16))
+    past = KINDS[kind]().start(3, 1, torch.zeros(1, dtype=torch.bfloat16))
     assert [tensor.dtype for tensor in tensors(past)] == [torch.float32]
 
 

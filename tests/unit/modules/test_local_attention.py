@@ -10,7 +10,7 @@ from torch import Tensor
 
 from nmt.modules.additive_attention import Additive
 from nmt.modules.attention import Attend, CausalSelfAttention, HeadSizes, ScaledDotProduct, SelfAttention
-from nmt.modules.autoregression import Past
+from nmt.modules.autoregression import Lineage, Past
 from nmt.modules.key_value_cache import RecentKeyValueCache
 from nmt.modules.local_attention import BlockedSight, LocalCausalSelfAttention, LocalSelfAttention
 from nmt.modules.padding import padding_bias
@@ -18,6 +18,7 @@ from nmt.modules.relative_positions import RelativeDotProduct
 from nmt.modules.rotary import Rotary
 from nmt.modules.sight import Sight, whole_sequence
 from nmt.testing.live_bytes import LiveBytes
+from tests.unit.modules.stepping import assert_steps_equal_the_whole
 
 SIZES = HeadSizes(d_model=6, num_heads=2, d_k=4, d_v=5)
 LENGTHS = (37, 5)
@@ -136,27 +137,24 @@ def test_memory_of_full_attention_grows_with_the_square() -> None:
 def test_steps_equal_all_positions_at_once(neighbourhood: int, kind: str) -> None:
     attend = RelativeDotProduct(SIZES, 0.0, 2, 0) if kind == "relative" else ScaledDotProduct(0.0)
     rotation = Rotary(SIZES.d_k) if kind == "rotary" else None
-    attention = LocalCausalSelfAttention(neighbourhood, SIZES, True, attend, rotation).double()
-    x = torch.randn(2, 40, 6, dtype=torch.float64)
-    expected = attention(x, attention.whole(x))
-    cache: Past = attention.start(2, x)
-    for position in range(40):
-        sight = attention.now(cache, torch.full((2,), position), x.dtype)
-        found, cache = attention.step(x[:, position : position + 1], cache, sight)
-        torch.testing.assert_close(found[:, 0], expected[:, position])
+    attention = LocalCausalSelfAttention(neighbourhood, SIZES, True, attend, rotation)
+    assert_steps_equal_the_whole(attention, 6, steps=40)
 
 
 @pytest.mark.parametrize(("neighbourhood", "columns"), [(3, 4), (15, 16), (20, 21), (300, 64)])
 def test_the_cache_keeps_no_more_than_the_neighbourhood(neighbourhood: int, columns: int) -> None:
     attention, x = decoder(neighbourhood), torch.randn(1, 1, 6)
-    cache: Past = attention.start(1, x)
-    for position in range(40):
-        _, cache = attention.step(x, cache, attention.now(cache, torch.tensor([position]), x.dtype))
+    cache: Past = attention.start(1, 1, x)
+    lineage = Lineage.start(1, 1, x.device)
+    for _ in range(40):
+        lineage = lineage.entered()
+        _, cache = attention.step(x, cache, attention.now(cache, lineage, x.dtype))
+        lineage = lineage.passed()
     assert isinstance(cache, RecentKeyValueCache)
     assert cache.keys.size(2) == columns and cache.length == 40
 
 
-def test_a_trimmed_cache_knows_which_position_stands_where() -> None:
-    cache = RecentKeyValueCache(torch.zeros(2, 1, 3, 1), torch.zeros(2, 1, 3, 1), length=7, window=3)
-    positions = cache.positions_at(torch.tensor([7, 1]))
-    assert positions.tolist() == [[6, 7, 5], [0, 1, -1]]
+@pytest.mark.parametrize(("length", "steps"), [(7, [6, 7, 5]), (1, [0, 1])])
+def test_a_trimmed_cache_knows_which_step_stands_where(length: int, steps: list[int]) -> None:
+    cache = RecentKeyValueCache(torch.zeros(2, 1, 3, 1, 1), torch.zeros(2, 1, 3, 1, 1), length=length, window=3)
+    assert cache.steps().tolist() == steps

@@ -11,6 +11,7 @@ import torch
 from nmt.modules.attention import CausalSelfAttention, HeadSizes
 from nmt.modules.relative_positions import RelativeDotProduct
 from nmt.modules.sight import Sight, whole_sequence
+from tests.unit.modules.stepping import assert_steps_equal_the_whole
 
 SIZES = HeadSizes(d_model=6, num_heads=2, d_k=3, d_v=4)
 
@@ -41,13 +42,7 @@ def test_a_shift_of_the_whole_sequence_changes_nothing() -> None:
 
 
 def test_steps_equal_all_positions_at_once() -> None:
-    attention = CausalSelfAttention(SIZES, False, RelativeDotProduct(SIZES, 0.0, 3, 0)).double()
-    x = torch.randn(2, 20, 6, dtype=torch.float64)
-    expected, cache = attention(x, attention.whole(x)), attention.start(2, x)
-    for position in range(20):
-        sight = attention.now(cache, torch.full((2,), position), x.dtype)
-        found, cache = attention.step(x[:, position : position + 1], cache, sight)
-        torch.testing.assert_close(found[:, 0], expected[:, position])
+    assert_steps_equal_the_whole(CausalSelfAttention(SIZES, False, RelativeDotProduct(SIZES, 0.0, 3, 0)), 6)
 
 
 def test_every_vector_of_a_decoder_is_used() -> None:

@@ -11,6 +11,7 @@ from nmt.modules.attention import CausalSelfAttention, HeadSizes, ScaledDotProdu
 from nmt.modules.positions import TABLE_LENGTH
 from nmt.modules.rotary import Rotary
 from nmt.modules.sight import Places, whole_sequence
+from tests.unit.modules.stepping import assert_steps_equal_the_whole
 
 
 def rotation(position: int, d_k: int) -> np.ndarray:
@@ -52,13 +53,7 @@ def test_a_step_turns_each_row_by_its_own_position() -> None:
 
 def test_steps_equal_all_positions_at_once() -> None:
     sizes = HeadSizes(d_model=6, num_heads=2, d_k=4, d_v=3)
-    attention = CausalSelfAttention(sizes, False, ScaledDotProduct(0.0), Rotary(4)).double()
-    x = torch.randn(2, 20, 6, dtype=torch.float64)
-    expected, cache = attention(x, attention.whole(x)), attention.start(2, x)
-    for position in range(20):
-        sight = attention.now(cache, torch.full((2,), position), x.dtype)
-        found, cache = attention.step(x[:, position : position + 1], cache, sight)
-        torch.testing.assert_close(found[:, 0], expected[:, position])
+    assert_steps_equal_the_whole(CausalSelfAttention(sizes, False, ScaledDotProduct(0.0), Rotary(4)), 6)
 
 
 def test_the_angles_are_no_part_of_a_saved_model() -> None:

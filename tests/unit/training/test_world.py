@@ -13,8 +13,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from nmt.config.sections import DistributedConfig, TrainingConfig
+from nmt.devices import own_device
 from nmt.errors import NMTError, UsageError
-from nmt.training.joining import join, own_device
+from nmt.training.joining import join
 from nmt.training.trainer import Trainer
 from nmt.training.world import Alone, Together
 

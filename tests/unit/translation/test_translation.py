@@ -14,14 +14,15 @@ import pytest
 import torch
 
 from nmt import Translator
-from nmt.config.choices import AlignmentKind, MbrMetric, Precision
+from nmt.config.choices import AlignmentKind, LongLines, MbrMetric, Precision
 from nmt.config.generation import GenerateConfig
+from nmt.data.text import PAUSE
 from nmt.errors import DataError, DeviceError, MissingInputError, UsageError
 from nmt.search import searches
 from nmt.search.beam import BeamConfig
 from nmt.search.sampling import SamplingConfig
 from nmt.storage.checkpoints import read_checkpoint, set_pointer, write_checkpoint
-from nmt.translation import Line, TranslatedText, Translation
+from nmt.translation import Line, TranslatedText, Translation, workers
 from nmt.translation.choosing import MinimumBayesRisk, ReverseModel
 from tests.tiny_models import WORDS, in_english, some_lines, write_tiny_model
 
@@ -98,25 +99,80 @@ def test_nbest_gives_that_many_lines_for_each_line(translator):
 
 
 def test_long_line_is_cut_and_the_warning_names_it(translator, caplog):
+    options = {"max_source_length": 2, "buffer_size": 1, "long_lines": "truncate"}
     with caplog.at_level(logging.WARNING, "nmt"):
-        found = translator.translate(["rot", "ein mann zwei hunde"], max_source_length=2, buffer_size=1)
+        found = translator.translate(["rot", "ein mann zwei hunde"], **options)
     assert found == ["red", "a man"]
     assert "line 2 has 4 pieces; only its first 2 are translated" in caplog.text
 
 
-def test_line_of_a_hundred_thousand_words_is_cut_by_default(translator, caplog):
+@pytest.mark.parametrize("batch_size", [1, 2, 100])
+def test_long_line_is_translated_in_parts(translator, caplog, batch_size):
+    options = {"max_source_length": 2, "batch_size": batch_size}
+    with caplog.at_level(logging.WARNING, "nmt"):
+        found = translator.translate(["rot", "ein mann zwei hunde laufen", "schnee"], **options)
+    assert found == ["red", "a man two dogs run", "snow"]
+    assert "line 2 has 5 pieces; it is translated in 3 parts" in caplog.text
+
+
+def test_line_whose_translation_is_asked_to_contain_something_is_not_divided(translator, caplog):
+    with caplog.at_level(logging.WARNING, "nmt"):
+        found = translator.translate([Line("ein mann zwei hunde", include=("snow",))], max_source_length=2)
+    assert "snow" in found[0] and "only its first 2 are translated" in caplog.text
+
+
+def test_reference_of_a_line_that_is_too_long_is_refused_by_its_number(translator):
+    config = GenerateConfig(search=BeamConfig(), score_reference=True, max_source_length=2)
+    lines = [Line("rot", reference="red"), Line("ein mann rot", reference="a man red")]
+    with pytest.raises(DataError, match=r"line 2 has 3 pieces, more than 2, so its reference cannot be scored"):
+        list(translator.hypotheses(lines, config))
+
+
+def test_line_of_a_hundred_thousand_words_is_translated(translator, caplog):
     with caplog.at_level(logging.WARNING, "nmt"):
         assert len(translator.translate(["rot " * 100_000], max_len_a=0, max_len_b=3)) == 1
-    assert "line 1 has 100000 pieces" in caplog.text
+    assert "line 1 has 100000 pieces; it is translated in 98 parts" in caplog.text
 
 
-def test_line_beyond_the_positions_of_a_model_is_cut(tmp_path, caplog):
+def test_line_beyond_the_positions_of_a_model_is_divided(tmp_path, caplog):
     path = write_tiny_model(tmp_path / "m", model="transformer", updates=0, max_positions=8, **learned_positions())
     with caplog.at_level(logging.WARNING, "nmt"):
-        found = hypotheses(Translator.load(path), ["rot " * 20])
+        found = hypotheses(Translator.load(path), ["rot " * 20], long_lines=LongLines.truncate)
+        whole = hypotheses(Translator.load(path), ["rot " * 20])
     assert "only its first 7 are translated (the model has no positions for more)" in caplog.text
-    assert found[0].source_pieces == ["rot"] * 7
+    assert "it is translated in 3 parts (the model has no positions for more)" in caplog.text
+    assert found[0].source_pieces == ["rot"] * 7 and whole[0].source_pieces == ["rot"] * 20
     assert len(found[0].hypotheses[0].token_scores) <= 8
+
+
+def test_what_was_read_before_a_pause_is_answered_before_more_is_read(translator):
+    asked = iter(["ein mann", "", PAUSE, "", PAUSE, "rot"])
+    read = []
+
+    def lines():
+        for line in asked:
+            read.append(line)
+            yield line
+
+    found = translator.hypotheses(lines(), GenerateConfig(search=BeamConfig()))
+    assert [next(found).hypotheses[0].text, next(found).hypotheses[0].text] == ["a man", ""]
+    assert read == ["ein mann", "", PAUSE]
+    assert next(found).number == 2 and read[-2:] == ["", PAUSE]
+    assert [one.hypotheses[0].text for one in found] == ["red"]
+
+
+@pytest.mark.skipif(not workers.possible(), reason="processes cannot be copied here")
+def test_several_processes_translate_as_one_does(folder, translator):
+    lines = some_lines(60, longest=6) + [""]
+    together = Translator.load(folder, workers=3)
+    options = {"batch_size": 4, "buffer_size": 25}
+    assert together.translate(lines, **options) == translator.translate(lines)
+    config = GenerateConfig(search=BeamConfig(), print_alignment=AlignmentKind.soft, **options)
+    for one, other in zip(together.hypotheses(lines, config), translator.hypotheses(lines, config), strict=True):
+        assert one.number == other.number and one.hypotheses[0].text == other.hypotheses[0].text
+        assert one.hypotheses[0].score == pytest.approx(other.hypotheses[0].score, abs=1e-4)
+        if other.hypotheses[0].attention is not None:
+            torch.testing.assert_close(one.hypotheses[0].attention, other.hypotheses[0].attention, atol=1e-4, rtol=0)
 
 
 def learned_positions() -> dict[str, object]:

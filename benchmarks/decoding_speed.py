@@ -1,0 +1,211 @@
+"""Decoding speed beside other engines that hold the same weights, in turns.
+
+    python benchmarks/decoding_speed.py MODEL TEXT --references REFERENCES --rounds 3 \
+        --ctranslate2 PEERS/ctranslate2/bin/python --fairseq PEERS/fairseq/bin/python
+
+MODEL is a run folder or checkpoint of the paper's Transformer with a joint vocabulary, TEXT and REFERENCES are plain or
+gzipped. All engines search with beam 4, divide a total by the length, allow 255 pieces and stop at four finished hypotheses.
+Each one translates the whole text in a process of its own, then comes the next one; the time to start and load does not
+count (fairseq's and ours are what they say of themselves; the others get pieces where ours gets text). ``--ours`` names
+what nmt-generate is given, one setting an argument. Prints a Markdown table: lines a second (the median of the rounds,
+and their range), how much faster our first setting is, BLEU, how many lines read as with our first setting, and the most
+memory of a process with its children.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import sacrebleu
+from training_speed import HERE, MALLOC, VARIABLE, resident
+
+from nmt.data.language_pair import LanguagePair
+from nmt.storage.checkpoints import resolve, tokenizer_folder
+
+BEAM, LIMIT = 4, 255
+COMMON = f"--beam {BEAM} --length-penalty power --lenpen 1 --max-len-a 0 --max-len-b {LIMIT - 1}"
+NUMBER = r"([\d.,]+)"
+
+
+@dataclass
+class Engine:
+    """An engine and how to start it; ``speed`` finds lines a second in what it said, ``texts`` its translations."""
+
+    name: str
+    command: Sequence[str]
+    speed: str
+    texts: Callable[[], list[str]]
+    environment: dict[str, str] = field(default_factory=dict)
+    speeds: list[float] = field(default_factory=list)  # by round
+    memory: int = 0
+
+    def run(self) -> None:
+        environment = {name: value for name, value in os.environ.items() if name not in (VARIABLE, "OMP_NUM_THREADS")}
+        with tempfile.TemporaryFile("w+") as log:
+            process = subprocess.Popen(
+                self.command, stdout=log, stderr=subprocess.STDOUT, env={**environment, **self.environment}
+            )
+            while process.poll() is None:
+                self.memory = max(self.memory, resident(process.pid))
+                time.sleep(0.1)
+            log.seek(0)
+            said = log.read()
+        found = re.findall(self.speed, said)
+        if process.returncode != 0 or not found:
+            sys.exit(f"{self.name} failed with status {process.returncode}:\n{said[-3000:]}")
+        self.speeds.append(float(found[-1].replace(",", "")))
+        print(f"{self.name}: {self.speeds[-1]:.0f} lines/s, {self.memory / 2**20:.0f} MiB", file=sys.stderr)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is translated by what."""
+
+    model: Path  # a checkpoint
+    text: Path
+    work: Path
+    threads: int
+
+    @property
+    def pair(self) -> LanguagePair:
+        return LanguagePair.load(tokenizer_folder(self.model))
+
+    @property
+    def pieces(self) -> Path:
+        """The text in pieces."""
+        path = self.work / "text.pieces"
+        if not path.exists():
+            source = self.pair.source
+            cut = [source.pieces(ids.tolist()) for ids in source.encode(read(self.text))]
+            path.write_text("".join(" ".join(line) + "\n" for line in cut), encoding="utf-8")
+        return path
+
+    @property
+    def entries(self) -> Path:
+        """The vocabulary, one entry a line."""
+        path = self.work / "entries"
+        path.write_text("".join(f"{piece}\n" for piece in self.pair.target.vocabulary.pieces), encoding="utf-8")
+        return path
+
+    def joined(self, lines: Sequence[str]) -> list[str]:
+        """Pieces of the target as text."""
+        number = {piece: index for index, piece in enumerate(self.pair.target.vocabulary.pieces)}
+        return [self.pair.target.decode([number[piece] for piece in line.split(" ") if piece]) for line in lines]
+
+
+def read(path: Path) -> list[str]:
+    raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    return raw.decode().split("\n")[:-1]
+
+
+def ours(task: Task, options: str, number: int) -> Engine:
+    output = task.work / f"ours.{number}"
+    command = [sys.executable, "-m", "nmt_cli.generate", "--path", str(task.model), "--input", str(task.text)]
+    command += ["--output", str(output), "--overwrite", *COMMON.split(), *options.split(), "--progress", "lines"]
+    environment = {"PYTHONPATH": str(HERE.parent)}
+    speed = rf"translated [\d,]+ lines \({NUMBER} a second"
+    return Engine(f"nmt {options}", command, speed, lambda: read(output), environment)
+
+
+def ctranslate2(python: str, task: Task, quantization: str, workers: int, threads: int, batch: int) -> Engine:
+    model, output = task.work / f"ctranslate2-{quantization}", task.work / "ctranslate2.out"
+    if not model.exists():
+        convert = [python, str(HERE / "peers" / "ctranslate2_model.py"), str(task.model), str(task.entries), str(model)]
+        subprocess.run([*convert, *([] if quantization == "float32" else [quantization])], check=True)
+    script = [python, str(HERE / "peers" / "ctranslate2_translate.py"), str(model), str(task.pieces), str(output)]
+    command = [*script, quantization, *map(str, (workers, threads, batch, BEAM, LIMIT))]
+    name = f"CTranslate2 {quantization}, {workers} x {threads}, batch {batch}"
+    return Engine(name, command, f"lines a second {NUMBER}", lambda: task.joined(read(output)))
+
+
+def fairseq(python: str, task: Task, batch: int) -> Engine:
+    folder = task.work / "fairseq"
+    start = [python, str(HERE / "peers" / "fairseq_command.py")]
+    if not folder.exists():
+        folder.mkdir()
+        script = [python, str(HERE / "peers" / "fairseq_model.py")]
+        subprocess.run([*script, str(task.model), str(task.entries), str(folder)], check=True)
+        for side in ("src", "tgt"):
+            (folder / f"test.{side}").symlink_to(task.pieces)
+        prepare = f"--source-lang src --target-lang tgt --testpref {folder}/test --destdir {folder}/binary"
+        prepare += f" --srcdict {folder}/dict.txt --tgtdict {folder}/dict.txt"
+        subprocess.run([*start, "preprocess", *prepare.split()], check=True, capture_output=True)
+    options = (
+        f"{folder}/binary --path {folder}/model.pt --beam {BEAM} --lenpen 1 --max-len-a 0 --max-len-b {LIMIT - 1} "
+        f"--batch-size {batch} --cpu --no-progress-bar --results-path {folder}"
+    )
+
+    def texts() -> list[str]:
+        lines = [line.split("\t") for line in read(folder / "generate-test.txt") if line.startswith("H-")]
+        return task.joined([line[2] for line in sorted(lines, key=lambda line: int(line[0][2:]))])
+
+    return Engine(f"fairseq, batch {batch}", [*start, "generate", *options.split()], rf"\({NUMBER} sentences/s", texts)
+
+
+def engines(arguments: argparse.Namespace, work: Path) -> list[Engine]:
+    task = Task(resolve(arguments.model), arguments.text, work, arguments.threads)
+    found = [ours(task, options, number) for number, options in enumerate(arguments.ours)]
+    if arguments.ctranslate2:
+        for quantization in ("float32", "int8"):
+            for workers, threads in ((task.threads, 1), (1, task.threads)):
+                for batch in (32, 64):
+                    found.append(ctranslate2(arguments.ctranslate2, task, quantization, workers, threads, batch))
+    if arguments.fairseq:
+        for batch in (64, 128):
+            found.append(fairseq(arguments.fairseq, task, batch))
+            found.append(with_malloc(found[-1]))
+    return found
+
+
+def with_malloc(engine: Engine) -> Engine:
+    return Engine(f"{engine.name} + malloc", engine.command, engine.speed, engine.texts, MALLOC)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Decoding speed beside other engines that hold the same weights.")
+    parser.add_argument("model", type=Path, help="run folder or checkpoint")
+    parser.add_argument("text", type=Path, help="what is translated")
+    parser.add_argument("--references", type=Path, help="how it should read, for BLEU")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each one runs (default: %(default)s)")
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="threads (default: %(default)s)")
+    parser.add_argument("--ours", nargs="+", default=["--precision fp32"], help="settings of nmt-generate")
+    parser.add_argument("--ctranslate2", help="Python interpreter that has ctranslate2")
+    parser.add_argument("--fairseq", help="Python interpreter that has fairseq")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        all_engines = engines(arguments, Path(folder))
+        texts: list[list[str]] = []
+        for number in range(arguments.rounds):
+            for engine in all_engines:
+                engine.run()
+                if number == 0:
+                    texts.append(engine.texts())
+    report(all_engines, texts, read(arguments.references) if arguments.references else None)
+
+
+def report(all_engines: Sequence[Engine], texts: Sequence[Sequence[str]], references: Sequence[str] | None) -> None:
+    first = statistics.median(all_engines[0].speeds)
+    print(f"| engine | lines/s | rounds | {all_engines[0].name} is faster by | BLEU | same text | memory, MiB |")
+    print("|---|---|---|---|---|---|---|")
+    for engine, lines in zip(all_engines, texts):
+        speed = statistics.median(engine.speeds)
+        rounds = f"{min(engine.speeds):,.0f} to {max(engine.speeds):,.0f}"
+        bleu = "" if references is None else f"{sacrebleu.corpus_bleu(list(lines), [list(references)]).score:.2f}"
+        same = sum(one == other for one, other in zip(lines, texts[0])) / len(lines)
+        figures = f"{speed:,.0f} | {rounds} | {first / speed:.2f} | {bleu} | {same:.1%}"
+        print(f"| {engine.name} | {figures} | {engine.memory / 2**20:,.0f} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""Which pieces of the target a sentence may need: a few for each piece of the source, learned from a corpus.
+
+Most of a vocabulary has nothing to do with a sentence. Scores of the rest alone are most of the translation in a fraction of
+the time. The pieces that a source piece becomes are found by the lexical model of Brown et al. 1993, model 1, with
+expectation-maximisation.
+
+Shapes: U different pairs of a source and a target piece, P such pairs in sentences, B sentences of a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import safetensors
+from safetensors.numpy import save_file
+
+from nmt.data.batch import Ids
+from nmt.data.corpus import Split
+from nmt.data.language_pair import LanguagePair
+from nmt.data.vocabulary import EOS, SPECIALS, UNK
+from nmt.errors import DataError, MissingInputError, UsageError
+
+IdArray = npt.NDArray[np.int64]
+_FORMAT = 1
+_ITERATIONS = 5
+
+
+@dataclass(frozen=True)
+class Shortlist:
+    """The pieces that each source piece may become, most probable first, and those that any sentence may need."""
+
+    offsets: IdArray  # [source vocabulary + 1] where in ``pieces`` those of a source piece begin
+    pieces: IdArray
+    always: IdArray
+    digest: str  # of the vocabularies
+
+    def of(self, source: Ids) -> IdArray:
+        """The target pieces of a sentence, sorted."""
+        parts = [self.pieces[self.offsets[number] : self.offsets[number + 1]] for number in np.unique(source)]
+        return np.unique(np.concatenate([self.always, *parts]))
+
+    def of_batch(self, sources: Sequence[Ids]) -> tuple[IdArray, npt.NDArray[np.bool_]]:
+        """The target pieces [V'] of all sentences, sorted, and which of them each sentence may use [B, V']."""
+        of_each = [self.of(source) for source in sources]
+        together = np.unique(np.concatenate(of_each))
+        allowed = np.zeros((len(sources), len(together)), dtype=np.bool_)
+        for row, pieces in enumerate(of_each):
+            allowed[row, np.searchsorted(together, pieces)] = True
+        return together, allowed
+
+    def save(self, path: Path) -> None:
+        facts = {"format": str(_FORMAT), "vocabularies": self.digest}
+        save_file({"offsets": self.offsets, "pieces": self.pieces, "always": self.always}, path, metadata=facts)
+
+    @classmethod
+    def load(cls, path: Path, pair: LanguagePair) -> Shortlist:
+        if not path.is_file():
+            raise MissingInputError(f"{path} is no shortlist; nmt-shortlist makes one from a corpus folder")
+        try:
+            with safetensors.safe_open(path, "numpy") as file:
+                facts = file.metadata() or {}
+                arrays = [file.get_tensor(name) for name in ("offsets", "pieces", "always")]
+        except (safetensors.SafetensorError, OSError) as error:
+            raise DataError(f"{path} is no shortlist, or is damaged ({error}); make it again with nmt-shortlist") from None
+        if facts.get("format") != str(_FORMAT):
+            raise DataError(f"{path} is a shortlist of format {facts.get('format')}; this version reads {_FORMAT}")
+        if facts.get("vocabularies") != pair.digest():
+            raise UsageError(f"{path} was made for other vocabularies than the model's; make one from its corpus folder")
+        return cls(*arrays, facts["vocabularies"])
+
+
+def learn(split: Split, pair: LanguagePair, per_piece: int, frequent: int, max_pairs: int) -> Shortlist:
+    """From the first ``max_pairs`` sentence pairs of a split: ``per_piece`` target pieces for each source piece, and the
+    ``frequent`` ones."""
+    count, width = min(len(split), max_pairs), len(pair.target.vocabulary)
+    sources = [np.unique(split.source(number)[:-1]) for number in range(count)]
+    targets = [np.unique(split.target(number)[:-1]) for number in range(count)]
+    codes, groups = _pairs(sources, targets, width)
+    different, index = np.unique(codes, return_inverse=True)
+    probabilities = _lexicon(different // width, index, groups)
+    offsets, pieces = _best(different, probabilities, width, len(pair.source.vocabulary), per_piece)
+    if pair.shared:  # names and numbers stay what they are
+        offsets, pieces = _with_themselves(offsets, pieces)
+    counts = np.bincount(np.concatenate(targets), minlength=width)
+    often = np.argsort(-counts, kind="stable")[:frequent]
+    always = np.unique(np.concatenate([often[counts[often] > 0], [UNK, EOS], range(len(SPECIALS))]))
+    return Shortlist(offsets, pieces, always.astype(np.int64), pair.digest())
+
+
+def _pairs(sources: Sequence[Ids], targets: Sequence[Ids], width: int) -> tuple[IdArray, IdArray]:
+    """Every source piece with every target piece of its sentence [P], as source * width + target, and where the pairs of
+    each target piece of a sentence begin."""
+    codes = [
+        (source[None, :].astype(np.int64) * width + target[:, None]).ravel()
+        for source, target in zip(sources, targets)
+        if len(source)
+    ]
+    sizes = np.concatenate([np.full(len(target), len(source)) for source, target in zip(sources, targets) if len(source)])
+    return np.concatenate(codes), np.cumsum(sizes) - sizes
+
+
+def _lexicon(source: IdArray, index: IdArray, groups: IdArray) -> npt.NDArray[np.float64]:
+    """p(target | source) of each different pair [U]; ``index`` [P]: which of them stands where."""
+    probabilities = np.ones(len(source))
+    sizes = np.diff(np.append(groups, len(index)))
+    for _ in range(_ITERATIONS):
+        shares = probabilities[index]
+        shares /= np.repeat(np.add.reduceat(shares, groups), sizes)
+        expected = np.bincount(index, weights=shares, minlength=len(source))
+        probabilities = expected / np.bincount(source, weights=expected)[source]
+    return probabilities
+
+
+def _best(
+    different: IdArray, probabilities: npt.NDArray[np.float64], width: int, source_size: int, count: int
+) -> tuple[IdArray, IdArray]:
+    """The most probable target pieces of each source piece."""
+    source = different // width
+    order = np.lexsort((different, -probabilities, source))
+    starts = np.searchsorted(source[order], np.arange(source_size + 1))
+    rank = np.arange(len(order)) - starts[source[order]]
+    kept = order[rank < count]
+    offsets = np.searchsorted(source[kept], np.arange(source_size + 1))
+    return offsets.astype(np.int64), different[kept] % width
+
+
+def _with_themselves(offsets: IdArray, pieces: IdArray) -> tuple[IdArray, IdArray]:
+    size = len(offsets) - 1
+    grown = np.insert(pieces, offsets[:-1], np.arange(size))
+    return offsets + np.arange(size + 1), grown

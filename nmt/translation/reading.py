@@ -1,0 +1,91 @@
+"""From lines of text, or a split of a corpus, to windows of pieces."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterable, Iterator
+
+from nmt.config.choices import LongLines
+from nmt.config.generation import GenerateConfig
+from nmt.data.batch import Ids
+from nmt.data.corpus import Split
+from nmt.data.language_pair import LanguagePair
+from nmt.data.text import PAUSE, require_text
+from nmt.data.vocabulary import EOS, UNK
+from nmt.errors import DataError
+from nmt.search.requests import Request
+from nmt.translation.lines import Given, Line
+from nmt.translation.long_lines import divided
+from nmt.translation.windows import Source, Window
+
+logger = logging.getLogger("nmt.translation")
+
+
+class Reader:
+    """Reads for one model: ``longest`` is the most pieces that it has positions for, None: no limit."""
+
+    def __init__(self, pair: LanguagePair, config: GenerateConfig, longest: int | None) -> None:
+        self._pair = pair
+        self._config = config
+        self._longest = longest
+
+    def windows_of_lines(self, lines: Iterable[Given], numbers: Iterable[int]) -> Iterator[Window]:
+        """A window closes when it is full, at the end, and when the lines pause."""
+        numbered, window = iter(numbers), list[Line]()
+        for line in lines:
+            if line is not PAUSE:
+                window.append(line if isinstance(line, Line) else Line(line or ""))
+            if line is PAUSE or len(window) == self._config.buffer_size:
+                yield self._window(window, numbered, pause=line is PAUSE)
+                window = []
+        if window:
+            yield self._window(window, numbered)
+
+    def windows_of_split(self, split: Split, numbers: Iterable[int]) -> Iterator[Window]:
+        texts, remaining = split.source_text(), iter(numbers)
+        while numbered := list(itertools.islice(remaining, self._config.buffer_size)):
+            window = []
+            for number in numbered:
+                ids = split.source(number)[:-1]
+                text = texts[number] if texts is not None else self._pair.source.decode(ids.tolist())
+                target = tuple(split.target(number)[:-1].tolist()) if self._config.score_reference else ()
+                window.append(self._source(number, text, ids, Request(target=target)))
+            yield Window(window)
+
+    def _window(self, lines: list[Line], numbers: Iterator[int], pause: bool = False) -> Window:
+        texts, numbered = [line.text for line in lines], list(itertools.islice(numbers, len(lines)))
+        require_text(texts, numbered[0] + 1 if numbered else 1)
+        encoded = self._pair.source.encode([text if text.strip() else "" for text in texts])
+        sources = [
+            self._source(number, line.text, ids, self._request(line, number + 1))
+            for number, line, ids in zip(numbered, lines, encoded)
+        ]
+        return Window(sources, pause)
+
+    def _request(self, line: Line, number: int) -> Request:
+        if line == Line(line.text):
+            return Request()
+        texts = [line.prefix, line.reference, *line.include, *line.exclude]
+        prefix, target, *phrases = (tuple(ids.tolist()) for ids in self._pair.target.encode(texts))
+        for text, ids in zip((*line.include, *line.exclude, line.prefix), (*phrases, prefix or (EOS,))):
+            if UNK in ids or not ids:
+                raise DataError(f"line {number}: the model's vocabulary has no pieces for {text!r}; leave it out")
+        return Request(prefix, tuple(phrases[: len(line.include)]), tuple(phrases[len(line.include) :]), target)
+
+    def _source(self, number: int, text: str, ids: Ids, request: Request) -> Source:
+        """A line that is too long to be translated at once is divided or loses its end, and the user is told."""
+        limit, advice = self._config.max_source_length, "raise --max-source-length to translate more at once"
+        if self._longest is not None and self._longest < limit:
+            limit, advice = self._longest, "the model has no positions for more"
+        if len(ids) <= limit:
+            return Source(number, text, (ids,) if len(ids) else (), request)
+        where, cut = f"line {number + 1} has {len(ids)} pieces", self._config.long_lines is LongLines.truncate
+        if request.target and not cut:
+            raise DataError(f"{where}, more than {limit}, so its reference cannot be scored ({advice})")
+        if cut or request != Request():  # whose parts would each have to keep to it
+            logger.warning(f"{where}; only its first {limit} are translated ({advice})")
+            return Source(number, text, (ids[:limit],), request)
+        parts = divided(ids, self._pair.source.pieces(ids.tolist()), limit)
+        logger.warning(f"{where}; it is translated in {len(parts)} parts ({advice})")
+        return Source(number, text, parts, request)

@@ -1,0 +1,250 @@
+"""What nmt-generate does: a model, an input and an output brought together."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+
+from nmt.config.choices import AlignmentKind, InputFormat, MbrMetric, OutputFormat
+from nmt.config.generation import GenerateConfig
+from nmt.config.sections import DeviceConfig
+from nmt.data.corpus import Corpus, Split
+from nmt.data.text import PAUSE, Pause, read_lines, read_live
+from nmt.devices import choose_device, own_device, set_threads
+from nmt.errors import DataError, UsageError
+from nmt.scoring import TextOptions, scorers
+from nmt.translation import Translation, Translator, workers
+from nmt.translation.choosing import ReverseModel, check_reverse
+from nmt.translation.windows import Progress
+from nmt_cli.allocator import described
+from nmt_cli.formats import formatter
+from nmt_cli.inputs import parsed
+from nmt_cli.outputs import Growing, Write, check_output, opened
+from nmt_cli.progress import show_progress
+from nmt_cli.ranks import Ranks, joined
+
+logger = logging.getLogger("nmt.generate")
+
+_STDIN = "standard input"
+
+Choice = Callable[[Iterator[Translation]], Iterator[Translation]]
+
+
+def translate(config: GenerateConfig) -> None:
+    """Translate, write, and sum up in the log."""
+    if (memory := described(os.environ)) is not None:
+        logger.info(memory)
+    _check(config)
+    if config.input == "-":  # as other programs call standard input
+        config = dataclasses.replace(config, input=None)
+    typed = not config.data and config.input is None and sys.stdin.isatty()
+    if typed:
+        logger.info("reading from the terminal, one sentence a line; end with Ctrl-D, or name a file: --input FILE")
+        config = dataclasses.replace(config, buffer_size=1)  # each line is answered before the next is typed
+    place = dataclasses.replace(config.device, name=own_device(config.device.name))
+    set_threads(place.threads)
+    device, workers = choose_device(place.name), 1 if typed else _workers(config)
+    with joined(device, config.buffer_size) as ranks:
+        if not ranks.alone and not config.data and config.input is None:
+            raise UsageError("several processes cannot share standard input; name a file: --input FILE")
+        translator = Translator.load(
+            config.path, place.name, place.precision, ensemble_weights=config.ensemble_weights, workers=workers
+        )
+        _Job(config, translator, ranks, _choice(translator, config, place, workers)).run()
+
+
+def _workers(config: GenerateConfig) -> int:
+    """How many processes share the work of this one: on a CPU, unless something else is asked for, one a thread."""
+    if choose_device(own_device(config.device.name)).type != "cpu" or not workers.possible():
+        return 1
+    return config.workers or torch.get_num_threads()
+
+
+def _choice(translator: Translator, config: GenerateConfig, place: DeviceConfig, workers: int) -> Choice:
+    """What becomes of translations before they are shown."""
+    if config.rerank is None:
+        return iter
+    backward = Translator.load(config.rerank, place.name, place.precision, workers=workers)
+    check_reverse(translator.pair, backward.pair, config.rerank)
+    return ReverseModel(backward.hypotheses, config.rerank_weight, config)
+
+
+def _check(config: GenerateConfig) -> None:
+    """What costs nothing to find out before a model is loaded."""
+    if len(config.data) > 1:
+        raise UsageError(f"one corpus folder can be translated at a time, not {len(config.data)}")
+    if config.data and config.input is not None:
+        raise UsageError(f"give a corpus folder ({config.data[0]}) or --input {config.input}, not both")
+    if config.data and config.input_format is not InputFormat.text:
+        raise UsageError(f"--input-format {config.input_format.value} is for lines of text, not for a corpus folder")
+    if config.score_reference and not config.data and config.input_format is InputFormat.text:
+        raise UsageError("--score-reference needs references: give a corpus folder, or --input-format tsv or jsonl")
+    if config.score_reference and config.format is OutputFormat.text:
+        raise UsageError("--format text shows no scores; add --format jsonl or fairseq to --score-reference")
+    check_output(config)
+
+
+class _Job:
+    """The translation of one input: what is read, how it is divided, where it goes."""
+
+    def __init__(self, config: GenerateConfig, translator: Translator, ranks: Ranks, choose: Choice) -> None:
+        self._config = config
+        self._translator = translator
+        self._ranks = ranks
+        self._choose = choose
+        logarithms = config.mbr is MbrMetric.none
+        self._form = formatter(config.format, config.nbest, config.print_alignment, logarithms=logarithms)
+
+    def run(self) -> None:
+        growing = Growing(self._config) if self._config.resume_output else None
+        done = self._ranks.on_first(growing.begin) if growing else 0
+        if self._config.data:
+            self._split(growing, done)
+        else:
+            self._lines(growing, done)
+
+    def _lines(self, growing: Growing | None, done: int) -> None:
+        config = self._config
+        origin, references = config.input or _STDIN, config.score_reference
+        asked = parsed(_after(self._read(), done), config.input_format, origin, first=done + 1, references=references)
+        lines, numbers = self._ranks.own(asked), self._ranks.own(itertools.count(done))
+
+        def translations(progress: Progress) -> Iterator[Translation]:
+            return self._translator.hypotheses(lines, config, progress, numbers)
+
+        self._write(translations, growing, None, None)
+
+    def _read(self) -> Iterator[str | Pause | None]:
+        config = self._config
+        invalid, most = config.on_invalid_utf8, config.max_line_bytes
+        if config.input is None:
+            return read_live(sys.stdin.buffer, _STDIN, invalid=invalid, max_line_bytes=most)
+        return read_lines(Path(config.input), invalid=invalid, max_line_bytes=most)
+
+    def _split(self, growing: Growing | None, done: int) -> None:
+        config, folder = self._config, Path(self._config.data[0])
+        corpus = Corpus.open(folder)
+        _check_corpus(corpus, folder, self._translator, config)
+        split = corpus.split(config.gen_subset)
+        references = _references(corpus, split)
+        if config.score_reference and references is None:
+            raise UsageError(
+                f"split '{config.gen_subset}' of {folder} has no references to score; leave out --score-reference"
+            )
+        numbers = self._ranks.own(range(done, len(split)))
+
+        def translations(progress: Progress) -> Iterator[Translation]:
+            return self._translator.hypotheses_of_split(split, config, progress, numbers)
+
+        best = self._write(translations, growing, references, len(split) - done)
+        if not references or config.score_reference or not self._ranks.main:
+            return
+        if done:
+            logger.info(f"no score: the first {done:,} lines were translated before; nmt-score scores the whole file")
+        else:
+            _report_score(config, best, references)
+
+    def _write(
+        self,
+        translations: Callable[[Progress], Iterator[Translation]],
+        growing: Growing | None,
+        references: list[str] | None,
+        total: int | None,
+    ) -> list[str]:
+        """The best translation of each line, if there are references."""
+        config, best = self._config, list[str]()
+        seen = _Seen(config)
+        with contextlib.ExitStack() as stack:
+            progress: Progress = _nothing
+            write: Write = _nowhere
+            if self._ranks.main:
+                progress = stack.enter_context(show_progress(config.progress, "translated", "lines", total))
+                write = stack.enter_context(opened(config, growing))
+            for translation in self._ranks.merged(self._choose(translations(progress)), progress):
+                seen.add(translation)
+                write(self._form(translation, references[translation.number] if references else None))
+                if references:
+                    best.append(translation.hypotheses[0].text)
+        if self._ranks.main:
+            seen.report()
+        return best
+
+
+def _after(lines: Iterator[str | Pause | None], count: int) -> Iterator[str | Pause | None]:
+    """What follows the first ``count`` lines."""
+    for line in lines:
+        if count == 0:
+            yield line
+        elif line is not PAUSE:
+            count -= 1
+
+
+def _check_corpus(corpus: Corpus, folder: Path, translator: Translator, config: GenerateConfig) -> None:
+    if corpus.pair.source.vocabulary != translator.pair.source.vocabulary:
+        raise DataError(
+            f"{folder} was made with another source vocabulary than {config.path}; translate its raw text with --input, "
+            f"or preprocess it with the model's: --srcdict and --tgtdict"
+        )
+    if config.score_reference and corpus.pair.target.vocabulary != translator.pair.target.vocabulary:
+        raise DataError(
+            f"{folder} was made with another target vocabulary than {config.path}; score its raw text with --input and "
+            f"--input-format tsv"
+        )
+
+
+def _references(corpus: Corpus, split: Split) -> list[str] | None:
+    """The target side as text; of the training split, whose text is not kept, as decoded pieces."""
+    if split.targets is None:
+        return None
+    texts = split.target_text()
+    if texts is not None:
+        return texts
+    return [corpus.pair.target.decode(split.target(number).tolist()) for number in range(len(split))]
+
+
+def _report_score(config: GenerateConfig, hypotheses: list[str], references: list[str]) -> None:
+    scorer = scorers.build(scorers.config_class("bleu")(), TextOptions())
+    score = scorer(hypotheses, [references])
+    beam = getattr(config.search, "beam_size", 1)
+    logger.info(
+        f"Generate {config.gen_subset} with beam={beam}: {score.name}|{score.signature} = {score.value:.2f} {score.detail}"
+    )
+
+
+def _nothing(count: int) -> None:
+    """The progress of a process that shows none."""
+
+
+def _nowhere(lines: Iterator[str]) -> None:
+    """The output of a process that writes none."""
+
+
+class _Seen:
+    """What is worth a word when everything is translated."""
+
+    def __init__(self, config: GenerateConfig) -> None:
+        self._config = config
+        self._unfinished: list[int] = []
+
+    def add(self, translation: Translation) -> None:
+        best = translation.hypotheses[0]
+        if not best.finished:
+            self._unfinished.append(translation.number + 1)
+        asked = self._config.print_alignment is not AlignmentKind.none
+        if asked and translation.source_pieces and best.attention is None:
+            raise UsageError(f"the model in {self._config.path} has no attention to print; leave out --print-alignment")
+
+    def report(self) -> None:
+        if self._unfinished:
+            logger.warning(
+                f"{len(self._unfinished)} translations were cut off at the length limit, first that of line "
+                f"{self._unfinished[0]}; raise --max-len-a or --max-len-b if they should go on"
+            )

@@ -1,0 +1,175 @@
+"""Where nmt-generate writes: standard output, a pipe, a file that appears when it is complete, and one that goes on growing
+where it was stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import logging
+import lzma
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import IO, Any, BinaryIO, cast
+
+from nmt.config.choices import OutputFormat
+from nmt.config.generation import GenerateConfig
+from nmt.config.plain import to_plain
+from nmt.errors import OutputError, StorageError, UsageError
+from nmt.storage.files import atomic_write, read_json, write_json
+
+logger = logging.getLogger("nmt.generate")
+
+Write = Callable[[Iterator[str]], None]
+
+# Options that translations do not depend on: they may be others when an output is resumed.
+_FREE = ("output", "overwrite", "resume_output", "batch_size", "max_tokens", "buffer_size", "workers", "progress")
+
+
+def check_output(config: GenerateConfig) -> None:
+    """What costs nothing to find out before a model is loaded."""
+    if config.output is None:
+        if config.resume_output:
+            raise UsageError("--resume-output goes on with a file; name it: --output FILE")
+        return
+    output = Path(config.output)
+    if config.resume_output and (output.suffix in (".gz", ".xz") or _is_stream(output)):
+        raise UsageError(f"--resume-output goes on with a plain file, not with {output}; compress it afterwards")
+    if not output.exists() or _is_stream(output):
+        return
+    if not output.is_file():
+        raise OutputError(f"{output} is a folder or a device, where no file can be written; choose another --output")
+    if not config.overwrite:
+        raise OutputError(f"{output} exists already; choose another name, or replace it with --overwrite")
+
+
+@contextlib.contextmanager
+def opened(config: GenerateConfig, growing: Growing | None) -> Iterator[Write]:
+    """Standard output or a pipe, each flushed at once, or a file."""
+    if config.output is None:
+
+        def to_stdout(lines: Iterator[str]) -> None:
+            for line in lines:
+                sys.stdout.write(f"{line}\n")
+            sys.stdout.flush()
+
+        yield to_stdout
+        return
+    output = Path(config.output)
+    if growing is not None:
+        with growing.opened() as write:
+            yield write
+        return
+    if _is_stream(output):
+        with _stream(output) as write:
+            yield write
+        return
+    with atomic_write(output.resolve()) as raw, _packed(raw, output.suffix) as file:  # of a link the file that it names
+        yield _into(file)
+
+
+class Growing:
+    """A file that is complete under its own name; until then it grows under another, beside what made it."""
+
+    def __init__(self, config: GenerateConfig) -> None:
+        assert config.output is not None
+        self._output = Path(config.output).resolve()
+        self._partial = self._output.with_name(f"{self._output.name}.partial")
+        self._recipe = self._output.with_name(f"{self._output.name}.partial.json")
+        self._config = config
+
+    def begin(self) -> int:
+        """How many lines are translated already. What was written of the next one is taken away."""
+        tree = cast(dict[str, Any], to_plain(self._config)) | {"device": self._config.device.precision.value}
+        ours = {key: value for key, value in tree.items() if key not in _FREE}
+        if not self._partial.exists() or not self._recipe.exists():
+            self._partial.unlink(missing_ok=True)
+            write_json(self._recipe, ours)
+            self._partial.touch()
+            return 0
+        theirs = read_json(self._recipe)
+        changed = [key for key in ours if not isinstance(theirs, dict) or theirs.get(key) != ours[key]]
+        if changed:
+            raise UsageError(
+                f"{self._partial} was begun with another {', '.join(changed)}; use the same options, or delete it to begin "
+                f"again"
+            )
+        done, size = complete_answers(self._partial, self._config)
+        os.truncate(self._partial, size)
+        if done:
+            logger.info(f"{done:,} lines are translated already in {self._partial}; going on with the next")
+        return done
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[Write]:
+        with open(self._partial, "ab") as file:
+            into = _into(file)
+
+            def at_once(lines: Iterator[str]) -> None:
+                into(lines)
+                file.flush()
+
+            yield at_once
+            os.fsync(file.fileno())
+        os.replace(self._partial, self._output)
+        self._recipe.unlink(missing_ok=True)
+
+
+def complete_answers(path: Path, config: GenerateConfig) -> tuple[int, int]:
+    """How many lines of the input are answered in full, and how many bytes that is."""
+    answers, size, offset, lines = 0, 0, 0, 0
+    with open(path, "rb") as file:
+        for line in file:
+            if not line.endswith(b"\n"):
+                break
+            if config.format is OutputFormat.fairseq:
+                if line.startswith(b"S-"):  # it begins an answer, and only the next one shows that this is complete
+                    answers, size = answers + 1, offset
+                offset += len(line)
+                continue
+            offset, lines = offset + len(line), lines + 1
+            if config.format is OutputFormat.jsonl or lines % config.nbest == 0:
+                answers, size = answers + 1, offset
+    return (max(answers - 1, 0), size) if config.format is OutputFormat.fairseq else (answers, size)
+
+
+def _into(file: IO[bytes]) -> Write:
+    def write(lines: Iterator[str]) -> None:
+        file.write("".join(f"{line}\n" for line in lines).encode())
+
+    return write
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether a path is something to write into, not a file to make: a named pipe, a terminal, /dev/null."""
+    return path.is_fifo() or path.is_char_device()
+
+
+def _packed(raw: BinaryIO, suffix: str) -> AbstractContextManager[IO[bytes]]:
+    """What a file's name promises of its contents; the same translations give the same bytes."""
+    if suffix == ".gz":
+        return cast(IO[bytes], gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0))
+    if suffix == ".xz":
+        return cast(IO[bytes], lzma.LZMAFile(raw, "wb"))
+    return contextlib.nullcontext(raw)
+
+
+@contextlib.contextmanager
+def _stream(path: Path) -> Iterator[Write]:
+    """Writes into a named pipe or a device, which stays what it is."""
+    file = open(path, "wb")  # noqa: SIM115 - closed below, where a second complaint about a lost reader is of no use
+
+    def to_stream(lines: Iterator[str]) -> None:
+        try:
+            file.write("".join(f"{line}\n" for line in lines).encode())
+            file.flush()
+        except BrokenPipeError as error:
+            raise StorageError(f"writing to {path} failed: whoever read it has closed it") from error
+
+    try:
+        yield to_stream
+    finally:
+        with contextlib.suppress(OSError):
+            file.close()

@@ -1,0 +1,96 @@
+"""Dividing the lines to translate among the processes that torchrun started, and putting them together again."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import torch
+
+if TYPE_CHECKING:  # brings torch.distributed with it, which a single process does not wait for
+    from nmt.training.world import World
+
+T = TypeVar("T")
+
+
+class Ranks(Protocol):
+    """Processes that each know which they are. Each takes a chunk in turn."""
+
+    main: bool
+    alone: bool
+
+    def own(self, items: Iterable[T]) -> Iterator[T]:
+        """Of all items, those that this process does."""
+        ...
+
+    def merged(self, done: Iterator[T], progress: Callable[[int], None]) -> Iterator[T]:
+        """What became of all items, in their order; other processes than the first get nothing. ``progress`` is told of
+        what the others have done."""
+        ...
+
+    def on_first(self, work: Callable[[], T]) -> T:
+        """Done by the first process only; its result, or its error, in all."""
+        ...
+
+
+class Alone:
+    """One process does everything."""
+
+    main = alone = True
+
+    def own(self, items: Iterable[T]) -> Iterator[T]:
+        return iter(items)
+
+    def merged(self, done: Iterator[T], progress: Callable[[int], None]) -> Iterator[T]:
+        return done
+
+    def on_first(self, work: Callable[[], T]) -> T:
+        return work()
+
+
+class Together:
+    """Several; they meet after every chunk, so none of them keeps more than one."""
+
+    alone = False
+
+    def __init__(self, world: World, chunk: int) -> None:
+        self._world = world
+        self._chunk = chunk
+        self.main = world.main
+
+    def own(self, items: Iterable[T]) -> Iterator[T]:
+        remaining = iter(items)
+        for turn in itertools.count():
+            chunk = list(itertools.islice(remaining, self._chunk))
+            if not chunk:
+                return
+            if turn % self._world.size == self._world.rank:
+                yield from chunk
+
+    def merged(self, done: Iterator[T], progress: Callable[[int], None]) -> Iterator[T]:
+        while True:
+            chunks = self._world.gather(list(itertools.islice(done, self._chunk)))
+            if not any(chunks):
+                return
+            if self.main:
+                progress(sum(map(len, chunks[1:])))
+                yield from itertools.chain.from_iterable(chunks)
+
+    def on_first(self, work: Callable[[], T]) -> T:
+        return self._world.on_main(work)
+
+
+@contextlib.contextmanager
+def joined(device: torch.device, chunk: int) -> Iterator[Ranks]:
+    """Those that torchrun's variables describe."""
+    if os.environ.get("WORLD_SIZE", "1") == "1" or "RANK" not in os.environ:
+        yield Alone()
+        return
+    from nmt.config.sections import DistributedConfig
+    from nmt.training.joining import join
+
+    with join(DistributedConfig(), device) as world:
+        yield Together(world, chunk)

@@ -1,0 +1,95 @@
+"""nmt-generate in several processes, after a kill, and in a dialogue."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from nmt import Translator
+from tests.tiny_models import in_english, some_lines, write_tiny_model
+
+COMMAND = [sys.executable, "-m", "nmt_cli.generate"]
+LINES = some_lines(200, seed=9, longest=5)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_model(tmp_path_factory.mktemp("models") / "lstm")
+
+
+@pytest.fixture(scope="module")
+def expected(model: Path) -> str:
+    return "".join(f"{line}\n" for line in Translator.load(model, device="cpu").translate(LINES))
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "source"
+    path.write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
+    return path
+
+
+def test_lines_through_a_pipe_are_answered_one_by_one(model: Path) -> None:
+    """Like a coprocess of a shell: the next line is written when the last one is answered."""
+    command = [*COMMAND, "--path", str(model), "--progress", "none"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None and process.stdout is not None
+        for line in ("ein mann", "", "rot", "zwei hunde"):
+            print(line, file=process.stdin, flush=True)
+            assert process.stdout.readline() == (f"{in_english(line)}\n" if line else "\n")
+        process.stdin.close()
+        assert process.wait(timeout=60) == 0
+
+
+def test_several_workers_write_what_one_does(model: Path, source: Path, tmp_path: Path, expected: str) -> None:
+    output = tmp_path / "out"
+    options = ["--workers", "3", "--batch-size", "7", "--buffer-size", "50", "--progress", "none"]
+    subprocess.run(
+        [*COMMAND, "--path", model, "--input", source, "--output", output, *options], check=True, stderr=subprocess.PIPE
+    )
+    assert output.read_text(encoding="utf-8") == expected
+
+
+def test_two_ranks_write_what_one_process_does(model: Path, source: Path, tmp_path: Path, expected: str) -> None:
+    output = tmp_path / "out"
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *COMMAND[1:]]
+    options = ["--buffer-size", "30", "--device", "cpu"]
+    done = subprocess.run(
+        [*torchrun, "--path", model, "--input", source, "--output", output, *options],
+        check=True,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert output.read_text(encoding="utf-8") == expected
+    assert "translated 200 lines" in done.stderr
+    refused = subprocess.run([*torchrun, "--path", model], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    assert "cannot share standard input; name a file: --input FILE" in refused.stderr
+
+
+@pytest.mark.parametrize("form", ["text", "fairseq", "jsonl"])
+def test_an_output_goes_on_after_a_kill(model: Path, source: Path, tmp_path: Path, form: str) -> None:
+    whole, output = tmp_path / "whole", tmp_path / "out"
+    options = ["--path", model, "--input", source, "--format", form, "--nbest", "2", "--batch-size", "1"]
+    options += ["--buffer-size", "5", "--progress", "none", "--workers", "1"]
+    subprocess.run([*COMMAND, *options, "--output", whole], check=True, stderr=subprocess.PIPE)
+    growing = [*COMMAND, *options, "--output", output, "--resume-output"]
+    with subprocess.Popen(growing, stderr=subprocess.PIPE) as process:
+        _wait_for(tmp_path / "out.partial", 2000)
+        process.send_signal(signal.SIGKILL)
+    assert not output.exists()
+    again = subprocess.run(growing, check=True, stderr=subprocess.PIPE, text=True)
+    assert "lines are translated already" in again.stderr
+    assert output.read_bytes() == whole.read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source", "whole"]
+
+
+def _wait_for(path: Path, size: int) -> None:
+    deadline = time.monotonic() + 60
+    while not path.exists() or path.stat().st_size < size:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)

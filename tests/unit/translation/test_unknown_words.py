@@ -1,0 +1,59 @@
+"""Unknown words become what they attend to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from nmt.data.language_pair import LanguagePair
+from nmt.data.tokenizers.words import WordsConfig, WordTokenizer
+from nmt.data.vocabulary import EOS, UNK
+from nmt.errors import DataError, UsageError
+from nmt.interface import Hypothesis
+from nmt.translation.unknown_words import UnknownWords, read_dictionary
+
+SOURCE, TARGET = (WordTokenizer(WordsConfig(), words.split()) for words in ("der hund heisst", "the dog is called"))
+PAIR = LanguagePair("de", "en", SOURCE, TARGET, shared=False)
+
+
+def hypothesis(words: str, attended: list[int] | None, width: int) -> Hypothesis:
+    ids = [*TARGET.encode([words])[0].tolist(), EOS]
+    attention = None
+    if attended is not None:
+        attention = torch.full((len(ids), width), 0.1)
+        for row, column in enumerate(attended):
+            attention[row, column] = 0.5
+    return Hypothesis(torch.tensor(ids), 0.0, 0.0, torch.zeros(len(ids)), attention)
+
+
+def test_an_unknown_word_is_copied_from_where_it_looks() -> None:
+    found = hypothesis("the dog is called X", [0, 1, 2, 2, 3, 4], width=5)
+    assert found.tokens[4] == UNK
+    assert UnknownWords(PAIR, {}).text(found, "der hund heisst Bello", 0) == "the dog is called Bello"
+    assert UnknownWords(PAIR, {"Bello": "Rex"}).text(found, "der hund heisst Bello", 0) == "the dog is called Rex"
+
+
+def test_the_end_of_the_source_stands_for_no_word_and_parts_begin_where_they_begin() -> None:
+    found = hypothesis("X is X", [2, 0, 0, 1], width=3)  # the first one looks at eos most of all
+    found.attention[0, 1] = 0.4  # type: ignore[index]
+    assert UnknownWords(PAIR, {}).text(found, "der hund Anna Bert", 2) == "Bert is Anna"
+
+
+def test_a_text_without_unknown_words_stays_what_it_is() -> None:
+    assert UnknownWords(PAIR, {}).text(hypothesis("the dog", [0, 1, 2], 3), "der hund", 0) == "the dog"
+
+
+def test_a_model_without_attention_is_refused() -> None:
+    with pytest.raises(UsageError, match="no attention.*leave out --replace-unk"):
+        UnknownWords(PAIR, {}).text(hypothesis("the X", None, 3), "der hund", 0)
+
+
+def test_a_dictionary_is_read_and_what_is_wrong_with_it_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "dictionary"
+    path.write_text("Haus house\nHund\tbig dog\nHaus building\n", encoding="utf-8")
+    assert read_dictionary(path) == {"Haus": "house", "Hund": "big dog"}
+    path.write_text("Haus house\nHund\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"dictionary:2 should be a source word, a space, and its translation"):
+        read_dictionary(path)
