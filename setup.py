@@ -10,7 +10,7 @@ from setuptools import find_packages, setup
 HERE = Path(__file__).parent
 VERSION = re.search(r'^__version__ = "([^"]+)"', (HERE / "nmt/__init__.py").read_text(encoding="utf-8"), re.MULTILINE)
 README = HERE / "README.md"
-COMMANDS = ("preprocess", "train", "average_checkpoints", "generate", "score")
+COMMANDS = ("preprocess", "train", "average_checkpoints", "generate", "shortlist", "score")
 
 TENSORBOARD = ["tensorboard>=2.15"]
 WANDB = ["wandb>=0.17"]

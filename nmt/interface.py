@@ -31,6 +31,7 @@ __all__ = [
     "LossReport",
     "Memory",
     "OutputLayer",
+    "Scoring",
     "StepOutput",
     "VocabularySizes",
 ]
@@ -107,7 +108,8 @@ class Decodable(Protocol):
     def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
         """The state before the first step, N = B * beam_size rows, and the memory enriched with what is computed once.
 
-        ``vocabulary`` [V'] restricts the output to these target ids: scores then have V' columns, in this order.
+        ``vocabulary`` restricts the output to these target ids [V'], or [B, V'] to those of each sentence: scores then have
+        V' columns, in this order. A row that is shorter than others ends in pads, whose scores are -inf.
         """
         ...
 
@@ -117,6 +119,14 @@ class Decodable(Protocol):
 
     def max_target_lengths(self, source_lengths: Tensor) -> Tensor | None:
         """[B] the longest target (eos included) that the model can produce; None: no limit of its own."""
+        ...
+
+
+class Scoring(Protocol):
+    """What ``step`` asks for scores: the output layer, or what ``restrict`` made of it."""
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """[N, D] -> [N, V]"""
         ...
 
 
@@ -130,8 +140,8 @@ class OutputLayer(nn.Module, ABC):
         """[..., D] -> [..., V]"""
 
     @abstractmethod
-    def restrict(self, vocabulary: Tensor) -> OutputLayer:
-        """The same layer over the given target ids only (a shortlist)."""
+    def restrict(self, vocabulary: Tensor) -> Scoring:
+        """The same over the given target ids only (a shortlist), [V'], or [B, V'] for each sentence."""
 
     @abstractmethod
     def linear(self) -> tuple[Tensor, Tensor | None] | None:

@@ -56,7 +56,12 @@ def translate(config: GenerateConfig) -> None:
         if not ranks.alone and not config.data and config.input is None:
             raise UsageError("several processes cannot share standard input; name a file: --input FILE")
         translator = Translator.load(
-            config.path, place.name, place.precision, ensemble_weights=config.ensemble_weights, workers=workers
+            config.path,
+            place.name,
+            place.precision,
+            ensemble_weights=config.ensemble_weights,
+            workers=workers,
+            shortlist=config.shortlist,
         )
         _Job(config, translator, ranks, _choice(translator, config, place, workers)).run()
 

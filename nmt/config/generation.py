@@ -30,6 +30,11 @@ class GenerateConfig:
     ensemble_weights: list[float] = option(
         [], help="how much each model of an ensemble counts; default: all alike", flag="--ensemble-weights"
     )
+    shortlist: str | None = option(
+        None,
+        help="file of nmt-shortlist: only target pieces that a sentence may need are looked at",
+        flag="--shortlist",
+    )
     gen_subset: str = option("test", help="split of the corpus to translate", flag="--gen-subset")
     search: Any = group("search", help="how translations are found", flag="--search")
     input: str | None = option(None, help="file to translate; default, and -: standard input", flag="--input")

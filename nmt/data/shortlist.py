@@ -4,12 +4,12 @@ Most of a vocabulary has nothing to do with a sentence. Scores of the rest alone
 the time. The pieces that a source piece becomes are found by the lexical model of Brown et al. 1993, model 1, with
 expectation-maximisation.
 
-Shapes: U different pairs of a source and a target piece, P such pairs in sentences, B sentences of a batch.
+Shapes: U different pairs of a source and a target piece, P such pairs in sentences.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from safetensors.numpy import save_file
 from nmt.data.batch import Ids
 from nmt.data.corpus import Split
 from nmt.data.language_pair import LanguagePair
-from nmt.data.vocabulary import EOS, SPECIALS, UNK
+from nmt.data.vocabulary import SPECIALS
 from nmt.errors import DataError, MissingInputError, UsageError
 
 IdArray = npt.NDArray[np.int64]
@@ -38,19 +38,10 @@ class Shortlist:
     always: IdArray
     digest: str  # of the vocabularies
 
-    def of(self, source: Ids) -> IdArray:
-        """The target pieces of a sentence, sorted."""
+    def of(self, source: Ids, more: Iterable[int] = ()) -> IdArray:
+        """The target pieces of a sentence, and ``more``, sorted. The special ones are the first."""
         parts = [self.pieces[self.offsets[number] : self.offsets[number + 1]] for number in np.unique(source)]
-        return np.unique(np.concatenate([self.always, *parts]))
-
-    def of_batch(self, sources: Sequence[Ids]) -> tuple[IdArray, npt.NDArray[np.bool_]]:
-        """The target pieces [V'] of all sentences, sorted, and which of them each sentence may use [B, V']."""
-        of_each = [self.of(source) for source in sources]
-        together = np.unique(np.concatenate(of_each))
-        allowed = np.zeros((len(sources), len(together)), dtype=np.bool_)
-        for row, pieces in enumerate(of_each):
-            allowed[row, np.searchsorted(together, pieces)] = True
-        return together, allowed
+        return np.unique(np.concatenate([self.always, np.fromiter(more, dtype=np.int64), *parts]))
 
     def save(self, path: Path) -> None:
         facts = {"format": str(_FORMAT), "vocabularies": self.digest}
@@ -65,12 +56,17 @@ class Shortlist:
                 facts = file.metadata() or {}
                 arrays = [file.get_tensor(name) for name in ("offsets", "pieces", "always")]
         except (safetensors.SafetensorError, OSError) as error:
-            raise DataError(f"{path} is no shortlist, or is damaged ({error}); make it again with nmt-shortlist") from None
+            raise DataError(
+                f"{path} is no shortlist, or is damaged ({error}); make it again with nmt-shortlist"
+            ) from None
         if facts.get("format") != str(_FORMAT):
             raise DataError(f"{path} is a shortlist of format {facts.get('format')}; this version reads {_FORMAT}")
         if facts.get("vocabularies") != pair.digest():
-            raise UsageError(f"{path} was made for other vocabularies than the model's; make one from its corpus folder")
-        return cls(*arrays, facts["vocabularies"])
+            raise UsageError(
+                f"{path} was made for other vocabularies than the model's; make one from its corpus folder"
+            )
+        offsets, pieces, always = arrays
+        return cls(offsets, pieces, always, facts["vocabularies"])
 
 
 def learn(split: Split, pair: LanguagePair, per_piece: int, frequent: int, max_pairs: int) -> Shortlist:
@@ -87,7 +83,7 @@ def learn(split: Split, pair: LanguagePair, per_piece: int, frequent: int, max_p
         offsets, pieces = _with_themselves(offsets, pieces)
     counts = np.bincount(np.concatenate(targets), minlength=width)
     often = np.argsort(-counts, kind="stable")[:frequent]
-    always = np.unique(np.concatenate([often[counts[often] > 0], [UNK, EOS], range(len(SPECIALS))]))
+    always = np.unique(np.concatenate([often[counts[often] > 0], np.arange(len(SPECIALS))]))
     return Shortlist(offsets, pieces, always.astype(np.int64), pair.digest())
 
 
@@ -99,7 +95,9 @@ def _pairs(sources: Sequence[Ids], targets: Sequence[Ids], width: int) -> tuple[
         for source, target in zip(sources, targets)
         if len(source)
     ]
-    sizes = np.concatenate([np.full(len(target), len(source)) for source, target in zip(sources, targets) if len(source)])
+    sizes = np.concatenate(
+        [np.full(len(target), len(source)) for source, target in zip(sources, targets) if len(source)]
+    )
     return np.concatenate(codes), np.cumsum(sizes) - sizes
 
 

@@ -20,7 +20,7 @@ from nmt.interface import (
     DecoderState,
     EncoderDecoder,
     Memory,
-    OutputLayer,
+    Scoring,
     StepOutput,
     VocabularySizes,
 )
@@ -38,7 +38,7 @@ class AttendedMemory(Memory):
     """What the encoder read, in the order of the source."""
 
     source: Attended
-    output: OutputLayer  # over the shortlist, if there is one
+    output: Scoring  # over the shortlist, if there is one
 
 
 @dataclass

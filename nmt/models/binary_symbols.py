@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from nmt.data.vocabulary import BOS, EOS, SPECIALS
 from nmt.errors import UsageError
-from nmt.interface import OutputLayer, VocabularySizes
+from nmt.interface import OutputLayer, Scoring, VocabularySizes
+from nmt.models.output_layers import OwnColumns, absences
 
 MOST_BITS = 32  # no vocabulary has more symbols
 NEVER = -30.0  # log-probability, about, of pad, unk and bos: finite, so that label smoothing stays finite
@@ -109,7 +110,9 @@ class BinaryOutput(OutputLayer):
         features = torch.cat([logits, spent], dim=-1)
         return F.linear(features, self.get_buffer("table"), self.get_buffer("bias"))
 
-    def restrict(self, vocabulary: Tensor) -> OutputLayer:
+    def restrict(self, vocabulary: Tensor) -> Scoring:
+        if vocabulary.dim() == 2:
+            return OwnColumns(self, vocabulary, absences(vocabulary, self.get_buffer("table").dtype))
         table, bias = self.get_buffer("table")[vocabulary], self.get_buffer("bias")[vocabulary]
         return BinaryOutput(self.project, self.num_bits, table, bias)
 

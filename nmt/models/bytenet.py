@@ -30,6 +30,7 @@ from nmt.interface import (
     EncoderDecoder,
     Memory,
     OutputLayer,
+    Scoring,
     StepOutput,
     VocabularySizes,
     real_positions,
@@ -183,7 +184,7 @@ class ByteNetMemory(Memory):
     """The encoder's output, unfolded."""
 
     unfolded: Tensor  # [B, U, D] zeros beyond each sentence's own |t^| = a |s| + b
-    output: OutputLayer  # over the shortlist, if there is one
+    output: Scoring  # over the shortlist, if there is one
 
 
 @dataclass

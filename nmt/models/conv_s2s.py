@@ -24,12 +24,13 @@ from nmt.interface import (
     EncoderDecoder,
     Memory,
     OutputLayer,
+    Scoring,
     StepOutput,
     VocabularySizes,
     real_positions,
 )
 from nmt.models import models
-from nmt.models.output_layers import LinearOutput, TiedOutput
+from nmt.models.output_layers import TiedOutput, restricted
 from nmt.modules.embeddings import Borrowed, Embedding
 from nmt.modules.gated_convolution import (
     HALF,
@@ -161,8 +162,8 @@ class NormalisedOutput(OutputLayer):
         scores: Tensor = self.projection(hidden)
         return scores
 
-    def restrict(self, vocabulary: Tensor) -> OutputLayer:
-        return LinearOutput(self.projection.weight.detach()[vocabulary], self.projection.bias.detach()[vocabulary])
+    def restrict(self, vocabulary: Tensor) -> Scoring:
+        return restricted(self.projection.weight, self.projection.bias, vocabulary)
 
     def linear(self) -> tuple[Tensor, Tensor | None]:
         return self.projection.weight, self.projection.bias
@@ -174,7 +175,7 @@ class ConvS2SMemory(Memory):
 
     source: AttendedSource
     decoder: GatedDecoder | None = None  # with fixed weights
-    output: OutputLayer | None = None  # with fixed weights, and over the shortlist if there is one
+    output: Scoring | None = None  # with fixed weights, and over the shortlist if there is one
 
 
 @dataclass

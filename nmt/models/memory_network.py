@@ -23,7 +23,7 @@ from nmt.interface import (
     DecoderState,
     EncoderDecoder,
     Memory,
-    OutputLayer,
+    Scoring,
     StepOutput,
     VocabularySizes,
 )
@@ -93,7 +93,7 @@ class SourceSlots(Memory):
 
     slots: tuple[Tensor, ...]  # K + 1 times [B, S, D]
     bias: Tensor  # [B, 1, S] 0 at real positions, -inf at padding
-    output: OutputLayer  # over the shortlist, if there is one
+    output: Scoring  # over the shortlist, if there is one
 
 
 @dataclass

@@ -22,7 +22,7 @@ from nmt.interface import (
     DecoderState,
     EncoderDecoder,
     Memory,
-    OutputLayer,
+    Scoring,
     StepOutput,
     VocabularySizes,
 )
@@ -74,7 +74,7 @@ class NeuralGPUMemory(Memory):
     image: Tensor  # [B, C, W, H] zero beyond a sentence's own width
     inside: Tensor  # [B, 1, W, 1] 1 within it
     lengths: Tensor  # [B]
-    output: OutputLayer  # over the shortlist, if there is one
+    output: Scoring  # over the shortlist, if there is one
 
 
 @dataclass

@@ -28,6 +28,7 @@ from nmt.interface import (
     EncoderDecoder,
     Memory,
     OutputLayer,
+    Scoring,
     StepOutput,
     VocabularySizes,
 )
@@ -120,7 +121,7 @@ class NTMMemory(Memory):
     """The machine as it stands after reading the source."""
 
     machine: MachineState  # B rows
-    output: OutputLayer  # over the shortlist, if there is one
+    output: Scoring  # over the shortlist, if there is one
 
 
 @dataclass

@@ -1,15 +1,20 @@
 """The last linear map, hidden states to scores over the vocabulary, that architectures share.
 
-Shapes: D width of the hidden states, V vocabulary.
+Shapes: B sentences, K beam, N = B*K hypotheses, D width of the hidden states, V vocabulary, V' a part of it.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nmt.interface import OutputLayer
+from nmt.data.vocabulary import PAD
+from nmt.interface import OutputLayer, Scoring
 from nmt.modules.embeddings import Embedding
+from nmt.trees import RowTree
 
 
 class LinearOutput(OutputLayer):
@@ -23,9 +28,8 @@ class LinearOutput(OutputLayer):
     def logits(self, hidden: Tensor) -> Tensor:
         return F.linear(hidden, self.weight, self.bias)
 
-    def restrict(self, vocabulary: Tensor) -> OutputLayer:
-        bias = None if self.bias is None else self.bias.detach()[vocabulary]
-        return LinearOutput(self.weight.detach()[vocabulary], bias)
+    def restrict(self, vocabulary: Tensor) -> Scoring:
+        return restricted(self.weight, self.bias, vocabulary)
 
     def linear(self) -> tuple[Tensor, Tensor | None]:
         return self.weight, self.bias
@@ -41,8 +45,55 @@ class TiedOutput(OutputLayer):
     def logits(self, hidden: Tensor) -> Tensor:
         return F.linear(hidden, self._embedding[0].weight)
 
-    def restrict(self, vocabulary: Tensor) -> OutputLayer:
-        return LinearOutput(self._embedding[0].weight.detach()[vocabulary])
+    def restrict(self, vocabulary: Tensor) -> Scoring:
+        return restricted(self._embedding[0].weight, None, vocabulary)
 
     def linear(self) -> tuple[Tensor, Tensor | None]:
         return self._embedding[0].weight, None
+
+
+@dataclass
+class OwnVocabularies(RowTree):
+    """A linear map for each sentence, over a vocabulary of its own. Lives in a memory: sentences leave it."""
+
+    weight: Tensor  # [B, D, V']
+    bias: Tensor  # [B, 1, V'] -inf where a sentence has fewer
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        hypotheses = hidden.view(self.weight.size(0), -1, hidden.size(-1))  # [B, K, D]
+        return torch.baddbmm(self.bias, hypotheses, self.weight).flatten(0, 1)
+
+
+@dataclass
+class OwnColumns(RowTree):
+    """For each sentence some of the scores of a layer that is no linear map."""
+
+    layer: OutputLayer
+    vocabulary: Tensor  # [B, V']
+    bias: Tensor  # [B, 1, V']
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        scores = self.layer.logits(hidden)  # [N, V]
+        scores = scores.view(self.vocabulary.size(0), -1, scores.size(-1))
+        columns = self.vocabulary[:, None].expand(-1, scores.size(1), -1)
+        chosen: Tensor = scores.gather(2, columns) + self.bias
+        return chosen.flatten(0, 1)
+
+
+def restricted(weight: Tensor, bias: Tensor | None, vocabulary: Tensor) -> Scoring:
+    """A linear map over some ids only."""
+    part = None if bias is None else bias.detach()[vocabulary]
+    if vocabulary.dim() == 1:
+        return LinearOutput(weight.detach()[vocabulary], part)
+    own = weight.detach()[vocabulary]
+    absent = absences(vocabulary, own.dtype)
+    return OwnVocabularies(own.transpose(1, 2).contiguous(), absent if part is None else absent + part[:, None])
+
+
+def absences(vocabulary: Tensor, dtype: torch.dtype) -> Tensor:
+    """[B, V'] -> [B, 1, V'] -inf at the pads that fill up a row, 0 at its ids; the pad itself may stand first."""
+    filling = vocabulary == PAD
+    filling[:, 0] = False
+    return torch.zeros(vocabulary.shape, dtype=dtype, device=vocabulary.device).masked_fill_(filling, -torch.inf)[
+        :, None
+    ]

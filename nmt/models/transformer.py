@@ -25,7 +25,7 @@ from nmt.interface import (
     DecoderState,
     EncoderDecoder,
     Memory,
-    OutputLayer,
+    Scoring,
     StepOutput,
     VocabularySizes,
     real_positions,
@@ -40,7 +40,7 @@ from nmt.modules.flat_attention import kernel_runs
 from nmt.modules.padding import padding_bias, real_rows
 from nmt.modules.sight import Room, Segments, Sight, across
 from nmt.modules.stack import Stack
-from nmt.modules.transformer_layers import InputLayer, MemoryHeads, Record, SourceLayer, TargetLayer
+from nmt.modules.transformer_layers import InputLayer, MemoryHeads, Record, SourceLayer, Step, TargetLayer, as_decoded
 
 __all__ = ["NormOrder", "PositionKind", "Transformer", "TransformerConfig", "TransformerMemory", "TransformerState"]
 
@@ -90,14 +90,14 @@ class Decoder(nn.Module):
         return normed
 
     def step(
-        self, x: Tensor, state: TransformerState, projected: tuple[MemoryHeads, ...], seen: Sight, record: Record
+        self, x: Tensor, state: TransformerState, memory: TransformerMemory, record: Record
     ) -> tuple[Tensor, TransformerState]:
         """One position, [B, K, D] -> [B, K, D], and the state with that position in it."""
-        lineage = state.lineage.entered()
-        sight = next(self.stack()).now(state.pasts[0], lineage, x.dtype)
+        lineage, seen = state.lineage.entered(), Sight(memory.bias)
+        sight = next(self.stack()).now(state.pasts[0], lineage)
         pasts: list[Past] = []
-        for layer, memory, past in zip(self.stack(), projected, state.pasts):
-            x, past = layer.step(x, past, sight, memory, seen, record)
+        for step, heads, past in zip(memory.steps, memory.projected, state.pasts):
+            x, past = step(x, past, sight, heads, seen, record)
             pasts.append(past)
         normed: Tensor = self.norm(x)
         return normed, TransformerState(lineage.passed(), tuple(pasts))
@@ -110,7 +110,8 @@ class TransformerMemory(Memory):
     states: Tensor  # [B, S, D]
     bias: Tensor  # [B, 1, 1, S] 0 at real positions, -inf at padding
     projected: tuple[MemoryHeads, ...] = ()  # by layer
-    output: OutputLayer | None = None  # over the shortlist, if there is one
+    steps: tuple[Step, ...] = ()  # what computes a step of each layer
+    output: Scoring | None = None  # over the shortlist, if there is one
 
 
 @dataclass
@@ -167,12 +168,11 @@ class Transformer(EncoderDecoder):
         assert isinstance(memory, TransformerMemory)
         sentences = memory.states.size(0)
         output = self.output if vocabulary is None else self.output.restrict(vocabulary)
-        projected = tuple(
-            (keys.contiguous(), values.contiguous()) for keys, values in self.decoder.project(memory.states)
-        )
+        projected = tuple(map(as_decoded, self.decoder.project(memory.states)))
         pasts = self.decoder.start(sentences, beam_size, like=projected[0][0])  # autocast's type, if it is on
-        lineage = Lineage.start(sentences, beam_size, memory.states.device)
-        return replace(memory, projected=projected, output=output), TransformerState(lineage, pasts)
+        lineage = Lineage.start(sentences, beam_size, like=memory.states)
+        steps = tuple(layer.stepper() for layer in self.decoder.stack())
+        return replace(memory, projected=projected, steps=steps, output=output), TransformerState(lineage, pasts)
 
     def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
         assert isinstance(memory, TransformerMemory) and isinstance(state, TransformerState)
@@ -180,7 +180,7 @@ class Transformer(EncoderDecoder):
         record, lineage = Record(("cross",) if attention else ()), state.lineage
         x = self.target_input.at(tokens, lineage.positions, lineage.length + 1)  # [N, D]
         x = x.view(-1, lineage.beam, self.width)  # the hypotheses of a sentence are queries side by side
-        x, state = self.decoder.step(x, state, memory.projected, Sight(memory.bias), record)
+        x, state = self.decoder.step(x, state, memory, record)
         scores = memory.output.logits(x.flatten(0, 1))
         # The last layer's cross-attention [B, H, K, S], the mean over its heads.
         weights = record.attention["cross"][-1].mean(1).flatten(0, 1) if attention else None  # [N, S]

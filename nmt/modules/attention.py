@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,6 +20,7 @@ from nmt.modules.flat_attention import attend_flat, head_fits
 from nmt.modules.key_value_cache import KeyValueCache
 from nmt.modules.linear import Linear, shapes_are_expensive
 from nmt.modules.padding import causal_bias
+from nmt.modules.plain import Function, plain
 from nmt.modules.sight import FlatSight, Segments, Sight, whole_sequence, within
 
 # Positions from which on a CPU's fused kernel is faster, forward and backward, than the products written out.
@@ -65,6 +67,9 @@ class Attend(nn.Module, ABC):
     def mix(self, weights: Tensor, values: Tensor, sight: Sight) -> Tensor:
         """[B, H, T, S] and [B, H, S, d_v] -> [B, H, T, d_v]"""
         return weights @ values
+
+    def plain(self) -> Function:
+        return self.forward
 
     def forward(
         self, queries: Tensor, keys: Tensor, values: Tensor, sight: Sight, record: list[Tensor] | None
@@ -114,6 +119,20 @@ class ScaledDotProduct(Attend):
         dropout = self.dropout.p if self.training else 0.0
         scale = self.scale(queries.size(-1))
         return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, dropout_p=dropout, scale=scale)
+
+    def plain(self) -> Function:
+        if torch.is_autocast_enabled("cpu"):
+            return self.forward
+
+        def attend(queries: Tensor, keys: Tensor, values: Tensor, sight: Sight, record: list[Tensor] | None) -> Tensor:
+            if record is not None or not self._written_out(queries, keys):
+                return self.forward(queries, keys, values, sight, record)
+            scores = (queries * self.scale(queries.size(-1))) @ keys.transpose(-1, -2)
+            if sight.bias is not None:
+                scores += sight.bias
+            return torch.softmax(scores, dim=-1) @ values
+
+        return attend
 
     def _written_out(self, queries: Tensor, keys: Tensor) -> bool:
         """Without dropout, for which the fused kernel of a CPU would do the same more slowly."""
@@ -205,26 +224,35 @@ class CausalSelfAttention(SelfAttention, Autoregression):
         return within(segments, ahead=0)
 
     def start(self, sentences: int, beam: int, like: Tensor) -> KeyValueCache:
-        return KeyValueCache(*self.columns(sentences, beam, INITIAL_CAPACITY, like))
+        sizes = self.sizes
+        return KeyValueCache.empty((sentences, sizes.num_heads, sizes.d_k, sizes.d_v), beam, INITIAL_CAPACITY, like)
 
-    def columns(self, sentences: int, beam: int, capacity: int, like: Tensor) -> tuple[Tensor, Tensor]:
-        """Room for keys [B, H, capacity, K, d_k] and values of a fresh cache."""
-        heads, d_k, d_v = self.sizes.num_heads, self.sizes.d_k, self.sizes.d_v
-        return (
-            like.new_empty(sentences, heads, capacity, beam, d_k),
-            like.new_empty(sentences, heads, capacity, beam, d_v),
-        )
+    def now(self, past: Past, lineage: Lineage) -> Sight:
+        return lineage.sight()
 
-    def now(self, past: Past, lineage: Lineage, dtype: torch.dtype) -> Sight:
-        assert isinstance(past, KeyValueCache)
-        return lineage.sight(past.steps(), dtype)
+    def stepper(self) -> Callable[[Tensor, Past, Sight], tuple[Tensor, Past]]:
+        project, output, attend = self._projector(), plain(self.output), self.attend.plain()
 
-    def step(self, x: Tensor, past: Past, sight: Sight) -> tuple[Tensor, Past]:
-        assert isinstance(past, KeyValueCache)
-        queries, keys, values = self.project(x, sight)
-        cache = past.append(keys, values)
-        attended: Tensor = self.output(merge_heads(self.attend(queries, *cache.filled(), sight, None)))
-        return attended, cache
+        def step(x: Tensor, past: Past, sight: Sight) -> tuple[Tensor, Past]:
+            assert isinstance(past, KeyValueCache)
+            queries, keys, values = project(x, sight)
+            cache = past.append(keys, values)
+            attended = attend(queries, *cache.filled(), sight, None)
+            return output(merge_heads(attended)), cache
+
+        return step
+
+    def _projector(self) -> Callable[[Tensor, Sight], Sequence[Tensor]]:
+        """As ``project``."""
+        if self.rotation is not None or self.sizes.d_k != self.sizes.d_v:
+            return self.project
+        together, heads, width = plain(self.projection), self.sizes.num_heads, self.sizes.d_k
+
+        def project(x: Tensor, sight: Sight) -> Sequence[Tensor]:
+            parts = together(x).view(x.size(0), x.size(1), 3, heads, width)
+            return parts.permute(2, 0, 3, 1, 4).unbind()  # type: ignore[no-any-return]
+
+        return project
 
 
 class CrossAttention(nn.Module):
@@ -259,6 +287,16 @@ class CrossAttention(nn.Module):
         queries = split_heads(self.query(x), self.sizes.num_heads)
         projected: Tensor = self.output(merge_heads(self.attend(queries, keys, values, sight, record)))
         return projected
+
+    def plain(self) -> Function:
+        query, output, attend, heads = plain(self.query), plain(self.output), self.attend.plain(), self.sizes.num_heads
+
+        def read(x: Tensor, keys: Tensor, values: Tensor, sight: Sight, record: list[Tensor] | None) -> Tensor:
+            attended = attend(split_heads(query(x), heads), keys, values, sight, record)
+            projected: Tensor = output(merge_heads(attended))
+            return projected
+
+        return read
 
 
 def _initialise(linear: Linear, parts: tuple[int, ...]) -> None:

@@ -6,7 +6,8 @@ Shapes: B sentences, K beam, N = B*K hypotheses, H heads, T positions, S steps, 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -24,46 +25,49 @@ class Past(RowTree, ABC):
 
 @dataclass
 class Lineage(RowTree):
-    """How far each hypothesis is, and through which slots of its sentence's beam it came."""
+    """How far each hypothesis is, and which of all that its sentence's slots have written is its own past."""
 
     positions: Tensor  # [N] of the next token
-    slots: Tensor  # [N, capacity] by step
-    beam: int
+    sights: Tensor  # [N, capacity, K] by step and slot: 0 where it came through that, else -inf
     length: int = 0  # steps made; no position is beyond
 
     @classmethod
-    def start(cls, sentences: int, beam: int, device: torch.device) -> Lineage:
-        positions = torch.zeros(sentences * beam, dtype=torch.long, device=device)
-        return cls(positions, torch.zeros(sentences * beam, 0, dtype=torch.uint8, device=device), beam)
+    def start(cls, sentences: int, beam: int, like: Tensor) -> Lineage:
+        positions = torch.zeros(sentences * beam, dtype=torch.long, device=like.device)
+        dtype = torch.promote_types(like.dtype, torch.float32)
+        return cls(positions, torch.zeros(sentences * beam, 0, beam, dtype=dtype, device=like.device))
+
+    @property
+    def beam(self) -> int:
+        return self.sights.size(2)
 
     def entered(self) -> Lineage:
         """Before the next step, in which every hypothesis writes into the slot where it stands now."""
-        slots = self.slots
-        if slots.size(1) == self.length:
-            slots = F.pad(slots, (0, max(INITIAL_CAPACITY, self.length)))
-        slots.view(-1, self.beam, slots.size(1))[:, :, self.length] = self._every_slot()
-        return replace(self, slots=slots)
+        sights, beam = self.sights, self.beam
+        if sights.size(1) == self.length:
+            sights = F.pad(sights, (0, 0, 0, max(INITIAL_CAPACITY, self.length)))
+        own = torch.full((beam, beam), -torch.inf, dtype=sights.dtype, device=sights.device).fill_diagonal_(0.0)
+        sights.view(-1, beam, sights.size(1), beam)[:, :, self.length] = own
+        return Lineage(self.positions, sights, self.length)
 
     def passed(self) -> Lineage:
         """After it."""
-        return replace(self, positions=self.positions + 1, length=self.length + 1)
+        return Lineage(self.positions + 1, self.sights, self.length + 1)
 
-    def sight(self, steps: Tensor, dtype: torch.dtype) -> Sight:
-        """Of what all slots of a sentence wrote in these steps [S], S*K columns, hypotheses see their own past."""
-        places = Places(self.queries, steps.repeat_interleave(self.beam)[None], self.length + 1)
-        if self.beam == 1:
-            return Sight(None, places)
-        own = self.slots.index_select(1, steps)[:, :, None] == self._every_slot()  # [N, S, K]
-        bias = torch.zeros(own.shape, dtype=dtype, device=own.device).masked_fill_(~own, float("-inf"))
-        return Sight(bias.view(-1, 1, self.beam, len(steps) * self.beam), places)
+    def sight(self, steps: Tensor | None = None) -> Sight:
+        """Of what all slots of a sentence wrote in these steps [S], S*K columns, hypotheses see their own past; None: in
+        all of them."""
+        count, beam = self.length + 1, self.beam
+        sights = self.sights[:, :count] if steps is None else self.sights.index_select(1, steps)  # [N, S, K]
+        if steps is None:
+            steps = torch.arange(count, device=sights.device)
+        places = Places(self.queries, steps.repeat_interleave(beam)[None], count)
+        return Sight(None if beam == 1 else sights.reshape(-1, 1, beam, sights.size(1) * beam), places)
 
     @property
     def queries(self) -> Tensor:
         """[B, K] positions of the next token."""
         return self.positions.view(-1, self.beam)
-
-    def _every_slot(self) -> Tensor:
-        return torch.arange(self.beam, dtype=torch.uint8, device=self.slots.device)
 
 
 class Autoregression(nn.Module, ABC):
@@ -90,10 +94,11 @@ class Autoregression(nn.Module, ABC):
     def start(self, sentences: int, beam: int, like: Tensor) -> Past:
         """The empty past of their hypotheses, on the device of ``like``; what is cached has its type."""
 
-    def now(self, past: Past, lineage: Lineage, dtype: torch.dtype) -> Sight:
+    def now(self, past: Past, lineage: Lineage) -> Sight:
         """The sight of one step."""
         return Sight(None, Places(lineage.queries, lineage.queries, lineage.length + 1))
 
     @abstractmethod
-    def step(self, x: Tensor, past: Past, sight: Sight) -> tuple[Tensor, Past]:
-        """One position: [B, K, D] -> [B, K, D], and the past with that position in it. The old past is consumed."""
+    def stepper(self) -> Callable[[Tensor, Past, Sight], tuple[Tensor, Past]]:
+        """What computes one position, [B, K, D] -> [B, K, D], and the past with that position in it. The old past is
+        consumed. Made anew whenever decoding begins (see plain.py)."""

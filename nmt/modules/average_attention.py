@@ -5,6 +5,7 @@ Shapes: B sentences, K beam, N = B*K hypotheses, T target positions, D model wid
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -42,7 +43,10 @@ class AverageAttention(Autoregression):
     def start(self, sentences: int, beam: int, like: Tensor) -> Total:
         return Total(like.new_zeros(sentences * beam, self.d_model, dtype=_wide(like.dtype)))
 
-    def step(self, x: Tensor, past: Past, sight: Sight) -> tuple[Tensor, Past]:
+    def stepper(self) -> Callable[[Tensor, Past, Sight], tuple[Tensor, Past]]:
+        return self._step
+
+    def _step(self, x: Tensor, past: Past, sight: Sight) -> tuple[Tensor, Past]:
         assert isinstance(past, Total)
         totals = past.total.view_as(x) + x
         return self._gated(x, totals, sight), Total(totals.flatten(0, 1))

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from nmt.modules.dropout import Dropout
 from nmt.modules.linear import Linear
+from nmt.modules.plain import Function, plain
 
 
 class FeedForward(nn.Module):
@@ -28,6 +29,10 @@ class FeedForward(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         projected: Tensor = self.outer(self.dropout(torch.relu(self.inner(x))))
         return projected
+
+    def plain(self) -> Function:
+        inner, outer = plain(self.inner), plain(self.outer)
+        return lambda x: outer(torch.relu_(inner(x)))
 
 
 class GatedFeedForward(nn.Module):

@@ -9,9 +9,13 @@ Shapes: n rows, R rows with those that were added, K inputs, N outputs.
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from nmt.modules.plain import Function, computes_in_half
 
 
 def eighths(number: int) -> int:
@@ -40,6 +44,11 @@ def with_room(rows: Tensor, dtype: torch.dtype) -> Tensor:
 
 class Linear(nn.Linear):
     """torch's own, except where shapes are expensive."""
+
+    def plain(self) -> Function:
+        if computes_in_half(self.weight.device):
+            return self.forward
+        return partial(F.linear, weight=self.weight, bias=self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., K] -> [..., N]"""

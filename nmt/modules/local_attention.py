@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt.modules.attention import Attend, CausalSelfAttention, HeadSizes, SelfAttention
-from nmt.modules.autoregression import INITIAL_CAPACITY
+from nmt.modules.autoregression import INITIAL_CAPACITY, Lineage, Past
 from nmt.modules.key_value_cache import RecentKeyValueCache
 from nmt.modules.sight import FlatSight, Places, Segments, Sight, whole_sequence, within
 
@@ -149,4 +149,11 @@ class LocalCausalSelfAttention(CausalSelfAttention):
 
     def start(self, sentences: int, beam: int, like: Tensor) -> RecentKeyValueCache:
         window = self.neighbourhood.behind + 1
-        return RecentKeyValueCache(*self.columns(sentences, beam, min(INITIAL_CAPACITY, window), like), window=window)
+        sizes = (sentences, self.sizes.num_heads, self.sizes.d_k, self.sizes.d_v)
+        cache = RecentKeyValueCache.empty(sizes, beam, min(INITIAL_CAPACITY, window), like)
+        cache.window = window
+        return cache
+
+    def now(self, past: Past, lineage: Lineage) -> Sight:
+        assert isinstance(past, RecentKeyValueCache)
+        return lineage.sight(past.steps())

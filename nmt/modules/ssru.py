@@ -6,6 +6,7 @@ Shapes: B sentences, K beam, N = B*K hypotheses, T target positions, D model wid
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,7 +48,10 @@ class SSRU(Autoregression):
         wide = torch.promote_types(like.dtype, torch.float32)
         return Cell(like.new_zeros(sentences * beam, self.d_model, dtype=wide))
 
-    def step(self, x: Tensor, past: Past, sight: Sight) -> tuple[Tensor, Past]:
+    def stepper(self) -> Callable[[Tensor, Past, Sight], tuple[Tensor, Past]]:
+        return self._step
+
+    def _step(self, x: Tensor, past: Past, sight: Sight) -> tuple[Tensor, Past]:
         assert isinstance(past, Cell)
         kept, added = self._gated(x.flatten(0, 1))
         cell = torch.addcmul(added, kept, past.cell)

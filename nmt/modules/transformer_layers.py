@@ -9,12 +9,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
 from nmt.modules.attention import CrossAttention, SelfAttention
 from nmt.modules.autoregression import Autoregression, Lineage, Past
 from nmt.modules.dropout import Dropout
+from nmt.modules.plain import plain
 from nmt.modules.positions import Positions
 from nmt.modules.residual import Residual
 from nmt.modules.sight import FlatSight, Segments, Sight
@@ -125,6 +125,16 @@ class EncoderLayer(SourceLayer):
 MemoryHeads = tuple[Tensor, Tensor]  # keys [B, H, S, d_k] and values [B, H, S, d_v] of the memory
 
 
+# x, its past, what it sees of that, the memory, what it sees of that, and what is recorded
+Step = Callable[[Tensor, Past, Sight, MemoryHeads, Sight, Record], tuple[Tensor, Past]]
+
+
+def as_decoded(memory: MemoryHeads) -> MemoryHeads:
+    """The same, laid out for many products with few queries: keys as columns."""
+    keys, values = memory
+    return keys.transpose(2, 3).contiguous().transpose(2, 3), values.contiguous()
+
+
 class TargetLayer(nn.Module, ABC):
     """A layer of the decoder. The layers of a stack see alike: the first one says what, once for all."""
 
@@ -158,14 +168,13 @@ class TargetLayer(nn.Module, ABC):
         """The past of hypotheses that have none yet."""
 
     @abstractmethod
-    def now(self, past: Past, lineage: Lineage, dtype: torch.dtype) -> Sight:
+    def now(self, past: Past, lineage: Lineage) -> Sight:
         """The sight of one step."""
 
     @abstractmethod
-    def step(
-        self, x: Tensor, past: Past, sight: Sight, memory: MemoryHeads, seen: Sight, record: Record
-    ) -> tuple[Tensor, Past]:
-        """One position: [B, K, D] -> [B, K, D], and the past with that position in it."""
+    def stepper(self) -> Step:
+        """What computes one position, [B, K, D] -> [B, K, D], and the past with that position in it. Made anew whenever
+        decoding begins (see plain.py)."""
 
 
 class DecoderLayer(TargetLayer):
@@ -203,21 +212,29 @@ class DecoderLayer(TargetLayer):
     def start(self, sentences: int, beam: int, like: Tensor) -> Past:
         return self.self_attention.start(sentences, beam, like)
 
-    def now(self, past: Past, lineage: Lineage, dtype: torch.dtype) -> Sight:
-        return self.self_attention.now(past, lineage, dtype)
+    def now(self, past: Past, lineage: Lineage) -> Sight:
+        return self.self_attention.now(past, lineage)
 
-    def step(
-        self, x: Tensor, past: Past, sight: Sight, memory: MemoryHeads, seen: Sight, record: Record
-    ) -> tuple[Tensor, Past]:
-        after: list[Past] = []
+    def stepper(self) -> Step:
+        look_back, read, feed = self.self_attention.stepper(), self.cross_attention.plain(), self._feeder()
+        (before_look, after_look), (before_read, after_read), (before_feed, after_feed) = (
+            residual.halves() for residual in (self.self_residual, self.cross_residual, self.feed_forward_residual)
+        )
 
-        def look_back(y: Tensor) -> Tensor:
-            seen, written = self.self_attention.step(y, past, sight)
-            after.append(written)
-            return seen
+        def step(
+            x: Tensor, past: Past, sight: Sight, memory: MemoryHeads, seen: Sight, record: Record
+        ) -> tuple[Tensor, Past]:
+            seen_back, past = look_back(before_look(x), past, sight)
+            x = after_look(x, seen_back)
+            x = after_read(x, read(before_read(x), *memory, seen, record.of("cross")))
+            return after_feed(x, feed(before_feed(x), record)), past
 
-        x = self.self_residual(x, look_back)
-        return self._read_memory(x, memory, seen, record), after[0]
+        return step
+
+    def _feeder(self) -> Callable[[Tensor, Record], Tensor]:
+        """The last sublayer without its residual connection."""
+        feed = plain(self.feed_forward)
+        return lambda x, record: feed(x)
 
     def _read_memory(self, x: Tensor, memory: MemoryHeads, seen: Sight, record: Record) -> Tensor:
         x = self.cross_residual(x, lambda y: self.cross_attention(y, *memory, seen, record.of("cross")))

@@ -8,7 +8,7 @@ Shapes: B sentences, K beam, S source positions, T target positions, D model wid
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from nmt.modules.autoregression import Lineage, Past
 from nmt.modules.positions import Positions, sinusoids
 from nmt.modules.sight import FlatSight, Segments, Sight
-from nmt.modules.transformer_layers import MemoryHeads, Record, SourceLayer, TargetLayer
+from nmt.modules.transformer_layers import MemoryHeads, Record, SourceLayer, Step, TargetLayer
 
 
 class Coordinates(nn.Module):
@@ -97,16 +97,21 @@ class UniversalDecoderLayer(TargetLayer):
     def start(self, sentences: int, beam: int, like: Tensor) -> Pasts:
         return Pasts(tuple(self.layer.start(sentences, beam, like) for _ in self.coordinates.times))
 
-    def now(self, past: Past, lineage: Lineage, dtype: torch.dtype) -> Sight:
+    def now(self, past: Past, lineage: Lineage) -> Sight:
         assert isinstance(past, Pasts)
-        return self.layer.now(past.steps[0], lineage, dtype)
+        return self.layer.now(past.steps[0], lineage)
 
-    def step(
-        self, x: Tensor, past: Past, sight: Sight, memory: MemoryHeads, seen: Sight, record: Record
-    ) -> tuple[Tensor, Past]:
-        assert isinstance(past, Pasts)
-        after: list[Past] = []
-        for signal, before in zip(self.coordinates(sight), past.steps):
-            x, written = self.layer.step(x + signal, before, sight, memory, seen, record)
-            after.append(written)
-        return x, replace(past, steps=tuple(after))
+    def stepper(self) -> Step:
+        apply = self.layer.stepper()
+
+        def step(
+            x: Tensor, past: Past, sight: Sight, memory: MemoryHeads, seen: Sight, record: Record
+        ) -> tuple[Tensor, Past]:
+            assert isinstance(past, Pasts)
+            after: list[Past] = []
+            for signal, before in zip(self.coordinates(sight), past.steps):
+                x, written = apply(x + signal, before, sight, memory, seen, record)
+                after.append(written)
+            return x, Pasts(tuple(after))
+
+        return step

@@ -30,6 +30,7 @@ from nmt.search.rules import RuleConfig, Rules
 from nmt.search.stopping import Finished, Ranking, StopRule
 
 _INFINITY = float("inf")
+_ENOUGH = 0.75  # of the sentences of a batch: as long as more are unsettled, the others stay
 _MANY = 10**9  # finished hypotheses: nobody waits for more
 
 
@@ -151,9 +152,12 @@ class BeamSearch:
             token_scores = scores.log_probability(chosen.tokens, rows)
             weights = output.attention if attention else None
             history.append(beam.sentences, chosen.parents, chosen.tokens, token_scores, weights)
-            staying = (~finished.settled(beam.sentences, chosen.totals.amax(1))).nonzero().squeeze(1)
+            settled = finished.settled(beam.sentences, chosen.totals.amax(1))
+            staying = going_on(settled)
             if len(staying) == 0:
                 break
+            if len(staying) == len(settled):
+                chosen = chosen.emptied(settled)
             if coverage is not None:
                 coverage.follow(rows[staying].flatten())
             rules.follow(chosen.tokens[staying].flatten(), rows[staying].flatten(), staying)
@@ -183,6 +187,12 @@ def or_eos(tokens: Tensor | None, stuck: Tensor) -> Tensor | None:
     if tokens is None:
         return torch.where(stuck, EOS, -1) if stuck.any() else None
     return torch.where(stuck & (tokens < 0), EOS, tokens)
+
+
+def going_on(settled: Tensor) -> Tensor:
+    """Which sentences stay in the batch: all as long as few are settled, since to take them out moves all others."""
+    unsettled = (~settled).nonzero().squeeze(1)
+    return unsettled if len(unsettled) <= _ENOUGH * len(settled) else torch.arange(len(settled), device=settled.device)
 
 
 @dataclass

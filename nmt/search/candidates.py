@@ -19,6 +19,7 @@ from nmt.interface import StepOutput
 from nmt.search.rules import Rules
 
 _WIDTH = 64  # of a block; measured: 32 and 128 are slower
+_FEW = 1024  # entries of a vocabulary that are ranked as fast without blocks
 _CACHED_NUMBERS = 2**18  # that a core's cache holds
 _INFINITY = float("inf")
 
@@ -58,6 +59,10 @@ class Candidates:
         order = (self.tokens == EOS).byte().argsort(dim=1, stable=True)
         return Candidates(self.totals.gather(1, order), self.parents.gather(1, order), self.tokens.gather(1, order))
 
+    def emptied(self, sentences: Tensor) -> Candidates:
+        """None for those sentences that are True in [B]."""
+        return Candidates(self.totals.masked_fill(sentences[:, None], -_INFINITY), self.parents, self.tokens)
+
     def first(self, count: int) -> Candidates:
         return Candidates(self.totals[:, :count], self.parents[:, :count], self.tokens[:, :count])
 
@@ -78,7 +83,7 @@ class StepScores:
     def _look_at(self, scores: Tensor) -> None:
         self.scores = scores
         rows, vocabulary = scores.shape
-        self._blocks = vocabulary // _WIDTH
+        self._blocks = vocabulary // _WIDTH if vocabulary > _FEW else 0
         covered = self._blocks * _WIDTH
         self._rest = scores[:, covered:]  # [N, fewer than W] what fills no block
         self._maxima = scores[:, :covered].view(rows, self._blocks, _WIDTH).amax(-1)  # [N, C]
@@ -143,6 +148,8 @@ class StepScores:
 
     def _log_sum_exp(self) -> Tensor:
         """[N], a few rows at a time: on a CPU fresh memory for N * V numbers costs more than the arithmetic."""
+        if not self._blocks:
+            return self.scores.logsumexp(1)
         highest = torch.cat([self._maxima, self._rest], 1).amax(1, keepdim=True)  # [N, 1]
         rows, vocabulary = self.scores.shape
         at_once = max(1, _CACHED_NUMBERS // vocabulary) if self.scores.device.type == "cpu" else max(1, rows)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from nmt.data.vocabulary import BOS, EOS, SPECIALS
+from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS
 from nmt.interface import Batch, DecoderState, EncoderDecoder, Memory
 from nmt.testing.subjects import JOINT, Subject
 from nmt.testing.toys import (
@@ -106,6 +106,36 @@ def a_shortlist_selects_columns(subject: Subject) -> None:
             expected = full.scores[:, shortlist].log_softmax(-1)
             assert_close(short.scores.log_softmax(-1), expected, "scores over the shortlist")
             state, short_state = full.state, short.state
+
+
+def sentences_have_shortlists_of_their_own(subject: Subject) -> None:
+    """``start`` with a vocabulary for each sentence: its ids' scores alone, and -inf at the pads that fill up a row."""
+    model, beam = subject.model(), 2
+    batch = toy_batch(model, EVEN_SOURCE, EVEN_TARGET)
+    sentences = batch.num_sentences
+    lists = (
+        torch.tensor([PAD, EOS, 17, 5, 11]).repeat(sentences, 1)
+        + torch.tensor([0, 0, 1, 1, 1]) * torch.arange(sentences)[:, None]
+    )
+    lists[0, 4] = PAD
+    memory, state = _start(model, batch, beam)
+    kept = torch.arange(1, sentences)
+    rows = torch.arange(beam, sentences * beam)
+    with torch.inference_mode():
+        own_memory, own_state = model.start(model.encode(batch.source, batch.source_lengths), beam, lists)
+        for turn, tokens in enumerate(_words(steps=3, rows=sentences * beam)):
+            if turn == 2:  # the first sentence leaves
+                memory, own_memory, lists, tokens = memory.rows(kept), own_memory.rows(kept), lists[kept], tokens[rows]
+                state, own_state = state.rows(rows), own_state.rows(rows)
+            full, own = model.step(tokens, memory, state), model.step(tokens, own_memory, own_state)
+            columns = lists.repeat_interleave(beam, 0)
+            absent = (columns == PAD) & (torch.arange(columns.size(1)) > 0)
+            expected = full.scores.gather(1, columns).masked_fill(absent, -torch.inf)
+            assert_close(
+                own.scores.softmax(-1), expected.softmax(-1), "probabilities over each sentence's own shortlist"
+            )
+            assert (own.scores[absent] == -torch.inf).all(), "a pad that fills up a shortlist is possible"
+            state, own_state = full.state, own.state
 
 
 def _assert_commutes(

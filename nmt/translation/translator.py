@@ -23,6 +23,7 @@ from nmt.config.plain import from_plain, to_plain
 from nmt.data.batch import pad
 from nmt.data.corpus import Split
 from nmt.data.language_pair import LanguagePair
+from nmt.data.shortlist import IdArray, Shortlist
 from nmt.data.text import one_line
 from nmt.data.vocabulary import EOS
 from nmt.devices import choose_device, parameter_type, precision_named
@@ -37,6 +38,7 @@ from nmt.search.forced import ForcedSearch
 from nmt.search.length_penalty import LengthPenalty
 from nmt.search.requests import Request
 from nmt.search.sampling import SamplingConfig
+from nmt.search.shortlisted import Shortlisted
 from nmt.translation.choosing import MinimumBayesRisk
 from nmt.translation.lines import Given, Line, TranslatedText, Translation
 from nmt.translation.long_lines import together
@@ -72,11 +74,13 @@ class Translator:
         device: torch.device,
         ensemble_weights: Sequence[float] = (),
         workers: int = 1,
+        shortlist: Shortlist | None = None,
     ) -> None:
         """``members`` are on ``device`` and in eval mode, and all belong to ``pair``."""
         self.pair = pair
         self.device = device
         self._workers = workers
+        self._shortlist = shortlist
         together = len(members) > 1 or ensemble_weights
         self._model: Decodable = Ensemble(members, ensemble_weights) if together else members[0]
         limits = [limit for limit in (member.max_source_length() for member in members) if limit is not None]
@@ -91,12 +95,14 @@ class Translator:
         user_dir: str | None = None,
         ensemble_weights: Sequence[float] = (),
         workers: int = 1,
+        shortlist: str | Path | None = None,
     ) -> Translator:
         """A run folder (its best checkpoint), a checkpoint, or several joined by ``:`` as an ensemble.
 
         ``user_dir``: the folder of a plugin package that the model's class comes from. ``ensemble_weights``: how much
         each model's probabilities count, all alike if there are none. ``workers``: processes that share the work where
         there is more than one batch of it; they are forked, so leave it at 1 in a program that has threads.
+        ``shortlist``: a file of nmt-shortlist.
         """
         load_plugins(user_dir)
         chosen = choose_device(device)
@@ -110,7 +116,9 @@ class Translator:
                     f"an ensemble's models are trained on one corpus folder"
                 )
         number_type = parameter_type(chosen, precision_named(precision))
-        return cls([model.to(number_type) for model, _, _ in loaded], pair, chosen, ensemble_weights, workers)
+        members = [model.to(number_type) for model, _, _ in loaded]
+        short = None if shortlist is None else Shortlist.load(Path(shortlist), pair)
+        return cls(members, pair, chosen, ensemble_weights, workers, short)
 
     def translate(self, lines: Iterable[str | Line], **options: Any) -> list[str]:
         """The translation of each line; an empty one of an empty line.
@@ -187,13 +195,15 @@ class Translator:
 
     def _search(self, search: Search, batch: Batch, attention: bool) -> list[list[Hypothesis]]:
         """A batch that does not fit into the GPU's memory is halved until it does."""
-        source, lengths = pad([np.append(one.ids, EOS) for one in batch])
+        padded, lengths = pad([np.append(one.ids, EOS) for one in batch])
+        source, lengths = padded.to(self.device), lengths.to(self.device)
         asked = [one.request for one in batch]
         requests = asked if isinstance(search, ForcedSearch) or any(request != Request() for request in asked) else None
         try:
-            return search(
-                self._model, source.to(self.device), lengths.to(self.device), attention=attention, requests=requests
-            )
+            if self._shortlist is None or isinstance(search, ForcedSearch):
+                return search(self._model, source, lengths, attention=attention, requests=requests)
+            short = Shortlisted(self._model, [_pieces_for(one, self._shortlist) for one in batch], self.device)
+            return short.found(search(short, source, lengths, attention=attention, requests=short.asked(requests)))
         except torch.OutOfMemoryError:
             if len(batch) == 1:
                 raise DeviceError(
@@ -245,6 +255,12 @@ def translation_options(options: dict[str, Any]) -> GenerateConfig:
         return dataclasses.replace(from_plain(GenerateConfig, ours, origin="translate"), search=search)
     except DataError as error:
         raise UsageError(str(error)) from None
+
+
+def _pieces_for(part: Part, shortlist: Shortlist) -> IdArray:
+    """All that its translation may be made of."""
+    asked = part.request
+    return shortlist.of(part.ids, itertools.chain(asked.prefix, *asked.include))
 
 
 def _with_search(config: GenerateConfig) -> GenerateConfig:

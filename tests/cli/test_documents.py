@@ -27,6 +27,7 @@ from nmt.config.option import flags_of
 from nmt.config.presets import default_choices
 from nmt.config.publish import publish
 from nmt.config.sections import PreprocessConfig, ScoreConfig, TrainConfig
+from nmt.config.shortlist import ShortlistConfig
 from nmt_cli.argv import rewrite
 from nmt_cli.flags import grammar
 
@@ -39,6 +40,7 @@ COMMANDS = {
     "nmt-train": ("train", TrainConfig),
     "nmt-average-checkpoints": ("average_checkpoints", AverageConfig),
     "nmt-generate": ("generate", GenerateConfig),
+    "nmt-shortlist": ("shortlist", ShortlistConfig),
     "nmt-score": ("score", ScoreConfig),
 }
 SHELL_LANGUAGES = {"bash", "sh", "console", "shell"}

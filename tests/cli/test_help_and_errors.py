@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-COMMANDS = ("preprocess", "train", "average_checkpoints", "generate", "score")
+COMMANDS = ("preprocess", "train", "average_checkpoints", "generate", "shortlist", "score")
 PLUGIN = Path(__file__).resolve().parent.parent.parent / "examples" / "plugin" / "bag_of_words"
 
 

@@ -18,12 +18,14 @@ from nmt.config.averaging import AverageConfig
 from nmt.config.generation import GenerateConfig
 from nmt.config.publish import publish
 from nmt.config.sections import PreprocessConfig, ScoreConfig, TrainConfig
+from nmt.config.shortlist import ShortlistConfig
 
 COMMANDS: dict[str, type] = {
     "preprocess": PreprocessConfig,
     "train": TrainConfig,
     "average_checkpoints": AverageConfig,
     "generate": GenerateConfig,
+    "shortlist": ShortlistConfig,
     "score": ScoreConfig,
 }
 Compose = Callable[..., Any]

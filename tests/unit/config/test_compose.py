@@ -19,7 +19,7 @@ from nmt_cli.explain import keys_of
 from nmt_cli.flags import ADVICE, ALIASES, grammar
 
 Compose = Callable[..., Any]
-COMMAND_NAMES = ("preprocess", "train", "average_checkpoints", "generate", "score")
+COMMAND_NAMES = ("preprocess", "train", "average_checkpoints", "generate", "shortlist", "score")
 CONF = Path(nmt.__file__).parent / "conf"
 PRESETS = [(file.parent.name, file.stem) for file in sorted(CONF.glob("*/*.yaml"))]
 USERS = {"tokenizer": "preprocess"}  # the command that a group belongs to, unless it is nmt-train

@@ -13,7 +13,7 @@ from nmt.config.presets import default_choices, preset_names, schema_names
 from nmt.config.publish import publish
 from nmt.errors import UsageError
 
-COMMAND_NAMES = ("preprocess", "train", "average_checkpoints", "generate", "score")
+COMMAND_NAMES = ("preprocess", "train", "average_checkpoints", "generate", "shortlist", "score")
 
 
 @pytest.mark.parametrize("command", COMMAND_NAMES)

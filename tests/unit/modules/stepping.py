@@ -11,14 +11,15 @@ def assert_steps_equal_the_whole(module: Autoregression, width: int, *, steps: i
     """Hypotheses change their slots at random, and in the middle a sentence leaves."""
     module.double()
     like, sentences = torch.zeros(1, dtype=torch.float64), 3
-    lineage, past = Lineage.start(sentences, beam, like.device), module.start(sentences, beam, like)
+    lineage, past = Lineage.start(sentences, beam, like), module.start(sentences, beam, like)
     inputs = torch.zeros(sentences * beam, 0, width, dtype=torch.float64)  # [N, t, D] of each hypothesis
     with torch.no_grad():
+        advance = module.stepper()
         for step in range(steps):
             x = torch.randn(sentences, beam, width, dtype=torch.float64)
             inputs = torch.cat([inputs, x.view(-1, 1, width)], 1)
             lineage = lineage.entered()
-            found, past = module.step(x, past, module.now(past, lineage, x.dtype))
+            found, past = advance(x, past, module.now(past, lineage))
             lineage = lineage.passed()
             expected = module(inputs, module.whole(inputs), None)[:, -1]
             torch.testing.assert_close(found.flatten(0, 1), expected)

@@ -144,11 +144,11 @@ def test_steps_with_a_cache_equal_all_positions_at_once(beam: int) -> None:
 
 
 def test_a_cache_copies_nothing_until_a_sentence_leaves() -> None:
-    cache = KeyValueCache(torch.randn(3, 2, 16, 2, 5), torch.randn(3, 2, 16, 2, 5), length=4)
+    cache = KeyValueCache(torch.randn(3, 2, 5, 16, 2), torch.randn(3, 2, 16, 2, 5), length=4)
     assert cache.rows(torch.tensor([1, 0, 2, 2, 4, 5])) is cache
     left = cache.rows(torch.tensor([1, 0, 5, 4]))
-    torch.testing.assert_close(left.keys, cache.keys[[0, 2], :, :4])
-    torch.testing.assert_close(left.values, cache.values[[0, 2], :, :4])
+    torch.testing.assert_close(left.keys, cache.keys[[0, 2]])
+    torch.testing.assert_close(left.values, cache.values[[0, 2]])
 
 
 def test_a_row_that_sees_one_position_copies_its_value() -> None:

@@ -68,10 +68,10 @@ def test_steps_equal_all_positions_at_once(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_past_is_one_vector_a_row_however_long_the_sentence(kind: str) -> None:
     module, x = KINDS[kind](), torch.randn(3, 2, WIDTH)
-    past, lineage = module.start(3, 2, x), Lineage.start(3, 2, x.device)
+    past, lineage = module.start(3, 2, x), Lineage.start(3, 2, x)
     for _ in range(30):
         lineage = lineage.entered()
-        _, past = module.step(x, past, module.now(past, lineage, x.dtype))
+        _, past = module.stepper()(x, past, module.now(past, lineage))
         lineage = lineage.passed()
     assert [tuple(tensor.shape) for tensor in tensors(past)] == [(6, WIDTH)]
 

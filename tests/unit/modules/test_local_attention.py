@@ -145,16 +145,16 @@ def test_steps_equal_all_positions_at_once(neighbourhood: int, kind: str) -> Non
 def test_the_cache_keeps_no_more_than_the_neighbourhood(neighbourhood: int, columns: int) -> None:
     attention, x = decoder(neighbourhood), torch.randn(1, 1, 6)
     cache: Past = attention.start(1, 1, x)
-    lineage = Lineage.start(1, 1, x.device)
+    lineage = Lineage.start(1, 1, x)
     for _ in range(40):
         lineage = lineage.entered()
-        _, cache = attention.step(x, cache, attention.now(cache, lineage, x.dtype))
+        _, cache = attention.stepper()(x, cache, attention.now(cache, lineage))
         lineage = lineage.passed()
     assert isinstance(cache, RecentKeyValueCache)
-    assert cache.keys.size(2) == columns and cache.length == 40
+    assert cache.values.size(2) == columns and cache.length == 40
 
 
 @pytest.mark.parametrize(("length", "steps"), [(7, [6, 7, 5]), (1, [0, 1])])
 def test_a_trimmed_cache_knows_which_step_stands_where(length: int, steps: list[int]) -> None:
-    cache = RecentKeyValueCache(torch.zeros(2, 1, 3, 1, 1), torch.zeros(2, 1, 3, 1, 1), length=length, window=3)
+    cache = RecentKeyValueCache(torch.zeros(2, 1, 1, 3, 1), torch.zeros(2, 1, 3, 1, 1), length=length, window=3)
     assert cache.steps().tolist() == steps

@@ -1,0 +1,45 @@
+"""nmt-shortlist: what the pieces of a source become, learned from a corpus folder, for nmt-generate --shortlist."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from nmt.config.shortlist import ShortlistConfig
+from nmt.data.corpus import Corpus
+from nmt.data.shortlist import learn
+from nmt.errors import OutputError, UsageError
+from nmt_cli.launch import launch
+
+logger = logging.getLogger("nmt.shortlist")
+
+
+def run(config: ShortlistConfig) -> None:
+    """Learn from the training split, and write the file."""
+    if len(config.data) != 1:
+        raise UsageError(f"a shortlist is learned from one corpus folder, not {len(config.data)}: nmt-shortlist FOLDER")
+    if not config.output:
+        raise UsageError("name the file to write: --output FILE")
+    output = Path(config.output)
+    if output.exists() and (not config.overwrite or not output.is_file()):
+        raise OutputError(f"{output} exists already; choose another name, or replace it with --overwrite")
+    corpus = Corpus.open(Path(config.data[0]))
+    split = corpus.split("train")
+    if split.targets is None:
+        raise UsageError(f"{config.data[0]} has sources alone; a shortlist is learned from pairs")
+    pairs = min(len(split), config.max_pairs)
+    logger.info(f"learning from {pairs:,} of {len(split):,} pairs")
+    shortlist = learn(split, corpus.pair, config.per_piece, config.frequent, config.max_pairs)
+    shortlist.save(output)
+    logger.info(
+        f"wrote {output}: {len(shortlist.pieces) / (len(shortlist.offsets) - 1):.1f} target pieces for a source piece, "
+        f"{len(shortlist.always)} for every sentence"
+    )
+
+
+def main() -> None:
+    launch("shortlist", ShortlistConfig, run)
+
+
+if __name__ == "__main__":
+    main()

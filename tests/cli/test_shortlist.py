@@ -1,0 +1,70 @@
+"""nmt-shortlist, and what nmt-generate makes of its file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nmt.config.generation import GenerateConfig
+from nmt.config.sections import PreprocessConfig
+from nmt.config.shortlist import ShortlistConfig
+from nmt.data.preprocess import preprocess
+from nmt.data.tokenizers.words import WordsConfig
+from nmt.errors import OutputError, UsageError
+from nmt.search.beam import BeamConfig
+from nmt_cli.generate import run as generate
+from nmt_cli.shortlist import run
+from tests.tiny_models import in_english, some_lines, tiny_pair, write_tiny_model
+
+LINES = some_lines(40, seed=8, longest=3)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("text")
+    lines = some_lines(300, seed=3, longest=5)
+    (folder / "train.de").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    (folder / "train.en").write_text("".join(f"{in_english(line)}\n" for line in lines), encoding="utf-8")
+    tiny_pair().save(folder / "tokenizer")
+    preprocess(
+        PreprocessConfig(
+            source_lang="de",
+            target_lang="en",
+            trainpref=str(folder / "train"),
+            destdir=str(folder / "bin"),
+            tokenizer=WordsConfig(),
+            srcdict=str(folder / "tokenizer"),
+            joined_dictionary=True,
+        )
+    )
+    return folder / "bin"
+
+
+def test_a_model_translates_the_same_with_the_pieces_that_it_needs(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    model = write_tiny_model(tmp_path / "model")
+    (tmp_path / "source").write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
+    with caplog.at_level("INFO", "nmt"):
+        run(ShortlistConfig(data=[str(corpus)], output=str(tmp_path / "short"), per_piece=2, frequent=0))
+    assert "target pieces for a source piece, 4 for every sentence" in caplog.text
+    texts = []
+    for shortlist in (None, str(tmp_path / "short")):
+        generate(
+            GenerateConfig(
+                path=str(model), search=BeamConfig(), input=str(tmp_path / "source"), shortlist=shortlist, workers=1
+            )
+        )
+        texts.append(capsys.readouterr().out)
+    assert texts[0] == texts[1] == "".join(f"{in_english(line)}\n" for line in LINES)
+
+
+def test_mistakes_are_told(corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="one corpus folder, not 0"):
+        run(ShortlistConfig(output=str(tmp_path / "short")))
+    with pytest.raises(UsageError, match="--output FILE"):
+        run(ShortlistConfig(data=[str(corpus)]))
+    (tmp_path / "short").touch()
+    with pytest.raises(OutputError, match="exists already"):
+        run(ShortlistConfig(data=[str(corpus)], output=str(tmp_path / "short")))

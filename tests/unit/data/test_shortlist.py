@@ -1,0 +1,75 @@
+"""Shortlists: learned from pairs, stored, and refused where they do not belong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nmt.config.sections import PreprocessConfig
+from nmt.data.corpus import Corpus
+from nmt.data.language_pair import LanguagePair
+from nmt.data.preprocess import preprocess
+from nmt.data.shortlist import Shortlist, learn
+from nmt.data.tokenizers.words import WordsConfig, WordTokenizer
+from nmt.data.vocabulary import SPECIALS
+from nmt.errors import DataError, MissingInputError, UsageError
+from tests.tiny_models import DICTIONARY, in_english, some_lines
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    folder = tmp_path_factory.mktemp("text")
+    lines = some_lines(300, seed=3, longest=5)
+    (folder / "train.de").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    (folder / "train.en").write_text("".join(f"{in_english(line)}\n" for line in lines), encoding="utf-8")
+    preprocess(
+        PreprocessConfig(
+            source_lang="de",
+            target_lang="en",
+            trainpref=str(folder / "train"),
+            destdir=str(folder / "bin"),
+            tokenizer=WordsConfig(),
+        )
+    )
+    return Corpus.open(folder / "bin")
+
+
+def test_the_first_piece_of_each_word_is_its_translation(corpus: Corpus) -> None:
+    shortlist = learn(corpus.split("train"), corpus.pair, per_piece=1, frequent=0, max_pairs=1000)
+    for word, translation in DICTIONARY.items():
+        (source,), (target,) = corpus.pair.source.encode([word])[0], corpus.pair.target.encode([translation])[0]
+        assert shortlist.of(np.array([source])).tolist() == [*range(len(SPECIALS)), target]
+
+
+def test_a_sentence_has_the_pieces_of_all_its_words_and_those_asked_for(corpus: Corpus) -> None:
+    shortlist = learn(corpus.split("train"), corpus.pair, per_piece=2, frequent=1, max_pairs=1000)
+    words = corpus.pair.source.encode(["ein mann rot"])[0]
+    wanted = set(corpus.pair.target.encode(["a man red"])[0].tolist())
+    found = shortlist.of(words, more=[9])
+    assert wanted | {9} | set(shortlist.always.tolist()) <= set(found.tolist())
+    assert found.tolist() == sorted(set(found.tolist()))
+    assert len(shortlist.always) == len(SPECIALS) + 1
+
+
+def test_more_pieces_contain_fewer(corpus: Corpus) -> None:
+    few, many = (learn(corpus.split("train"), corpus.pair, count, 0, 1000) for count in (1, 3))
+    for source in range(len(SPECIALS), len(corpus.pair.source.vocabulary)):
+        assert set(few.of(np.array([source]))) < set(many.of(np.array([source])))
+
+
+def test_it_is_stored_and_belongs_to_its_vocabularies(corpus: Corpus, tmp_path: Path) -> None:
+    shortlist = learn(corpus.split("train"), corpus.pair, 2, 1, 1000)
+    shortlist.save(tmp_path / "short")
+    again = Shortlist.load(tmp_path / "short", corpus.pair)
+    for name in ("offsets", "pieces", "always"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(shortlist, name))
+    other = WordTokenizer(WordsConfig(), ["ein", "mann"])
+    with pytest.raises(UsageError, match="made for other vocabularies"):
+        Shortlist.load(tmp_path / "short", LanguagePair("de", "en", other, other, shared=True))
+    (tmp_path / "short").write_bytes(b"damaged")
+    with pytest.raises(DataError, match="is damaged"):
+        Shortlist.load(tmp_path / "short", corpus.pair)
+    with pytest.raises(MissingInputError, match="nmt-shortlist makes one"):
+        Shortlist.load(tmp_path / "nothing", corpus.pair)

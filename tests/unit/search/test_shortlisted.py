@@ -1,0 +1,81 @@
+"""A search over short lists is the search of a model whose other pieces are impossible."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from nmt.data.vocabulary import EOS, SPECIALS
+from nmt.interface import EncoderDecoder, VocabularySizes
+from nmt.models import models
+from nmt.search import searches
+from nmt.search.requests import Request
+from nmt.search.shortlisted import Shortlisted
+
+SIZES = VocabularySizes(source=30, target=40, shared=False)
+OPTIONS = {
+    "transformer": {"d_model": 16, "d_ff": 16, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1},
+    "conv_s2s": {},
+    "lstm": {"embedding_size": 8, "hidden_size": 8},
+}
+SOURCE = torch.tensor([[5, 6, 7, EOS], [8, 9, EOS, 0], [10, EOS, 0, 0]])
+LENGTHS = torch.tensor([4, 3, 2])
+LISTS = [np.array([0, 1, 2, 3, *more]) for more in ([5, 9, 11, 30, 39], [4, 7], [6, 8, 9, 20, 21, 22])]
+
+
+def build(name: str) -> EncoderDecoder:
+    torch.manual_seed(4)
+    config = models.config_class(name)(**OPTIONS[name])
+    return models.build(config, SIZES).eval()
+
+
+class Impossible:
+    """A model that gives every other piece the probability 0, one sentence at a time."""
+
+    def __init__(self, model: EncoderDecoder, pieces: np.ndarray) -> None:
+        self._model = model
+        self._absent = torch.ones(SIZES.target, dtype=torch.bool)
+        self._absent[pieces] = False
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._model, name)
+
+    def step(self, *arguments: object) -> object:
+        output = self._model.step(*arguments)  # type: ignore[arg-type]
+        return type(output)(output.scores.masked_fill(self._absent, -torch.inf), False, output.state, output.attention)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize(
+    ("search", "options", "nbest"),
+    [("beam", {"beam_size": 3}, 2), ("greedy", {}, 1), ("diverse_beam", {"beam_size": 4, "groups": 2}, 2)],
+)
+def test_the_rest_of_the_vocabulary_is_impossible(name: str, search: str, options: dict[str, int], nbest: int) -> None:
+    model = build(name)
+    find = searches.build(searches.config_class(search)(**options), nbest)
+    short = Shortlisted(model, LISTS, torch.device("cpu"))
+    together = short.found(find(short, SOURCE, LENGTHS))
+    for row, pieces in enumerate(LISTS):
+        alone = find(Impossible(model, pieces), SOURCE[row : row + 1, : LENGTHS[row]], LENGTHS[row : row + 1])[0]
+        for one, other in zip(together[row], alone, strict=True):
+            assert one.tokens.tolist() == other.tokens.tolist()
+            assert one.score == pytest.approx(other.score, abs=1e-4)
+            assert set(one.tokens.tolist()) <= set(pieces.tolist())
+
+
+def test_what_is_asked_for_keeps_its_meaning() -> None:
+    short = Shortlisted(build("lstm"), LISTS, torch.device("cpu"))
+    asked = short.asked(
+        [Request(prefix=(9, 30), include=((39,),), exclude=((5, 9), (17,))), Request(), Request(include=((8, 20),))]
+    )
+    assert asked == [
+        Request(prefix=(5, 7), include=((8,),), exclude=((4, 5),)),  # what it could not say need not be forbidden
+        Request(),
+        Request(include=((5, 7),)),
+    ]
+    beam = searches.build(searches.config_class("beam")(beam_size=3), 1)
+    found = short.found(beam(short, SOURCE, LENGTHS, requests=asked))
+    assert found[0][0].tokens[:2].tolist() == [9, 30] and 39 in found[0][0].tokens.tolist()
+    assert "8 20" in " ".join(map(str, found[2][0].tokens.tolist()))
+    assert len(SPECIALS) == 4
