@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from setuptools import find_packages, setup
+from setuptools import Extension, find_packages, setup
 
 HERE = Path(__file__).parent
 VERSION = re.search(r'^__version__ = "([^"]+)"', (HERE / "nmt/__init__.py").read_text(encoding="utf-8"), re.MULTILINE)
@@ -33,6 +33,15 @@ TEST = [
 
 assert VERSION is not None, "nmt/__init__.py has no __version__"
 
+# Everything works without it, more slowly: where there is no C compiler, installation goes on.
+DECODING = Extension(
+    "nmt.modules._decoding",
+    ["nmt/modules/decoding.c"],
+    extra_compile_args=["-O3", "-fopenmp-simd", "-ffp-contract=fast", "-fno-math-errno"],
+    libraries=["m"],
+    optional=True,
+)
+
 setup(
     name="nmt",
     version=VERSION[1],
@@ -59,7 +68,8 @@ setup(
     # Hydra 1.3 fails while building its argument parser on Python 3.14.
     python_requires=">=3.10,<3.14",
     packages=find_packages(include=["nmt", "nmt.*", "nmt_cli", "nmt_cli.*"]),
-    package_data={"nmt": ["py.typed", "conf/*.yaml", "conf/*/*.yaml"], "nmt_cli": ["py.typed"]},
+    package_data={"nmt": ["py.typed", "modules/decoding.c", "conf/*.yaml", "conf/*/*.yaml"], "nmt_cli": ["py.typed"]},
+    ext_modules=[DECODING],
     install_requires=[
         "torch>=2.10",
         "hydra-core>=1.3.5,<1.4",

@@ -40,7 +40,7 @@ from nmt.modules.flat_attention import kernel_runs
 from nmt.modules.padding import padding_bias, real_rows
 from nmt.modules.sight import Room, Segments, Sight, across
 from nmt.modules.stack import Stack
-from nmt.modules.transformer_layers import InputLayer, MemoryHeads, Record, SourceLayer, Step, TargetLayer, as_decoded
+from nmt.modules.transformer_layers import InputLayer, MemoryHeads, Record, SourceLayer, Step, TargetLayer
 
 __all__ = ["NormOrder", "PositionKind", "Transformer", "TransformerConfig", "TransformerMemory", "TransformerState"]
 
@@ -75,9 +75,9 @@ class Decoder(nn.Module):
     def stack(self) -> Iterator[TargetLayer]:
         return iter(cast(Iterable[TargetLayer], self.layers))
 
-    def project(self, states: Tensor) -> tuple[MemoryHeads, ...]:
-        """The keys and values that each layer reads of the memory's states [B, S, D]."""
-        return tuple(layer.project(states) for layer in self.stack())
+    def prepare(self, states: Tensor) -> tuple[MemoryHeads, ...]:
+        """What the steps of each layer read of the memory's states [B, S, D]."""
+        return tuple(layer.prepare(states) for layer in self.stack())
 
     def start(self, sentences: int, beam: int, like: Tensor) -> tuple[Past, ...]:
         return tuple(layer.start(sentences, beam, like) for layer in self.stack())
@@ -168,7 +168,7 @@ class Transformer(EncoderDecoder):
         assert isinstance(memory, TransformerMemory)
         sentences = memory.states.size(0)
         output = self.output if vocabulary is None else self.output.restrict(vocabulary)
-        projected = tuple(map(as_decoded, self.decoder.project(memory.states)))
+        projected = self.decoder.prepare(memory.states)
         pasts = self.decoder.start(sentences, beam_size, like=projected[0][0])  # autocast's type, if it is on
         lineage = Lineage.start(sentences, beam_size, like=memory.states)
         steps = tuple(layer.stepper() for layer in self.decoder.stack())

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nmt.modules import native
 from nmt.modules.autoregression import INITIAL_CAPACITY, Autoregression, Lineage, Past
 from nmt.modules.dropout import Dropout
 from nmt.modules.flat_attention import attend_flat, head_fits
@@ -21,7 +22,7 @@ from nmt.modules.key_value_cache import KeyValueCache
 from nmt.modules.linear import Linear, shapes_are_expensive
 from nmt.modules.padding import causal_bias
 from nmt.modules.plain import Function, plain
-from nmt.modules.sight import FlatSight, Segments, Sight, whole_sequence, within
+from nmt.modules.sight import FlatSight, Places, Segments, Sight, whole_sequence, within
 
 # Positions from which on a CPU's fused kernel is faster, forward and backward, than the products written out.
 LONG = {torch.float32: 256, torch.bfloat16: 1024}
@@ -223,17 +224,36 @@ class CausalSelfAttention(SelfAttention, Autoregression):
     def along(self, segments: Segments) -> FlatSight:
         return within(segments, ahead=0)
 
-    def start(self, sentences: int, beam: int, like: Tensor) -> KeyValueCache:
+    def start(self, sentences: int, beam: int, like: Tensor) -> Past:
         sizes = self.sizes
+        if self._steps_natively and native.runs(like):
+            return native.SlotCache.empty(sentences, beam, sizes.keys)
         return KeyValueCache.empty((sentences, sizes.num_heads, sizes.d_k, sizes.d_v), beam, INITIAL_CAPACITY, like)
 
     def now(self, past: Past, lineage: Lineage) -> Sight:
-        return lineage.sight()
+        if isinstance(past, native.SlotCache):
+            return native.SlotSight(
+                None, Places(lineage.queries, lineage.queries, past.length + 1), slots=lineage.slots
+            )
+        assert isinstance(past, KeyValueCache)
+        return lineage.sight(past.keys.dtype)
+
+    @property
+    def _steps_natively(self) -> bool:
+        """Whether a step is plain attention over all that was written."""
+        plain_scores = isinstance(self.attend, ScaledDotProduct) and self.rotation is None
+        return type(self) is CausalSelfAttention and plain_scores and self.sizes.d_k == self.sizes.d_v
 
     def stepper(self) -> Callable[[Tensor, Past, Sight], tuple[Tensor, Past]]:
         project, output, attend = self._projector(), plain(self.output), self.attend.plain()
+        together, heads = plain(self.projection), self.sizes.num_heads
+        scale = self.attend.scale(self.sizes.d_k) if isinstance(self.attend, ScaledDotProduct) else 1.0
 
         def step(x: Tensor, past: Past, sight: Sight) -> tuple[Tensor, Past]:
+            if isinstance(past, native.SlotCache):
+                assert isinstance(sight, native.SlotSight)
+                seen, written = native.look_back(together(x), past, sight, heads, scale)
+                return output(seen), written
             assert isinstance(past, KeyValueCache)
             queries, keys, values = project(x, sight)
             cache = past.append(keys, values)
@@ -288,10 +308,26 @@ class CrossAttention(nn.Module):
         projected: Tensor = self.output(merge_heads(self.attend(queries, keys, values, sight, record)))
         return projected
 
+    def prepare(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """As ``project``, laid out for what ``plain`` gives."""
+        keys, values = self.project(memory)
+        if self._reads_natively(memory):
+            return keys.float(), values.float()
+        return keys.transpose(2, 3).contiguous().transpose(2, 3), values.contiguous()  # keys as columns
+
+    def _reads_natively(self, like: Tensor) -> bool:
+        same = self.sizes.d_k == self.sizes.d_v
+        return isinstance(self.attend, ScaledDotProduct) and same and native.runs(like)
+
     def plain(self) -> Function:
+        natively = self._reads_natively(self.query.weight)
         query, output, attend, heads = plain(self.query), plain(self.output), self.attend.plain(), self.sizes.num_heads
+        scale = self.attend.scale(self.sizes.d_k) if isinstance(self.attend, ScaledDotProduct) else 1.0
 
         def read(x: Tensor, keys: Tensor, values: Tensor, sight: Sight, record: list[Tensor] | None) -> Tensor:
+            if natively and record is None:
+                found: Tensor = output(native.look_across(query(x), keys, values, sight.bias, scale))
+                return found
             attended = attend(split_heads(query(x), heads), keys, values, sight, record)
             projected: Tensor = output(merge_heads(attended))
             return projected

@@ -25,49 +25,51 @@ class Past(RowTree, ABC):
 
 @dataclass
 class Lineage(RowTree):
-    """How far each hypothesis is, and which of all that its sentence's slots have written is its own past."""
+    """How far each hypothesis is, and through which slots of its sentence's beam it came."""
 
     positions: Tensor  # [N] of the next token
-    sights: Tensor  # [N, capacity, K] by step and slot: 0 where it came through that, else -inf
+    slots: Tensor  # [N, capacity] by step
+    beam: int
     length: int = 0  # steps made; no position is beyond
 
     @classmethod
     def start(cls, sentences: int, beam: int, like: Tensor) -> Lineage:
         positions = torch.zeros(sentences * beam, dtype=torch.long, device=like.device)
-        dtype = torch.promote_types(like.dtype, torch.float32)
-        return cls(positions, torch.zeros(sentences * beam, 0, beam, dtype=dtype, device=like.device))
-
-    @property
-    def beam(self) -> int:
-        return self.sights.size(2)
+        return cls(positions, torch.zeros(sentences * beam, 0, dtype=torch.int32, device=like.device), beam)
 
     def entered(self) -> Lineage:
         """Before the next step, in which every hypothesis writes into the slot where it stands now."""
-        sights, beam = self.sights, self.beam
-        if sights.size(1) == self.length:
-            sights = F.pad(sights, (0, 0, 0, max(INITIAL_CAPACITY, self.length)))
-        own = torch.full((beam, beam), -torch.inf, dtype=sights.dtype, device=sights.device).fill_diagonal_(0.0)
-        sights.view(-1, beam, sights.size(1), beam)[:, :, self.length] = own
-        return Lineage(self.positions, sights, self.length)
+        slots = self.slots
+        if slots.size(1) == self.length:
+            slots = F.pad(slots, (0, max(INITIAL_CAPACITY, self.length)))
+        slots.view(-1, self.beam, slots.size(1))[:, :, self.length] = self._every_slot()
+        return Lineage(self.positions, slots, self.beam, self.length)
 
     def passed(self) -> Lineage:
         """After it."""
-        return Lineage(self.positions + 1, self.sights, self.length + 1)
+        return Lineage(self.positions + 1, self.slots, self.beam, self.length + 1)
 
-    def sight(self, steps: Tensor | None = None) -> Sight:
+    def sight(self, dtype: torch.dtype, steps: Tensor | None = None) -> Sight:
         """Of what all slots of a sentence wrote in these steps [S], S*K columns, hypotheses see their own past; None: in
         all of them."""
         count, beam = self.length + 1, self.beam
-        sights = self.sights[:, :count] if steps is None else self.sights.index_select(1, steps)  # [N, S, K]
+        slots = self.slots[:, :count] if steps is None else self.slots.index_select(1, steps)  # [N, S]
         if steps is None:
-            steps = torch.arange(count, device=sights.device)
+            steps = torch.arange(count, device=slots.device)
         places = Places(self.queries, steps.repeat_interleave(beam)[None], count)
-        return Sight(None if beam == 1 else sights.reshape(-1, 1, beam, sights.size(1) * beam), places)
+        if beam == 1:
+            return Sight(None, places)
+        others = slots[:, :, None] != self._every_slot()  # [N, S, K]
+        bias = torch.zeros(others.shape, dtype=dtype, device=slots.device).masked_fill_(others, -torch.inf)
+        return Sight(bias.view(-1, 1, beam, slots.size(1) * beam), places)
 
     @property
     def queries(self) -> Tensor:
         """[B, K] positions of the next token."""
         return self.positions.view(-1, self.beam)
+
+    def _every_slot(self) -> Tensor:
+        return torch.arange(self.beam, dtype=torch.int32, device=self.slots.device)
 
 
 class Autoregression(nn.Module, ABC):

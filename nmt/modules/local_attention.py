@@ -156,4 +156,4 @@ class LocalCausalSelfAttention(CausalSelfAttention):
 
     def now(self, past: Past, lineage: Lineage) -> Sight:
         assert isinstance(past, RecentKeyValueCache)
-        return lineage.sight(past.steps())
+        return lineage.sight(past.keys.dtype, past.steps())

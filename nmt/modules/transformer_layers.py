@@ -129,12 +129,6 @@ MemoryHeads = tuple[Tensor, Tensor]  # keys [B, H, S, d_k] and values [B, H, S, 
 Step = Callable[[Tensor, Past, Sight, MemoryHeads, Sight, Record], tuple[Tensor, Past]]
 
 
-def as_decoded(memory: MemoryHeads) -> MemoryHeads:
-    """The same, laid out for many products with few queries: keys as columns."""
-    keys, values = memory
-    return keys.transpose(2, 3).contiguous().transpose(2, 3), values.contiguous()
-
-
 class TargetLayer(nn.Module, ABC):
     """A layer of the decoder. The layers of a stack see alike: the first one says what, once for all."""
 
@@ -150,6 +144,10 @@ class TargetLayer(nn.Module, ABC):
     @abstractmethod
     def project(self, states: Tensor) -> MemoryHeads:
         """What the layer reads of the memory's states [B, S, D]."""
+
+    @abstractmethod
+    def prepare(self, states: Tensor) -> MemoryHeads:
+        """The same for steps, once for all of them."""
 
     @abstractmethod
     def whole(self, x: Tensor) -> Sight:
@@ -201,6 +199,9 @@ class DecoderLayer(TargetLayer):
 
     def project(self, states: Tensor) -> MemoryHeads:
         return self.cross_attention.project(states)
+
+    def prepare(self, states: Tensor) -> MemoryHeads:
+        return self.cross_attention.prepare(states)
 
     def whole(self, x: Tensor) -> Sight:
         return self.self_attention.whole(x)

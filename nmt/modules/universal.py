@@ -86,6 +86,9 @@ class UniversalDecoderLayer(TargetLayer):
     def project(self, states: Tensor) -> MemoryHeads:
         return self.layer.project(states)
 
+    def prepare(self, states: Tensor) -> MemoryHeads:
+        return self.layer.prepare(states)
+
     def whole(self, x: Tensor) -> Sight:
         return self.layer.whole(x)
 
