@@ -18,6 +18,7 @@ from nmt.config.option import group, option, section
 from nmt.config.sections import MAX_LINE_BYTES, DeviceConfig, require_not_negative, require_positive
 from nmt.errors import UsageError
 
+ON_A_CPU, ON_A_GPU = 1024, 4096  # pieces of a batch: what a core's cache holds, and what keeps a GPU busy
 SAMPLES_TO_COMPARE = 32  # unless the user says how many to choose among
 
 
@@ -94,7 +95,11 @@ class GenerateConfig:
         None, help="for --replace-unk: a source word, a space and its translation a line", flag="--unk-dictionary"
     )
     batch_size: int | None = option(None, help="largest number of sentences in a batch", flag="--batch-size")
-    max_tokens: int = option(4096, help="largest batch in source pieces, padding included", flag="--max-tokens")
+    max_tokens: int | None = option(
+        None,
+        help=f"largest batch in source pieces, padding included; null: {ON_A_CPU} on a CPU, {ON_A_GPU} on a GPU",
+        flag="--max-tokens",
+    )
     workers: int | None = option(
         None, help="processes that share the work on a CPU, each with one thread; null: one a thread", flag="--workers"
     )

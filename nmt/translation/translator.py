@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from nmt.config.choices import AlignmentKind, MbrMetric, Precision
-from nmt.config.generation import GenerateConfig
+from nmt.config.generation import ON_A_CPU, ON_A_GPU, GenerateConfig
 from nmt.config.option import flags_of
 from nmt.config.plain import from_plain, to_plain
 from nmt.data.batch import pad
@@ -187,7 +187,8 @@ class Translator:
             return side_by_side(answer, batches, self._workers) if self._workers > 1 else one_by_one(answer, batches)
 
         def plan(parts: list[Part]) -> list[Batch]:
-            return batches_of(parts, config.max_tokens, config.batch_size)
+            usual = ON_A_CPU if self.device.type == "cpu" else ON_A_GPU
+            return batches_of(parts, config.max_tokens or usual, config.batch_size)
 
         for source, found in in_order(windows, plan, run, progress):
             pieces = self.pair.source.pieces([number for part in source.parts for number in part.tolist()])
