@@ -45,6 +45,7 @@ class _Bar:
 
     def __init__(self, what: str, unit: str, total: int | None) -> None:
         self._bar: tqdm[NoReturn] | None = None
+        tqdm.monitor_interval = 0  # no thread of its own: workers are forked
         with expendable():
             self._bar = tqdm(desc=what, total=total, unit=f" {unit}", file=sys.stderr)
 

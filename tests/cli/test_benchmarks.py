@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.tiny_models import in_english, some_lines, write_tiny_model
+
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
@@ -41,6 +43,18 @@ def test_learning_curves_go_on_where_they_were_stopped(copy_corpus: Path, tmp_pa
     assert all(float(last) < float(first) for first, last in zip(start[1:], end[1:]))
     assert differences[:2] == ["end, less plain", "+0.0000"]
     assert len({*end[1:]}) > 1, "the paths are really others"
+
+
+def test_speeds_of_translation(tmp_path: Path) -> None:
+    model = write_tiny_model(tmp_path / "model", model="transformer", updates=20)
+    lines = some_lines(30)
+    (tmp_path / "text").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    (tmp_path / "references").write_text("".join(f"{in_english(line)}\n" for line in lines), encoding="utf-8")
+    given = [model, tmp_path / "text", "--references", tmp_path / "references", "--rounds", 1]
+    rows = run("decoding_speed.py", *given, "--ours", "--workers 1", "--search greedy --workers 1")
+    assert [row[0] for row in rows[2:]] == ["nmt --workers 1", "nmt --search greedy --workers 1"]
+    assert all(float(row[1]) > 0 and 0 <= float(row[4]) <= 100 for row in rows[2:])
+    assert [row[5] for row in rows[2:]][0] == "100.0%"
 
 
 @pytest.mark.nightly
