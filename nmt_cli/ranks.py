@@ -15,6 +15,8 @@ if TYPE_CHECKING:  # brings torch.distributed with it, which a single process do
 
 T = TypeVar("T")
 
+_PATIENCE = 24 * 60.0  # minutes that a process waits for another one's chunk
+
 
 class Ranks(Protocol):
     """Processes that each know which they are. Each takes a chunk in turn."""
@@ -92,5 +94,5 @@ def joined(device: torch.device, chunk: int) -> Iterator[Ranks]:
     from nmt.config.sections import DistributedConfig
     from nmt.training.joining import join
 
-    with join(DistributedConfig(), device) as world:
+    with join(DistributedConfig(timeout_minutes=_PATIENCE), device) as world:
         yield Together(world, chunk)

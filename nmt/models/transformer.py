@@ -169,7 +169,7 @@ class Transformer(EncoderDecoder):
         sentences = memory.states.size(0)
         output = self.output if vocabulary is None else self.output.restrict(vocabulary)
         projected = self.decoder.prepare(memory.states)
-        pasts = self.decoder.start(sentences, beam_size, like=projected[0][0])  # autocast's type, if it is on
+        pasts = self.decoder.start(sentences, beam_size, like=_as_computed(memory.states))
         lineage = Lineage.start(sentences, beam_size, like=memory.states)
         steps = tuple(layer.stepper() for layer in self.decoder.stack())
         return replace(memory, projected=projected, steps=steps, output=output), TransformerState(lineage, pasts)
@@ -228,6 +228,12 @@ class Transformer(EncoderDecoder):
             if kind in maps:  # queries at padding may have looked at padding
                 maps[kind] = [w * real_positions(lengths, w.size(-1))[:, None, None] for w in maps[kind]]
         return AttentionMaps({kind: tuple(weights) for kind, weights in maps.items()})
+
+
+def _as_computed(states: Tensor) -> Tensor:
+    """A tensor of the type that products are computed in: autocast's, if it is on."""
+    device = states.device.type
+    return states.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else states
 
 
 def _output_weight(vocabulary_size: int, d_model: int) -> Tensor:

@@ -325,10 +325,13 @@ class CrossAttention(nn.Module):
         scale = self.attend.scale(self.sizes.d_k) if isinstance(self.attend, ScaledDotProduct) else 1.0
 
         def read(x: Tensor, keys: Tensor, values: Tensor, sight: Sight, record: list[Tensor] | None) -> Tensor:
+            queries = query(x)
             if natively and record is None:
-                found: Tensor = output(native.look_across(query(x), keys, values, sight.bias, scale))
+                found: Tensor = output(native.look_across(queries, keys, values, sight.bias, scale))
                 return found
-            attended = attend(split_heads(query(x), heads), keys, values, sight, record)
+            if natively:  # the memory is kept in float32
+                keys, values = keys.to(queries.dtype), values.to(queries.dtype)
+            attended = attend(split_heads(queries, heads), keys, values, sight, record)
             projected: Tensor = output(merge_heads(attended))
             return projected
 

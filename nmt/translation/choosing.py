@@ -12,10 +12,11 @@ import numpy as np
 from nmt.config.choices import AlignmentKind, LongLines
 from nmt.config.generation import GenerateConfig
 from nmt.data.language_pair import LanguagePair
+from nmt.data.text import PAUSE
 from nmt.errors import UsageError
 from nmt.scoring import TextOptions
 from nmt.scoring.pairwise import SIMILARITIES
-from nmt.translation.lines import Line, TranslatedText, Translation
+from nmt.translation.lines import Given, Line, TranslatedText, Translation
 
 
 class MinimumBayesRisk:
@@ -49,7 +50,7 @@ class MinimumBayesRisk:
 
 
 # Of lines with references: their scores, one translation a line.
-Score = Callable[[Iterator[Line], GenerateConfig], Iterator[Translation]]
+Score = Callable[[Iterator[Given], GenerateConfig], Iterator[Translation]]
 
 
 class ReverseModel:
@@ -69,16 +70,20 @@ class ReverseModel:
             nbest=1,
             print_alignment=AlignmentKind.none,
             long_lines=LongLines.truncate,
+            replace_unk=False,
+            unk_dictionary=None,
         )
 
     def __call__(self, translations: Iterable[Translation]) -> Iterator[Translation]:
         waiting: deque[Translation] = deque()
 
-        def lines() -> Iterator[Line]:
+        def lines() -> Iterator[Given]:
             for translation in translations:
                 waiting.append(translation)
                 for hypothesis in translation.hypotheses:
                     yield Line(hypothesis.text, reference=translation.source)
+                if translation.pause:
+                    yield PAUSE
 
         scored = self._score(lines(), self._config)
         for first in scored:

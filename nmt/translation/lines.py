@@ -49,3 +49,4 @@ class Translation:
     source: str
     source_pieces: list[str]  # those that were translated: fewer than the line has if it was cut
     hypotheses: list[TranslatedText]
+    pause: bool = False  # nothing follows for a moment: somebody may be waiting for this one

@@ -45,7 +45,7 @@ from nmt.translation.long_lines import together
 from nmt.translation.reading import Reader
 from nmt.translation.unknown_words import UnknownWords, read_dictionary
 from nmt.translation.windows import Batch, Found, Part, Progress, Window, batches_of, in_order
-from nmt.translation.workers import one_by_one, side_by_side
+from nmt.translation.workers import one_by_one, possible, side_by_side
 
 logger = logging.getLogger("nmt.translation")
 
@@ -79,7 +79,7 @@ class Translator:
         """``members`` are on ``device`` and in eval mode, and all belong to ``pair``."""
         self.pair = pair
         self.device = device
-        self._workers = workers
+        self._workers = workers if device.type == "cpu" and possible() else 1
         self._shortlist = shortlist
         together = len(members) > 1 or ensemble_weights
         self._model: Decodable = Ensemble(members, ensemble_weights) if together else members[0]
@@ -101,7 +101,7 @@ class Translator:
 
         ``user_dir``: the folder of a plugin package that the model's class comes from. ``ensemble_weights``: how much
         each model's probabilities count, all alike if there are none. ``workers``: processes that share the work where
-        there is more than one batch of it; they are forked, so leave it at 1 in a program that has threads.
+        there is more than one batch of it, on a CPU; they are forked, so leave it at 1 in a program that has threads.
         ``shortlist``: a file of nmt-shortlist.
         """
         load_plugins(user_dir)
@@ -190,9 +190,9 @@ class Translator:
             usual = ON_A_CPU if self.device.type == "cpu" else ON_A_GPU
             return batches_of(parts, config.max_tokens or usual, config.batch_size)
 
-        for source, found in in_order(windows, plan, run, progress):
+        for source, found, pause in in_order(windows, plan, run, progress):
             pieces = self.pair.source.pieces([number for part in source.parts for number in part.tolist()])
-            yield Translation(source.number, source.text, pieces, together(found))
+            yield Translation(source.number, source.text, pieces, together(found), pause)
 
     def _search(self, search: Search, batch: Batch, attention: bool) -> list[list[Hypothesis]]:
         """A batch that does not fit into the GPU's memory is halved until it does."""

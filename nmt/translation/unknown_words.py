@@ -23,7 +23,8 @@ class UnknownWords:
         self._dictionary = dictionary
 
     def text(self, hypothesis: Hypothesis, line: str, first: int) -> str:
-        """The hypothesis' text; what it translates begins at piece ``first`` of the line."""
+        """The hypothesis' text; what it translates begins at piece ``first`` of the line. Of a line whose own text is lost,
+        as in a training split, unknown words remain unknown."""
         ids = hypothesis.tokens.tolist()[:-1]
         if hypothesis.attention is None:
             raise UsageError("the model has no attention, which unknown words are replaced by; leave out --replace-unk")
@@ -32,6 +33,8 @@ class UnknownWords:
             return self._pair.target.decode(ids)
         surfaces = self._pair.source.surfaces(line)[first:]
         pieces = hypothesis.attention.size(1) - 1  # eos stands for no word
+        if len(surfaces) < pieces:
+            return self._pair.target.decode(ids)
         looked_at = hypothesis.attention[unknown, :pieces].argmax(1).tolist()
         words = [surfaces[place] for place in looked_at]
         return self._pair.target.decode_with(ids, [self._dictionary.get(word, word) for word in words])

@@ -41,6 +41,7 @@ class Part:
 
 Batch = list[Part]
 Found = list[list[TranslatedText]]  # by part of a batch, the translations of each, best first
+Answer = tuple[Source, list[list[TranslatedText]], bool]  # by part of a line; True: a pause follows
 Run = Callable[[Iterator[Batch | None]], Iterator[tuple[Batch, Found] | None]]
 
 
@@ -67,15 +68,16 @@ class Window:
     def add(self, batch: Batch, found: Found) -> None:
         self.found |= {(part.line, part.index): texts for part, texts in zip(batch, found)}
 
-    def answers(self) -> Iterator[tuple[Source, list[list[TranslatedText]]]]:
+    def answers(self) -> Iterator[Answer]:
         """Each line and the translations of its parts."""
         for line, source in enumerate(self.sources):
-            yield source, [self.found[line, index] for index in range(len(source.parts))]
+            last = self.pause and line == len(self.sources) - 1
+            yield source, [self.found[line, index] for index in range(len(source.parts))], last
 
 
 def in_order(
     windows: Iterable[Window], plan: Callable[[list[Part]], list[Batch]], run: Run, progress: Progress | None
-) -> Iterator[tuple[Source, list[list[TranslatedText]]]]:
+) -> Iterator[Answer]:
     """Lines with the translations of their parts, in the order of the windows, whatever ``run`` does side by side."""
     waiting: deque[Window] = deque()
     window_of: dict[int, Window] = {}  # by the identity of its batches

@@ -48,30 +48,32 @@ def side_by_side(
 
     The first of several tasks starts the processes, each with so many threads; a single one is done here.
     """
-    remaining = iter(tasks)
     workers: _Workers[Task, Result] | None = None
+    held: Task | None = None  # until another one comes, or none
     try:
-        task = next(remaining, None)
-        for following in _with_end(remaining):
-            if workers is None and task is not None and following is not None:
-                workers = _Workers(function, processes, threads)
+        for task in tasks:
             if task is None:
-                yield from workers.finish() if workers else ()
+                yield from workers.finish() if workers else _done_here(function, held)
+                held = None
                 yield None
-            elif workers is None:
-                yield task, function(task)
+            elif workers is None and held is None:
+                held = task
             else:
+                if workers is None:
+                    assert held is not None
+                    workers = _Workers(function, processes, threads)
+                    yield from workers.give(held)
+                    held = None
                 yield from workers.give(task)
-            task = following
-        yield from workers.finish() if workers else ()
+        yield from workers.finish() if workers else _done_here(function, held)
     finally:
         if workers is not None:
             workers.close()
 
 
-def _with_end(tasks: Iterator[Task | None]) -> Iterator[Task | None]:
-    yield from tasks
-    yield None
+def _done_here(function: Callable[[Task], Result], task: Task | None) -> Iterator[Done[Task, Result]]:
+    if task is not None:
+        yield task, function(task)
 
 
 class _Workers(Generic[Task, Result]):

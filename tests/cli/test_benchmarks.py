@@ -51,8 +51,8 @@ def test_speeds_of_translation(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     (tmp_path / "references").write_text("".join(f"{in_english(line)}\n" for line in lines), encoding="utf-8")
     given = [model, tmp_path / "text", "--references", tmp_path / "references", "--rounds", 1]
-    rows = run("decoding_speed.py", *given, "--ours", "--workers 1", "--search greedy --workers 1")
-    assert [row[0] for row in rows[2:]] == ["nmt --workers 1", "nmt --search greedy --workers 1"]
+    rows = run("decoding_speed.py", *given, "--ours", "--workers 1", "--batch-size 1 --workers 1")
+    assert [row[0] for row in rows[2:]] == ["nmt --workers 1", "nmt --batch-size 1 --workers 1"]
     assert all(float(row[1]) > 0 and 0 <= float(row[4]) <= 100 for row in rows[2:])
     assert [row[5] for row in rows[2:]][0] == "100.0%"
 

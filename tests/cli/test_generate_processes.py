@@ -34,14 +34,20 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
-def test_lines_through_a_pipe_are_answered_one_by_one(model: Path) -> None:
+@pytest.mark.parametrize("case", ["one process", "workers", "reranked"])
+def test_lines_through_a_pipe_are_answered_one_by_one(model: Path, tmp_path: Path, case: str) -> None:
     """Like a coprocess of a shell: the next line is written when the last one is answered."""
     command = [*COMMAND, "--path", str(model), "--progress", "none"]
+    if case == "workers":
+        command += ["--workers", "2", "--batch-size", "1"]
+    if case == "reranked":
+        command += ["--rerank", str(write_tiny_model(tmp_path / "back", reverse=True)), "--workers", "2"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
-        for line in ("ein mann", "", "rot", "zwei hunde"):
-            print(line, file=process.stdin, flush=True)
-            assert process.stdout.readline() == (f"{in_english(line)}\n" if line else "\n")
+        for lines in ([""], ["ein mann"], ["rot", "", "zwei hunde", "schnee"], ["rot"], [""]):
+            print(*lines, sep="\n", file=process.stdin, flush=True)
+            for line in lines:
+                assert process.stdout.readline() == (f"{in_english(line)}\n" if line else "\n")
         process.stdin.close()
         assert process.wait(timeout=60) == 0
 

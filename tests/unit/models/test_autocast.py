@@ -7,6 +7,7 @@ import torch
 
 from nmt.criterions import criterions
 from nmt.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyConfig
+from nmt.search.beam import BeamConfig, BeamSearch
 from nmt.testing.subjects import Subject, subjects
 from nmt.testing.toys import toy_batch
 
@@ -38,3 +39,16 @@ def test_steps_in_bfloat16_are_close(subject: Subject) -> None:
             scores.append(output.scores.float())
     spread = max(1.0, scores[0].std().item())  # of random parameters: some models give large scores
     torch.testing.assert_close(scores[1], scores[0], rtol=0.1, atol=0.15 * spread)
+
+
+@pytest.mark.parametrize("subject", subjects(), ids=str)
+def test_a_model_in_bfloat16_searches(subject: Subject) -> None:
+    model = subject.model()
+    batch = toy_batch(model, (2, 9, 5), (6, 3, 8))
+    model = model.to(torch.bfloat16)
+    find = BeamSearch(BeamConfig(beam_size=3, max_len_a=0, max_len_b=3))
+    for attention in (False, True):
+        for (best,) in find(model, batch.source, batch.source_lengths, attention=attention):
+            assert torch.isfinite(best.token_scores).all()
+            if best.attention is not None:
+                torch.testing.assert_close(best.attention.sum(1), torch.ones(len(best.tokens)), atol=0.02, rtol=0)

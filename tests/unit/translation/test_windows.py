@@ -43,8 +43,8 @@ def test_lines_come_in_their_order_with_all_their_parts(seed: int) -> None:
     windows = [Window(sources[begin : begin + 7], pause=chosen.random() < 0.2) for begin in range(0, 60, 7)]
     counted: list[int] = []
     found = list(in_order(windows, lambda parts: batches_of(parts, 20, None), out_of_order, counted.append))
-    assert [one.number for one, _ in found] == list(range(60))
-    for one, texts in found:
+    assert [one.number for one, _, _ in found] == list(range(60))
+    for one, texts, _ in found:
         assert [part[0].text for part in texts] == [f"{one.number}.{index}" for index in range(len(one.parts))]
     assert sum(counted) == 60
 

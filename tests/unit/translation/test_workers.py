@@ -33,7 +33,7 @@ def test_every_task_is_done_once_by_several_processes() -> None:
 
 def test_a_single_task_is_done_here() -> None:
     assert list(side_by_side(square, [5], processes=2)) == [(5, (25, os.getpid()))]
-    assert list(side_by_side(square, [], processes=2)) == [None]
+    assert list(side_by_side(square, [], processes=2)) == []
 
 
 def test_what_was_begun_is_finished_before_none_is_passed_on() -> None:
@@ -41,6 +41,23 @@ def test_what_was_begun_is_finished_before_none_is_passed_on() -> None:
     assert sorted(order[:3]) == [1, 2, 3]
     assert order[3:6] == [None, 4, None]
     assert [None if found is None else found[0] for found in one_by_one(square, [1, None, 2])] == [1, None, 2]
+
+
+@pytest.mark.parametrize("before", [[], [1], [1, 2, 3], [1, None, 2, 3, None, 4]])
+def test_nothing_is_taken_behind_a_none_before_what_came_before_it_is_told(before: list[int | None]) -> None:
+    """Whoever writes the next task may be waiting for the answers."""
+    told: list[int | None] = []
+
+    def tasks() -> Iterator[int | None]:
+        yield from before
+        yield None
+        assert sorted(number for number in told if number is not None) == [n for n in before if n is not None]
+        assert told[-1] is None
+        yield 9
+
+    for found in side_by_side(square, tasks(), processes=2):
+        told.append(None if found is None else found[0])
+    assert told[-1] == 9
 
 
 def test_no_more_is_taken_than_the_processes_need() -> None:
