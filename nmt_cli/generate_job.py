@@ -21,7 +21,7 @@ from nmt.data.text import PAUSE, Pause, read_lines, read_live
 from nmt.devices import choose_device, own_device, set_threads
 from nmt.errors import DataError, UsageError
 from nmt.scoring import TextOptions, scorers
-from nmt.translation import Translation, Translator, workers
+from nmt.translation import Translation, Translator
 from nmt.translation.choosing import ReverseModel, check_reverse
 from nmt.translation.windows import Progress
 from nmt_cli.allocator import described
@@ -51,8 +51,8 @@ def translate(config: GenerateConfig) -> None:
         config = dataclasses.replace(config, buffer_size=1)  # each line is answered before the next is typed
     place = dataclasses.replace(config.device, name=own_device(config.device.name))
     set_threads(place.threads)
-    device, workers = choose_device(place.name), 1 if typed else _workers(config)
-    with joined(device, config.buffer_size) as ranks:
+    workers = 1 if typed else config.workers or torch.get_num_threads()
+    with joined(choose_device(place.name), config.buffer_size) as ranks:
         if not ranks.alone and not config.data and config.input is None:
             raise UsageError("several processes cannot share standard input; name a file: --input FILE")
         translator = Translator.load(
@@ -64,13 +64,6 @@ def translate(config: GenerateConfig) -> None:
             shortlist=config.shortlist,
         )
         _Job(config, translator, ranks, _choice(translator, config, place, workers)).run()
-
-
-def _workers(config: GenerateConfig) -> int:
-    """How many processes share the work of this one: on a CPU, unless something else is asked for, one a thread."""
-    if choose_device(own_device(config.device.name)).type != "cpu" or not workers.possible():
-        return 1
-    return config.workers or torch.get_num_threads()
 
 
 def _choice(translator: Translator, config: GenerateConfig, place: DeviceConfig, workers: int) -> Choice:

@@ -11,8 +11,10 @@ import numpy as np
 import torch
 
 from nmt.config.plain import to_plain
+from nmt.config.sections import PreprocessConfig
 from nmt.data.batch import collate
 from nmt.data.language_pair import LanguagePair
+from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.words import WordsConfig, WordTokenizer
 from nmt.data.vocabulary import EOS
 from nmt.interface import EncoderDecoder, VocabularySizes
@@ -74,6 +76,26 @@ def write_tiny_model(
         tokenizer=tokenizer,
     )
     return folder
+
+
+def write_tiny_corpus(folder: Path, *, tokenizer: Path | None = None) -> Path:
+    """A corpus folder of pairs that such a model learns from; ``tokenizer``: a folder whose vocabulary it has."""
+    lines = some_lines(300, seed=3, longest=5)
+    for language, side in (("de", lines), ("en", [in_english(line) for line in lines])):
+        (folder / f"train.{language}").write_text("".join(f"{line}\n" for line in side), encoding="utf-8")
+    given = None if tokenizer is None else str(tokenizer)
+    preprocess(
+        PreprocessConfig(
+            source_lang="de",
+            target_lang="en",
+            trainpref=str(folder / "train"),
+            destdir=str(folder / "bin"),
+            tokenizer=WordsConfig(),
+            srcdict=given,
+            joined_dictionary=given is not None,
+        )
+    )
+    return folder / "bin"
 
 
 def _teach(model: EncoderDecoder, pair: LanguagePair, updates: int, seed: int) -> None:

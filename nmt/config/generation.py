@@ -18,7 +18,7 @@ from nmt.config.option import group, option, section
 from nmt.config.sections import MAX_LINE_BYTES, DeviceConfig, require_not_negative, require_positive
 from nmt.errors import UsageError
 
-ON_A_CPU, ON_A_GPU = 1024, 4096  # pieces of a batch: what a core's cache holds, and what keeps a GPU busy
+ON_A_CPU, ON_A_GPU = 1024, 4096  # pieces of a batch; on a CPU measured: 512 and 2,048 are slower
 SAMPLES_TO_COMPARE = 32  # unless the user says how many to choose among
 
 

@@ -16,15 +16,16 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import safetensors
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from nmt.data.batch import Ids
 from nmt.data.corpus import Split
 from nmt.data.language_pair import LanguagePair
+from nmt.data.tokenizers import IdArray
 from nmt.data.vocabulary import SPECIALS
 from nmt.errors import DataError, MissingInputError, UsageError
+from nmt.storage.files import atomic_write
 
-IdArray = npt.NDArray[np.int64]
 _FORMAT = 1
 _ITERATIONS = 5
 
@@ -45,7 +46,9 @@ class Shortlist:
 
     def save(self, path: Path) -> None:
         facts = {"format": str(_FORMAT), "vocabularies": self.digest}
-        save_file({"offsets": self.offsets, "pieces": self.pieces, "always": self.always}, path, metadata=facts)
+        arrays = {"offsets": self.offsets, "pieces": self.pieces, "always": self.always}
+        with atomic_write(path) as file:
+            file.write(save(arrays, metadata=facts))
 
     @classmethod
     def load(cls, path: Path, pair: LanguagePair) -> Shortlist:
@@ -75,6 +78,8 @@ def learn(split: Split, pair: LanguagePair, per_piece: int, frequent: int, max_p
     count, width = min(len(split), max_pairs), len(pair.target.vocabulary)
     sources = [np.unique(split.source(number)[:-1]) for number in range(count)]
     targets = [np.unique(split.target(number)[:-1]) for number in range(count)]
+    if not any(map(len, sources)):
+        raise DataError("the pairs of the corpus have no source pieces; there is nothing to learn a shortlist from")
     codes, groups = _pairs(sources, targets, width)
     different, index = np.unique(codes, return_inverse=True)
     probabilities = _lexicon(different // width, index, groups)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nmt.data.shortlist import IdArray
+from nmt.data.tokenizers import IdArray
 from nmt.data.vocabulary import PAD
 from nmt.interface import Decodable, DecoderState, Hypothesis, Memory, StepOutput
 from nmt.search.requests import Phrase, Request

@@ -23,8 +23,9 @@ from nmt.config.plain import from_plain, to_plain
 from nmt.data.batch import pad
 from nmt.data.corpus import Split
 from nmt.data.language_pair import LanguagePair
-from nmt.data.shortlist import IdArray, Shortlist
+from nmt.data.shortlist import Shortlist
 from nmt.data.text import one_line
+from nmt.data.tokenizers import IdArray
 from nmt.data.vocabulary import EOS
 from nmt.devices import choose_device, parameter_type, precision_named
 from nmt.errors import DataError, DeviceError, UsageError, did_you_mean

@@ -7,15 +7,12 @@ from pathlib import Path
 import pytest
 
 from nmt.config.generation import GenerateConfig
-from nmt.config.sections import PreprocessConfig
 from nmt.config.shortlist import ShortlistConfig
-from nmt.data.preprocess import preprocess
-from nmt.data.tokenizers.words import WordsConfig
 from nmt.errors import OutputError, UsageError
 from nmt.search.beam import BeamConfig
 from nmt_cli.generate import run as generate
 from nmt_cli.shortlist import run
-from tests.tiny_models import in_english, some_lines, tiny_pair, write_tiny_model
+from tests.tiny_models import in_english, some_lines, tiny_pair, write_tiny_corpus, write_tiny_model
 
 LINES = some_lines(40, seed=8, longest=3)
 
@@ -23,22 +20,8 @@ LINES = some_lines(40, seed=8, longest=3)
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("text")
-    lines = some_lines(300, seed=3, longest=5)
-    (folder / "train.de").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    (folder / "train.en").write_text("".join(f"{in_english(line)}\n" for line in lines), encoding="utf-8")
     tiny_pair().save(folder / "tokenizer")
-    preprocess(
-        PreprocessConfig(
-            source_lang="de",
-            target_lang="en",
-            trainpref=str(folder / "train"),
-            destdir=str(folder / "bin"),
-            tokenizer=WordsConfig(),
-            srcdict=str(folder / "tokenizer"),
-            joined_dictionary=True,
-        )
-    )
-    return folder / "bin"
+    return write_tiny_corpus(folder, tokenizer=folder / "tokenizer")
 
 
 def test_a_model_translates_the_same_with_the_pieces_that_it_needs(

@@ -7,33 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nmt.config.sections import PreprocessConfig
 from nmt.data.corpus import Corpus
 from nmt.data.language_pair import LanguagePair
-from nmt.data.preprocess import preprocess
 from nmt.data.shortlist import Shortlist, learn
 from nmt.data.tokenizers.words import WordsConfig, WordTokenizer
 from nmt.data.vocabulary import SPECIALS
 from nmt.errors import DataError, MissingInputError, UsageError
-from tests.tiny_models import DICTIONARY, in_english, some_lines
+from tests.tiny_models import DICTIONARY, write_tiny_corpus
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    folder = tmp_path_factory.mktemp("text")
-    lines = some_lines(300, seed=3, longest=5)
-    (folder / "train.de").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    (folder / "train.en").write_text("".join(f"{in_english(line)}\n" for line in lines), encoding="utf-8")
-    preprocess(
-        PreprocessConfig(
-            source_lang="de",
-            target_lang="en",
-            trainpref=str(folder / "train"),
-            destdir=str(folder / "bin"),
-            tokenizer=WordsConfig(),
-        )
-    )
-    return Corpus.open(folder / "bin")
+    return Corpus.open(write_tiny_corpus(tmp_path_factory.mktemp("text")))
 
 
 def test_the_first_piece_of_each_word_is_its_translation(corpus: Corpus) -> None:
@@ -73,3 +58,8 @@ def test_it_is_stored_and_belongs_to_its_vocabularies(corpus: Corpus, tmp_path: 
         Shortlist.load(tmp_path / "short", corpus.pair)
     with pytest.raises(MissingInputError, match="nmt-shortlist makes one"):
         Shortlist.load(tmp_path / "nothing", corpus.pair)
+
+
+def test_a_corpus_without_sources_is_refused(corpus: Corpus) -> None:
+    with pytest.raises(DataError, match="nothing to learn a shortlist from"):
+        learn(corpus.split("train"), corpus.pair, 2, 1, max_pairs=0)
