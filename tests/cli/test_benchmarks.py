@@ -53,7 +53,7 @@ def test_speeds_of_translation(tmp_path: Path) -> None:
     given = [model, tmp_path / "text", "--references", tmp_path / "references", "--rounds", 1]
     rows = run("decoding_speed.py", *given, "--ours", "--workers 1", "--batch-size 1 --workers 1")
     assert [row[0] for row in rows[2:]] == ["nmt --workers 1", "nmt --batch-size 1 --workers 1"]
-    assert all(float(row[1]) > 0 and 0 <= float(row[4]) <= 100 for row in rows[2:])
+    assert all(float(row[1].replace(",", "")) > 0 and 0 <= float(row[4]) <= 100 for row in rows[2:])
     assert [row[5] for row in rows[2:]][0] == "100.0%"
 
 
