@@ -34,9 +34,10 @@ TEST = [
 assert VERSION is not None, "nmt/__init__.py has no __version__"
 
 # Everything works without it, more slowly: where there is no C compiler, installation goes on.
-DECODING = Extension(
-    "nmt.modules._decoding",
-    ["nmt/modules/decoding.c"],
+NATIVE = Extension(
+    "nmt.native._native",
+    sorted(path.relative_to(HERE).as_posix() for path in HERE.glob("nmt/native/*.c")),
+    depends=sorted(path.relative_to(HERE).as_posix() for path in HERE.glob("nmt/native/*.h")),
     extra_compile_args=["-O3", "-fopenmp-simd", "-ffp-contract=fast", "-fno-math-errno"],
     libraries=["m"],
     optional=True,
@@ -68,8 +69,11 @@ setup(
     # Hydra 1.3 fails while building its argument parser on Python 3.14.
     python_requires=">=3.10,<3.14",
     packages=find_packages(include=["nmt", "nmt.*", "nmt_cli", "nmt_cli.*"]),
-    package_data={"nmt": ["py.typed", "modules/decoding.c", "conf/*.yaml", "conf/*/*.yaml"], "nmt_cli": ["py.typed"]},
-    ext_modules=[DECODING],
+    package_data={
+        "nmt": ["py.typed", "native/*.c", "native/*.h", "conf/*.yaml", "conf/*/*.yaml"],
+        "nmt_cli": ["py.typed"],
+    },
+    ext_modules=[NATIVE],
     install_requires=[
         "torch>=2.10",
         "hydra-core>=1.3.5,<1.4",

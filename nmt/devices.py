@@ -1,4 +1,4 @@
-"""Choosing where and in which number format the work is done. Row 2 of the layers: torch, and nothing of ours above."""
+"""Choosing where and in which number format the work is done. Row 3 of the layers: torch, and nothing of ours above."""
 
 from __future__ import annotations
 

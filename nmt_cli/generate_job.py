@@ -62,6 +62,7 @@ def translate(config: GenerateConfig) -> None:
             ensemble_weights=config.ensemble_weights,
             workers=workers,
             shortlist=config.shortlist,
+            dtype=config.dtype,
         )
         _Job(config, translator, ranks, _choice(translator, config, place, workers)).run()
 
@@ -70,7 +71,7 @@ def _choice(translator: Translator, config: GenerateConfig, place: DeviceConfig,
     """What becomes of translations before they are shown."""
     if config.rerank is None:
         return iter
-    backward = Translator.load(config.rerank, place.name, place.precision, workers=workers)
+    backward = Translator.load(config.rerank, place.name, place.precision, workers=workers, dtype=config.dtype)
     check_reverse(translator.pair, backward.pair, config.rerank)
     return ReverseModel(backward.hypotheses, config.rerank_weight, config)
 

@@ -62,6 +62,15 @@ class Precision(Enum):
     bf16_output = "bf16_output"  # bf16 for the product of the output layer alone, in training
 
 
+class NumberFormat(Enum):
+    """What weights are kept in while translating."""
+
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+    float16 = "float16"
+    int8 = "int8"  # with a scale for each output, and for each row that it is multiplied with
+
+
 class Strategy(Enum):
     """How processes divide a training run; all of them divide its batches."""
 

@@ -11,6 +11,7 @@ from nmt.config.choices import (
     InvalidText,
     LongLines,
     MbrMetric,
+    NumberFormat,
     OutputFormat,
     ProgressStyle,
 )
@@ -35,6 +36,11 @@ class GenerateConfig:
         None,
         help="file of nmt-shortlist: only target pieces that a sentence may need are looked at",
         flag="--shortlist",
+    )
+    dtype: NumberFormat | None = option(
+        None,
+        help="numbers that weights are kept in: float32, bfloat16, float16 or int8 (on a CPU); default: as --precision says",
+        flag="--dtype",
     )
     gen_subset: str = option("test", help="split of the corpus to translate", flag="--gen-subset")
     search: Any = group("search", help="how translations are found", flag="--search")

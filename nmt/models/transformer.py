@@ -37,6 +37,7 @@ from nmt.models.transformer_parts import Stacks, final_norm, stacks_of
 from nmt.modules.autoregression import Lineage, Past
 from nmt.modules.embeddings import Borrowed, Embedding
 from nmt.modules.flat_attention import kernel_runs
+from nmt.modules.native_layers import encode
 from nmt.modules.padding import padding_bias, real_rows
 from nmt.modules.sight import Room, Segments, Sight, across
 from nmt.modules.stack import Stack
@@ -58,8 +59,12 @@ class Encoder(nn.Module):
 
     def forward(self, x: Tensor, sight: Sight, record: Record) -> Tensor:
         """[B, S, D] -> [B, S, D]"""
-        for layer in self.stack():
-            x = layer(x, sight, record)
+        native = [layer.natively() for layer in self.stack()]
+        if record.lengths is not None and record.of("encoder") is None and None not in native:
+            x = encode([layer for layer in native if layer is not None], x, record.lengths)
+        else:
+            for layer in self.stack():
+                x = layer(x, sight, record)
         normed: Tensor = self.norm(x)
         return normed
 

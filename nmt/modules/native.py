@@ -1,5 +1,4 @@
-"""Attention of one decoding step in C, where that could be built: a few queries are less work than the calls of torch that
-they take. Without it everything works as well, more slowly.
+"""Attention of one decoding step in C (nmt.native).
 
 Shapes: B sentences, K beam, N = B*K hypotheses, H heads, S positions of a source, D = H*d width of all heads.
 """
@@ -7,54 +6,19 @@ Shapes: B sentences, K beam, N = B*K hypotheses, H heads, S positions of a sourc
 from __future__ import annotations
 
 import ctypes
-import functools
-import os
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from nmt.modules.autoregression import INITIAL_CAPACITY, Past
 from nmt.modules.sight import Sight
-
-SWITCH = "NMT_NATIVE"  # off: torch alone computes
-_POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
-_ARGUMENTS: list[Any] = [
-    _POINTER,
-    _COUNT,
-    *[_POINTER] * 4,
-    *[_COUNT] * 4,
-    _POINTER,
-    _COUNT,
-    _POINTER,
-    _COUNT,
-    *[_POINTER] * 2,
-]
-_ARGUMENTS += [*[_COUNT] * 5, ctypes.c_float]
-
-
-@functools.cache
-def _library() -> ctypes.CDLL | None:
-    """What setup.py built beside this file."""
-    if os.environ.get(SWITCH) == "off":
-        return None
-    for path in sorted(Path(__file__).parent.glob("_decoding*.so")):
-        try:
-            library = ctypes.CDLL(str(path))
-        except OSError:  # of another system or Python
-            continue
-        library.attend.argtypes = _ARGUMENTS
-        library.attend.restype = None
-        return library
-    return None
+from nmt.native.library import Strides, at, library
 
 
 def runs(like: Tensor) -> bool:
     """Whether it computes where ``like`` is."""
-    return like.device.type == "cpu" and like.dtype in (torch.float32, torch.bfloat16) and _library() is not None
+    return like.device.type == "cpu" and like.dtype in (torch.float32, torch.bfloat16) and library() is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,10 +30,11 @@ class SlotSight(Sight):
 
 @dataclass
 class SlotCache(Past):
-    """Keys and values by step and slot, in float32."""
+    """Keys and values by step and slot, in float32. When sentences leave, the others stay where they are."""
 
-    keys: Tensor  # [B, capacity, K, D]
+    keys: Tensor  # [any, capacity, K, D]
     values: Tensor
+    places: Tensor | None = None  # [B] where each sentence stands; None: one after the other
     length: int = 0
 
     @classmethod
@@ -78,19 +43,34 @@ class SlotCache(Past):
         return cls(torch.empty(shape), torch.empty(shape))
 
     def rows(self, index: Tensor) -> SlotCache:
-        """Of hypotheses [N'] that only change their slots, nothing moves; of sentences that leave, nothing is kept."""
-        sentences, beam = self.keys.size(0), self.keys.size(2)
+        """Nothing moves: hypotheses [N'] change their slots, or whole sentences leave."""
+        sentences, beam = self.keys.size(0) if self.places is None else self.places.numel(), self.keys.size(2)
         if index.numel() == sentences * beam:
             return self
         staying = index[::beam] // beam
-        return SlotCache(self.keys.index_select(0, staying), self.values.index_select(0, staying), self.length)
+        return SlotCache(self.keys, self.values, staying if self.places is None else self.places[staying], self.length)
+
+    def at(self, length: int) -> SlotCache:
+        """After so many steps."""
+        return SlotCache(self.keys, self.values, self.places, length)
 
     def with_room(self) -> SlotCache:
-        capacity = self.keys.size(1)
-        if self.length < capacity:
+        if self.length < self.keys.size(1):
             return self
-        more = (0, 0, 0, 0, 0, capacity)
-        return SlotCache(F.pad(self.keys, more), F.pad(self.values, more), self.length)
+        return SlotCache(self._grown(self.keys), self._grown(self.values), None, self.length)
+
+    def clone(self) -> SlotCache:
+        return SlotCache(self._own(self.keys).clone(), self._own(self.values).clone(), None, self.length)
+
+    def _own(self, numbers: Tensor) -> Tensor:
+        return numbers if self.places is None else numbers[self.places]
+
+    def _grown(self, numbers: Tensor) -> Tensor:
+        """With twice the room, for those sentences alone that are still there."""
+        own = self._own(numbers)
+        grown = own.new_empty(own.size(0), 2 * own.size(1), *own.shape[2:])
+        grown[:, : own.size(1)] = own
+        return grown
 
 
 def look_back(
@@ -99,29 +79,26 @@ def look_back(
     """Queries, keys and values of one step side by side [B, K, 3D] -> [B, K, D], and the cache with that step in it."""
     rows = projected.float().contiguous()
     grown, width = cache.with_room(), projected.size(2) // 3
-    sentences, capacity, beam, _ = grown.keys.shape
+    sentences, beam, _ = rows.shape
     out, length = rows.new_empty(sentences, beam, width), cache.length + 1
-    scratch = rows.new_empty(heads * length)  # has a name, so that it lives as long as its address is used
-    first = rows.data_ptr()
-    library = _library()
-    assert library is not None
-    library.attend(
+    first, slots, places = rows.data_ptr(), sight.slots, grown.places
+    strides = Strides(grown.keys.size(1) * beam * width, beam * width, width, width // heads)
+    found = library()
+    assert found is not None
+    found.attend(
         first,
         3 * width,
         first + 4 * width,
         first + 8 * width,
         grown.keys.data_ptr(),
         grown.values.data_ptr(),
-        capacity * beam * width,
-        beam * width,
-        width,
-        width // heads,
-        sight.slots.data_ptr(),
-        sight.slots.size(1),
+        at(places),
+        ctypes.addressof(strides),
+        slots.data_ptr(),
+        slots.size(1),
         None,
         0,
         out.data_ptr(),
-        scratch.data_ptr(),
         sentences,
         beam,
         heads,
@@ -129,7 +106,7 @@ def look_back(
         length,
         scale,
     )
-    return out.to(projected.dtype), SlotCache(grown.keys, grown.values, length)
+    return out.to(projected.dtype), grown.at(length)
 
 
 def look_across(queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, scale: float) -> Tensor:
@@ -140,26 +117,23 @@ def look_across(queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | No
     by_sentence, by_head, by_position, _ = keys.stride()
     assert keys.stride() == values.stride() and keys.stride(3) == 1 and keys.dtype == values.dtype == torch.float32
     shift = None if bias is None else bias.float().view(sentences, length)
-    out, scratch = torch.empty_like(rows), rows.new_empty(heads * length)
-    library = _library()
-    assert library is not None
-    library.attend(
+    out, strides = torch.empty_like(rows), Strides(by_sentence, by_position, 0, by_head)
+    found = library()
+    assert found is not None
+    found.attend(
         rows.data_ptr(),
         width,
         None,
         None,
         keys.data_ptr(),
         values.data_ptr(),
-        by_sentence,
-        by_position,
-        0,
-        by_head,
+        None,
+        ctypes.addressof(strides),
         None,
         0,
-        None if shift is None else shift.data_ptr(),
+        at(shift),
         length,
         out.data_ptr(),
-        scratch.data_ptr(),
         sentences,
         beam,
         heads,

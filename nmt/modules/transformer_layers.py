@@ -11,13 +11,16 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from nmt.modules import native_layers
 from nmt.modules.attention import CrossAttention, SelfAttention
 from nmt.modules.autoregression import Autoregression, Lineage, Past
 from nmt.modules.dropout import Dropout
+from nmt.modules.native import SlotCache, SlotSight
 from nmt.modules.plain import plain
 from nmt.modules.positions import Positions
 from nmt.modules.residual import Residual
 from nmt.modules.sight import FlatSight, Segments, Sight
+from nmt.native.layers import Layer as NativeLayer
 
 
 class Record:
@@ -83,6 +86,10 @@ class SourceLayer(nn.Module, ABC):
         """The sight of sentences without padding, where the layer is ``flat``."""
         raise NotImplementedError
 
+    def natively(self) -> NativeLayer | None:
+        """The layer in C, where that knows all its parts."""
+        return None
+
     @abstractmethod
     def around(self, padding: Tensor) -> Sight:
         """``padding`` [B, 1, 1, S] is -inf at padding."""
@@ -115,6 +122,13 @@ class EncoderLayer(SourceLayer):
     def forward(self, x: Tensor, sight: Sight, record: Record) -> Tensor:
         x = self.self_residual(x, lambda y: self.self_attention(y, sight, record.of("encoder")))
         return self.feed(x, record)
+
+    def natively(self) -> NativeLayer | None:
+        if type(self) is not EncoderLayer:
+            return None
+        return native_layers.layer_of(
+            self.self_attention, self.self_residual, self.feed_forward, self.feed_forward_residual
+        )
 
     def feed(self, x: Tensor, record: Record) -> Tensor:
         """The last sublayer: [B, S, D] -> [B, S, D]"""
@@ -217,6 +231,28 @@ class DecoderLayer(TargetLayer):
         return self.self_attention.now(past, lineage)
 
     def stepper(self) -> Step:
+        step, native = self._stepper(), self.natively()
+        if native is None:
+            return step
+        layer = native
+
+        def whole(
+            x: Tensor, past: Past, sight: Sight, memory: MemoryHeads, seen: Sight, record: Record
+        ) -> tuple[Tensor, Past]:
+            if isinstance(sight, SlotSight) and isinstance(past, SlotCache) and record.of("cross") is None:
+                return native_layers.step(layer, x, past, sight, memory, seen)
+            return step(x, past, sight, memory, seen, record)
+
+        return whole
+
+    def natively(self) -> NativeLayer | None:
+        """The layer in C, where that knows all its parts."""
+        if type(self) is not DecoderLayer:
+            return None
+        looking, reading = (self.self_attention, self.self_residual), (self.cross_attention, self.cross_residual)
+        return native_layers.target_layer_of(*looking, *reading, self.feed_forward, self.feed_forward_residual)
+
+    def _stepper(self) -> Step:
         look_back, read, feed = self.self_attention.stepper(), self.cross_attention.plain(), self._feeder()
         (before_look, after_look), (before_read, after_read), (before_feed, after_feed) = (
             residual.halves() for residual in (self.self_residual, self.cross_residual, self.feed_forward_residual)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from nmt.data.vocabulary import BOS, EOS, PAD
 from nmt.interface import StepOutput
+from nmt.native.ranking import best_continuations, ranks, summarise
 from nmt.search.rules import Rules
 
 _WIDTH = 64  # of a block; measured: 32 and 128 are slower
@@ -75,13 +76,23 @@ class StepScores:
 
     def __init__(self, output: StepOutput, rules: Rules | None = None) -> None:
         self._own = output.scores.float().contiguous()  # [N, V]
-        self._look_at(self._own)
-        self.normaliser = self._zeros() if output.normalised else self._log_sum_exp()  # [N]
+        self._natively = ranks(self._own)
+        self._look_at(self._own, normalise=not output.normalised)
         if rules is not None and rules.any:
-            self._look_at(rules.changed(self._own, self.normaliser))
+            self._look_at(rules.changed(self._own, self.normaliser), normalise=None)
 
-    def _look_at(self, scores: Tensor) -> None:
+    def _look_at(self, scores: Tensor, normalise: bool | None) -> None:
+        """``normalise``: whether the log-sum-exp is wanted, or zeros in its place; None: it stays what it was."""
         self.scores = scores
+        if self._natively:
+            self._maxima, normaliser = summarise(scores, normalise=normalise is True)
+        else:
+            self._find_maxima(scores)
+            normaliser = self._log_sum_exp() if normalise else None
+        if normalise is not None:
+            self.normaliser = self._zeros() if normaliser is None else normaliser  # [N]
+
+    def _find_maxima(self, scores: Tensor) -> None:
         rows, vocabulary = scores.shape
         self._blocks = vocabulary // _WIDTH if vocabulary > _FEW else 0
         covered = self._blocks * _WIDTH
@@ -105,6 +116,8 @@ class StepScores:
         continuations, the last ones have a total of -inf.
         """
         banned = [PAD, BOS] if eos_allowed else [PAD, BOS, EOS]
+        if self._natively:
+            return Candidates(*best_continuations(self.scores, self._maxima, totals, self.normaliser, count, banned))
         base = totals - self.normaliser.view_as(totals)  # [B, K]
         values, index = self._rest_elements(base, banned)
         if self._blocks:

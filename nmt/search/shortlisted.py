@@ -35,7 +35,7 @@ class Shortlisted:
         self._model = model
         tensors = [torch.from_numpy(pieces) for pieces in lists]
         self._vocabulary = torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=PAD).to(device)
-        self._lists = [{int(number): place for place, number in enumerate(pieces)} for pieces in lists]
+        self._lists = lists
 
     def encode(self, source: Tensor, source_lengths: Tensor) -> Memory:
         return self._model.encode(source, source_lengths)
@@ -59,9 +59,11 @@ class Shortlisted:
         """Requests in the ids of the lists, which have all that must be written."""
         if requests is None:
             return None
-        return [self._own(request, known) for request, known in zip(requests, self._lists)]
+        return [self._own(request, pieces) for request, pieces in zip(requests, self._lists)]
 
-    def _own(self, request: Request, known: dict[int, int]) -> Request:
+    def _own(self, request: Request, pieces: IdArray) -> Request:
+        known = {int(number): place for place, number in enumerate(pieces)}
+
         def of(phrases: Iterable[Phrase]) -> tuple[Phrase, ...]:
             return tuple(tuple(known[number] for number in phrase) for phrase in phrases)
 

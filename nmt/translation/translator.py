@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from nmt.config.choices import AlignmentKind, MbrMetric, Precision
+from nmt.config.choices import AlignmentKind, MbrMetric, NumberFormat, Precision
 from nmt.config.generation import ON_A_CPU, ON_A_GPU, GenerateConfig
 from nmt.config.option import flags_of
 from nmt.config.plain import from_plain, to_plain
@@ -27,7 +27,7 @@ from nmt.data.shortlist import Shortlist
 from nmt.data.text import one_line
 from nmt.data.tokenizers import IdArray
 from nmt.data.vocabulary import EOS
-from nmt.devices import choose_device, parameter_type, precision_named
+from nmt.devices import choose_device, precision_named
 from nmt.errors import DataError, DeviceError, UsageError, did_you_mean
 from nmt.interface import Decodable, EncoderDecoder, Hypothesis
 from nmt.models.stored import load_model
@@ -43,6 +43,7 @@ from nmt.search.shortlisted import Shortlisted
 from nmt.translation.choosing import MinimumBayesRisk
 from nmt.translation.lines import Given, Line, TranslatedText, Translation
 from nmt.translation.long_lines import together
+from nmt.translation.number_formats import choose_format, format_named, prepare
 from nmt.translation.reading import Reader
 from nmt.translation.unknown_words import UnknownWords, read_dictionary
 from nmt.translation.windows import Batch, Found, Part, Progress, Window, batches_of, in_order
@@ -97,13 +98,15 @@ class Translator:
         ensemble_weights: Sequence[float] = (),
         workers: int = 1,
         shortlist: str | Path | None = None,
+        dtype: NumberFormat | str | None = None,
     ) -> Translator:
         """A run folder (its best checkpoint), a checkpoint, or several joined by ``:`` as an ensemble.
 
         ``user_dir``: the folder of a plugin package that the model's class comes from. ``ensemble_weights``: how much
         each model's probabilities count, all alike if there are none. ``workers``: processes that share the work where
         there is more than one batch of it, on a CPU; they are forked, so leave it at 1 in a program that has threads.
-        ``shortlist``: a file of nmt-shortlist.
+        ``shortlist``: a file of nmt-shortlist. ``dtype``: what weights are kept in, "float32", "bfloat16", "float16" or
+        "int8"; None: as ``precision`` says.
         """
         load_plugins(user_dir)
         chosen = choose_device(device)
@@ -116,8 +119,8 @@ class Translator:
                     f"{paths[0]} and {other} have different vocabularies, so they cannot translate together; "
                     f"an ensemble's models are trained on one corpus folder"
                 )
-        number_type = parameter_type(chosen, precision_named(precision))
-        members = [model.to(number_type) for model, _, _ in loaded]
+        wanted = choose_format(format_named(dtype), precision_named(precision), chosen)
+        members = [prepare(model, wanted, chosen, workers) for model, _, _ in loaded]
         short = None if shortlist is None else Shortlist.load(Path(shortlist), pair)
         return cls(members, pair, chosen, ensemble_weights, workers, short)
 

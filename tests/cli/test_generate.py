@@ -270,6 +270,10 @@ def test_minimum_bayes_risk_and_diverse_beams_are_a_flag_away(model: Path) -> No
     assert found[0] == plain.split("\n")[0] and len({*found[:3]}) == 3
 
 
+def test_weights_can_be_kept_in_few_bytes(model: Path) -> None:
+    assert nmt_generate("--path", model, "--dtype", "bfloat16", stdin="ein mann\n").stdout == "a man\n"
+
+
 def test_rules_of_the_search_hold_in_what_is_written(model: Path) -> None:
     rules = ("--no-repeat-ngram-size", "1", "--repetition-penalty", "1.2", "--forbid-unk", "--min-len", "5")
     (found, _) = nmt_generate("--path", model, *rules, stdin="zwei hunde laufen\n").stdout.split("\n")

@@ -9,9 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt.interface import DecoderState, StepOutput
+from nmt.native.library import library
+from nmt.search import candidates
 from nmt.search.candidates import StepScores
 
 BANNED = (0, 2)
+
+
+@pytest.fixture(params=["C", "torch"], autouse=True, scope="module")
+def ranked_by(request):
+    """The same in C, where that was built, and in torch."""
+    if request.param == "C" and library() is None:
+        pytest.skip("the C part was not built: no C compiler")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(candidates, "ranks", lambda like: request.param == "C")
+        yield
 
 
 def by_sorting(scores: np.ndarray, totals: np.ndarray, count: int, eos_allowed: bool) -> list[list[tuple]]:
@@ -81,3 +93,12 @@ def test_banned_tokens_that_score_best_hide_no_other_token():
     scores[0, [300, 600]] = torch.tensor([2.0, 1.0])  # in two others
     step = StepScores(StepOutput(scores, False, DecoderState()))
     assert step.best(torch.zeros(1, 1), 2, eos_allowed=False).tokens.tolist() == [[300, 600]]
+
+
+def test_what_is_no_number_or_forbidden_is_never_chosen():
+    scores = torch.zeros(1, 70)
+    scores[0, [5, 65]] = torch.tensor([-float("inf"), 1.0])
+    step = StepScores(StepOutput(scores, True, DecoderState()))
+    found = step.best(torch.zeros(1, 1), 70, eos_allowed=True)
+    real = found.tokens[found.totals > -float("inf")].tolist()
+    assert real == [65, *(token for token in range(70) if token not in (0, 2, 5, 65))]

@@ -1,0 +1,110 @@
+/* Whole layers of the Transformer for a few rows: D width, N rows, which are independent but for attention. */
+
+#include "native.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct {
+    const float *weight, *bias;
+    float epsilon;
+} Norm;
+
+/* The parts of a layer, in the order in which they run. An encoder's has no attention over a memory. */
+typedef struct {
+    Matrix projection, look_output, query, read_output, inner, outer; /* projection: queries, keys, values */
+    Norm look_norm, read_norm, feed_norm;
+    int64_t norm_first; /* before the sublayer, not after it */
+    int64_t heads, width;
+    float look_scale, read_scale;
+} Layer;
+
+FOR_EACH_PROCESSOR
+static void normalise(const Norm *norm, const float *x, int64_t rows, int64_t width, float *y) {
+    for (int64_t r = 0; r < rows; r++, x += width, y += width) {
+        float sum = 0.0f, squares = 0.0f;
+#pragma omp simd reduction(+ : sum)
+        for (int64_t i = 0; i < width; i++) sum += x[i];
+        const float mean = sum / (float)width;
+#pragma omp simd reduction(+ : squares)
+        for (int64_t i = 0; i < width; i++) squares += (x[i] - mean) * (x[i] - mean);
+        const float scale = 1.0f / sqrtf(squares / (float)width + norm->epsilon);
+#pragma omp simd
+        for (int64_t i = 0; i < width; i++) y[i] = (x[i] - mean) * scale * norm->weight[i] + norm->bias[i];
+    }
+}
+
+FOR_EACH_PROCESSOR
+static void add(float *x, const float *y, int64_t count) {
+#pragma omp simd
+    for (int64_t i = 0; i < count; i++) x[i] += y[i];
+}
+
+/* What a sublayer gets of x. */
+static const float *before(const Layer *layer, const Norm *norm, const float *x, int64_t rows, float *normed) {
+    if (!layer->norm_first) return x;
+    normalise(norm, x, rows, layer->width, normed);
+    return normed;
+}
+
+/* x and what the sublayer said. */
+static void after(const Layer *layer, const Norm *norm, float *x, const float *said, int64_t rows) {
+    add(x, said, rows * layer->width);
+    if (!layer->norm_first) normalise(norm, x, rows, layer->width, x);
+}
+
+static float *floats(int piece, int64_t count) { return scratch_memory(piece, count * (int64_t)sizeof(float)); }
+
+static void feed(const Layer *layer, float *x, int64_t rows) {
+    const int64_t width = layer->width, inner = layer->inner.outputs;
+    float *between = floats(INNER, rows * inner), *said = floats(SAID, rows * width);
+    const float *read = before(layer, &layer->feed_norm, x, rows, floats(NORMED, rows * width));
+    multiply(&layer->inner, read, width, rows, between, inner, 1);
+    multiply(&layer->outer, between, inner, rows, said, width, 0);
+    after(layer, &layer->feed_norm, x, said, rows);
+}
+
+/* One step of B sentences with K hypotheses each: x [B * K, D] becomes what the layer makes of it. The step's keys and
+   values are written to the caches at step ``steps - 1``, for sentence b at places[b] (NULL: b); slots [B * K,
+   slots_row] says where the own past stands. Keys and values of the memory have S steps; bias [B, S] is -inf at padding,
+   or NULL. */
+void decoder_layer(const Layer *layer, float *x, int64_t B, int64_t K, float *keys, float *values,
+                   const int64_t *places, const Strides *cache, int64_t steps, const int32_t *slots, int64_t slots_row,
+                   float *memory_keys, float *memory_values, const Strides *memory, int64_t S, const float *bias) {
+    const int64_t width = layer->width, rows = B * K, head = width / layer->heads;
+    float *normed = floats(NORMED, rows * width), *projected = floats(PROJECTED, rows * 3 * width);
+    float *seen = floats(SEEN, rows * width), *said = floats(SAID, rows * width);
+
+    const float *read = before(layer, &layer->look_norm, x, rows, normed);
+    multiply(&layer->projection, read, width, rows, projected, 3 * width, 0);
+    attend(projected, 3 * width, projected + width, projected + 2 * width, keys, values, places, cache, slots,
+           slots_row, NULL, 0, seen, B, K, layer->heads, head, steps, layer->look_scale);
+    multiply(&layer->look_output, seen, width, rows, said, width, 0);
+    after(layer, &layer->look_norm, x, said, rows);
+
+    multiply(&layer->query, before(layer, &layer->read_norm, x, rows, normed), width, rows, projected, width, 0);
+    attend(projected, width, NULL, NULL, memory_keys, memory_values, NULL, memory, NULL, 0, bias, S, seen, B, K,
+           layer->heads, head, S, layer->read_scale);
+    multiply(&layer->read_output, seen, width, rows, said, width, 0);
+    after(layer, &layer->read_norm, x, said, rows);
+    feed(layer, x, rows);
+}
+
+/* All positions of B sentences one after the other: sentence b has rows offsets[b] to offsets[b + 1] of x. */
+void encoder_layer(const Layer *layer, float *x, int64_t B, const int64_t *offsets) {
+    const int64_t width = layer->width, rows = offsets[B];
+    float *projected = floats(PROJECTED, rows * 3 * width), *seen = floats(SEEN, rows * width);
+    float *said = floats(SAID, rows * width);
+    const float *read = before(layer, &layer->look_norm, x, rows, floats(NORMED, rows * width));
+    multiply(&layer->projection, read, width, rows, projected, 3 * width, 0);
+    const Strides at = {0, 3 * width, 0, width / layer->heads};
+    for (int64_t b = 0; b < B; b++) {
+        float *own = projected + offsets[b] * 3 * width;
+        const int64_t length = offsets[b + 1] - offsets[b];
+        attend(own, 3 * width, NULL, NULL, own + width, own + 2 * width, NULL, &at, NULL, 0, NULL, 0,
+               seen + offsets[b] * width, 1, length, layer->heads, at.head, length, layer->look_scale);
+    }
+    multiply(&layer->look_output, seen, width, rows, said, width, 0);
+    after(layer, &layer->look_norm, x, said, rows);
+    feed(layer, x, rows);
+}

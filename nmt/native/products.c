@@ -1,0 +1,392 @@
+/* Products of a few rows with packed matrices (panels.h).
+
+   A row's result is the same number whatever other rows there are: its sums are made in the same order, and a row of int8
+   has a scale of its own. */
+
+#include "panels.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define BLOCK 32 /* rows that are computed before the next ones */
+#define CACHED 131072 /* bytes of weights that are used for all rows before the next ones */
+
+int processor = PORTABLE;
+
+/* ---- What every processor can do ---- */
+
+#define NAME(x) x##_portable
+#define TARGET
+#define LANES 4
+#define AT_ONCE 4
+#define PANELS 1
+#include "products_for.h"
+
+/* Rows in integers with a scale for each, filled up to ``filled`` inputs with zeros; ``added`` to every number. */
+FOR_EACH_PROCESSOR
+static void to_integers(const float *x, int64_t stride, int64_t rows, int64_t inputs, int64_t filled, int64_t added,
+                        uint8_t *integers, float *scales) {
+    for (int64_t r = 0; r < rows; r++) {
+        const float *row = x + r * stride;
+        uint8_t *to = integers + r * filled;
+        float highest = 0.0f;
+#pragma omp simd reduction(max : highest)
+        for (int64_t k = 0; k < inputs; k++) highest = fabsf(row[k]) > highest ? fabsf(row[k]) : highest;
+        const float inverse = highest > 0.0f ? 127.0f / highest : 0.0f;
+        for (int64_t k = 0; k < inputs; k++) to[k] = (uint8_t)((int32_t)rintf(row[k] * inverse) + (int32_t)added);
+        memset(to + inputs, (int)added, (size_t)(filled - inputs));
+        scales[r] = highest / 127.0f;
+    }
+}
+
+#if KNOWN_PROCESSORS
+#include <cpuid.h>
+#include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define NAME(x) x##_avx2
+#define TARGET __attribute__((target("arch=x86-64-v3")))
+#define LANES 8
+#define AT_ONCE 4
+#define PANELS 1
+#include "products_for.h"
+
+#define WITH_AVX512 __attribute__((target("arch=x86-64-v4,avx512vnni")))
+#define NAME(x) x##_avx512
+#define TARGET WITH_AVX512
+#define LANES 16
+#define AT_ONCE 8
+#define PANELS 2
+#include "products_for.h"
+
+/* Numbers of two bytes, whose products are added in pairs: four outputs in a register, two rows side by side. */
+__attribute__((target("arch=x86-64-v3")))
+static void integers_madd(const Matrix *m, const uint8_t *x, const float *scales, int64_t filled, int64_t rows, float *y,
+                          int64_t y_stride, int64_t relu) {
+    for (int64_t first = 0; first < m->outputs; first += PANEL) {
+        const char *panel = (const char *)m->panels + first / PANEL * panel_bytes(m);
+        for (int64_t r = 0; r < rows; r += 2) {
+            const int64_t other = r + 1 < rows ? r + 1 : r; /* a row that is missing repeats the last one */
+            __m256i sums[2][4];
+            for (int p = 0; p < 4; p++) sums[0][p] = sums[1][p] = _mm256_setzero_si256();
+            for (int64_t k = 0; k < filled; k += 4) {
+                int32_t ones, others;
+                memcpy(&ones, x + r * filled + k, 4);
+                memcpy(&others, x + other * filled + k, 4);
+                const __m256i row = _mm256_cvtepi8_epi16(_mm_set1_epi32(ones));
+                const __m256i next = _mm256_cvtepi8_epi16(_mm_set1_epi32(others));
+                for (int p = 0; p < 4; p++) {
+                    const __m128i four = _mm_loadu_si128((const __m128i *)(panel + k / 4 * LINE + p * 16));
+                    const __m256i weights = _mm256_cvtepi8_epi16(four);
+                    sums[0][p] = _mm256_add_epi32(sums[0][p], _mm256_madd_epi16(weights, row));
+                    sums[1][p] = _mm256_add_epi32(sums[1][p], _mm256_madd_epi16(weights, next));
+                }
+            }
+            for (int64_t i = 0; i < 2 && r + i < rows; i++)
+                for (int64_t p = 0; p < 2 && first + 8 * p < m->outputs; p++) { /* pairs of 4 and 4 outputs become 8 */
+                    const __m256i pairs = _mm256_hadd_epi32(sums[i][2 * p], sums[i][2 * p + 1]);
+                    finish_integers_avx2(m, y + (r + i) * y_stride, (Integers_avx2)_mm256_permute4x64_epi64(pairs, 0xd8),
+                                         first + 8 * p, scales[r + i], relu);
+                }
+        }
+    }
+}
+
+/* The instructions for four products multiply unsigned by signed numbers: the rows are 128 more than they should be. */
+
+__attribute__((target("arch=x86-64-v3,avxvnni")))
+static void integers_avx_vnni(const Matrix *m, const uint8_t *x, const float *scales, int64_t filled, int64_t rows,
+                              float *y, int64_t y_stride, int64_t relu) {
+    for (int64_t first = 0; first < m->outputs; first += PANEL) {
+        const char *panel = (const char *)m->panels + first / PANEL * panel_bytes(m);
+        for (int64_t r = 0; r < rows; r += 4) {
+            const int64_t taken = rows - r < 4 ? rows - r : 4;
+            __m256i sums[4][2];
+            for (int i = 0; i < 4; i++) sums[i][0] = sums[i][1] = _mm256_setzero_si256();
+            for (int64_t k = 0; k < filled; k += 4) {
+                const __m256i low = _mm256_loadu_si256((const __m256i *)(panel + k / 4 * LINE));
+                const __m256i high = _mm256_loadu_si256((const __m256i *)(panel + k / 4 * LINE + 32));
+                for (int i = 0; i < 4; i++) { /* a row that is missing repeats the last one */
+                    int32_t four;
+                    memcpy(&four, x + (r + (i < taken ? i : taken - 1)) * filled + k, 4);
+                    const __m256i all = _mm256_set1_epi32(four);
+                    sums[i][0] = _mm256_dpbusd_avx_epi32(sums[i][0], all, low);
+                    sums[i][1] = _mm256_dpbusd_avx_epi32(sums[i][1], all, high);
+                }
+            }
+            for (int64_t i = 0; i < taken; i++)
+                for (int64_t p = 0; p < 2 && first + 8 * p < m->outputs; p++)
+                    finish_integers_avx2(m, y + (r + i) * y_stride,
+                                         (Integers_avx2)sums[i][p] - *(const Integers_avx2 *)(m->shifts + first + 8 * p),
+                                         first + 8 * p, scales[r + i], relu);
+        }
+    }
+}
+
+WITH_AVX512
+INLINE void sum_integers(const uint8_t *x, int64_t filled, int64_t rows, const char *panel, int64_t bytes,
+                         int64_t panels, Integers_avx512 *result) {
+    __m512i sums[16];
+    for (int64_t i = 0; i < rows * panels; i++) sums[i] = _mm512_setzero_si512();
+    for (int64_t k = 0; k < filled; k += 4) {
+        __m512i weights[2];
+        for (int64_t p = 0; p < panels; p++) weights[p] = _mm512_loadu_si512(panel + p * bytes + k / 4 * LINE);
+        for (int64_t r = 0; r < rows; r++) {
+            int32_t four;
+            memcpy(&four, x + r * filled + k, 4);
+            const __m512i all = _mm512_set1_epi32(four);
+            for (int64_t p = 0; p < panels; p++)
+                sums[r * panels + p] = _mm512_dpbusd_epi32(sums[r * panels + p], all, weights[p]);
+        }
+    }
+    for (int64_t i = 0; i < rows * panels; i++) result[i] = (Integers_avx512)sums[i];
+}
+
+WITH_AVX512
+INLINE void integer_panels(const Matrix *m, int64_t first, int64_t panels, const uint8_t *x, const float *scales,
+                           int64_t filled, int64_t rows, float *y, int64_t y_stride, int64_t relu) {
+    const int64_t bytes = panel_bytes(m);
+    const char *panel = (const char *)m->panels + first / PANEL * bytes;
+    Integers_avx512 sums[16];
+    for (int64_t r = 0, taken; r < rows; r += taken) {
+        taken = rows - r >= 8 ? 8 : rows - r >= 4 ? 4 : 1;
+        if (taken == 8)
+            sum_integers(x + r * filled, filled, 8, panel, bytes, panels, sums);
+        else if (taken == 4)
+            sum_integers(x + r * filled, filled, 4, panel, bytes, panels, sums);
+        else
+            sum_integers(x + r * filled, filled, 1, panel, bytes, panels, sums);
+        for (int64_t i = 0; i < taken; i++)
+            for (int64_t p = 0; p < panels; p++) {
+                const Integers_avx512 shifts = *(const Integers_avx512 *)(m->shifts + first + p * PANEL);
+                finish_integers_avx512(m, y + (r + i) * y_stride, sums[i * panels + p] - shifts, first + p * PANEL,
+                                       scales[r + i], relu);
+            }
+    }
+}
+
+WITH_AVX512
+static void integers_vnni(const Matrix *m, const uint8_t *x, const float *scales, int64_t filled, int64_t rows,
+                            float *y, int64_t y_stride, int64_t relu) {
+    int64_t first = 0;
+    for (; first + PANEL < m->outputs; first += 2 * PANEL)
+        integer_panels(m, first, 2, x, scales, filled, rows, y, y_stride, relu);
+    if (first < m->outputs) integer_panels(m, first, 1, x, scales, filled, rows, y, y_stride, relu);
+}
+
+/* ---- Tiles: 16 rows of 64 bytes ---- */
+
+#define WITH_TILES __attribute__((target("arch=x86-64-v4,avx512vnni,avx512bf16,amx-tile,amx-int8,amx-bf16")))
+
+typedef struct {
+    uint8_t palette, start, reserved[14];
+    uint16_t bytes[16];
+    uint8_t lines[16];
+} __attribute__((packed)) Tiles;
+
+#define EIGHT(x) x, x, x, x, x, x, x, x
+static const Tiles TILES = {1, 0, {0}, {EIGHT(LINE)}, {EIGHT(LINES)}};
+
+WITH_TILES
+static void prepare_tiles(void) { _tile_loadconfig(&TILES); }
+
+WITH_TILES
+static void release_tiles(void) { _tile_release(); }
+
+/* Sums of 16 or 32 rows (``line`` bytes each) and one or two panels, to ``sums`` [32, 32] of four bytes. */
+#define SUM_TILES(name, product)                                                                                       \
+    WITH_TILES INLINE void name(const char *x, int64_t line, int64_t both_rows, const char *panel, int64_t bytes,      \
+                                int64_t both_panels, int32_t *sums) {                                                  \
+        _tile_zero(0);                                                                                                 \
+        _tile_zero(1);                                                                                                 \
+        _tile_zero(2);                                                                                                 \
+        _tile_zero(3);                                                                                                 \
+        for (int64_t k = 0; k < line; k += LINE) {                                                                     \
+            _tile_loadd(4, x + k, line);                                                                               \
+            _tile_loadd(6, panel + k * LINES, LINE);                                                                   \
+            product(0, 4, 6);                                                                                          \
+            if (both_panels) {                                                                                         \
+                _tile_loadd(7, panel + bytes + k * LINES, LINE);                                                       \
+                product(1, 4, 7);                                                                                      \
+            }                                                                                                          \
+            if (both_rows) {                                                                                           \
+                _tile_loadd(5, x + LINES * line + k, line);                                                            \
+                product(2, 5, 6);                                                                                      \
+                if (both_panels) product(3, 5, 7);                                                                     \
+            }                                                                                                          \
+        }                                                                                                              \
+        _tile_stored(0, sums, 2 * LINE);                                                                               \
+        if (both_panels) _tile_stored(1, sums + PANEL, 2 * LINE);                                                      \
+        if (both_rows) _tile_stored(2, sums + 2 * PANEL * LINES, 2 * LINE);                                            \
+        if (both_rows && both_panels) _tile_stored(3, sums + 2 * PANEL * LINES + PANEL, 2 * LINE);                     \
+    }
+
+SUM_TILES(sum_integer_tiles, _tile_dpbssd)
+SUM_TILES(sum_half_tiles, _tile_dpbf16ps)
+
+WITH_TILES
+static void tile_product(const Matrix *m, const void *x, const float *scales, int64_t line, int64_t rows, float *y,
+                         int64_t y_stride, int64_t relu) {
+    const int64_t bytes = panel_bytes(m);
+    int32_t sums[4 * PANEL * LINES];
+    for (int64_t first = 0; first < m->outputs; first += 2 * PANEL) {
+        const char *panel = (const char *)m->panels + first / PANEL * bytes;
+        const int64_t left = m->outputs - first;
+        for (int64_t r = 0; r < rows; r += 2 * LINES) {
+            const char *from = (const char *)x + r * line;
+            const int64_t taken = rows - r < 2 * LINES ? rows - r : 2 * LINES;
+            if (m->format == INT8)
+                sum_integer_tiles(from, line, taken > LINES, panel, bytes, left > PANEL, sums);
+            else
+                sum_half_tiles(from, line, taken > LINES, panel, bytes, left > PANEL, sums);
+            for (int64_t i = 0; i < taken; i++)
+                for (int64_t p = 0; p < 2 && p * PANEL < left; p++) {
+                    const int32_t *own = sums + (2 * i + p) * PANEL;
+                    float *to = y + (r + i) * y_stride;
+                    if (m->format == INT8)
+                        finish_integers_avx512(m, to, *(const Integers_avx512 *)own, first + p * PANEL, scales[r + i], relu);
+                    else
+                        finish_avx512(m, to, *(const Floats_avx512 *)own, first + p * PANEL, relu);
+                }
+        }
+    }
+}
+
+/* Rows rounded to bfloat16, filled up with zeros. */
+WITH_TILES
+static void to_halves(const float *x, int64_t stride, int64_t rows, int64_t inputs, int64_t filled, uint16_t *halves) {
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t k = 0; k < inputs; k++) halves[r * filled + k] = to_bfloat16(x[r * stride + k]);
+        memset(halves + r * filled + inputs, 0, (size_t)(filled - inputs) * 2);
+    }
+}
+
+/* The system lends the registers of tiles to those who ask. */
+static int may_use_tiles(void) {
+    const long ask = 0x1023, tile_data = 18;
+    return syscall(SYS_arch_prctl, ask, tile_data) == 0;
+}
+#endif
+
+/* What this processor can do, but not more than ``most``; products are made for that from now on. */
+int64_t choose_processor(int64_t most) {
+    processor = PORTABLE;
+#if KNOWN_PROCESSORS
+    unsigned a, b, c, d;
+    __builtin_cpu_init();
+    if (most >= AVX2 && __builtin_cpu_supports("x86-64-v3")) processor = AVX2;
+    if (most >= AVX_VNNI && processor == AVX2 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && a >> 4 & 1)
+        processor = AVX_VNNI;
+    if (most >= AVX512 && __builtin_cpu_supports("x86-64-v4") && __builtin_cpu_supports("avx512vnni"))
+        processor = AVX512;
+    if (most >= AMX && processor == AVX512 && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 22 & 1) &&
+        (d >> 24 & 1) && (d >> 25 & 1) && __builtin_cpu_supports("avx512bf16") && may_use_tiles())
+        processor = AMX;
+#endif
+    return processor;
+}
+
+/* Rows as the processor wants them. */
+typedef struct {
+    const void *numbers;
+    const float *scales; /* of integers */
+    int64_t line;        /* bytes from one row to the next */
+} Rows;
+
+static Rows prepare_rows(const Matrix *m, const float *x, int64_t stride, int64_t rows) {
+    const int64_t filled = filled_inputs(m->inputs, m->format);
+    const int64_t room = (rows + 2 * LINES) * filled; /* tiles read whole sixteens of rows */
+    if (m->format == INT8) {
+        const int64_t added = processor == AVX_VNNI || processor == AVX512 ? 128 : 0;
+        uint8_t *integers = scratch_memory(ROWS, room);
+        float *scales = scratch_memory(SCALES, rows * (int64_t)sizeof(float));
+        to_integers(x, stride, rows, m->inputs, filled, added, integers, scales);
+        return (Rows){integers, scales, filled};
+    }
+#if KNOWN_PROCESSORS
+    if (processor == AMX && m->format == BFLOAT16) {
+        uint16_t *halves = scratch_memory(ROWS, room * 2);
+        to_halves(x, stride, rows, m->inputs, filled, halves);
+        return (Rows){halves, NULL, filled * 2};
+    }
+#endif
+    return (Rows){x, NULL, stride * (int64_t)sizeof(float)};
+}
+
+static void multiply_rows(const Matrix *m, Rows x, int64_t rows, float *y, int64_t y_stride, int64_t relu) {
+    const int64_t stride = x.line / (int64_t)sizeof(float);
+#if KNOWN_PROCESSORS
+    if (processor == AMX && (m->format == INT8 || m->format == BFLOAT16))
+        tile_product(m, x.numbers, x.scales, x.line, rows, y, y_stride, relu);
+    else if (processor >= AVX512 && m->format == INT8)
+        integers_vnni(m, x.numbers, x.scales, x.line, rows, y, y_stride, relu);
+    else if (processor >= AVX512)
+        floats_avx512(m, x.numbers, stride, rows, y, y_stride, relu);
+    else if (processor == AVX_VNNI && m->format == INT8)
+        integers_avx_vnni(m, x.numbers, x.scales, x.line, rows, y, y_stride, relu);
+    else if (processor >= AVX2 && m->format == INT8)
+        integers_madd(m, x.numbers, x.scales, x.line, rows, y, y_stride, relu);
+    else if (processor >= AVX2)
+        floats_avx2(m, x.numbers, stride, rows, y, y_stride, relu);
+    else
+#endif
+        if (m->format == INT8)
+        integers_portable(m, x.numbers, x.scales, x.line, rows, y, y_stride, relu);
+    else
+        floats_portable(m, x.numbers, stride, rows, y, y_stride, relu);
+}
+
+/* Some outputs at a time, so that their weights stay in the cache for all rows; of these some rows at a time, so that
+   results of neighbouring outputs are written soon after each other. */
+void multiply(const Matrix *m, const float *x, int64_t stride, int64_t rows, float *y, int64_t y_stride, int64_t relu) {
+    const int64_t bytes = panel_bytes(m), pairs = CACHED / (2 * bytes), together = (pairs > 1 ? pairs : 1) * 2 * PANEL;
+    const Rows all = prepare_rows(m, x, stride, rows);
+#if KNOWN_PROCESSORS
+    const int tiles = processor == AMX && (m->format == INT8 || m->format == BFLOAT16);
+    if (tiles) prepare_tiles();
+#endif
+    for (int64_t first = 0; first < m->outputs; first += together) {
+        Matrix part = *m;
+        part.panels = (const char *)m->panels + first / PANEL * bytes;
+        part.outputs = m->outputs - first < together ? m->outputs - first : together;
+        if (m->bias) part.bias = m->bias + first;
+        if (m->scales) part.scales = m->scales + first;
+        if (m->shifts) part.shifts = m->shifts + first;
+        for (int64_t r = 0; r < rows; r += BLOCK) {
+            const Rows some = {(const char *)all.numbers + r * all.line, all.scales ? all.scales + r : NULL, all.line};
+            multiply_rows(&part, some, rows - r < BLOCK ? rows - r : BLOCK, y + r * y_stride + first, y_stride, relu);
+        }
+    }
+#if KNOWN_PROCESSORS
+    if (tiles) release_tiles();
+#endif
+}
+
+/* For each of B sentences a matrix of its own, of ``first``'s shape and so many bytes (numbers: of scales, shifts and bias)
+   after the one before: x [B * rows, inputs] to y [B * rows, outputs]. */
+void multiply_own(const Matrix *first, int64_t bytes, int64_t B, const float *x, int64_t rows, float *y) {
+    const int64_t numbers = (first->outputs + PANEL - 1) / PANEL * PANEL;
+    for (int64_t b = 0; b < B; b++) {
+        Matrix own = *first;
+        own.panels = (const char *)first->panels + b * bytes;
+        if (first->scales) own.scales = first->scales + b * numbers;
+        if (first->shifts) own.shifts = first->shifts + b * numbers;
+        if (first->bias) own.bias = first->bias + b * numbers;
+        multiply(&own, x + b * rows * own.inputs, own.inputs, rows, y + b * rows * own.outputs, own.outputs, 0);
+    }
+}
+
+void *scratch_memory(int piece, int64_t bytes) {
+    static _Thread_local struct {
+        void *memory;
+        int64_t bytes;
+    } pieces[PIECES];
+    if (pieces[piece].bytes < bytes) {
+        free(pieces[piece].memory);
+        pieces[piece].bytes = bytes + bytes / 2;
+        pieces[piece].memory = aligned_alloc(LINE, (size_t)(pieces[piece].bytes + LINE - 1) / LINE * LINE);
+        if (!pieces[piece].memory) abort();
+    }
+    return pieces[piece].memory;
+}

@@ -1,0 +1,62 @@
+"""What a model's weights are kept in while it translates.
+
+On a CPU linear layers are packed for the C code, if there is any (nmt.native); everything else stays in float32. Without it,
+and on a GPU, torch computes with the whole model in one type.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from nmt.config.choices import NumberFormat, Precision
+from nmt.devices import parameter_type
+from nmt.errors import UsageError
+from nmt.interface import EncoderDecoder
+from nmt.models.packed_output import pack_model
+from nmt.native.library import library
+from nmt.native.packing import packs
+
+_FEW_THREADS = 2  # one thread of C keeps up with so many of torch
+
+_OF_PRECISION = {Precision.bf16: NumberFormat.bfloat16, Precision.fp16: NumberFormat.float16}
+_PRECISIONS = {
+    NumberFormat.float32: Precision.fp32,
+    NumberFormat.bfloat16: Precision.bf16,
+    NumberFormat.float16: Precision.fp16,
+}
+
+
+def format_named(name: NumberFormat | str | None) -> NumberFormat | None:
+    """A format by its name, as Python code gives it."""
+    if name is None or isinstance(name, NumberFormat):
+        return name
+    if name not in NumberFormat.__members__:
+        raise UsageError(f"dtype={name!r} is none of {', '.join(NumberFormat.__members__)}")
+    return NumberFormat[name]
+
+
+def choose_format(wanted: NumberFormat | None, precision: Precision, device: torch.device) -> NumberFormat:
+    """``wanted``, or else what ``precision`` stands for, where the device has it."""
+    if wanted is None:
+        parameter_type(device, precision)  # refuses what cannot be
+        return _OF_PRECISION.get(precision, NumberFormat.float32)
+    if wanted is NumberFormat.int8 and device.type != "cpu":
+        raise UsageError("dtype int8 is for CPUs; on a GPU use --dtype bfloat16 or float16")
+    if device.type == "cpu" and library() is None and wanted in (NumberFormat.int8, NumberFormat.float16):
+        raise UsageError(
+            f"dtype {wanted.value} on a CPU needs the C part of nmt, which was not built here or is switched off; "
+            f"install nmt where there is a C compiler, or use --dtype float32"
+        )
+    if device.type != "cpu":
+        parameter_type(device, _PRECISIONS[wanted])
+    return wanted
+
+
+def prepare(model: EncoderDecoder, wanted: NumberFormat, device: torch.device, workers: int) -> EncoderDecoder:
+    """The model with its weights in that format; ``workers`` will share the work."""
+    if device.type == "cpu" and library() is not None:
+        alone = workers == 1 and torch.get_num_threads() > _FEW_THREADS
+        if wanted is not NumberFormat.float32 or (packs(device) and not alone):
+            pack_model(model, wanted)
+        return model
+    return model.to(parameter_type(device, _PRECISIONS[wanted]))

@@ -1,0 +1,78 @@
+"""Finding the C part, and doing without it."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from nmt.config.choices import NumberFormat, Precision
+from nmt.errors import UsageError
+from nmt.native.library import PROCESSORS, SWITCH, library, processor
+from nmt.native.packing import packs
+from nmt.native.ranking import ranks
+from nmt.translation.number_formats import choose_format, format_named
+from tests.unit.native.levels import needs_library
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
+BUILT = platform.system() == "Linux" and shutil.which("cc") is not None
+
+
+@pytest.fixture
+def switch(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    library.cache_clear()
+    yield monkeypatch
+    monkeypatch.undo()
+    library.cache_clear()
+    library()
+
+
+@pytest.mark.skipif(not BUILT, reason="no C compiler")
+def test_it_is_built_where_there_is_a_compiler() -> None:
+    assert library() is not None, "pip install builds nmt/native/*.c"
+    assert processor() in PROCESSORS
+    assert ranks(torch.zeros(1)) and not packs(GPU)
+
+
+@needs_library
+@pytest.mark.parametrize("name", PROCESSORS)
+def test_the_switch_names_the_most_that_is_used(switch: pytest.MonkeyPatch, name: str) -> None:
+    switch.setenv(SWITCH, name)
+    found = processor()
+    assert found is not None and PROCESSORS.index(found) <= PROCESSORS.index(name)
+    assert packs(CPU) == (found != "portable")
+
+
+def test_it_can_be_switched_off(switch: pytest.MonkeyPatch) -> None:
+    switch.setenv(SWITCH, "off")
+    assert library() is None and processor() is None
+    assert not packs(CPU) and not ranks(torch.zeros(1))
+    for wanted in (NumberFormat.int8, NumberFormat.float16):
+        with pytest.raises(
+            UsageError, match=f"dtype {wanted.value} on a CPU needs the C part of nmt.*use --dtype float32"
+        ):
+            choose_format(wanted, Precision.fp32, CPU)
+    assert choose_format(NumberFormat.bfloat16, Precision.fp32, CPU) is NumberFormat.bfloat16
+
+
+def test_int8_is_for_cpus() -> None:
+    with pytest.raises(UsageError, match="dtype int8 is for CPUs; on a GPU use --dtype bfloat16 or float16"):
+        choose_format(NumberFormat.int8, Precision.fp32, GPU)
+
+
+def test_without_a_format_the_precision_says_it() -> None:
+    assert choose_format(None, Precision.fp32, CPU) is NumberFormat.float32
+    assert choose_format(None, Precision.auto, CPU) is NumberFormat.float32
+    assert choose_format(None, Precision.bf16, CPU) is NumberFormat.bfloat16
+    assert choose_format(NumberFormat.float32, Precision.bf16, CPU) is NumberFormat.float32
+    with pytest.raises(UsageError, match="precision fp16 is for GPUs"):
+        choose_format(None, Precision.fp16, CPU)
+
+
+def test_formats_have_names() -> None:
+    assert format_named("int8") is NumberFormat.int8 and format_named(None) is None
+    with pytest.raises(UsageError, match="dtype='int4' is none of float32, bfloat16, float16, int8"):
+        format_named("int4")

@@ -1,0 +1,113 @@
+"""Packed matrices multiply as torch does, row by row."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from nmt.config.choices import NumberFormat
+from nmt.native.packing import OwnMatrices, Packed
+from tests.unit.native.levels import level, needs_library
+
+__all__ = ["level"]  # a fixture
+
+SHAPES = [(1, 1), (5, 3), (16, 64), (33, 65), (37, 130), (272, 31), (530, 70)]  # outputs, inputs
+ERRORS = {"float32": 1e-6, "bfloat16": 8e-3, "float16": 1e-3, "int8": 2e-2}  # of a product, as a share of its size
+
+pytestmark = needs_library
+formats = pytest.mark.parametrize("number_format", NumberFormat)
+
+
+def random_matrix(outputs: int, inputs: int, seed: int = 1) -> tuple[Tensor, Tensor]:
+    numbers = torch.Generator().manual_seed(seed)
+    return torch.randn(outputs, inputs, generator=numbers), torch.randn(outputs, generator=numbers)
+
+
+@formats
+@pytest.mark.parametrize(("outputs", "inputs"), SHAPES)
+def test_products_are_those_of_torch_and_of_each_row_alone(
+    level: str, number_format: NumberFormat, outputs: int, inputs: int
+) -> None:
+    weight, bias = random_matrix(outputs, inputs)
+    packed, without = Packed(weight, bias, number_format), Packed(weight, None, number_format)
+    for rows in (1, 4, 7, 16, 33, 77):
+        x = torch.randn(rows, inputs, generator=torch.Generator().manual_seed(rows))
+        exact = F.linear(x.double(), weight.double(), bias.double())
+        found = packed(x)
+        assert (found - exact).norm() <= ERRORS[number_format.value] * exact.norm()
+        assert torch.equal(packed(x, relu=True), found.clamp(min=0))
+        torch.testing.assert_close(without(x), found - bias, atol=2e-5, rtol=1e-4)
+        assert torch.equal(found, torch.cat([packed(row[None]) for row in x]))  # to the last bit
+        assert torch.equal(found.flip(0), packed(x.flip(0)))
+
+
+@pytest.mark.parametrize(("outputs", "inputs"), SHAPES)
+def test_integers_are_what_the_scales_of_outputs_and_rows_make_of_numbers(
+    level: str, outputs: int, inputs: int
+) -> None:
+    weight, bias = random_matrix(outputs, inputs)
+    x = torch.randn(9, inputs, generator=torch.Generator().manual_seed(2))
+
+    def whole(numbers: Tensor) -> tuple[Tensor, Tensor]:
+        highest = numbers.abs().amax(1, keepdim=True)
+        return (numbers * (127 / highest)).round().double(), highest / 127
+
+    (integers, scales), (rows, sizes) = whole(weight), whole(x)
+    expected = rows @ integers.T * (scales.T.double() * sizes.double()) + bias.double()
+    torch.testing.assert_close(Packed(weight, bias, NumberFormat.int8)(x).double(), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_nothing_is_multiplied_by_nothing(level: str) -> None:
+    for number_format in NumberFormat:
+        packed = Packed(torch.zeros(20, 10), torch.ones(20), number_format)
+        assert torch.equal(packed(torch.zeros(3, 10)), torch.ones(3, 20))
+        assert packed(torch.zeros(0, 10)).shape == (0, 20)
+        assert packed(torch.zeros(2, 0, 10)).shape == (2, 0, 20)
+
+
+@formats
+def test_any_layout_and_type_is_multiplied(number_format: NumberFormat) -> None:
+    weight, bias = random_matrix(20, 10)
+    packed, x = Packed(weight, bias, number_format), torch.randn(4, 3, 10)
+    assert torch.equal(packed(x.transpose(0, 1)), packed(x).transpose(0, 1))
+    assert torch.equal(packed(x.transpose(1, 2).contiguous().transpose(1, 2)), packed(x))
+    assert torch.equal(packed(x.half()), packed(x.half().float()))
+    assert packed(x).shape == (4, 3, 20)
+
+
+@formats
+def test_weights_come_back_as_they_are_kept(number_format: NumberFormat) -> None:
+    weight, _ = random_matrix(21, 13)
+    weight[0, :4] = torch.tensor([1e-7, -3e-6, 6.1e-5, 0.0])  # float16 has few digits for these
+    weight[1] *= 1e4
+    found = Packed(weight, None, number_format).weight()
+    if number_format is NumberFormat.int8:
+        scales = weight.abs().amax(1, keepdim=True) / 127
+        assert ((found - weight).abs() <= scales * 0.5001).all()
+    else:
+        assert torch.equal(found, weight.to(getattr(torch, number_format.value)).float())
+
+
+def test_what_is_too_large_for_float16_becomes_its_largest_number() -> None:
+    found = Packed(torch.tensor([[1e6, -1e6, 65504.0, 65519.0]]), None, NumberFormat.float16).weight()
+    assert found.tolist() == [[65504.0, -65504.0, 65504.0, 65504.0]]
+
+
+@formats
+@pytest.mark.parametrize("biased", [True, False])
+def test_a_matrix_for_each_sentence_has_some_of_the_outputs(
+    level: str, number_format: NumberFormat, biased: bool
+) -> None:
+    weight, bias = random_matrix(100, 33)
+    packed = Packed(weight, bias if biased else None, number_format)
+    outputs = torch.randint(100, (3, 21), generator=torch.Generator().manual_seed(1))
+    absent = torch.zeros(3, 21, dtype=torch.bool)
+    absent[1, 18:] = True
+    own, x = OwnMatrices.of(packed, outputs, absent), torch.randn(6, 33)
+    expected = packed(x).view(3, 2, 100).gather(2, outputs[:, None].expand(-1, 2, -1))
+    expected = expected.masked_fill(absent[:, None], -torch.inf).view(6, 21)
+    assert torch.equal(own(x), expected)
+    staying = torch.tensor([2, 0])
+    assert torch.equal(own.rows(staying)(x[[4, 5, 0, 1]]), expected[[4, 5, 0, 1]])

@@ -1,0 +1,72 @@
+"""Translating with weights in few bytes."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+import torch
+
+from nmt.config.choices import NumberFormat
+from nmt.config.generation import GenerateConfig
+from nmt.models import models
+from nmt.models.packed_output import pack_model
+from nmt.native.library import library
+from nmt.search.beam import BeamConfig, BeamSearch
+from nmt.testing.subjects import subject
+from nmt.testing.toys import all_log_probabilities, toy_batch
+from nmt.translation import Translator
+from tests.tiny_models import in_english, some_lines, write_tiny_model
+
+pytestmark = pytest.mark.skipif(library() is None, reason="the C part was not built: no C compiler")
+LINES = some_lines(60)
+Scored = list[tuple[str, list[float]]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_model(tmp_path_factory.mktemp("formats") / "model", model="transformer", updates=600)
+
+
+def scored(translator: Translator, lines: list[str], **options: int) -> Scored:
+    """Best translations and the scores of their tokens."""
+    config = GenerateConfig(search=BeamConfig(beam_size=3), **options)
+    found = [one.hypotheses[0] for one in translator.hypotheses(lines, config)]
+    return [(one.text, list(one.token_scores)) for one in found]
+
+
+@pytest.mark.parametrize("name", [*NumberFormat.__members__])
+def test_every_format_translates(folder: Path, name: str) -> None:
+    translations = Translator.load(folder, device="cpu", dtype=name).translate(LINES, beam=3)
+    right = sum(found == in_english(line) for found, line in zip(translations, LINES))
+    assert right >= 0.95 * len(LINES)
+
+
+@pytest.mark.parametrize("name", [*NumberFormat.__members__])
+def test_how_lines_are_batched_changes_no_bit(folder: Path, name: str) -> None:
+    translator = Translator.load(folder, device="cpu", dtype=name)
+    expected = scored(translator, LINES)
+    for size in (1, 7):
+        assert scored(translator, LINES, batch_size=size) == expected
+    assert scored(translator, LINES, buffer_size=5) == expected
+    order = random.Random(1).sample(range(len(LINES)), len(LINES))
+    assert scored(translator, [LINES[place] for place in order]) == [expected[place] for place in order]
+    side_by_side = Translator.load(folder, device="cpu", dtype=name, workers=2)
+    assert scored(side_by_side, LINES, batch_size=7) == expected
+
+
+@pytest.mark.parametrize("name", models.names())
+@pytest.mark.parametrize("number_format", [NumberFormat.float32, NumberFormat.int8], ids=lambda one: one.value)
+def test_every_model_can_be_packed(name: str, number_format: NumberFormat) -> None:
+    plain, packed = subject(name).model().eval(), subject(name).model().eval()
+    pack_model(packed, number_format)
+    batch = toy_batch(plain, [5, 3, 1], [4, 1, 6])
+    with torch.no_grad():
+        exact, found = (torch.cat(all_log_probabilities(model, batch)).exp() for model in (plain, packed))
+    if number_format is NumberFormat.float32:
+        torch.testing.assert_close(found, exact, atol=1e-5, rtol=1e-4)
+    assert (found - exact).abs().sum(1).median() < 0.1  # routing to experts may turn over for a few
+    search = BeamSearch(BeamConfig(beam_size=2, max_len_a=0.0, max_len_b=5))
+    with torch.no_grad():
+        assert all(best for best in search(packed, batch.source, batch.source_lengths))
