@@ -99,6 +99,7 @@ class _Job:
         self._translator = translator
         self._ranks = ranks
         self._choose = choose
+        self._scored = config.format is not OutputFormat.text or config.rerank is not None
         logarithms = config.mbr is MbrMetric.none
         self._form = formatter(config.format, config.nbest, config.print_alignment, logarithms=logarithms)
 
@@ -117,7 +118,7 @@ class _Job:
         lines, numbers = self._ranks.own(asked), self._ranks.own(itertools.count(done))
 
         def translations(progress: Progress) -> Iterator[Translation]:
-            return self._translator.hypotheses(lines, config, progress, numbers)
+            return self._translator.hypotheses(lines, config, progress, numbers, scored=self._scored)
 
         self._write(translations, growing, None, None)
 
@@ -141,7 +142,7 @@ class _Job:
         numbers = self._ranks.own(range(done, len(split)))
 
         def translations(progress: Progress) -> Iterator[Translation]:
-            return self._translator.hypotheses_of_split(split, config, progress, numbers)
+            return self._translator.hypotheses_of_split(split, config, progress, numbers, scored=self._scored)
 
         best = self._write(translations, growing, references, len(split) - done)
         if not references or config.score_reference or not self._ranks.main:

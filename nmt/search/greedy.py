@@ -27,10 +27,12 @@ class GreedyConfig(RuleConfig):
 class GreedySearch:
     """Greedy search. A hypothesis' score is its log-probability: with one hypothesis there is nothing to rank."""
 
-    def __init__(self, config: GreedyConfig, nbest: int = 1) -> None:
+    def __init__(self, config: GreedyConfig, nbest: int = 1, scored: bool = True) -> None:
+        """``scored``: without it hypotheses have no scores (NaN), and no step is normalised for their sake."""
         if nbest > 1:
             raise UsageError(f"nbest={nbest}, but greedy search finds one translation; use --search beam")
         self.config = config
+        self._scored = scored
 
     def __call__(
         self,
@@ -48,7 +50,7 @@ class GreedySearch:
             tokens, scores, attended = self._search(model, source, source_lengths, forced, rules, attention)
         lengths = (tokens == EOS).to(torch.int8).argmax(1) + 1  # [B] eos included
         return [
-            [_hypothesis(tokens[row, :length], scores[row, :length], attended, row, width, length < limit)]
+            [self._hypothesis(tokens[row, :length], scores[row, :length], attended, row, width, length < limit)]
             for row, (length, width, limit) in enumerate(
                 zip(lengths.tolist(), source_lengths.tolist(), forced.limits.tolist())
             )
@@ -63,18 +65,18 @@ class GreedySearch:
         rules: Rules,
         attention: bool,
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Tokens and their log-probabilities [B, T], padded, and attention [B, T, S]."""
+        """Tokens and their log-probabilities, or scores in their place, [B, T], padded, and attention [B, T, S]."""
         memory, state = model.start(model.encode(source, source_lengths), 1)
         steps: list[tuple[Tensor, ...]] = []  # tokens [B], scores [B], attention [B, S]
         sentences = torch.arange(source.size(0), device=source.device)  # [b] those still in the batch
         tokens = torch.full_like(sentences, BOS)
         for length in itertools.count(1):
             output = model.step(tokens, memory, state, attention)
-            log_probabilities = output.log_probabilities()  # [b, V]
-            tokens = self._choose(log_probabilities, rules, length)
+            ranked = output.log_probabilities() if self._scored or rules.any else output.scores.float()  # [b, V]
+            tokens = self._choose(ranked, rules, length)
             if (given := forced.tokens(sentences, length)) is not None:
                 tokens = torch.where(given >= 0, given, tokens)
-            scores = log_probabilities.gather(1, tokens[:, None]).squeeze(1)
+            scores = ranked.gather(1, tokens[:, None]).squeeze(1)
             results = (tokens, scores) if output.attention is None else (tokens, scores, output.attention)
             steps.append(tuple(_spread(result, sentences, source.size(0)) for result in results))
             staying = (tokens != EOS).nonzero().squeeze(1)
@@ -88,13 +90,30 @@ class GreedySearch:
         columns = [torch.stack(column, 1).cpu() for column in zip(*steps)]
         return columns[0], columns[1], columns[2] if len(columns) > 2 else None
 
-    def _choose(self, log_probabilities: Tensor, rules: Rules, length: int) -> Tensor:
+    def _choose(self, ranked: Tensor, rules: Rules, length: int) -> Tensor:
         """[b] the most probable token; of equal ones the first. Where rules leave none, eos."""
         banned = [PAD, BOS] if length > self.config.min_len else [PAD, BOS, EOS]
-        allowed = rules.changed(log_probabilities)  # a copy: the step's scores may be a part of the model
+        allowed = rules.changed(ranked)  # a copy: the step's scores may be a part of the model
         allowed[:, banned] = -float("inf")
         best = allowed.max(1)
         return torch.where(best.values == -float("inf"), EOS, best.indices)
+
+    def _hypothesis(
+        self, tokens: Tensor, scores: Tensor, attention: Tensor | None, row: int, width: int, finished: bool
+    ) -> Hypothesis:
+        total = float(scores.sum())
+        if math.isnan(total):
+            raise DataError("the model's scores are not numbers (NaN): its checkpoint is damaged or diverged")
+        if not self._scored:
+            total, scores = math.nan, torch.full_like(scores, math.nan)
+        return Hypothesis(
+            tokens=tokens.clone(),
+            score=total,
+            log_probability=total,
+            token_scores=scores.clone(),
+            attention=None if attention is None else attention[row, : len(tokens), :width].float().clone(),
+            finished=finished,
+        )
 
 
 def _spread(rows: Tensor, sentences: Tensor, num_sentences: int) -> Tensor:
@@ -102,19 +121,3 @@ def _spread(rows: Tensor, sentences: Tensor, num_sentences: int) -> Tensor:
     full = rows.new_zeros((num_sentences, *rows.shape[1:]))
     full[sentences] = rows
     return full
-
-
-def _hypothesis(
-    tokens: Tensor, scores: Tensor, attention: Tensor | None, row: int, width: int, finished: bool
-) -> Hypothesis:
-    total = float(scores.sum())
-    if math.isnan(total):
-        raise DataError("the model's scores are not numbers (NaN): its checkpoint is damaged or diverged")
-    return Hypothesis(
-        tokens=tokens.clone(),
-        score=total,
-        log_probability=total,
-        token_scores=scores.clone(),
-        attention=None if attention is None else attention[row, : len(tokens), :width].float().clone(),
-        finished=finished,
-    )

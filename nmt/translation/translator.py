@@ -36,6 +36,7 @@ from nmt.search import Search, searches
 from nmt.search.beam import BeamConfig
 from nmt.search.ensemble import Ensemble
 from nmt.search.forced import ForcedSearch
+from nmt.search.greedy import GreedyConfig, GreedySearch
 from nmt.search.length_penalty import LengthPenalty
 from nmt.search.requests import Request
 from nmt.search.sampling import SamplingConfig
@@ -135,7 +136,8 @@ class Translator:
         if isinstance(lines, str):
             raise UsageError("translate takes a list of lines; put a single one in brackets: translate([line])")
         config = translation_options(options)
-        return [text for found in self.hypotheses(lines, config) for text in best_texts(found, config.nbest)]
+        found = self.hypotheses(lines, config, scored=False)
+        return [text for translation in found for text in best_texts(translation, config.nbest)]
 
     def hypotheses(
         self,
@@ -143,16 +145,18 @@ class Translator:
         config: GenerateConfig,
         progress: Progress | None = None,
         numbers: Iterable[int] | None = None,
+        scored: bool = True,
     ) -> Iterator[Translation]:
         """Translate a stream of lines, in its order and in constant memory; None counts as an empty line.
 
         ``config.buffer_size`` lines are read ahead and translated by length; what was read before a ``PAUSE`` is
         translated before more is read. Attention is kept if ``config.print_alignment`` asks for alignments.
-        ``numbers``: those of the lines, from 0; by default they are counted.
+        ``numbers``: those of the lines, from 0; by default they are counted. ``scored``: whether scores are asked for;
+        without them greedy search leaves them out (NaN).
         """
         config = _with_search(config)
         windows = self._reader(config).windows_of_lines(lines, itertools.count() if numbers is None else numbers)
-        return self._chosen(self._translate(windows, config, progress), config)
+        return self._chosen(self._translate(windows, config, progress, scored), config)
 
     def hypotheses_of_split(
         self,
@@ -160,12 +164,13 @@ class Translator:
         config: GenerateConfig,
         progress: Progress | None = None,
         numbers: Iterable[int] | None = None,
+        scored: bool = True,
     ) -> Iterator[Translation]:
         """Translate the source side of a split, or only its lines of these ``numbers``; the corpus has this translator's
         vocabularies."""
         config = _with_search(config)
         windows = self._reader(config).windows_of_split(split, range(len(split)) if numbers is None else numbers)
-        return self._chosen(self._translate(windows, config, progress), config)
+        return self._chosen(self._translate(windows, config, progress, scored), config)
 
     def _reader(self, config: GenerateConfig) -> Reader:
         return Reader(self.pair, config, self._max_source_pieces)
@@ -178,9 +183,10 @@ class Translator:
         return MinimumBayesRisk(config.mbr.value, config.nbest, posterior=not samples)(translations)
 
     def _translate(
-        self, windows: Iterable[Window], config: GenerateConfig, progress: Progress | None
+        self, windows: Iterable[Window], config: GenerateConfig, progress: Progress | None, scored: bool
     ) -> Iterator[Translation]:
-        search, shown = _search_of(config), config.print_alignment is not AlignmentKind.none
+        scored = scored or config.mbr is not MbrMetric.none
+        search, shown = _search_of(config, scored), config.print_alignment is not AlignmentKind.none
         unknown = UnknownWords(self.pair, _dictionary(config)) if config.replace_unk else None
 
         def answer(batch: Batch) -> Found:
@@ -272,8 +278,10 @@ def _with_search(config: GenerateConfig) -> GenerateConfig:
     return config if config.search is not None else dataclasses.replace(config, search=BeamConfig())
 
 
-def _search_of(config: GenerateConfig) -> Search:
+def _search_of(config: GenerateConfig, scored: bool) -> Search:
     options = config.search
+    if isinstance(options, GreedyConfig) and not config.score_reference:
+        return GreedySearch(options, config.candidates(), scored)
     if not config.score_reference:
         return searches.build(options, config.candidates())
     if isinstance(options, BeamConfig):

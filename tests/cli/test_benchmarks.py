@@ -57,6 +57,15 @@ def test_speeds_of_translation(tmp_path: Path) -> None:
     assert [row[5] for row in rows[2:]][0] == "100.0%"
 
 
+def test_speeds_of_more_and_more_lines(tmp_path: Path) -> None:
+    model = write_tiny_model(tmp_path / "model", model="transformer", updates=20)
+    (tmp_path / "text").write_text("".join(f"{line}\n" for line in some_lines(30)), encoding="utf-8")
+    given = [model, tmp_path / "text", "--sizes", 20, 50, "--ours", "--workers 1 --max-len-b 5"]
+    rows = run("decoding_growth.py", *given)
+    assert [row[0] for row in rows] == ["lines", "---", "20", "50"]
+    assert all(float(figure.replace(",", "")) > 0 for row in rows[2:] for figure in row[1:])
+
+
 @pytest.mark.nightly
 def test_training_on_one_device(tmp_path: Path) -> None:
     given = (

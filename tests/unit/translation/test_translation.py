@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import logging
 import math
@@ -444,3 +445,14 @@ def test_attention_of_a_model_in_bf16_can_be_shown(folder: Path, search: str) ->
     for found in translator.hypotheses(LINES[:3], config):
         attention = found.hypotheses[0].attention
         assert attention is not None and attention.dtype == torch.float32
+
+
+def test_greedy_search_leaves_out_scores_that_nobody_asks_for(folder: Path) -> None:
+    translator, config = Translator.load(folder), GenerateConfig(search=searches.config_class("greedy")())
+    scored = list(translator.hypotheses(LINES, config))
+    without = list(translator.hypotheses(LINES, config, scored=False))
+    assert [one.hypotheses[0].text for one in without] == [one.hypotheses[0].text for one in scored]
+    assert all(one.hypotheses[0].score < 0 for one in scored)
+    assert all(math.isnan(one.hypotheses[0].score) for one in without)
+    chosen = dataclasses.replace(config, mbr=MbrMetric.bleu, choose_among=1)
+    assert not any(math.isnan(one.hypotheses[0].score) for one in translator.hypotheses(LINES, chosen, scored=False))
