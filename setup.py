@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from pathlib import Path
 
@@ -34,10 +35,14 @@ TEST = [
 assert VERSION is not None, "nmt/__init__.py has no __version__"
 
 # Everything works without it, more slowly: where there is no C compiler, installation goes on.
+NATIVE_FILES = sorted([*HERE.glob("nmt/native/*.c"), *HERE.glob("nmt/native/*.h")])
+BUILT_FROM = hashlib.sha256(b"".join(file.read_bytes() for file in NATIVE_FILES)).hexdigest()  # nmt.native.library asks
+
 NATIVE = Extension(
     "nmt.native._native",
     sorted(path.relative_to(HERE).as_posix() for path in HERE.glob("nmt/native/*.c")),
     depends=sorted(path.relative_to(HERE).as_posix() for path in HERE.glob("nmt/native/*.h")),
+    define_macros=[("NMT_SOURCES", f'"{BUILT_FROM}"')],
     extra_compile_args=["-O3", "-fopenmp-simd", "-ffp-contract=fast", "-fno-math-errno"],
     libraries=["m"],
     optional=True,

@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#define TOGETHER 256 /* rows of a feed-forward network */
+
 typedef struct {
     const float *weight, *bias;
     float epsilon;
@@ -55,13 +57,19 @@ static void after(const Layer *layer, const Norm *norm, float *x, const float *s
 
 static float *floats(int piece, int64_t count) { return scratch_memory(piece, count * (int64_t)sizeof(float)); }
 
-static void feed(const Layer *layer, float *x, int64_t rows) {
+static void feed_some(const Layer *layer, float *x, int64_t rows) {
     const int64_t width = layer->width, inner = layer->inner.outputs;
     float *between = floats(INNER, rows * inner), *said = floats(SAID, rows * width);
     const float *read = before(layer, &layer->feed_norm, x, rows, floats(NORMED, rows * width));
     multiply(&layer->inner, read, width, rows, between, inner, 1);
     multiply(&layer->outer, between, inner, rows, said, width, 0);
     after(layer, &layer->feed_norm, x, said, rows);
+}
+
+/* Some rows at a time: what is between the products is larger than what goes in and comes out. */
+static void feed(const Layer *layer, float *x, int64_t rows) {
+    for (int64_t r = 0; r < rows; r += TOGETHER)
+        feed_some(layer, x + r * layer->width, rows - r < TOGETHER ? rows - r : TOGETHER);
 }
 
 /* One step of B sentences with K hypotheses each: x [B * K, D] becomes what the layer makes of it. The step's keys and

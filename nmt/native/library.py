@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import hashlib
+import logging
 import os
+import sysconfig
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from nmt.errors import UsageError
+
+logger = logging.getLogger("nmt.native")
+
+FOLDER = Path(__file__).parent
 SWITCH = "NMT_NATIVE"  # off: torch alone computes; a processor of PROCESSORS: products are made for that at most
 PROCESSORS = ("portable", "avx2", "avx_vnni", "avx512", "amx")  # as native.h numbers them
 
@@ -46,34 +55,60 @@ class Strides(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_int64) for name in ("sentence", "step", "slot", "head"))
 
 
+@dataclass(frozen=True)
+class _Found:
+    library: ctypes.CDLL
+    processor: str  # that products are made for
+
+
 @functools.cache
-def library() -> ctypes.CDLL | None:
-    """None where it was not built, or is switched off."""
-    wanted = os.environ.get(SWITCH, "")
+def _found() -> _Found | None:
+    wanted = os.environ.get(SWITCH, PROCESSORS[-1])
     if wanted == "off":
         return None
-    for path in sorted(Path(__file__).parent.glob("_native*.so")):
-        try:
-            found = ctypes.CDLL(str(path))
-            for name, (result, arguments) in _FUNCTIONS.items():
-                function = getattr(found, name)
-                function.restype, function.argtypes = result, arguments
-        except (OSError, AttributeError):  # of another system or Python, or built from other sources
-            continue
-        found.choose_processor(_most())
-        return found
-    return None
+    if wanted not in PROCESSORS:
+        raise UsageError(f"{SWITCH}={wanted} is none of off, {', '.join(PROCESSORS)}")
+    path = FOLDER / f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"
+    if not path.exists():
+        return None
+    try:
+        found = ctypes.CDLL(str(path))
+        found.built_from.restype = ctypes.c_char_p
+        built_from = found.built_from().decode()
+    except (OSError, AttributeError):  # of another system
+        return None
+    if built_from != sources():
+        logger.warning(
+            f"{path.name} was built from other sources, and is not used; install nmt again (pip install -e .)"
+        )
+        return None
+    for name, (result, arguments) in _FUNCTIONS.items():
+        function = getattr(found, name)
+        function.restype, function.argtypes = result, arguments
+    return _Found(found, PROCESSORS[found.choose_processor(PROCESSORS.index(wanted))])
+
+
+def library() -> ctypes.CDLL | None:
+    """None where it was not built, or is switched off."""
+    found = _found()
+    return None if found is None else found.library
 
 
 def processor() -> str | None:
     """What products are made for here."""
-    found = library()
-    return None if found is None else PROCESSORS[found.choose_processor(_most())]
+    found = _found()
+    return None if found is None else found.processor
 
 
-def _most() -> int:
-    wanted = os.environ.get(SWITCH, "")
-    return PROCESSORS.index(wanted) if wanted in PROCESSORS else len(PROCESSORS) - 1
+def forget() -> None:
+    """Look for it again, as after a change of the environment."""
+    _found.cache_clear()
+
+
+def sources() -> str:
+    """What the files of C are known by; setup.py builds it in."""
+    files = sorted([*FOLDER.glob("*.c"), *FOLDER.glob("*.h")])
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def at(tensor: Tensor | None) -> int | None:

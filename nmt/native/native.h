@@ -25,7 +25,7 @@ extern int processor; /* that is there and may be used */
 /* A packed matrix with the bias of its product. */
 typedef struct {
     const void *panels;
-    const float *scales;   /* of int8, by output; else NULL */
+    const float *scales;   /* of int8, by output; else NULL; all three have room for whole panels */
     const int32_t *shifts; /* of int8, by output; else NULL */
     const float *bias;     /* by output, or NULL */
     int64_t outputs, inputs, format;

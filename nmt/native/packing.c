@@ -4,6 +4,9 @@
 
 #include <math.h>
 
+/* What setup.py made of the files of C. */
+const char *built_from(void) { return NMT_SOURCES; }
+
 int64_t packed_bytes(int64_t outputs, int64_t inputs, int64_t format) {
     return (outputs + PANEL - 1) / PANEL * (filled_inputs(inputs, format) / inputs_of_line(format)) * LINE;
 }
@@ -20,7 +23,7 @@ void pack(const float *weight, int64_t outputs, int64_t inputs, int64_t format, 
         int32_t sum = 0;
         if (format == INT8)
             for (int64_t k = 0; k < inputs; k++) highest = fabsf(row[k]) > highest ? fabsf(row[k]) : highest;
-        const float inverse = highest > 0.0f ? 127.0f / highest : 0.0f;
+        const float inverse = highest > LEAST ? 127.0f / highest : 0.0f;
         for (int64_t k = 0; k < inputs; k++) {
             char *at = to + k / together * LINE;
             if (format == FLOAT32)

@@ -12,9 +12,11 @@ import ctypes
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from nmt.config.choices import NumberFormat
+from nmt.errors import DataError
 from nmt.native.library import at, library, processor
 from nmt.trees import RowTree
 
@@ -51,6 +53,10 @@ class Packed:
         found = library()
         assert found is not None
         weight = weight.detach().float().contiguous()
+        if not torch.isfinite(weight).all():
+            raise DataError(
+                "the model's weights are not numbers (NaN or infinite): its checkpoint is damaged or diverged"
+            )
         outputs, inputs = weight.shape
         room = -(-outputs // PANEL) * PANEL
         self.bytes = found.packed_bytes(outputs, inputs, _NUMBERS[number_format])
@@ -58,7 +64,7 @@ class Packed:
         whole = number_format is NumberFormat.int8
         self.scales = torch.zeros(room) if whole else None
         self.shifts = torch.zeros(room, dtype=torch.int32) if whole else None
-        self.bias = None if bias is None else bias.detach().float().contiguous().clone()
+        self.bias = None if bias is None else F.pad(bias.detach().float(), (0, room - outputs))
         number = _NUMBERS[number_format]
         found.pack(at(weight), outputs, inputs, number, at(self.panels), at(self.scales), at(self.shifts))
         self.outputs, self.inputs, self.format = outputs, inputs, number_format
@@ -73,6 +79,9 @@ class Packed:
         y = rows.new_empty(rows.size(0), self.outputs)
         self._multiply(self.address, rows.data_ptr(), rows.stride(0), rows.size(0), y.data_ptr(), self.outputs, relu)
         return y.view(*x.shape[:-1], self.outputs)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Packed:
+        return self  # it never changes
 
     def weight(self) -> Tensor:
         """[N, K] in float32"""

@@ -14,6 +14,7 @@
 #define PANEL 16
 #define LINE 64  /* bytes */
 #define LINES 16 /* of a tile: inputs are filled up to so many lines */
+#define LEAST 1e-30f /* what int8 takes for more than nothing */
 #define MOVED 5.192296858534828e33f /* 2^112 */
 
 INLINE int64_t inputs_of_line(int64_t format) { return format == INT8 ? 4 : format == FLOAT32 ? 1 : 2; }

@@ -6,12 +6,17 @@
 #include "panels.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 #define BLOCK 32 /* rows that are computed before the next ones */
 #define CACHED 131072 /* bytes of weights that are used for all rows before the next ones */
 
 int processor = PORTABLE;
+
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "panels are read in the order of little-endian processors"
+#endif
 
 /* ---- What every processor can do ---- */
 
@@ -22,20 +27,28 @@ int processor = PORTABLE;
 #define PANELS 1
 #include "products_for.h"
 
-/* Rows in integers with a scale for each, filled up to ``filled`` inputs with zeros; ``added`` to every number. */
+/* Rows in integers with a scale for each, filled up to ``filled`` inputs with zeros; ``added`` to every number. A row with
+   something that is no number, or infinite, gets a scale that is none. */
 FOR_EACH_PROCESSOR
 static void to_integers(const float *x, int64_t stride, int64_t rows, int64_t inputs, int64_t filled, int64_t added,
                         uint8_t *integers, float *scales) {
     for (int64_t r = 0; r < rows; r++) {
         const float *row = x + r * stride;
         uint8_t *to = integers + r * filled;
-        float highest = 0.0f;
-#pragma omp simd reduction(max : highest)
-        for (int64_t k = 0; k < inputs; k++) highest = fabsf(row[k]) > highest ? fabsf(row[k]) : highest;
-        const float inverse = highest > 0.0f ? 127.0f / highest : 0.0f;
-        for (int64_t k = 0; k < inputs; k++) to[k] = (uint8_t)((int32_t)rintf(row[k] * inverse) + (int32_t)added);
+        float highest = 0.0f, nothing = 0.0f;
+#pragma omp simd reduction(max : highest) reduction(+ : nothing)
+        for (int64_t k = 0; k < inputs; k++) {
+            highest = fabsf(row[k]) > highest ? fabsf(row[k]) : highest;
+            nothing += row[k] * 0.0f;
+        }
+        const int sound = nothing == 0.0f;
+        const float inverse = sound && highest > LEAST ? 127.0f / highest : 0.0f;
+        if (sound)
+            for (int64_t k = 0; k < inputs; k++) to[k] = (uint8_t)((int32_t)rintf(row[k] * inverse) + (int32_t)added);
+        else
+            memset(to, (int)added, (size_t)inputs);
         memset(to + inputs, (int)added, (size_t)(filled - inputs));
-        scales[r] = highest / 127.0f;
+        scales[r] = sound ? highest / 127.0f : NAN;
     }
 }
 
@@ -271,20 +284,19 @@ static int may_use_tiles(void) {
 
 /* What this processor can do, but not more than ``most``; products are made for that from now on. */
 int64_t choose_processor(int64_t most) {
-    processor = PORTABLE;
+    int found = PORTABLE;
 #if KNOWN_PROCESSORS
     unsigned a, b, c, d;
     __builtin_cpu_init();
-    if (most >= AVX2 && __builtin_cpu_supports("x86-64-v3")) processor = AVX2;
-    if (most >= AVX_VNNI && processor == AVX2 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && a >> 4 & 1)
-        processor = AVX_VNNI;
-    if (most >= AVX512 && __builtin_cpu_supports("x86-64-v4") && __builtin_cpu_supports("avx512vnni"))
-        processor = AVX512;
-    if (most >= AMX && processor == AVX512 && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 22 & 1) &&
-        (d >> 24 & 1) && (d >> 25 & 1) && __builtin_cpu_supports("avx512bf16") && may_use_tiles())
-        processor = AMX;
+    if (most >= AVX2 && __builtin_cpu_supports("x86-64-v3")) found = AVX2;
+    if (most >= AVX_VNNI && found == AVX2 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && a >> 4 & 1) found = AVX_VNNI;
+    if (most >= AVX512 && __builtin_cpu_supports("x86-64-v4") && __builtin_cpu_supports("avx512vnni")) found = AVX512;
+    if (most >= AMX && found == AVX512 && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 22 & 1) && (d >> 24 & 1) &&
+        (d >> 25 & 1) && __builtin_cpu_supports("avx512bf16") && may_use_tiles())
+        found = AMX;
 #endif
-    return processor;
+    processor = found;
+    return found;
 }
 
 /* Rows as the processor wants them. */
@@ -377,16 +389,37 @@ void multiply_own(const Matrix *first, int64_t bytes, int64_t B, const float *x,
     }
 }
 
+typedef struct {
+    void *memory;
+    int64_t bytes;
+} Piece;
+
+static pthread_key_t own_pieces;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void give_back(void *pieces) {
+    for (int i = 0; i < PIECES; i++) free(((Piece *)pieces)[i].memory);
+    free(pieces);
+}
+
+static void make_key(void) {
+    if (pthread_key_create(&own_pieces, give_back)) abort();
+}
+
 void *scratch_memory(int piece, int64_t bytes) {
-    static _Thread_local struct {
-        void *memory;
-        int64_t bytes;
-    } pieces[PIECES];
-    if (pieces[piece].bytes < bytes) {
-        free(pieces[piece].memory);
-        pieces[piece].bytes = bytes + bytes / 2;
-        pieces[piece].memory = aligned_alloc(LINE, (size_t)(pieces[piece].bytes + LINE - 1) / LINE * LINE);
-        if (!pieces[piece].memory) abort();
+    static _Thread_local Piece *pieces;
+    if (!pieces) {
+        pthread_once(&once, make_key);
+        pieces = calloc(PIECES, sizeof(Piece));
+        if (!pieces || pthread_setspecific(own_pieces, pieces)) abort();
     }
-    return pieces[piece].memory;
+    Piece *own = pieces + piece;
+    if (own->bytes < bytes) {
+        const int64_t room = bytes < 1 << 20 ? bytes + bytes / 2 : bytes; /* the next one may be a little larger */
+        free(own->memory);
+        own->bytes = (room + LINE - 1) / LINE * LINE;
+        own->memory = aligned_alloc(LINE, (size_t)own->bytes);
+        if (!own->memory) abort();
+    }
+    return own->memory;
 }

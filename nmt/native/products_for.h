@@ -10,18 +10,14 @@ typedef uint16_t NAME(Halves) __attribute__((vector_size(2 * LANES), aligned(2))
 
 /* Sums of outputs from ``first`` on become results: with the bias, and not below zero if ``relu``. */
 TARGET INLINE void NAME(finish)(const Matrix *m, float *y, NAME(Floats) sums, int64_t first, int64_t relu) {
-    if (first + LANES <= m->outputs) {
-        if (m->bias) sums += *(const NAME(Floats) *)(m->bias + first);
-        if (relu) sums = (NAME(Floats))((NAME(Integers))sums & ~(NAME(Integers))(sums < 0.0f));
+    if (m->bias) sums += *(const NAME(Floats) *)(m->bias + first);
+    if (relu) sums = (NAME(Floats))((NAME(Integers))sums & ~(NAME(Integers))(sums < 0.0f));
+    if (first + LANES <= m->outputs)
         *(NAME(Floats) *)(y + first) = sums;
-    } else
-        for (int64_t j = first; j < m->outputs; j++) {
-            const float sum = sums[j - first] + (m->bias ? m->bias[j] : 0.0f);
-            y[j] = relu && sum < 0.0f ? 0.0f : sum;
-        }
+    else
+        for (int64_t j = first; j < m->outputs; j++) y[j] = sums[j - first];
 }
 
-/* Scales and shifts have room for whole panels. */
 TARGET INLINE void NAME(finish_integers)(const Matrix *m, float *y, NAME(Integers) sums, int64_t first, float scale,
                                          int64_t relu) {
     const NAME(Floats) scales = *(const NAME(Floats) *)(m->scales + first) * scale;

@@ -18,7 +18,9 @@ def test_ten_thousand_lines_of_random_bytes_keep_their_number(tmp_path: Path) ->
     lines = [chosen.randbytes(chosen.choice((0, 1, 3, 10, 30, 100))).replace(b"\n", b"") for _ in range(LINES)]
     lines[500] = bytes(range(256)).replace(b"\n", b"") * 40
     (tmp_path / "input").write_bytes(b"".join(line + b"\n" for line in lines))
-    options = f"--path {model} --input {tmp_path / 'input'} --beam 1 --max-len-a 0 --max-len-b 4 --device cpu --workers 2"
+    options = (
+        f"--path {model} --input {tmp_path / 'input'} --beam 1 --max-len-a 0 --max-len-b 4 --device cpu --workers 2"
+    )
     command = [sys.executable, "-m", "nmt_cli.generate", *options.split()]
     result = subprocess.run(command, capture_output=True, check=False)
     log = result.stderr.decode("utf-8")

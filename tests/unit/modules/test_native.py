@@ -11,7 +11,7 @@ from nmt.modules.autoregression import Lineage
 from nmt.modules.key_value_cache import KeyValueCache
 from nmt.modules.padding import padding_bias
 from nmt.modules.sight import Sight
-from nmt.native.library import SWITCH, library
+from nmt.native.library import SWITCH, forget
 
 LIKE = torch.zeros(1)
 
@@ -75,10 +75,10 @@ def test_large_scores_neither_overflow_nor_vanish() -> None:
 
 def test_torch_computes_where_it_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SWITCH, "off")
-    library.cache_clear()
+    forget()
     try:
         attention = CausalSelfAttention(HeadSizes(8, 2, 4, 4), True, ScaledDotProduct(0.0))
         assert isinstance(attention.start(2, 3, LIKE), KeyValueCache)
         assert not native.runs(LIKE)
     finally:
-        library.cache_clear()
+        forget()

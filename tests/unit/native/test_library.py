@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import platform
 import shutil
+import sysconfig
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 
 from nmt.config.choices import NumberFormat, Precision
 from nmt.errors import UsageError
-from nmt.native.library import PROCESSORS, SWITCH, library, processor
+from nmt.native.library import PROCESSORS, SWITCH, forget, library, processor
 from nmt.native.packing import packs
 from nmt.native.ranking import ranks
 from nmt.translation.number_formats import choose_format, format_named
@@ -23,10 +25,10 @@ BUILT = platform.system() == "Linux" and shutil.which("cc") is not None
 
 @pytest.fixture
 def switch(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    library.cache_clear()
+    forget()
     yield monkeypatch
     monkeypatch.undo()
-    library.cache_clear()
+    forget()
     library()
 
 
@@ -76,3 +78,28 @@ def test_formats_have_names() -> None:
     assert format_named("int8") is NumberFormat.int8 and format_named(None) is None
     with pytest.raises(UsageError, match="dtype='int4' is none of float32, bfloat16, float16, int8"):
         format_named("int4")
+
+
+def test_another_word_for_the_switch_is_refused(switch: pytest.MonkeyPatch) -> None:
+    switch.setenv(SWITCH, "avx-512")
+    with pytest.raises(UsageError, match="NMT_NATIVE=avx-512 is none of off, portable, avx2"):
+        library()
+
+
+@needs_library
+def test_what_was_built_from_other_sources_is_not_used(
+    switch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    switch.setattr("nmt.native.library.sources", lambda: "others")
+    assert library() is None
+    assert "was built from other sources, and is not used; install nmt again" in caplog.text
+
+
+@needs_library
+def test_without_a_file_torch_computes(switch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    switch.setattr("nmt.native.library.FOLDER", tmp_path)
+    assert library() is None
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    (tmp_path / f"_native{suffix}").write_bytes(b"of another system")
+    forget()
+    assert library() is None

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import copy
+import resource
+import threading
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from nmt.config.choices import NumberFormat
-from nmt.native.packing import OwnMatrices, Packed
+from nmt.errors import DataError
+from nmt.native.packing import OwnMatrices, Packed, packs
 from tests.unit.native.levels import level, needs_library
 
 __all__ = ["level"]  # a fixture
@@ -111,3 +116,66 @@ def test_a_matrix_for_each_sentence_has_some_of_the_outputs(
     assert torch.equal(own(x), expected)
     staying = torch.tensor([2, 0])
     assert torch.equal(own.rows(staying)(x[[4, 5, 0, 1]]), expected[[4, 5, 0, 1]])
+
+
+@formats
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+def test_weights_that_are_no_numbers_are_refused(number_format: NumberFormat, wrong: float) -> None:
+    weight, _ = random_matrix(4, 3)
+    weight[2, 1] = wrong
+    with pytest.raises(DataError, match="the model's weights are not numbers .* its checkpoint is damaged or diverged"):
+        Packed(weight, None, number_format)
+
+
+@formats
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), float("-inf")])
+def test_a_row_that_is_no_number_stays_none_and_is_alone_in_that(
+    level: str, number_format: NumberFormat, wrong: float
+) -> None:
+    weight, bias = random_matrix(20, 10)
+    packed, x = Packed(weight, bias, number_format), torch.randn(3, 10)
+    expected = packed(x)
+    x[1, 4] = wrong
+    found = packed(x)
+    assert not found[1].isfinite().any()
+    assert torch.equal(found[[0, 2]], expected[[0, 2]])
+
+
+def test_rows_next_to_nothing_are_nothing_in_int8(level: str) -> None:
+    weight, bias = random_matrix(20, 10)
+    assert torch.equal(Packed(weight, bias, NumberFormat.int8)(torch.full((2, 10), 1e-38)), bias.expand(2, 20))
+
+
+def test_a_copy_is_the_same(level: str) -> None:
+    packed = Packed(*random_matrix(20, 10), NumberFormat.int8)
+    assert copy.deepcopy(packed) is packed
+
+
+def test_threads_that_end_give_their_memory_back() -> None:
+    packed, x = Packed(*random_matrix(2000, 512), NumberFormat.int8), torch.randn(2000, 512)
+    peaks = []
+    for _ in range(3):
+        for _ in range(20):
+            thread = threading.Thread(target=packed, args=(x,))
+            thread.start()
+            thread.join()
+        peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    assert peaks[2] - peaks[0] < 20 * 1024  # KiB; forty threads of one megabyte
+
+
+def test_many_threads_may_load_and_multiply() -> None:
+    packed, x = Packed(*random_matrix(64, 64), NumberFormat.int8), torch.randn(16, 64)
+    expected, wrong = packed(x), []
+
+    def work() -> None:
+        for _ in range(300):
+            packs(torch.device("cpu"))
+            if not torch.equal(packed(x), expected):
+                wrong.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong

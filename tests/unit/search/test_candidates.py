@@ -102,3 +102,22 @@ def test_what_is_no_number_or_forbidden_is_never_chosen():
     found = step.best(torch.zeros(1, 1), 70, eos_allowed=True)
     real = found.tokens[found.totals > -float("inf")].tolist()
     assert real == [65, *(token for token in range(70) if token not in (0, 2, 5, 65))]
+
+
+def test_scores_that_are_no_numbers_make_totals_none():
+    """Of their sentence alone, whichever hypothesis has them."""
+    for wrong in (0, 1):
+        scores = torch.randn(4, 70)
+        scores[wrong, 69] = float("nan")
+        found = StepScores(StepOutput(scores, False, DecoderState())).best(torch.zeros(2, 2), 4, eos_allowed=True)
+        assert found.totals[0].isnan().any() and found.totals[1].isfinite().all()
+
+
+@pytest.mark.parametrize("vocabulary", [5, 63, 64, 100, 130])
+def test_columns_of_nothing_change_no_bit_of_the_normaliser(vocabulary, request):
+    if request.node.callspec.params["ranked_by"] == "torch":
+        pytest.skip("torch sums in another order then")
+    scores = torch.randn(50, vocabulary)
+    filled = torch.nn.functional.pad(scores, (0, 77), value=-float("inf"))
+    one, other = (StepScores(StepOutput(each, False, DecoderState())).normaliser for each in (scores, filled))
+    assert torch.equal(one, other)
