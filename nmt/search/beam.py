@@ -160,8 +160,10 @@ class BeamSearch:
                 chosen = chosen.emptied(settled)
             if coverage is not None:
                 coverage.follow(rows[staying].flatten())
-            rules.follow(chosen.tokens[staying].flatten(), rows[staying].flatten(), staying)
-            inclusion.follow(chosen, staying)
+            if rules.any:
+                rules.follow(chosen.tokens[staying].flatten(), rows[staying].flatten(), staying)
+            if inclusion.any:
+                inclusion.follow(chosen, staying)
             beam = beam.advance(output.state, chosen, staying)
         return finished, history
 

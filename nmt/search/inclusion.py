@@ -124,8 +124,6 @@ class Inclusion:
 
     def follow(self, chosen: Candidates, staying: Tensor) -> None:
         """The beam goes on with ``chosen`` [b, K], in the sentences ``staying`` (positions in b)."""
-        if not self.any:
-            return
         places = staying.tolist()
         parents, tokens = chosen.parents.tolist(), chosen.tokens.tolist()
         self._progress = [

@@ -51,10 +51,13 @@ class Forced:
         self._longest = longest
         least = torch.tensor([len(p) + 1 for p in prefixes], device=device) if longest else None
         self.limits = length_limits(model, source_lengths, config, least)  # [B]
+        self._lowest = int(self.limits.min())
 
     def tokens(self, sentences: Tensor, length: int) -> Tensor | None:
         """[b] the token that stands at position ``length`` (from 1) in these sentences, -1 where the search chooses.
         None: it does everywhere."""
+        if self._longest < length < self._lowest:
+            return None
         at_limit = self.limits[sentences] == length
         if length <= self._longest:
             return torch.where(at_limit, EOS, self._prefixes[sentences, length - 1])
