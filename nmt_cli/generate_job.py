@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gc
 import itertools
 import logging
 import os
@@ -64,7 +65,9 @@ def translate(config: GenerateConfig) -> None:
             shortlist=config.shortlist,
             dtype=config.dtype,
         )
-        _Job(config, translator, ranks, _choice(translator, config, place, workers)).run()
+        choice = _choice(translator, config, place, workers)
+        gc.freeze()  # what is loaded stays: it need not be looked through for what could go
+        _Job(config, translator, ranks, choice).run()
 
 
 def _choice(translator: Translator, config: GenerateConfig, place: DeviceConfig, workers: int) -> Choice:
