@@ -42,6 +42,7 @@ from nmt.modules.padding import padding_bias, real_rows
 from nmt.modules.sight import Room, Segments, Sight, across
 from nmt.modules.stack import Stack
 from nmt.modules.transformer_layers import InputLayer, MemoryHeads, Record, SourceLayer, Step, TargetLayer
+from nmt.native.layers import Layer as NativeLayer
 
 __all__ = ["NormOrder", "PositionKind", "Transformer", "TransformerConfig", "TransformerMemory", "TransformerState"]
 
@@ -59,14 +60,19 @@ class Encoder(nn.Module):
 
     def forward(self, x: Tensor, sight: Sight, record: Record) -> Tensor:
         """[B, S, D] -> [B, S, D]"""
-        native = [layer.natively() for layer in self.stack()]
-        if record.lengths is not None and record.of("encoder") is None and None not in native:
-            x = encode([layer for layer in native if layer is not None], x, record.lengths)
+        native = None if self.training or record.of("encoder") is not None else self._natively()
+        if native is not None and record.lengths is not None:
+            x = encode(native, x, record.lengths)
         else:
             for layer in self.stack():
                 x = layer(x, sight, record)
         normed: Tensor = self.norm(x)
         return normed
+
+    def _natively(self) -> list[NativeLayer] | None:
+        """The layers in C, where that knows all of them."""
+        layers = [native for layer in self.stack() if (native := layer.natively()) is not None]
+        return layers if len(layers) == len(self.layers) else None
 
 
 class Decoder(nn.Module):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from nmt.native.library import PROCESSORS, library
+from nmt.native.library import PROCESSORS, library, processor
 
 LIBRARY = library()
 needs_library = pytest.mark.skipif(LIBRARY is None, reason="the C part was not built: no C compiler")
@@ -22,4 +22,4 @@ def level(request: pytest.FixtureRequest) -> Iterator[str]:
             pytest.skip(f"this processor is no {request.param}")
         yield request.param
     finally:
-        LIBRARY.choose_processor(len(PROCESSORS) - 1)
+        LIBRARY.choose_processor(PROCESSORS.index(processor() or PROCESSORS[0]))

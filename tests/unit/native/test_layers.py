@@ -14,6 +14,7 @@ from nmt.models import models
 from nmt.models.packed_output import pack_model
 from nmt.models.transformer import Transformer
 from nmt.modules.transformer_layers import DecoderLayer, EncoderLayer
+from nmt.native.library import SWITCH, forget
 from nmt.search.beam import BeamConfig, BeamSearch
 from tests.unit.native.levels import level, needs_library
 
@@ -85,6 +86,17 @@ def test_a_packed_model_gives_the_scores_of_the_model(level: str, options: dict[
     layers = [*packed.encoder.stack(), *packed.decoder.stack()]
     assert all(isinstance(layer, EncoderLayer | DecoderLayer) and layer.natively() is not None for layer in layers)
     torch.testing.assert_close(steps(packed), steps(plain), atol=2e-5, rtol=1e-5)
+
+
+def test_torch_gives_the_scores_of_c_where_that_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = steps(transformer())
+    monkeypatch.setenv(SWITCH, "off")
+    forget()
+    try:
+        torch.testing.assert_close(steps(transformer()), expected, atol=2e-5, rtol=1e-5)
+    finally:
+        monkeypatch.undo()
+        forget()
 
 
 @pytest.mark.parametrize("options", NOT_IN_C, ids=str)

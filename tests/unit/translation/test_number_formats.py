@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from nmt.config.choices import NumberFormat
+from nmt.config.choices import AlignmentKind, NumberFormat
 from nmt.config.generation import GenerateConfig
 from nmt.models import models
 from nmt.models.packed_output import pack_model
-from nmt.native.library import library
+from nmt.native.library import SWITCH, forget, library
 from nmt.search.beam import BeamConfig, BeamSearch
 from nmt.testing.subjects import subject
 from nmt.testing.toys import all_log_probabilities, toy_batch
@@ -54,6 +54,23 @@ def test_how_lines_are_batched_changes_no_bit(folder: Path, name: str) -> None:
     assert scored(translator, [LINES[place] for place in order]) == [expected[place] for place in order]
     side_by_side = Translator.load(folder, device="cpu", dtype=name, workers=2)
     assert scored(side_by_side, LINES, batch_size=7) == expected
+
+
+@pytest.mark.parametrize("name", ["float32", "bfloat16"])
+def test_torch_translates_in_either_where_there_is_no_c(
+    folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SWITCH, "off")
+    forget()
+    try:
+        translator = Translator.load(folder, device="cpu", dtype=name)
+        config = GenerateConfig(search=BeamConfig(beam_size=3), print_alignment=AlignmentKind.hard)
+        found = [one.hypotheses[0] for one in translator.hypotheses(LINES, config)]
+    finally:
+        monkeypatch.undo()
+        forget()
+    assert sum(one.text == in_english(line) for one, line in zip(found, LINES)) >= 0.95 * len(LINES)
+    assert all(one.attention is not None and one.attention.dtype == torch.float32 for one in found)
 
 
 @pytest.mark.parametrize("name", models.names())
