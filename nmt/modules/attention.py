@@ -320,7 +320,8 @@ class CrossAttention(nn.Module):
         return isinstance(self.attend, ScaledDotProduct) and same and native.runs(like)
 
     def plain(self) -> Function:
-        natively = self._reads_natively(next(self.query.parameters(), torch.empty(0)))
+        packed = torch.empty(0)  # whose weights are no parameters computes in float32, on a CPU
+        natively = self._reads_natively(next(self.query.parameters(), packed))
         query, output, attend, heads = plain(self.query), plain(self.output), self.attend.plain(), self.sizes.num_heads
         scale = self.attend.scale(self.sizes.d_k) if isinstance(self.attend, ScaledDotProduct) else 1.0
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from nmt.modules.autoregression import INITIAL_CAPACITY, Past
 from nmt.modules.sight import Sight
-from nmt.native.library import Strides, at, library
+from nmt.native.library import Strides, at, built, library
 
 
 def runs(like: Tensor) -> bool:
@@ -83,8 +83,7 @@ def look_back(
     out, length = rows.new_empty(sentences, beam, width), cache.length + 1
     first, slots, places = rows.data_ptr(), sight.slots, grown.places
     strides = Strides(grown.keys.size(1) * beam * width, beam * width, width, width // heads)
-    found = library()
-    assert found is not None
+    found = built()
     found.attend(
         first,
         3 * width,
@@ -118,8 +117,7 @@ def look_across(queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | No
     assert keys.stride() == values.stride() and keys.stride(3) == 1 and keys.dtype == values.dtype == torch.float32
     shift = None if bias is None else bias.float().view(sentences, length)
     out, strides = torch.empty_like(rows), Strides(by_sentence, by_position, 0, by_head)
-    found = library()
-    assert found is not None
+    found = built()
     found.attend(
         rows.data_ptr(),
         width,

@@ -5,8 +5,6 @@ Shapes: K inputs, N outputs.
 
 from __future__ import annotations
 
-from functools import partial
-
 from torch import Tensor, nn
 
 from nmt.config.choices import NumberFormat
@@ -21,7 +19,6 @@ class PackedLinear(nn.Module):
     def __init__(self, linear: nn.Linear, number_format: NumberFormat) -> None:
         super().__init__()
         self.packed = Packed(linear.weight, linear.bias, number_format)
-        self.in_features, self.out_features = linear.in_features, linear.out_features
 
     def forward(self, x: Tensor) -> Tensor:
         return self.packed(x)
@@ -29,18 +26,11 @@ class PackedLinear(nn.Module):
     def plain(self) -> Function:
         return self.packed.__call__
 
-    def with_relu(self) -> Function:
-        """The same, and nothing below zero."""
-        return partial(self.packed, relu=True)
 
-
-def pack_linear_layers(module: nn.Module, number_format: NumberFormat) -> int:
-    """Pack the layers inside ``module``, in place; returns how many there were."""
-    packed = 0
+def pack_linear_layers(module: nn.Module, number_format: NumberFormat) -> None:
+    """Pack the layers inside ``module``, in place."""
     for name, child in list(module.named_children()):
         if isinstance(child, nn.Linear) and type(child) in (Linear, nn.Linear):
             setattr(module, name, PackedLinear(child, number_format))
-            packed += 1
         else:
-            packed += pack_linear_layers(child, number_format)
-    return packed
+            pack_linear_layers(child, number_format)

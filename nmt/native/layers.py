@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from nmt.native.library import Strides, at, library
+from nmt.native.library import Strides, at, built
 from nmt.native.packing import Matrix, Packed
 
 
@@ -61,8 +61,7 @@ class Layer:
         self._address = ctypes.addressof(self._layer)
         self._used = (look, reading, feed)  # lives as long as their addresses are used
         self.heads, self.width = heads, width
-        found = library()
-        assert found is not None
+        found = built()
         self._step, self._encode = found.decoder_layer, found.encoder_layer
 
     def encode(self, rows: Tensor, offsets: Tensor) -> None:

@@ -32,7 +32,6 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "choose_processor": (_COUNT, [_COUNT]),
     "packed_bytes": (_COUNT, [_COUNT] * 3),
     "pack": (None, [_POINTER, *[_COUNT] * 3, *[_POINTER] * 3]),
-    "unpack": (None, [_POINTER] * 2),
     "select_outputs": (None, [*[_POINTER] * 3, _COUNT, *[_POINTER] * 4]),
     "multiply": (None, [_POINTER, _POINTER, _COUNT, _COUNT, _POINTER, _COUNT, _COUNT]),
     "multiply_own": (None, [_POINTER, _COUNT, _COUNT, _POINTER, _COUNT, _POINTER]),
@@ -92,6 +91,13 @@ def library() -> ctypes.CDLL | None:
     """None where it was not built, or is switched off."""
     found = _found()
     return None if found is None else found.library
+
+
+def built() -> ctypes.CDLL:
+    """The library, for those who know that it is there."""
+    found = library()
+    assert found is not None
+    return found
 
 
 def processor() -> str | None:

@@ -1,4 +1,4 @@
-/* Matrices in panels (panels.h), and back. */
+/* Matrices in panels (panels.h), and some outputs of them. */
 
 #include "panels.h"
 
@@ -41,25 +41,6 @@ void pack(const float *weight, int64_t outputs, int64_t inputs, int64_t format, 
         if (format == INT8) {
             scales[n] = highest / 127.0f;
             shifts[n] = 128 * sum;
-        }
-    }
-}
-
-/* The weights [outputs, inputs] again. */
-void unpack(const Matrix *m, float *weight) {
-    const int64_t together = inputs_of_line(m->format);
-    for (int64_t n = 0; n < m->outputs; n++) {
-        const char *from = (const char *)m->panels + n / PANEL * panel_bytes(m) + n % PANEL * (LINE / PANEL);
-        for (int64_t k = 0; k < m->inputs; k++, weight++) {
-            const char *at = from + k / together * LINE;
-            if (m->format == FLOAT32)
-                *weight = *(const float *)at;
-            else if (m->format == BFLOAT16)
-                *weight = from_bfloat16(((const uint16_t *)at)[k % 2]);
-            else if (m->format == FLOAT16)
-                *weight = from_float16(((const uint16_t *)(at - n % PANEL * 2))[k % 2 * PANEL]);
-            else
-                *weight = (float)((const int8_t *)at)[k % 4] * m->scales[n];
         }
     }
 }

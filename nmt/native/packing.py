@@ -17,7 +17,7 @@ from torch import Tensor
 
 from nmt.config.choices import NumberFormat
 from nmt.errors import DataError
-from nmt.native.library import at, library, processor
+from nmt.native.library import at, built, processor
 from nmt.trees import RowTree
 
 PANEL = 16  # outputs side by side
@@ -50,8 +50,7 @@ class Packed:
     """A matrix [N, K] and a bias [N], as a function [..., K] -> [..., N] of float32."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, number_format: NumberFormat) -> None:
-        found = library()
-        assert found is not None
+        found = built()
         weight = weight.detach().float().contiguous()
         if not torch.isfinite(weight).all():
             raise DataError(
@@ -83,14 +82,6 @@ class Packed:
     def __deepcopy__(self, memo: dict[int, object]) -> Packed:
         return self  # it never changes
 
-    def weight(self) -> Tensor:
-        """[N, K] in float32"""
-        found = library()
-        assert found is not None
-        weight = torch.empty(self.outputs, self.inputs)
-        found.unpack(self.address, at(weight))
-        return weight
-
 
 @dataclass
 class OwnMatrices(RowTree):
@@ -107,8 +98,7 @@ class OwnMatrices(RowTree):
     @classmethod
     def of(cls, packed: Packed, outputs: Tensor, absent: Tensor) -> OwnMatrices:
         """These outputs [B, N] of a matrix, of which some are ``absent`` [B, N]."""
-        found = library()
-        assert found is not None
+        found = built()
         sentences, count = outputs.shape
         number, room = _NUMBERS[packed.format], -(-count // PANEL) * PANEL
         whole = packed.format is NumberFormat.int8
@@ -132,8 +122,7 @@ class OwnMatrices(RowTree):
 
     def __call__(self, x: Tensor) -> Tensor:
         """[B * n, K] -> [B * n, N]"""
-        found = library()
-        assert found is not None
+        found = built()
         sentences, number = self.panels.size(0), _NUMBERS[self.format]
         first = Matrix(
             at(self.panels), at(self.scales), at(self.shifts), at(self.bias), self.outputs, self.inputs, number

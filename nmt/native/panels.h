@@ -15,7 +15,6 @@
 #define LINE 64  /* bytes */
 #define LINES 16 /* of a tile: inputs are filled up to so many lines */
 #define LEAST 1e-30f /* what int8 takes for more than nothing */
-#define MOVED 5.192296858534828e33f /* 2^112 */
 
 INLINE int64_t inputs_of_line(int64_t format) { return format == INT8 ? 4 : format == FLOAT32 ? 1 : 2; }
 
@@ -29,18 +28,11 @@ INLINE int64_t panel_bytes(const Matrix *m) {
     return filled_inputs(m->inputs, m->format) / inputs_of_line(m->format) * LINE;
 }
 
-static inline uint16_t to_bfloat16(float x) {
+INLINE uint16_t to_bfloat16(float x) {
     uint32_t bits;
     memcpy(&bits, &x, 4);
     if ((bits & 0x7fffffff) > 0x7f800000) return 0x7fc0; /* not a number */
     return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-}
-
-static inline float from_bfloat16(uint16_t half) {
-    uint32_t bits = (uint32_t)half << 16;
-    float x;
-    memcpy(&x, &bits, 4);
-    return x;
 }
 
 /* Rounds to the nearest, ties to even; what is too large, or no number, becomes the largest. */
@@ -56,14 +48,6 @@ INLINE uint16_t to_float16(float x) {
         return sign | (uint16_t)lrintf(size * 16777216.0f);
     }
     return sign | (uint16_t)((bits - 0x38000000 + 0xfff + ((bits >> 13) & 1)) >> 13);
-}
-
-/* The exponent moves to its place, and is then too small by 112. */
-INLINE float from_float16(uint16_t half) {
-    const uint32_t bits = (uint32_t)(half & 0x8000) << 16 | (uint32_t)(half & 0x7fff) << 13;
-    float x;
-    memcpy(&x, &bits, 4);
-    return x * MOVED;
 }
 
 #endif

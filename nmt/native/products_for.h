@@ -24,7 +24,8 @@ TARGET INLINE void NAME(finish_integers)(const Matrix *m, float *y, NAME(Integer
     NAME(finish)(m, y, __builtin_convertvector(sums, NAME(Floats)) * scales, first, relu);
 }
 
-/* The weights of one input (in a line, at ``place``) for LANES outputs. */
+/* The weights of one input (in a line, at ``place``) for LANES outputs. The exponent of a float16 moves to its place, and is
+   then too small by 112. */
 TARGET INLINE NAME(Floats) NAME(widen)(const char *line, int64_t part, int64_t place, int64_t format) {
     if (format == FLOAT32) return *(const NAME(Floats) *)(line + part * LANES * 4);
     if (format == BFLOAT16) { /* a pair stands in one number of four bytes */
@@ -33,7 +34,7 @@ TARGET INLINE NAME(Floats) NAME(widen)(const char *line, int64_t part, int64_t p
     }
     const NAME(Halves) halves = *(const NAME(Halves) *)(line + place * (LINE / 2) + part * LANES * 2);
     const NAME(Bits) bits = __builtin_convertvector(halves, NAME(Bits));
-    return (NAME(Floats))((bits & 0x8000u) << 16 | (bits & 0x7fffu) << 13) * MOVED; /* as from_float16 */
+    return (NAME(Floats))((bits & 0x8000u) << 16 | (bits & 0x7fffu) << 13) * 0x1p112f;
 }
 
 /* Adds the products of one input, at ``place`` in its line. */

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from nmt.native.library import at, library
+from nmt.native.library import at, built, library
 
 _BLOCK = 64  # as in ranking.c
 
@@ -19,8 +19,7 @@ def ranks(like: Tensor) -> bool:
 
 def summarise(scores: Tensor, *, normalise: bool) -> tuple[Tensor, Tensor | None]:
     """Of scores [N, V] the highest of each block [N, C], and if asked the log-sum-exp [N]."""
-    found = library()
-    assert found is not None
+    found = built()
     rows, vocabulary = scores.shape
     maxima = scores.new_empty(rows, -(-vocabulary // _BLOCK))
     normaliser = scores.new_empty(rows) if normalise else None
@@ -32,8 +31,7 @@ def best_continuations(
     scores: Tensor, maxima: Tensor, totals: Tensor, normaliser: Tensor, count: int, banned: Sequence[int]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Totals, parents and tokens [B, count], best first; ``totals`` [B, K] are those of the hypotheses."""
-    found = library()
-    assert found is not None
+    found = built()
     (batch, beam), vocabulary = totals.shape, scores.size(1)
     best = totals.new_empty(batch, count)
     places = torch.empty(2, batch, count, dtype=torch.long)
