@@ -33,7 +33,7 @@ def main() -> None:
             text = Path(folder) / "text"
             drawn = random.Random(1).choices(lines, k=size)
             text.write_text("".join(f"{line}\n" for line in drawn), encoding="utf-8")
-            engine = ours(Task(model, text, Path(folder), os.cpu_count() or 1), arguments.ours, 0)
+            engine = ours(Task(model, text, Path(folder), os.cpu_count() or 1, "cpu"), arguments.ours, 0)
             engine.run()
             assert len(engine.texts()) == size
         print(f"| {size:,} | {engine.speeds[0]:,.0f} | {engine.memory / 2**20:,.0f} |", flush=True)

@@ -7,7 +7,8 @@ MODEL is a run folder or checkpoint of the paper's Transformer with a joint voca
 gzipped. All engines search with beam 4, divide a total by the length, allow 255 pieces and stop at four finished hypotheses.
 Each one translates the whole text in a process of its own, then comes the next one; the time to start and load does not
 count (fairseq's and ours are what they say of themselves; the others get pieces where ours gets text). ``--ours`` names
-what nmt-generate is given, one setting an argument. Prints a Markdown table: lines a second (the median of the rounds,
+what nmt-generate is given, one setting an argument; on a GPU (``--device cuda``) try "--precision fp16" and
+"--precision fp16 --cuda-graphs". Prints a Markdown table: lines a second (the median of the rounds,
 and their range), how much faster our first setting is, BLEU, how many lines read as with our first setting, and the most
 memory of a process with its children.
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import itertools
 import os
 import re
 import statistics
@@ -76,6 +78,7 @@ class Task:
     text: Path
     work: Path
     threads: int
+    device: str
 
     @property
     def pair(self) -> LanguagePair:
@@ -112,7 +115,8 @@ def read(path: Path) -> list[str]:
 def ours(task: Task, options: str, number: int) -> Engine:
     output = task.work / f"ours.{number}"
     command = [sys.executable, "-m", "nmt_cli.generate", "--path", str(task.model), "--input", str(task.text)]
-    command += ["--output", str(output), "--overwrite", *COMMON.split(), *options.split(), "--progress", "lines"]
+    command += ["--output", str(output), "--overwrite", *COMMON.split(), "--device", task.device, *options.split()]
+    command += ["--progress", "lines"]
     environment = {"PYTHONPATH": str(HERE.parent)}
     speed = rf"translated [\d,]+ lines \({NUMBER} a second"
     return Engine(f"nmt {options}", command, speed, lambda: read(output), environment)
@@ -124,7 +128,7 @@ def ctranslate2(python: str, task: Task, quantization: str, workers: int, thread
         convert = [python, str(HERE / "peers" / "ctranslate2_model.py"), str(task.model), str(task.entries), str(model)]
         subprocess.run([*convert, *([] if quantization == "float32" else [quantization])], check=True)
     script = [python, str(HERE / "peers" / "ctranslate2_translate.py"), str(model), str(task.pieces), str(output)]
-    command = [*script, quantization, *map(str, (workers, threads, batch, BEAM, LIMIT))]
+    command = [*script, task.device, quantization, *map(str, (workers, threads, batch, BEAM, LIMIT))]
     name = f"CTranslate2 {quantization}, {workers} x {threads}, batch {batch}"
     return Engine(name, command, f"lines a second {NUMBER}", lambda: task.joined(read(output)))
 
@@ -143,7 +147,7 @@ def fairseq(python: str, task: Task, batch: int) -> Engine:
         subprocess.run([*start, "preprocess", *prepare.split()], check=True, capture_output=True)
     options = (
         f"{folder}/binary --path {folder}/model.pt --beam {BEAM} --lenpen 1 --max-len-a 0 --max-len-b {LIMIT - 1} "
-        f"--batch-size {batch} --cpu --no-progress-bar --results-path {folder}"
+        f"--batch-size {batch} {'--cpu' if task.device == 'cpu' else '--fp16'} --no-progress-bar --results-path {folder}"
     )
 
     def texts() -> list[str]:
@@ -153,18 +157,35 @@ def fairseq(python: str, task: Task, batch: int) -> Engine:
     return Engine(f"fairseq, batch {batch}", [*start, "generate", *options.split()], rf"\({NUMBER} sentences/s", texts)
 
 
+@dataclass(frozen=True)
+class Settings:
+    """What the others are tried with on a device."""
+
+    quantizations: Sequence[str]
+    batches: Sequence[int]
+    workers: Callable[[int], Sequence[tuple[int, int]]]  # and threads of each, of so many threads
+
+
+SETTINGS = {
+    "cpu": Settings(("float32", "int8"), (32, 64), lambda threads: ((threads, 1), (1, threads))),
+    "cuda": Settings(("float32", "float16", "int8_float16"), (64, 256), lambda threads: ((1, 1),)),
+}
+
+
 def engines(arguments: argparse.Namespace, work: Path) -> list[Engine]:
-    task = Task(resolve(arguments.model), arguments.text, work, arguments.threads)
+    task = Task(resolve(arguments.model), arguments.text, work, arguments.threads, arguments.device)
+    tried, on_cpu = SETTINGS[task.device], task.device == "cpu"
     found = [ours(task, options, number) for number, options in enumerate(arguments.ours)]
     if arguments.ctranslate2:
-        for quantization in ("float32", "int8"):
-            for workers, threads in ((task.threads, 1), (1, task.threads)):
-                for batch in (32, 64):
-                    found.append(ctranslate2(arguments.ctranslate2, task, quantization, workers, threads, batch))
+        for quantization, (workers, threads), batch in itertools.product(
+            tried.quantizations, tried.workers(task.threads), tried.batches
+        ):
+            found.append(ctranslate2(arguments.ctranslate2, task, quantization, workers, threads, batch))
     if arguments.fairseq:
-        for batch in (64, 128):
+        for batch in (64, 128) if on_cpu else tried.batches:
             found.append(fairseq(arguments.fairseq, task, batch))
-            found.append(with_malloc(found[-1]))
+            if on_cpu:
+                found.append(with_malloc(found[-1]))
     return found
 
 
@@ -179,6 +200,7 @@ def main() -> None:
     parser.add_argument("--references", type=Path, help="how it should read, for BLEU")
     parser.add_argument("--rounds", type=int, default=3, help="how often each one runs (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="threads (default: %(default)s)")
+    parser.add_argument("--device", choices=SETTINGS, default="cpu", help="where all translate (default: %(default)s)")
     parser.add_argument("--ours", nargs="+", default=["--precision fp32"], help="settings of nmt-generate")
     parser.add_argument("--ctranslate2", help="Python interpreter that has ctranslate2")
     parser.add_argument("--fairseq", help="Python interpreter that has fairseq")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +37,9 @@ __all__ = [
 ]
 
 
+State = TypeVar("State", bound="DecoderState")
+
+
 @dataclass(frozen=True)
 class VocabularySizes:
     """All that a model learns of the vocabularies; ids 0-3 are pad, unk, bos and eos in both."""
@@ -58,6 +61,10 @@ class DecoderState(RowTree):
     A step consumes its state: only the returned one is valid, so caches may be preallocated and written in place.
     ``rows`` is only called with indices that permute or repeat within a sentence, or that drop whole sentences.
     """
+
+    def reaching(self: State, steps: int) -> State:
+        """The same with room for so many steps; for what ``start_fixed`` made."""
+        return self
 
 
 @dataclass(frozen=True)
@@ -173,6 +180,12 @@ class EncoderDecoder(nn.Module, ABC):
 
     @abstractmethod
     def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput: ...
+
+    def start_fixed(self, memory: Memory, beam_size: int, steps: int) -> tuple[Memory, DecoderState] | None:
+        """As ``start``, for steps that compute with tensors alone and change no shape and no other part of the state, so
+        that what one of them launches can be repeated; there is room for the first ``steps``. None: the model's vary.
+        """
+        return None
 
     def max_target_lengths(self, source_lengths: Tensor) -> Tensor | None:
         return None

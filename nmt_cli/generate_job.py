@@ -64,6 +64,7 @@ def translate(config: GenerateConfig) -> None:
             workers=workers,
             shortlist=config.shortlist,
             dtype=config.dtype,
+            cuda_graphs=config.cuda_graphs,
         )
         choice = _choice(translator, config, place, workers)
         gc.freeze()  # what is loaded stays: it need not be looked through for what could go

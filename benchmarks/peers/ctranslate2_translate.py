@@ -1,6 +1,6 @@
 """CTranslate2 on lines of pieces: says ``load SECONDS`` and ``lines a second N``.
 
-python ctranslate2_translate.py MODEL SOURCE OUTPUT COMPUTE_TYPE WORKERS THREADS BATCH BEAM LIMIT [MAP]
+python ctranslate2_translate.py MODEL SOURCE OUTPUT DEVICE COMPUTE_TYPE WORKERS THREADS BATCH BEAM LIMIT [MAP]
 
 Best of beam search with scores divided by the length; LIMIT: longest translation in pieces; MAP: use the vocabulary map
 that lies in the model's folder.
@@ -12,12 +12,14 @@ from pathlib import Path
 
 import ctranslate2
 
-model, source, output, compute_type, *numbers = sys.argv[1:8]
+model, source, output, device, compute_type, *numbers = sys.argv[1:9]
 workers, threads, batch = map(int, numbers)
-beam, limit = map(int, sys.argv[8:10])
+beam, limit = map(int, sys.argv[9:11])
 lines = [line.split(" ") for line in Path(source).read_text(encoding="utf-8").split("\n")[:-1]]
 began = time.perf_counter()
-translator = ctranslate2.Translator(model, compute_type=compute_type, inter_threads=workers, intra_threads=threads)
+translator = ctranslate2.Translator(
+    model, device, compute_type=compute_type, inter_threads=workers, intra_threads=threads
+)
 loaded = time.perf_counter()
 results = translator.translate_batch(
     lines, beam_size=beam, max_batch_size=batch, length_penalty=1, max_decoding_length=limit, use_vmap="MAP" in sys.argv

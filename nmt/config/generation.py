@@ -109,6 +109,9 @@ class GenerateConfig:
     workers: int | None = option(
         None, help="processes that share the work on a CPU, each with one thread; null: one a thread", flag="--workers"
     )
+    cuda_graphs: bool = option(
+        False, help="on a GPU: record what a step of a model launches, and repeat it", flag="--cuda-graphs"
+    )
     buffer_size: int = option(4096, help="lines read ahead and sorted by length", flag="--buffer-size")
     max_source_length: int = option(
         1024, help="most pieces of a source that are translated at once", flag="--max-source-length"

@@ -91,6 +91,9 @@ class AttentiveRecurrent(EncoderDecoder, ABC):
         states = memory.source.states
         return replace(memory, output=output), StackState(self.decoder.start(states.size(0) * beam_size, states))
 
+    def start_fixed(self, memory: Memory, beam_size: int, steps: int) -> tuple[Memory, DecoderState] | None:
+        return self.start(memory, beam_size)
+
     def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
         assert isinstance(memory, AttendedMemory) and isinstance(state, StackState)
         embedded = self.dropout(self.target_embedding(tokens))[:, None]  # [N, 1, E]

@@ -88,6 +88,9 @@ class LSTM(EncoderDecoder):
         layers = tuple(state.repeat_interleave(beam_size, dim=0) for state in memory.first)
         return replace(memory, output=output), LSTMState(self.decoder.first(layers))
 
+    def start_fixed(self, memory: Memory, beam_size: int, steps: int) -> tuple[Memory, DecoderState] | None:
+        return self.start(memory, beam_size)
+
     def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
         assert isinstance(memory, LSTMMemory) and isinstance(state, LSTMState)
         embedded = self.dropout(self.target_embedding(tokens)).view(memory.source.states.size(0), -1, self._embedding)

@@ -34,7 +34,7 @@ from nmt.models import models
 from nmt.models.output_layers import LinearOutput, TiedOutput
 from nmt.models.transformer_config import NormOrder, PositionKind, TransformerConfig
 from nmt.models.transformer_parts import Stacks, final_norm, stacks_of
-from nmt.modules.autoregression import Lineage, Past
+from nmt.modules.autoregression import FixedLineage, Lineage, Past
 from nmt.modules.embeddings import Borrowed, Embedding
 from nmt.modules.flat_attention import kernel_runs
 from nmt.modules.native_layers import encode
@@ -93,6 +93,12 @@ class Decoder(nn.Module):
     def start(self, sentences: int, beam: int, like: Tensor) -> tuple[Past, ...]:
         return tuple(layer.start(sentences, beam, like) for layer in self.stack())
 
+    def start_fixed(self, sentences: int, beam: int, steps: int, like: Tensor) -> tuple[Past, ...] | None:
+        """The same with room for so many steps, where all layers can do that."""
+        pasts = [layer.start_fixed(sentences, beam, steps, like) for layer in self.stack()]
+        known = tuple(past for past in pasts if past is not None)
+        return known if len(known) == len(pasts) else None
+
     def forward(self, x: Tensor, sight: Sight, states: Tensor, seen: Sight, record: Record) -> Tensor:
         """All positions at once, [B, T, D] -> [B, T, D]; ``seen``: what may be seen of the memory's states [B, S, D]."""
         for layer in self.stack():
@@ -131,6 +137,9 @@ class TransformerState(DecoderState):
 
     lineage: Lineage
     pasts: tuple[Past, ...]  # by layer
+
+    def reaching(self, steps: int) -> TransformerState:
+        return TransformerState(self.lineage.reaching(steps), tuple(past.reaching(steps) for past in self.pasts))
 
 
 @models.register("transformer", TransformerConfig)
@@ -178,18 +187,24 @@ class Transformer(EncoderDecoder):
     def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
         assert isinstance(memory, TransformerMemory)
         sentences = memory.states.size(0)
-        output = self.output if vocabulary is None else self.output.restrict(vocabulary)
-        projected = self.decoder.prepare(memory.states)
         pasts = self.decoder.start(sentences, beam_size, like=_as_computed(memory.states))
         lineage = Lineage.start(sentences, beam_size, like=memory.states)
-        steps = tuple(layer.stepper() for layer in self.decoder.stack())
-        return replace(memory, projected=projected, steps=steps, output=output), TransformerState(lineage, pasts)
+        return self._prepared(memory, vocabulary), TransformerState(lineage, pasts)
+
+    def start_fixed(self, memory: Memory, beam_size: int, steps: int) -> tuple[Memory, DecoderState] | None:
+        assert isinstance(memory, TransformerMemory)
+        sentences = memory.states.size(0)
+        pasts = self.decoder.start_fixed(sentences, beam_size, steps, like=_as_computed(memory.states))
+        if pasts is None:
+            return None
+        lineage = FixedLineage.with_room(sentences, beam_size, steps, like=memory.states)
+        return self._prepared(memory, None), TransformerState(lineage, pasts)
 
     def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
         assert isinstance(memory, TransformerMemory) and isinstance(state, TransformerState)
         assert memory.output is not None, "the memory comes from start()"
         record, lineage = Record(("cross",) if attention else ()), state.lineage
-        x = self.target_input.at(tokens, lineage.positions, lineage.length + 1)  # [N, D]
+        x = self.target_input.at(tokens, lineage.positions, lineage.bound)  # [N, D]
         x = x.view(-1, lineage.beam, self.width)  # the hypotheses of a sentence are queries side by side
         x, state = self.decoder.step(x, state, memory, record)
         scores = memory.output.logits(x.flatten(0, 1))
@@ -203,6 +218,12 @@ class Transformer(EncoderDecoder):
 
     def max_source_length(self) -> int | None:
         return self.source_input.positions.limit
+
+    def _prepared(self, memory: TransformerMemory, vocabulary: Tensor | None) -> TransformerMemory:
+        """The memory with what steps need of it."""
+        output = self.output if vocabulary is None else self.output.restrict(vocabulary)
+        steps = tuple(layer.stepper() for layer in self.decoder.stack())
+        return replace(memory, projected=self.decoder.prepare(memory.states), steps=steps, output=output)
 
     def _encode(self, source: Tensor, source_lengths: Tensor, record: Record) -> TransformerMemory:
         self.source_input.positions.check_length(source.size(1), "source")

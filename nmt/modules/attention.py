@@ -18,7 +18,7 @@ from nmt.modules import native
 from nmt.modules.autoregression import INITIAL_CAPACITY, Autoregression, Lineage, Past
 from nmt.modules.dropout import Dropout
 from nmt.modules.flat_attention import attend_flat, head_fits
-from nmt.modules.key_value_cache import KeyValueCache
+from nmt.modules.key_value_cache import FixedKeyValueCache, KeyValueCache
 from nmt.modules.linear import Linear, shapes_are_expensive
 from nmt.modules.padding import causal_bias
 from nmt.modules.plain import Function, plain
@@ -229,6 +229,10 @@ class CausalSelfAttention(SelfAttention, Autoregression):
         if self._steps_natively and native.runs(like):
             return native.SlotCache.empty(sentences, beam, sizes.keys)
         return KeyValueCache.empty((sentences, sizes.num_heads, sizes.d_k, sizes.d_v), beam, INITIAL_CAPACITY, like)
+
+    def start_fixed(self, sentences: int, beam: int, steps: int, like: Tensor) -> FixedKeyValueCache:
+        sizes = self.sizes
+        return FixedKeyValueCache.with_room((sentences, sizes.num_heads, sizes.d_k, sizes.d_v), beam, steps, like)
 
     def now(self, past: Past, lineage: Lineage) -> Sight:
         if isinstance(past, native.SlotCache):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -18,9 +19,17 @@ from nmt.trees import RowTree
 
 INITIAL_CAPACITY = 16  # steps that there is room for at first; it doubles when full
 
+_UNWRITTEN = -1  # in place of a slot: nobody's past
+
+Self = TypeVar("Self", bound="Past")
+
 
 class Past(RowTree, ABC):
     """What a layer remembers of the positions decoded so far, by hypothesis or by slot of a sentence's beam."""
+
+    def reaching(self: Self, steps: int) -> Self:
+        """The same with room for so many steps, where there is room for a fixed number of them."""
+        return self
 
 
 @dataclass
@@ -37,6 +46,14 @@ class Lineage(RowTree):
         positions = torch.zeros(sentences * beam, dtype=torch.long, device=like.device)
         return cls(positions, torch.zeros(sentences * beam, 0, dtype=torch.int32, device=like.device), beam)
 
+    @property
+    def bound(self) -> int:
+        """Every position of now is below it."""
+        return self.length + 1
+
+    def reaching(self, steps: int) -> Lineage:
+        return self
+
     def entered(self) -> Lineage:
         """Before the next step, in which every hypothesis writes into the slot where it stands now."""
         slots = self.slots
@@ -52,12 +69,12 @@ class Lineage(RowTree):
     def sight(self, dtype: torch.dtype, steps: Tensor | None = None) -> Sight:
         """Of what all slots of a sentence wrote in these steps [S], S*K columns, hypotheses see their own past; None: in
         all of them."""
-        count, beam = self.length + 1, self.beam
+        count, beam = self.bound, self.beam
         slots = self.slots[:, :count] if steps is None else self.slots.index_select(1, steps)  # [N, S]
         if steps is None:
             steps = torch.arange(count, device=slots.device)
         places = Places(self.queries, steps.repeat_interleave(beam)[None], count)
-        if beam == 1:
+        if not self._has_others:
             return Sight(None, places)
         others = slots[:, :, None] != self._every_slot()  # [N, S, K]
         bias = torch.zeros(others.shape, dtype=dtype, device=slots.device).masked_fill_(others, -torch.inf)
@@ -68,8 +85,44 @@ class Lineage(RowTree):
         """[B, K] positions of the next token."""
         return self.positions.view(-1, self.beam)
 
+    @property
+    def _has_others(self) -> bool:
+        """Whether something is written that is not in a hypothesis' own past."""
+        return self.beam > 1
+
     def _every_slot(self) -> Tensor:
         return torch.arange(self.beam, dtype=torch.int32, device=self.slots.device)
+
+
+@dataclass
+class FixedLineage(Lineage):
+    """With room for a number of steps from the first one on: nothing but the numbers in its tensors changes."""
+
+    @classmethod
+    def with_room(cls, sentences: int, beam: int, steps: int, like: Tensor) -> FixedLineage:
+        positions = torch.zeros(sentences * beam, dtype=torch.long, device=like.device)
+        return cls(
+            positions, torch.full((sentences * beam, steps), _UNWRITTEN, dtype=torch.int32, device=like.device), beam
+        )
+
+    @property
+    def bound(self) -> int:
+        return self.slots.size(1)
+
+    def reaching(self, steps: int) -> FixedLineage:
+        slots = F.pad(self.slots, (0, steps - self.slots.size(1)), value=_UNWRITTEN)
+        return FixedLineage(self.positions, slots, self.beam)
+
+    def entered(self) -> FixedLineage:
+        own = self._every_slot().repeat(self.positions.size(0) // self.beam)
+        return FixedLineage(self.positions, self.slots.scatter(1, self.positions[:, None], own[:, None]), self.beam)
+
+    def passed(self) -> FixedLineage:
+        return FixedLineage(self.positions + 1, self.slots, self.beam)
+
+    @property
+    def _has_others(self) -> bool:
+        return True  # at least the steps that are still to come
 
 
 class Autoregression(nn.Module, ABC):
@@ -96,9 +149,13 @@ class Autoregression(nn.Module, ABC):
     def start(self, sentences: int, beam: int, like: Tensor) -> Past:
         """The empty past of their hypotheses, on the device of ``like``; what is cached has its type."""
 
+    def start_fixed(self, sentences: int, beam: int, steps: int, like: Tensor) -> Past | None:
+        """The same with room for so many steps, none of which changes a shape; None: it cannot."""
+        return None
+
     def now(self, past: Past, lineage: Lineage) -> Sight:
         """The sight of one step."""
-        return Sight(None, Places(lineage.queries, lineage.queries, lineage.length + 1))
+        return Sight(None, Places(lineage.queries, lineage.queries, lineage.bound))
 
     @abstractmethod
     def stepper(self) -> Callable[[Tensor, Past, Sight], tuple[Tensor, Past]]:

@@ -43,6 +43,9 @@ class AverageAttention(Autoregression):
     def start(self, sentences: int, beam: int, like: Tensor) -> Total:
         return Total(like.new_zeros(sentences * beam, self.d_model, dtype=_wide(like.dtype)))
 
+    def start_fixed(self, sentences: int, beam: int, steps: int, like: Tensor) -> Total:
+        return self.start(sentences, beam, like)
+
     def stepper(self) -> Callable[[Tensor, Past, Sight], tuple[Tensor, Past]]:
         return self._step
 

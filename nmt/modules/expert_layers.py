@@ -56,6 +56,9 @@ class ExpertDecoderLayer(DecoderLayer):
     feed_forward: ExpertFeedForward
     flat = False  # each sentence's share in the experts is asked for
 
+    def start_fixed(self, sentences: int, beam: int, steps: int, like: Tensor) -> None:
+        return None  # how many tokens an expert has is another number every time
+
     def _feeder(self) -> Callable[[Tensor, Record], Tensor]:
         return self.feed_forward
 

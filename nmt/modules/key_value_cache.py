@@ -9,7 +9,7 @@ Shapes: B sentences, K beam, N = B*K hypotheses, H heads, S steps in use.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import torch
@@ -76,6 +76,38 @@ class KeyValueCache(Past):
         used = self.columns(self.length)
         keys = self.keys[:, :, :, :used].flatten(3, 4).transpose(2, 3)
         return keys, self.values[:, :, :used].flatten(2, 3)
+
+
+@dataclass
+class FixedKeyValueCache(KeyValueCache):
+    """With room for a number of steps, of which all are looked at: the sight forbids those to come."""
+
+    written: Tensor = field(default_factory=lambda: torch.empty(0))  # [B] steps
+
+    @classmethod
+    def with_room(cls, sizes: tuple[int, int, int, int], beam: int, steps: int, like: Tensor) -> FixedKeyValueCache:
+        """For ``sizes`` = B, H, d_k, d_v."""
+        cache = cls.empty(sizes, beam, steps, like)
+        none = torch.zeros(sizes[0], dtype=torch.long, device=like.device)
+        return cls(cache.keys.zero_(), cache.values.zero_(), steps, none)  # zeros: the sight forbids no NaN
+
+    def reaching(self, steps: int) -> FixedKeyValueCache:
+        more = steps - self.length
+        keys, values = F.pad(self.keys, (0, 0, 0, more)), F.pad(self.values, (0, 0, 0, 0, 0, more))
+        return FixedKeyValueCache(keys, values, steps, self.written)
+
+    def rows(self, index: Tensor) -> FixedKeyValueCache:
+        moved = super().rows(index)
+        return self if moved is self else replace(moved, written=self.written[: moved.keys.size(0)])
+
+    def _with(self, keys: Tensor, values: Tensor, length: int) -> FixedKeyValueCache:
+        return FixedKeyValueCache(keys, values, length, self.written)
+
+    def append(self, keys: Tensor, values: Tensor) -> FixedKeyValueCache:
+        column = self.written[:1]
+        self.keys.index_copy_(3, column, keys.transpose(2, 3).unsqueeze(3))
+        self.values.index_copy_(2, column, values.unsqueeze(2))
+        return FixedKeyValueCache(self.keys, self.values, self.length, self.written + 1)
 
 
 @dataclass

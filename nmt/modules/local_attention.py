@@ -8,7 +8,7 @@ Shapes: B sentences, N hypotheses, H heads, T positions, n blocks of b positions
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -155,5 +155,10 @@ class LocalCausalSelfAttention(CausalSelfAttention):
         return cache
 
     def now(self, past: Past, lineage: Lineage) -> Sight:
-        assert isinstance(past, RecentKeyValueCache)
-        return lineage.sight(past.keys.dtype, past.steps())
+        if isinstance(past, RecentKeyValueCache):
+            return lineage.sight(past.keys.dtype, past.steps())
+        sight = super().now(past, lineage)  # of everything: there is room for it
+        assert sight.bias is not None and sight.places is not None
+        distances = sight.places.queries[:, None, :, None] - sight.places.keys  # [B, 1, K, S*K]
+        bias = sight.bias.masked_fill(distances > self.neighbourhood.behind, float("-inf"))
+        return replace(sight, bias=bias)

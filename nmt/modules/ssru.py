@@ -48,6 +48,9 @@ class SSRU(Autoregression):
         wide = torch.promote_types(like.dtype, torch.float32)
         return Cell(like.new_zeros(sentences * beam, self.d_model, dtype=wide))
 
+    def start_fixed(self, sentences: int, beam: int, steps: int, like: Tensor) -> Cell:
+        return self.start(sentences, beam, like)
+
     def stepper(self) -> Callable[[Tensor, Past, Sight], tuple[Tensor, Past]]:
         return self._step
 

@@ -179,6 +179,10 @@ class TargetLayer(nn.Module, ABC):
     def start(self, sentences: int, beam: int, like: Tensor) -> Past:
         """The past of hypotheses that have none yet."""
 
+    def start_fixed(self, sentences: int, beam: int, steps: int, like: Tensor) -> Past | None:
+        """The same with room for so many steps, none of which changes a shape; None: the layer cannot."""
+        return None
+
     @abstractmethod
     def now(self, past: Past, lineage: Lineage) -> Sight:
         """The sight of one step."""
@@ -226,6 +230,9 @@ class DecoderLayer(TargetLayer):
 
     def start(self, sentences: int, beam: int, like: Tensor) -> Past:
         return self.self_attention.start(sentences, beam, like)
+
+    def start_fixed(self, sentences: int, beam: int, steps: int, like: Tensor) -> Past | None:
+        return self.self_attention.start_fixed(sentences, beam, steps, like)
 
     def now(self, past: Past, lineage: Lineage) -> Sight:
         return self.self_attention.now(past, lineage)

@@ -67,6 +67,9 @@ class Pasts(Past):
 
     steps: tuple[Past, ...]
 
+    def reaching(self, steps: int) -> Pasts:
+        return Pasts(tuple(past.reaching(steps) for past in self.steps))
+
 
 class UniversalDecoderLayer(TargetLayer):
     """A whole decoder out of one layer: it reads the memory through one projection, and has one past an application."""
@@ -99,6 +102,11 @@ class UniversalDecoderLayer(TargetLayer):
 
     def start(self, sentences: int, beam: int, like: Tensor) -> Pasts:
         return Pasts(tuple(self.layer.start(sentences, beam, like) for _ in self.coordinates.times))
+
+    def start_fixed(self, sentences: int, beam: int, steps: int, like: Tensor) -> Pasts | None:
+        pasts = [self.layer.start_fixed(sentences, beam, steps, like) for _ in self.coordinates.times]
+        known = tuple(past for past in pasts if past is not None)
+        return Pasts(known) if len(known) == len(pasts) else None
 
     def now(self, past: Past, lineage: Lineage) -> Sight:
         assert isinstance(past, Pasts)

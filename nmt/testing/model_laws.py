@@ -19,6 +19,7 @@ from nmt.testing.toys import (
     target_log_probabilities,
     toy_batch,
 )
+from nmt.trees import tensors
 
 # Sentences of equal lengths, so that a test of something else never meets padding.
 EVEN_SOURCE, EVEN_TARGET = (6, 6, 6), (9, 9, 9)
@@ -138,6 +139,31 @@ def sentences_have_shortlists_of_their_own(subject: Subject) -> None:
             state, own_state = full.state, own.state
 
 
+def fixed_steps_equal_others(subject: Subject) -> None:
+    """``start_fixed``, if there is one: steps with the scores of others, none of which changes the shape of the state."""
+    model, beam = subject.model(), 2
+    batch = toy_batch(model, EVEN_SOURCE, EVEN_TARGET)
+    with torch.inference_mode():
+        started = model.start_fixed(model.encode(batch.source, batch.source_lengths), beam, 2)
+        if started is None:
+            return
+        fixed_memory, fixed = started
+        memory, state = _start(model, batch, beam)
+        others = torch.arange(batch.num_sentences * beam).view(-1, beam).flip(1).flatten()
+        kept = torch.arange(1, batch.num_sentences)
+        for turn, tokens in enumerate(_words(steps=4, rows=batch.num_sentences * beam)):
+            if turn == 2:  # there is no more room, and the first sentence leaves
+                fixed_memory, memory = fixed_memory.rows(kept), memory.rows(kept)
+                fixed, state = fixed.reaching(4).rows(others[beam:]), state.rows(others[beam:])
+            else:
+                fixed, state = fixed.rows(others[: _rows(memory) * beam]), state.rows(others[: _rows(memory) * beam])
+            tokens = tokens[: _rows(memory) * beam]
+            expected, found = model.step(tokens, memory, state), model.step(tokens, fixed_memory, fixed)
+            assert_close(found.scores, expected.scores, "scores of start_fixed and of start")
+            assert _shapes(found.state) == _shapes(fixed), "a step after start_fixed changes the shapes of its state"
+            fixed, state = found.state, expected.state
+
+
 def _assert_commutes(
     model: EncoderDecoder, words: Tensor, memory: Memory, kept_memory: Memory, state: DecoderState, index: Tensor
 ) -> None:
@@ -156,6 +182,14 @@ def _assert_commutes(
 def _start(model: EncoderDecoder, batch: Batch, beam_size: int) -> tuple[Memory, DecoderState]:
     with torch.inference_mode():
         return model.start(model.encode(batch.source, batch.source_lengths), beam_size)
+
+
+def _rows(memory: Memory) -> int:
+    return next(tensors(memory)).size(0)
+
+
+def _shapes(state: DecoderState) -> list[tuple[torch.dtype, torch.Size]]:
+    return [(tensor.dtype, tensor.size()) for tensor in tensors(state)]
 
 
 def _words(steps: int, rows: int) -> Tensor:

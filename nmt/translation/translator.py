@@ -38,6 +38,7 @@ from nmt.search.ensemble import Ensemble
 from nmt.search.forced import ForcedSearch
 from nmt.search.greedy import GreedyConfig, GreedySearch
 from nmt.search.length_penalty import LengthPenalty
+from nmt.search.replayed import replayed
 from nmt.search.requests import Request
 from nmt.search.sampling import SamplingConfig
 from nmt.search.shortlisted import Shortlisted
@@ -78,6 +79,7 @@ class Translator:
         ensemble_weights: Sequence[float] = (),
         workers: int = 1,
         shortlist: Shortlist | None = None,
+        cuda_graphs: bool = False,
     ) -> None:
         """``members`` are on ``device`` and in eval mode, and all belong to ``pair``."""
         self.pair = pair
@@ -85,7 +87,8 @@ class Translator:
         self._workers = workers if device.type == "cpu" and possible() else 1
         self._shortlist = shortlist
         together = len(members) > 1 or ensemble_weights
-        self._model: Decodable = Ensemble(members, ensemble_weights) if together else members[0]
+        seen: Sequence[Decodable] = [replayed(member, device) for member in members] if cuda_graphs else members
+        self._model: Decodable = Ensemble(seen, ensemble_weights) if together else seen[0]
         limits = [limit for limit in (member.max_source_length() for member in members) if limit is not None]
         self._max_source_pieces = min(limits) - 1 if limits else None  # eos takes one position
 
@@ -100,6 +103,7 @@ class Translator:
         workers: int = 1,
         shortlist: str | Path | None = None,
         dtype: NumberFormat | str | None = None,
+        cuda_graphs: bool = False,
     ) -> Translator:
         """A run folder (its best checkpoint), a checkpoint, or several joined by ``:`` as an ensemble.
 
@@ -107,10 +111,12 @@ class Translator:
         each model's probabilities count, all alike if there are none. ``workers``: processes that share the work where
         there is more than one batch of it, on a CPU; they are forked, so leave it at 1 in a program that has threads.
         ``shortlist``: a file of nmt-shortlist. ``dtype``: what weights are kept in, "float32", "bfloat16", "float16" or
-        "int8"; None: as ``precision`` says.
+        "int8"; None: as ``precision`` says. ``cuda_graphs``: on a GPU, record what a step launches and repeat it.
         """
         load_plugins(user_dir)
         chosen = choose_device(device)
+        if cuda_graphs:
+            _check_recording(chosen, shortlist)
         paths = _split_paths(str(path))
         loaded = [load_model(one, chosen) for one in paths]
         _, pair, _ = loaded[0]
@@ -123,7 +129,7 @@ class Translator:
         wanted = choose_format(format_named(dtype), precision_named(precision), chosen)
         members = [prepare(model, wanted, chosen, workers) for model, _, _ in loaded]
         short = None if shortlist is None else Shortlist.load(Path(shortlist), pair)
-        return cls(members, pair, chosen, ensemble_weights, workers, short)
+        return cls(members, pair, chosen, ensemble_weights, workers, short, cuda_graphs)
 
     def translate(self, lines: Iterable[str | Line], **options: Any) -> list[str]:
         """The translation of each line; an empty one of an empty line.
@@ -266,6 +272,15 @@ def translation_options(options: dict[str, Any]) -> GenerateConfig:
         return dataclasses.replace(from_plain(GenerateConfig, ours, origin="translate"), search=search)
     except DataError as error:
         raise UsageError(str(error)) from None
+
+
+def _check_recording(device: torch.device, shortlist: str | Path | None) -> None:
+    if device.type != "cuda":
+        raise UsageError(f"--cuda-graphs is for NVIDIA GPUs, and the device is {device}; leave it out")
+    if shortlist is not None:
+        raise UsageError(
+            "--shortlist gives every batch another output layer, which --cuda-graphs cannot record; leave one of them out"
+        )
 
 
 def _pieces_for(part: Part, shortlist: Shortlist) -> IdArray:

@@ -80,6 +80,7 @@ def test_skipped_line_leaves_an_empty_one(model):
         pytest.param(["--path", "MODEL", "--nbest", "6"], 2, "nbest=6", id="more wanted than the beam finds"),
         pytest.param(["--path", "MODEL", "--beam", "0"], 2, "beam_size=0", id="no beam"),
         pytest.param(["--path", "MODEL", "--device", "cuda:99"], 69, "cuda:99", id="absent GPU"),
+        pytest.param(["--path", "MODEL", "--device", "cpu", "--cuda-graphs"], 2, "device is cpu", id="graphs on a CPU"),
         pytest.param(["--path", "MODEL", "no-corpus"], 66, "no-corpus", id="missing corpus"),
         pytest.param(["--path", "MODEL", "--beem", "4"], 2, "--beam", id="misspelt flag"),
     ],
