@@ -25,6 +25,7 @@ from nmt.errors import UsageError
 from nmt.optim import ParameterGroups, optimizers
 from nmt.optim.adamw import AdamWConfig
 from nmt.optim.checks import check_shares
+from nmt.optim.fused import runs_fused
 from nmt.optim.parameter_groups import is_vector, shown
 
 MOST_ITERATIONS = 99  # torch's limit
@@ -61,7 +62,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
         self._rules: dict[str, torch.optim.Optimizer] = {}
         if rest:
             self._rules["adamw"] = torch.optim.AdamW(
-                rest, lr=rate, betas=(first, second), eps=config.eps, weight_decay=decay
+                rest, lr=rate, betas=(first, second), eps=config.eps, weight_decay=decay, fused=runs_fused(rest)
             )
         if matrices:
             self._rules["muon"] = torch.optim.Muon(

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from nmt.storage.checkpoints import checkpoints_in, read_checkpoint
 
@@ -72,3 +73,8 @@ def assert_alike(folder: Path, other: Path, tolerance: float = 1e-5) -> None:
     assert weights.keys() == wanted.keys()
     for name, tensor in wanted.items():
         torch.testing.assert_close(weights[name], tensor, rtol=tolerance, atol=1e-5)
+
+
+def losses(folder: Path) -> Tensor:
+    """Of the updates."""
+    return torch.tensor([event["loss"] for event in events(folder) if event["event"] == "train"])

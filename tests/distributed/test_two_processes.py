@@ -12,7 +12,18 @@ import pytest
 import torch
 
 from nmt.storage.checkpoints import checkpoints_in, read_checkpoint, read_info
-from tests.distributed.processes import ONE, TINY, TORCHRUN, TWO, assert_alike, run, second_of, start, wait_for_updates
+from tests.distributed.processes import (
+    ONE,
+    TINY,
+    TORCHRUN,
+    TWO,
+    assert_alike,
+    losses,
+    run,
+    second_of,
+    start,
+    wait_for_updates,
+)
 
 
 @pytest.mark.timeout(600)
@@ -52,6 +63,21 @@ def test_compiled_layers_in_two_processes_learn_what_layers_learn(
     weights, expected = (read_checkpoint(checkpoints_in(tmp_path / name)[-1]).model for name in ("two", "one"))
     for name, tensor in expected.items():
         torch.testing.assert_close(weights[name], tensor, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("precision", ["bf16", "bf16_output"])
+def test_sixteen_bits_of_two_processes_learn_what_those_of_one_do(
+    copy_corpus: Path, tmp_path: Path, precision: str
+) -> None:
+    options = [str(copy_corpus), *TINY, "--precision", precision]
+    run(ONE, *options, "--update-freq", "2", "--save-dir", str(tmp_path / "one"))
+    expected = losses(tmp_path / "one")
+    for strategy in ("ddp", "fsdp"):
+        folder = tmp_path / strategy
+        run(TWO, *options, "--update-freq", "1", "--distributed-strategy", strategy, "--save-dir", str(folder))
+        torch.testing.assert_close(losses(folder), expected, rtol=5e-3, atol=0.0)
 
 
 @pytest.mark.nightly
