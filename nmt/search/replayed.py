@@ -120,7 +120,6 @@ class _Step:
         output = self._model.step(self.tokens, self.memory, self.state, attention)
         assert _shape_of(self.state) == _shape_of(output.state), "start_fixed: a step changes shapes"
         _copy(zip(tensors(self.state), tensors(output.state)))
-        self._output = output
         return output
 
     def repeat(self, recorder: Recorder) -> StepOutput:
@@ -128,12 +127,15 @@ class _Step:
         if self._repeat is None:
             before = [tensor.clone() for tensor in tensors(self.state)]
             try:
-                self._repeat = recorder(self.compute)
+                self._repeat = recorder(self._recorded)
             finally:
                 _copy(zip(tensors(self.state), before))
         self._repeat()
         assert self._output is not None
         return self._output
+
+    def _recorded(self) -> None:
+        self._output = self.compute()  # every repetition writes its numbers there
 
 
 def _copy(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:

@@ -102,6 +102,7 @@ def test_samples_are_the_same() -> None:
 def test_attention_is_that_of_the_source() -> None:
     model, search = subject("transformer").model(), build(*SEARCHES["beam"])
     kept = Replayed(model, Recorder())
+    assert_same(found_by(search, kept, model), found_by(search, model, model))
     expected = found_by(search, model, model, attention=True)
     for one, other in zip(found_by(search, kept, model, attention=True), expected, strict=True):
         assert one.attention is not None and other.attention is not None
