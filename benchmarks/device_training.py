@@ -42,7 +42,7 @@ class Run:
 
     speed: float  # target tokens a second
     memory: float  # MB, the most so far
-    flops_per_token: float
+    operations: float | None  # of a target token; None: they could not be counted
     losses: dict[int, float]  # nats a token, by update
 
 
@@ -130,9 +130,9 @@ def main() -> None:
         "| model | precision | target tokens/s | MB | of the matrix rate | matrix rate, TFLOP/s |\n|---|---|---|---|---|---|"
     )
     for (model, precision), run in runs.items():
-        share = run.flops_per_token * run.speed / rates[precision]
+        share = "-" if run.operations is None else f"{run.operations * run.speed / rates[precision]:.0%}"
         rate = rates[precision] / 1e12
-        print(f"| `{model}` | `{precision}` | {run.speed:,.0f} | {run.memory:,.0f} | {share:.0%} | {rate:.2f} |")
+        print(f"| `{model}` | `{precision}` | {run.speed:,.0f} | {run.memory:,.0f} | {share} | {rate:.2f} |")
     print("\n| model | update | " + " | ".join(f"`{precision}`" for precision in arguments.precisions) + " |")
     print("|---|---|" + "---|" * len(arguments.precisions))
     for model in arguments.models:

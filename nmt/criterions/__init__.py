@@ -14,7 +14,7 @@ from nmt.registry import Registry, import_all
 class Criterion(nn.Module, ABC):
     """An objective over one micro-batch; sums, never means (the trainer divides once per update)."""
 
-    runs_model_once: ClassVar[bool] = True  # then a static graph is allowed
+    runs_model_once: ClassVar[bool] = True  # then what it launches may be recorded and replayed
 
     @abstractmethod
     def forward(self, model: EncoderDecoder, batch: Batch) -> LossReport: ...

@@ -60,7 +60,7 @@ def weighted_auxiliary(weights: Mapping[str, float], decoded: DecoderOutput, den
 
 def token_report(batch: Batch, loss: Tensor, nll: Tensor, auxiliary: Mapping[str, Tensor]) -> LossReport:
     """The report of a loss over target tokens, to which the auxiliary sums are added."""
-    count = torch.tensor(float(batch.num_tokens), device=loss.device)
+    count = torch.full((), float(batch.num_tokens), device=loss.device)
     return LossReport(
         loss_sum=torch.stack([loss, *auxiliary.values()]).sum() if auxiliary else loss,
         nll_sum=nll,

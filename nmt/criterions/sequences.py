@@ -134,8 +134,8 @@ def sentence_report(batch: Batch, loss: Tensor, nll: Tensor, auxiliary: Mapping[
     return LossReport(
         loss_sum=torch.stack([loss, *auxiliary.values()]).sum(),
         nll_sum=nll,
-        denominator=torch.tensor(float(batch.num_sentences), device=loss.device),
-        num_tokens=torch.tensor(float(batch.num_tokens), device=loss.device),
+        denominator=torch.full((), float(batch.num_sentences), device=loss.device),
+        num_tokens=torch.full((), float(batch.num_tokens), device=loss.device),
         num_sentences=batch.num_sentences,
         auxiliary={name: value.detach() for name, value in auxiliary.items()},
     )

@@ -6,6 +6,7 @@ The state of a layer is one tensor [N, P, H]: part 0 is its output, an LSTM keep
 
 from __future__ import annotations
 
+import functools
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -95,6 +96,19 @@ class RecurrentLayer(nn.Module, ABC):
     def _from_torch(self, state: Tensor | tuple[Tensor, Tensor]) -> Tensor: ...
 
 
+def _lacks_bf16(x: Tensor) -> bool:
+    """Whether x would be read in bf16 by a CPU for which oneDNN has no such LSTM: it is read in float32 instead."""
+    if x.device.type != "cpu" or bf16_lstm_there():
+        return False
+    autocast = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") is torch.bfloat16
+    return x.dtype is torch.bfloat16 or autocast
+
+
+@functools.cache
+def bf16_lstm_there() -> bool:
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
 class LSTMLayer(RecurrentLayer):
     """i, f, o = sigma(W x_t + U h_{t-1} + b) each with its own W, U, b; g = tanh(W x_t + U h_{t-1} + b);
     c_t = f * c_{t-1} + i * g; h_t = o * tanh(c_t): Zaremba et al. 2014, arXiv:1409.2329, section 3.1 (no peepholes).
@@ -108,7 +122,16 @@ class LSTMLayer(RecurrentLayer):
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__(nn.LSTM(input_size, hidden_size, batch_first=True))
 
+    def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        if _lacks_bf16(x):
+            return self._run(x, state, list(self.rnn.parameters()))
+        return super().forward(x, state)
+
     def _run(self, x: Tensor, start: Tensor, weights: list[Tensor]) -> tuple[Tensor, Tensor]:
+        if _lacks_bf16(x):
+            with torch.autocast("cpu", enabled=False):
+                states, after = self._run(x.float(), start.float(), [weight.float() for weight in weights])
+            return states.bfloat16(), after.bfloat16()
         states, hidden, cell = torch.lstm(x, self._for_torch(start), weights, True, 1, 0.0, self.training, False, True)
         return states, self._from_torch((hidden, cell))
 

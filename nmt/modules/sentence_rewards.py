@@ -32,7 +32,7 @@ def sentence_bleu(hypotheses: Tensor, lengths: Tensor, references: Tensor, refer
     Of a hypothesis without any id, or without any matched one, it is 0.
     """
     matches = _matches(hypotheses, lengths, references, reference_lengths)  # [N, 4]
-    smoothing = torch.tensor([0.0, 1.0, 1.0, 1.0], device=lengths.device)
+    smoothing = (torch.arange(LONGEST, device=lengths.device) > 0).float()
     precisions = (matches + smoothing) / (_ngrams(lengths) + smoothing).clamp(min=1.0)
     brevity = (1.0 - reference_lengths / lengths.clamp(min=1)).clamp(max=0.0).exp()
     return precisions.log().mean(1).exp() * brevity * (lengths > 0)

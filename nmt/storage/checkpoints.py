@@ -180,6 +180,11 @@ def checkpoints_in(run: Path) -> list[Path]:
     return sorted(found, key=lambda path: _position(path.name))
 
 
+def checkpoint_of(run: Path, update: int) -> Path | None:
+    """The complete checkpoint after that update, if it is there."""
+    return next((path for path in checkpoints_in(run) if _position(path.name)[0] == update), None)
+
+
 def set_pointer(run: Path, name: str, checkpoint: Path) -> None:
     """Say which checkpoint is the last or the best."""
     write_json(run / f"{name}.json", {"checkpoint": checkpoint.name})

@@ -42,12 +42,13 @@ from nmt.training.profiling import Profiler
 from nmt.training.report import Reporter, Unheard
 from nmt.training.resume import check_unchanged, due_resets, training_state
 from nmt.training.retention import Cadence
+from nmt.training.run_record import RunRecord
 from nmt.training.saver import Saver
 from nmt.training.signals import StopRequest
 from nmt.training.step import Step
 from nmt.training.stopping import BestScore
 from nmt.training.store import CheckpointStore
-from nmt.training.trainer import Trainer
+from nmt.training.trainer import RunState, Trainer
 from nmt.training.validation import Place, TranslationValidator, Validator, build_validators
 from nmt.training.world import World
 
@@ -167,12 +168,14 @@ class _Run:
             # what was derived from the length of the run stays, although the run may have become longer
             self._facts["warmup_updates"] = values["warmup_updates"]
             self._compare_rates(stored.info, values.get("max_update"))
+            self._compare_validations(RunState.from_values(values["run"]), values.get("max_update"))
             self._compare_updates(values["batches_in_update"])
         self._world.on_main(self._store.prepare)
         reporter = self._reporter()
         trainer = self._trainer(reporter, stored)
         if stored is not None:
             trainer.restore(stored, changed, resets)
+            self._world.on_main(lambda: self._store.settle(stored, self._best.update))
         return self._finish(trainer, reporter)
 
     def close(self) -> None:
@@ -197,6 +200,10 @@ class _Run:
         if trainer.complete:
             ending = trainer.ending()
             logger.info("%s holds a finished run: %s. Raise the limit to train on", self._folder, ending)
+            if self._world.main and not RunRecord.read(self._folder).last("end"):  # a death between checkpoint and log
+                reporter.start(trainer.state.update, None, self._cost)
+                self._record_end(trainer, reporter)
+                reporter.close()
         else:
             if trainer.state.update:
                 logger.info("going on after update %d of %s", trainer.state.update, self._folder)
@@ -204,14 +211,7 @@ class _Run:
             reporter.start(trainer.state.update, facts, self._cost)
             try:
                 ending = trainer.run()
-                reporter.end(
-                    trainer.state.update,
-                    trainer.state.epoch,
-                    ending=ending,
-                    tokens=trainer.state.tokens,
-                    seconds=trainer.state.seconds,
-                    skipped=trainer.state.skipped,
-                )
+                self._record_end(trainer, reporter)
             finally:
                 if self._profiler is not None:
                     self._profiler.close()
@@ -225,6 +225,17 @@ class _Run:
             best=self._best.value,
             checkpoint=self._store.best() or self._store.last(),
             failures={} if self._translations is None else self._translations.failures,
+        )
+
+    def _record_end(self, trainer: Trainer, reporter: Reporter) -> None:
+        state = trainer.state
+        reporter.end(
+            state.update,
+            state.epoch,
+            ending=trainer.ending() or "",
+            tokens=state.tokens,
+            seconds=state.seconds,
+            skipped=state.skipped,
         )
 
     def _trainer(self, reporter: Reporter, stored: StoredCheckpoint | None) -> Trainer:
@@ -309,6 +320,21 @@ class _Run:
                 "and differ from those of a run that had this length from the start",
                 planned,
                 self._max_update,
+            )
+
+    def _compare_validations(self, state: RunState, planned: int | None) -> None:
+        """Warn if a run that had ended goes on, and what its last validation decides would have come later."""
+        options, update = self._config.validation, state.update
+        if update != planned or planned == self._max_update:
+            return
+        by_updates = options.interval_updates is not None and update % options.interval_updates == 0
+        by_epochs = options.interval is not None and state.position.batch == 0
+        decides = options.patience is not None or getattr(self._config.scheduler, "uses_validation", False)
+        if decides and not (by_updates or by_epochs):
+            logger.warning(
+                "the run had ended at update %d with a validation that a longer run would not have had there: patience "
+                "and learning rates that depend on validations differ from those of a run that had this length from the start",
+                update,
             )
 
     def _compare_updates(self, before: int) -> None:

@@ -65,6 +65,11 @@ def compile_layers(step: Step, batch: Batch, arithmetic: Arithmetic, seed: int, 
 
 def _meets_few_shapes(step: Step, arithmetic: Arithmetic) -> bool:
     """A graph is of one shape, and only rows without padding can be filled up to one at little cost."""
+    if not step.criterion.runs_model_once:
+        logger.warning(
+            "no CUDA graphs: the criterion runs the model more than once, and its results share their memory"
+        )
+        return False
     with arithmetic.forward_pass():
         possible = step.model.without_padding(arithmetic.device)
     if not possible:

@@ -23,6 +23,7 @@ from nmt.storage.checkpoints import (
     StoredCheckpoint,
     TrainingState,
     checkpoint_name,
+    checkpoint_of,
     checkpoints_in,
     drop_training_state,
     holds_training_state,
@@ -116,6 +117,14 @@ class CheckpointStore:
         if damaged:
             raise DataError(f"no checkpoint in {self.folder} can be read: {damaged[0]}; delete them to start again")
         return None
+
+    def settle(self, stored: StoredCheckpoint, best: int | None) -> None:
+        """Let the pointers name what is gone on from, and the checkpoint of the ``best`` update, if it is there: a process
+        may have died between a checkpoint and its pointers."""
+        of_best = None if best is None else checkpoint_of(self.folder, best)
+        for name, path in ((LAST, stored.path), (BEST, of_best)):
+            if path is not None and self._pointed(name) != path:
+                set_pointer(self.folder, name, path)
 
     def save(self, snapshot: Snapshot, *, best: bool, required: bool) -> Path | None:
         """Write a checkpoint, move the pointers, delete what may go.

@@ -213,7 +213,6 @@ class Trainer:
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         divide(gradients, self._arithmetic.scaled(totals.denominator) / self._world.size)
         norm = self._world.norm(gradients)
-        clip(parameters, norm, self._limits)
 
         factor = self._schedule(Progress(update, batches.epoch, self.state.tokens, tuple(self._best.history)))
         for group, base_rate in zip(self._optimizer.param_groups, self._base_rates):
@@ -221,8 +220,9 @@ class Trainer:
         figures = totals.report(norm, learning_rate=self._base_rates[0] * factor)
         overflow = self._arithmetic.observe(loss=figures.loss, gradient=figures.grad_norm)
         if not figures.finite:
-            self._skip(batches, figures, overflow=overflow)
+            self._skip(batches, figures, overflow=overflow)  # before clipping, which spreads what is not finite
             return False
+        clip(parameters, norm, self._limits)
         self._optimizer.step()
         self._account(batches, replace(figures, seconds=self._clock() - began))
         return True

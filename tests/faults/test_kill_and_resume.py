@@ -52,10 +52,12 @@ def figures(run: Path) -> list[dict[str, Any]]:
     return [event for event in events(run) if event["event"] not in ("checkpoint", "start")]
 
 
-def final_weights(run: Path) -> bytes:
+def outcome(run: Path) -> dict[str, bytes]:
+    """The weights and the optimizer's state at the end, and which checkpoints are the last and the best."""
     last = checkpoints_in(run)[-1]
     assert last.name.endswith(f"{UPDATES:08d}")
-    return (last / "model.safetensors").read_bytes()
+    tensors = {name: (last / name).read_bytes() for name in ("model.safetensors", "training.safetensors")}
+    return tensors | {name: (run / name).read_bytes() for name in ("last.json", "best.json")}
 
 
 def wait_for(process: subprocess.Popen[str], run: Path, update: int) -> None:
@@ -94,7 +96,7 @@ def test_a_run_killed_again_and_again_ends_like_one_that_was_not(
         assert signal_at(start(copy_corpus, run), run, update, signal.SIGKILL) == -signal.SIGKILL
     assert to_the_end(copy_corpus, run).returncode == 0
     assert figures(run) == figures(reference)
-    assert final_weights(run) == final_weights(reference)
+    assert outcome(run) == outcome(reference)
 
 
 @pytest.mark.nightly
@@ -117,7 +119,7 @@ def test_fifty_kills_at_random_moments(copy_corpus: Path, reference: Path, tmp_p
         found["had a checkpoint"] += bool(checkpoints_in(run))
         result = to_the_end(copy_corpus, run, *often)
         assert result.returncode == 0, (number, result.stderr)
-        assert final_weights(run) == final_weights(reference), number
+        assert outcome(run) == outcome(reference), number
         assert figures(run) == figures(reference), number
         assert not list(run.glob(".*.tmp")), number
         shutil.rmtree(run)
@@ -147,7 +149,7 @@ def test_requests_to_stop_save_and_the_same_command_goes_on(copy_corpus: Path, r
         assert update <= int(checkpoints_in(run)[-1].name[-8:]) < UPDATES
     assert to_the_end(copy_corpus, run).returncode == 0
     assert figures(run) == figures(reference)
-    assert final_weights(run) == final_weights(reference)
+    assert outcome(run) == outcome(reference)
 
 
 def test_a_batch_systems_warning_saves_and_a_second_ctrl_c_leaves_at_once(copy_corpus: Path, tmp_path: Path) -> None:

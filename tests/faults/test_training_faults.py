@@ -71,6 +71,23 @@ def test_a_finished_run_is_left_as_it_is(tiny_run: MakeConfig, tmp_path: Path) -
     assert second == first
 
 
+def test_a_death_between_the_last_checkpoint_and_what_names_it_is_made_good(
+    tiny_run: MakeConfig, tmp_path: Path
+) -> None:
+    """The pointers and the end of the log, with the figures of the whole run."""
+    run = tmp_path / "run"
+    first = train(tiny_run())
+    pointers = {name: (run / f"{name}.json").read_bytes() for name in ("last", "best")}
+    lines = (run / "log.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    assert json.loads(lines[-1])["event"] == "end"
+    for name in pointers:
+        (run / f"{name}.json").write_text(json.dumps({"checkpoint": checkpoints_in(run)[0].name}), encoding="utf-8")
+    (run / "log.jsonl").write_text("".join(lines[:-1]), encoding="utf-8")
+    assert train(tiny_run()) == first
+    assert {name: (run / f"{name}.json").read_bytes() for name in pointers} == pointers
+    assert (run / "log.jsonl").read_text(encoding="utf-8").splitlines(keepends=True) == lines
+
+
 def test_a_damaged_last_checkpoint_costs_only_the_updates_after_the_one_before(
     tiny_run: MakeConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

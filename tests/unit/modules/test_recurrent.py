@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from nmt.modules import recurrent
 from nmt.modules.bridges import CopyBridge, DenseBridge, ZeroBridge
 from nmt.modules.recurrent import (
     Averaged,
@@ -225,3 +226,22 @@ def test_bridges_give_each_layer_its_first_state() -> None:
     matrix = backward.linear.weight.view(2, 2, 5, 3)  # layer, part, output, input
     torch.testing.assert_close(first[1, 1], torch.tanh(matrix[0, 1] @ last[-1][1, 0, 3:]))
     torch.testing.assert_close(second[2, 0], torch.tanh(matrix[1, 0] @ last[-1][2, 0, 3:]))
+
+
+@pytest.mark.parametrize("autocast", [True, False])
+def test_a_cpu_without_an_lstm_in_bf16_computes_it_in_float32(monkeypatch: pytest.MonkeyPatch, autocast: bool) -> None:
+    monkeypatch.setattr(recurrent, "bf16_lstm_there", lambda: False)
+    torch.manual_seed(1)
+    layer, x, lengths = LSTMLayer(6, 8), torch.randn(3, 5, 6), torch.tensor([5, 2, 4])
+    expected, after = layer.over_sentences(x, lengths)
+    stepped, _ = layer(x, layer.zeros(3, x))
+    if not autocast:
+        layer, x = layer.bfloat16(), x.bfloat16()
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        states, last = layer.over_sentences(x, lengths)
+        outputs, _ = layer(x, layer.zeros(3, x))
+    assert states.dtype == last.dtype == outputs.dtype == torch.bfloat16
+    for found, wanted in ((states[0], expected[0]), (last, after), (outputs, stepped)):
+        torch.testing.assert_close(found.float(), wanted, rtol=0.03, atol=0.03)
+    outputs.float().sum().backward()
+    assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in layer.parameters())

@@ -104,3 +104,26 @@ def test_prolonging_wsd_before_its_decay_is_nothing_to_warn_of_and_gives_the_lon
     assert "learning rates" not in caplog.text
     train(replace(longer, training=TrainingConfig(max_update=14)))
     assert "planned with 12 updates and now has 14: its learning rates follow the new length" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("validation", "warned"),
+    [
+        (ValidationConfig(interval=None, interval_updates=3, samples=0), True),
+        (ValidationConfig(interval=None, interval_updates=2, samples=0), False),
+    ],
+    ids=["off its interval", "on its interval"],
+)
+@pytest.mark.parametrize("decides", ["plateau", "patience", "nothing"])
+def test_a_prolonged_run_is_warned_of_a_validation_that_would_not_have_been(
+    tiny_run: MakeConfig, caplog: pytest.LogCaptureFixture, validation: ValidationConfig, warned: bool, decides: str
+) -> None:
+    changes: dict[str, Any] = {"validation": validation}
+    if decides == "plateau":
+        changes["scheduler"] = PlateauConfig(patience=1)
+    elif decides == "patience":
+        changes["validation"] = replace(validation, patience=50)
+    train(tiny_run(**changes, training=TrainingConfig(max_update=4)))
+    train(tiny_run(**changes, training=TrainingConfig(max_update=8)))
+    said = "the run had ended at update 4 with a validation that a longer run would not have had there" in caplog.text
+    assert said == (warned and decides != "nothing")

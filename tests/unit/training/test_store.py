@@ -55,6 +55,21 @@ def snapshot(update: int, *, reasons: tuple[str, ...] = ("update",), loss: float
     )
 
 
+def test_pointers_name_what_is_gone_on_from_and_the_best_that_is_there(make_store: MakeStore) -> None:
+    store = make_store(CheckpointConfig(keep_interval_updates=5))
+    paths = {update: store.save(snapshot(update), best=update == 1, required=False) for update in (1, 2, 3)}
+    stored = read_checkpoint(paths[2] or Path(), training=True)  # the third turned out to be damaged
+    store.settle(stored, best=2)
+    assert (store.last(), store.best()) == (paths[2], paths[2])
+    store.settle(stored, best=99)  # deleted by hand
+    assert (store.last(), store.best()) == (paths[2], paths[2])
+    store.settle(stored, best=None)  # of another metric
+    assert (store.last(), store.best()) == (paths[2], paths[2])
+    (store.folder / "best.json").unlink()
+    store.settle(stored, best=1)
+    assert (store.last(), store.best()) == (paths[2], paths[1])
+
+
 def names(store: CheckpointStore) -> list[int]:
     return [int(path.name[-8:]) for path in checkpoints_in(store.folder)]
 

@@ -18,7 +18,15 @@ from nmt.models import transformer as transformer_module
 from nmt.training.batches import read_batch
 from nmt.training.step import Step, Totals, clip, divide
 
-WAITS = {"aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::equal", "aten::unique_consecutive"}
+# The last one stands for torch.tensor(numbers, device=...): the copy of ordinary memory to a GPU is waited for.
+WAITS = {
+    "aten::_local_scalar_dense",
+    "aten::nonzero",
+    "aten::masked_select",
+    "aten::equal",
+    "aten::unique_consecutive",
+    "aten::lift_fresh",
+}
 
 
 class NoWaiting(TorchDispatchMode):
@@ -67,4 +75,6 @@ def test_the_watch_notices() -> None:
     with pytest.raises(AssertionError, match="waits"), NoWaiting():
         torch.ones(1).sum().item()
     with pytest.raises(AssertionError, match="waits"), NoWaiting():
-        torch.arange(3)[torch.tensor([True, False, True])]
+        torch.arange(3)[torch.arange(3) > 1]
+    with pytest.raises(AssertionError, match="waits"), NoWaiting():
+        torch.tensor(3.0)

@@ -197,6 +197,18 @@ def test_skipped_updates_are_counted_and_logged(
     assert [(event["update"], event["grad_norm"]) for event in logged] == [(1, "inf"), (2, "inf")]
 
 
+@pytest.mark.parametrize("clipping", [{}, {"clip_norm": 1.0}, {"clip_value": 1.0}], ids=str)
+def test_a_skipped_update_names_the_parameters_without_a_finite_gradient_and_no_other(
+    make_trainer: Make, make_step: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clipping: dict[str, float]
+) -> None:
+    poison(monkeypatch, {1})
+    step = make_step()
+    make_trainer(step=step, limits=TrainingConfig(max_update=1, **clipping)).run()
+    (dump,) = (tmp_path / "run").glob("*/update-*.json")
+    first = next(name for name, parameter in step.named_parameters() if parameter.requires_grad)
+    assert json.loads(dump.read_text(encoding="utf-8"))["parameters"] == [first]
+
+
 def test_skipped_updates_end_the_run_only_if_they_follow_each_other(
     make_trainer: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
