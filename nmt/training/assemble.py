@@ -332,8 +332,8 @@ class _Run:
         decides = options.patience is not None or getattr(self._config.scheduler, "uses_validation", False)
         if decides and not (by_updates or by_epochs):
             logger.warning(
-                "the run had ended at update %d with a validation that a longer run would not have had there: patience "
-                "and learning rates that depend on validations differ from those of a run that had this length from the start",
+                "the run had ended at update %d with a validation that a longer run would not have had there: patience and "
+                "rates that depend on validations differ from those of a run that had this length from the start",
                 update,
             )
 
