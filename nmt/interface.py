@@ -183,7 +183,8 @@ class EncoderDecoder(nn.Module, ABC):
 
     def start_fixed(self, memory: Memory, beam_size: int, steps: int) -> tuple[Memory, DecoderState] | None:
         """As ``start``, for steps that compute with tensors alone and change no shape and no other part of the state, so
-        that what one of them launches can be repeated; there is room for the first ``steps``. None: the model's vary.
+        that what one of them launches can be repeated; there is room for the first ``steps``. What one writes into its state
+        it writes alike when it is made again. None: the model's vary.
         """
         return None
 

@@ -317,7 +317,9 @@ class CrossAttention(nn.Module):
         keys, values = self.project(memory)
         if self._reads_natively(memory):
             return keys.float(), values.float()
-        return keys.transpose(2, 3).contiguous().transpose(2, 3), values.contiguous()  # keys as columns
+        if not KeyValueCache.as_columns(keys):
+            return keys.contiguous(), values.contiguous()
+        return keys.transpose(2, 3).contiguous().transpose(2, 3), values.contiguous()
 
     def _reads_natively(self, like: Tensor) -> bool:
         same = self.sizes.d_k == self.sizes.d_v

@@ -2,7 +2,8 @@
 
 Hypotheses change their slots of the beam from step to step. What a slot has written stays where it is: every hypothesis
 looks at what all slots of its sentence have written, and its lineage says which of that is its own past. So nothing is
-copied, and the products have as many rows as the beam is wide. Keys stand as columns, as products with queries want them.
+copied, and the products have as many rows as the beam is wide. On a CPU keys stand as columns, as products with queries want
+them; the kernels of a GPU want rows.
 
 Shapes: B sentences, K beam, N = B*K hypotheses, H heads, S steps in use.
 """
@@ -25,7 +26,7 @@ Self = TypeVar("Self", bound="KeyValueCache")
 class KeyValueCache(Past):
     """Keys and values of all steps so far, in tensors that grow by doubling."""
 
-    keys: Tensor  # [B, H, d_k, capacity, K]
+    keys: Tensor  # [B, H, d_k, capacity, K], or as rows [B, H, capacity, K, d_k]
     values: Tensor  # [B, H, capacity, K, d_v]
     length: int = 0
 
@@ -33,13 +34,17 @@ class KeyValueCache(Past):
     def empty(cls: type[Self], sizes: tuple[int, int, int, int], beam: int, capacity: int, like: Tensor) -> Self:
         """For ``sizes`` = B, H, d_k, d_v."""
         sentences, heads, d_k, d_v = sizes
-        return cls(
-            like.new_empty(sentences, heads, d_k, capacity, beam), like.new_empty(sentences, heads, capacity, beam, d_v)
-        )
+        key = (d_k, capacity, beam) if cls.as_columns(like) else (capacity, beam, d_k)
+        return cls(like.new_empty(sentences, heads, *key), like.new_empty(sentences, heads, capacity, beam, d_v))
+
+    @staticmethod
+    def as_columns(keys: Tensor) -> bool:
+        """How keys stand where they are."""
+        return keys.device.type == "cpu"
 
     def rows(self: Self, index: Tensor) -> Self:
         """Of hypotheses [N'] that only change their slots, nothing moves; of sentences that leave, nothing is kept."""
-        sentences, beam = self.keys.size(0), self.keys.size(4)
+        sentences, beam = self.values.size(0), self.values.size(3)
         if index.numel() == sentences * beam:
             return self
         staying = index[::beam] // beam
@@ -60,7 +65,10 @@ class KeyValueCache(Past):
     def append(self: Self, keys: Tensor, values: Tensor) -> Self:
         """Write keys [B, H, K, d_k] and values of the next step. The old cache is consumed."""
         grown, column = self._with_room(), self.column(self.length)
-        grown.keys[:, :, :, column] = keys.transpose(2, 3)
+        if self.as_columns(keys):
+            grown.keys[:, :, :, column] = keys.transpose(2, 3)
+        else:
+            grown.keys[:, :, column] = keys
         grown.values[:, :, column] = values
         return self._with(grown.keys, grown.values, self.length + 1)
 
@@ -68,14 +76,20 @@ class KeyValueCache(Past):
         capacity = self.values.size(2)
         if self.columns(self.length + 1) <= capacity:
             return self
-        more = self.columns(capacity + max(capacity, INITIAL_CAPACITY)) - capacity
-        return self._with(F.pad(self.keys, (0, 0, 0, more)), F.pad(self.values, (0, 0, 0, 0, 0, more)), self.length)
+        return self._padded(self.columns(capacity + max(capacity, INITIAL_CAPACITY)) - capacity)
+
+    def _padded(self: Self, more: int) -> Self:
+        rows = (0, 0, 0, 0, 0, more)
+        keys = F.pad(self.keys, (0, 0, 0, more) if self.as_columns(self.keys) else rows)
+        return self._with(keys, F.pad(self.values, rows), self.length)
 
     def filled(self) -> tuple[Tensor, Tensor]:
         """[B, H, S*K, d_k] and [B, H, S*K, d_v]"""
         used = self.columns(self.length)
-        keys = self.keys[:, :, :, :used].flatten(3, 4).transpose(2, 3)
-        return keys, self.values[:, :, :used].flatten(2, 3)
+        values = self.values[:, :, :used].flatten(2, 3)
+        if self.as_columns(self.keys):
+            return self.keys[:, :, :, :used].flatten(3, 4).transpose(2, 3), values
+        return self.keys[:, :, :used].flatten(2, 3), values
 
 
 @dataclass
@@ -92,9 +106,7 @@ class FixedKeyValueCache(KeyValueCache):
         return cls(cache.keys.zero_(), cache.values.zero_(), steps, none)  # zeros: the sight forbids no NaN
 
     def reaching(self, steps: int) -> FixedKeyValueCache:
-        more = steps - self.length
-        keys, values = F.pad(self.keys, (0, 0, 0, more)), F.pad(self.values, (0, 0, 0, 0, 0, more))
-        return FixedKeyValueCache(keys, values, steps, self.written)
+        return replace(self._padded(steps - self.length), length=steps)
 
     def rows(self, index: Tensor) -> FixedKeyValueCache:
         moved = super().rows(index)
@@ -105,7 +117,10 @@ class FixedKeyValueCache(KeyValueCache):
 
     def append(self, keys: Tensor, values: Tensor) -> FixedKeyValueCache:
         column = self.written[:1]
-        self.keys.index_copy_(3, column, keys.transpose(2, 3).unsqueeze(3))
+        if self.as_columns(keys):
+            self.keys.index_copy_(3, column, keys.transpose(2, 3).unsqueeze(3))
+        else:
+            self.keys.index_copy_(2, column, keys.unsqueeze(2))
         self.values.index_copy_(2, column, values.unsqueeze(2))
         return FixedKeyValueCache(self.keys, self.values, self.length, self.written + 1)
 

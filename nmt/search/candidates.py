@@ -9,6 +9,7 @@ these are ranked. The same maxima serve the log-sum-exp, and no tensor of log-pr
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -23,6 +24,12 @@ _WIDTH = 64  # of a block; measured: 32 and 128 are slower
 _FEW = 1024  # entries of a vocabulary that are ranked as fast without blocks
 _CACHED_NUMBERS = 2**18  # that a core's cache holds
 _INFINITY = float("inf")
+
+
+def forbid(values: Tensor, tokens: Iterable[int]) -> None:
+    """Minus infinity for these tokens of [..., V]; as an index a list is copied to a GPU, which is waited for."""
+    for token in tokens:
+        values[..., token] = -_INFINITY
 
 
 @dataclass(frozen=True)
@@ -136,7 +143,7 @@ class StepScores:
         """Totals [B, K * rest] of all tokens that fill no block, and their positions in the sentence's K * V."""
         values = self._rest.view(*base.shape, self._rest.size(1)) + base[:, :, None]  # [B, K, rest]
         if not self._blocks:
-            values[:, :, banned] = -_INFINITY
+            forbid(values, banned)
         vocabulary, beam = self.scores.size(1), base.size(1)
         tokens = torch.arange(self._blocks * _WIDTH, vocabulary, device=base.device)
         rows = torch.arange(0, beam * vocabulary, vocabulary, device=base.device)
@@ -156,7 +163,8 @@ class StepScores:
         index = (start[:, :, None] + offsets).flatten(1)  # [B, n * W]
         values = self.scores.view(batch, -1).gather(1, index).view(batch, -1, _WIDTH)
         values += base.gather(1, row)[:, :, None]  # [B, n, W]
-        values[:, :, banned] = values[:, :, banned].masked_fill((block == 0)[:, :, None], -_INFINITY)
+        for token in banned:
+            values[:, :, token].masked_fill_(block == 0, -_INFINITY)
         return values.flatten(1), index
 
     def _log_sum_exp(self) -> Tensor:

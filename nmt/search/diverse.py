@@ -19,7 +19,7 @@ from nmt.errors import UsageError
 from nmt.interface import Decodable, Hypothesis
 from nmt.search import searches
 from nmt.search.beam import Beam, BeamConfig, or_eos, start_beam
-from nmt.search.candidates import Candidates, StepScores, sort_keys
+from nmt.search.candidates import Candidates, StepScores, forbid, sort_keys
 from nmt.search.history import History
 from nmt.search.requests import Forced, Request, refuse_inclusion
 from nmt.search.rules import Rules
@@ -176,7 +176,7 @@ class DiverseBeamSearch:
     def _best(self, values: Tensor, penalty: Tensor, banned: list[int]) -> Candidates:
         """The 2k best of values [b, k, V], ranked after the penalty [b, V], which is no part of their totals."""
         width, vocabulary = values.size(1), values.size(2)
-        values[:, :, banned] = -_INFINITY
+        forbid(values, banned)
         ranks = (values - penalty[:, None]).flatten(1)
         index = torch.arange(ranks.size(1), device=ranks.device)
         chosen = sort_keys(ranks, index).topk(2 * width).indices

@@ -14,6 +14,7 @@ from nmt.data.vocabulary import BOS, EOS, PAD
 from nmt.errors import DataError, UsageError
 from nmt.interface import Decodable, Hypothesis
 from nmt.search import searches
+from nmt.search.candidates import forbid
 from nmt.search.requests import Forced, Request, refuse_inclusion
 from nmt.search.rules import RuleConfig, Rules
 
@@ -94,7 +95,7 @@ class GreedySearch:
         """[b] the most probable token; of equal ones the first. Where rules leave none, eos."""
         banned = [PAD, BOS] if length > self.config.min_len else [PAD, BOS, EOS]
         allowed = rules.changed(ranked)  # a copy: the step's scores may be a part of the model
-        allowed[:, banned] = -float("inf")
+        forbid(allowed, banned)
         best = allowed.max(1)
         return torch.where(best.values == -float("inf"), EOS, best.indices)
 

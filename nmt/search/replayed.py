@@ -9,12 +9,12 @@ Shapes: B sentences, R rows of sentences that there are in a recording, K beam, 
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -22,17 +22,23 @@ from torch import Tensor
 
 from nmt.data.vocabulary import EOS, PAD
 from nmt.interface import Decodable, DecoderState, EncoderDecoder, Memory, StepOutput
-from nmt.modules.recording import Function, record
+from nmt.modules.recording import Function, Recordings
 from nmt.trees import map_tensors, tensors
 
 logger = logging.getLogger("nmt.search")
 
-POSITIONS = 16  # sources are padded to a multiple of them
+POSITIONS = 16  # sources are padded to a multiple of them, longer ones of more
 LEAST_STEPS = 32  # that there is room for at first; it doubles when full
-MOST = 64  # recordings that are kept
+MOST = 256  # recordings that are kept
 _ALIGNED = 256  # bytes
 
-Recorder = Callable[[Function], Callable[[], None]]
+
+class Recorder(Protocol):
+    """``Recordings``, or what stands in for them."""
+
+    def record(self, warm_up: Function, function: Function) -> Callable[[], None]: ...
+
+    def forget(self) -> None: ...
 
 
 @dataclass
@@ -106,36 +112,60 @@ def _filled(rows: Tensor, count: int, unit: int = 1) -> Tensor:
     return torch.cat([rows, rows[:unit].repeat((count - len(rows)) // unit)])
 
 
+class _Place:
+    """Memory that tensors of all steps share, since one is under way at a time."""
+
+    def __init__(self) -> None:
+        self.bytes = torch.empty(0, dtype=torch.uint8)
+
+    def holds(self, given: Sequence[Tensor]) -> bool:
+        return sum(map(_aligned, given)) <= self.bytes.numel() and self.bytes.device == given[0].device
+
+    def grow(self, given: Sequence[Tensor]) -> None:
+        """For these, at least. What was there is lost."""
+        size = max(2 * self.bytes.numel(), sum(map(_aligned, given)) * 5 // 4)
+        self.bytes = torch.empty(size, dtype=torch.uint8, device=given[0].device)
+
+    def views(self, given: Sequence[Tensor]) -> list[Tensor]:
+        """Tensors of the same kinds."""
+        starts = itertools.accumulate(map(_aligned, given), initial=0)
+        return [
+            self.bytes[start : start + tensor.numel() * tensor.element_size()]
+            .view(tensor.dtype)
+            .as_strided(tensor.size(), _dense(tensor))
+            for tensor, start in zip(given, starts)
+        ]
+
+
+def _aligned(tensor: Tensor) -> int:
+    return -(-tensor.numel() * tensor.element_size() // _ALIGNED) * _ALIGNED
+
+
 class _Step:
     """A step of one shape: its tensors, which lie where they lie, and what repeats it."""
 
     def __init__(self, model: EncoderDecoder, tokens: Tensor, memory: Memory, state: DecoderState) -> None:
         self._model = model
         self.tokens, self.memory, self.state = tokens, memory, state
-        self._repeat: Callable[[], None] | None = None
-        self._output: StepOutput | None = None
+        self.kept = list(tensors(state))
+        self.output: StepOutput | None = None  # where every repetition writes its scores
+        self.repeat: Callable[[], None] | None = None
+
+    def try_out(self) -> StepOutput:
+        """The step, after which it can be made again."""
+        output = self._model.step(self.tokens, self.memory, self.state)
+        assert _shape_of(self.state) == _shape_of(output.state), "start_fixed: a step changes shapes"
+        return output
 
     def compute(self, attention: bool = False) -> StepOutput:
         """The step itself; the state is the next one after it."""
         output = self._model.step(self.tokens, self.memory, self.state, attention)
-        assert _shape_of(self.state) == _shape_of(output.state), "start_fixed: a step changes shapes"
-        _copy(zip(tensors(self.state), tensors(output.state)))
+        _copy(zip(self.kept, tensors(output.state)))
         return output
 
-    def repeat(self, recorder: Recorder) -> StepOutput:
-        """The same, recorded at the first time."""
-        if self._repeat is None:
-            before = [tensor.clone() for tensor in tensors(self.state)]
-            try:
-                self._repeat = recorder(self._recorded)
-            finally:
-                _copy(zip(tensors(self.state), before))
-        self._repeat()
-        assert self._output is not None
-        return self._output
-
-    def _recorded(self) -> None:
-        self._output = self.compute()  # every repetition writes its numbers there
+    def compute_in_place(self) -> None:
+        assert self.output is not None
+        self.output.scores.copy_(self.compute().scores)
 
 
 def _copy(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
@@ -148,130 +178,133 @@ def _copy(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
 
 
 class Replayed:
-    """A model on a GPU."""
+    """A model on a GPU. It serves one search at a time."""
 
     def __init__(self, model: EncoderDecoder, recorder: Recorder) -> None:
         """``model`` has a ``start_fixed``."""
         self._model = model
-        self._recorder: Recorder | None = recorder
-        self._steps: dict[Any, _Step] = {}
-        self._current: tuple[_Step, Memory] | None = None  # whose numbers are in place
-        self._place = torch.empty(0, dtype=torch.uint8)
+        self._recorder = recorder
+        self._fails = False
+        self._steps: OrderedDict[Any, _Step] = OrderedDict()  # the one that was used last at the end
+        self._current: tuple[_Step, Memory, int] | None = None  # whose numbers are in place, and with what room
+        self._given, self._scores = _Place(), _Place()
 
-    def encode(self, source: Tensor, source_lengths: Tensor) -> ReplayedMemory:
+    def encode(self, source: Tensor, source_lengths: Tensor) -> Memory:
+        if self._fails:
+            return self._model.encode(source, source_lengths)
         sentences, width = source.shape
-        longest, limit = -(-width // POSITIONS) * POSITIONS, self._model.max_source_length()
-        count = _few(sentences)
+        longest, limit = _few_positions(width), self._model.max_source_length()
+        count = _few_sentences(sentences)
         filled = F.pad(source, (0, max(width, min(longest, limit or longest)) - width, 0, count - sentences), value=PAD)
         filled[sentences:, 0] = EOS
         lengths = F.pad(source_lengths, (0, count - sentences), value=1)
         at = Rows.first(sentences, count, source.device)
-        with self._forgetting():
-            return ReplayedMemory(self._model.encode(filled, lengths), at, width)
+        return ReplayedMemory(self._model.encode(filled, lengths), at, width)
 
-    def start(
-        self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None
-    ) -> tuple[ReplayedMemory, ReplayedState]:
-        assert isinstance(memory, ReplayedMemory) and vocabulary is None
+    def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
+        if not isinstance(memory, ReplayedMemory):
+            return self._model.start(memory, beam_size, vocabulary)
+        assert vocabulary is None, "every batch would have another output layer"
         room = max(LEAST_STEPS, 1 << (memory.width - 1).bit_length())
-        with self._forgetting():
-            started = self._model.start_fixed(memory.memory, beam_size, room)
+        started = self._model.start_fixed(memory.memory, beam_size, room)
         assert started is not None, "a model whose steps vary is not recorded"
         return replace(memory, memory=started[0]), ReplayedState(started[1], memory.at, beam_size, room)
 
     def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
-        assert isinstance(memory, ReplayedMemory) and isinstance(state, ReplayedState)
-        with self._forgetting():
-            return self._step(tokens, memory, state, attention)
-
-    def max_target_lengths(self, source_lengths: Tensor) -> Tensor | None:
-        return self._model.max_target_lengths(source_lengths)
-
-    def kept(self) -> tuple[int, int]:
-        """How many recordings, and bytes for what they read and write."""
-        return len(self._steps), self._place.numel()
-
-    def forget(self) -> None:
-        """Every recording, and the memory that they hold."""
-        self._steps.clear()
-        self._current = None
-        self._place = self._place.new_empty(0)
-
-    @contextlib.contextmanager
-    def _forgetting(self) -> Iterator[None]:
-        """When memory is short the recordings go first."""
-        try:
-            yield
-        except torch.OutOfMemoryError:
-            self.forget()
-            raise
-
-    def _step(self, tokens: Tensor, memory: ReplayedMemory, state: ReplayedState, attention: bool) -> StepOutput:
+        if not isinstance(memory, ReplayedMemory):
+            return self._model.step(tokens, memory, state, attention)
+        assert isinstance(state, ReplayedState)
         if state.made == state.room:
             state = replace(state, state=state.state.reaching(2 * state.room), room=2 * state.room)
-        step = self._placed(memory.memory, state.state, state.at.count * state.beam)
+        step = self._placed(memory.memory, state)
         step.tokens.fill_(EOS).index_copy_(0, state.at.of_hypotheses(state.beam), tokens)
-        output = step.compute(attention) if attention or self._recorder is None else self._repeated(step)
+        output = step.compute(attention) if attention or self._fails else self._repeated(step)
         after = replace(state, state=step.state, made=state.made + 1)
         weights = output.attention
         if weights is not None:
             weights = state.at.asked(weights, state.beam)[:, : memory.width].clone()
         return StepOutput(state.at.asked(output.scores, state.beam), output.normalised, after, weights)
 
+    def max_target_lengths(self, source_lengths: Tensor) -> Tensor | None:
+        return self._model.max_target_lengths(source_lengths)
+
+    def kept(self) -> tuple[int, int]:
+        """How many recordings, and bytes for what they read and write."""
+        return len(self._steps), self._given.bytes.numel() + self._scores.bytes.numel()
+
+    def forget(self) -> None:
+        """Every recording, and the memory that they hold."""
+        self._forget_steps()
+        self._given, self._scores = _Place(), _Place()
+
+    def _forget_steps(self) -> None:
+        self._steps.clear()
+        self._current = None
+        self._recorder.forget()
+
     def _repeated(self, step: _Step) -> StepOutput:
-        assert self._recorder is not None
         try:
-            return step.repeat(self._recorder)
+            if step.repeat is None:
+                step.repeat = self._recorder.record(lambda: self._try_out(step), step.compute_in_place)
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:
             first, _, _ = str(error).partition("\n")
             logger.warning("a step cannot be recorded (%s); translating goes on without --cuda-graphs", first)
-            self._recorder = None
+            self._fails = True
+            self._steps.clear()
+            self._recorder.forget()
             return step.compute()
+        step.repeat()
+        assert step.output is not None
+        return step.output
 
-    def _placed(self, memory: Memory, state: DecoderState, hypotheses: int) -> _Step:
+    def _try_out(self, step: _Step) -> None:
+        """For what a first run sets up, and to know what scores there will be."""
+        output = step.try_out()
+        if not self._scores.holds([output.scores]):
+            for other in self._steps.values():  # what they have recorded writes to the place of before
+                other.repeat = None
+            self._recorder.forget()
+            self._scores.grow([output.scores])
+        step.output = replace(output, scores=self._scores.views([output.scores])[0])
+
+    def _placed(self, memory: Memory, state: ReplayedState) -> _Step:
         """The step of that shape, with these numbers."""
-        shape = (hypotheses, _shape_of(memory), _shape_of(state))
-        step = self._steps.get(shape)
-        if step is None:
-            step = self._new(memory, state, hypotheses)
-            self._steps[shape] = step
-        there = self._current is not None and self._current[0] is step and self._current[1] is memory
-        read = [] if there else zip(tensors(step.memory), tensors(memory))
-        _copy([*read, *zip(tensors(step.state), tensors(state))])
-        self._current = step, memory
+        hypotheses = state.at.count * state.beam
+        if self._current is not None and self._current[1] is memory and self._current[2] == state.room:
+            step = self._current[0]
+            if len(step.tokens) == hypotheses:
+                _copy(zip(step.kept, tensors(state.state)))
+                return step
+        shape = (hypotheses, _shape_of(memory), _shape_of(state.state))
+        if shape not in self._steps:
+            self._steps[shape] = self._new(memory, state.state, hypotheses)
+        self._steps.move_to_end(shape)
+        step = self._steps[shape]
+        _copy(zip([*tensors(step.memory), *step.kept], [*tensors(memory), *tensors(state.state)]))
+        self._current = step, memory, state.room
         return step
 
     def _new(self, memory: Memory, state: DecoderState, hypotheses: int) -> _Step:
         if len(self._steps) >= MOST:
-            self._steps.clear()
+            self._steps.popitem(last=False)
         given = [*tensors(memory), *tensors(state)]
-        views = iter(self._views([given[0].new_empty(hypotheses, dtype=torch.long), *given]))
+        given.insert(0, given[0].new_empty(hypotheses, dtype=torch.long))
+        if not self._given.holds(given):
+            self._forget_steps()
+            self._given.grow(given)
+        views = iter(self._given.views(given))
         tokens = next(views)
         return _Step(
             self._model, tokens, map_tensors(lambda _: next(views), memory), map_tensors(lambda _: next(views), state)
         )
 
-    def _views(self, given: Sequence[Tensor]) -> list[Tensor]:
-        """Tensors of the same kinds in the one place that all steps share, since one is under way at a time."""
-        sizes = [-(-tensor.numel() * tensor.element_size() // _ALIGNED) * _ALIGNED for tensor in given]
-        if sum(sizes) > self._place.numel() or self._place.device != given[0].device:
-            self._steps.clear()
-            self._place = torch.empty(sum(sizes) * 5 // 4, dtype=torch.uint8, device=given[0].device)
-        ends = list(itertools.accumulate(sizes))
-        return [
-            self._place[end - size : end - size + tensor.numel() * tensor.element_size()]
-            .view(tensor.dtype)
-            .as_strided(tensor.size(), _dense(tensor))
-            for tensor, end, size in zip(given, ends, sizes)
-        ]
-
 
 def replayed(model: EncoderDecoder, device: torch.device) -> Decodable:
     """The model with its steps recorded, or as it is where they vary, which is said."""
     if fixed_steps(model, device):
-        return Replayed(model, record)
+        return Replayed(model, Recordings(device))
     logger.warning("the steps of this model vary and cannot be recorded; translating goes on without --cuda-graphs")
     return model
 
@@ -283,10 +316,15 @@ def fixed_steps(model: EncoderDecoder, device: torch.device) -> bool:
         return model.start_fixed(model.encode(one, torch.ones_like(one[0])), 1, 1) is not None
 
 
-def _few(sentences: int) -> int:
+def _few_sentences(sentences: int) -> int:
     """The first of the powers of two, and of these with a half more, that is not below."""
     above: int = 1 << (sentences - 1).bit_length()
     return above * 3 // 4 if sentences <= above * 3 // 4 and above > 2 else above
+
+
+def _few_positions(width: int) -> int:
+    unit = max(POSITIONS, (1 << (width - 1).bit_length()) // 4)
+    return -(-width // unit) * unit
 
 
 def _shape_of(tree: Any) -> tuple[Any, ...]:

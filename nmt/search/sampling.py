@@ -25,6 +25,7 @@ from nmt.data.vocabulary import BOS, EOS, PAD
 from nmt.errors import DataError, UsageError
 from nmt.interface import Decodable, DecoderState, Hypothesis, Memory
 from nmt.search import searches
+from nmt.search.candidates import forbid
 from nmt.search.noise import sample_keys, sentence_keys, uniform
 from nmt.search.requests import Forced, Request, refuse_inclusion
 from nmt.search.rules import RuleConfig, Rules
@@ -185,7 +186,7 @@ class SamplingSearch:
         rules leave none."""
         config = self.config
         scores = (rules.changed(log_probabilities) if rules.any else log_probabilities) / config.temperature
-        scores[:, [PAD, BOS] if length > config.min_len else [PAD, BOS, EOS]] = -_INFINITY
+        forbid(scores, [PAD, BOS] if length > config.min_len else [PAD, BOS, EOS])
         if config.topk is not None and config.topk < scores.size(1):
             _keep_above(scores, scores.topk(config.topk).values[:, -1:])
         if config.topp is not None and config.topp < 1.0:

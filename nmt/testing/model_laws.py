@@ -160,6 +160,8 @@ def fixed_steps_equal_others(subject: Subject) -> None:
             tokens = tokens[: _rows(memory) * beam]
             expected, found = model.step(tokens, memory, state), model.step(tokens, fixed_memory, fixed)
             assert_close(found.scores, expected.scores, "scores of start_fixed and of start")
+            found = model.step(tokens, fixed_memory, fixed)
+            assert_close(found.scores, expected.scores, "scores of a step after start_fixed that is made again")
             assert _shapes(found.state) == _shapes(fixed), "a step after start_fixed changes the shapes of its state"
             fixed, state = found.state, expected.state
 

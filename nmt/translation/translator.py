@@ -38,7 +38,7 @@ from nmt.search.ensemble import Ensemble
 from nmt.search.forced import ForcedSearch
 from nmt.search.greedy import GreedyConfig, GreedySearch
 from nmt.search.length_penalty import LengthPenalty
-from nmt.search.replayed import replayed
+from nmt.search.replayed import Replayed, replayed
 from nmt.search.requests import Request
 from nmt.search.sampling import SamplingConfig
 from nmt.search.shortlisted import Shortlisted
@@ -87,8 +87,13 @@ class Translator:
         self._workers = workers if device.type == "cpu" and possible() else 1
         self._shortlist = shortlist
         together = len(members) > 1 or ensemble_weights
-        seen: Sequence[Decodable] = [replayed(member, device) for member in members] if cuda_graphs else members
-        self._model: Decodable = Ensemble(seen, ensemble_weights) if together else seen[0]
+
+        def as_one(seen: Sequence[Decodable]) -> Decodable:
+            return Ensemble(seen, ensemble_weights) if together else seen[0]
+
+        recorded = [replayed(member, device) for member in members] if cuda_graphs else members
+        self._recorded = [model for model in recorded if isinstance(model, Replayed)]
+        self._model, self._scored = as_one(recorded), as_one(members)  # whole targets are scored at once
         limits = [limit for limit in (member.max_source_length() for member in members) if limit is not None]
         self._max_source_pieces = min(limits) - 1 if limits else None  # eos takes one position
 
@@ -217,7 +222,9 @@ class Translator:
         asked = [one.request for one in batch]
         requests = asked if isinstance(search, ForcedSearch) or any(request != Request() for request in asked) else None
         try:
-            if self._shortlist is None or isinstance(search, ForcedSearch):
+            if isinstance(search, ForcedSearch):
+                return search(self._scored, source, lengths, attention=attention, requests=requests)
+            if self._shortlist is None:
                 return search(self._model, source, lengths, attention=attention, requests=requests)
             short = Shortlisted(self._model, [_pieces_for(one, self._shortlist) for one in batch], self.device)
             return short.found(search(short, source, lengths, attention=attention, requests=short.asked(requests)))
@@ -228,6 +235,8 @@ class Translator:
                     f"{self.device}; lower --max-source-length or --beam, or use --device cpu"
                 ) from None
         logger.warning(f"a batch of {len(batch)} lines does not fit into the memory of {self.device}; it is halved")
+        for model in self._recorded:
+            model.forget()
         torch.cuda.empty_cache()
         middle = len(batch) // 2
         return self._search(search, batch[:middle], attention) + self._search(search, batch[middle:], attention)

@@ -12,12 +12,15 @@ import torch
 from nmt.config.plain import from_plain
 from nmt.data.vocabulary import EOS
 from nmt.interface import EncoderDecoder, Hypothesis
+from nmt.models.transformer import TransformerMemory
+from nmt.modules.key_value_cache import KeyValueCache
 from nmt.modules.recording import Function
 from nmt.native.library import forget
 from nmt.search import Search, searches
+from nmt.search import replayed as replaying
 from nmt.search.ensemble import Ensemble
 from nmt.search.forced import score_targets
-from nmt.search.replayed import MOST, Replayed, fixed_steps, replayed
+from nmt.search.replayed import Replayed, fixed_steps, replayed
 from nmt.testing.subjects import Subject, subject, subjects
 from nmt.testing.toys import assert_close, toy_batch
 
@@ -143,59 +146,90 @@ def test_one_recording_serves_all_batches_of_like_shapes() -> None:
     assert recorder.recorded <= 4 and recorder.repeated > 20
 
 
-def test_a_step_that_cannot_be_recorded_is_computed(caplog: pytest.LogCaptureFixture) -> None:
-    model, search, calls = subject("transformer").model(), build(*SEARCHES["beam"]), []
+class Refusing(Recorder):
+    """Fails from some recording on."""
 
-    def refuse(function: Function) -> Callable[[], None]:
-        function()
-        calls.append(function)
-        raise RuntimeError("operation not permitted when stream is capturing\nand more")
+    def __init__(self, error: RuntimeError, allowed: int) -> None:
+        super().__init__()
+        self.error, self.allowed, self.tried = error, allowed, 0
 
-    with caplog.at_level(logging.WARNING):
-        assert_same(found_by(search, Replayed(model, refuse), model), found_by(search, model, model))
-    assert len(calls) == 1, "it is tried once"
+    def record(self, warm_up: Function, function: Function) -> Callable[[], None]:
+        self.tried += 1
+        if self.tried > self.allowed:
+            warm_up()
+            raise self.error
+        return super().record(warm_up, function)
+
+
+@pytest.mark.parametrize("allowed", [0, 2])
+def test_a_step_that_cannot_be_recorded_is_computed(caplog: pytest.LogCaptureFixture, allowed: int) -> None:
+    model, search = subject("transformer").model(), build(*SEARCHES["beyond the first room"])
     why = "operation not permitted when stream is capturing"
+    recorder = Refusing(RuntimeError(f"{why}\nand more"), allowed)
+    kept, expected = Replayed(model, recorder), found_by(search, model, model)
+    with caplog.at_level(logging.WARNING):
+        assert_same(found_by(search, kept, model), expected)
+    assert recorder.tried == allowed + 1
     assert caplog.messages == [f"a step cannot be recorded ({why}); translating goes on without --cuda-graphs"]
+    memory = kept.encode(torch.tensor([[5, EOS]]), torch.tensor([2]))
+    assert isinstance(memory, TransformerMemory), "the next batches are as without"
+    assert_same(found_by(search, kept, model), expected)
 
 
 def test_recordings_are_forgotten_when_memory_is_short() -> None:
-    model, search, recorder = subject("transformer").model(), build(*SEARCHES["greedy"]), Recorder()
-    full = True
-
-    def short(function: Function) -> Callable[[], None]:
-        if full:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return recorder(function)
-
-    kept = Replayed(model, short)
+    model, search = subject("transformer").model(), build(*SEARCHES["greedy"])
+    recorder = Refusing(torch.OutOfMemoryError("CUDA out of memory"), 1)
+    kept = Replayed(model, recorder)
     with pytest.raises(torch.OutOfMemoryError):
         found_by(search, kept, model)
+    assert kept.kept()[0] > 0
+    kept.forget()
     assert kept.kept() == (0, 0)
-    full = False
+    recorder.allowed = 99
     assert_same(found_by(search, kept, model), found_by(search, model, model))
     assert kept.kept()[0] > 0
 
 
-def test_there_is_an_end_to_what_is_kept() -> None:
+def test_there_is_an_end_to_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     model, search, recorder = (
         subject("transformer").model(),
         build("greedy", {"max_len_a": 0, "max_len_b": 1}, 1),
         Recorder(),
     )
     kept = Replayed(model, recorder)
-    for width in range(1, 40):
+    monkeypatch.setattr(replaying, "MOST", 5)
+    for width in (1, 17, 33, 1):
         for sentences in (1, 2, 3):
-            source = torch.full((sentences, 16 * width), 5)
+            source = torch.full((sentences, width), 5)
             source[:, -1] = EOS
-            search(kept, source, torch.full((sentences,), 16 * width))
-    assert recorder.recorded > MOST >= kept.kept()[0]
+            search(kept, source, torch.full((sentences,), width))
+    assert 0 < kept.kept()[0] <= 5 and recorder.recorded == 12
 
 
-def test_the_stand_in_refuses_to_say_what_is_in_a_tensor() -> None:
-    numbers = torch.arange(3)
-    for asking in (numbers.sum().item, numbers.nonzero, lambda: numbers[numbers > 1], lambda: bool(numbers[0] == 1)):
-        with pytest.raises(RuntimeError, match="not permitted"):
-            Recorder()(asking)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "asking",
+    [
+        lambda numbers: numbers.sum().item(),
+        lambda numbers: numbers.nonzero(),
+        lambda numbers: numbers[numbers > 1],
+        lambda numbers: bool(numbers[0] == 1),
+        lambda numbers: numbers[[0, 1]],
+        lambda numbers: numbers.repeat_interleave(numbers),
+        lambda numbers: torch.tensor(3.0),
+    ],
+)
+def test_the_stand_in_refuses_what_a_gpu_waits_for(asking: Callable[[torch.Tensor], object]) -> None:
+    with pytest.raises(RuntimeError, match="not permitted"):
+        Recorder().record(lambda: None, lambda: asking(torch.arange(3)))
+
+
+def test_the_stand_in_computes_nothing_while_it_records() -> None:
+    numbers = torch.zeros(3)
+    repeat = Recorder().record(lambda: None, lambda: numbers.add_(1))
+    assert numbers.tolist() == [0, 0, 0]
+    repeat()
+    repeat()
+    assert numbers.tolist() == [2, 2, 2]
 
 
 def test_a_model_whose_steps_vary_stays_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
@@ -206,3 +240,15 @@ def test_a_model_whose_steps_vary_stays_as_it_is(caplog: pytest.LogCaptureFixtur
         "the steps of this model vary and cannot be recorded; translating goes on without --cuda-graphs"
     ]
     assert isinstance(replayed(subject("lstm").model(), CPU), Replayed)
+
+
+@pytest.mark.parametrize("name", ["transformer", "transformer_local", "transformer_relative"])
+def test_keys_that_stand_as_rows_give_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU; beyond what there is room for at first."""
+    model, search = subject(name).model(), build(*SEARCHES["beyond the first room"])
+    expected = found_by(search, model, model)
+    monkeypatch.setattr(KeyValueCache, "as_columns", staticmethod(lambda keys: False))
+    assert_same(found_by(search, model, model), expected)
+    assert_same(found_by(search, Replayed(model, Recorder()), model), expected)
+    cache = KeyValueCache.empty((2, 3, 5, 7), 4, 16, torch.empty(0))
+    assert cache.keys.shape == (2, 3, 16, 4, 5)
