@@ -236,12 +236,13 @@ class _Seen:
 
     def __init__(self, config: GenerateConfig) -> None:
         self._config = config
-        self._unfinished: list[int] = []
+        self._unfinished, self._first = 0, 0
 
     def add(self, translation: Translation) -> None:
         best = translation.hypotheses[0]
         if not best.finished:
-            self._unfinished.append(translation.number + 1)
+            self._first = self._first if self._unfinished else translation.number + 1
+            self._unfinished += 1
         asked = self._config.print_alignment is not AlignmentKind.none
         if asked and translation.source_pieces and best.attention is None:
             raise UsageError(f"the model in {self._config.path} has no attention to print; leave out --print-alignment")
@@ -249,6 +250,6 @@ class _Seen:
     def report(self) -> None:
         if self._unfinished:
             logger.warning(
-                f"{len(self._unfinished)} translations were cut off at the length limit, first that of line "
-                f"{self._unfinished[0]}; raise --max-len-a or --max-len-b if they should go on"
+                f"{self._unfinished} translations were cut off at the length limit, first that of line {self._first}; "
+                f"raise --max-len-a or --max-len-b if they should go on"
             )

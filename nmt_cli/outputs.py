@@ -18,14 +18,26 @@ from nmt.config.choices import OutputFormat
 from nmt.config.generation import GenerateConfig
 from nmt.config.plain import to_plain
 from nmt.errors import OutputError, StorageError, UsageError
+from nmt.storage.checkpoints import resolve
 from nmt.storage.files import atomic_write, read_json, write_json
+from nmt.translation.translator import split_paths
 
 logger = logging.getLogger("nmt.generate")
 
 Write = Callable[[Iterator[str]], None]
 
 # Options that translations do not depend on: they may be others when an output is resumed.
-_FREE = ("output", "overwrite", "resume_output", "batch_size", "max_tokens", "buffer_size", "workers", "progress")
+_FREE = (
+    "output",
+    "overwrite",
+    "resume_output",
+    "batch_size",
+    "max_tokens",
+    "buffer_size",
+    "workers",
+    "cuda_graphs",
+    "progress",
+)
 
 
 def check_output(config: GenerateConfig) -> None:
@@ -83,6 +95,9 @@ class Growing:
     def begin(self) -> int:
         """How many lines are translated already. What was written of the next one is taken away."""
         tree = cast(dict[str, Any], to_plain(self._config)) | {"device": self._config.device.precision.value}
+        tree["path"] = [
+            str(resolve(path)) for path in split_paths(self._config.path)
+        ]  # a run has a new best one at times
         ours = {key: value for key, value in tree.items() if key not in _FREE}
         if not self._partial.exists() or not self._recipe.exists():
             self._partial.unlink(missing_ok=True)

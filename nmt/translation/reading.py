@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from nmt.config.choices import LongLines
 from nmt.config.generation import GenerateConfig
@@ -23,12 +23,16 @@ logger = logging.getLogger("nmt.translation")
 
 
 class Reader:
-    """Reads for one model: ``longest`` is the most pieces that it has positions for, None: no limit."""
+    """Reads for one model: ``longest`` is the most pieces that it has positions for, ``writes`` how many pieces at most it
+    writes for so many of the source; None: no limit."""
 
-    def __init__(self, pair: LanguagePair, config: GenerateConfig, longest: int | None) -> None:
+    def __init__(
+        self, pair: LanguagePair, config: GenerateConfig, longest: int | None, writes: Callable[[int], int | None]
+    ) -> None:
         self._pair = pair
         self._config = config
         self._longest = longest
+        self._writes = writes
 
     def windows_of_lines(self, lines: Iterable[Given], numbers: Iterable[int]) -> Iterator[Window]:
         """A window closes when it is full, at the end, and when the lines pause."""
@@ -78,6 +82,8 @@ class Reader:
         limit, advice = self._config.max_source_length, "raise --max-source-length to translate more at once"
         if self._longest is not None and self._longest < limit:
             limit, advice = self._longest, "the model has no positions for more"
+        if request.target:
+            self._check_target(number, request.target, self._writes(min(len(ids), limit)))
         if len(ids) <= limit:
             return Source(number, text, (ids,) if len(ids) else (), request)
         where, cut = f"line {number + 1} has {len(ids)} pieces", self._config.long_lines is LongLines.truncate
@@ -89,3 +95,12 @@ class Reader:
         parts = divided(ids, self._pair.source.pieces(ids.tolist()), limit)
         logger.warning(f"{where}; it is translated in {len(parts)} parts ({advice})")
         return Source(number, text, parts, request)
+
+    def _check_target(self, number: int, target: Sequence[int], limit: int | None) -> None:
+        """One that the model cannot write to its end has no score; truncated, it is scored as far as it goes."""
+        if limit is None or len(target) <= limit:
+            return
+        where = f"line {number + 1} has a reference of {len(target)} pieces, and the model writes at most {limit}"
+        if self._config.long_lines is not LongLines.truncate:
+            raise DataError(f"{where}; leave the line out, or let its beginning be scored (--long-lines truncate)")
+        logger.warning(f"{where}; only these are scored")

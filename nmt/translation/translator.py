@@ -122,7 +122,7 @@ class Translator:
         chosen = choose_device(device)
         if cuda_graphs:
             _check_recording(chosen, shortlist)
-        paths = _split_paths(str(path))
+        paths = split_paths(str(path))
         loaded = [load_model(one, chosen) for one in paths]
         _, pair, _ = loaded[0]
         for other, (_, other_pair, _) in zip(paths[1:], loaded[1:]):
@@ -184,7 +184,12 @@ class Translator:
         return self._chosen(self._translate(windows, config, progress, scored), config)
 
     def _reader(self, config: GenerateConfig) -> Reader:
-        return Reader(self.pair, config, self._max_source_pieces)
+        return Reader(self.pair, config, self._max_source_pieces, self._writes)
+
+    def _writes(self, pieces: int) -> int | None:
+        """The most pieces that the model writes for so many of the source."""
+        limit = self._scored.max_target_lengths(torch.tensor([pieces + 1]))
+        return None if limit is None else int(limit) - 1  # eos takes one position
 
     def _chosen(self, translations: Iterator[Translation], config: GenerateConfig) -> Iterator[Translation]:
         """What is to be shown of what was found."""
@@ -317,7 +322,8 @@ def _dictionary(config: GenerateConfig) -> dict[str, str]:
     return {} if config.unk_dictionary is None else read_dictionary(Path(config.unk_dictionary))
 
 
-def _split_paths(path: str) -> list[str]:
+def split_paths(path: str) -> list[str]:
+    """The models that ``--path`` names."""
     if not path:
         raise UsageError("name the model: --path FOLDER (a run folder or checkpoint; several joined by ':')")
     paths = [path] if Path(path).exists() else [part for part in path.split(":") if part]

@@ -10,12 +10,21 @@ from nmt.config.choices import OutputFormat
 from nmt.config.generation import GenerateConfig
 from nmt.errors import OutputError, UsageError
 from nmt.search.beam import BeamConfig
+from nmt_cli import outputs
 from nmt_cli.outputs import Growing, check_output, complete_answers
 
 
 def config(output: Path | None, **options: object) -> GenerateConfig:
     name = None if output is None else str(output)
     return GenerateConfig(path="model", search=BeamConfig(), output=name, resume_output=True, **options)  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def checkpoint(monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
+    """What the run folder's best checkpoint is."""
+    best = {"model": Path("model/checkpoint-0001-00000001")}
+    monkeypatch.setattr(outputs, "resolve", best.__getitem__)
+    return best
 
 
 @pytest.mark.parametrize(
@@ -67,6 +76,15 @@ def test_other_options_than_those_that_began_it_are_refused_by_name(tmp_path: Pa
                 path="model", search=BeamConfig(beam_size=7), output=str(output), resume_output=True, nbest=2
             )
         ).begin()
+
+
+def test_another_best_checkpoint_than_the_one_that_began_it_is_refused(
+    tmp_path: Path, checkpoint: dict[str, Path]
+) -> None:
+    Growing(config(tmp_path / "out")).begin()
+    checkpoint["model"] = Path("model/checkpoint-0002-00000002")
+    with pytest.raises(UsageError, match=r"out.partial was begun with another path; use the same options"):
+        Growing(config(tmp_path / "out")).begin()
 
 
 def test_what_cannot_grow_is_refused(tmp_path: Path) -> None:

@@ -73,6 +73,12 @@ def next_token(model: ToyModel | SlowEnsemble, prefix: tuple[int, ...], config: 
             if total >= config.topp:
                 tempered[token] = 0.0
             total += tempered[token]
+        tempered /= tempered.sum()
+    if config.minp:
+        tempered[tempered < config.minp * tempered.max()] = 0.0
+        tempered /= tempered.sum()
+    if config.epsilon:
+        tempered[tempered < min(config.epsilon, tempered.max())] = 0.0
     return tempered / tempered.sum()
 
 
@@ -99,6 +105,10 @@ def distribution(model: ToyModel | SlowEnsemble, config: SamplingConfig) -> dict
         {"topp": 0.95},
         {"topk": 4, "topp": 0.8, "temperature": 1.5},
         {"topp": 1.0, "topk": 100},
+        {"minp": 0.1},
+        {"epsilon": 0.02},
+        {"epsilon": 0.05},
+        {"topk": 5, "topp": 0.9, "minp": 0.2, "epsilon": 0.15, "temperature": 1.5},
     ],
     ids=str,
 )
@@ -235,6 +245,10 @@ def test_a_model_without_scores_is_a_data_error() -> None:
         {"topp": 1.5},
         {"topp": float("nan")},
         {"min_len": -1},
+        {"minp": 1.5},
+        {"minp": -0.1},
+        {"epsilon": -1.0},
+        {"epsilon": float("nan")},
     ],
 )
 def test_impossible_options_are_refused_by_name(options: dict[str, Any]) -> None:
@@ -256,3 +270,13 @@ def test_tokens_that_tie_with_the_last_one_kept_are_kept_too(options: dict[str, 
     model.output[:], model.position_table[:] = 0.0, 0.0
     draws = SamplingSearch(replace(SHORT, **options), 500).draw(model, *padded([SOURCE]))
     assert set(draws.tokens[0, :, 0].tolist()) == {1, *range(4, 9)}
+
+
+@pytest.mark.parametrize("options", [{"minp": 1.0}, {"epsilon": 0.99}], ids=str)
+def test_what_leaves_one_token_is_greedy(options: dict[str, Any]) -> None:
+    """Also where the likeliest is less probable than epsilon."""
+    model, rows = ToyModel(3, 90), padded([SOURCE])
+    (drawn,) = SamplingSearch(replace(SHORT, **options), 3)(model, *rows)
+    limits = {name: getattr(SHORT, name) for name in ("min_len", "max_len_a", "max_len_b")}
+    ((expected,),) = GreedySearch(GreedyConfig(**limits))(model, *rows)
+    assert ids(drawn) == ids([expected]) * 3

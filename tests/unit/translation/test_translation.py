@@ -129,6 +129,20 @@ def test_reference_of_a_line_that_is_too_long_is_refused_by_its_number(translato
         list(translator.hypotheses(lines, config))
 
 
+def test_reference_that_the_model_cannot_write_is_refused_by_its_number(tmp_path, caplog):
+    path = write_tiny_model(tmp_path / "m", model="transformer", updates=0, max_positions=8, **learned_positions())
+    lines = [Line("rot", reference="red"), Line("ein mann", reference="a man " * 5)]
+    config = GenerateConfig(search=BeamConfig(), score_reference=True)
+    scored = Translator.load(path)
+    with pytest.raises(DataError, match=r"line 2 has a reference of 10 pieces, and the model writes at most 7; leave"):
+        list(scored.hypotheses(lines, config))
+    beginning = dataclasses.replace(config, long_lines=LongLines.truncate)
+    with caplog.at_level(logging.WARNING, "nmt"):
+        (_, cut) = scored.hypotheses(lines, beginning)
+    assert "line 2 has a reference of 10 pieces, and the model writes at most 7; only these are scored" in caplog.text
+    assert not cut.hypotheses[0].finished and len(cut.hypotheses[0].pieces) == 7
+
+
 def test_line_of_a_hundred_thousand_words_is_translated(translator, caplog):
     with caplog.at_level(logging.WARNING, "nmt"):
         assert len(translator.translate(["rot " * 100_000], max_len_a=0, max_len_b=3)) == 1
