@@ -43,7 +43,7 @@ NATIVE = Extension(
     sorted(path.relative_to(HERE).as_posix() for path in HERE.glob("nmt/native/*.c")),
     depends=sorted(path.relative_to(HERE).as_posix() for path in HERE.glob("nmt/native/*.h")),
     define_macros=[("NMT_SOURCES", f'"{BUILT_FROM}"')],
-    extra_compile_args=["-O3", "-fopenmp-simd", "-ffp-contract=fast", "-fno-math-errno"],
+    extra_compile_args=["-O3", "-fopenmp-simd", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"],
     libraries=["m"],
     optional=True,
 )

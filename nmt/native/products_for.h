@@ -73,7 +73,9 @@ TARGET INLINE void NAME(float_panels)(const Matrix *m, int64_t first, const floa
         NAME(float_rows)(m, panel, first, x + r * stride, stride, y + r * y_stride, y_stride, relu, format, AT_ONCE, panels);
     for (; r + 4 <= rows && AT_ONCE > 4; r += 4)
         NAME(float_rows)(m, panel, first, x + r * stride, stride, y + r * y_stride, y_stride, relu, format, 4, panels);
-    for (; r < rows; r++)
+    for (; r + 2 <= rows; r += 2)
+        NAME(float_rows)(m, panel, first, x + r * stride, stride, y + r * y_stride, y_stride, relu, format, 2, panels);
+    if (r < rows)
         NAME(float_rows)(m, panel, first, x + r * stride, stride, y + r * y_stride, y_stride, relu, format, 1, panels);
 }
 
