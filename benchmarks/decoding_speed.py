@@ -8,9 +8,9 @@ gzipped. All engines search with beam 4, divide a total by the length, allow 255
 Each one translates the whole text in a process of its own, then comes the next one; the time to start and load does not
 count (fairseq's and ours are what they say of themselves; the others get pieces where ours gets text). ``--ours`` names
 what nmt-generate is given, one setting an argument; on a GPU (``--device cuda``) try "--precision fp16" and
-"--precision fp16 --cuda-graphs". Prints a Markdown table: lines a second (the median of the rounds,
-and their range), how much faster our first setting is, BLEU, how many lines read as with our first setting, and the most
-memory of a process with its children.
+"--precision fp16 --cuda-graphs". Prints a Markdown table: lines a second (the median of the rounds, and their
+range), how much faster our first setting is (the median of the ratios within a round), BLEU, how many lines read as with our
+first setting, and the most memory of a process with its children.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import sacrebleu
-from training_speed import HERE, MALLOC, VARIABLE, resident
+from training_speed import HERE, MALLOC, VARIABLE, faster_by, resident
 
 from nmt.data.language_pair import LanguagePair
 from nmt.storage.checkpoints import resolve, tokenizer_folder
@@ -217,7 +217,6 @@ def main() -> None:
 
 
 def report(all_engines: Sequence[Engine], texts: Sequence[Sequence[str]], references: Sequence[str] | None) -> None:
-    first = statistics.median(all_engines[0].speeds)
     print(f"| engine | lines/s | rounds | {all_engines[0].name} is faster by | BLEU | same text | memory, MiB |")
     print("|---|---|---|---|---|---|---|")
     for engine, lines in zip(all_engines, texts):
@@ -225,7 +224,8 @@ def report(all_engines: Sequence[Engine], texts: Sequence[Sequence[str]], refere
         rounds = f"{min(engine.speeds):,.0f} to {max(engine.speeds):,.0f}"
         bleu = "" if references is None else f"{sacrebleu.corpus_bleu(list(lines), [list(references)]).score:.2f}"
         same = sum(one == other for one, other in zip(lines, texts[0])) / len(lines)
-        figures = f"{speed:,.0f} | {rounds} | {first / speed:.2f} | {bleu} | {same:.1%}"
+        ratio = faster_by(all_engines[0].speeds, engine.speeds)
+        figures = f"{speed:,.0f} | {rounds} | {ratio:.2f} | {bleu} | {same:.1%}"
         print(f"| {engine.name} | {figures} | {engine.memory / 2**20:,.0f} |")
 
 

@@ -7,7 +7,8 @@ CORPUS is a corpus folder with one joint vocabulary. A toolkit that is not named
 says how each is installed. Each makes some updates in a process of its own, then comes the next one; the first of the
 equal stretches that a process reports is dropped. "+ malloc" is the same toolkit with the allocator settings that ours
 gives itself. Prints a Markdown table: target pieces a second (real ones, eos included), the median of the medians of all
-rounds, the range of these, how much faster our first precision is, and the most memory of a process with its children.
+rounds, the range of these, how much faster our first precision is (the median of the ratios within a round), and the
+most memory of a process with its children.
 """
 
 from __future__ import annotations
@@ -264,14 +265,18 @@ def main() -> None:
         for _ in range(arguments.rounds):
             for engine in all_engines:
                 engine.run(arguments.threads)
-    first = statistics.median(all_engines[0].speeds)
-    print(
-        f"| engine | target pieces/s | rounds | {all_engines[0].name} is faster by | memory, MiB |\n|---|---|---|---|---|"
-    )
+    first = all_engines[0]
+    print(f"| engine | target pieces/s | rounds | {first.name} is faster by | memory, MiB |\n|---|---|---|---|---|")
     for engine in all_engines:
         speed = statistics.median(engine.speeds)
         rounds = f"{min(engine.speeds):,.0f} to {max(engine.speeds):,.0f}"
-        print(f"| {engine.name} | {speed:,.0f} | {rounds} | {first / speed:.2f} | {engine.memory / 2**20:,.0f} |")
+        ratio = faster_by(first.speeds, engine.speeds)
+        print(f"| {engine.name} | {speed:,.0f} | {rounds} | {ratio:.2f} | {engine.memory / 2**20:,.0f} |")
+
+
+def faster_by(speeds: Sequence[float], others: Sequence[float]) -> float:
+    """The median of the ratios within a round: the machine may have been another one in the next."""
+    return statistics.median(speed / other for speed, other in zip(speeds, others))
 
 
 if __name__ == "__main__":
