@@ -200,7 +200,8 @@ class _Run:
         if trainer.complete:
             ending = trainer.ending()
             logger.info("%s holds a finished run: %s. Raise the limit to train on", self._folder, ending)
-            if self._world.main and not RunRecord.read(self._folder).last("end"):  # a death between checkpoint and log
+            recorded = RunRecord.read(self._folder).last("end").get("update") if self._world.main else None
+            if self._world.main and recorded != trainer.state.update:  # a death between checkpoint and log
                 reporter.start(trainer.state.update, None, self._cost)
                 self._record_end(trainer, reporter)
                 reporter.close()

@@ -74,8 +74,9 @@ def test_a_finished_run_is_left_as_it_is(tiny_run: MakeConfig, tmp_path: Path) -
 def test_a_death_between_the_last_checkpoint_and_what_names_it_is_made_good(
     tiny_run: MakeConfig, tmp_path: Path
 ) -> None:
-    """The pointers and the end of the log, with the figures of the whole run."""
+    """The pointers and the end of the log, with the figures of the whole run, which had ended before."""
     run = tmp_path / "run"
+    train(tiny_run(training=TrainingConfig(max_update=8)))
     first = train(tiny_run())
     pointers = {name: (run / f"{name}.json").read_bytes() for name in ("last", "best")}
     lines = (run / "log.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)

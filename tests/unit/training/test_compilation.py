@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -194,3 +195,10 @@ def test_where_batches_keep_their_padding_nothing_is_replayed(
     weights(without_dropout(tiny_run), tmp_path / "run", compile=True, cuda_graphs=True)
     assert "no CUDA graphs: the batches of this model keep their padding here" in caplog.text
     assert "2 layers are compiled\n" in caplog.text and options and not any(options)
+
+
+def test_a_criterion_that_runs_the_model_more_than_once_is_not_recorded(caplog: pytest.LogCaptureFixture) -> None:
+    step: Any = SimpleNamespace(criterion=SimpleNamespace(runs_model_once=False))
+    arithmetic: Any = None  # nobody asks
+    assert not compilation._meets_few_shapes(step, arithmetic)
+    assert "no CUDA graphs: the criterion runs the model more than once" in caplog.text
