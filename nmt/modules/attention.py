@@ -19,7 +19,7 @@ from nmt.modules.autoregression import INITIAL_CAPACITY, Autoregression, Lineage
 from nmt.modules.dropout import Dropout
 from nmt.modules.flat_attention import attend_flat, head_fits
 from nmt.modules.key_value_cache import FixedKeyValueCache, KeyValueCache
-from nmt.modules.linear import Linear, shapes_are_expensive
+from nmt.modules.linear import Linear, bf16_kernels_there, shapes_are_expensive
 from nmt.modules.padding import causal_bias
 from nmt.modules.plain import Function, plain
 from nmt.modules.sight import FlatSight, Places, Segments, Sight, whole_sequence, within
@@ -110,11 +110,10 @@ class ScaledDotProduct(Attend):
     ) -> Tensor:
         if isinstance(sight, FlatSight):
             return attend_flat(queries, keys, values, sight, self.scale(queries.size(-1)))
+        if shapes_are_expensive(queries) and self._in_float32(queries, keys):
+            with torch.autocast("cpu", enabled=False):
+                return self.forward(queries.float(), keys.float(), values.float(), sight, record)
         if record is not None or self._written_out(queries, keys):
-            if shapes_are_expensive(queries) and max(queries.size(-2), keys.size(-2)) < LONG_FOR_BF16:
-                queries, keys, values = queries.float(), keys.float(), values.float()
-                with torch.autocast("cpu", enabled=False):
-                    return super().forward(queries, keys, values, sight, record)
             return super().forward(queries, keys, values, sight, record)
         mask = None if sight.bias is None else sight.bias.to(queries.dtype)
         dropout = self.dropout.p if self.training else 0.0
@@ -134,6 +133,10 @@ class ScaledDotProduct(Attend):
             return torch.softmax(scores, dim=-1) @ values
 
         return attend
+
+    @staticmethod
+    def _in_float32(queries: Tensor, keys: Tensor) -> bool:
+        return not bf16_kernels_there() or max(queries.size(-2), keys.size(-2)) < LONG_FOR_BF16
 
     def _written_out(self, queries: Tensor, keys: Tensor) -> bool:
         """Without dropout, for which the fused kernel of a CPU would do the same more slowly."""

@@ -11,10 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from nmt.modules.linear import eighths_below, with_room
+from nmt.modules.linear import eighths_below, half_product, with_room
 
 # Scores of one chunk: on a CPU they should not leave the cache for good, elsewhere the kernels should be large.
 CHUNK_ELEMENTS = {"cpu": 2**22}
@@ -81,7 +80,7 @@ class _Sums:
     def add(self, rows: slice, hidden: Tensor, targets: Tensor, gradients: bool) -> None:
         if self._roomy:
             hidden = with_room(hidden, hidden.dtype)
-        logits = F.linear(hidden, self.weight, self.bias)[: len(targets)]  # [rows, V]
+        logits = half_product(hidden, self.weight, self.bias)[: len(targets)]  # [rows, V]
         self.target_scores += logits.gather(-1, targets[:, None]).sum(dtype=self.dtype)
         log_probabilities = torch.log_softmax(logits, dim=-1, dtype=self.dtype)
         self.nll -= log_probabilities.gather(-1, targets[:, None]).sum()
@@ -96,14 +95,14 @@ class _Sums:
             self.bias_gradient += gradient.sum(0)
         if self._roomy:
             gradient = with_room(gradient, hidden.dtype)
-            self.hidden_gradient[rows] = (gradient @ self.weight)[: len(targets)]
+            self.hidden_gradient[rows] = half_product(gradient, self.weight.t())[: len(targets)]
         else:
             gradient = gradient.to(hidden.dtype)
             torch.mm(gradient, self.weight, out=self.hidden_gradient[rows])
         if hidden.dtype == self.dtype:
             self.weight_gradient.addmm_(gradient.t(), hidden)
         else:
-            self.weight_gradient += gradient.t() @ hidden
+            self.weight_gradient += half_product(gradient.t(), hidden.t())
 
     def smoothed(self, hidden: Tensor, gradients: bool) -> Tensor:
         """The loss; adds to the gradients what smoothing takes from every piece alike."""

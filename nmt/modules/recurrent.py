@@ -6,7 +6,6 @@ The state of a layer is one tensor [N, P, H]: part 0 is its output, an LSTM keep
 
 from __future__ import annotations
 
-import functools
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from nmt.modules.dropout import Dropout
+from nmt.modules.linear import bf16_kernels_there
 from nmt.modules.stack import Stack
 
 SATURATING = 1e4  # an input at which the logistic function is exactly 0 or 1, in any number format
@@ -98,15 +98,10 @@ class RecurrentLayer(nn.Module, ABC):
 
 def _lacks_bf16(x: Tensor) -> bool:
     """Whether x would be read in bf16 by a CPU for which oneDNN has no such LSTM: it is read in float32 instead."""
-    if x.device.type != "cpu" or bf16_lstm_there():
+    if x.device.type != "cpu" or bf16_kernels_there():
         return False
     autocast = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") is torch.bfloat16
     return x.dtype is torch.bfloat16 or autocast
-
-
-@functools.cache
-def bf16_lstm_there() -> bool:
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 class LSTMLayer(RecurrentLayer):

@@ -13,7 +13,14 @@ from nmt.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntrop
 from nmt.data.batch import collate
 from nmt.interface import VocabularySizes
 from nmt.models.transformer import Transformer, TransformerConfig
+from nmt.modules import attention, linear
 from nmt.modules.linear import Linear, eighths, with_room
+
+
+def let_kernels_be(there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For products in bf16."""
+    for module in (linear, attention):
+        monkeypatch.setattr(module, "bf16_kernels_there", lambda: there)
 
 
 def pair(bias: bool = True) -> tuple[Linear, nn.Linear]:
@@ -35,7 +42,11 @@ def results(layer: nn.Linear, x: Tensor, dtype: torch.dtype | None) -> list[Tens
 @pytest.mark.parametrize("shape", [(6,), (1, 6), (7, 6), (8, 6), (3, 11, 6), (70, 6), (0, 4, 6)])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("dtype", [None, torch.bfloat16])
-def test_it_computes_what_torchs_does(shape: tuple[int, ...], bias: bool, dtype: torch.dtype | None) -> None:
+@pytest.mark.parametrize("kernels", [False, True])
+def test_it_computes_what_torchs_does(
+    shape: tuple[int, ...], bias: bool, dtype: torch.dtype | None, kernels: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_kernels_be(kernels, monkeypatch)
     torch.manual_seed(2)
     x = torch.randn(shape)
     ours, torchs = pair(bias)
@@ -86,11 +97,16 @@ class Products(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-def test_training_in_bf16_meets_no_new_shapes_where_batches_are_about_as_large() -> None:
-    """All of these have between 241 and 256 positions on either side, and real ones."""
+def transformer() -> Transformer:
     torch.manual_seed(1)
-    model = Transformer(TransformerConfig(1, 1, d_model=16, d_ff=24, num_heads=2), VocabularySizes(50, 50, shared=True))
-    criterion, draw = build(LabelSmoothedCrossEntropyConfig()), torch.Generator().manual_seed(3)
+    return Transformer(TransformerConfig(1, 1, d_model=16, d_ff=24, num_heads=2), VocabularySizes(50, 50, shared=True))
+
+
+def test_training_in_bf16_meets_no_new_shapes_where_batches_are_about_as_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of these have between 241 and 256 positions on either side, and real ones."""
+    let_kernels_be(True, monkeypatch)
+    model, criterion = transformer(), build(LabelSmoothedCrossEntropyConfig())
+    draw = torch.Generator().manual_seed(3)
 
     def train(sentences: int, length: int) -> set[tuple[Any, ...]]:
         ids = [torch.randint(4, 50, (length - index % 2,), generator=draw).numpy() for index in range(sentences)]
@@ -105,3 +121,25 @@ def test_training_in_bf16_meets_no_new_shapes_where_batches_are_about_as_large()
     for sentences, length in ((17, 15), (15, 17), (18, 14), (14, 18), (13, 19)):
         assert train(sentences, length) == first
     assert train(30, 16) != first
+
+
+@pytest.mark.parametrize("length", [9, 70])
+@pytest.mark.parametrize("output_alone", [False, True])
+def test_without_kernels_nothing_is_multiplied_in_bf16_and_the_gradients_are_the_same(
+    length: int, output_alone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, criterion = transformer().eval(), build(LabelSmoothedCrossEntropyConfig())
+    model.output.product_type = torch.bfloat16 if output_alone else None
+    ids = [torch.randint(4, 50, (length - lacking,)).numpy() for lacking in range(3)]
+    gradients = []
+    for kernels in (True, False):
+        let_kernels_be(kernels, monkeypatch)
+        model.zero_grad()
+        with Products() as products:
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=not output_alone):
+                report = criterion(model, collate(ids, ids))
+            report.loss_sum.backward()
+        assert bool(products.shapes) == kernels
+        gradients.append(torch.cat([parameter.grad.flatten() for parameter in model.parameters()]))
+    distance = (gradients[0] - gradients[1]).norm() / gradients[0].norm()
+    assert distance < (1e-3 if output_alone else 0.02)

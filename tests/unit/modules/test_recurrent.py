@@ -230,7 +230,7 @@ def test_bridges_give_each_layer_its_first_state() -> None:
 
 @pytest.mark.parametrize("autocast", [True, False])
 def test_a_cpu_without_an_lstm_in_bf16_computes_it_in_float32(monkeypatch: pytest.MonkeyPatch, autocast: bool) -> None:
-    monkeypatch.setattr(recurrent, "bf16_lstm_there", lambda: False)
+    monkeypatch.setattr(recurrent, "bf16_kernels_there", lambda: False)
     torch.manual_seed(1)
     layer, x, lengths = LSTMLayer(6, 8), torch.randn(3, 5, 6), torch.tensor([5, 2, 4])
     expected, after = layer.over_sentences(x, lengths)
