@@ -190,3 +190,30 @@ def test_what_the_first_process_refuses_both_say_alike(copy_corpus: Path, tmp_pa
     _, log = process.communicate(timeout=120)
     assert process.returncode != 0
     assert log.count("can be read") >= 1 and "Connection closed" not in log
+
+
+SCARCE = ["--user-dir", str(Path(__file__).parent / "scarce"), "--criterion", "scarce", "model.dropout=0"]
+
+
+@pytest.mark.timeout(600)
+def test_a_batch_without_memory_in_one_of_two_processes_is_done_in_halves_by_it(
+    copy_corpus: Path, tmp_path: Path
+) -> None:
+    options = [str(copy_corpus), *TINY, *SCARCE]
+    run(ONE, *options, "--update-freq", "4", "--save-dir", str(tmp_path / "one"))
+    log = run(TWO, *options, "criterion.sentences=3", "--update-freq", "2", "--save-dir", str(tmp_path / "two"))
+    assert "doing it in halves" in log
+    assert_alike(tmp_path / "two", tmp_path / "one")
+
+
+@pytest.mark.timeout(600)
+def test_where_halves_would_leave_the_other_process_waiting_both_end_with_a_sentence(
+    copy_corpus: Path, tmp_path: Path
+) -> None:
+    """Divided parameters are gathered in the forward pass, by all processes together."""
+    options = [str(copy_corpus), *TINY, *SCARCE, "criterion.sentences=3", "--distributed-strategy", "fsdp"]
+    process = start(TWO, *options, "--save-dir", str(tmp_path / "run"))
+    _, log = process.communicate(timeout=120)
+    assert process.returncode != 0
+    assert "out of memory at update 1, in the forward pass of a batch of" in log and "lower --max-tokens" in log
+    assert "Traceback" not in log
