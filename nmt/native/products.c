@@ -27,11 +27,11 @@ int processor = PORTABLE;
 #define PANELS 1
 #include "products_for.h"
 
-/* Rows in integers with a scale for each, filled up to ``filled`` inputs with zeros; ``added`` to every number. A row with
-   something that is no number, or infinite, gets a scale that is none. */
+/* Rows in integers up to ``most`` with a scale for each, filled up to ``filled`` inputs with zeros; ``added`` to every
+   number. A row with something that is no number, or infinite, gets a scale that is none. */
 FOR_EACH_PROCESSOR
-static void to_integers(const float *x, int64_t stride, int64_t rows, int64_t inputs, int64_t filled, int64_t added,
-                        uint8_t *integers, float *scales) {
+static void to_integers(const float *x, int64_t stride, int64_t rows, int64_t inputs, int64_t filled, int64_t most,
+                        int64_t added, uint8_t *integers, float *scales) {
     for (int64_t r = 0; r < rows; r++) {
         const float *row = x + r * stride;
         uint8_t *to = integers + r * filled;
@@ -42,13 +42,13 @@ static void to_integers(const float *x, int64_t stride, int64_t rows, int64_t in
             nothing += row[k] * 0.0f;
         }
         const int sound = nothing == 0.0f;
-        const float inverse = sound && highest > LEAST ? 127.0f / highest : 0.0f;
+        const float inverse = sound && highest > LEAST ? (float)most / highest : 0.0f;
         if (sound)
             for (int64_t k = 0; k < inputs; k++) to[k] = (uint8_t)((int32_t)rintf(row[k] * inverse) + (int32_t)added);
         else
             memset(to, (int)added, (size_t)inputs);
         memset(to + inputs, (int)added, (size_t)(filled - inputs));
-        scales[r] = sound ? highest / 127.0f : NAN;
+        scales[r] = sound ? highest / (float)most : NAN;
     }
 }
 
@@ -73,75 +73,50 @@ static void to_integers(const float *x, int64_t stride, int64_t rows, int64_t in
 #define PANELS 2
 #include "products_for.h"
 
-/* Products of numbers without a sign and with one, added in pairs; the sign of a row's number goes to the weight. None of
-   them is beyond 127, so no pair is beyond two bytes. Eight outputs in a register, four rows side by side. */
-__attribute__((target("arch=x86-64-v3")))
-INLINE void integer_rows_avx2(const Matrix *m, const char *panel, int64_t first, const uint8_t *x, const float *scales,
-                              int64_t filled, float *y, int64_t y_stride, int64_t relu, int64_t rows) {
-    const __m256i ones = _mm256_set1_epi16(1);
-    __m256i sums[4][2];
-    for (int64_t i = 0; i < rows; i++) sums[i][0] = sums[i][1] = _mm256_setzero_si256();
-    for (int64_t k = 0; k < filled; k += 4, panel += LINE) {
-        const __m256i weights = _mm256_loadu_si256((const __m256i *)panel);
-        const __m256i others = _mm256_loadu_si256((const __m256i *)(panel + 32));
-        for (int64_t i = 0; i < rows; i++) {
-            int32_t four;
-            memcpy(&four, x + i * filled + k, 4);
-            const __m256i row = _mm256_set1_epi32(four), size = _mm256_abs_epi8(row);
-            const __m256i pairs = _mm256_maddubs_epi16(size, _mm256_sign_epi8(weights, row));
-            const __m256i other_pairs = _mm256_maddubs_epi16(size, _mm256_sign_epi8(others, row));
-            sums[i][0] = _mm256_add_epi32(sums[i][0], _mm256_madd_epi16(pairs, ones));
-            sums[i][1] = _mm256_add_epi32(sums[i][1], _mm256_madd_epi16(other_pairs, ones));
-        }
-    }
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t p = 0; p < 2 && first + 8 * p < m->outputs; p++)
-            finish_integers_avx2(m, y + i * y_stride, (Integers_avx2)sums[i][p], first + 8 * p, scales[i], relu);
-}
+/* The instructions for integers multiply numbers without a sign (of rows, to which something was added) by those with one.
+   Where four products are added at once there is room for 8 bits of a row. In pairs of two bytes there is for 7, which is as
+   exact as half of the steps. Eight outputs in a register, four rows side by side; a row that is missing repeats the last. */
+#define ADD_FOURS(sum, row, weights) _mm256_dpbusd_avx_epi32(sum, row, weights)
+#define ADD_PAIRS(sum, row, weights)                                                                                   \
+    _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(row, weights), _mm256_set1_epi16(1)))
 
-__attribute__((target("arch=x86-64-v3")))
-static void integers_madd(const Matrix *m, const uint8_t *x, const float *scales, int64_t filled, int64_t rows, float *y,
-                          int64_t y_stride, int64_t relu) {
-    for (int64_t first = 0; first < m->outputs; first += PANEL) {
-        const char *panel = (const char *)m->panels + first / PANEL * panel_bytes(m);
-        int64_t r = 0;
-        for (; r + 4 <= rows; r += 4)
-            integer_rows_avx2(m, panel, first, x + r * filled, scales + r, filled, y + r * y_stride, y_stride, relu, 4);
-        for (; r < rows; r++)
-            integer_rows_avx2(m, panel, first, x + r * filled, scales + r, filled, y + r * y_stride, y_stride, relu, 1);
+#define INTEGERS(name, extensions, add, share)                                                                         \
+    __attribute__((target(extensions))) static void name(const Matrix *m, const uint8_t *x, const float *scales,       \
+                                                         int64_t filled, int64_t rows, float *y, int64_t y_stride,     \
+                                                         int64_t relu) {                                               \
+        for (int64_t first = 0; first < m->outputs; first += PANEL) {                                                  \
+            const char *panel = (const char *)m->panels + first / PANEL * panel_bytes(m);                              \
+            for (int64_t r = 0; r < rows; r += 4) {                                                                    \
+                const int64_t taken = rows - r < 4 ? rows - r : 4;                                                     \
+                const uint8_t *from[4];                                                                                \
+                __m256i sums[4][2];                                                                                    \
+                for (int i = 0; i < 4; i++) {                                                                          \
+                    from[i] = x + (r + (i < taken ? i : taken - 1)) * filled;                                          \
+                    sums[i][0] = sums[i][1] = _mm256_setzero_si256();                                                  \
+                }                                                                                                      \
+                for (int64_t k = 0; k < filled; k += 4) {                                                              \
+                    const __m256i low = _mm256_loadu_si256((const __m256i *)(panel + k / 4 * LINE));                   \
+                    const __m256i high = _mm256_loadu_si256((const __m256i *)(panel + k / 4 * LINE + 32));             \
+                    for (int i = 0; i < 4; i++) {                                                                      \
+                        int32_t four;                                                                                  \
+                        memcpy(&four, from[i] + k, 4);                                                                 \
+                        const __m256i row = _mm256_set1_epi32(four);                                                   \
+                        sums[i][0] = add(sums[i][0], row, low);                                                        \
+                        sums[i][1] = add(sums[i][1], row, high);                                                       \
+                    }                                                                                                  \
+                }                                                                                                      \
+                for (int64_t i = 0; i < taken; i++)                                                                    \
+                    for (int64_t p = 0; p < 2 && first + 8 * p < m->outputs; p++) {                                    \
+                        const Integers_avx2 shifts = *(const Integers_avx2 *)(m->shifts + first + 8 * p) / (share);    \
+                        finish_integers_avx2(m, y + (r + i) * y_stride, (Integers_avx2)sums[i][p] - shifts,            \
+                                             first + 8 * p, scales[r + i], relu);                                      \
+                    }                                                                                                  \
+            }                                                                                                          \
+        }                                                                                                              \
     }
-}
 
-/* The instructions for four products multiply unsigned by signed numbers: the rows are 128 more than they should be. */
-
-__attribute__((target("arch=x86-64-v3,avxvnni")))
-static void integers_avx_vnni(const Matrix *m, const uint8_t *x, const float *scales, int64_t filled, int64_t rows,
-                              float *y, int64_t y_stride, int64_t relu) {
-    for (int64_t first = 0; first < m->outputs; first += PANEL) {
-        const char *panel = (const char *)m->panels + first / PANEL * panel_bytes(m);
-        for (int64_t r = 0; r < rows; r += 4) {
-            const int64_t taken = rows - r < 4 ? rows - r : 4;
-            __m256i sums[4][2];
-            for (int i = 0; i < 4; i++) sums[i][0] = sums[i][1] = _mm256_setzero_si256();
-            for (int64_t k = 0; k < filled; k += 4) {
-                const __m256i low = _mm256_loadu_si256((const __m256i *)(panel + k / 4 * LINE));
-                const __m256i high = _mm256_loadu_si256((const __m256i *)(panel + k / 4 * LINE + 32));
-                for (int i = 0; i < 4; i++) { /* a row that is missing repeats the last one */
-                    int32_t four;
-                    memcpy(&four, x + (r + (i < taken ? i : taken - 1)) * filled + k, 4);
-                    const __m256i all = _mm256_set1_epi32(four);
-                    sums[i][0] = _mm256_dpbusd_avx_epi32(sums[i][0], all, low);
-                    sums[i][1] = _mm256_dpbusd_avx_epi32(sums[i][1], all, high);
-                }
-            }
-            for (int64_t i = 0; i < taken; i++)
-                for (int64_t p = 0; p < 2 && first + 8 * p < m->outputs; p++)
-                    finish_integers_avx2(m, y + (r + i) * y_stride,
-                                         (Integers_avx2)sums[i][p] - *(const Integers_avx2 *)(m->shifts + first + 8 * p),
-                                         first + 8 * p, scales[r + i], relu);
-        }
-    }
-}
+INTEGERS(integers_avx_vnni, "arch=x86-64-v3,avxvnni", ADD_FOURS, 1)
+INTEGERS(integers_avx2, "arch=x86-64-v3", ADD_PAIRS, 2)
 
 WITH_AVX512
 INLINE void sum_integers(const uint8_t *x, int64_t filled, int64_t rows, const char *panel, int64_t bytes,
@@ -316,10 +291,11 @@ static Rows prepare_rows(const Matrix *m, const float *x, int64_t stride, int64_
     const int64_t filled = filled_inputs(m->inputs, m->format);
     const int64_t room = (rows + 2 * LINES) * filled; /* tiles read whole sixteens of rows */
     if (m->format == INT8) {
-        const int64_t added = processor == AVX_VNNI || processor == AVX512 ? 128 : 0;
+        const int64_t most = processor == AVX2 ? 63 : 127;
+        const int64_t added = processor == AVX2 ? 64 : processor == AVX_VNNI || processor == AVX512 ? 128 : 0;
         uint8_t *integers = scratch_memory(ROWS, room);
         float *scales = scratch_memory(SCALES, rows * (int64_t)sizeof(float));
-        to_integers(x, stride, rows, m->inputs, filled, added, integers, scales);
+        to_integers(x, stride, rows, m->inputs, filled, most, added, integers, scales);
         return (Rows){integers, scales, filled};
     }
 #if KNOWN_PROCESSORS
@@ -344,7 +320,7 @@ static void multiply_rows(const Matrix *m, Rows x, int64_t rows, float *y, int64
     else if (processor == AVX_VNNI && m->format == INT8)
         integers_avx_vnni(m, x.numbers, x.scales, x.line, rows, y, y_stride, relu);
     else if (processor >= AVX2 && m->format == INT8)
-        integers_madd(m, x.numbers, x.scales, x.line, rows, y, y_stride, relu);
+        integers_avx2(m, x.numbers, x.scales, x.line, rows, y, y_stride, relu);
     else if (processor >= AVX2)
         floats_avx2(m, x.numbers, stride, rows, y, y_stride, relu);
     else

@@ -55,13 +55,21 @@ def test_integers_are_what_the_scales_of_outputs_and_rows_make_of_numbers(
     weight, bias = random_matrix(outputs, inputs)
     x = torch.randn(9, inputs, generator=torch.Generator().manual_seed(2))
 
-    def whole(numbers: Tensor) -> tuple[Tensor, Tensor]:
+    def whole(numbers: Tensor, most: int) -> tuple[Tensor, Tensor]:
         highest = numbers.abs().amax(1, keepdim=True)
-        return (numbers * (127 / highest)).round().double(), highest / 127
+        return (numbers * (most / highest)).round().double(), highest / most
 
-    (integers, scales), (rows, sizes) = whole(weight), whole(x)
+    (integers, scales), (rows, sizes) = whole(weight, 127), whole(x, 63 if level == "avx2" else 127)
     expected = rows @ integers.T * (scales.T.double() * sizes.double()) + bias.double()
     torch.testing.assert_close(Packed(weight, bias, NumberFormat.int8)(x).double(), expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_sums_of_the_largest_integers_have_room(level: str, sign: float) -> None:
+    """Also where two products are added in two bytes."""
+    packed = Packed(torch.full((20, 512), sign), None, NumberFormat.int8)
+    torch.testing.assert_close(packed(torch.ones(5, 512)), torch.full((5, 20), 512.0 * sign))
+    torch.testing.assert_close(packed(-torch.ones(5, 512)), torch.full((5, 20), -512.0 * sign))
 
 
 def test_nothing_is_multiplied_by_nothing(level: str) -> None:
