@@ -167,7 +167,7 @@ class Settings:
 
 
 SETTINGS = {
-    "cpu": Settings(("float32", "int8"), (32, 64), lambda threads: ((threads, 1), (1, threads))),
+    "cpu": Settings(("float32", "int8"), (16, 32, 64), lambda threads: ((threads, 1), (1, threads))),
     "cuda": Settings(("float32", "float16", "int8_float16"), (64, 256), lambda threads: ((1, 1),)),
 }
 
