@@ -80,7 +80,7 @@ static void to_integers(const float *x, int64_t stride, int64_t rows, int64_t in
 #define ADD_PAIRS(sum, row, weights)                                                                                   \
     _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(row, weights), _mm256_set1_epi16(1)))
 
-#define INTEGERS(name, extensions, add, share)                                                                         \
+#define INTEGERS(name, extensions, add, halved)                                                                        \
     __attribute__((target(extensions))) static void name(const Matrix *m, const uint8_t *x, const float *scales,       \
                                                          int64_t filled, int64_t rows, float *y, int64_t y_stride,     \
                                                          int64_t relu) {                                               \
@@ -89,14 +89,15 @@ static void to_integers(const float *x, int64_t stride, int64_t rows, int64_t in
             for (int64_t r = 0; r < rows; r += 4) {                                                                    \
                 const int64_t taken = rows - r < 4 ? rows - r : 4;                                                     \
                 const uint8_t *from[4];                                                                                \
-                __m256i sums[4][2];                                                                                    \
+                __m256i sums[4][2], results[4][2];                                                                     \
                 for (int i = 0; i < 4; i++) {                                                                          \
                     from[i] = x + (r + (i < taken ? i : taken - 1)) * filled;                                          \
                     sums[i][0] = sums[i][1] = _mm256_setzero_si256();                                                  \
                 }                                                                                                      \
-                for (int64_t k = 0; k < filled; k += 4) {                                                              \
-                    const __m256i low = _mm256_loadu_si256((const __m256i *)(panel + k / 4 * LINE));                   \
-                    const __m256i high = _mm256_loadu_si256((const __m256i *)(panel + k / 4 * LINE + 32));             \
+                const char *line = panel;                                                                              \
+                for (int64_t k = 0; k < filled; k += 4, line += LINE) {                                                \
+                    const __m256i low = _mm256_loadu_si256((const __m256i *)line);                                     \
+                    const __m256i high = _mm256_loadu_si256((const __m256i *)(line + 32));                             \
                     for (int i = 0; i < 4; i++) {                                                                      \
                         int32_t four;                                                                                  \
                         memcpy(&four, from[i] + k, 4);                                                                 \
@@ -105,18 +106,20 @@ static void to_integers(const float *x, int64_t stride, int64_t rows, int64_t in
                         sums[i][1] = add(sums[i][1], row, high);                                                       \
                     }                                                                                                  \
                 }                                                                                                      \
-                for (int64_t i = 0; i < taken; i++)                                                                    \
-                    for (int64_t p = 0; p < 2 && first + 8 * p < m->outputs; p++) {                                    \
-                        const Integers_avx2 shifts = *(const Integers_avx2 *)(m->shifts + first + 8 * p) / (share);    \
-                        finish_integers_avx2(m, y + (r + i) * y_stride, (Integers_avx2)sums[i][p] - shifts,            \
+                for (int i = 0; i < 4; i++) /* so that the sums stay in registers */                                   \
+                    for (int p = 0; p < 2; p++) results[i][p] = sums[i][p];                                            \
+                for (int64_t p = 0; p < 2 && first + 8 * p < m->outputs; p++) {                                        \
+                    const Integers_avx2 shifts = *(const Integers_avx2 *)(m->shifts + first + 8 * p) >> (halved);      \
+                    for (int64_t i = 0; i < taken; i++)                                                                \
+                        finish_integers_avx2(m, y + (r + i) * y_stride, (Integers_avx2)results[i][p] - shifts,         \
                                              first + 8 * p, scales[r + i], relu);                                      \
-                    }                                                                                                  \
+                }                                                                                                      \
             }                                                                                                          \
         }                                                                                                              \
     }
 
-INTEGERS(integers_avx_vnni, "arch=x86-64-v3,avxvnni", ADD_FOURS, 1)
-INTEGERS(integers_avx2, "arch=x86-64-v3", ADD_PAIRS, 2)
+INTEGERS(integers_avx_vnni, "arch=x86-64-v3,avxvnni", ADD_FOURS, 0)
+INTEGERS(integers_avx2, "arch=x86-64-v3", ADD_PAIRS, 1)
 
 WITH_AVX512
 INLINE void sum_integers(const uint8_t *x, int64_t filled, int64_t rows, const char *panel, int64_t bytes,
