@@ -105,6 +105,14 @@ def require_precision(device: torch.device, precision: Precision) -> None:
         raise DeviceError(f"{torch.cuda.get_device_name(device)} cannot compute in bf16; use --precision fp16 or fp32")
 
 
+def is_shortage(error: Exception) -> bool:
+    """Whether a device, or the CPU's allocator, had no memory left. The latter has no class of its own, and its words
+    differ by system ("can't allocate memory", "not enough memory")."""
+    return isinstance(error, torch.OutOfMemoryError) or (
+        isinstance(error, RuntimeError) and "DefaultCPUAllocator: " in str(error) and "memory" in str(error)
+    )
+
+
 def _require_cuda(name: str, device: torch.device) -> None:
     if not torch.cuda.is_available():
         built = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built without CUDA"

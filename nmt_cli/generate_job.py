@@ -24,6 +24,7 @@ from nmt.errors import DataError, UsageError
 from nmt.scoring import TextOptions, scorers
 from nmt.translation import Translation, Translator
 from nmt.translation.choosing import ReverseModel, check_reverse
+from nmt.translation.lines import Given
 from nmt.translation.windows import Progress
 from nmt_cli.allocator import described
 from nmt_cli.formats import formatter
@@ -77,7 +78,11 @@ def _choice(translator: Translator, config: GenerateConfig, place: DeviceConfig,
         return iter
     backward = Translator.load(config.rerank, place.name, place.precision, workers=workers, dtype=config.dtype)
     check_reverse(translator.pair, backward.pair, config.rerank)
-    return ReverseModel(backward.hypotheses, config.rerank_weight, config)
+
+    def score(lines: Iterator[Given], numbers: Iterator[int], config: GenerateConfig) -> Iterator[Translation]:
+        return backward.hypotheses(lines, config, numbers=numbers, called="a translation of line")
+
+    return ReverseModel(score, config.rerank_weight, config)
 
 
 def _check(config: GenerateConfig) -> None:
@@ -92,7 +97,23 @@ def _check(config: GenerateConfig) -> None:
         raise UsageError("--score-reference needs references: give a corpus folder, or --input-format tsv or jsonl")
     if config.score_reference and config.format is OutputFormat.text:
         raise UsageError("--format text shows no scores; add --format jsonl or fairseq to --score-reference")
+    if config.print_alignment is not AlignmentKind.none and config.format is OutputFormat.text:
+        raise UsageError("--format text shows no alignments; add --format jsonl or fairseq to --print-alignment")
+    if config.score_reference:
+        _check_scoring(config)
     check_output(config)
+
+
+def _check_scoring(config: GenerateConfig) -> None:
+    """Given translations have the model's own probabilities, under the length penalty."""
+    if config.shortlist is not None:
+        raise UsageError("--score-reference looks at all pieces; leave out --shortlist")
+    for flag, key, usual in (
+        ("--coverage-penalty", "coverage_penalty", 0.0),
+        ("--repetition-penalty", "repetition_penalty", 1.0),
+    ):
+        if getattr(config.search, key, usual) != usual:
+            raise UsageError(f"--score-reference takes no account of {flag}; leave it out")
 
 
 class _Job:

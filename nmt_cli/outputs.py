@@ -95,12 +95,15 @@ class Growing:
     def begin(self) -> int:
         """How many lines are translated already. What was written of the next one is taken away."""
         tree = cast(dict[str, Any], to_plain(self._config)) | {"device": self._config.device.precision.value}
-        tree["path"] = [
-            str(resolve(path)) for path in split_paths(self._config.path)
-        ]  # a run has a new best one at times
+        for key in ("path", "rerank"):
+            if tree[key] is not None:  # a run has a new best one at times
+                tree[key] = [str(resolve(path)) for path in split_paths(tree[key])]
         ours = {key: value for key, value in tree.items() if key not in _FREE}
-        if not self._partial.exists() or not self._recipe.exists():
-            self._partial.unlink(missing_ok=True)
+        if self._partial.exists() and not self._recipe.exists():
+            raise UsageError(
+                f"{self._partial} exists, but not {self._recipe.name}, which says what made it; delete it to begin again"
+            )
+        if not self._partial.exists():
             write_json(self._recipe, ours)
             self._partial.touch()
             return 0

@@ -146,6 +146,10 @@ class GenerateConfig:
             raise UsageError(f"--unk-dictionary {self.unk_dictionary} is for --replace-unk; add it")
         if self.mbr is not MbrMetric.none and self.rerank is not None:
             raise UsageError("--mbr and --rerank each put translations in an order of their own; give one")
+        if self.rerank is None and self.rerank_weight != 1.0:
+            raise UsageError(
+                f"--rerank-weight {self.rerank_weight:g} is for --rerank; name the other direction's model"
+            )
         if self.choose_among is not None and not self.chooses:
             raise UsageError(f"--choose-among {self.choose_among} is for --mbr and --rerank; give one of them")
         if self.search is not None and self.candidates() < self.nbest:

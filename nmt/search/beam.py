@@ -31,6 +31,7 @@ from nmt.search.stopping import Finished, Ranking, StopRule
 
 _INFINITY = float("inf")
 _ENOUGH = 0.75  # of the sentences of a batch: as long as more are unsettled, the others stay
+_LARGEST_LENPEN = 20.0  # with which scores of long translations are still numbers
 _MANY = 10**9  # finished hypotheses: nobody waits for more
 
 
@@ -67,6 +68,10 @@ class BeamConfig(RuleConfig):
         super().__post_init__()
         require_positive("search", beam_size=self.beam_size, patience=self.patience)
         require_not_negative("search", lenpen=self.lenpen, coverage_penalty=self.coverage_penalty)
+        if self.lenpen > _LARGEST_LENPEN:
+            raise UsageError(
+                f"search.lenpen={self.lenpen:g} is more than {_LARGEST_LENPEN:g} (--lenpen); 0.6 to 1 are usual"
+            )
 
     def require_slots(self, nbest: int) -> None:
         """Refuse to look for more translations than there are slots."""

@@ -43,7 +43,8 @@ class EnsembleState(DecoderState):
 class Ensemble:
     """A ``Decodable`` of one or more models that share both vocabularies; their architectures may differ.
 
-    Its scores are log-probabilities (``normalised``); its attention is the mean of the members' attentions.
+    Its scores are log-probabilities (``normalised``); its attention is the mean of what members have of it,
+    weighted as their probabilities are.
     """
 
     def __init__(self, models: Sequence[Decodable], weights: Sequence[float] = ()) -> None:
@@ -51,12 +52,13 @@ class Ensemble:
         assert models, "an ensemble needs a model"
         self.models = tuple(models)
         weights = weights or [1.0] * len(models)
-        if len(weights) != len(models) or not all(0.0 < weight < math.inf for weight in weights):
+        shares = [weight / sum(weights) for weight in weights] if 0.0 < sum(weights) < math.inf else []
+        if len(weights) != len(models) or not shares or min(weights) <= 0.0 or min(shares) == 0.0:
             raise UsageError(
                 f"--ensemble-weights {' '.join(f'{weight:g}' for weight in weights)}: give a positive number for each of "
                 f"the {len(models)} models, in their order"
             )
-        self._shares = [math.log(weight / sum(weights)) for weight in weights]
+        self._shares = shares
 
     def encode(self, source: Tensor, source_lengths: Tensor) -> EnsembleMemory:
         return EnsembleMemory(tuple(model.encode(source, source_lengths) for model in self.models))
@@ -74,14 +76,20 @@ class Ensemble:
             model.step(tokens, part, member, attention)
             for model, part, member in zip(self.models, memory.members, state.members)
         ]
-        logs = [output.log_probabilities() + share for output, share in zip(outputs, self._shares)]
-        attentions = [output.attention for output in outputs if output.attention is not None]
+        logs = [output.log_probabilities() + math.log(share) for output, share in zip(outputs, self._shares)]
         return StepOutput(
             scores=torch.stack(logs).logsumexp(0),
             normalised=True,
             state=EnsembleState(tuple(output.state for output in outputs)),
-            attention=torch.stack(attentions).mean(0) if attentions else None,
+            attention=self._mean([output.attention for output in outputs]),
         )
+
+    def _mean(self, attentions: Sequence[Tensor | None]) -> Tensor | None:
+        there = [(share, one) for share, one in zip(self._shares, attentions) if one is not None]
+        if not there:
+            return None
+        total = sum(share for share, _ in there)
+        return torch.stack([one * (share / total) for share, one in there]).sum(0)
 
     def max_target_lengths(self, source_lengths: Tensor) -> Tensor | None:
         limits = [model.max_target_lengths(source_lengths) for model in self.models]

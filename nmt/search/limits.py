@@ -12,6 +12,8 @@ from nmt.config.sections import require_not_negative
 from nmt.errors import UsageError
 from nmt.interface import Decodable
 
+_UNLIMITED = 2.0**31  # pieces: nobody waits for more
+
 
 @dataclass
 class LengthConfig:
@@ -41,7 +43,7 @@ def length_limits(
     respected in any case.
     """
     wanted = (source_lengths - 1).to(torch.float64) * config.max_len_a + config.max_len_b
-    limits = (torch.floor(wanted).to(torch.int64) + 1).clamp(min=1)
+    limits = torch.floor(wanted).clamp(0, _UNLIMITED).to(torch.int64) + 1
     if least is not None:
         limits = torch.maximum(limits, least)
     of_model = model.max_target_lengths(source_lengths)

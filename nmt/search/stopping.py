@@ -96,7 +96,8 @@ class Finished:
     def settled(self, sentences: Tensor, best: Tensor) -> Tensor:
         """[b] True where no continuation of hypotheses with log-probability ``best`` [b] or less can still matter."""
         # A log-probability only falls, the penalty only grows and coverage adds nothing: no score can become better.
-        return best / self._longest_penalty[sentences] <= self._to_beat[sentences]
+        reachable = best / self._longest_penalty[sentences]
+        return (best == -_INFINITY) | (reachable <= self._to_beat[sentences])
 
     def found(self, sentences: Tensor) -> list[bool]:
         """Whether these [b] have a finished hypothesis."""

@@ -9,12 +9,13 @@ from dataclasses import replace
 
 import torch
 
+from nmt.devices import is_shortage
 from nmt.errors import DeviceError
 from nmt.interface import LossReport
 from nmt.training.batches import Indices
 from nmt.training.precision import Arithmetic
 from nmt.training.reading import Reader
-from nmt.training.step import Step, Totals, described, is_shortage, seed_torch
+from nmt.training.step import Step, Totals, described, seed_torch
 from nmt.training.world import Share, World
 
 logger = logging.getLogger("nmt.training")

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from nmt.config.sections import TrainingConfig
 from nmt.criterions import Criterion
+from nmt.devices import is_shortage
 from nmt.errors import DeviceError
 from nmt.interface import Batch, EncoderDecoder, LossReport
 from nmt.training.meters import UpdateReport
@@ -90,14 +91,6 @@ def clip(parameters: list[nn.Parameter], norm: Tensor, limits: TrainingConfig) -
         nn.utils.clip_grads_with_norm_(parameters, limits.clip_norm, norm)
     if limits.clip_value > 0:
         nn.utils.clip_grad_value_(parameters, limits.clip_value)
-
-
-def is_shortage(error: Exception) -> bool:
-    """Whether a device, or the CPU's allocator, had no memory left. The latter has no class of its own, and its words
-    differ by system ("can't allocate memory", "not enough memory")."""
-    return isinstance(error, torch.OutOfMemoryError) or (
-        isinstance(error, RuntimeError) and "DefaultCPUAllocator: " in str(error) and "memory" in str(error)
-    )
 
 
 @contextlib.contextmanager

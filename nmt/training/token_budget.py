@@ -15,6 +15,7 @@ import torch
 from nmt.config.sections import AUTO, TrainConfig
 from nmt.data.batching import Indices, plan_batches
 from nmt.data.corpus import Split
+from nmt.devices import is_shortage
 from nmt.errors import DeviceError, NMTError
 from nmt.storage.checkpoints import checkpoints_in, read_config
 from nmt.training.batches import read_batch
@@ -23,7 +24,7 @@ from nmt.training.datasets import Datasets
 from nmt.training.memory import available_memory, give_back, peak_memory, resident_memory
 from nmt.training.modes import training_mode
 from nmt.training.parts import build_arithmetic, build_model, build_optimizer, build_step, save_memory
-from nmt.training.step import explained_shortage, is_shortage, seed_torch
+from nmt.training.step import explained_shortage, seed_torch
 from nmt.training.world import Alone, World
 
 logger = logging.getLogger("nmt.training")

@@ -49,13 +49,16 @@ class MinimumBayesRisk:
         return dataclasses.replace(translation, hypotheses=_best(scored, self._nbest))
 
 
-# Of lines with references: their scores, one translation a line.
-Score = Callable[[Iterator[Given], GenerateConfig], Iterator[Translation]]
+# Of lines with references and these numbers: their scores, one translation a line.
+Score = Callable[[Iterator[Given], Iterator[int], GenerateConfig], Iterator[Translation]]
 
 
 class ReverseModel:
     """What a model of the other direction finds the source probable of comes first: the noisy channel's view,
-    log p(y|x) + weight * log p(x|y), each under the length penalty of the search (Yee et al. 2019, arXiv:1908.05731)."""
+    log p(y|x) + weight * log p(x|y), each under the length penalty of the search (Yee et al. 2019, arXiv:1908.05731).
+
+    A line that was translated in parts keeps its order: neither side of it can be read at once.
+    """
 
     def __init__(self, score: Score, weight: float, config: GenerateConfig) -> None:
         """``config``: how the translations were found; the same searching options score the sources."""
@@ -66,6 +69,7 @@ class ReverseModel:
             config,
             score_reference=True,
             rerank=None,
+            rerank_weight=1.0,
             choose_among=None,
             nbest=1,
             print_alignment=AlignmentKind.none,
@@ -75,24 +79,31 @@ class ReverseModel:
         )
 
     def __call__(self, translations: Iterable[Translation]) -> Iterator[Translation]:
-        waiting: deque[Translation] = deque()
+        waiting, numbers = deque[Translation](), deque[int]()
 
         def lines() -> Iterator[Given]:
             for translation in translations:
                 waiting.append(translation)
-                for hypothesis in translation.hypotheses:
-                    yield Line(hypothesis.text, reference=translation.source)
-                if translation.pause:
+                backward = _backward(translation)
+                numbers.extend([translation.number] * len(backward))
+                yield from backward
+                if translation.closes:
                     yield PAUSE
 
-        scored = self._score(lines(), self._config)
+        def numbered() -> Iterator[int]:
+            while True:
+                yield numbers.popleft()
+
+        scored = self._score(lines(), numbered(), self._config)
         for first in scored:
             translation = waiting.popleft()
-            others = itertools.islice(scored, len(translation.hypotheses) - 1)
+            others = itertools.islice(scored, len(_backward(translation)) - 1)
             yield self._ranked(translation, [first, *others])
 
     def _ranked(self, translation: Translation, backward: list[Translation]) -> Translation:
         """What says nothing cannot be read back: it comes last."""
+        if translation.parts > 1:
+            return dataclasses.replace(translation, hypotheses=translation.hypotheses[: self._nbest])
         saying, silent = list[TranslatedText](), list[TranslatedText]()
         for hypothesis, read in zip(translation.hypotheses, backward):
             score = hypothesis.score + self._weight * read.hypotheses[0].score
@@ -102,6 +113,13 @@ class ReverseModel:
                 silent.append(hypothesis)
         ranked = _best(saying, self._nbest) + _best(silent, self._nbest)
         return dataclasses.replace(translation, hypotheses=ranked[: self._nbest])
+
+
+def _backward(translation: Translation) -> list[Line]:
+    """What the other direction is to score: nothing, in a line of its own, of what was translated in parts."""
+    if translation.parts > 1:
+        return [Line("")]
+    return [Line(hypothesis.text, reference=translation.source) for hypothesis in translation.hypotheses]
 
 
 def check_reverse(forward: LanguagePair, backward: LanguagePair, path: str) -> None:

@@ -49,4 +49,5 @@ class Translation:
     source: str
     source_pieces: list[str]  # those that were translated: fewer than the line has if it was cut
     hypotheses: list[TranslatedText]
-    pause: bool = False  # nothing follows for a moment: somebody may be waiting for this one
+    parts: int = 1  # that it was translated in
+    closes: bool = False  # what was read together with it ends here: somebody may be waiting for it

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -33,12 +34,20 @@ def _cut(pieces: Sequence[str], limit: int) -> int:
     return word if sentence is None else sentence
 
 
-def together(found: Sequence[Sequence[TranslatedText]]) -> list[TranslatedText]:
-    """The translations of a line from those of its parts: the best of each make the best of all, and so on."""
+def together(found: Sequence[Sequence[TranslatedText]], *, drawn: bool = False) -> list[TranslatedText]:
+    """The translations of a line from those of its parts, best first: the best of each make the best of all, and so on.
+
+    Where they are ``drawn``, the samples of the parts, which come in the order of their probability, are put together
+    without regard to that, so that those of the line are independent too.
+    """
     if not found:
         return [TranslatedText("", [], 0.0, [], None, True)]
     if len(found) == 1:
         return list(found[0])
+    if drawn:
+        orders = [np.random.default_rng(index).permutation(len(part)).tolist() for index, part in enumerate(found)]
+        samples = [_joined([part[at] for part, at in zip(found, places)]) for places in zip(*orders)]
+        return sorted(samples, key=lambda sample: -sample.score)
     ranks = max(map(len, found))
     return [_joined([part[min(rank, len(part) - 1)] for part in found]) for rank in range(ranks)]
 

@@ -27,9 +27,16 @@ class Reader:
     writes for so many of the source; None: no limit."""
 
     def __init__(
-        self, pair: LanguagePair, config: GenerateConfig, longest: int | None, writes: Callable[[int], int | None]
+        self,
+        pair: LanguagePair,
+        config: GenerateConfig,
+        longest: int | None,
+        writes: Callable[[int], int | None],
+        called: str = "line",
     ) -> None:
+        """``called``: what messages call the lines."""
         self._pair = pair
+        self._called = called
         self._config = config
         self._longest = longest
         self._writes = writes
@@ -68,14 +75,23 @@ class Reader:
         return Window(sources, pause)
 
     def _request(self, line: Line, number: int) -> Request:
-        if line == Line(line.text):
+        reference = line.reference if self._config.score_reference else ""
+        if not (line.prefix or line.include or line.exclude or reference):
             return Request()
-        texts = [line.prefix, line.reference, *line.include, *line.exclude]
+        texts = [line.prefix, reference, *line.include, *line.exclude]
+        for text in texts:
+            require_text([text], number)
         prefix, target, *phrases = (tuple(ids.tolist()) for ids in self._pair.target.encode(texts))
         for text, ids in zip((*line.include, *line.exclude, line.prefix), (*phrases, prefix or (EOS,))):
             if UNK in ids or not ids:
                 raise DataError(f"line {number}: the model's vocabulary has no pieces for {text!r}; leave it out")
-        return Request(prefix, tuple(phrases[: len(line.include)]), tuple(phrases[len(line.include) :]), target)
+        request = Request(prefix, tuple(phrases[: len(line.include)]), tuple(phrases[len(line.include) :]), target)
+        for text, excluded in zip(line.exclude, request.exclude):
+            if any(_within(excluded, asked) for asked in (request.prefix, *request.include)):
+                raise DataError(f"line {number}: {text!r} is to be left out, and is part of what is asked for")
+        if not line.text.strip():
+            logger.warning(f"line {number} is empty, so nothing is made of what is asked of its translation")
+        return request
 
     def _source(self, number: int, text: str, ids: Ids, request: Request) -> Source:
         """A line that is too long to be translated at once is divided or loses its end, and the user is told."""
@@ -86,11 +102,12 @@ class Reader:
             self._check_target(number, request.target, self._writes(min(len(ids), limit)))
         if len(ids) <= limit:
             return Source(number, text, (ids,) if len(ids) else (), request)
-        where, cut = f"line {number + 1} has {len(ids)} pieces", self._config.long_lines is LongLines.truncate
+        where, cut = f"{self._called} {number + 1} has {len(ids)} pieces", self._config.long_lines is LongLines.truncate
         if request.target and not cut:
             raise DataError(f"{where}, more than {limit}, so its reference cannot be scored ({advice})")
         if cut or request != Request():  # whose parts would each have to keep to it
-            logger.warning(f"{where}; only its first {limit} are translated ({advice})")
+            done = "read" if request.target else "translated"
+            logger.warning(f"{where}; only its first {limit} are {done} ({advice})")
             return Source(number, text, (ids[:limit],), request)
         parts = divided(ids, self._pair.source.pieces(ids.tolist()), limit)
         logger.warning(f"{where}; it is translated in {len(parts)} parts ({advice})")
@@ -100,7 +117,13 @@ class Reader:
         """One that the model cannot write to its end has no score; truncated, it is scored as far as it goes."""
         if limit is None or len(target) <= limit:
             return
-        where = f"line {number + 1} has a reference of {len(target)} pieces, and the model writes at most {limit}"
+        where = (
+            f"{self._called} {number + 1} has a reference of {len(target)} pieces, and the model writes at most {limit}"
+        )
         if self._config.long_lines is not LongLines.truncate:
             raise DataError(f"{where}; leave the line out, or let its beginning be scored (--long-lines truncate)")
         logger.warning(f"{where}; only these are scored")
+
+
+def _within(phrase: Sequence[int], whole: Sequence[int]) -> bool:
+    return any(tuple(whole[at : at + len(phrase)]) == tuple(phrase) for at in range(len(whole) - len(phrase) + 1))

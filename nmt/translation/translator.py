@@ -27,7 +27,7 @@ from nmt.data.shortlist import Shortlist
 from nmt.data.text import one_line
 from nmt.data.tokenizers import IdArray
 from nmt.data.vocabulary import EOS
-from nmt.devices import choose_device, precision_named
+from nmt.devices import choose_device, is_shortage, precision_named
 from nmt.errors import DataError, DeviceError, UsageError, did_you_mean
 from nmt.interface import Decodable, EncoderDecoder, Hypothesis
 from nmt.models.stored import load_model
@@ -157,16 +157,19 @@ class Translator:
         progress: Progress | None = None,
         numbers: Iterable[int] | None = None,
         scored: bool = True,
+        called: str = "line",
     ) -> Iterator[Translation]:
         """Translate a stream of lines, in its order and in constant memory; None counts as an empty line.
 
         ``config.buffer_size`` lines are read ahead and translated by length; what was read before a ``PAUSE`` is
         translated before more is read. Attention is kept if ``config.print_alignment`` asks for alignments.
         ``numbers``: those of the lines, from 0; by default they are counted. ``scored``: whether scores are asked for;
-        without them greedy search leaves them out (NaN).
+        without them greedy search leaves them out (NaN). ``called``: what messages call the lines.
         """
         config = _with_search(config)
-        windows = self._reader(config).windows_of_lines(lines, itertools.count() if numbers is None else numbers)
+        windows = self._reader(config, called).windows_of_lines(
+            lines, itertools.count() if numbers is None else numbers
+        )
         return self._chosen(self._translate(windows, config, progress, scored), config)
 
     def hypotheses_of_split(
@@ -183,8 +186,8 @@ class Translator:
         windows = self._reader(config).windows_of_split(split, range(len(split)) if numbers is None else numbers)
         return self._chosen(self._translate(windows, config, progress, scored), config)
 
-    def _reader(self, config: GenerateConfig) -> Reader:
-        return Reader(self.pair, config, self._max_source_pieces, self._writes)
+    def _reader(self, config: GenerateConfig, called: str = "line") -> Reader:
+        return Reader(self.pair, config, self._max_source_pieces, self._writes, called)
 
     def _writes(self, pieces: int) -> int | None:
         """The most pieces that the model writes for so many of the source."""
@@ -216,12 +219,14 @@ class Translator:
             usual = ON_A_CPU if self.device.type == "cpu" else ON_A_GPU
             return batches_of(parts, config.max_tokens or usual, config.batch_size)
 
-        for source, found, pause in in_order(windows, plan, run, progress):
+        drawn = isinstance(config.search, SamplingConfig)
+        for source, found, closes in in_order(windows, plan, run, progress):
             pieces = self.pair.source.pieces([number for part in source.parts for number in part.tolist()])
-            yield Translation(source.number, source.text, pieces, together(found), pause)
+            texts = together(found, drawn=drawn)
+            yield Translation(source.number, source.text, pieces, texts, len(source.parts), closes)
 
     def _search(self, search: Search, batch: Batch, attention: bool) -> list[list[Hypothesis]]:
-        """A batch that does not fit into the GPU's memory is halved until it does."""
+        """A batch that does not fit into the memory is halved until it does."""
         padded, lengths = pad([np.append(one.ids, EOS) for one in batch])
         source, lengths = padded.to(self.device), lengths.to(self.device)
         asked = [one.request for one in batch]
@@ -233,16 +238,20 @@ class Translator:
                 return search(self._model, source, lengths, attention=attention, requests=requests)
             short = Shortlisted(self._model, [_pieces_for(one, self._shortlist) for one in batch], self.device)
             return short.found(search(short, source, lengths, attention=attention, requests=short.asked(requests)))
-        except torch.OutOfMemoryError:
+        except Exception as error:
+            if not is_shortage(error):
+                raise
             if len(batch) == 1:
+                elsewhere = "" if self.device.type == "cpu" else ", or use --device cpu"
                 raise DeviceError(
                     f"line {batch[0].number + 1} ({len(batch[0].ids)} pieces) does not fit into the memory of "
-                    f"{self.device}; lower --max-source-length or --beam, or use --device cpu"
+                    f"{self.device}; lower --max-source-length, --beam or --nbest{elsewhere}"
                 ) from None
         logger.warning(f"a batch of {len(batch)} lines does not fit into the memory of {self.device}; it is halved")
         for model in self._recorded:
             model.forget()
-        torch.cuda.empty_cache()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
         middle = len(batch) // 2
         return self._search(search, batch[:middle], attention) + self._search(search, batch[middle:], attention)
 

@@ -41,7 +41,7 @@ class Part:
 
 Batch = list[Part]
 Found = list[list[TranslatedText]]  # by part of a batch, the translations of each, best first
-Answer = tuple[Source, list[list[TranslatedText]], bool]  # by part of a line; True: a pause follows
+Answer = tuple[Source, list[list[TranslatedText]], bool]  # by part of a line; True: the last of its window
 Run = Callable[[Iterator[Batch | None]], Iterator[tuple[Batch, Found] | None]]
 
 
@@ -71,8 +71,7 @@ class Window:
     def answers(self) -> Iterator[Answer]:
         """Each line and the translations of its parts."""
         for line, source in enumerate(self.sources):
-            last = self.pause and line == len(self.sources) - 1
-            yield source, [self.found[line, index] for index in range(len(source.parts))], last
+            yield source, [self.found[line, index] for index in range(len(source.parts))], line == len(self.sources) - 1
 
 
 def in_order(

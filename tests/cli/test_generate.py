@@ -216,6 +216,9 @@ def test_alignment_of_a_model_without_attention_is_refused(tmp_path):
     path = write_tiny_model(tmp_path / "m", updates=0, attention=AttentionKind.none)
     source = write(tmp_path / "source.txt", ["", "rot"])
     with pytest.raises(UsageError, match="no attention"):
+        shown = {"print_alignment": AlignmentKind.hard, "format": OutputFormat.fairseq}
+        run(GenerateConfig(path=str(path), input=str(source), **shown))
+    with pytest.raises(UsageError, match="--format text shows no alignments; add --format jsonl or fairseq"):
         run(GenerateConfig(path=str(path), input=str(source), print_alignment=AlignmentKind.hard))
 
 
@@ -309,12 +312,18 @@ def test_references_are_scored_instead_of_translations(
     assert [text for text, _ in scored(of_split)][:10] == references[:10]
 
 
+PAIRS: dict[str, Any] = {"input_format": InputFormat.tsv, "format": OutputFormat.jsonl}
+
+
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
         ({}, "--score-reference needs references: give a corpus folder, or --input-format tsv or jsonl"),
         ({"input_format": InputFormat.tsv}, "--format text shows no scores; add --format jsonl or fairseq"),
         ({"nbest": 2}, "leave out --nbest, --mbr and --rerank"),
+        ({**PAIRS, "shortlist": "x"}, "--score-reference looks at all pieces; leave out --shortlist"),
+        ({**PAIRS, "search": BeamConfig(coverage_penalty=1.0)}, "takes no account of --coverage-penalty; leave it out"),
+        ({**PAIRS, "search": BeamConfig(repetition_penalty=2.0)}, "takes no account of --repetition-penalty"),
     ],
 )
 def test_scoring_without_references_or_with_several_translations_is_refused(

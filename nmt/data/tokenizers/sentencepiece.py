@@ -27,6 +27,7 @@ from nmt.errors import DataError, MissingInputError, UsageError
 
 # The trained model's bytes depend on the number of threads: one number for every machine.
 _TRAINING_THREADS = 4
+_SPACE = "\u2581"  # as pieces write it
 _FEWEST_TRAINING_LINES = 100  # sentencepiece refuses to sample fewer
 _CHECK_SECONDS = 60
 # Loads a model and cuts a few words with it: a file that crashes the library must not crash us.
@@ -133,9 +134,25 @@ class SentencePieceTokenizer(Tokenizer):
         ]
         return one_line(self._model.decode(theirs)) if theirs else ""
 
+    def decode_with(self, ids: Sequence[int], unknown: Sequence[str]) -> str:
+        """A word stands where its piece does: after a space if a piece that begins a word, or nothing but that, is before
+        it."""
+        ids, text, begin = list(ids), "", 0
+        for word in unknown:
+            end = ids.index(UNK, begin)
+            text += self._after(text, ids[begin:end]) + word
+            begin = end + 1
+        return one_line(text + self._after(text, ids[begin:])).strip()
+
+    def _after(self, text: str, ids: Sequence[int]) -> str:
+        """What pieces say after a text: sentencepiece takes the space away that they begin with."""
+        said = self.decode(ids)
+        spaced = text != "" and len(ids) > 0 and self.vocabulary.piece(ids[0]).startswith(_SPACE)
+        return f" {said}" if spaced and not said.startswith(" ") else said
+
     def surfaces(self, line: str) -> list[str]:
         pieces: list[str] = self._model.encode(line, out_type=str)
-        return [piece.lstrip("\u2581") for piece in pieces]
+        return [piece.lstrip(_SPACE) for piece in pieces]
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return [visible_spaces(self.vocabulary.piece(number)) for number in ids]

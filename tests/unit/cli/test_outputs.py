@@ -87,6 +87,25 @@ def test_another_best_checkpoint_than_the_one_that_began_it_is_refused(
         Growing(config(tmp_path / "out")).begin()
 
 
+def test_another_model_of_the_other_direction_is_refused(tmp_path: Path, checkpoint: dict[str, Path]) -> None:
+    def begin() -> None:
+        Growing(GenerateConfig(path="model", rerank="back", search=BeamConfig(), output=str(tmp_path / "out"))).begin()
+
+    checkpoint["back"] = Path("back/checkpoint-0001-00000001")
+    begin()
+    begin()
+    checkpoint["back"] = Path("back/checkpoint-0002-00000002")
+    with pytest.raises(UsageError, match=r"out.partial was begun with another rerank; use the same options"):
+        begin()
+
+
+def test_a_file_that_something_else_made_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "out.partial").write_text("mine")
+    with pytest.raises(UsageError, match=r"out.partial exists, but not out.partial.json, which says what made it"):
+        Growing(config(tmp_path / "out")).begin()
+    assert (tmp_path / "out.partial").read_text() == "mine"
+
+
 def test_what_cannot_grow_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="name it: --output FILE"):
         check_output(config(None))

@@ -120,6 +120,14 @@ def test_unknown_pieces_can_be_written_by_what_they_stand_for(tokenizer: Tokeniz
     assert tokenizer.decode_with(ids, ["one", "two\nlines"]) == f"one {TEXT[0]} two lines"
 
 
+def test_a_word_in_place_of_an_unknown_piece_has_spaces_where_the_piece_had(tokenizer: Tokenizer) -> None:
+    word = TEXT[0].split()[0]
+    for line in (f"{word}語", f"語{word}", f"{word} 語{word} 字", "語", f"{word}語{word} {word}"):
+        ids, surfaces = tokenizer.encode([line])[0].tolist(), tokenizer.surfaces(line)
+        unknown = [surface for number, surface in zip(ids, surfaces) if number == UNK]
+        assert unknown and tokenizer.decode_with(ids, unknown) == line
+
+
 def test_there_is_one_piece_for_each_id_and_none_holds_a_space(tokenizer: Tokenizer) -> None:
     ids = [*tokenizer.encode([TEXT[0]])[0].tolist(), EOS]
     pieces = tokenizer.pieces(ids)

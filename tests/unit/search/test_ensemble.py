@@ -65,3 +65,26 @@ def test_weights_that_are_not_one_positive_number_each_are_refused(
 ) -> None:
     with pytest.raises(UsageError, match="--ensemble-weights 1.*: give a positive number for each of the 2 models"):
         Ensemble(members[:2], weights)
+
+
+@pytest.mark.parametrize("weights", [(1e308, 1e308), (1e-320, 1e308), (float("nan"), 1.0), (-1.0, 2.0)])
+def test_weights_whose_ratio_is_no_number_are_refused(
+    members: list[EncoderDecoder], weights: tuple[float, float]
+) -> None:
+    with pytest.raises(UsageError, match="give a positive number for each of the 2 models"):
+        Ensemble(members[:2], weights)
+
+
+def test_attention_is_weighted_as_probabilities_are() -> None:
+    two = [subject("transformer").model(seed).eval() for seed in (1, 2)]
+    batch = toy_batch(two[0], SOURCE_LENGTHS, SOURCE_LENGTHS)
+
+    def attention(model: Ensemble) -> torch.Tensor:
+        memory, state = model.start(model.encode(batch.source, batch.source_lengths), 1)
+        found = model.step(torch.full((len(SOURCE_LENGTHS),), 4), memory, state, attention=True).attention
+        assert found is not None
+        return found
+
+    with torch.inference_mode():
+        first, second, both = (attention(one) for one in (Ensemble(two[:1]), Ensemble(two[1:]), Ensemble(two, (3, 1))))
+    torch.testing.assert_close(both, 0.75 * first + 0.25 * second)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from nmt.errors import UsageError
+from nmt.search.beam import BeamConfig
 from nmt.search.length_penalty import LengthPenalty
+from nmt.search.stopping import Finished, Ranking, StopRule
 
 
 @pytest.mark.parametrize(
@@ -23,3 +26,18 @@ from nmt.search.length_penalty import LengthPenalty
 def test_penalty_follows_its_formula_for_numbers_and_tensors(kind, length, alpha, expected):
     assert kind(float(length), alpha) == pytest.approx(expected)
     assert kind(torch.tensor([float(length)]), alpha).item() == pytest.approx(expected)
+
+
+def test_a_penalty_beyond_all_numbers_lets_a_search_end() -> None:
+    """``all`` waits for the last hypothesis, which minus infinity over infinity must not hide."""
+    limits = torch.tensor([1000, 10])
+    finished = Finished(Ranking(StopRule.all, 1, 1, LengthPenalty.power, 20.0), limits)
+    sentences, nothing_left = torch.tensor([0, 1]), torch.tensor([-float("inf")] * 2)
+    assert LengthPenalty.power(limits.float(), 20.0)[0] == float("inf")
+    assert finished.settled(sentences, nothing_left).tolist() == [True, True]
+    assert finished.settled(sentences, torch.tensor([-1.0, -1.0])).tolist() == [False, False]
+
+
+def test_an_exponent_that_no_score_survives_is_refused() -> None:
+    with pytest.raises(UsageError, match="search.lenpen=1000 is more than 20"):
+        BeamConfig(lenpen=1000)

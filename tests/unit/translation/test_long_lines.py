@@ -56,3 +56,15 @@ def test_no_part_makes_an_empty_line_and_one_is_left_as_it_is() -> None:
     assert together([]) == [TranslatedText("", [], 0.0, [], None, True)]
     only = [text("a", -1.0)]
     assert together([only]) == only
+
+
+def test_samples_of_a_line_are_no_more_alike_in_rank_than_chance_makes_them() -> None:
+    """Each sample of each part once, best first, and the probable ones of a part not always with the other's."""
+    parts = [[text(f"{name}{rank}", -float(rank)) for rank in range(30)] for name in "ab"]
+    found = together(parts, drawn=True)
+    pairs = [one.text.split() for one in found]
+    assert [sorted(half) for half in zip(*pairs)] == [sorted(one.text for one in part) for part in parts]
+    assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
+    ranks = np.array([[int(half[1:]) for half in pair] for pair in pairs])
+    assert abs(np.corrcoef(ranks.T)[0, 1]) < 0.5
+    assert [one.text for one in together(parts, drawn=True)] == [one.text for one in found]

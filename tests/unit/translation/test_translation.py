@@ -24,7 +24,8 @@ from nmt.search.beam import BeamConfig
 from nmt.search.sampling import SamplingConfig
 from nmt.storage.checkpoints import read_checkpoint, set_pointer, write_checkpoint
 from nmt.translation import Line, TranslatedText, Translation, workers
-from nmt.translation.choosing import MinimumBayesRisk, ReverseModel
+from nmt.translation.choosing import MinimumBayesRisk, ReverseModel, Score
+from nmt.translation.lines import Given
 from tests.tiny_models import WORDS, in_english, some_lines, write_tiny_model
 
 LINES = some_lines(30, seed=5, longest=3)
@@ -256,11 +257,14 @@ def test_progress_counts_every_line_once(translator):
     assert sum(seen) == len(LINES) + 2
 
 
-def test_batch_that_does_not_fit_is_halved(translator, monkeypatch, caplog):
+@pytest.mark.parametrize("cpu", [False, True])
+def test_batch_that_does_not_fit_is_halved(translator, monkeypatch, caplog, cpu):
     expected = translator.translate(LINES)
     encode = translator._model.encode
 
     def small_memory(source, lengths):
+        if len(source) > 4 and cpu:
+            torch.empty(2**61, dtype=torch.uint8)  # the allocator's own error
         if len(source) > 4:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return encode(source, lengths)
@@ -396,12 +400,13 @@ def translated(number: int, source: str, **scores: float) -> Translation:
 
 
 def test_a_model_of_the_other_direction_reorders_by_the_sum_of_both_scores() -> None:
-    asked: list[Line] = []
+    asked, of_lines = list[Line](), list[int]()
 
-    def score(lines: Iterator[Line], config: GenerateConfig) -> Iterator[Translation]:
+    def score(lines: Iterator[Line], numbers: Iterator[int], config: GenerateConfig) -> Iterator[Translation]:
         assert config.score_reference and config.nbest == 1 and config.rerank is None
-        for number, line in enumerate(lines):
+        for line, number in zip(lines, numbers):
             asked.append(line)
+            of_lines.append(number)
             yield translated(number, line.text, **{line.reference: {"good": -0.5, "bad": -3.0}.get(line.text, -1.0)})
 
     config = GenerateConfig(rerank="other", nbest=2, search=BeamConfig())
@@ -413,13 +418,67 @@ def test_a_model_of_the_other_direction_reorders_by_the_sum_of_both_scores() -> 
     assert [(one.text, one.score) for one in found[0].hypotheses] == [("good", -2.25), ("bad", -2.5)]
     assert [(one.text, one.score) for one in found[1].hypotheses] == [("other", -1.5)]
     assert asked == [Line(text, reference="x") for text in ("bad", "good", "other")] + [Line("other", reference="y")]
+    assert of_lines == [0, 0, 0, 1]
+
+
+def scored_by(backward: Translator) -> Score:
+    return lambda lines, numbers, config: backward.hypotheses(
+        lines, config, numbers=numbers, called="a translation of line"
+    )
+
+
+@pytest.mark.parametrize("buffer_size", [1, 3, 4])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_line_is_reranked_before_the_next_one_is_waited_for(
+    folder: Path, tmp_path: Path, buffer_size: int, workers: int
+) -> None:
+    """Also where a window was full before the lines paused, and so is closed already."""
+    forward = Translator.load(folder, device="cpu", workers=workers)
+    backward = Translator.load(write_tiny_model(tmp_path / "back", reverse=True), device="cpu", workers=workers)
+    config = GenerateConfig(rerank="back", search=BeamConfig(beam_size=2), buffer_size=buffer_size)
+    answered: list[int] = []
+
+    def lines() -> Iterator[Given]:
+        yield from ("rot", "ein mann", "")
+        yield PAUSE
+        assert answered == [0, 1, 2], "somebody waits for these"
+        yield "mann"
+
+    for translation in ReverseModel(scored_by(backward), 1.0, config)(forward.hypotheses(lines(), config)):
+        answered.append(translation.number)
+    assert answered == [0, 1, 2, 3]
+
+
+def test_what_reranking_says_names_the_line_that_was_given(
+    translator: Translator, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    backward = Translator.load(write_tiny_model(tmp_path / "back", reverse=True), device="cpu")
+    config = GenerateConfig(rerank="back", search=BeamConfig(beam_size=2), max_source_length=2)
+    cut = dataclasses.replace(config, long_lines=LongLines.truncate)
+    found = list(
+        ReverseModel(scored_by(backward), 1.0, cut)([translated(6, "rot", **{"red a man": -1.0, "red": -2.0})])
+    )
+    assert "a translation of line 7 has 3 pieces; only its first 2 are read" in caplog.text
+    assert len(found) == 1
+
+
+def test_a_line_translated_in_parts_keeps_its_order(translator: Translator, tmp_path: Path) -> None:
+    backward = Translator.load(write_tiny_model(tmp_path / "back", reverse=True), device="cpu")
+    config = GenerateConfig(rerank="back", search=BeamConfig(beam_size=3), max_source_length=2, nbest=2)
+    lines = ["rot ein mann rot", "rot"]
+    (parts, one), (expected, _) = (
+        list(choose(translator.hypotheses(lines, dataclasses.replace(config, nbest=3))))
+        for choose in (ReverseModel(scored_by(backward), 1.0, config), iter)
+    )
+    assert parts.parts == 2 and parts.hypotheses == expected.hypotheses[:2]
+    assert one.parts == 1 and len(one.hypotheses) == 2
 
 
 def test_an_empty_translation_is_never_the_best_one_and_an_empty_line_stays_empty(tmp_path: Path) -> None:
     backward = Translator.load(write_tiny_model(tmp_path / "back", reverse=True, updates=20), device="cpu")
     config = GenerateConfig(rerank="back", search=BeamConfig())
     nothing = Translation(1, "", [], [TranslatedText("", [], 0.0, [], None, True)])
-    first, second = ReverseModel(backward.hypotheses, 1.0, config)(
+    first, second = ReverseModel(scored_by(backward), 1.0, config)(
         [translated(0, "rot", **{"": -0.1, "red": -2.0}), nothing]
     )
     assert [one.text for one in first.hypotheses] == ["red"] and second.hypotheses == nothing.hypotheses
@@ -431,6 +490,7 @@ def test_an_empty_translation_is_never_the_best_one_and_an_empty_line_stays_empt
         ({"rerank": "x", "mbr": MbrMetric.chrf}, "--mbr and --rerank each put translations in an order"),
         ({"rerank": "x", "score_reference": True}, "leave out --nbest, --mbr and --rerank"),
         ({"rerank": "x", "rerank_weight": -1.0}, "rerank_weight=-1.0"),
+        ({"rerank_weight": 3.0}, "--rerank-weight 3 is for --rerank"),
         ({"choose_among": 0}, "choose_among=0"),
     ],
 )
@@ -470,3 +530,40 @@ def test_greedy_search_leaves_out_scores_that_nobody_asks_for(folder: Path) -> N
     assert all(math.isnan(one.hypotheses[0].score) for one in without)
     chosen = dataclasses.replace(config, mbr=MbrMetric.bleu, choose_among=1)
     assert not any(math.isnan(one.hypotheses[0].score) for one in translator.hypotheses(LINES, chosen, scored=False))
+
+
+def test_a_reference_is_left_alone_where_none_is_scored(translator: Translator) -> None:
+    line = Line("rot ein mann", reference="zebra red red red")
+    options = {"max_source_length": 2}
+    assert translator.translate([line], **options) == translator.translate([line.text], **options)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        Line("rot", include=("a man",), exclude=("man",)),
+        Line("rot", prefix="a red", exclude=("red",)),
+        Line("rot", include=("man", "red"), exclude=("a", "red")),
+    ],
+)
+def test_what_is_asked_for_and_forbidden_at_once_is_refused(translator: Translator, line: Line) -> None:
+    with pytest.raises(DataError, match="line 2: '(man|red)' is to be left out, and is part of what is asked for"):
+        translator.translate(["rot", line])
+
+
+def test_a_phrase_that_is_no_text_is_reported_with_its_line(translator: Translator) -> None:
+    with pytest.raises(DataError, match="sentence 2: character 0 is the lone surrogate"):
+        translator.translate(["rot", Line("rot", exclude=("red", "\ud800"))])
+
+
+def test_what_is_asked_of_an_empty_line_is_left_out_with_a_word(
+    translator: Translator, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert translator.translate(["rot", Line(" ", prefix="red")])[1] == ""
+    assert "line 2 is empty, so nothing is made of what is asked of its translation" in caplog.text
+
+
+def test_any_number_of_pieces_may_be_allowed(translator: Translator) -> None:
+    usual = translator.translate(LINES[:3])
+    for much in (1e30, 2.0**63):
+        assert translator.translate(LINES[:3], max_len_b=much) == usual
