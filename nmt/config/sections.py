@@ -150,6 +150,9 @@ class TrainingConfig:
         require_not_negative("training", clip_norm=self.clip_norm, clip_value=self.clip_value)
 
 
+LOSSES = ("loss", "nll", "ppl")  # of every validation, lower is better; all others are scorers
+
+
 @dataclass
 class ValidationConfig:
     """When and how the validation set is used."""
@@ -168,7 +171,9 @@ class ValidationConfig:
     )
     samples: int = option(2, help="translations shown in the log at each validation", flag="--valid-samples")
     best_metric: str = option(
-        "loss", help="what decides the best checkpoint: loss or a validation metric", flag="--best-checkpoint-metric"
+        "loss",
+        help="what decides the best checkpoint: loss, nll, ppl or a validation metric",
+        flag="--best-checkpoint-metric",
     )
     patience: int | None = option(None, help="stop after this many validations without improvement", flag="--patience")
 
@@ -177,7 +182,7 @@ class ValidationConfig:
         if self.samples < 0:
             raise UsageError(f"validation.samples={self.samples} must not be negative; 0 shows none (--valid-samples)")
         require_positive("validation", patience=self.patience, max_sentences=self.max_sentences)
-        if self.best_metric != "loss" and self.best_metric not in self.metrics:
+        if self.best_metric not in (*LOSSES, *self.metrics):
             raise UsageError(
                 f"validation.best_metric={self.best_metric} is not computed; add it to validation.metrics "
                 f"(--valid-metrics {','.join([*self.metrics, self.best_metric])}) or use loss"

@@ -14,6 +14,13 @@ from nmt.models import models
 from nmt.storage.checkpoints import load_parameters, read_checkpoint, resolve, tokenizer_folder
 
 
+def architecture(section: Any) -> Any:
+    """Of the options of a model, those that its predictions depend on: all but what is dropped in training."""
+    if not isinstance(section, dict):
+        return section
+    return {key: architecture(value) for key, value in section.items() if "dropout" not in key}
+
+
 def load_model(path: str | Path, device: torch.device) -> tuple[EncoderDecoder, LanguagePair, dict[str, Any]]:
     """The model of a checkpoint (or run folder) in eval mode, its tokenizers, and its configuration as a plain tree."""
     checkpoint = resolve(path)

@@ -44,6 +44,9 @@ Schedule = Callable[[Progress], float]
 # does to all, its own "lr" or "weight_decay". nmt.optim.parameter_groups makes them.
 ParameterGroups = list[dict[str, Any]]
 
+# Where a group says which rate its last step took, if that is not its "lr".
+APPLIED_RATE = "applied_rate"
+
 # builder(config, groups: ParameterGroups) -> Optimizer. Each configuration has a property `base_rate` (float) and an
 # option `lr: float | None` (flag --lr) that is None unless the user set it.
 optimizers: Registry[torch.optim.Optimizer] = Registry("optimizer")

@@ -11,7 +11,7 @@ from torch.nn import Parameter
 
 from nmt.config.option import option
 from nmt.config.sections import require_not_negative
-from nmt.optim import ParameterGroups, optimizers
+from nmt.optim import APPLIED_RATE, ParameterGroups, optimizers
 from nmt.optim.adam import AdamConfig
 from nmt.optim.checks import check_rates
 
@@ -76,7 +76,8 @@ class AdamThenSgd(torch.optim.Adam):
             return
         if group["weight_decay"]:
             gradients = list(torch._foreach_add(gradients, parameters, alpha=group["weight_decay"]))
-        torch._foreach_add_(parameters, gradients, alpha=-group["lr"] * self._sgd_ratio)
+        group[APPLIED_RATE] = group["lr"] * self._sgd_ratio
+        torch._foreach_add_(parameters, gradients, alpha=-group[APPLIED_RATE])
 
     def _parameters(self) -> Iterator[Parameter]:
         return (parameter for group in self.param_groups for parameter in group["params"])

@@ -75,6 +75,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
                 adjust_lr_fn="match_rms_adamw",
             )
         groups = [{**group, "rule": name} for name, rule in self._rules.items() for group in rule.param_groups]
+        groups.sort(key=lambda group: group["lr"] != rate)  # the first has the rate that is reported
         super().__init__(groups, {"lr": rate, "weight_decay": decay})
 
     @torch.no_grad()

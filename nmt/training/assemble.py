@@ -30,6 +30,7 @@ from nmt.training.compilation import compile_layers
 from nmt.training.contradictions import Case, check
 from nmt.training.cost import known_cost
 from nmt.training.datasets import Datasets, number_of_updates, open_datasets
+from nmt.training.differences import differences
 from nmt.training.facts import describe_run
 from nmt.training.fingerprint import fingerprint, validation_fingerprint
 from nmt.training.joining import join
@@ -145,7 +146,7 @@ class _Run:
         self._saver = Saver(self._store, asynchronous=config.checkpoint.asynchronous)
         self._facts: dict[str, Any] = {
             "vocabularies": datasets.pair.digest(),
-            "fingerprint": fingerprint(config, datasets.identities),
+            "fingerprint": fingerprint(config, datasets.identities, datasets.valid_identities),
             "warmup_updates": default_warmup(max_update),
             "max_update": max_update,
             "batches_in_update": batches.batches_in_update,
@@ -167,13 +168,16 @@ class _Run:
             values = training_state(stored).values
             # what was derived from the length of the run stays, although the run may have become longer
             self._facts["warmup_updates"] = values["warmup_updates"]
-            self._compare_rates(stored.info, values.get("max_update"))
+            if not any(key.startswith("scheduler.") for key in changed):
+                self._compare_rates(stored.info, values.get("max_update"))
             self._compare_validations(RunState.from_values(values["run"]), values.get("max_update"))
             self._compare_updates(values["batches_in_update"])
         self._world.on_main(self._store.prepare)
         reporter = self._reporter()
         trainer = self._trainer(reporter, stored)
         if stored is not None:
+            if "reset_meters" not in resets:
+                self._compare_scores(stored.info)
             trainer.restore(stored, changed, resets)
             self._world.on_main(lambda: self._store.settle(stored, self._best.update))
         return self._finish(trainer, reporter)
@@ -309,11 +313,7 @@ class _Run:
         """Warn if the run has become longer or shorter and rates that lie behind would have been others."""
         if planned is None or planned == self._max_update:
             return
-        rate = float(self._config.optimizer.base_rate)
-        before, now = (
-            schedulers.build(self._config.scheduler, Horizon(length, 1, rate, self._facts["warmup_updates"]))
-            for length in (planned, self._max_update)
-        )
+        before, now = (self._schedule_of(length) for length in (planned, self._max_update))
         made = Progress(last.update, last.epoch, tokens=0)  # schedules that agree on it agree on all before
         if before(made) != now(made):
             logger.warning(
@@ -322,6 +322,20 @@ class _Run:
                 planned,
                 self._max_update,
             )
+
+    def _compare_scores(self, last: CheckpointInfo) -> None:
+        """Warn if the best score so far is of another validation."""
+        before, now = last.made.get("validated_as"), self._facts["validated_as"]
+        changed = {key: change for key, change in differences(before or now, now).items() if key != "computed_on"}
+        if changed:
+            logger.warning(
+                "scores so far are of another validation (%s): what is best may not be; --reset-meters forgets them",
+                "; ".join(f"{key}: {change}" for key, change in changed.items()),
+            )
+
+    def _schedule_of(self, length: int | None) -> Schedule:
+        rate = float(self._config.optimizer.base_rate)
+        return schedulers.build(self._config.scheduler, Horizon(length, 1, rate, self._facts["warmup_updates"]))
 
     def _compare_validations(self, state: RunState, planned: int | None) -> None:
         """Warn if a run that had ended goes on, and what its last validation decides would have come later."""

@@ -16,7 +16,7 @@ import nmt.search  # noqa: F401  (each fills its registry)
 from nmt.config.averaging import AverageConfig
 from nmt.config.choices import Precision
 from nmt.config.plain import from_plain
-from nmt.config.sections import TrainConfig
+from nmt.config.sections import LOSSES, TrainConfig
 from nmt.data.language_pair import LanguagePair
 from nmt.devices import choose_device
 from nmt.errors import DataError, DeviceError, NMTError, UsageError
@@ -27,7 +27,7 @@ from nmt.training.criterion_parts import build_criterion
 from nmt.training.datasets import Datasets, check_lengths, open_validation
 from nmt.training.displays import figure
 from nmt.training.fingerprint import validation_fingerprint
-from nmt.training.metrics import LOSSES, build_scorers
+from nmt.training.metrics import build_scorers
 from nmt.training.precision import Arithmetic, choose_precision
 from nmt.training.step import Step
 from nmt.training.validation import Place, build_validators, validate

@@ -13,6 +13,7 @@ from torch import Tensor
 from nmt.config.averaging import AverageConfig
 from nmt.data.language_pair import LanguagePair
 from nmt.errors import DataError, OutputError, UsageError
+from nmt.models.stored import architecture
 from nmt.storage.checkpoints import (
     KIND,
     CheckpointInfo,
@@ -124,7 +125,7 @@ def _check_finite(stored: StoredCheckpoint) -> None:
 
 def _check_alike(first: StoredCheckpoint, other: StoredCheckpoint) -> None:
     """Only checkpoints of one architecture have a mean."""
-    if first.config.get("model") != other.config.get("model"):
+    if architecture(first.config.get("model")) != architecture(other.config.get("model")):
         raise DataError(f"{other.path} holds another architecture than {first.path}; they cannot be averaged")
     shapes = {name: tensor.shape for name, tensor in first.model.items()}
     for name in sorted(shapes.keys() | other.model.keys()):

@@ -83,7 +83,7 @@ def _one_rate_for_two(case: Case) -> str | None:
 
 def _two_substitutes_for_a_schedule(case: Case) -> str | None:
     schedule_free = getattr(case.config.optimizer, "schedule_free", False)
-    if not schedule_free or case.config.scheduler is None or isinstance(case.config.scheduler, ConstantConfig):
+    if not schedule_free or case.config.scheduler is None or type(case.config.scheduler) is ConstantConfig:
         return None
     return (
         "this optimizer averages weights in place of lowering the rate; choose --lr-scheduler constant, with "
@@ -99,7 +99,8 @@ def _two_averages(case: Case) -> str | None:
 
 
 def _scheduler_refuses(case: Case) -> str | None:
-    if case.config.scheduler is None:
+    counted_later = case.max_update is None and case.config.training.max_epoch is not None
+    if case.config.scheduler is None or counted_later:
         return None
     try:
         schedulers.build(

@@ -17,20 +17,15 @@ from nmt.training.precision import Arithmetic
 
 Fingerprint = dict[str, Any]
 
-# Options whose values are checksums.
-_OTHERS = {
-    "data": "the corpus or its vocabulary is another one",
-    "criterion.teacher": "it has other parameters, or the run folder another best checkpoint",
-}
-
 # Options of validation that the best-checkpoint metric does not depend on.
 _WITHOUT_EFFECT = ("metrics", "samples", "patience")
 
 COMPONENTS = ("model", "criterion", "optimizer", "scheduler")
 
 
-def fingerprint(config: TrainConfig, data: Sequence[str]) -> Fingerprint:
-    """All that the parameters after update n depend on, by option name. ``data``: the identity of each corpus.
+def fingerprint(config: TrainConfig, data: Sequence[str], valid_data: Sequence[str]) -> Fingerprint:
+    """All that the parameters after update n depend on, by option name. ``data``: the identity of each corpus;
+    ``valid_data``: of its validation split.
 
     A teacher counts by what it is, not by where it lies: it may move, and a run folder may get a better checkpoint.
     """
@@ -48,6 +43,7 @@ def fingerprint(config: TrainConfig, data: Sequence[str]) -> Fingerprint:
     if getattr(config.scheduler, "uses_validation", False):
         parts["valid_subset"] = config.valid_subset
         parts["validation"] = {key: value for key, value in tree["validation"].items() if key not in _WITHOUT_EFFECT}
+        parts["validation"]["data"] = list(valid_data)
         if config.validation.best_metric != "loss":
             parts["search"] = tree["search"]
     return {
@@ -64,16 +60,6 @@ def validation_fingerprint(config: TrainConfig, data: Sequence[str], arithmetic:
     parts = {"criterion": _criterion(config, tree), "search": tree["search"]}
     parts["validation"] = {key: tree["validation"][key] for key in ("tokenize", "lowercase", "max_sentences")}
     return {"data": list(data), "computed_on": str(arithmetic), **dict(_flatten(parts))}
-
-
-def differences(stored: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, str]:
-    """What changed: option -> ``old -> new``."""
-    changed = {
-        key: f"{_shown(stored.get(key))} -> {_shown(current.get(key))}"
-        for key in [*current, *(key for key in stored if key not in current)]
-        if stored.get(key) != current.get(key)
-    }
-    return {key: _OTHERS.get(key, change) for key, change in changed.items()}
 
 
 def refuse(changed: Mapping[str, str], checkpoint: str, *, flags: Sequence[str]) -> UsageError:
@@ -95,7 +81,3 @@ def _flatten(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]
     for key, value in tree.items():
         leaves += _flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else [(f"{prefix}{key}", value)]
     return leaves
-
-
-def _shown(value: Any) -> str:
-    return "null" if value is None else str(value)

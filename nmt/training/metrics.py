@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from nmt.config.sections import ValidationConfig
+from nmt.config.sections import LOSSES, ValidationConfig
 from nmt.errors import UsageError, did_you_mean
 from nmt.scoring import Scorer, TextOptions, scorers
-
-LOSSES = ("loss", "nll", "ppl")  # of every validation, lower is better; all others are scorers
 
 
 def build_scorers(options: ValidationConfig) -> dict[str, Scorer]:

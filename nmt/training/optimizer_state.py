@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -45,8 +44,8 @@ def unpack(
     """Give ``optimizer`` the state that ``pack`` took; ``groups``: also the groups' own entries (rates, counters).
 
     Without these the groups, and which parameters are trained, may be others than they were: every parameter that has
-    a stored state gets it, and the rest begin without one. An optimizer that averages weights as a part of its rule
-    (``SupportsModes``) counts in its groups, so it begins afresh then, from the average. ``place`` makes of a stored
+    a stored state of its rule gets it, and the rest begin without one. An optimizer that averages weights as a part of its
+    rule (``SupportsModes``) counts in its groups, so it begins afresh then, from the average. ``place`` makes of a stored
     tensor what belongs beside the parameter that this process has. Returns the number that each stored parameter has
     now, or None if the optimizer begins afresh.
     """
@@ -54,7 +53,7 @@ def unpack(
         logger.info("the optimizer begins afresh from the averaged weights, because its options or parameters changed")
         return None
     tree = optimizer.state_dict()
-    same = _names(values["groups"]) == _names(tree["param_groups"])
+    same = _owners(values["groups"]) == _owners(tree["param_groups"])
     if groups and not same:
         raise DataError("the checkpoint's optimizer state belongs to other parameters")
     numbers = _identity(tree["param_groups"]) if same else _by_name(values["groups"], tree["param_groups"])
@@ -79,6 +78,11 @@ def _names(groups: Sequence[Mapping[str, Any]]) -> list[Any]:
     return [group.get("param_names") for group in groups]
 
 
+def _owners(groups: Sequence[Mapping[str, Any]]) -> list[tuple[Any, Any]]:
+    """By group its parameters and, of an optimizer with several, its rule."""
+    return [(group.get("param_names"), group.get("rule")) for group in groups]
+
+
 def _identity(groups: Sequence[Mapping[str, Any]]) -> dict[int, int]:
     return {number: number for group in groups for number in group["params"]}
 
@@ -87,9 +91,14 @@ def _by_name(stored: Sequence[Mapping[str, Any]], current: Sequence[Mapping[str,
     """The number that each stored parameter has now; torch counts through the groups."""
     if None in _names(stored) or None in _names(current):
         raise DataError("the checkpoint's optimizer state belongs to other parameters, and one of them has no names")
-    now = {name: number for number, name in enumerate(itertools.chain(*_names(current)))}
-    before = {name: number for number, name in enumerate(itertools.chain(*_names(stored)))}
+    now, before = _numbered(current), _numbered(stored)
     fresh, gone = len(now.keys() - before.keys()), len(before.keys() - now.keys())
     if fresh or gone:
         logger.info("the optimizer begins afresh with %d parameter tensors and forgets %d", fresh, gone)
-    return {before[name]: now[name] for name in before if name in now}
+    return {before[owned]: now[owned] for owned in before if owned in now}
+
+
+def _numbered(groups: Sequence[Mapping[str, Any]]) -> dict[tuple[str, Any], int]:
+    """The number of each parameter, by its name and its rule."""
+    owned = [(name, rule) for names, rule in _owners(groups) for name in names]
+    return {one: number for number, one in enumerate(owned)}

@@ -6,13 +6,15 @@ import logging
 
 import torch
 
+from nmt.config.plain import to_plain
 from nmt.config.sections import TrainConfig
 from nmt.data.language_pair import LanguagePair
 from nmt.errors import DataError
 from nmt.interface import EncoderDecoder
-from nmt.models.stored import load_model
+from nmt.models.stored import architecture, load_model
 from nmt.storage.checkpoints import FORMAT, KIND, load_parameters, resolve
 from nmt.storage.files import read_manifest
+from nmt.training.differences import differences
 from nmt.training.vocabulary_mapping import mapped_state
 
 logger = logging.getLogger("nmt.training")
@@ -25,7 +27,11 @@ def start_from(config: TrainConfig, model: EncoderDecoder, pair: LanguagePair) -
     """
     path = config.checkpoint.finetune_from_model
     assert path is not None, "the caller asks for it"
-    other, other_pair, _ = load_model(path, torch.device("cpu"))
+    other, other_pair, stored = load_model(path, torch.device("cpu"))
+    others = differences(architecture(stored["model"]), architecture(to_plain(config)["model"]))
+    if others:  # where shapes do not fit either, loading says so
+        listed = "; ".join(f"model.{key}: {change}" for key, change in others.items())
+        logger.warning("the model of %s has other options (%s): what its parameters mean may be lost", path, listed)
     state = other.state_dict()
     if other_pair.digest() != pair.digest():
         if not config.checkpoint.finetune_map_vocabulary:

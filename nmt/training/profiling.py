@@ -31,6 +31,7 @@ class Profiler:
         self._device = device
         self._running: profile | None = None
         self._traced: list[int] = []
+        self._tried = False
 
     @contextlib.contextmanager
     def __call__(self, update: int) -> Iterator[None]:
@@ -41,10 +42,16 @@ class Profiler:
             self._traced.append(update)
         yield
         if update >= first + self._count - 1:
-            self.close()
+            self._end()
 
     def close(self) -> None:
-        """Write what was traced, if training ends before the span does."""
+        """Write what was traced, if training ends before the span does; say so if that was nothing."""
+        self._end()
+        if not self._tried:
+            span = f"of the {self._count} from {self._first} on" if self._first else f"after the first {_WARM_UP}"
+            logger.warning("nothing was profiled: no update %s was made", span)
+
+    def _end(self) -> None:
         if self._running is None:
             return
         profiler, self._running = self._running, None
@@ -55,6 +62,7 @@ class Profiler:
             self._failed(error)
 
     def _begin(self) -> None:
+        self._tried = True
         activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (self._device.type == "cuda")
         try:
             profiler = profile(activities=activities)

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Set
 from nmt.config.sections import CheckpointConfig
 from nmt.errors import DataError
 from nmt.storage.checkpoints import StoredCheckpoint, TrainingState
-from nmt.training.fingerprint import Fingerprint, differences, refuse
+from nmt.training.differences import differences
+from nmt.training.fingerprint import Fingerprint, refuse
 
 logger = logging.getLogger("nmt.training")
 

@@ -57,7 +57,8 @@ class RunRecord:
 
     @property
     def update(self) -> int:
-        return max((int(event["update"]) for event in self.events), default=0)
+        """The last one that was made: one that was skipped has the number of the next."""
+        return max((int(event["update"]) for event in self.events if event["event"] != "skipped"), default=0)
 
     @property
     def ending(self) -> str | None:

@@ -93,9 +93,8 @@ def largest_by_forecast(
     smallest = sizes[0]
     if len(sizes) == 1:
         return smallest
-    tried = [
-        (size, _peak_of(attempt, size, peak)) for size in (smallest, 2 * smallest, 4 * smallest) if size <= sizes[-1]
-    ]
+    few = sorted({min(times * smallest, sizes[-1]) for times in (1, 2, 4)})
+    tried = [(size, _peak_of(attempt, size, peak)) for size in few]
     slope = max((more - less) / (large - small) for (small, less), (large, more) in zip(tried, tried[1:]))
     (size_now, held), limit = tried[-1], room()
     if limit is None or tried[1][1] <= tried[0][1]:  # a peak that did not rise was that of something earlier

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from nmt.config.sections import TrainingConfig, ValidationConfig
 from nmt.errors import NMTError
-from nmt.optim import Progress, Schedule
+from nmt.optim import APPLIED_RATE, Progress, Schedule
 from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, TrainingState, load_parameters
 from nmt.training import optimizer_state
 from nmt.training.accumulation import SMALLER_BATCHES, Accumulation
@@ -155,7 +155,8 @@ class Trainer:
         """Why training is over, or None."""
         limits, state = self._limits, self.state
         if limits.max_update is not None and state.update >= limits.max_update:
-            return f"{limits.max_update} updates are made"
+            more = "" if state.update == limits.max_update else f", and {limits.max_update} were asked for"
+            return f"{state.update} updates are made{more}"
         if limits.max_epoch is not None and state.position.epoch > limits.max_epoch:
             return f"{limits.max_epoch} epochs are done"
         if limits.stop_time_hours is not None and state.seconds >= 3600 * limits.stop_time_hours:
@@ -224,7 +225,8 @@ class Trainer:
             return False
         clip(parameters, norm, self._limits)
         self._optimizer.step()
-        self._account(batches, replace(figures, seconds=self._clock() - began))
+        rate = self._optimizer.param_groups[0].get(APPLIED_RATE, figures.learning_rate)
+        self._account(batches, replace(figures, learning_rate=rate, seconds=self._clock() - began))
         return True
 
     def _account(self, batches: UpdateBatches, figures: UpdateReport) -> None:
@@ -268,10 +270,13 @@ class Trainer:
         self._mark = now
 
     def _advance(self, batches: UpdateBatches) -> None:
+        self._count_time()
+        self.state.epoch, self.state.position = batches.epoch, batches.following
+
+    def _count_time(self) -> None:
         before = self._mark
         self._listen()
         self.state.seconds += self._mark - before
-        self.state.epoch, self.state.position = batches.epoch, batches.following
 
     def _due(self, batches: UpdateBatches, made: bool) -> tuple[str, ...]:
         """Reasons to save. None after a skipped update: perhaps the run has just gone wrong."""
@@ -294,7 +299,7 @@ class Trainer:
                 scores, improved = self._validate()
             except ValidationStopped:
                 state.interrupted = reasons
-            self._stopping = self._world.sums([float(bool(self._stop))])[0] > 0
+            self._count_time()
         finished = self.ending() is not None and state.interrupted is None
         reasons += ("best",) * improved + ("final",) * finished + ("signal",) * (self._stopping and not finished)
         if reasons:

@@ -212,3 +212,19 @@ def test_without_its_package_schedule_free_adamw_says_what_to_install(monkeypatc
 def test_impossible_options_are_refused_by_name(config: type, options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=f"optimizer.{next(iter(options))}="):
         config(**options)
+
+
+def test_the_first_group_of_muon_has_the_rate_that_is_told() -> None:
+    """AdamW's groups may all have another one."""
+    matrix, norm, bias = Parameter(torch.ones(3, 2)), Parameter(torch.ones(2)), Parameter(torch.ones(2))
+    groups = [
+        {"params": [("layers.weight", matrix)]},
+        {"params": [("norm.weight", norm)], "lr": 0.5},
+        {"params": [("layers.bias", bias)], "lr": 0.2},
+    ]
+    optimizer = optimizers.build(MuonConfig(lr=0.1), groups)
+    assert optimizer.param_groups[0]["lr"] == 0.1 and optimizer.param_groups[0]["rule"] == "muon"
+    for parameter in (matrix, norm, bias):
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    assert all(not torch.equal(parameter, torch.ones_like(parameter)) for parameter in (matrix, norm, bias))

@@ -319,3 +319,28 @@ def test_a_model_without_layers_to_run_again_is_refused(tiny_run: MakeConfig) ->
     )
     with pytest.raises(UsageError, match="no stack of layers.*leave --checkpoint-activations out"):
         train(config)
+
+
+@pytest.mark.parametrize("metric", ["nll", "ppl"])
+def test_what_every_validation_computes_can_decide_the_best(tiny_run: MakeConfig, metric: str) -> None:
+    result = train(tiny_run(validation=ValidationConfig(samples=0, best_metric=metric)))
+    assert result.metric == metric and result.checkpoint is not None
+    assert result.best == pytest.approx(read_info(result.checkpoint).scores[metric])
+
+
+def test_a_start_from_a_model_of_other_options_is_warned_of(
+    tiny_run: MakeConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two heads fit where four were, and see other things."""
+    start = tiny_run(scheduler=ConstantConfig(), training=TrainingConfig(max_update=1))
+    start.checkpoint.save_dir = str(tmp_path / "start")
+    train(start)
+    for number, (heads, dropout) in enumerate([(2, 0.3), (4, 0.2)]):
+        config = tiny_run(scheduler=ConstantConfig(), training=TrainingConfig(max_update=1))
+        config.model.num_heads, config.model.dropout = heads, dropout
+        config.checkpoint.save_dir = str(tmp_path / f"run{number}")
+        config.checkpoint.finetune_from_model = str(tmp_path / "start")
+        caplog.clear()
+        train(config)
+        warned = "has other options (model.num_heads: 2 -> 4): what its parameters mean may be lost" in caplog.text
+        assert warned == (heads == 4)

@@ -26,6 +26,7 @@ def save(
     epoch: int = 1,
     reasons: tuple[str, ...] = ("update",),
     width: int = 3,
+    dropout: float = 0.1,
     best_metric: str = "loss",
     **scores: float,
 ) -> Path:
@@ -33,7 +34,10 @@ def save(
     write_checkpoint(
         path,
         model=tensors or {"weight": torch.full((2,), float(update))},
-        config={"model": {"name": "toy", "width": width}, "validation": {"best_metric": best_metric}},
+        config={
+            "model": {"name": "toy", "width": width, "dropout": dropout},
+            "validation": {"best_metric": best_metric},
+        },
         info=CheckpointInfo(update, epoch, reasons, scores),
         training=TrainingState({}, {}),
     )
@@ -115,6 +119,12 @@ def test_integers_are_kept_where_they_agree(run: Path) -> None:
     save(run, 1, {"w": torch.ones(1), "n": torch.tensor([4])})
     save(run, 2, {"w": torch.zeros(1), "n": torch.tensor([4])})
     assert torch.equal(read_checkpoint(average(run)).model["n"], torch.tensor([4]))
+
+
+def test_what_was_dropped_in_training_is_no_part_of_the_architecture(run: Path) -> None:
+    save(run, 1, dropout=0.1)
+    save(run, 3, dropout=0.3)
+    assert torch.equal(read_checkpoint(average(run)).model["weight"], torch.full((2,), 2.0))
 
 
 @pytest.mark.parametrize(

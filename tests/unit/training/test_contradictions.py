@@ -51,6 +51,7 @@ def test_a_sound_configuration_passes(tiny_run: MakeConfig) -> None:
         ({"scheduler": NoamConfig(4)}, {}, "optimizer.lr=0.01 has no effect"),
         ({"scheduler": NoamConfig(4), "optimizer": AdamThenSgdConfig()}, {}, r"optimizer.sgd_lr=0.5 has no effect"),
         ({"scheduler": LinearConfig(), "optimizer": ScheduleFreeAdamWConfig()}, {}, "--lr-scheduler constant"),
+        ({"scheduler": PlateauConfig(), "optimizer": ScheduleFreeAdamWConfig()}, {}, "--lr-scheduler constant"),
         ({"scheduler": LinearConfig()}, {"max_update": None}, "scheduler linear ends at the last update"),
         (
             {"scheduler": PlateauConfig(), "validation": ValidationConfig(interval=None, samples=0)},
@@ -99,6 +100,11 @@ def test_each_contradiction_is_refused_by_name(
 )
 def test_what_is_just_possible_passes(tiny_run: MakeConfig, changes: dict[str, Any]) -> None:
     check(case(tiny_run(**changes)))
+
+
+def test_a_length_in_epochs_is_one_although_its_updates_are_counted_later(tiny_run: MakeConfig) -> None:
+    config = tiny_run(scheduler=LinearConfig(), training=TrainingConfig(max_epoch=3))
+    check(case(config, max_update=None))
 
 
 def test_several_contradictions_come_in_one_message(tiny_run: MakeConfig) -> None:

@@ -195,3 +195,10 @@ def test_the_page_can_be_made_again_from_the_folder_alone(finished: Path) -> Non
     assert result.stdout == f"{finished / 'report.html'}\n" and read(finished).headings() == list(SECTIONS)
     missing = subprocess.run([*command, str(finished / "nowhere")], capture_output=True, text=True, check=False)
     assert missing.returncode == 66 and missing.stderr.startswith("html_report: ") and missing.stderr.count("\n") == 1
+
+
+def test_an_update_that_was_skipped_at_the_end_leaves_the_run_finished(tmp_path: Path) -> None:
+    skipped = {"event": "skipped", "update": 11, "epoch": 1, "loss": None, "grad_norm": None}
+    end = {"event": "end", "update": 10, "epoch": 1, "ending": "1 epochs are done", "tokens": 100, "seconds": 5.0}
+    record = RunRecord.read(write_log(tmp_path, training(10), skipped, end))
+    assert record.update == 10 and record.ending == "1 epochs are done"

@@ -14,6 +14,7 @@ from nmt.errors import DataError
 from nmt.optim import optimizers
 from nmt.optim.adam import AdamConfig
 from nmt.optim.adam_then_sgd import AdamThenSgdConfig
+from nmt.optim.muon import MuonConfig
 from nmt.optim.sgd import SgdConfig
 from nmt.training.modes import training_mode
 from nmt.training.optimizer_state import OF_THE_DEVICE, pack, unpack
@@ -123,3 +124,20 @@ def test_an_optimizer_that_averages_weights_begins_afresh_after_a_change_of_opti
     steps(optimizers[0], [parameter], 0, 1)
     assert not unpack(optimizers[1], *pack(optimizers[0]), groups=False) and not optimizers[1].state
     assert unpack(optimizers[1], *pack(optimizers[0]), groups=True) and optimizers[1].state
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_parameter_that_another_rule_takes_over_begins_afresh(groups: int, caplog: pytest.LogCaptureFixture) -> None:
+    """Muon keeps other numbers than AdamW, also where all parameters change hands."""
+    caplog.set_level("INFO")
+    names = ("a", "b")[:groups]
+    stored, parameters = made(MuonConfig(lr=0.1, adamw_names=["b"]), names)
+    steps(stored, parameters, 0, 2)
+    other, others = made(MuonConfig(lr=0.1, adamw_names=["a", "b"]), names)
+    unpack(other, *pack(stored), groups=False)
+    assert "begins afresh with 1 parameter tensors and forgets 1" in caplog.text
+    assert others[0] not in other.state
+    if groups == 2:
+        assert torch.equal(other.state[others[1]]["exp_avg"], stored.state[parameters[1]]["exp_avg"])
+    steps(other, others, 2, 4)
+    assert other.state[others[0]].keys() >= {"exp_avg", "exp_avg_sq"}

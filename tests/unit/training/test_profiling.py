@@ -80,6 +80,23 @@ def test_the_updates_of_the_span_that_this_process_makes_are_traced(
     assert trace(tmp_path, span, updates) == written
 
 
+@pytest.mark.parametrize(
+    ("span", "updates", "said"),
+    [
+        (Span(None, 2), range(1, 3), "no update of the 2 from 3 on was made"),
+        (Span(100, 3), range(1, 9), "no update of the 3 from 100 on was made"),
+        (Span(2, 2), range(5, 9), "no update of the 2 from 2 on was made"),
+        (Span(None, 2), range(0), "no update after the first 2 was made"),
+        (Span(2, 2), range(1, 9), None),
+    ],
+)
+def test_that_nothing_was_traced_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, span: Span, updates: range, said: str | None
+) -> None:
+    trace(tmp_path, span, updates)
+    assert caplog.messages == ([] if said is None else [f"nothing was profiled: {said}"])
+
+
 def test_a_trace_that_cannot_be_written_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").touch()
     assert trace(tmp_path / "file", Span(1, 1), range(1, 3)) == []

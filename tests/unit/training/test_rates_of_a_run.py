@@ -14,6 +14,8 @@ import pytest
 from nmt.config.sections import TrainConfig, TrainingConfig, ValidationConfig
 from nmt.errors import UsageError
 from nmt.optim.adam import AdamConfig
+from nmt.optim.adam_then_sgd import AdamThenSgdConfig
+from nmt.optim.constant import ConstantConfig
 from nmt.optim.plateau import PlateauConfig
 from nmt.optim.polynomial import PolynomialConfig
 from nmt.optim.sgd import SgdConfig
@@ -128,3 +130,47 @@ def test_a_prolonged_run_is_warned_of_a_validation_that_would_not_have_been(
     train(tiny_run(**changes, training=TrainingConfig(max_update=8)))
     said = "the run had ended at update 4 with a validation that a longer run would not have had there" in caplog.text
     assert said == (warned and decides != "nothing")
+
+
+def test_a_schedule_that_takes_over_is_not_judged_by_the_length_of_the_run_before(tiny_run: MakeConfig) -> None:
+    """Half of the shorter run would be less than this warm-up."""
+    train(tiny_run(training=TrainingConfig(max_update=4)))
+    longer = tiny_run(scheduler=WsdConfig(warmup_updates=6), training=TrainingConfig(max_update=12))
+    longer.checkpoint.reset_lr_scheduler = True
+    assert train(longer).update == 12
+
+
+@pytest.mark.parametrize("follows", [True, False])
+def test_other_validation_data_is_noticed(
+    tiny_run: MakeConfig, make_copy_corpus: Callable[..., Path], caplog: pytest.LogCaptureFixture, follows: bool
+) -> None:
+    """The rate follows it, or only what is called best is mixed."""
+    scheduler = PlateauConfig() if follows else ConstantConfig()
+    train(tiny_run(scheduler=scheduler, validation=VALIDATION, training=TrainingConfig(max_update=4)))
+    other = [str(make_copy_corpus(train=600, valid=30))]
+    again = tiny_run(data=other, scheduler=scheduler, validation=VALIDATION, training=TrainingConfig(max_update=6))
+    caplog.clear()
+    if follows:
+        with pytest.raises(UsageError, match="validation.data: the validation data is another one.*--reset-meters"):
+            train(again)
+        assert "scores so far" not in caplog.text
+    else:
+        assert train(again).update == 6
+        assert "scores so far are of another validation (data:" in caplog.text
+        again.training.max_update = 8
+        caplog.clear()
+        train(again)
+        assert "scores so far" not in caplog.text
+    again.checkpoint.reset_meters = True
+    again.training.max_update = 10
+    caplog.clear()
+    assert train(again).update == 10
+    assert "scores so far" not in caplog.text
+
+
+def test_the_rate_that_an_optimizer_takes_itself_is_the_one_that_is_told(tiny_run: MakeConfig, tmp_path: Path) -> None:
+    optimizer = AdamThenSgdConfig(lr=0.01, sgd_lr=0.5, switch_update=3)
+    config = tiny_run(optimizer=optimizer, scheduler=ConstantConfig(), training=TrainingConfig(max_update=5))
+    config.report.log_interval = 1
+    train(config)
+    assert list(rates(tmp_path / "run").values()) == pytest.approx([0.01, 0.01, 0.01, 0.5, 0.5])

@@ -13,7 +13,7 @@ from torch import nn
 from nmt.config.sections import CheckpointConfig
 from nmt.errors import DataError, UsageError
 from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, TrainingState, load_parameters
-from nmt.training.fingerprint import differences
+from nmt.training.differences import differences
 from nmt.training.resume import RESETS, VALUES, check_unchanged, due_resets, restarts_epoch
 
 

@@ -126,6 +126,14 @@ def test_on_a_cpu_small_batches_tell_what_large_ones_would_take(left: int, expec
     assert process.tried == [512, 1024, 2048]
 
 
+@pytest.mark.parametrize("sizes", [(512, 768), (768, 1024), (512, 1024), (512, 768, 1024), (512, 1024, 1536)])
+@pytest.mark.parametrize("fits", [0, -1])
+def test_few_sizes_are_told_apart_as_well(sizes: tuple[int, ...], fits: int) -> None:
+    process, room = Process(per_token=10), MARGIN * (1000 + 10 * sizes[fits])
+    found = largest_by_forecast(sizes, process.attempt, process.peak, lambda: math.ceil(room))
+    assert found == sizes[fits] and max(process.tried) == min(4 * sizes[0], sizes[-1])
+
+
 @pytest.mark.parametrize(("per_token", "left"), [(10, None), (0, 10**9)])
 def test_where_memory_cannot_be_told_batches_stay_small(
     per_token: int, left: int | None, caplog: pytest.LogCaptureFixture

@@ -186,6 +186,34 @@ def test_the_time_of_an_update_is_that_of_all_its_parts(make_trainer: Make, make
     )  # five, and one for each plan: of this and the next
 
 
+def test_the_last_validation_is_part_of_the_time(make_trainer: Make, make_step: Make) -> None:
+    step = make_step()
+    optimizer = Slow(step.named_parameters(), lr=1.0)
+
+    class SlowValidator:
+        def __call__(self, *seeds: Any, **options: Any) -> dict[str, float]:
+            optimizer.now += 70
+            return {"loss": 1.0}
+
+    trainer: Trainer = make_trainer(
+        step=step,
+        optimizer=optimizer,
+        clock=lambda: optimizer.now,
+        validators=(SlowValidator(),),
+        limits=TrainingConfig(max_update=2),
+        validation=ValidationConfig(interval=None, interval_updates=1),
+    )
+    trainer.run()
+    assert trainer.state.seconds == 2 * (5 + 70)
+
+
+def test_fewer_updates_than_are_made_are_told_as_such(make_trainer: Make) -> None:
+    trainer: Trainer = make_trainer(limits=TrainingConfig(max_update=2))
+    assert trainer.run() == "2 updates are made"
+    trainer._limits.max_update = 1
+    assert trainer.ending() == "2 updates are made, and 1 were asked for"
+
+
 def test_skipped_updates_are_counted_and_logged(
     make_trainer: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
