@@ -18,6 +18,7 @@ from nmt.data.vocabulary import BOS, EOS, SPECIALS
 from nmt.errors import UsageError
 from nmt.interface import OutputLayer, Scoring, VocabularySizes
 from nmt.models.output_layers import OwnColumns, absences
+from nmt.modules.linear import at_least_float32
 
 MOST_BITS = 32  # no vocabulary has more symbols
 NEVER = -30.0  # log-probability, about, of pad, unk and bos: finite, so that label smoothing stays finite
@@ -105,10 +106,12 @@ class BinaryOutput(OutputLayer):
         self.register_buffer("bias", bias, persistent=False)  # [V]
 
     def logits(self, hidden: Tensor) -> Tensor:
-        logits = self.project(hidden)  # [..., k + 1 + markers]
+        logits = at_least_float32(self.project(hidden))  # [..., k + 1 + markers]
         spent = F.softplus(logits[..., : self.num_bits]).sum(-1, keepdim=True)
         features = torch.cat([logits, spent], dim=-1)
-        return F.linear(features, self.get_buffer("table"), self.get_buffer("bias"))
+        table, bias = (self.get_buffer(name).to(features.dtype) for name in ("table", "bias"))
+        with torch.autocast(hidden.device.type, enabled=False):  # what is spent and the bits cancel, but not in 16 bits
+            return F.linear(features, table, bias)
 
     def restrict(self, vocabulary: Tensor) -> Scoring:
         if vocabulary.dim() == 2:

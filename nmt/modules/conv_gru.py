@@ -49,7 +49,8 @@ class ConvGRU(nn.Module):
         """
         reset, update = cut_sigmoid(self.gates(_beside(read, image))).chunk(2, dim=1)
         candidate = torch.tanh(self.candidate(_beside(read, reset * image)))
-        return torch.lerp(candidate, image, update) * inside
+        dtype = image.dtype  # of a norm, or of a convolution under autocast
+        return torch.lerp(candidate.to(dtype), image, update.to(dtype)) * inside
 
 
 def _beside(read: Tensor | None, image: Tensor) -> Tensor:

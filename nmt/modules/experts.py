@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt.modules.dropout import Dropout
+from nmt.modules.linear import at_least_float32
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,8 @@ class NoisyTopK(nn.Module):
 
     def forward(self, x: Tensor) -> Routing:
         """[n, D]"""
-        clean = F.linear(x, self.gate)
-        spread = F.softplus(F.linear(x, self.noise))
+        clean = at_least_float32(F.linear(x, self.gate))  # in 16 bits many experts would be equally good
+        spread = F.softplus(at_least_float32(F.linear(x, self.noise)))
         scores = clean + torch.randn_like(clean) * spread if self.training else clean  # [n, E]
         num_experts = scores.size(1)
         best = scores.topk(min(self.k + 1, num_experts), dim=1)
@@ -86,7 +87,7 @@ class Experts(nn.Module):
         answers = torch.baddbmm(self.outer_bias, hidden, self.outer)
         by_token = torch.empty_like(order).scatter_(0, order, torch.arange(n * k, device=x.device))
         answered = answers[expert, slot][by_token].view(n, k, x.size(1))
-        return (answered * routing.weights[:, :, None]).sum(1)
+        return (answered * routing.weights[:, :, None]).sum(1).to(answers.dtype)
 
 
 def squared_variation(values: Tensor) -> Tensor:

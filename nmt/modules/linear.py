@@ -46,6 +46,10 @@ def with_room(rows: Tensor, dtype: torch.dtype) -> Tensor:
     return F.pad(rows, (0, 0, 0, added)) if added else rows
 
 
+def at_least_float32(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
 @functools.cache
 def bf16_kernels_there() -> bool:
     """Whether the library for products in bf16 supports this CPU."""

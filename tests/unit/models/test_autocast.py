@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
 import pytest
 import torch
 
@@ -10,6 +15,7 @@ from nmt.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntrop
 from nmt.search.beam import BeamConfig, BeamSearch
 from nmt.testing.subjects import Subject, subjects
 from nmt.testing.toys import toy_batch
+from tests.unit.models.cuda_rules import CudaRules
 
 
 @pytest.mark.parametrize("subject", subjects(), ids=str)
@@ -25,13 +31,26 @@ def test_the_loss_in_bfloat16_is_close_and_its_gradients_are_finite(subject: Sub
         assert parameter.grad is not None and torch.isfinite(parameter.grad).all(), name
 
 
+@pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("subject", subjects(), ids=str)
-def test_steps_in_bfloat16_are_close(subject: Subject) -> None:
+def test_where_some_functions_give_float32_as_on_a_gpu_types_agree(subject: Subject, training: bool) -> None:
+    model = subject.model().train(training)
+    batch, criterion = toy_batch(model, (2, 9, 5), (6, 3, 8)), criterions.build(LabelSmoothedCrossEntropyConfig())
+    with torch.autocast("cpu", dtype=torch.bfloat16), CudaRules():
+        loss = criterion(model, batch).loss_sum
+    if training:
+        loss.backward()
+    assert torch.isfinite(loss)
+
+
+@pytest.mark.parametrize("rules", [contextlib.nullcontext, CudaRules])
+@pytest.mark.parametrize("subject", subjects(), ids=str)
+def test_steps_in_bfloat16_are_close(subject: Subject, rules: Callable[[], AbstractContextManager[Any]]) -> None:
     model = subject.model()
     batch = toy_batch(model, (2, 9, 5), (6, 3, 8))
     scores = []
     for enabled in (False, True):
-        with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+        with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled), rules():
             memory, state = model.start(model.encode(batch.source, batch.source_lengths), 2)
             for token in (2, 5, 7):
                 output = model.step(torch.full((6,), token), memory, state)

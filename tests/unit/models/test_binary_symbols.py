@@ -112,3 +112,18 @@ def test_the_codes_of_a_large_vocabulary_take_no_square_of_it() -> None:
     embedding, output = binary_embedding(200_000, 18), binary_output(4, 200_000, 18)
     assert embedding.get_buffer("codes").shape == (200_000, 20)
     assert output.get_buffer("table").shape == (200_000, 20)
+
+
+def test_what_a_symbol_spends_is_not_rounded_to_16_bits() -> None:
+    """Large logits of bits cancel with it."""
+    output = layer().float()
+    with torch.no_grad():
+        output.project.weight.mul_(40)
+    rows = hidden(200).float()
+    with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16):
+        found = output.logits(rows)
+        bits = output.project(rows)
+    spent = F.softplus(bits.double()[:, :8]).sum(1)
+    best = (bits.double()[:, :8].clamp(min=0).sum(1) - spent).float()
+    assert float(spent.mean()) > 30
+    torch.testing.assert_close(found[:, 4:].amax(1), best, atol=1e-3, rtol=1e-3)

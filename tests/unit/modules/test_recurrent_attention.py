@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from nmt.modules.padding import padding_bias
 from nmt.modules.recurrent_attention import (
     AdditiveAttention,
     ContentAttention,
@@ -99,3 +100,22 @@ def test_no_attention_gives_an_empty_context() -> None:
     contexts, weights = NoAttention()(torch.randn(2, 3, 4), torch.zeros(0), torch.randn(2, 5, 4), torch.zeros(0))
     assert contexts.shape == (2, 3, 0)
     assert weights is None
+
+
+@pytest.mark.parametrize("length", [150, 301, 1000])
+def test_a_predicted_centre_far_on_is_as_exact_in_bfloat16(length: int) -> None:
+    """Rounded to 16 bits it would lie beyond the last position, where nothing is to be seen, or two beside its place."""
+    torch.manual_seed(1)
+    attention = PredictedWindow(DotAttention(16), 16, window=1)
+    with torch.no_grad():
+        attention.centre.weight.mul_(60)
+    queries, states = torch.randn(2, 50, 16) * 3, torch.randn(2, length, 16)
+    bias = padding_bias(torch.tensor([length, length - 3]), length, torch.float32)[:, None]
+    centres: list[Tensor] = []
+    attention.centre.register_forward_hook(lambda module, inputs, output: centres.append(output.float()))
+    with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16):
+        contexts, weights = attention(queries, attention.project(states), states, bias)
+    assert weights is not None and contexts.isfinite().all() and weights.isfinite().all()
+    expected = torch.tensor([[[length]], [[length - 3]]]) * torch.sigmoid(centres[0])
+    looked_at = torch.arange(length)[None, None]
+    assert bool(((looked_at - expected).abs()[weights > 0] <= 1).all())
