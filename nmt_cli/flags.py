@@ -64,6 +64,9 @@ ADVICE: dict[str, str] = {
     },
 }
 
+# What fairseq-score calls them; elsewhere -s is a language, and -r is Hydra's.
+ALIASES_OF_SCORING = {"-s": ("--sys",), "-r": ("--ref",)}
+
 # Flags of one command that users also give to others.
 _LANGUAGES = "only nmt-preprocess needs it, corpora and models know their languages; leave it out"
 ADVICE_ELSEWHERE = dict.fromkeys(("-s", "-t", "--source-lang", "--target-lang"), _LANGUAGES)
@@ -77,11 +80,12 @@ def grammar(config_class: type, groups: Iterable[str]) -> Grammar:
         by_group = Flag(f"--{group}", group, FlagKind.plain, f"preset of the group {group}", None)
         flags.setdefault(by_group.name, by_group)
     names = frozenset(field.name for field in dataclasses.fields(config_class))
+    spellings = ALIASES | ALIASES_OF_SCORING if "--sys" in flags else ALIASES
     return Grammar(
         flags=flags,
         groups=groups,
         names=names,
         bare="data" if "data" in names else None,
-        aliases={alias: words for alias, words in ALIASES.items() if words[0] in flags and alias not in flags},
+        aliases={alias: words for alias, words in spellings.items() if words[0] in flags and alias not in flags},
         advice={**ADVICE, **{flag: text for flag, text in ADVICE_ELSEWHERE.items() if flag not in flags}},
     )

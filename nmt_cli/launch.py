@@ -27,7 +27,7 @@ from nmt.config.choices import ProgressStyle
 from nmt.config.help import help_page
 from nmt.config.presets import default_choices
 from nmt.config.publish import CONFIG_PATH, publish
-from nmt.errors import Interrupted, NMTError, UsageError, numbered
+from nmt.errors import Interrupted, NMTError, OutputError, UsageError, numbered
 from nmt.plugins import load_plugins, preset_folders
 from nmt.storage.files import STORAGE_FAULTS
 from nmt_cli.argv import rewrite, user_dir_in
@@ -51,6 +51,17 @@ def launch(command: str, config_class: type[Config], run: Callable[[Config], flo
     use_utf8()
     configure_logging()
     _Launcher(command, config_class, run).start(sys.argv[1:])
+
+
+@contextlib.contextmanager
+def _folder_of_sweep() -> Iterator[None]:
+    """What a job does is reported by the job: here only Hydra makes folders."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            raise
+        raise OutputError(f"cannot make {error.filename}: {error.strerror}; choose another --save-dir") from error
 
 
 class _Launcher:
@@ -106,7 +117,7 @@ class _Launcher:
         self._sweep = Sweep(line.overrides, of_runs=self._command == "train")
         if self._user_dir is not None:
             _let_processes_import(Path(self._user_dir).expanduser().resolve().parent)
-        with self._sweep.conducted():
+        with self._sweep.conducted(), _folder_of_sweep():
             main()
 
     def _task(self, composed: DictConfig) -> float | None:

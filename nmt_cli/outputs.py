@@ -49,6 +49,10 @@ def check_output(config: GenerateConfig) -> None:
     output = Path(config.output)
     if config.resume_output and (output.suffix in (".gz", ".xz") or _is_stream(output)):
         raise UsageError(f"--resume-output goes on with a plain file, not with {output}; compress it afterwards")
+    if not output.parent.is_dir():
+        raise OutputError(
+            f"cannot create {output}: {output.parent} is no folder; make it first, or choose another --output"
+        )
     if not output.exists() or _is_stream(output):
         return
     if not output.is_file():

@@ -307,7 +307,7 @@ def _best(records: Sequence[Record]) -> Record | None:
 
 def read_records(folder: Path) -> list[Record]:
     """One record a run folder, of all starts."""
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         return [json.loads(line) for line in (folder / RECORDS).read_text(encoding="utf-8").splitlines()]
     return []
 

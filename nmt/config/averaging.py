@@ -36,6 +36,6 @@ class AverageConfig:
     user_dir: str | None = option(None, help="folder of a plugin package", flag="--user-dir")
 
     def __post_init__(self) -> None:
-        require_positive("average", num_update_checkpoints=self.num_update_checkpoints)
-        require_positive("average", num_epoch_checkpoints=self.num_epoch_checkpoints)
-        require_positive("average", num_best_checkpoints=self.num_best_checkpoints)
+        require_positive("", num_update_checkpoints=self.num_update_checkpoints)
+        require_positive("", num_epoch_checkpoints=self.num_epoch_checkpoints)
+        require_positive("", num_best_checkpoints=self.num_best_checkpoints)

@@ -132,12 +132,12 @@ class GenerateConfig:
     progress: ProgressStyle = option(ProgressStyle.auto, help="auto, bar, lines or none", flag="--progress")
 
     def __post_init__(self) -> None:
-        require_positive("generate", nbest=self.nbest, batch_size=self.batch_size, max_tokens=self.max_tokens)
-        require_positive("generate", workers=self.workers)
-        require_positive("generate", buffer_size=self.buffer_size, max_source_length=self.max_source_length)
-        require_positive("generate", max_line_bytes=self.max_line_bytes)
-        require_positive("generate", choose_among=self.choose_among)
-        require_not_negative("generate", rerank_weight=self.rerank_weight)
+        require_positive("", nbest=self.nbest, batch_size=self.batch_size, max_tokens=self.max_tokens)
+        require_positive("", workers=self.workers)
+        require_positive("", buffer_size=self.buffer_size, max_source_length=self.max_source_length)
+        require_positive("", max_line_bytes=self.max_line_bytes)
+        require_positive("", choose_among=self.choose_among)
+        require_not_negative("", rerank_weight=self.rerank_weight)
         if self.score_reference and (self.nbest > 1 or self.chooses):
             raise UsageError(
                 "--score-reference has one translation of each line; leave out --nbest, --mbr and --rerank"

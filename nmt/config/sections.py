@@ -28,14 +28,19 @@ def require_positive(section_name: str, **values: float | None) -> None:
     """Refuse zero, negative and non-finite values of options that count something."""
     for name, value in values.items():
         if value is not None and not 0 < value < math.inf:
-            raise UsageError(f"{section_name}.{name}={value} must be a finite number greater than zero")
+            raise UsageError(f"{_key(section_name, name)}={value} must be a finite number greater than zero")
 
 
 def require_not_negative(section_name: str, **values: float) -> None:
     """Refuse negative and non-finite values of options that may be zero."""
     for name, value in values.items():
         if not 0 <= value < math.inf:
-            raise UsageError(f"{section_name}.{name}={value} must be a finite number that is not negative")
+            raise UsageError(f"{_key(section_name, name)}={value} must be a finite number that is not negative")
+
+
+def _key(section_name: str, name: str) -> str:
+    """An option of no section has its own name."""
+    return f"{section_name}.{name}" if section_name else name
 
 
 @dataclass
@@ -356,4 +361,4 @@ class ScoreConfig:
     user_dir: str | None = option(None, help="folder of a plugin package", flag="--user-dir")
 
     def __post_init__(self) -> None:
-        require_positive("score", max_line_bytes=self.max_line_bytes)
+        require_positive("", max_line_bytes=self.max_line_bytes)

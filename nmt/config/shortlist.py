@@ -21,5 +21,5 @@ class ShortlistConfig:
     user_dir: str | None = option(None, help="folder of a plugin package", flag="--user-dir")
 
     def __post_init__(self) -> None:
-        require_positive("shortlist", per_piece=self.per_piece, max_pairs=self.max_pairs)
-        require_not_negative("shortlist", frequent=self.frequent)
+        require_positive("", per_piece=self.per_piece, max_pairs=self.max_pairs)
+        require_not_negative("", frequent=self.frequent)

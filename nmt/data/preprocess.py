@@ -72,7 +72,7 @@ def preprocess(config: PreprocessConfig, progress: Progress = lambda split, done
 
 def _check(config: PreprocessConfig) -> None:
     """What one option alone cannot know to be wrong."""
-    require_positive("preprocess", workers=config.workers, max_line_bytes=config.max_line_bytes)
+    require_positive("", workers=config.workers, max_line_bytes=config.max_line_bytes)
     for flag, language in (("--source-lang", config.source_lang), ("--target-lang", config.target_lang)):
         if not language and not (config.only_source and flag == "--target-lang"):
             raise UsageError(f"name the language of each side, the suffix of its files: {flag} is missing")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from nmt.errors import NMTError, OutputError
@@ -13,7 +14,15 @@ def check_destination(folder: Path, kind: str, option: str, *, overwrite: bool) 
 
     ``option`` is the flag that named the folder, for the message.
     """
-    if not folder.exists() and not folder.is_symlink():
+    here, real = Path.cwd(), Path(os.path.realpath(folder))
+    if real == here or real in here.parents:
+        raise OutputError(f"{folder} is the working directory or holds it; choose a folder of its own ({option})")
+    nearest = next(path for path in (real, *real.parents) if path.exists())
+    if not nearest.is_dir() and nearest != real:
+        raise OutputError(f"{folder} cannot be made, because {nearest} is a file; choose another place ({option})")
+    if not os.access(nearest if nearest.is_dir() else nearest.parent, os.W_OK | os.X_OK):
+        raise OutputError(f"{folder} cannot be written: {nearest} is closed to you; choose another place ({option})")
+    if not real.exists():
         return
     if not folder.is_dir():
         raise OutputError(f"{folder} exists and is not a folder; choose another one ({option})")

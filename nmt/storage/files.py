@@ -75,12 +75,15 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
             _despite_stale_handles(lambda: os.replace(temporary, path))
             _sync_folder(path.parent)
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
 
 
 @contextlib.contextmanager
 def new_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
-    """Make a folder as a whole: the block fills a temporary sibling, which is synchronised and then takes the name."""
+    """Make a folder as a whole: the block fills a temporary sibling, which is synchronised and then takes the name (of a
+    link, that of what it names)."""
+    path = Path(os.path.realpath(path))
     if path.exists() and not overwrite:
         raise OutputError(f"{path} exists already; choose another name, or replace it with --overwrite")
     temporary = _temporary(path)

@@ -77,11 +77,21 @@ class CheckpointStore:
     def prepare(self) -> None:
         """Put what belongs to the run, not to one checkpoint, into its folder: configuration and tokenizer."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        self._require_own()
         with atomic_write(self.folder / "config.yaml") as file:
             file.write(yaml.safe_dump(dict(self._config), sort_keys=False, allow_unicode=True).encode("utf-8"))
-        if not (self.folder / "tokenizer").is_dir():
-            with new_folder(self.folder / "tokenizer") as folder:
+        if not _alike(self._tokenizer, self.folder / "tokenizer"):  # perhaps of a start that came to nothing
+            with new_folder(self.folder / "tokenizer", overwrite=True) as folder:
                 shutil.copytree(self._tokenizer, folder, dirs_exist_ok=True)
+
+    def _require_own(self) -> None:
+        """Refuse a folder with files of something else under the names of a run's."""
+        names = ("config.yaml", "tokenizer", "log.jsonl", "report.html", MANIFEST)
+        there = [name for name in names if (self.folder / name).exists()]
+        if there and not checkpoints_in(self.folder) and not _of_a_run(self.folder / "config.yaml"):
+            raise OutputError(
+                f"{self.folder} holds {there[0]}, which is of no training run; choose another --save-dir, or move it away"
+            )
 
     def restore(self) -> StoredCheckpoint | None:
         """The newest checkpoint that is whole, or None in a new run folder."""
@@ -229,3 +239,20 @@ def _of_another_format(path: Path) -> bool:
         return False
     stored = manifest.get("format") if isinstance(manifest, dict) and manifest.get("kind") == KIND else None
     return isinstance(stored, int) and stored != FORMAT
+
+
+def _of_a_run(config: Path) -> bool:
+    """Whether it says how a model was trained."""
+    try:
+        tree = yaml.safe_load(config.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return False
+    return isinstance(tree, dict) and {"model", "training", "checkpoint"} <= tree.keys()
+
+
+def _alike(folder: Path, other: Path) -> bool:
+    """Whether two folders hold the same files."""
+    names = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    if not other.is_dir() or names != sorted(path.relative_to(other) for path in other.rglob("*") if path.is_file()):
+        return False
+    return all((folder / name).read_bytes() == (other / name).read_bytes() for name in names)

@@ -129,6 +129,17 @@ def test_a_sweep_that_is_asked_to_stop_saves_its_runs_and_goes_on_later(copy_cor
     assert all(f"going on after update {update} of" in done.stderr for update in updates)
 
 
+@pytest.mark.parametrize("below", ["", "/deeper"])
+def test_a_file_where_the_folder_of_a_sweep_should_be_is_one_line(
+    copy_corpus: Path, tmp_path: Path, below: str
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    done = sweep(copy_corpus, tmp_path, "seed=1,2", f"checkpoint.save_dir=file{below}")
+    assert done.returncode == 73 and (tmp_path / "file").read_text() == "mine"
+    assert done.stderr.splitlines()[-1].startswith(f"nmt-train: cannot make file{below}: ")
+    assert "Traceback" not in done.stderr
+
+
 @needs("submitit")
 @pytest.mark.skipif(shutil.which("srun") is not None, reason="this machine belongs to a Slurm cluster")
 def test_without_slurm_its_launcher_says_so_in_one_line(copy_corpus: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nmt.config.choices import AlignmentKind
 from nmt.config.generation import GenerateConfig
 from nmt.config.option import Flag, FlagKind
-from nmt.config.sections import PreprocessConfig, TrainConfig
+from nmt.config.sections import PreprocessConfig, ScoreConfig, TrainConfig
 from nmt.errors import UsageError
 from nmt_cli.argv import (
     HYDRA_SWITCHES,
@@ -217,3 +217,9 @@ def test_fairseqs_switch_for_sampling_chooses_the_search() -> None:
 
 def test_the_languages_are_flags_of_preprocessing() -> None:
     assert rewrite(["-s", "de"], grammar(PreprocessConfig, [])).argv == ["source_lang='de'"]
+
+
+def test_fairseqs_letters_for_the_files_that_are_scored_are_those_files() -> None:
+    """Also after a list, and although -r is a switch of Hydra's."""
+    scoring = rewrite(["--ref", "a", "-s", "b"], grammar(ScoreConfig, [])).argv
+    assert scoring == rewrite(["-s", "b", "-r", "a"], grammar(ScoreConfig, [])).argv[::-1]

@@ -109,6 +109,8 @@ def test_a_file_that_something_else_made_is_left_alone(tmp_path: Path) -> None:
 def test_what_cannot_grow_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="name it: --output FILE"):
         check_output(config(None))
+    with pytest.raises(OutputError, match="no is no folder; make it first"):
+        check_output(config(tmp_path / "no" / "out"))
     with pytest.raises(UsageError, match="compress it afterwards"):
         check_output(config(tmp_path / "out.gz"))
     (tmp_path / "out").touch()

@@ -12,6 +12,7 @@ import pytest
 
 from nmt.errors import DataError, MissingInputError, OutputError, StorageError
 from nmt.storage import files
+from nmt.storage.destination import check_destination
 from nmt.storage.files import (
     Lock,
     Verify,
@@ -270,3 +271,40 @@ def test_a_path_that_is_not_utf8_survives_json(tmp_path: Path) -> None:
     path = os.fsdecode(b"/tmp/caf\xe9/\xc3\xa9")
     write_json(tmp_path / "facts.json", {"path": path})
     assert read_json(tmp_path / "facts.json") == {"path": path}
+
+
+@pytest.mark.parametrize("name", ["folder", "folder/../folder", "link"])
+def test_a_folder_is_replaced_by_whatever_name(tmp_path: Path, name: str) -> None:
+    """A link stays one, and a path through the folder itself does not lose it."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "old").touch()
+    (tmp_path / "link").symlink_to("folder")
+    with files.new_folder(tmp_path / name, overwrite=True) as folder:
+        (folder / "new").touch()
+    assert [path.name for path in (tmp_path / "folder").iterdir()] == ["new"]
+    assert (tmp_path / "link").is_symlink() and sorted(path.name for path in tmp_path.iterdir()) == ["folder", "link"]
+
+
+def test_a_file_below_a_file_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match="a part of the path is a file"), files.atomic_write(tmp_path / "file" / "x"):
+        pass
+
+
+def test_where_no_folder_can_be_made_is_said_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "inside").mkdir()
+    monkeypatch.chdir(tmp_path / "inside")
+    for name, complaint in (
+        (".", "is the working directory or holds it"),
+        ("", "is the working directory or holds it"),
+        ("..", "is the working directory or holds it"),
+        ("../file/x/y", "cannot be made, because .*file is a file"),
+        ("../file", "exists and is not a folder"),
+    ):
+        with pytest.raises(OutputError, match=complaint):
+            check_destination(Path(name), "corpus", "--destdir", overwrite=True)
+    check_destination(Path("a/b"), "corpus", "--destdir", overwrite=False)
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    with pytest.raises(OutputError, match="inside is closed to you"):
+        check_destination(Path("a/b"), "corpus", "--destdir", overwrite=False)

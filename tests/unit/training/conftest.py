@@ -102,7 +102,7 @@ def make_trainer(tmp_path: Path) -> Callable[..., Trainer]:
         store = CheckpointStore(
             tmp_path / "run",
             options,
-            config={"seed": 1},
+            config={"seed": 1, "model": {}, "training": {}, "checkpoint": {}},
             tokenizer=tokenizer,
             metric=best.metric,
             higher_is_better=best.higher_is_better,

@@ -36,7 +36,7 @@ def make_store(tmp_path: Path) -> MakeStore:
         store = CheckpointStore(
             tmp_path / "run",
             options or CheckpointConfig(),
-            config={"seed": 1},
+            config={"seed": 1, "model": {}, "training": {}, "checkpoint": {}},
             tokenizer=tmp_path / "corpus" / "tokenizer",
             metric="loss",
             higher_is_better=False,
@@ -76,7 +76,7 @@ def names(store: CheckpointStore) -> list[int]:
 
 def test_a_new_run_folder_holds_configuration_and_tokenizer(make_store: MakeStore) -> None:
     store = make_store()
-    assert (store.folder / "config.yaml").read_text() == "seed: 1\n"
+    assert (store.folder / "config.yaml").read_text() == "seed: 1\nmodel: {}\ntraining: {}\ncheckpoint: {}\n"
     assert (store.folder / "tokenizer" / "pair.json").read_text() == "{}"
     assert store.restore() is None and store.last() is None and store.best() is None
 
@@ -311,3 +311,27 @@ def test_short_space_is_said_before_the_first_checkpoint_too(
     monkeypatch.setattr(store_module.shutil, "disk_usage", lambda folder: SimpleNamespace(free=free))
     assert store.save(large, best=False, required=False) is not None
     assert ("are free in" in caplog.text) == (free < 4.8 * 10**6)
+
+
+def test_the_tokenizer_of_a_start_that_came_to_nothing_is_replaced(make_store: MakeStore, tmp_path: Path) -> None:
+    """The corpus may have been made anew since."""
+    folder = make_store().folder
+    (folder / "tokenizer" / "more.json").write_text("old")
+    (tmp_path / "corpus" / "tokenizer" / "pair.json").write_text('{"new": 1}')
+    make_store()
+    assert [path.name for path in (folder / "tokenizer").iterdir()] == ["pair.json"]
+    assert (folder / "tokenizer" / "pair.json").read_text() == '{"new": 1}'
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "log.jsonl", "report.html", "manifest.json", "tokenizer/mine.txt"])
+def test_files_of_something_else_are_left_alone(make_store: MakeStore, tmp_path: Path, name: str) -> None:
+    (tmp_path / "run" / "tokenizer").mkdir(parents=True)
+    if name != "tokenizer/mine.txt":
+        (tmp_path / "run" / "tokenizer").rmdir()
+    (tmp_path / "run" / name).write_text("mine")
+    with pytest.raises(
+        OutputError, match=f"run holds {name.split('/')[0]}, which is of no training run; choose another"
+    ):
+        make_store()
+    assert (tmp_path / "run" / name).read_text() == "mine"
+    assert len([path for path in (tmp_path / "run").rglob("*") if path.is_file()]) == 1
