@@ -87,7 +87,7 @@ class CheckpointStore:
     def _require_own(self) -> None:
         """Refuse a folder with files of something else under the names of a run's."""
         names = ("config.yaml", "tokenizer", "log.jsonl", "report.html", MANIFEST)
-        there = [name for name in names if (self.folder / name).exists()]
+        there = [name for name in names if _holds_something(self.folder / name)]
         if there and not checkpoints_in(self.folder) and not _of_a_run(self.folder / "config.yaml"):
             raise OutputError(
                 f"{self.folder} holds {there[0]}, which is of no training run; choose another --save-dir, or move it away"
@@ -239,6 +239,11 @@ def _of_another_format(path: Path) -> bool:
         return False
     stored = manifest.get("format") if isinstance(manifest, dict) and manifest.get("kind") == KIND else None
     return isinstance(stored, int) and stored != FORMAT
+
+
+def _holds_something(path: Path) -> bool:
+    """Whether there is a file that writing would replace."""
+    return path.is_file() or any(inner.is_file() for inner in path.glob("*"))
 
 
 def _of_a_run(config: Path) -> bool:
