@@ -36,7 +36,7 @@ from nmt.data.language_pair import LanguagePair
 from nmt.storage.checkpoints import resolve, tokenizer_folder
 
 BEAM, LIMIT = 4, 255
-COMMON = f"--beam {BEAM} --length-penalty power --lenpen 1 --max-len-a 0 --max-len-b {LIMIT - 1}"
+COMMON = f"--beam {BEAM} --length-penalty power --lenpen 1 --max-len-a 0"
 NUMBER = r"([\d.,]+)"
 
 
@@ -79,6 +79,16 @@ class Task:
     work: Path
     threads: int
     device: str
+    length: int | None = None  # of every translation in pieces, eos included
+
+    @property
+    def longest(self) -> int:
+        return self.length or LIMIT
+
+    @property
+    def lengths(self) -> str:
+        """For ours and fairseq, which count without eos."""
+        return f"--max-len-b {self.longest - 1} --min-len {self.length - 1 if self.length else 1}"
 
     @property
     def pair(self) -> LanguagePair:
@@ -115,7 +125,16 @@ def read(path: Path) -> list[str]:
 def ours(task: Task, options: str, number: int) -> Engine:
     output = task.work / f"ours.{number}"
     command = [sys.executable, "-m", "nmt_cli.generate", "--path", str(task.model), "--input", str(task.text)]
-    command += ["--output", str(output), "--overwrite", *COMMON.split(), "--device", task.device, *options.split()]
+    command += [
+        "--output",
+        str(output),
+        "--overwrite",
+        *COMMON.split(),
+        *task.lengths.split(),
+        "--device",
+        task.device,
+        *options.split(),
+    ]
     command += ["--progress", "lines"]
     environment = {"PYTHONPATH": str(HERE.parent)}
     speed = rf"translated [\d,]+ lines \({NUMBER} a second"
@@ -128,7 +147,8 @@ def ctranslate2(python: str, task: Task, quantization: str, workers: int, thread
         convert = [python, str(HERE / "peers" / "ctranslate2_model.py"), str(task.model), str(task.entries), str(model)]
         subprocess.run([*convert, *([] if quantization == "float32" else [quantization])], check=True)
     script = [python, str(HERE / "peers" / "ctranslate2_translate.py"), str(model), str(task.pieces), str(output)]
-    command = [*script, task.device, quantization, *map(str, (workers, threads, batch, BEAM, LIMIT))]
+    command = [*script, task.device, quantization, *map(str, (workers, threads, batch, BEAM, task.longest))]
+    command += ["FIXED"] * (task.length is not None)
     name = f"CTranslate2 {quantization}, {workers} x {threads}, batch {batch}"
     return Engine(name, command, f"lines a second {NUMBER}", lambda: task.joined(read(output)))
 
@@ -146,7 +166,7 @@ def fairseq(python: str, task: Task, batch: int) -> Engine:
         prepare += f" --srcdict {folder}/dict.txt --tgtdict {folder}/dict.txt"
         subprocess.run([*start, "preprocess", *prepare.split()], check=True, capture_output=True)
     options = (
-        f"{folder}/binary --path {folder}/model.pt --beam {BEAM} --lenpen 1 --max-len-a 0 --max-len-b {LIMIT - 1} "
+        f"{folder}/binary --path {folder}/model.pt --beam {BEAM} --lenpen 1 --max-len-a 0 {task.lengths} "
         f"--batch-size {batch} {'--cpu' if task.device == 'cpu' else '--fp16'} --no-progress-bar --results-path {folder}"
     )
 
@@ -173,7 +193,7 @@ SETTINGS = {
 
 
 def engines(arguments: argparse.Namespace, work: Path) -> list[Engine]:
-    task = Task(resolve(arguments.model), arguments.text, work, arguments.threads, arguments.device)
+    task = Task(resolve(arguments.model), arguments.text, work, arguments.threads, arguments.device, arguments.length)
     tried, on_cpu = SETTINGS[task.device], task.device == "cpu"
     found = [ours(task, options, number) for number, options in enumerate(arguments.ours)]
     if arguments.ctranslate2:
@@ -200,6 +220,7 @@ def main() -> None:
     parser.add_argument("--references", type=Path, help="how it should read, for BLEU")
     parser.add_argument("--rounds", type=int, default=3, help="how often each one runs (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="threads (default: %(default)s)")
+    parser.add_argument("--length", type=int, help="pieces of every translation, for weights that were not trained")
     parser.add_argument("--device", choices=SETTINGS, default="cpu", help="where all translate (default: %(default)s)")
     parser.add_argument("--ours", nargs="+", default=["--precision fp32"], help="settings of nmt-generate")
     parser.add_argument("--ctranslate2", help="Python interpreter that has ctranslate2")

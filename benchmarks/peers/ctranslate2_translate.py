@@ -1,9 +1,9 @@
 """CTranslate2 on lines of pieces: says ``load SECONDS`` and ``lines a second N``.
 
-python ctranslate2_translate.py MODEL SOURCE OUTPUT DEVICE COMPUTE_TYPE WORKERS THREADS BATCH BEAM LIMIT [MAP]
+python ctranslate2_translate.py MODEL SOURCE OUTPUT DEVICE COMPUTE_TYPE WORKERS THREADS BATCH BEAM LIMIT [MAP] [FIXED]
 
 Best of beam search with scores divided by the length; LIMIT: longest translation in pieces; MAP: use the vocabulary map
-that lies in the model's folder.
+that lies in the model's folder; FIXED: every translation has LIMIT pieces.
 """
 
 import sys
@@ -22,7 +22,13 @@ translator = ctranslate2.Translator(
 )
 loaded = time.perf_counter()
 results = translator.translate_batch(
-    lines, beam_size=beam, max_batch_size=batch, length_penalty=1, max_decoding_length=limit, use_vmap="MAP" in sys.argv
+    lines,
+    beam_size=beam,
+    max_batch_size=batch,
+    length_penalty=1,
+    max_decoding_length=limit,
+    min_decoding_length=limit if "FIXED" in sys.argv else 1,
+    use_vmap="MAP" in sys.argv,
 )
 ended = time.perf_counter()
 Path(output).write_text("".join(" ".join(found.hypotheses[0]) + "\n" for found in results), encoding="utf-8")
