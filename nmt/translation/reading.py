@@ -89,7 +89,7 @@ class Reader:
         for text, excluded in zip(line.exclude, request.exclude):
             if any(_within(excluded, asked) for asked in (request.prefix, *request.include)):
                 raise DataError(f"line {number}: {text!r} is to be left out, and is part of what is asked for")
-        if not line.text.strip():
+        if not line.text.strip() and not reference:
             logger.warning(f"line {number} is empty, so nothing is made of what is asked of its translation")
         return request
 

@@ -474,7 +474,9 @@ def test_a_line_translated_in_parts_keeps_its_order(translator: Translator, tmp_
     assert one.parts == 1 and len(one.hypotheses) == 2
 
 
-def test_an_empty_translation_is_never_the_best_one_and_an_empty_line_stays_empty(tmp_path: Path) -> None:
+def test_an_empty_translation_is_never_the_best_one_and_an_empty_line_stays_empty(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     backward = Translator.load(write_tiny_model(tmp_path / "back", reverse=True, updates=20), device="cpu")
     config = GenerateConfig(rerank="back", search=BeamConfig())
     nothing = Translation(1, "", [], [TranslatedText("", [], 0.0, [], None, True)])
@@ -482,6 +484,7 @@ def test_an_empty_translation_is_never_the_best_one_and_an_empty_line_stays_empt
         [translated(0, "rot", **{"": -0.1, "red": -2.0}), nothing]
     )
     assert [one.text for one in first.hypotheses] == ["red"] and second.hypotheses == nothing.hypotheses
+    assert not caplog.text, "of a hypothesis that says nothing there is nothing to say"
 
 
 @pytest.mark.parametrize(
