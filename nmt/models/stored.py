@@ -9,6 +9,7 @@ import torch
 
 from nmt.config.plain import component_from_plain
 from nmt.data.language_pair import LanguagePair
+from nmt.errors import DataError
 from nmt.interface import EncoderDecoder, VocabularySizes
 from nmt.models import models
 from nmt.storage.checkpoints import load_parameters, read_checkpoint, resolve, tokenizer_folder
@@ -25,7 +26,13 @@ def load_model(path: str | Path, device: torch.device) -> tuple[EncoderDecoder, 
     """The model of a checkpoint (or run folder) in eval mode, its tokenizers, and its configuration as a plain tree."""
     checkpoint = resolve(path)
     stored = read_checkpoint(checkpoint)
-    pair = LanguagePair.load(tokenizer_folder(checkpoint))
+    tokenizer = tokenizer_folder(checkpoint)
+    pair = LanguagePair.load(tokenizer)
+    if stored.info.made.get("vocabularies", pair.digest()) != pair.digest():
+        raise DataError(
+            f"{checkpoint} was trained with other vocabularies than those of {tokenizer}; put back the tokenizer/ of "
+            f"its run or corpus folder"
+        )
     sizes = VocabularySizes(len(pair.source.vocabulary), len(pair.target.vocabulary), pair.shared)
     config = component_from_plain("model", stored.config.get("model"), origin=str(checkpoint / "config.yaml"))
     model = models.build(config, sizes)

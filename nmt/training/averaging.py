@@ -53,11 +53,13 @@ def average_checkpoints(config: AverageConfig) -> Average:
     newest, mean = running_mean(paths)
     rows = [] if judge is None else compare(judge, paths, mean, newest.info.update)
     check_destination(output, KIND, "--output", overwrite=config.overwrite)  # again: reading took a while
+    scores = rows[-1].scores if rows else {}
+    made = {name: value for name, value in newest.info.made.items() if name == "vocabularies"}
     write_checkpoint(
         output,
         model=mean,
         config=newest.config,
-        info=CheckpointInfo(newest.info.update, newest.info.epoch, ("average",), rows[-1].scores if rows else {}),
+        info=CheckpointInfo(newest.info.update, newest.info.epoch, ("average",), scores, made),
         tokenizer=tokenizer_folder(newest.path),
         overwrite=True,  # the check saw that nothing else gets lost
     )

@@ -43,7 +43,7 @@ from nmt.training.world import World, digest
 
 logger = logging.getLogger("nmt.training")
 
-LASTING = ("precision", "validated_as")  # facts that a checkpoint keeps when it can no longer be resumed
+LASTING = ("vocabularies", "precision", "validated_as")  # facts that a checkpoint keeps when it cannot be resumed
 LESS_HASTE = "a lower --lr, a longer --warmup-updates or --clip-norm 1 may help"
 
 
