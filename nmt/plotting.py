@@ -5,7 +5,6 @@ matplotlib is used without pyplot: no global figures, no back-end to choose, saf
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from nmt.errors import DataError, MissingInputError
+from nmt.storage.event_log import read_events
 from nmt.storage.files import atomic_write
 
 _DPI = 150
@@ -67,7 +67,7 @@ def read_learning_curves(log: Path) -> LearningCurves:
     losses: dict[str, dict[int, float]] = {"train": {}, "valid": {}}
     metrics: dict[str, dict[int, float]] = {}
     for event in _events(log):
-        kind, update = event.get("event"), event.get("update", 0)
+        kind, update = event["event"], event["update"]
         for name, value in event.items():
             if not isinstance(value, float):  # counts, names, and null for what was not finite
                 continue
@@ -126,7 +126,7 @@ def plot_comparison(logs: Mapping[str, Path], metric: str, output: Path, title: 
         values = {
             event["epoch"]: float(event[metric])
             for event in _events(log)
-            if event.get("event") == "valid" and isinstance(event.get(metric), (int, float))
+            if event["event"] == "valid" and isinstance(event.get(metric), (int, float))
         }
         if not values:
             raise DataError(f"{log} has no validation event with '{metric}': train with --valid-metrics {metric}")
@@ -200,21 +200,9 @@ def _set_in_lines(boxes: Sequence[_PanelBox]) -> list[_PanelBox]:
 
 
 def _events(log: Path) -> list[dict[str, Any]]:
-    try:
-        lines = log.read_text(encoding="utf-8").split("\n")
-    except FileNotFoundError as error:
-        raise MissingInputError(f"there is no training log {log}") from error
-    events = []
-    for number, line in enumerate(lines, start=1):
-        if not line:
-            continue
-        try:
-            events.append(json.loads(line))
-        except ValueError as error:
-            if number == len(lines):  # without its newline: the run was killed while it wrote this line
-                break
-            raise DataError(f"{log}:{number}: not a line of JSON ({error})") from error
-    return events
+    if not log.exists():
+        raise MissingInputError(f"there is no training log {log}")
+    return read_events(log)
 
 
 def _curve(values: dict[int, float]) -> Curve:

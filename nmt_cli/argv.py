@@ -114,7 +114,8 @@ class _Rewriter:
         self._grammar = grammar
         self._overrides: list[str] = []
         self._hydra: list[str] = []
-        self._bare: list[str] = []
+        self._lists: dict[str, list[str]] = {}  # by key: what flags and bare arguments give, one after the other
+        self._whole: dict[str, str] = {}  # by key: the override that gives such a list as a whole
 
     def rewrite(self) -> CommandLine:
         while self._waiting:
@@ -124,9 +125,14 @@ class _Rewriter:
             elif self._is_override(argument):
                 self._overrides.append(self._override(argument))
             else:
-                self._bare.append(self._bare_argument(argument))
-        bare = [f"{self._grammar.bare}={_list(self._bare)}"] if self._bare else []
-        return CommandLine((*bare, *self._overrides), tuple(self._hydra))
+                self._extend(self._key_of_bare(argument), [argument])
+        for key, argument in self._whole.items():
+            if key in self._lists:
+                raise UsageError(
+                    f"{argument}: a flag or a bare argument gives {key} too; write it in one of these ways"
+                )
+        lists = [f"{key}={_list(items)}" for key, items in self._lists.items()]
+        return CommandLine((*lists, *self._overrides), tuple(self._hydra))
 
     def _flag(self, argument: str) -> None:
         name, equals, given = argument.partition("=")
@@ -135,7 +141,10 @@ class _Rewriter:
             self._waiting.extend(reversed(replacement))
         elif name in self._grammar.flags:
             flag = self._grammar.flags[name]
-            self._overrides.append(f"{flag.key}={self._value(flag, given if equals else None)}")
+            if flag.kind is FlagKind.many:
+                self._extend(flag.key, _split([given] if equals else self._values(name)))
+            else:
+                self._overrides.append(f"{flag.key}={self._value(flag, given if equals else None)}")
         elif self._negated(name) is not None and not equals:
             self._overrides.append(f"{self._negated(name)}=false")
         elif name in HYDRA_SWITCHES:
@@ -147,11 +156,12 @@ class _Rewriter:
         else:
             raise UsageError(self._unknown(name))
 
+    def _extend(self, key: str, items: list[str]) -> None:
+        self._lists.setdefault(key, []).extend(items)
+
     def _value(self, flag: Flag, given: str | None) -> str:
         if flag.kind is FlagKind.switch:
             return "true" if given is None else given
-        if flag.kind is FlagKind.many:
-            return _list(_split([given] if given is not None else self._values(flag.name)))
         if given is None and flag.implied is not None:
             return self._next(flag.name) if self._names_a_choice(flag.implied) else flag.implied.name
         value = given if given is not None else self._next(flag.name)
@@ -218,12 +228,13 @@ class _Rewriter:
             sign = ""  # Hydra alone accepts just one of model=x and +model=x
         if any(flag.key == key and flag.kind is FlagKind.many for flag in self._grammar.flags.values()):
             value = _as_list(value)
+            self._whole[key] = argument
         return f"{sign}{key}={value}"
 
-    def _bare_argument(self, argument: str) -> str:
+    def _key_of_bare(self, argument: str) -> str:
         if self._grammar.bare is None:
             raise UsageError(f"'{argument}' is neither a flag nor key=value")
-        return argument
+        return self._grammar.bare
 
     def _unknown(self, name: str) -> str:
         if name in self._grammar.advice:

@@ -21,6 +21,9 @@ from nmt.translation import TranslatedText, Translation, best_texts
 # From a translation and its reference (None: there is none) to the lines that show it.
 Formatter = Callable[[Translation, str | None], Iterator[str]]
 
+# What JSON may hold as it is, and some programs take for a line break.
+_ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "\x85\u2028\u2029"}
+
 
 def formatter(kind: OutputFormat, nbest: int, alignment: AlignmentKind, *, logarithms: bool = True) -> Formatter:
     """``logarithms``: the scores of hypotheses are some."""
@@ -32,7 +35,7 @@ def formatter(kind: OutputFormat, nbest: int, alignment: AlignmentKind, *, logar
         yield from _fairseq_lines(translation, reference, alignment, logarithms)
 
     def jsonl(translation: Translation, reference: str | None) -> Iterator[str]:
-        yield json.dumps(_tree(translation, reference, alignment), ensure_ascii=False)
+        yield json.dumps(_tree(translation, reference, alignment), ensure_ascii=False).translate(_ESCAPES)
 
     return {OutputFormat.text: text, OutputFormat.fairseq: fairseq, OutputFormat.jsonl: jsonl}[kind]
 

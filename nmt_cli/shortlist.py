@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 
 from nmt.config.shortlist import ShortlistConfig
@@ -21,8 +22,7 @@ def run(config: ShortlistConfig) -> None:
     if not config.output:
         raise UsageError("name the file to write: --output FILE")
     output = Path(config.output)
-    if output.exists() and (not config.overwrite or not output.is_file()):
-        raise OutputError(f"{output} exists already; choose another name, or replace it with --overwrite")
+    _check_output(output, config.overwrite)
     corpus = Corpus.open(Path(config.data[0]))
     split = corpus.split("train")
     if split.targets is None:
@@ -35,6 +35,20 @@ def run(config: ShortlistConfig) -> None:
         f"wrote {output}: {len(shortlist.pieces) / (len(shortlist.offsets) - 1):.1f} target pieces for a source piece, "
         f"{len(shortlist.always)} for every sentence"
     )
+
+
+def _check_output(output: Path, overwrite: bool) -> None:
+    """What costs nothing to find out before anything is learned."""
+    if output.exists() and not output.is_file():
+        raise OutputError(f"{output} is a folder or a device, where no file can be written; choose another --output")
+    if output.exists() and not overwrite:
+        raise OutputError(f"{output} exists already; choose another name, or replace it with --overwrite")
+    if not output.parent.is_dir():
+        raise OutputError(
+            f"cannot create {output}: {output.parent} is no folder; make it first, or choose another --output"
+        )
+    if not os.access(output.parent, os.W_OK | os.X_OK):
+        raise OutputError(f"cannot create {output}: {output.parent} is closed to you; choose another --output")
 
 
 def main() -> None:

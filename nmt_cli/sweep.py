@@ -199,13 +199,20 @@ class Job:
         self.note("running")
 
     def compare_direction(self, config: Any) -> None:
-        """Take note of what the run is judged by; refuse a sweeper that was told to look for the worst."""
+        """Take note of what the run is judged by; refuse a sweeper that was told to look for the worst, or for nothing."""
         if not isinstance(config, TrainConfig):
             return
+        from nmt.training.contradictions import validates  # brings torch, which other commands need not wait for
+
         metric = config.validation.best_metric
         higher = higher_is_better(metric)
         self._facts |= {"metric": metric, "higher_is_better": higher}
-        refuse_worst(OmegaConf.select(HydraConfig.get().sweeper, "direction"), metric, higher)
+        direction = OmegaConf.select(HydraConfig.get().sweeper, "direction")
+        if direction is not None and not validates(config):
+            raise UsageError(
+                f"this sweeper looks for the best {metric} of a validation, and no run makes one; give --validate-interval 1"
+            )
+        refuse_worst(direction, metric, higher)
 
     def finish(self, best: float | None) -> float | None:
         """What Hydra's sweeper receives."""
@@ -308,7 +315,8 @@ def _best(records: Sequence[Record]) -> Record | None:
 def read_records(folder: Path) -> list[Record]:
     """One record a run folder, of all starts."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        return [json.loads(line) for line in (folder / RECORDS).read_text(encoding="utf-8").splitlines()]
+        lines = (folder / RECORDS).read_text(encoding="utf-8").split("\n")  # texts may hold other separators of lines
+        return [json.loads(line) for line in lines if line]
     return []
 
 

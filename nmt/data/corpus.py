@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -174,8 +175,13 @@ class StoredSentences:
     def text(self) -> list[str] | None:
         if not self._text_path.is_file():
             return None
-        # written by us: clean UTF-8, "\n" after every line and nowhere else
-        return self._text_path.read_bytes().decode("utf-8").split("\n")[:-1]
+        try:  # written by us: clean UTF-8, "\n" after every line and nowhere else
+            lines = self._text_path.read_bytes().decode("utf-8").split("\n")[:-1]
+        except UnicodeDecodeError as error:
+            raise DataError(f"{self._text_path} is damaged: byte {error.start} is not UTF-8") from None
+        if len(lines) != len(self.lengths):
+            raise DataError(f"{self._text_path} is damaged: {len(lines)} lines instead of {len(self.lengths)}")
+        return lines
 
 
 class ChainedSentences:
@@ -199,8 +205,14 @@ class ChainedSentences:
 
 
 def open_corpora(folders: Sequence[str | Path], verify: Verify = Verify.fast) -> list[Corpus]:
-    """Several corpora for one model: their vocabularies must be the same."""
+    """Several corpora for one model: their direction and their vocabularies must be the same."""
     corpora = [Corpus.open(Path(folder), verify) for folder in folders]
+    for one, other in itertools.combinations(corpora, 2):
+        if other.pair.is_reverse_of(one.pair):
+            raise DataError(
+                f"{one.folder} goes from {one.pair.source_lang} to {one.pair.target_lang}, and {other.folder} the other "
+                f"way; a model learns one direction: leave one of them out"
+            )
     for corpus in corpora[1:]:
         if corpus.pair.digest() != corpora[0].pair.digest():
             raise DataError(

@@ -65,6 +65,11 @@ class LanguagePair:
         both = f"{self.source.vocabulary.digest()} {self.target.vocabulary.digest()}"
         return hashlib.sha256(both.encode()).hexdigest()
 
+    def is_reverse_of(self, other: LanguagePair) -> bool:
+        """Whether it has the other's languages the other way round, by name. A joint vocabulary would not tell."""
+        turned = (self.source_lang, self.target_lang) == (other.target_lang, other.source_lang)
+        return turned and self.source_lang != self.target_lang
+
 
 def find_pair(folder: Path) -> Path | None:
     """Where a tokenizer, corpus, checkpoint or run folder holds its pair, or None."""

@@ -18,7 +18,8 @@ logger = logging.getLogger("nmt.data.learning")
 
 def language_pair(config: PreprocessConfig, text: ParallelText | None, reading: Reading) -> LanguagePair:
     """Both tokenizers; what is not given is learned from ``text``, the training split."""
-    if config.joined_dictionary and config.srcdict and config.tgtdict and config.srcdict != config.tgtdict:
+    same = _place(config.srcdict) == _place(config.tgtdict)
+    if config.joined_dictionary and config.srcdict and config.tgtdict and not same:
         raise UsageError("--joined-dictionary has one vocabulary: give --srcdict or --tgtdict, not two different ones")
     source = _given(config, config.srcdict, "source")
     target = _given(config, config.tgtdict, "target")
@@ -28,7 +29,7 @@ def language_pair(config: PreprocessConfig, text: ParallelText | None, reading: 
     if target is None and config.only_source:
         return _source_alone(config, source or _learned(config, text, reading, "source"))
     source = source or _learned(config, text, reading, "source")
-    if config.srcdict and config.srcdict == config.tgtdict and _stored_as_shared(config.srcdict):
+    if config.srcdict and same and _stored_as_shared(config.srcdict):
         return LanguagePair(config.source_lang, config.target_lang, source, source, shared=True)
     target = target or _learned(config, text, reading, "target")
     return LanguagePair(config.source_lang, config.target_lang, source, target, shared=False)
@@ -42,6 +43,11 @@ def _source_alone(config: PreprocessConfig, source: Tokenizer) -> LanguagePair:
         target, target_lang = (known.source, known.source_lang) if turned else (known.target, known.target_lang)
         return LanguagePair(config.source_lang, config.target_lang or target_lang, source, target, known.shared)
     return LanguagePair(config.source_lang, config.target_lang, source, source, shared=True)
+
+
+def _place(named: str | None) -> Path | None:
+    """What a name leads to: ``A``, ``A/`` and ``A/tokenizer`` are one pair."""
+    return (find_pair(Path(named)) or Path(named)).resolve() if named else None
 
 
 def _stored_as_shared(named: str) -> bool:
@@ -60,6 +66,11 @@ def _given(config: PreprocessConfig, named: str | None, side: str) -> Tokenizer 
     if folder is None:
         return _builder(config).given(Path(named))
     pair = LanguagePair.load(folder)
+    if config.joined_dictionary and pair.source.vocabulary != pair.target.vocabulary:
+        raise UsageError(
+            f"{named} holds two vocabularies, and --joined-dictionary wants one for both languages; leave one of "
+            f"the two options out"
+        )
     by_language = {pair.source_lang: pair.source, pair.target_lang: pair.target}
     language, by_side = (config.source_lang, pair.source) if side == "source" else (config.target_lang, pair.target)
     return by_language.get(language, by_side)

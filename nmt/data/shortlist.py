@@ -9,7 +9,8 @@ Shapes: U different pairs of a source and a target piece, P such pairs in senten
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,8 +46,8 @@ class Shortlist:
         return np.unique(np.concatenate([self.always, np.fromiter(more, dtype=np.int64), *parts]))
 
     def save(self, path: Path) -> None:
-        facts = {"format": str(_FORMAT), "vocabularies": self.digest}
         arrays = {"offsets": self.offsets, "pieces": self.pieces, "always": self.always}
+        facts = {"format": str(_FORMAT), "vocabularies": self.digest, "sha256": _checksum(arrays)}
         with atomic_write(path) as file:
             file.write(save(arrays, metadata=facts))
 
@@ -57,7 +58,7 @@ class Shortlist:
         try:
             with safetensors.safe_open(path, "numpy") as file:
                 facts = file.metadata() or {}
-                arrays = [file.get_tensor(name) for name in ("offsets", "pieces", "always")]
+                arrays = {name: file.get_tensor(name) for name in ("offsets", "pieces", "always")}
         except (safetensors.SafetensorError, OSError) as error:
             raise DataError(
                 f"{path} is no shortlist, or is damaged ({error}); make it again with nmt-shortlist"
@@ -68,8 +69,12 @@ class Shortlist:
             raise UsageError(
                 f"{path} was made for other vocabularies than the model's; make one from its corpus folder"
             )
-        offsets, pieces, always = arrays
-        return cls(offsets, pieces, always, facts["vocabularies"])
+        known = facts.get("sha256")  # None: the first files have none
+        if known not in (None, _checksum(arrays)) or not _fits(**arrays, pair=pair):
+            raise DataError(
+                f"{path} is damaged: its numbers are not those that were written; make it again with nmt-shortlist"
+            )
+        return cls(**arrays, digest=facts["vocabularies"])
 
 
 def learn(split: Split, pair: LanguagePair, per_piece: int, frequent: int, max_pairs: int) -> Shortlist:
@@ -90,6 +95,23 @@ def learn(split: Split, pair: LanguagePair, per_piece: int, frequent: int, max_p
     often = np.argsort(-counts, kind="stable")[:frequent]
     always = np.unique(np.concatenate([often[counts[often] > 0], np.arange(len(SPECIALS))]))
     return Shortlist(offsets, pieces, always.astype(np.int64), pair.digest())
+
+
+def _checksum(arrays: Mapping[str, IdArray]) -> str:
+    digest = hashlib.sha256()
+    for name, array in arrays.items():
+        digest.update(f"{name} {array.dtype} {array.shape} ".encode() + array.tobytes())
+    return digest.hexdigest()
+
+
+def _fits(offsets: IdArray, pieces: IdArray, always: IdArray, pair: LanguagePair) -> bool:
+    """Whether arrays are a shortlist of these vocabularies: what no checksum says of an old file."""
+    if any(array.ndim != 1 or array.dtype != np.int64 for array in (offsets, pieces, always)):
+        return False
+    size = len(pair.target.vocabulary)
+    cut = len(offsets) == len(pair.source.vocabulary) + 1 and offsets[0] == 0 and offsets[-1] == len(pieces)
+    ids = np.concatenate([pieces, always])
+    return bool(cut and (np.diff(offsets) >= 0).all() and (ids >= 0).all() and (ids < size).all())
 
 
 def _pairs(sources: Sequence[Ids], targets: Sequence[Ids], width: int) -> tuple[IdArray, IdArray]:

@@ -18,7 +18,7 @@ class Progress:
     update: int  # the update about to be made, from 1
     epoch: int  # from 1
     tokens: int  # target tokens seen so far
-    validation: tuple[float, ...] = ()  # best-checkpoint metric of each validation so far
+    validation: tuple[float, ...] = ()  # best-checkpoint metric of each validation under this schedule
 
 
 @dataclass(frozen=True)

@@ -297,6 +297,23 @@ def read_config(checkpoint: Path) -> dict[str, Any]:
         raise DataError(f"{path} is damaged: {error}") from None
     if not isinstance(tree, dict):
         raise DataError(f"{path} is damaged: it holds no mapping")
-    if "_target_" in json.dumps(tree):
+    if _names_code(tree):
         raise DataError(f"{path} contains '_target_'; checkpoints name components, never code to run")
     return tree
+
+
+def _names_code(tree: Any) -> bool:
+    """Whether a mapping in it says what to call, as Hydra's do. A text may be about anything."""
+    waiting, seen = [tree], set[int]()
+    while waiting:
+        part = waiting.pop()
+        if id(part) in seen:  # YAML can write a list that holds itself
+            continue
+        seen.add(id(part))
+        if isinstance(part, dict):
+            if "_target_" in part:
+                return True
+            waiting += part.values()
+        elif isinstance(part, list):
+            waiting += part
+    return False

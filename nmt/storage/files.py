@@ -49,9 +49,12 @@ _ADVICE_OUTPUT = {
 }
 STORAGE_FAULTS = frozenset(_ADVICE_STORAGE)
 
-_TEMPORARY = re.compile(r"\..+\.(\d+)\.[0-9a-f]{8}\.tmp", re.DOTALL)  # as `_temporary` names them
+# As `_temporary` names them: of what, by which process of which machine (earlier versions did not say), or what it replaced.
+_TEMPORARY = re.compile(
+    r"\.(?P<name>.+)\.(?P<process>\d+)(-(?P<host>[0-9a-f]{8}))?\.[0-9a-f]{8}(?P<replaced>\.old)?\.tmp", re.DOTALL
+)
 _DOOMED = re.compile(r"\.checkpoint-\d{4,}-\d{8,}\.old\.tmp")  # a checkpoint whose deletion had begun
-
+_DAY = 24 * 3600  # seconds
 
 Value = TypeVar("Value")
 
@@ -200,20 +203,68 @@ class Lock:
             self._file = None
 
 
-def remove_leftovers(folder: Path) -> list[str]:
-    """Delete what interrupted writers left in a folder; the caller holds its lock. Returns the names.
+def remove_leftovers(folder: Path, of: str | None = None) -> list[str]:
+    """Delete what interrupted writers left in a folder, all of it (the caller holds its lock) or what belongs to the name
+    ``of``. Returns the names.
 
     Only what bears a name that writers here give, and the number of a process that has ended (or of this one: in a
-    container a restarted program often gets its old number again). The user's own hidden files are not touched.
+    container a restarted program often gets its old number again); what another machine left, only after a day. The
+    user's own hidden files are not touched. A folder that was to be replaced and was not gets its name back.
     """
     names = []
     for path in sorted(folder.glob(".*.tmp")):
         temporary = _TEMPORARY.fullmatch(path.name)
-        if _writer_lives(int(temporary[1])) if temporary else not _DOOMED.fullmatch(path.name):
+        if of is not None and (temporary is None or temporary["name"] != of):
             continue
-        names.append(path.name)
-        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+        if temporary is None:
+            kept = _DOOMED.fullmatch(path.name) is None
+        elif temporary["replaced"]:
+            kept = _put_back(path, path.with_name(temporary["name"]))
+        else:
+            kept = _in_work(path, int(temporary["process"]), temporary["host"])
+        if not kept:
+            with contextlib.suppress(OSError):  # of another user
+                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
+            if not os.path.lexists(path):
+                names.append(path.name)
     return names
+
+
+def remove_leftovers_of(path: Path) -> None:
+    """The same for one file or folder that is about to be written, beside which may be anything."""
+    path = Path(os.path.realpath(path))
+    for name in remove_leftovers(path.parent, path.name):
+        logger.info("removed %s, which an interrupted process left", path.with_name(name))
+
+
+def _put_back(old: Path, path: Path) -> bool:
+    """Whether a folder had to get its name back: whoever replaced it ended before the new one stood."""
+    if os.path.lexists(path) or not (old / MANIFEST).is_file():
+        return False
+    with _said_plainly(path):
+        os.rename(old, path)
+        _sync_folder(path.parent)
+    logger.warning("%s is the old one: an interrupted process did not come to replace it", path)
+    return True
+
+
+def _in_work(path: Path, process: int, host: str | None) -> bool:
+    """Whether the writer of a temporary file or folder lives, as far as can be told from here."""
+    if host in (None, _host()):
+        return _writer_lives(process)
+    try:
+        changed = max(part.lstat().st_mtime for part in (path, *path.rglob("*")))
+    except OSError:  # it has just taken its name
+        return True
+    return time.time() - changed < _DAY
+
+
+def _host() -> str:
+    """Where the number of a process means something: this machine or container."""
+    space = ""
+    with contextlib.suppress(OSError):  # no Linux
+        space = os.readlink("/proc/self/ns/pid")
+    return hashlib.sha256(f"{socket.gethostname()} {space}".encode()).hexdigest()[:8]
 
 
 def _writer_lives(process: int) -> bool:
@@ -230,16 +281,19 @@ def _writer_lives(process: int) -> bool:
 
 
 def _temporary(path: Path) -> Path:
-    return path.parent / f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
+    return path.parent / f".{path.name}.{os.getpid()}-{_host()}.{secrets.token_hex(4)}.tmp"
 
 
 def _replace_folder(temporary: Path, path: Path) -> None:
-    """Rename over an existing folder; the old one stays whole under another name until the new one stands."""
+    """Rename over an existing folder; the old one stays whole under another name until the new one stands.
+
+    If this is cut short between the two, ``remove_leftovers`` gives the old one its name back.
+    """
     if not path.exists():
         _despite_stale_handles(lambda: os.rename(temporary, path))
         _sync_folder(path.parent)
         return
-    old = _temporary(path)
+    old = _temporary(path).with_suffix(".old.tmp")
     _despite_stale_handles(lambda: os.rename(path, old))
     try:
         _despite_stale_handles(lambda: os.rename(temporary, path))
@@ -247,6 +301,8 @@ def _replace_folder(temporary: Path, path: Path) -> None:
         os.rename(old, path)
         raise
     _sync_folder(path.parent)
+    with contextlib.suppress(OSError):
+        (old / MANIFEST).unlink(missing_ok=True)  # first: what is deleted in part must not come back
     shutil.rmtree(old, ignore_errors=True)
 
 

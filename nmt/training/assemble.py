@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -82,11 +82,11 @@ def train(config: TrainConfig) -> TrainingResult:
         datasets = open_datasets(config)
         config = token_budget.decide(config, datasets, device, world)
         batches = TrainingBatches(datasets.train, config.batching, config.seed, world.size)
-        max_update = number_of_updates(config, batches, datasets.longest)
+        max_update = number_of_updates(config, batches, datasets)
         check(Case(config, datasets.longest, max_update))
         with _holding(Path(config.checkpoint.save_dir), world), StopRequest() as stop:
             run = _Run(config, datasets, batches, max_update, stop, device, built, world)
-            with contextlib.closing(run):  # before another process may write to the folder
+            with run.saver:  # ends before another process may write to the folder
                 return run.to_the_end()
 
 
@@ -143,7 +143,7 @@ class _Run:
             metric=self._best.metric,
             higher_is_better=self._best.higher_is_better,
         )
-        self._saver = Saver(self._store, asynchronous=config.checkpoint.asynchronous)
+        self.saver = Saver(self._store, asynchronous=config.checkpoint.asynchronous)
         self._facts: dict[str, Any] = {
             "vocabularies": datasets.pair.digest(),
             "fingerprint": fingerprint(config, datasets.identities, datasets.valid_identities),
@@ -155,7 +155,6 @@ class _Run:
     def to_the_end(self) -> TrainingResult:
         stored = self._restored()
         changed: Mapping[str, str] = {}
-        resets: Set[str] = frozenset()
         if stored is not None:
             changed = check_unchanged(
                 stored,
@@ -164,27 +163,28 @@ class _Run:
                 batches_in_update=self._batches.batches_in_update,
                 options=self._config.checkpoint,
             )
-            resets = due_resets(self._config.checkpoint, stored, changed)
             values = training_state(stored).values
             # what was derived from the length of the run stays, although the run may have become longer
             self._facts["warmup_updates"] = values["warmup_updates"]
             if not any(key.startswith("scheduler.") for key in changed):
                 self._compare_rates(stored.info, values.get("max_update"))
-            self._compare_validations(RunState.from_values(values["run"]), values.get("max_update"))
             self._compare_updates(values["batches_in_update"])
         self._world.on_main(self._store.prepare)
         reporter = self._reporter()
         trainer = self._trainer(reporter, stored)
         if stored is not None:
-            if "reset_meters" not in resets:
-                self._compare_scores(stored.info)
+            other = self._other_scores(stored.info)
+            resets = due_resets(self._config.checkpoint, stored, changed, other_scores=bool(other))
+            if other and "reset_meters" not in resets:
+                logger.warning(
+                    "scores so far are of another validation (%s): what is best may not be; --reset-meters forgets them",
+                    "; ".join(f"{key}: {change}" for key, change in other.items()),
+                )
             trainer.restore(stored, changed, resets)
+            if not trainer.complete:
+                self._compare_validations(stored)
             self._world.on_main(lambda: self._store.settle(stored, self._best.update))
         return self._finish(trainer, reporter)
-
-    def close(self) -> None:
-        """Wait for the last checkpoint."""
-        self._saver.close()
 
     def _reporter(self) -> Reporter:
         if not self._world.main:
@@ -213,7 +213,7 @@ class _Run:
             if trainer.state.update:
                 logger.info("going on after update %d of %s", trainer.state.update, self._folder)
             facts = describe_run(self._config, self._datasets, self._step.model, self._device)
-            reporter.start(trainer.state.update, facts, self._cost)
+            reporter.start(trainer.state.update, facts, self._cost, trainer.state.seconds)
             try:
                 ending = trainer.run()
                 self._record_end(trainer, reporter)
@@ -267,7 +267,7 @@ class _Run:
             batches=self._batches,
             validators=self._validators(step, place, reporter),
             best=self._best,
-            saver=self._saver,
+            saver=self.saver,
             cadence=Cadence(config.checkpoint),
             reporter=reporter,
             bad_updates=BadUpdates(self._folder, self._datasets.pair),
@@ -323,27 +323,23 @@ class _Run:
                 self._max_update,
             )
 
-    def _compare_scores(self, last: CheckpointInfo) -> None:
-        """Warn if the best score so far is of another validation."""
+    def _other_scores(self, last: CheckpointInfo) -> Mapping[str, str]:
+        """What makes the scores so far those of another validation."""
         before, now = last.made.get("validated_as"), self._facts["validated_as"]
-        changed = {key: change for key, change in differences(before or now, now).items() if key != "computed_on"}
-        if changed:
-            logger.warning(
-                "scores so far are of another validation (%s): what is best may not be; --reset-meters forgets them",
-                "; ".join(f"{key}: {change}" for key, change in changed.items()),
-            )
+        return {key: change for key, change in differences(before or now, now).items() if key != "computed_on"}
 
     def _schedule_of(self, length: int | None) -> Schedule:
         rate = float(self._config.optimizer.base_rate)
         return schedulers.build(self._config.scheduler, Horizon(length, 1, rate, self._facts["warmup_updates"]))
 
-    def _compare_validations(self, state: RunState, planned: int | None) -> None:
+    def _compare_validations(self, last: StoredCheckpoint) -> None:
         """Warn if a run that had ended goes on, and what its last validation decides would have come later."""
-        options, update = self._config.validation, state.update
-        if update != planned or planned == self._max_update:
+        if "final" not in last.info.reasons:
             return
+        options, state = self._config.validation, RunState.from_values(training_state(last).values["run"])
+        update, ends_epoch = state.update, state.position.batch == 0
         by_updates = options.interval_updates is not None and update % options.interval_updates == 0
-        by_epochs = options.interval is not None and state.position.batch == 0
+        by_epochs = options.interval is not None and ends_epoch and state.epoch % options.interval == 0
         decides = options.patience is not None or getattr(self._config.scheduler, "uses_validation", False)
         if decides and not (by_updates or by_epochs):
             logger.warning(

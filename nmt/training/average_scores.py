@@ -142,6 +142,10 @@ def _open(config: TrainConfig, pair: LanguagePair) -> Datasets:
         datasets = open_validation(config)
     except NMTError as error:
         raise type(error)(f"{error}; {ELSEWHERE}") from None
+    if datasets.pair.is_reverse_of(pair):
+        raise DataError(
+            f"{config.data[0]} goes from {pair.target_lang} to {pair.source_lang}, the other way than the model; {ELSEWHERE}"
+        )
     if datasets.pair.digest() != pair.digest():
         raise DataError(f"{config.data[0]} has other vocabularies than the model; {ELSEWHERE}")
     return datasets

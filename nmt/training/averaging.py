@@ -23,6 +23,7 @@ from nmt.storage.checkpoints import (
     write_checkpoint,
 )
 from nmt.storage.destination import check_destination
+from nmt.storage.files import remove_leftovers_of
 from nmt.training.average_scores import Row, compare, find_judge
 from nmt.training.selection import select
 
@@ -42,6 +43,7 @@ def average_checkpoints(config: AverageConfig) -> Average:
     if not config.output:
         raise UsageError("say where to write the average: --output FOLDER")
     output = Path(config.output)
+    remove_leftovers_of(output)
     check_destination(output, KIND, "--output", overwrite=config.overwrite)
     paths = select(config)
     _check_apart(output, [*map(Path, config.inputs), *paths])

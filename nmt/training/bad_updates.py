@@ -15,6 +15,7 @@ from nmt.data.language_pair import LanguagePair
 from nmt.errors import NMTError
 from nmt.storage.files import write_json
 from nmt.training.meters import UpdateReport
+from nmt.training.world import World
 
 logger = logging.getLogger("nmt.training")
 
@@ -72,9 +73,12 @@ class BadUpdates:
         ]
 
 
-def without_finite_gradient(parameters: Iterable[tuple[str, nn.Parameter]]) -> list[str]:
-    """Names of parameters."""
-    return [name for name, parameter in parameters if parameter.grad is not None and not _finite(parameter.grad)]
+def without_finite_gradient(parameters: Iterable[tuple[str, nn.Parameter]], world: World) -> list[str]:
+    """Names of parameters. Each process looks at what it holds of them, and all are told what any has found."""
+    gradients = [(name, parameter.grad) for name, parameter in parameters if parameter.grad is not None]
+    own = [name for name, gradient in gradients if not _finite(world.held(gradient))]
+    found = {name for part in world.gather(own) for name in part}
+    return [name for name, _ in gradients if name in found]
 
 
 def _finite(gradient: Tensor) -> bool:

@@ -16,7 +16,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from nmt.config.sections import TrainConfig
 from nmt.data.corpus import Split
 from nmt.interface import EncoderDecoder
+from nmt.storage.event_log import Event
 from nmt.training.batches import read_batch
 from nmt.training.step import Step, seed_torch
 from nmt.training.validation import Place
@@ -49,14 +50,26 @@ class Cost:
     device_tflops: float | None = None  # 10^12 operations a second that one device sustains
     devices: int = 1
 
-    def figures(self, tokens: int, seconds: float) -> dict[str, float]:
-        """Operations of ``tokens`` target tokens in ``seconds``, counted and estimated, as far as they are known."""
+    def figures(self, tokens: int, parts: Sequence[tuple[Event, float]]) -> dict[str, float]:
+        """Operations of ``tokens`` target tokens, counted and estimated, as far as they are known. ``parts``: the starts
+        of the run with their seconds; one that nobody recorded was like this one."""
         figures = {}
         if self.flops_per_token is not None:
             figures["flops_counted"] = self.flops_per_token * tokens
-        if self.device_tflops is not None:
-            figures["flops_estimated"] = seconds * self.devices * self.device_tflops * 1e12
+        estimated = flops_by_time([(start or asdict(self), seconds) for start, seconds in parts])
+        if estimated is not None:
+            figures["flops_estimated"] = estimated
         return figures
+
+
+def flops_by_time(parts: Sequence[tuple[Event, float]]) -> float | None:
+    """Operations of the starts of a run, each with its own devices. None: the rate of some is not known."""
+    operations = 0.0
+    for start, seconds in parts:
+        if (rate := start.get("device_tflops")) is None:
+            return None
+        operations += seconds * (start.get("devices") or 1) * rate * 1e12
+    return operations
 
 
 def known_cost(config: TrainConfig, step: Step, train: Split, place: Place) -> Cost:

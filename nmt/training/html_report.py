@@ -11,8 +11,10 @@ from typing import Any
 import yaml
 
 from nmt.errors import MissingInputError
+from nmt.storage.event_log import stretches
 from nmt.storage.files import atomic_write
 from nmt.training.charts import Chart, Series, short, thinned
+from nmt.training.cost import flops_by_time
 from nmt.training.displays import duration, figure, megabytes
 from nmt.training.html_style import STYLE
 from nmt.training.run_record import RunRecord, changed_options
@@ -202,18 +204,15 @@ def _cost(record: RunRecord) -> str:
 
 def _operations(record: RunRecord) -> Iterable[tuple[str, float]]:
     """Counted from the model and estimated from time, as far as they are known."""
-    start = record.last("start")
-    each, rate, devices = (start.get(key) for key in ("flops_per_token", "device_tflops", "devices"))
-    if each:
+    if each := record.last("start").get("flops_per_token"):
         yield "operations counted, per target token", each
         yield "operations counted", each * record.tokens
         if record.seconds:
             yield "counted operations per second", each * record.tokens / record.seconds
-    if rate:
-        yield (
-            f"operations estimated: time x {devices or 1} x {rate:g} TFLOPS",
-            record.seconds * (devices or 1) * rate * 1e12,
-        )
+    parts = stretches(record.events)
+    if (estimated := flops_by_time(parts)) is not None:
+        kinds = {f"{start.get('devices') or 1} x {start['device_tflops']:g} TFLOPS": None for start, _ in parts}
+        yield f"operations estimated: time x {', then '.join(kinds)}", estimated
 
 
 def _scientific(value: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import logging
 import os
 from collections.abc import Iterator, Mapping
 
@@ -17,6 +18,8 @@ from nmt.config.sections import DistributedConfig
 from nmt.errors import DeviceError, NMTError
 from nmt.training.world import Alone, Together, World
 
+logger = logging.getLogger("nmt.training")
+
 
 @contextlib.contextmanager
 def join(
@@ -25,6 +28,10 @@ def join(
     """The world that torchrun's variables describe; alone without them."""
     size = int(environment.get("WORLD_SIZE", "1"))
     if size == 1 or "RANK" not in environment:
+        if options.strategy is Strategy.fsdp:
+            logger.warning(
+                "distributed.strategy=fsdp has nothing to divide: this process trains alone; start several with torchrun"
+            )
         yield Alone()
         return
     if not dist.is_available():

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from nmt.config.sections import ReportConfig
+from nmt.storage.event_log import EventLog, stretches
 from nmt.training.cost import Cost
 from nmt.training.displays import Display, Silence, choose_display, duration, figure
-from nmt.training.event_log import EventLog
 from nmt.training.memory import peak_memory
 from nmt.training.meters import Meters, UpdateReport
 from nmt.training.sinks import Sinks, open_sinks
@@ -48,8 +48,10 @@ class Reporter:
         self._cost = Cost()
         self._samples: Sequence[Sample] = ()
 
-    def start(self, update: int, facts: Mapping[str, Any] | None = None, cost: Cost | None = None) -> None:
-        """Begin, or go on after ``update``; what an interrupted process recorded beyond it is dropped.
+    def start(
+        self, update: int, facts: Mapping[str, Any] | None = None, cost: Cost | None = None, seconds: float = 0.0
+    ) -> None:
+        """Begin, or go on after ``update`` and ``seconds``; what an interrupted process recorded beyond is dropped.
 
         ``facts`` are recorded: what the run is made of.
         """
@@ -57,7 +59,8 @@ class Reporter:
         self._log.rewind(update)
         self._sinks = open_sinks(self._folder, self._options, update)
         if facts is not None:
-            self._record({"event": "start", "update": update, **facts, **asdict(self._cost)})
+            event = {"event": "start", "update": update, "seconds": round(seconds, 1)}
+            self._record({**event, **facts, **asdict(self._cost)})
         self._display = choose_display(self._options.progress, update, self._total, self._clock)
 
     def update(self, update: int, epoch: int, report: UpdateReport, seconds: float) -> None:
@@ -97,9 +100,10 @@ class Reporter:
 
     def end(self, update: int, epoch: int, *, ending: str, tokens: int, seconds: float, skipped: int = 0) -> None:
         """The run is over, because of ``ending``, after so many target tokens and skipped updates."""
-        flops = self._cost.figures(tokens, seconds)
         event = {"event": "end", "update": update, "epoch": epoch, "ending": ending, "tokens": tokens}
-        self._record(event | {"seconds": round(seconds, 1), "skipped": skipped, **flops})
+        event |= {"seconds": round(seconds, 1), "skipped": skipped}
+        flops = self._cost.figures(tokens, stretches([*self._log.events(), event]))
+        self._record(event | flops)
         logger.info(
             "trained on %s target tokens in %s%s%s",
             f"{tokens:,}",
@@ -129,7 +133,9 @@ class Unheard(Reporter):
     def __init__(self) -> None:
         self._meters = Meters()
 
-    def start(self, update: int, facts: Mapping[str, Any] | None = None, cost: Cost | None = None) -> None:
+    def start(
+        self, update: int, facts: Mapping[str, Any] | None = None, cost: Cost | None = None, seconds: float = 0.0
+    ) -> None:
         pass
 
     def update(self, update: int, epoch: int, report: UpdateReport, seconds: float) -> None:

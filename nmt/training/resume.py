@@ -16,13 +16,16 @@ logger = logging.getLogger("nmt.training")
 RESTART_OF_EPOCH = ("data", "seed", "train_subset", "batching.")  # the position in the data loses its meaning
 ACCUMULATION = "batching.update_freq"  # except by this one: the order of batches does not depend on it
 
+# What a fingerprint has only under a scheduler that follows validations.
+VALIDATION = ("valid_subset", "validation.", "search.")
+
 # Options by the flag that lets them change; of two that cover an option the later one is narrower. What else changed needs
 # --reset.
 RESETS = {
     "reset_dataloader": RESTART_OF_EPOCH,
     "reset_optimizer": ("optimizer.", "parameters.", "training."),
     "reset_lr_scheduler": ("scheduler.", "optimizer.lr"),
-    "reset_meters": ("valid_subset", "validation.", "search."),
+    "reset_meters": VALIDATION,
 }
 
 VALUES = (
@@ -48,14 +51,20 @@ def training_state(stored: StoredCheckpoint) -> TrainingState:
     return stored.training
 
 
-def due_resets(options: CheckpointConfig, stored: StoredCheckpoint, changed: Mapping[str, str]) -> Set[str]:
+def due_resets(
+    options: CheckpointConfig, stored: StoredCheckpoint, changed: Mapping[str, str], *, other_scores: bool = False
+) -> Set[str]:
     """The keys of ``RESETS`` whose state is to begin afresh. A checkpoint that was written under the same flag had its
-    turn already, unless the flag lets something change once more: the same command goes on after a stop."""
+    turn already, unless the flag lets something change once more: the same command goes on after a stop.
+
+    ``other_scores``: scores mean something else now, under whatever scheduler."""
     section = stored.config.get("checkpoint")
     before = section if isinstance(section, dict) else {}
     given = [name for name in RESETS if getattr(options, name)]
     covering = ([name for name in given if key.startswith(RESETS[name])] for key in changed)
     needed = {names[-1] for names in covering if names}  # the narrowest
+    if other_scores:
+        needed.add("reset_meters")
     return {name for name in given if name in needed or not before.get(name)}
 
 
@@ -77,7 +86,11 @@ def check_unchanged(
             f"{stored.path} was trained with other vocabularies than those of the corpus; give the corpus that it was "
             f"trained on, or choose another --save-dir"
         )
-    changed = differences(values["fingerprint"], current)
+    before: Fingerprint = values["fingerprint"]
+    changed = differences(before, current)
+    if not all(any(key.startswith(VALIDATION) for key in one) for one in (before, current)):
+        # only one of two schedulers follows validations, and it is told of its own: see RunState.validations_before
+        changed = {key: change for key, change in changed.items() if not key.startswith(VALIDATION)}
     if values["batches_in_update"] == batches_in_update:
         changed.pop(ACCUMULATION, None)
     allowed = tuple(prefix for name, prefixes in RESETS.items() if getattr(options, name) for prefix in prefixes)

@@ -18,9 +18,7 @@ from nmt.config.option import groups_of
 from nmt.config.plain import to_plain
 from nmt.config.sections import TrainConfig
 from nmt.registry import registry_for
-from nmt.training.event_log import read_events
-
-Event = Mapping[str, Any]
+from nmt.storage.event_log import Event, read_events
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -18,11 +20,14 @@ Written = tuple[CheckpointInfo, Path]
 
 
 class Saver:
-    """Hands snapshots to a store, one after the other. Only one is ever on its way: the next waits for it."""
+    """Hands snapshots to a store, one after the other. Only one is ever on its way: the next waits for it.
+
+    A ``with`` block ends when nothing is on its way any more; that of a second Ctrl-C at once.
+    """
 
     def __init__(self, store: CheckpointStore, *, asynchronous: bool) -> None:
         self._store = store
-        self._thread = ThreadPoolExecutor(1, "checkpoint") if asynchronous else None
+        self._asynchronous = asynchronous
         self._pending: Future[None] | None = None
         self._written: list[Written] = []
 
@@ -33,10 +38,10 @@ class Saver:
     def save(self, snapshot: Snapshot, *, best: bool, required: bool) -> None:
         """``required``: the run ends with it, so it is on disk when this returns, or an error is raised."""
         self.settle()
-        if self._thread is None or required:
+        if not self._asynchronous or required:
             self._write(snapshot, best=best, required=required)
         else:
-            self._pending = self._thread.submit(self._write, _copied(snapshot), best=best, required=False)
+            self._pending = _begun(partial(self._write, _copied(snapshot), best=best, required=False))
 
     def written(self) -> list[Written]:
         """The checkpoints that have come to disk since this was last asked."""
@@ -57,14 +62,33 @@ class Saver:
         self.settle()
         return self._store.last()
 
-    def close(self) -> None:
-        if self._thread is not None:
-            self._thread.shutdown(wait=True)
+    def __enter__(self) -> Saver:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._pending is not None and not (kind and issubclass(kind, KeyboardInterrupt)):
+            wait([self._pending])
 
     def _write(self, snapshot: Snapshot, *, best: bool, required: bool) -> None:
         path = self._store.save(snapshot, best=best, required=required)
         if path is not None:
             self._written.append((snapshot.info, path))
+
+
+def _begun(action: Callable[[], None]) -> Future[None]:
+    """Do it in a thread that does not keep the process alive, as those of an executor do."""
+    future: Future[None] = Future()
+
+    def work() -> None:
+        try:
+            action()
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(None)
+
+    threading.Thread(target=work, name="checkpoint", daemon=True).start()
+    return future
 
 
 def _copied(snapshot: Snapshot) -> Snapshot:

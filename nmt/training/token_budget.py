@@ -18,11 +18,12 @@ from nmt.data.corpus import Split
 from nmt.devices import is_shortage
 from nmt.errors import DeviceError, NMTError
 from nmt.storage.checkpoints import checkpoints_in, read_config
+from nmt.training import optimizer_state
 from nmt.training.batches import read_batch
 from nmt.training.contradictions import Case, check
 from nmt.training.datasets import Datasets
 from nmt.training.memory import available_memory, give_back, peak_memory, resident_memory
-from nmt.training.modes import training_mode
+from nmt.training.modes import evaluation_mode, training_mode
 from nmt.training.parts import build_arithmetic, build_model, build_optimizer, build_step, save_memory
 from nmt.training.step import explained_shortage, seed_torch
 from nmt.training.world import Alone, World
@@ -84,11 +85,12 @@ def _finds_memory(attempt: Trial, size: int) -> bool:
 
 
 def largest_by_forecast(
-    sizes: Sequence[int], attempt: Trial, peak: Callable[[], int], room: Callable[[], int | None]
+    sizes: Sequence[int], attempt: Trial, peak: Callable[[], int], room: Callable[[], int | None], beside: int = 0
 ) -> int:
     """For a CPU, where a failed trial would end the process: small batches tell what large ones will take.
 
-    ``peak``: the most memory of the trials so far; ``room``: what the process may hold in all.
+    ``peak``: the most memory of the trials so far; ``room``: what the process may hold in all; ``beside``: the bytes of it
+    that training takes and a trial does not.
     """
     smallest = sizes[0]
     if len(sizes) == 1:
@@ -100,7 +102,7 @@ def largest_by_forecast(
     if limit is None or tried[1][1] <= tried[0][1]:  # a peak that did not rise was that of something earlier
         logger.warning("how much memory batches take cannot be told on this system: they stay small")
         return smallest
-    forecast = {size: MARGIN * (held + slope * (size - size_now)) for size in sizes}
+    forecast = {size: MARGIN * (held + slope * (size - size_now)) + beside for size in sizes}
     chosen = max((size for size in sizes if forecast[size] <= limit), default=smallest)
     logger.info("batches of %d tokens should take %.1f GB, of %.1f GB", chosen, forecast[chosen] / 1e9, limit / 1e9)
     return chosen
@@ -125,22 +127,26 @@ def _found(config: TrainConfig, datasets: Datasets, device: torch.device, world:
     logger.info("trying how large batches may be")
     sizes = candidates(datasets.train, datasets.longest, config.batching.update_freq * world.size)
     with explained_shortage("with batches of one sentence", "the model is too large for this device"):
-        attempt = _trial(_with_size(config, sizes[0]), datasets, device)
+        attempt, stored = _trial(_with_size(config, sizes[0]), datasets, device)
     if device.type == "cuda":
         total = torch.cuda.get_device_properties(device).total_memory
         return largest_by_trial(sizes, attempt, lambda: torch.cuda.max_memory_reserved(device) / total)
-    beside = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # processes that share the memory
+    sharing = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # processes that share the memory
 
     def room() -> int | None:
         left = available_memory()
-        return None if left is None else resident_memory() + left // beside
+        return None if left is None else resident_memory() + left // sharing
 
     give_back()
-    return largest_by_forecast(sizes, attempt, lambda: peak_memory(device), room)
+    copied = stored if config.checkpoint.asynchronous and world.main else 0  # while a checkpoint is written
+    return largest_by_forecast(sizes, attempt, lambda: peak_memory(device), room, copied)
 
 
-def _trial(config: TrainConfig, datasets: Datasets, device: torch.device) -> Trial:
-    """Trains a model that is thrown away. From the start the optimizer's averages are there, and later gradients are."""
+def _trial(config: TrainConfig, datasets: Datasets, device: torch.device) -> tuple[Trial, int]:
+    """Trains a model that is thrown away. From the start the optimizer's averages are there, and later gradients are.
+
+    Also the bytes of its checkpoint.
+    """
     model = build_model(config, datasets)
     arithmetic = build_arithmetic(config, datasets, model, device, before=None)
     step = build_step(config, datasets, model, device, Alone())
@@ -158,7 +164,10 @@ def _trial(config: TrainConfig, datasets: Datasets, device: torch.device) -> Tri
         optimizer.step()
 
     update([np.arange(1)])
-    return lambda size: update(largest_batches(datasets.train, size, config.batching.batch_size))
+    with evaluation_mode(optimizer) as weights:
+        parts = (step.model.state_dict(), step.criterion.state_dict(), optimizer_state.pack(optimizer)[0], weights)
+    stored = sum(tensor.nbytes for tensors in parts for tensor in tensors.values())
+    return lambda size: update(largest_batches(datasets.train, size, config.batching.batch_size)), stored
 
 
 def _peak_of(attempt: Trial, size: int, peak: Callable[[], int]) -> int:

@@ -59,13 +59,14 @@ class RunState:
     skipped: int = 0  # updates whose gradient was not finite
     skipped_in_row: int = 0
     interrupted: tuple[str, ...] | None = None  # a validation was; the reasons of the checkpoint that followed it
+    validations_before: int = 0  # those of the history that came before the present scheduler, which does not see them
 
     def values(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> RunState:
-        """``skipped`` is not in checkpoints from before it was counted."""
+        """``skipped`` and ``validations_before`` are not in checkpoints from before they were counted."""
         interrupted = values["interrupted"]
         return cls(
             **{
@@ -183,6 +184,9 @@ class Trainer:
             self._reporter.restore(values["report"])
         self._arithmetic.restore(values["arithmetic"])
         self.state = RunState.from_values(values["run"])
+        takes_over = "reset_lr_scheduler" in resets or any(key.startswith("scheduler.") for key in changed)
+        past = len(self._best.history)  # none if it is forgotten, or of another metric
+        self.state.validations_before = past if takes_over else min(past, self.state.validations_before)
         if "reset_dataloader" in resets or restarts_epoch(changed):
             self.state.position = Position(self.state.position.epoch)
 
@@ -215,7 +219,8 @@ class Trainer:
         divide(gradients, self._arithmetic.scaled(totals.denominator) / self._world.size)
         norm = self._world.norm(gradients)
 
-        factor = self._schedule(Progress(update, batches.epoch, self.state.tokens, tuple(self._best.history)))
+        validations = tuple(self._best.history[self.state.validations_before :])
+        factor = self._schedule(Progress(update, batches.epoch, self.state.tokens, validations))
         for group, base_rate in zip(self._optimizer.param_groups, self._base_rates):
             group["lr"] = base_rate * factor
         figures = totals.report(norm, learning_rate=self._base_rates[0] * factor)
@@ -251,7 +256,7 @@ class Trainer:
         self.state.skipped_in_row += 1
         self._reporter.skipped(update, batches.epoch, figures)
         logger.warning("update %d is skipped: loss %s, gradient norm %s", update, figures.loss, figures.grad_norm)
-        parameters = without_finite_gradient(self._step.named_parameters())
+        parameters = without_finite_gradient(self._step.named_parameters(), self._world)
         if self._world.main:
             sentences = [self._batches.batch(indices) for indices in batches.batches]
             path = self._bad_updates.record(update, batches.epoch, sentences, figures, parameters)

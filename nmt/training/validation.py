@@ -139,7 +139,9 @@ class TranslationValidator:
         self._count = min(sentences, len(split))
         self._samples = samples
         self._show = show
-        self._batches = _plan(split.source_lengths[: self._count], None, batching)
+        lengths = split.source_lengths[: self._count]
+        worded = np.flatnonzero(lengths > 1)  # a blank line is an empty translation, as nmt-generate has it
+        self._batches = [worded[batch] for batch in _plan(lengths[worded], None, batching)]
         self.failures: dict[str, str] = {}
 
     def __call__(self, stop: Callable[[], bool]) -> dict[str, float]:
@@ -150,18 +152,26 @@ class TranslationValidator:
         if failed:
             self._failed("translation", failed[0])
             return {}
-        found = {index: line for part in parts for index, line in part.lines.items()}
-        hypotheses = [found[index] for index in range(self._count)]
+        hypotheses = [""] * self._count
+        for index, line in (found for part in parts for found in part.lines.items()):
+            hypotheses[index] = line
         references = self._lines("target")
         shown = zip(range(self._samples), self._lines("source"), references, hypotheses)
         self._show([Sample(*texts) for _, *texts in shown])
-        scores: dict[str, float] = {}
+        scores, failures = self._place.world.on_main(lambda: self._scored(hypotheses, references))
+        for name, error in failures.items():
+            self._failed(name, error)
+        return scores
+
+    def _scored(self, hypotheses: list[str], references: list[str]) -> tuple[dict[str, float], dict[str, str]]:
+        """Scores, and why others are missing. One process finds them for all: what follows must be decided alike."""
+        scores, failures = dict[str, float](), dict[str, str]()
         for name, scorer in self._scorers.items():
             try:
-                scores[name] = scorer(hypotheses, [references]).value
+                scores[name] = float(scorer(hypotheses, [references]).value)
             except Exception as error:
-                self._failed(name, _described(error))
-        return scores
+                failures[name] = _described(error)
+        return scores, failures
 
     def _translated(self, stop: Callable[[], bool]) -> _Translated:
         """This process's part."""
@@ -170,7 +180,7 @@ class TranslationValidator:
             for indices in self._place.world.part(self._batches):
                 if stop():
                     return _Translated({}, stopped=True)
-                lines |= zip(indices.tolist(), self._translate(indices))
+                lines |= zip(indices.tolist(), self._translate(indices), strict=True)
         except Exception as error:  # whatever a search or a plugin does wrong, the training run is worth more
             return _Translated({}, error=_described(error))
         return _Translated(lines)

@@ -168,12 +168,31 @@ def fairseq_tables() -> Iterator[tuple[str, str]]:
         elif cells[0] == "fairseq" and cells[1] in COMMANDS:
             program = cells[1]
         elif program:
-            yield from ((program, flag) for flag in re.findall(r"`(--[\w-]+)`", cells[1]))
+            ours = " ".join(cells[:2]) if cells[1].startswith("the same") else cells[1]
+            yield from ((program, flag) for flag in re.findall(r"`(--[\w-]+)`", ours))
 
 
 @pytest.mark.parametrize(("program", "flag"), sorted(set(fairseq_tables())))
 def test_flag_of_the_fairseq_tables_exists(program: str, flag: str) -> None:
     assert flag in {known.name for known in flags_of(COMMANDS[program][1])}
+
+
+def test_what_a_fairseq_table_calls_the_same_is_looked_up_too() -> None:
+    assert {("nmt-train", "--reset-meters"), ("nmt-generate", "--no-repeat-ngram-size")} <= set(fairseq_tables())
+
+
+def test_the_readme_counts_the_commands_of_its_table() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(nmt-[\w-]+)` \|", text, flags=re.MULTILINE)
+    assert set(rows) == set(COMMANDS) and len(rows) == 6
+    assert "\nSix commands share one configuration" in text
+
+
+def test_the_configuration_document_names_every_command_with_bare_arguments() -> None:
+    text = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    (named,) = re.findall(r"^- A bare argument of (.*) is a corpus folder", text, flags=re.MULTILINE)
+    bare = {program for program, (_, config_class) in COMMANDS.items() if grammar(config_class, []).bare}
+    assert set(re.findall(r"`([\w-]+)`", named)) == bare
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

@@ -82,7 +82,8 @@ def test_compressed_files(tmp_path: Path, sys_file: Path, ref_file: Path) -> Non
 def test_several_references(tmp_path: Path, sys_file: Path, ref_file: Path) -> None:
     second = write(tmp_path / "second.txt", ["x", "Zwei Hunde laufen im Schnee.", "y"])
     expected = "exact match|nrefs:2|case:mixed|unit:line|version:"
-    for references in (["--ref", f"{ref_file},{second}"], ["--ref", str(ref_file), str(second)]):
+    several = f"{ref_file},{second}"
+    for references in (["--ref", several], ["--ref", ref_file, second], ["--ref", ref_file, "--ref", second]):
         line = nmt_score("--sys", sys_file, "--metrics", "exact", *references).stdout
         assert line.startswith(expected)
         assert line.endswith(" = 66.67 (2 of 3 lines)\n")

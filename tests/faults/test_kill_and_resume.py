@@ -88,6 +88,33 @@ def reference(copy_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return run
 
 
+# Ctrl-C while a checkpoint is on its way to the disk, which never comes there, and once more when training has noted it.
+INTERRUPTED_TWICE = """
+import os, signal, threading, time
+from nmt.training.store import CheckpointStore
+
+def endless(*_, **__):
+    os.kill(os.getpid(), signal.SIGINT)
+    while signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGINT)
+    threading.Event().wait()
+
+CheckpointStore.save = endless
+from nmt_cli.train import main
+main()
+"""
+
+
+def test_a_second_ctrl_c_does_not_wait_for_a_checkpoint(copy_corpus: Path, tmp_path: Path) -> None:
+    arguments = command(copy_corpus, tmp_path / "run")[3:]
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_TWICE, *arguments], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 130, done.stderr
+    assert done.stderr.endswith("nmt-train: interrupted\n")
+
+
 def test_a_run_killed_again_and_again_ends_like_one_that_was_not(
     copy_corpus: Path, reference: Path, tmp_path: Path
 ) -> None:

@@ -93,6 +93,7 @@ def test_fault_35_a_killed_command_leaves_no_corpus_and_can_be_repeated(task: Ta
     task.write("train.en", SOURCE)
     task.write("train.de", TARGET)
     task.make()
+    assert not list(task.folder.glob(".corpus.*.tmp"))
 
 
 def test_fault_19_a_path_that_is_not_text_is_no_obstacle(task: Task, tmp_path: Path) -> None:

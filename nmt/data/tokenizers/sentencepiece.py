@@ -29,6 +29,9 @@ from nmt.errors import DataError, MissingInputError, UsageError
 _TRAINING_THREADS = 4
 _SPACE = "\u2581"  # as pieces write it
 _FEWEST_TRAINING_LINES = 100  # sentencepiece refuses to sample fewer
+# It passes over longer lines in silence. Told to read them, it fails at very long words.
+_LONGEST_LINE = 4192  # bytes
+_LONGEST_CHARACTER = 4
 _CHECK_SECONDS = 60
 # Loads a model and cuts a few words with it: a file that crashes the library must not crash us.
 _CHECK = """
@@ -172,7 +175,7 @@ class _SentencePieceBuilder(TokenizerBuilder):
     def train(self, lines: Iterable[str], seed: int) -> Tokenizer:
         """The seed changes nothing: sentencepiece draws its sample of the lines with a seed of its own."""
         model = io.BytesIO()
-        source = _Watched(lines)
+        source = _Watched(part for line in lines for part in _parts(line))
         try:
             sentencepiece.SentencePieceTrainer.train(
                 sentence_iterator=iter(source),
@@ -184,6 +187,7 @@ class _SentencePieceBuilder(TokenizerBuilder):
                 byte_fallback=self._config.byte_fallback,
                 hard_vocab_limit=self._config.hard_vocab_limit,
                 input_sentence_size=self._config.max_training_lines,
+                max_sentence_length=_LONGEST_LINE,
                 shuffle_input_sentence=True,
                 pad_id=PAD,
                 unk_id=UNK,
@@ -234,7 +238,7 @@ class _SentencePieceBuilder(TokenizerBuilder):
                 f"raise --vocab-size, or lower tokenizer.character_coverage={self._config.character_coverage}"
             )
         if "sentences_.empty()" in message:
-            return "there is no text to learn pieces from: every training line is empty or longer than 4192 bytes"
+            return "there is no text to learn pieces from: every training line is empty"
         return f"learning {size} pieces failed (tokenizer.vocab_size, --vocab-size): {message.strip()}"
 
 
@@ -261,6 +265,20 @@ class _Watched:
         except BaseException as error:  # Ctrl-C, too
             self.error = error
             raise
+
+
+def _parts(line: str) -> Iterator[str]:
+    """A line as the trainer reads it: whole, or where it is too long cut in parts, between words if there are some."""
+    size = _LONGEST_LINE // _LONGEST_CHARACTER
+    if len(line) <= size or len(line.encode("utf-8", "surrogatepass")) <= _LONGEST_LINE:
+        yield line
+        return
+    begin = 0
+    while begin < len(line):
+        space = line.rfind(" ", begin + 1, begin + size) if len(line) > begin + size else -1
+        end = begin + size if space < 0 else space
+        yield line[begin:end]
+        begin = end
 
 
 def _read_model(path: Path) -> bytes:

@@ -1,9 +1,10 @@
-"""A plugin for tests: cross-entropy whose second process finds no memory for more than a few sentences."""
+"""A plugin for tests: a criterion and a metric that do not get along as well in the second process as in the first."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -11,26 +12,60 @@ from nmt.config.option import option
 from nmt.criterions import criterions
 from nmt.criterions.cross_entropy import CrossEntropyConfig, TokenCrossEntropy
 from nmt.interface import Batch, EncoderDecoder, LossReport
+from nmt.scoring import Score, TextOptions, scorers
+
+SPOILED = "source_input.embedding.table.weight"  # of no layer, so that it is whole while a loss is computed
+
+
+def second() -> bool:
+    return os.environ.get("RANK") == "1"
 
 
 @dataclass
 class ScarceConfig(CrossEntropyConfig):
     """Cross-entropy where memory is scarce."""
 
-    sentences: int = option(0, help="for how many sentences the second process has memory")
+    sentences: int = option(0, help="for how many sentences the second process has memory; 0: for all")
+    spoiled: bool = option(False, help="whether the gradient of one row, which the second process holds, is not finite")
 
 
 class Scarce(TokenCrossEntropy):
     def __init__(self, config: ScarceConfig) -> None:
         super().__init__(0.0, config.auxiliary_weights)
         self.sentences = config.sentences
+        self.spoiled = config.spoiled
 
     def forward(self, model: EncoderDecoder, batch: Batch) -> LossReport:
-        if self.training and os.environ.get("RANK") == "1" and batch.num_sentences > self.sentences:
+        if self.training and self.sentences and second() and batch.num_sentences > self.sentences:
             raise torch.OutOfMemoryError(f"no memory for {batch.num_sentences} sentences")
-        return super().forward(model, batch)
+        report = super().forward(model, batch)
+        if self.training and self.spoiled:
+            self.spoiled = False
+            last = model.get_parameter(SPOILED)[-1].sum()
+            report = replace(report, loss_sum=report.loss_sum + last * float("nan"))
+        return report
 
 
 @criterions.register("scarce", ScarceConfig)
 def build(config: ScarceConfig) -> Scarce:
     return Scarce(config)
+
+
+@dataclass
+class ScarceScoreConfig:
+    """No options."""
+
+
+@scorers.register("scarce", ScarceScoreConfig)
+class ScarceScore:
+    """How many lines there are, if there is memory to count them."""
+
+    higher_is_better = True
+
+    def __init__(self, config: ScarceScoreConfig, text: TextOptions) -> None:
+        pass
+
+    def __call__(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
+        if second():
+            raise MemoryError(f"no memory for {len(hypotheses)} lines")
+        return Score("lines", float(len(hypotheses)), True, "")

@@ -68,6 +68,18 @@ CASES: list[tuple[str, list[str], list[str]]] = [
     ("many stops at an override", ["--metrics", "bleu", "seed=1"], ["metrics=['bleu']", "seed=1"]),
     ("many keeps a path with an equals sign", ["--metrics", "a", "runs/lr=1/x"], ["metrics=['a','runs/lr=1/x']"]),
     ("many as Python writes a tuple", ["--betas", "(0.9, 0.98)"], ["optimizer.betas=['0.9','0.98']"]),
+    (
+        "many given twice",
+        ["--metrics", "a", "--beam", "2", "--metrics=b,c"],
+        ["metrics=['a','b','c']", "search.beam_size=2"],
+    ),
+    ("a bare argument beside its flag", ["a", "--data", "b,c", "d"], ["data=['a','b','c','d']"]),
+    ("a bare argument after its flag", ["--data", "b", "--overwrite", "a"], ["data=['b','a']", "overwrite=true"]),
+    (
+        "one value given twice: the last counts",
+        ["--beam", "1", "--beam", "2"],
+        ["search.beam_size=1", "search.beam_size=2"],
+    ),
     ("a group chosen by flag", ["--arch", "tiny"], ["model=tiny"]),
     ("a group chosen by short alias", ["-a", "tiny"], ["model=tiny"]),
     ("an alias with its value inside", ["--cpu", "seed=1"], ["device.name='cpu'", "seed=1"]),
@@ -117,6 +129,16 @@ REFUSED: list[tuple[str, list[str], str]] = [
     ("--no- for what is off", ["--no-overwrite"], "unknown flag --no-overwrite (did you mean '--overwrite'?)"),
     ("a value that Hydra does not know", ["--cfg", "jobb"], "--cfg jobb: choose one of job, hydra, all"),
     ("a pickle", ["--experimental-rerun", "x.pickle"], "unknown flag --experimental-rerun; --help lists them"),
+    (
+        "a list as a whole between its parts",
+        ["--metrics", "a", "metrics=[b]", "--metrics", "c"],
+        "metrics=[b]: a flag or a bare argument gives metrics too; write it in one of these ways",
+    ),
+    (
+        "a list as a whole after a bare argument",
+        ["x", "data=y"],
+        "data=y: a flag or a bare argument gives data too; write it in one of these ways",
+    ),
     ("a value for a switch of Hydra", ["--multirun=1"], "--multirun takes no value"),
 ]
 
@@ -222,4 +244,4 @@ def test_the_languages_are_flags_of_preprocessing() -> None:
 def test_fairseqs_letters_for_the_files_that_are_scored_are_those_files() -> None:
     """Also after a list, and although -r is a switch of Hydra's."""
     scoring = rewrite(["--ref", "a", "-s", "b"], grammar(ScoreConfig, [])).argv
-    assert scoring == rewrite(["-s", "b", "-r", "a"], grammar(ScoreConfig, [])).argv[::-1]
+    assert scoring == rewrite(["-s", "b", "-r", "a"], grammar(ScoreConfig, [])).argv == ["ref=['a']", "sys='b'"]

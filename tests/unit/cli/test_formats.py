@@ -65,3 +65,12 @@ def test_line_breaks_inside_a_source_do_not_break_the_line():
         "S-0\tzwei hunde",
         "T-0\ta b",
     ]
+
+
+def test_a_json_line_is_one_line_to_every_program_and_says_the_same() -> None:
+    source = "".join(map(chr, (*range(0x20), 0x85, 0x2028, 0x2029))) + "\\u2028 ü\U0001f600"
+    odd = Translation(0, source, [source], [OTHER])
+    (line,) = formatter(OutputFormat.jsonl, 1, AlignmentKind.none)(odd, "a\u2029b")
+    assert len(line.splitlines()) == 1 and "ü\U0001f600" in line
+    tree = json.loads(line)
+    assert (tree["source"], tree["source_tokens"], tree["reference"]) == (source, [source], "a\u2029b")

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from itertools import combinations
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import OmegaConf
 
+from nmt.config.sections import TrainConfig, ValidationConfig
 from nmt.errors import UsageError
-from nmt_cli.sweep import LONGEST_NAME, Sweep, refuse_worst, run_name, table
+from nmt_cli.sweep import LONGEST_NAME, RECORDS, Job, Sweep, read_records, refuse_worst, run_name, table
 
 
 @pytest.mark.parametrize(
@@ -74,3 +79,27 @@ def test_a_sweeper_that_looks_for_the_worst_is_refused() -> None:
     refuse_worst("maximize", "bleu", higher_is_better=True)
     with pytest.raises(UsageError, match="direction=minimize looks for the worst bleu; set it to maximize"):
         refuse_worst("minimize", "bleu", higher_is_better=True)
+
+
+@pytest.mark.parametrize("direction", ["minimize", ["minimize", "maximize"]])
+def test_a_sweeper_that_looks_for_the_best_needs_validations(
+    monkeypatch: pytest.MonkeyPatch, direction: str | list[str]
+) -> None:
+    def compare(sweeper: dict[str, Any], validation: ValidationConfig) -> None:
+        monkeypatch.setattr(HydraConfig, "get", lambda: SimpleNamespace(sweeper=OmegaConf.create(sweeper)))
+        job = Job.__new__(Job)
+        job._facts = {}
+        job.compare_direction(TrainConfig(validation=validation))
+
+    never = ValidationConfig(interval=None)
+    compare({}, never)
+    compare({"direction": direction}, ValidationConfig(interval=None, interval_updates=5))
+    with pytest.raises(UsageError, match="the best loss of a validation, and no run makes one"):
+        compare({"direction": direction}, never)
+
+
+def test_a_record_may_hold_any_text(tmp_path: Path) -> None:
+    odd = [record(0, overrides=["data=a\u2028b"]), record(1, error="c\x85d\u2029e\x0cf")]
+    text = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in odd)
+    (tmp_path / RECORDS).write_text(text, encoding="utf-8")
+    assert read_records(tmp_path) == odd

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -267,3 +268,55 @@ def test_text_whose_time_alone_is_new_is_not_mentioned(folder: Path, caplog: pyt
     text.write_bytes(text.read_bytes()[::-1])
     Corpus.open(folder)
     assert "train.en has changed since" in caplog.text
+
+
+def of_languages(folder: Path, name: str, languages: tuple[str, str]) -> Path:
+    """A corpus whose joint vocabulary is the same for all languages."""
+    for language in languages:
+        (folder / f"train.{language}").write_text("one two\nthree\n", encoding="utf-8")
+    preprocess(
+        PreprocessConfig(
+            source_lang=languages[0],
+            target_lang=languages[1],
+            trainpref=f"{folder}/train",
+            destdir=f"{folder}/{name}",
+            tokenizer=WordsConfig(),
+            joined_dictionary=True,
+        )
+    )
+    return folder / name
+
+
+def test_corpora_of_both_directions_do_not_go_together_although_their_vocabulary_is_one(tmp_path: Path) -> None:
+    one, back = of_languages(tmp_path, "one", ("en", "de")), of_languages(tmp_path, "back", ("de", "en"))
+    assert Corpus.open(one).pair.digest() == Corpus.open(back).pair.digest()
+    with pytest.raises(DataError, match="one goes from en to de, and .*back the other way; .* leave one of them out$"):
+        open_corpora([one, back])
+    with pytest.raises(DataError, match="the other way"):
+        open_corpora([of_languages(tmp_path, "named", ("en_GB", "de_DE")), one, back])
+
+
+def test_corpora_may_call_their_languages_by_other_names(tmp_path: Path) -> None:
+    one, named = of_languages(tmp_path, "one", ("en", "de")), of_languages(tmp_path, "named", ("en", "de_DE"))
+    turned_by_half = of_languages(tmp_path, "half", ("de_DE", "en"))
+    assert len(open_corpora([one, named])) == len(open_corpora([one, turned_by_half])) == 2
+
+
+@pytest.mark.parametrize(
+    ("damage", "complaint"),
+    [
+        (lambda text: text.replace(b"\n", b" ", 1), "2 lines instead of 3"),
+        (lambda text: text.replace(b" ", b"\n", 1), "4 lines instead of 3"),
+        (lambda text: b"a\xff" + text[2:], "byte 1 is not UTF-8"),
+    ],
+    ids=["a line less", "a line more", "no text"],
+)
+def test_text_of_the_right_size_is_looked_at_when_it_is_read(
+    damage: Callable[[bytes], bytes], complaint: str, folder: Path
+) -> None:
+    path = folder / "valid.de.txt"
+    path.write_bytes(damage(path.read_bytes()))
+    split = Corpus.open(folder).split("valid")
+    assert split.source_text() == SOURCE
+    with pytest.raises(DataError, match=rf"valid\.de\.txt is damaged: {complaint}"):
+        split.target_text()

@@ -8,6 +8,7 @@ import pytest
 
 from nmt.data.tokenizers.characters import CharConfig
 from nmt.data.tokenizers.sentencepiece import BpeConfig
+from nmt.errors import UsageError
 from tests.unit.data.small_text import SOURCE, TARGET, Text, write
 
 
@@ -86,3 +87,21 @@ def test_a_source_alone_of_the_other_direction_gets_the_pair_turned_round(text: 
     assert (corpus.pair.source_lang, corpus.pair.target_lang) == ("de", "en")
     assert corpus.pair.source.vocabulary == known.pair.target.vocabulary
     assert corpus.pair.target.vocabulary == known.pair.source.vocabulary
+
+
+@pytest.mark.parametrize("other", ["corpus/", "../{name}/corpus", "corpus/tokenizer", "link"])
+def test_a_folder_named_in_two_ways_is_one_folder(other: str, text: Text, monkeypatch: pytest.MonkeyPatch) -> None:
+    known, _ = text.make(joined_dictionary=True)
+    monkeypatch.chdir(text.folder)
+    Path("link").symlink_to("corpus")
+    named = {"srcdict": "corpus", "tgtdict": other.format(name=text.folder.name)}
+    for number, joined in enumerate((False, True)):
+        corpus, _ = text.make(**named, joined_dictionary=joined, destdir=f"other{number}")
+        assert corpus.pair.shared and corpus.pair.digest() == known.pair.digest()
+
+
+@pytest.mark.parametrize("sides", [("srcdict",), ("tgtdict",), ("srcdict", "tgtdict")])
+def test_two_vocabularies_do_not_become_a_joint_one(sides: tuple[str, ...], text: Text) -> None:
+    known, _ = text.make()
+    with pytest.raises(UsageError, match="corpus holds two vocabularies, and --joined-dictionary wants one"):
+        text.make(joined_dictionary=True, destdir=f"{text.folder}/other", **dict.fromkeys(sides, str(known.folder)))

@@ -258,6 +258,32 @@ def test_a_folder_that_is_no_corpus_is_never_replaced(text: Text) -> None:
         text.make(overwrite=True)
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_what_appears_meanwhile_is_not_deleted(overwrite: bool, text: Text) -> None:
+    if overwrite:
+        text.make()
+    path = text.folder / "corpus" / "notes.txt"
+
+    def appear(split: str, done: int, total: int) -> None:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("precious", encoding="utf-8")
+
+    with pytest.raises(OutputError, match="corpus (exists and is not empty|holds files that are not of a corpus)"):
+        preprocess(replace(text.config, overwrite=overwrite), appear)
+    assert path.read_text(encoding="utf-8") == "precious"
+
+
+def test_of_two_commands_into_one_folder_the_second_is_refused(text: Text) -> None:
+    first, _ = text.make(tokenizer=CharConfig(), destdir=f"{text.folder}/first")
+
+    def ends(split: str, done: int, total: int) -> None:
+        first.folder.rename(text.folder / "corpus")
+
+    with pytest.raises(OutputError, match="corpus exists and is not empty"):
+        preprocess(text.config, ends)
+    assert isinstance(Corpus.open(text.folder / "corpus", Verify.full).pair.source.config, CharConfig)
+
+
 def test_an_interrupted_run_leaves_nothing(text: Text) -> None:
     def interrupt(split: str, done: int, total: int) -> None:
         raise KeyboardInterrupt

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-import os
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,7 @@ import pytest
 import sentencepiece
 
 from nmt.data.tokenizers import Tokenizer, tokenizers
-from nmt.data.tokenizers.sentencepiece import BpeConfig, Normalization, UnigramConfig
+from nmt.data.tokenizers.sentencepiece import BpeConfig, Normalization, UnigramConfig, _parts
 from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK
 from nmt.errors import DataError, Interrupted, UsageError
 
@@ -162,7 +162,7 @@ def test_a_model_with_other_ids_is_given_ours(options: dict[str, Any], size: int
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"\x00", b"not a model", b"\n" * 100, os.urandom(1000)],
+    [b"", b"\x00", b"not a model", b"\n" * 100, random.Random(1).randbytes(1000)],
     ids=["empty", "zero", "text", "line feeds", "noise"],
 )
 @pytest.mark.parametrize("how", ["given", "load"])
@@ -193,3 +193,26 @@ def test_an_interruption_of_the_lines_is_passed_on(stop: Any) -> None:
 
     with pytest.raises(type(stop) if isinstance(stop, Exception) else stop):
         tokenizers.build(BpeConfig(vocab_size=120)).train(lines(), 1)
+
+
+@pytest.mark.parametrize("kind", [BpeConfig, UnigramConfig])
+@pytest.mark.parametrize(
+    "long", ["wxyz " * 1000, "wxyz" * 1250, "\u6f22" * 1500 + "w"], ids=["words", "a word", "characters"]
+)
+def test_pieces_are_learned_from_long_lines_too(kind: Any, long: str) -> None:
+    lines = [line for _ in range(50) for line in ("a short line", long)]
+    tokenizer = train(kind(vocab_size=40, hard_vocab_limit=False), lines)
+    assert UNK not in tokenizer.encode(["w"])[0]
+
+
+def test_a_long_line_is_cut_between_words_and_nothing_is_lost() -> None:
+    line = "ab cde  " * 1000 + "f" * 3000
+    parts = list(_parts(line))
+    assert "".join(parts) == line and all(len(part.encode()) <= 4192 for part in parts)
+    assert {word.strip("f") for part in parts for word in part.split()} == {"ab", "cde", ""}
+    assert list(_parts("\u6f22" * 1397)) == ["\u6f22" * 1397]  # as the trainer takes it: nothing is cut
+
+
+def test_a_line_of_which_a_part_is_blank_is_learned_from() -> None:
+    tokenizer = train(BpeConfig(vocab_size=120), [*TEXT, "ein" + " " * 9000 + "Haus q"])
+    assert UNK not in tokenizer.encode(["q"])[0]

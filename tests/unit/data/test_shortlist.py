@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from nmt.data.corpus import Corpus
 from nmt.data.language_pair import LanguagePair
@@ -13,7 +14,7 @@ from nmt.data.shortlist import Shortlist, learn
 from nmt.data.tokenizers.words import WordsConfig, WordTokenizer
 from nmt.data.vocabulary import SPECIALS
 from nmt.errors import DataError, MissingInputError, UsageError
-from tests.tiny_models import DICTIONARY, write_tiny_corpus
+from tests.tiny_models import DICTIONARY, WORDS, tiny_pair, write_tiny_corpus
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +27,15 @@ def test_the_first_piece_of_each_word_is_its_translation(corpus: Corpus) -> None
     for word, translation in DICTIONARY.items():
         (source,), (target,) = corpus.pair.source.encode([word])[0], corpus.pair.target.encode([translation])[0]
         assert shortlist.of(np.array([source])).tolist() == [*range(len(SPECIALS)), target]
+
+
+def test_with_one_vocabulary_every_piece_may_stay_what_it_is(tmp_path: Path) -> None:
+    tiny_pair().save(tmp_path / "tokenizer")
+    joint = Corpus.open(write_tiny_corpus(tmp_path, tokenizer=tmp_path / "tokenizer"))
+    shortlist = learn(joint.split("train"), joint.pair, per_piece=1, frequent=0, max_pairs=1000)
+    for word in WORDS:
+        kept = joint.pair.target.encode([f"{word} {DICTIONARY.get(word, '')}"])[0].tolist()
+        assert shortlist.of(joint.pair.source.encode([word])[0]).tolist() == [*range(len(SPECIALS)), *sorted(kept)]
 
 
 def test_a_sentence_has_the_pieces_of_all_its_words_and_those_asked_for(corpus: Corpus) -> None:
@@ -63,3 +73,40 @@ def test_it_is_stored_and_belongs_to_its_vocabularies(corpus: Corpus, tmp_path: 
 def test_a_corpus_without_sources_is_refused(corpus: Corpus) -> None:
     with pytest.raises(DataError, match="nothing to learn a shortlist from"):
         learn(corpus.split("train"), corpus.pair, 2, 1, max_pairs=0)
+
+
+def test_every_flipped_byte_of_the_arrays_is_noticed(corpus: Corpus, tmp_path: Path) -> None:
+    path = tmp_path / "short"
+    learn(corpus.split("train"), corpus.pair, 2, 1, 1000).save(path)
+    content = path.read_bytes()
+    begin = 8 + int.from_bytes(content[:8], "little")  # behind the header
+    for position in range(begin, len(content)):
+        path.write_bytes(content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :])
+        with pytest.raises(DataError, match="short is damaged: .* make it again with nmt-shortlist"):
+            Shortlist.load(path, corpus.pair)
+
+
+def written_without_checksum(path: Path, pair: LanguagePair, shortlist: Shortlist, **changed: np.ndarray) -> Path:
+    arrays = {"offsets": shortlist.offsets, "pieces": shortlist.pieces, "always": shortlist.always} | changed
+    path.write_bytes(safetensors.numpy.save(arrays, metadata={"format": "1", "vocabularies": pair.digest()}))
+    return path
+
+
+def test_a_file_without_checksum_is_read_if_its_numbers_can_be_right(corpus: Corpus, tmp_path: Path) -> None:
+    good = learn(corpus.split("train"), corpus.pair, 2, 1, 1000)
+    path = tmp_path / "short"
+    again = Shortlist.load(written_without_checksum(path, corpus.pair, good), corpus.pair)
+    np.testing.assert_array_equal(again.pieces, good.pieces)
+    size = len(corpus.pair.target.vocabulary)
+    wrong: list[dict[str, np.ndarray]] = [
+        {"pieces": np.where(good.pieces == good.pieces[-1], size, good.pieces)},
+        {"always": np.array([-1, 0, 1])},
+        {"always": good.always.astype(np.float64)},
+        {"offsets": good.offsets[:-1]},
+        {"offsets": good.offsets + 1},
+        {"offsets": np.concatenate([[0, good.offsets[-1]], good.offsets[2:]])},
+        {"pieces": good.pieces[:-1]},
+    ]
+    for changed in wrong:
+        with pytest.raises(DataError, match="short is damaged"):
+            Shortlist.load(written_without_checksum(path, corpus.pair, good, **changed), corpus.pair)

@@ -176,7 +176,10 @@ def test_conversion_names_a_bad_line(tmp_path: Path) -> None:
 
 def run_folder(path: Path, *scores: float) -> Path:
     path.mkdir()
-    events = [{"event": "valid", "epoch": epoch, "exact": score} for epoch, score in enumerate(scores, 1)]
+    events = [
+        {"event": "valid", "update": 10 * epoch, "epoch": epoch, "exact": score}
+        for epoch, score in enumerate(scores, 1)
+    ]
     (path / "log.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events), encoding="utf-8")
     return path
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import safetensors.torch
@@ -20,6 +21,7 @@ from nmt.storage.checkpoints import (
     checkpoints_in,
     pointed,
     read_checkpoint,
+    read_config,
     resolve,
     set_pointer,
     tokenizer_folder,
@@ -115,15 +117,32 @@ def test_an_empty_folder_and_a_missing_one_are_status_66(tmp_path: Path) -> None
         assert caught.value.exit_status == 66
 
 
-def test_a_configuration_that_names_code_is_refused(tmp_path: Path) -> None:
-    write_checkpoint(
-        tmp_path / "c",
-        model={"a": torch.ones(1)},
-        config={"model": {"_target_": "os.system"}},
-        info=CheckpointInfo(1, 1),
-    )
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"_target_": "os.system"},
+        {"model": {"_target_": "os.system"}},
+        {"model": {"parts": [[1], {"inner": [{"_target_": "os.system"}]}]}},
+    ],
+)
+def test_a_configuration_that_names_code_is_refused(tmp_path: Path, config: dict[str, Any]) -> None:
+    write_checkpoint(tmp_path / "c", model={"a": torch.ones(1)}, config=config, info=CheckpointInfo(1, 1))
     with pytest.raises(DataError, match="_target_"):
         read_checkpoint(tmp_path / "c")
+
+
+def test_a_path_may_be_called_like_a_key_that_is_refused(tmp_path: Path) -> None:
+    config = {
+        "data": ["data-bin/low_target_dropout", "_target_"],
+        "checkpoint": {"save_dir": "runs/low_target_dropout"},
+    }
+    write_checkpoint(tmp_path / "c", model={"a": torch.ones(1)}, config=config, info=CheckpointInfo(1, 1))
+    assert read_checkpoint(tmp_path / "c").config == config
+
+
+def test_a_configuration_that_holds_itself_is_read_to_its_end(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("data: &all [*all]\n")
+    assert list(read_config(tmp_path)) == ["data"]
 
 
 def test_the_tokenizer_stands_in_the_checkpoint_or_beside_it(tmp_path: Path) -> None:

@@ -41,8 +41,9 @@ from nmt.optim.inverse_sqrt import InverseSqrtConfig
 from nmt.optim.linear import LinearConfig
 from nmt.optim.noam import NoamConfig
 from nmt.storage.checkpoints import checkpoints_in, pointed, read_checkpoint, read_info
+from nmt.training import datasets
 from nmt.training.assemble import train
-from nmt.training.datasets import Datasets, check_lengths
+from nmt.training.datasets import Datasets, check_lengths, number_of_updates
 
 MakeConfig = Callable[..., TrainConfig]
 
@@ -102,6 +103,59 @@ def test_epochs_can_limit_a_run(tiny_run: MakeConfig, tmp_path: Path) -> None:
     reasons = [read_info(path).reasons for path in checkpoints_in(tmp_path / "run") if path.name[11:15] == "0002"]
     assert result.epoch == 2 and result.ending == "2 epochs are done"
     assert {"epoch", "final"} <= set(reasons[-1])
+
+
+def test_epochs_of_a_sort_window_are_planned_as_they_are_made(tiny_run: MakeConfig, tmp_path: Path) -> None:
+    """Rates that end with the run end with its last update."""
+    batching = BatchingConfig(max_tokens=150, sort_window=200)
+    result = train(tiny_run(batching=batching, scheduler=LinearConfig(2), training=TrainingConfig(max_epoch=4)))
+    stored = read_checkpoint(checkpoints_in(tmp_path / "run")[-1], training=True).training
+    assert stored is not None and stored.values["max_update"] == result.update
+    ends = [info.update for info in map(read_info, checkpoints_in(tmp_path / "run")) if "epoch" in info.reasons]
+    assert len(ends) == 4 and result.update != 4 * ends[0], "epochs of one length would show nothing"
+
+
+class Epochs:
+    """Batches whose epochs have 1, 2, 3 ... updates."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def updates_in_epoch(self, epoch: int) -> int:
+        self.asked.append(epoch)
+        return epoch
+
+
+@pytest.mark.parametrize(
+    ("window", "limits", "planned", "asked"),
+    [
+        (9, TrainingConfig(max_epoch=4), 1 + 2 + 3 + 4, 4),
+        (None, TrainingConfig(max_epoch=4), 4 * 1, 1),
+        (9, TrainingConfig(max_epoch=10), 2 * (1 + 2 + 3 + 4 + 5), 5),  # five is what may be counted
+        (9, TrainingConfig(max_epoch=10, max_update=3), 3, 2),
+        (9, TrainingConfig(max_epoch=4, max_update=30), 10, 4),
+        (9, TrainingConfig(max_update=7), 7, 0),
+    ],
+)
+@pytest.mark.parametrize(("sentences", "epochs"), [(10, 10**6), (10**6, 5)])
+def test_the_length_of_a_run_is_counted_or_where_that_takes_long_estimated(
+    tiny_run: MakeConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    window: int | None,
+    limits: TrainingConfig,
+    planned: int,
+    asked: int,
+    sentences: int,
+    epochs: int,
+) -> None:
+    monkeypatch.setattr(datasets, "MOST_SENTENCES", sentences)
+    monkeypatch.setattr(datasets, "MOST_EPOCHS", epochs)
+    pair: Any = None
+    split, batches = given_lengths([2, 3], [2, 3]), Epochs()
+    config = tiny_run(batching=BatchingConfig(sort_window=window), training=limits)
+    opened = Datasets(pair, Path(), split, None, 3, [])
+    assert number_of_updates(config, batches, opened) == planned  # type: ignore[arg-type]
+    assert batches.asked == list(range(1, asked + 1))
 
 
 def test_patience_counts_across_a_restart(tiny_run: MakeConfig) -> None:

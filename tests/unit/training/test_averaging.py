@@ -115,6 +115,16 @@ def test_an_existing_output_is_refused_unless_overwritten(run: Path) -> None:
     assert average(run, overwrite=True).is_dir()
 
 
+def test_an_average_that_was_being_replaced_when_the_command_was_killed_is_not_lost(run: Path) -> None:
+    save(run, 1)
+    output = average(run)
+    output.rename(run / ".averaged.1-00ff00ff.00ff00ff.old.tmp")
+    with pytest.raises(OutputError, match="--overwrite"):
+        average(run)
+    average(run, overwrite=True)
+    assert not list(run.glob(".averaged.*"))
+
+
 def test_integers_are_kept_where_they_agree(run: Path) -> None:
     save(run, 1, {"w": torch.ones(1), "n": torch.tensor([4])})
     save(run, 2, {"w": torch.zeros(1), "n": torch.tensor([4])})

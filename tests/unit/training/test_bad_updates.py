@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from nmt.data.batch import Batch, collate
 from nmt.data.vocabulary import EOS
 from nmt.training.bad_updates import MOST, BadUpdates, without_finite_gradient
 from nmt.training.meters import UpdateReport
+from nmt.training.world import Alone
 from tests.tiny_models import tiny_pair
 
 FIGURES = UpdateReport(float("nan"), 1.0, 2.0, 2, 2, float("inf"), 0.1, 0.0)
@@ -61,4 +63,31 @@ def test_parameters_without_a_finite_gradient_are_named() -> None:
     module = nn.ModuleDict({name: nn.Linear(2, 1) for name in "abc"})
     for name, value in (("a", 1.0), ("b", float("nan"))):
         module[name].weight.grad = torch.tensor([[value, 0.0]])
-    assert without_finite_gradient(module.named_parameters()) == ["b.weight"]
+    assert without_finite_gradient(module.named_parameters(), Alone()) == ["b.weight"]
+
+
+class Half(Alone):
+    """One of two processes that divide each parameter; ``others`` is what the other one has told."""
+
+    size = 2
+
+    def __init__(self, rank: int, *others: list[str]) -> None:
+        self.rank = rank
+        self._others = others
+
+    def held(self, tensor: Tensor) -> Tensor:
+        return tensor.chunk(2)[self.rank]
+
+    def gather(self, value: Any) -> list[Any]:
+        return [*self._others, value] if self.rank else [value, *self._others]
+
+
+def test_each_process_names_what_is_not_finite_in_the_part_of_any() -> None:
+    module = nn.ModuleDict({name: nn.Linear(1, 4, bias=False) for name in "abc"})
+    for name, row in (("a", 3), ("b", 0), ("c", 2)):
+        module[name].weight.grad = torch.zeros(4, 1).index_fill(0, torch.tensor(row), float("nan"))
+    own = [without_finite_gradient(module.named_parameters(), Half(rank)) for rank in range(2)]
+    assert own == [["b.weight"], ["a.weight", "c.weight"]]
+    for rank in range(2):
+        found = without_finite_gradient(module.named_parameters(), Half(rank, own[1 - rank]))
+        assert found == ["a.weight", "b.weight", "c.weight"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from nmt.config.sections import ReportConfig, TrainConfig
+from nmt.config.sections import ReportConfig, TrainConfig, TrainingConfig
 from nmt.criterions.cross_entropy import CrossEntropyConfig
 from nmt.criterions.cross_entropy import build as cross_entropy
 from nmt.data.corpus import Split
@@ -24,11 +24,12 @@ from nmt.data.vocabulary import EOS
 from nmt.interface import Batch, LossReport, VocabularySizes
 from nmt.models import models
 from nmt.models.transformer import Transformer, TransformerConfig
-from nmt.storage.checkpoints import checkpoints_in
+from nmt.storage.checkpoints import checkpoints_in, read_checkpoint
 from nmt.testing.subjects import JOINT, subject
 from nmt.training.assemble import train
 from nmt.training.batches import read_batch
 from nmt.training.cost import MORE, Cost, flops_per_token, sustained_tflops
+from nmt.training.report import Reporter
 from nmt.training.step import Step
 from nmt.training.validation import Place
 from nmt.training.world import Alone
@@ -191,5 +192,29 @@ def test_the_paper_says_what_its_gpus_sustain(monkeypatch: pytest.MonkeyPatch) -
 
 def test_the_base_model_of_the_paper_costs_what_its_table_says() -> None:
     # Table 2 of "Attention Is All You Need": 3.3e18; 12 hours on 8 P100 (section 5.2)
-    flops = Cost(device_tflops=9.5, devices=8).figures(tokens=0, seconds=12 * 3600)
+    flops = Cost(device_tflops=9.5, devices=8).figures(tokens=0, parts=[({}, 12 * 3600)])
     assert flops == {"flops_estimated": pytest.approx(3.3e18, rel=0.01)}
+
+
+def test_each_start_of_a_run_costs_what_its_own_devices_sustain() -> None:
+    before = {"devices": 1, "device_tflops": 2.0}
+    now = Cost(device_tflops=3.0, devices=4)
+    assert now.figures(0, [(before, 90.0), (asdict(now), 10.0)]) == {"flops_estimated": 90 * 2e12 + 10 * 4 * 3e12}
+    assert now.figures(0, [({"devices": 1, "device_tflops": None}, 90.0), (asdict(now), 10.0)]) == {}
+
+
+def test_a_continuation_begins_at_the_seconds_of_its_checkpoint(
+    tiny_run: Callable[..., TrainConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[float] = []
+    start = Reporter.start
+
+    def noting(reporter: Reporter, update: int, facts: Any = None, cost: Any = None, seconds: float = 0.0) -> None:
+        begun.append(seconds)
+        start(reporter, update, facts, cost, seconds)
+
+    monkeypatch.setattr(Reporter, "start", noting)
+    train(tiny_run(training=TrainingConfig(max_update=4)))
+    stored = read_checkpoint(checkpoints_in(tmp_path / "run")[-1], training=True).training
+    train(tiny_run(training=TrainingConfig(max_update=6)))
+    assert stored is not None and begun == [0.0, stored.values["run"]["seconds"]] and begun[1] > 0

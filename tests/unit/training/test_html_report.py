@@ -202,3 +202,19 @@ def test_an_update_that_was_skipped_at_the_end_leaves_the_run_finished(tmp_path:
     end = {"event": "end", "update": 10, "epoch": 1, "ending": "1 epochs are done", "tokens": 100, "seconds": 5.0}
     record = RunRecord.read(write_log(tmp_path, training(10), skipped, end))
     assert record.update == 10 and record.ending == "1 epochs are done"
+
+
+def test_operations_by_time_are_those_of_the_devices_of_each_start(tmp_path: Path) -> None:
+    def start(update: int, devices: int, rate: float | None) -> dict[str, Any]:
+        return {"event": "start", "update": update, "devices": devices, "device_tflops": rate}
+
+    def operations(first: float | None) -> list[str]:
+        events = [start(0, 1, first), training(10, seconds=900.0), start(10, 8, 9.5), training(20, seconds=1000.0)]
+        html_report.write(write_log(tmp_path, *events))
+        texts = read(tmp_path).texts
+        return [text for here in range(len(texts)) if texts[here].startswith("operations") for text in texts[here:][:2]]
+
+    label = "operations estimated: time x 1 x 2 TFLOPS, then 8 x 9.5 TFLOPS"
+    assert operations(2.0) == [label, "9.400\u00a0\u00d7\u00a010^15"]  # 900 s x 2e12 + 100 s x 8 x 9.5e12
+    assert operations(9.5)[0] == "operations estimated: time x 1 x 9.5 TFLOPS, then 8 x 9.5 TFLOPS"
+    assert operations(None) == []

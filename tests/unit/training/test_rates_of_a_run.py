@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from nmt.config.sections import TrainConfig, TrainingConfig, ValidationConfig
+from nmt.config.sections import BatchingConfig, TrainConfig, TrainingConfig, ValidationConfig
 from nmt.errors import UsageError
 from nmt.optim.adam import AdamConfig
 from nmt.optim.adam_then_sgd import AdamThenSgdConfig
@@ -20,9 +20,12 @@ from nmt.optim.plateau import PlateauConfig
 from nmt.optim.polynomial import PolynomialConfig
 from nmt.optim.sgd import SgdConfig
 from nmt.optim.wsd import WsdConfig
+from nmt.storage.checkpoints import checkpoints_in, read_checkpoint
+from nmt.training import datasets
 from nmt.training.assemble import train
 
 MakeConfig = Callable[..., TrainConfig]
+STANDSTILL = 1e-30  # a rate
 VALIDATION = ValidationConfig(interval=None, interval_updates=2, samples=0)
 
 
@@ -31,10 +34,16 @@ def rates(run: Path) -> dict[int, float]:
     return {event["update"]: event["lr"] for event in events if event["event"] == "train"}
 
 
+def factors(run: Path, *updates: int) -> list[float]:
+    """The rates after these updates of a run at ``STANDSTILL``, as multiples of it."""
+    found = rates(run)
+    return [found[update] / STANDSTILL for update in updates]
+
+
 def stuck(make: MakeConfig, validation: ValidationConfig, max_update: int = 12) -> TrainConfig:
     """Nothing is learned at such a rate: every loss is the first."""
     return make(
-        optimizer=AdamConfig(lr=1e-30),
+        optimizer=AdamConfig(lr=STANDSTILL),
         scheduler=PlateauConfig(patience=1),
         validation=validation,
         training=TrainingConfig(max_update=max_update),
@@ -44,13 +53,13 @@ def stuck(make: MakeConfig, validation: ValidationConfig, max_update: int = 12) 
 def test_the_rate_shrinks_with_the_validations_also_over_a_restart(tiny_run: MakeConfig, tmp_path: Path) -> None:
     for max_update in (7, 12):
         train(stuck(tiny_run, VALIDATION, max_update))
-    found = rates(tmp_path / "run")  # validations after 2, 4, 6, (7 ends the first part,) 8, 10
-    assert [found[update] for update in (3, 6, 9, 12)] == pytest.approx([1e-30, 1e-30, 0.25e-30, 0.125e-30])
+    # validations after 2, 4, 6, (7 ends the first part,) 8, 10
+    assert factors(tmp_path / "run", 3, 6, 9, 12) == pytest.approx([1, 1, 0.25, 0.25])
 
 
 def test_a_metric_that_should_rise_is_followed_upwards(tiny_run: MakeConfig, tmp_path: Path) -> None:
     train(stuck(tiny_run, replace(VALIDATION, metrics=["chrf"], best_metric="chrf")))
-    assert rates(tmp_path / "run")[12] == pytest.approx(0.25e-30)
+    assert factors(tmp_path / "run", 12) == pytest.approx([0.25])
 
 
 @pytest.mark.parametrize(
@@ -105,6 +114,10 @@ def test_prolonging_wsd_before_its_decay_is_nothing_to_warn_of_and_gives_the_lon
     longer = replace(planned, training=TrainingConfig(max_update=12))
     train(longer)
     assert "learning rates" not in caplog.text
+    train(replace(longer, checkpoint=replace(longer.checkpoint, save_dir=str(tmp_path / "whole"))))
+    found, expected = (read_checkpoint(checkpoints_in(tmp_path / run)[-1]).model for run in ("run", "whole"))
+    assert rates(tmp_path / "run") == rates(tmp_path / "whole")
+    assert all(found[name].equal(tensor) for name, tensor in expected.items())
     train(replace(longer, training=TrainingConfig(max_update=14)))
     assert "planned with 12 updates and now has 14: its learning rates follow the new length" in caplog.text
 
@@ -132,12 +145,91 @@ def test_a_prolonged_run_is_warned_of_a_validation_that_would_not_have_been(
     assert said == (warned and decides != "nothing")
 
 
+@pytest.mark.parametrize("estimated", [False, True])
+@pytest.mark.parametrize(("interval", "warned"), [(1, False), (2, True)])
+def test_a_prolonged_run_is_warned_of_an_epoch_that_would_not_have_been_validated(
+    tiny_run: MakeConfig,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    interval: int,
+    warned: bool,
+    estimated: bool,
+) -> None:
+    monkeypatch.setattr(datasets, "MOST_EPOCHS", 1 if estimated else 1000)
+    changes: dict[str, Any] = {
+        "validation": ValidationConfig(interval=interval, patience=50, samples=0),
+        "batching": BatchingConfig(max_tokens=150, sort_window=200),
+    }
+    for max_epoch in (3, 4):
+        assert "ended at update" not in caplog.text
+        train(tiny_run(**changes, training=TrainingConfig(max_epoch=max_epoch)))
+    assert ("ended at update" in caplog.text) == warned
+
+
 def test_a_schedule_that_takes_over_is_not_judged_by_the_length_of_the_run_before(tiny_run: MakeConfig) -> None:
     """Half of the shorter run would be less than this warm-up."""
     train(tiny_run(training=TrainingConfig(max_update=4)))
     longer = tiny_run(scheduler=WsdConfig(warmup_updates=6), training=TrainingConfig(max_update=12))
     longer.checkpoint.reset_lr_scheduler = True
     assert train(longer).update == 12
+
+
+def best(run: Path) -> dict[str, Any]:
+    """What the last checkpoint says of the validations so far."""
+    training = read_checkpoint(checkpoints_in(run)[-1], training=True).training
+    assert training is not None
+    state: dict[str, Any] = training.values["best"]
+    return state
+
+
+@pytest.mark.parametrize("flag", ["reset_lr_scheduler", "reset"])
+@pytest.mark.parametrize("stops", [(16,), (12, 16)], ids=["at once", "with a stop"])
+def test_plateau_that_takes_over_begins_with_the_full_rate_and_keeps_the_best(
+    tiny_run: MakeConfig, tmp_path: Path, flag: str, stops: tuple[int, ...]
+) -> None:
+    """What was validated under another scheduler says nothing of this rate."""
+    train(replace(stuck(tiny_run, VALIDATION, 8), scheduler=ConstantConfig()))
+    for max_update in stops:
+        config = stuck(tiny_run, VALIDATION, max_update)
+        setattr(config.checkpoint, flag, True)
+        train(config)
+    # four validations before; its own come after 10, 12, 14, and the third of them ends its patience
+    assert factors(tmp_path / "run", 9, 12, 15) == pytest.approx([1, 1, 0.5])
+    assert best(tmp_path / "run")["update"] == 2 and len(best(tmp_path / "run")["history"]) == 8
+
+
+def test_another_scheduler_may_take_over_from_plateau_and_plateau_from_it(tiny_run: MakeConfig, tmp_path: Path) -> None:
+    plateau = stuck(tiny_run, VALIDATION, 8)
+    train(plateau)
+    constant = replace(plateau, scheduler=ConstantConfig(), training=TrainingConfig(max_update=12))
+    constant.checkpoint.reset_lr_scheduler = True
+    train(constant)
+    train(replace(plateau, training=TrainingConfig(max_update=16)))
+    assert factors(tmp_path / "run", 6, 9, 12, 15) == pytest.approx([1, 1, 1, 1])
+    assert best(tmp_path / "run")["update"] == 2
+
+
+def test_another_rate_is_taken_in_full_by_plateau(tiny_run: MakeConfig, tmp_path: Path) -> None:
+    config = stuck(tiny_run, VALIDATION, 8)
+    train(config)
+    config.optimizer.lr, config.training.max_update, config.checkpoint.reset_lr_scheduler = 3 * STANDSTILL, 10, True
+    train(config)
+    assert factors(tmp_path / "run", 9) == pytest.approx([3])
+
+
+def test_the_best_is_forgotten_each_time_that_the_validation_data_is_another(
+    tiny_run: MakeConfig, tmp_path: Path, make_copy_corpus: Callable[..., Path]
+) -> None:
+    config = tiny_run(scheduler=ConstantConfig(), validation=VALIDATION, training=TrainingConfig(max_update=4))
+    train(config)
+    config.checkpoint.reset_meters = True
+    corpora = [str(make_copy_corpus(train=600, valid=size)) for size in (30, 20)]
+    lengths = []
+    for config.training.max_update, corpus in ((6, corpora[0]), (8, corpora[1]), (10, corpora[1])):
+        config.data = [corpus]
+        train(config)
+        lengths.append(len(best(tmp_path / "run")["history"]))
+    assert lengths == [1, 1, 2]  # the last time nothing is new
 
 
 @pytest.mark.parametrize("follows", [True, False])

@@ -12,8 +12,8 @@ import pytest
 
 from nmt.config.choices import ProgressStyle
 from nmt.config.sections import ReportConfig
+from nmt.storage.event_log import EventLog
 from nmt.training.cost import Cost
-from nmt.training.event_log import EventLog
 from nmt.training.meters import Meters, perplexity
 from nmt.training.report import Reporter
 from nmt.training.validation import Sample
@@ -116,6 +116,18 @@ def test_the_start_records_the_facts_and_the_end_the_cost(tmp_path: Path, caplog
     assert caplog.messages == [
         "trained on 5,000 target tokens in 1:01:01 | 5e+09 operations counted | 7.32e+15 operations estimated"
     ]
+
+
+def test_the_end_counts_the_devices_of_each_start(tmp_path: Path) -> None:
+    """Ten seconds on one device, of which the log knows nine, and half as many again on four others."""
+    options = ReportConfig(log_interval=1, progress=ProgressStyle.none)
+    for update, seconds, cost in ((0, 0.0, Cost(None, 2.0, 1)), (2, 10.0, Cost(None, 3.0, 4))):
+        reporter = Reporter(tmp_path, options, total_updates=None)
+        reporter.start(update, {}, cost, seconds)
+        for number in (1, 2, 3):  # what the first start did after update 2 is dropped
+            reporter.update(update + number, 1, update_report(number), seconds=seconds + 4.5 * number)
+    reporter.end(5, 1, ending="", tokens=0, seconds=25.0)
+    assert lines(tmp_path)[-1]["flops_estimated"] == 10 * 2e12 + 15 * 4 * 3e12
 
 
 def test_translations_of_a_validation_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -99,6 +99,22 @@ def test_what_a_checkpoint_was_written_under_is_reset_once_more_only_if_somethin
     assert due_resets(CheckpointConfig(), before, {"optimizer.eps": "1 -> 2"}) == set()
 
 
+def test_the_best_is_forgotten_again_when_scores_mean_something_else_again() -> None:
+    before = replace(stored(), config={"checkpoint": {"reset_meters": True}})
+    assert due_resets(CheckpointConfig(reset_meters=True), before, {}) == set()
+    assert due_resets(CheckpointConfig(reset_meters=True), before, {}, other_scores=True) == {"reset_meters"}
+    assert due_resets(CheckpointConfig(), before, {}, other_scores=True) == set()
+
+
+def test_how_to_validate_matters_if_the_schedulers_before_and_after_both_depend_on_it() -> None:
+    without = {"scheduler.name": "constant"}
+    follows = {"scheduler.name": "plateau", "valid_subset": "valid", "validation.interval": 1, "search.name": "greedy"}
+    for before, after in ((without, follows), (follows, without)):
+        assert changes(stored(fingerprint=before), after, reset_lr_scheduler=True).keys() == {"scheduler.name"}
+    with pytest.raises(UsageError, match=r"\(validation.interval: 1 -> 2\).*--reset-meters$"):
+        changes(stored(fingerprint=follows), follows | {"validation.interval": 2})
+
+
 @pytest.mark.parametrize(
     ("changed", "restarts"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -60,7 +61,6 @@ def test_training_goes_on_and_what_is_written_is_the_past() -> None:
     store.allowed.set()
     assert writing.last() == Path("run/1") and store.saved == [(1, [1.0, 1.0, 3.0])]
     assert writing.written() == [(CheckpointInfo(1, 1), Path("run/1"))] and not writing.written()
-    writing.close()
 
 
 def test_the_last_one_of_a_run_waits_for_the_one_before_and_is_written_at_once() -> None:
@@ -92,10 +92,22 @@ def test_without_a_thread_it_is_on_disk_when_saving_returns() -> None:
     assert store.saved
 
 
-def test_closing_waits_for_what_is_on_its_way() -> None:
+@pytest.mark.parametrize("error", [None, RuntimeError])
+def test_the_end_waits_for_what_is_on_its_way(error: type[Exception] | None) -> None:
     store, weight = SlowStore(), torch.zeros(1)
-    writing = saver(store)
-    writing.save(snapshot(1, weight, weight), best=False, required=False)
-    threading.Timer(0.1, store.allowed.set).start()
-    writing.close()
+    with contextlib.suppress(RuntimeError), saver(store) as writing:
+        writing.save(snapshot(1, weight, weight), best=False, required=False)
+        threading.Timer(0.1, store.allowed.set).start()
+        if error is not None:
+            raise error
     assert store.saved
+
+
+def test_an_interruption_waits_for_nothing() -> None:
+    store, weight = SlowStore(), torch.zeros(1)
+    with pytest.raises(KeyboardInterrupt), saver(store) as writing:
+        writing.save(snapshot(1, weight, weight), best=False, required=False)
+        raise KeyboardInterrupt
+    assert not store.saved
+    store.allowed.set()
+    writing.settle()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,10 @@ from nmt.data.batching import plan_batches
 from nmt.data.corpus import Split
 from nmt.errors import DeviceError, UsageError
 from nmt.storage.checkpoints import checkpoints_in, read_checkpoint, read_config
-from nmt.training import token_budget
+from nmt.training import saver, token_budget
 from nmt.training.assemble import train
 from nmt.training.datasets import open_datasets
+from nmt.training.store import Snapshot
 from nmt.training.token_budget import (
     MARGIN,
     SHARE_OF_GPU,
@@ -124,6 +125,12 @@ def test_on_a_cpu_small_batches_tell_what_large_ones_would_take(left: int, expec
     process = Process(per_token=10)
     assert largest_by_forecast(SIZES, process.attempt, process.peak, lambda: left) == expected
     assert process.tried == [512, 1024, 2048]
+
+
+@pytest.mark.parametrize(("left", "expected"), [(5000, 8192), (4999, 4096)])
+def test_what_training_holds_beside_a_trial_stays_free(left: int, expected: int) -> None:
+    process, room = Process(per_token=10), math.ceil(MARGIN * (1000 + 10 * 8192))
+    assert largest_by_forecast(SIZES, process.attempt, process.peak, lambda: room + left, 5000) == expected
 
 
 @pytest.mark.parametrize("sizes", [(512, 768), (768, 1024), (512, 1024), (512, 768, 1024), (512, 1024, 1536)])
@@ -239,6 +246,51 @@ def test_the_optimizers_state_is_there_before_anything_is_measured(
     monkeypatch.setattr(token_budget, "largest_batches", noting)
     train(tiny_run(batching=BatchingConfig("auto"), training=TrainingConfig(max_update=4, ema_decay=decay)))
     assert states == [True] * 3
+
+
+@pytest.mark.parametrize(("asynchronous", "decay"), [(True, None), (True, 0.9), (False, None)])
+def test_room_is_kept_for_the_copy_of_a_checkpoint(
+    tiny_run: Callable[..., TrainConfig], monkeypatch: pytest.MonkeyPatch, asynchronous: bool, decay: float | None
+) -> None:
+    kept: list[int] = []
+    taken: list[int] = []
+    copied = saver._copied
+
+    def forecast(sizes: Sequence[int], *others: Any) -> int:
+        kept.append(others[-1])
+        return sizes[0]
+
+    def copying(snapshot: Snapshot) -> Snapshot:
+        taken.append(snapshot.nbytes)
+        return copied(snapshot)
+
+    monkeypatch.setattr(token_budget, "largest_by_forecast", forecast)
+    monkeypatch.setattr(saver, "_copied", copying)
+    config = tiny_run(batching=BatchingConfig("auto"), training=TrainingConfig(max_update=4, ema_decay=decay))
+    options = replace(config.checkpoint, save_interval_updates=2, asynchronous=asynchronous)
+    train(replace(config, checkpoint=options))
+    assert kept == (taken[:1] if asynchronous else [0]) and (kept[0] > 0) == asynchronous
+
+
+class SecondOfTwo(Alone):
+    """A process that writes no checkpoints."""
+
+    rank = 1
+
+
+def test_only_the_process_that_writes_checkpoints_keeps_room_for_a_copy(
+    tiny_run: Callable[..., TrainConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[int] = []
+
+    def forecast(sizes: Sequence[int], *others: Any) -> int:
+        kept.append(others[-1])
+        return sizes[0]
+
+    monkeypatch.setattr(token_budget, "largest_by_forecast", forecast)
+    config = tiny_run(batching=BatchingConfig("auto"), training=TrainingConfig(max_update=4))
+    token_budget.decide(config, open_datasets(config), torch.device("cpu"), SecondOfTwo())
+    assert kept == [0]
 
 
 def test_a_model_that_does_not_fit_by_itself_is_said(

@@ -18,9 +18,9 @@ from nmt.data.corpus import Split
 from nmt.errors import DeviceError, NMTError
 from nmt.optim import Progress
 from nmt.storage.checkpoints import checkpoints_in, pointed, read_info
+from nmt.storage.event_log import read_events
 from nmt.training import trainer as trainer_module
 from nmt.training.batches import read_batch
-from nmt.training.event_log import read_events
 from nmt.training.reading import ReadAhead
 from nmt.training.step import Step
 from nmt.training.stopping import BestScore

@@ -9,15 +9,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from nmt.config.sections import BatchingConfig
-from nmt.data.corpus import Corpus
+from nmt.data.corpus import Corpus, Split
+from nmt.data.vocabulary import EOS
 from nmt.errors import DeviceError
 from nmt.interface import Hypothesis
-from nmt.scoring import Scorer, TextOptions, scorers
+from nmt.scoring import Score, Scorer, TextOptions, scorers
 from nmt.training.batches import read_batch
 from nmt.training.step import Step
 from nmt.training.validation import LossValidator, Place, TranslationValidator, ValidationStopped
@@ -71,6 +73,21 @@ def test_a_validation_batch_that_the_gpu_cannot_hold_is_described(make_step: Mak
         LossValidator(step, make_split(5), BatchingConfig(), PLACE)(never)
 
 
+class Second(Alone):
+    """The second of two processes, which is told what the first one made."""
+
+    rank, size = 1, 2
+
+    def __init__(self, told: Any) -> None:
+        self._told = told
+
+    def part(self, items: Any) -> Any:
+        return items
+
+    def on_main(self, work: Callable[[], Any]) -> Any:
+        return self._told
+
+
 class Echo:
     """Translates each sentence as itself: on the copy task, perfectly."""
 
@@ -98,7 +115,7 @@ def translation_validator(corpus: Path, step: Step, **changes: Any) -> Translati
         "sentences": 1000,
         "samples": 0,
     }
-    return TranslationValidator(model=step.model, pair=opened.pair, place=PLACE, **(parts | changes))
+    return TranslationValidator(model=step.model, pair=opened.pair, **({"place": PLACE} | parts | changes))
 
 
 def test_a_perfect_translation_scores_in_full_whatever_the_order_of_batches(copy_corpus: Path, make_step: Make) -> None:
@@ -156,6 +173,66 @@ def test_a_metric_that_fails_leaves_the_others_standing(copy_corpus: Path, make_
     built = {"broken": Broken(), "exact": scorers.build(scorers.config_class("exact")(), TextOptions())}
     validator = translation_validator(copy_corpus, make_step(), scorers=built)
     assert validator(never) == {"exact": 100.0} and list(validator.failures) == ["broken"]
+
+
+def test_the_first_process_finds_the_scores_of_all(copy_corpus: Path, make_step: Make) -> None:
+    """Whatever a metric does in the others: they save or wait together."""
+    place = Place(torch.device("cpu"), contextlib.nullcontext, Second(({"exact": 50.0}, {"bleu": "no memory"})))
+    validator = translation_validator(copy_corpus, make_step(), place=place, scorers={"exact": Broken()})
+    assert validator(never) == {"exact": 50.0}
+    assert validator.failures == {"bleu": "no memory"}
+
+
+def test_a_score_that_is_no_number_is_a_failure(copy_corpus: Path, make_step: Make) -> None:
+    def wordy(*_: object) -> Score:
+        return Score("wordy", "good", True, "")  # type: ignore[arg-type]
+
+    validator = translation_validator(copy_corpus, make_step(), scorers={"wordy": wordy})
+    assert validator(never) == {} and "could not convert" in validator.failures["wordy"]
+
+
+class Chatty(Echo):
+    """Writes a word more than there is, be there anything or nothing, and keeps how long the sentences were."""
+
+    def __init__(self) -> None:
+        self.lengths: list[int] = []
+
+    def __call__(self, model: Any, source: Tensor, source_lengths: Tensor, *, attention: bool = False) -> Any:
+        self.lengths += source_lengths.tolist()
+        return super().__call__(model, torch.cat([torch.full_like(source[:, :1], 4), source], 1), source_lengths + 1)
+
+
+class Given:
+    """One side of a split: sentences of so many pieces, eos included."""
+
+    def __init__(self, *lengths: int) -> None:
+        self.lengths = np.array(lengths, dtype=np.int64)
+
+    def __getitem__(self, index: int) -> Any:
+        return np.array([4] * (int(self.lengths[index]) - 1) + [EOS])
+
+    def text(self) -> list[str] | None:
+        return None
+
+
+@pytest.mark.parametrize("lengths", [(3, 1, 2, 1), (1, 1)], ids=["some", "all"])
+def test_a_blank_line_is_not_translated(copy_corpus: Path, make_step: Make, lengths: tuple[int, ...]) -> None:
+    """nmt-generate makes an empty line of it too."""
+    counting, search = Counting(), Chatty()
+    split = Split("valid", Given(*lengths), Given(*lengths))
+    parts: dict[str, Any] = {"scorers": {"exact": counting}, "split": split, "search": search}
+    translation_validator(copy_corpus, make_step(), **parts)(never)
+    assert [len(line.split()) for line in counting.hypotheses] == [length if length > 1 else 0 for length in lengths]
+    assert sorted(search.lengths) == sorted(length for length in lengths if length > 1)
+
+
+def test_a_search_that_leaves_a_sentence_out_has_failed(copy_corpus: Path, make_step: Make) -> None:
+    class Forgetful(Echo):
+        def __call__(self, *arguments: Any, **options: Any) -> Any:
+            return super().__call__(*arguments, **options)[1:]
+
+    validator = translation_validator(copy_corpus, make_step(), search=Forgetful())
+    assert validator(never) == {} and list(validator.failures) == ["translation"]
 
 
 def test_a_request_to_stop_is_no_failure(copy_corpus: Path, make_step: Make) -> None:

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from nmt.config.choices import Strategy
 from nmt.config.sections import DistributedConfig, TrainingConfig
 from nmt.devices import own_device
 from nmt.errors import NMTError, UsageError
@@ -105,3 +106,15 @@ def test_gradients_are_exchanged_with_the_last_batch_of_an_update_alone(tmp_path
         assert torch.equal(layer.weight.grad, torch.full((2, 3), 3.0))  # type: ignore[arg-type]
     finally:
         dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("environment", [{}, {"RANK": "0", "WORLD_SIZE": "1"}], ids=["alone", "torchrun"])
+@pytest.mark.parametrize("strategy", list(Strategy))
+def test_a_strategy_that_divides_needs_more_than_one_process(
+    strategy: Strategy, environment: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with join(DistributedConfig(strategy=strategy), torch.device("cpu"), environment) as world:
+        assert world.size == 1
+    assert [message.endswith("start several with torchrun") for message in caplog.messages] == (
+        [True] if strategy is Strategy.fsdp else []
+    )

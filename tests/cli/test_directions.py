@@ -1,0 +1,70 @@
+"""A corpus of the other direction, whose joint vocabulary is the model's, is refused wherever it is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nmt.config.averaging import AverageConfig
+from nmt.config.generation import GenerateConfig
+from nmt.config.sections import PreprocessConfig, TrainConfig, TrainingConfig
+from nmt.data.preprocess import preprocess
+from nmt.data.tokenizers.words import WordsConfig
+from nmt.errors import DataError
+from nmt.search.greedy import GreedyConfig
+from nmt.training.assemble import train
+from nmt.training.averaging import average_checkpoints
+from nmt_cli.generate import run as generate
+
+MakeConfig = Callable[..., TrainConfig]
+
+
+def with_languages(corpus: Path, destination: Path, source_lang: str, target_lang: str) -> Path:
+    """The text of a corpus with its vocabulary, one side as source and the other as target."""
+    for language, side in ((source_lang, "src"), (target_lang, "tgt")):
+        for split in ("train", "valid"):
+            destination.mkdir(exist_ok=True)
+            (destination / f"{split}.{language}").write_bytes((corpus.parent / f"{split}.{side}").read_bytes())
+    config = PreprocessConfig(source_lang, target_lang, tokenizer=WordsConfig(), joined_dictionary=True)
+    config.trainpref, config.validpref = f"{destination}/train", f"{destination}/valid"
+    config.srcdict, config.destdir = str(corpus), f"{destination}/corpus"
+    preprocess(config)
+    return destination / "corpus"
+
+
+@pytest.fixture
+def back(copy_corpus: Path, tmp_path: Path) -> Path:
+    return with_languages(copy_corpus, tmp_path / "back", "tgt", "src")
+
+
+@pytest.fixture
+def run(tiny_run: MakeConfig, tmp_path: Path) -> Path:
+    """A model from src to tgt."""
+    train(tiny_run(training=TrainingConfig(max_update=4)))
+    return tmp_path / "run"
+
+
+def test_training_on_both_directions_at_once_is_refused(tiny_run: MakeConfig, copy_corpus: Path, back: Path) -> None:
+    with pytest.raises(DataError, match="goes from src to tgt, and .*back/corpus the other way"):
+        train(tiny_run(data=[str(copy_corpus), str(back)]))
+
+
+def test_a_corpus_of_the_other_direction_is_not_translated(
+    run: Path, back: Path, copy_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def translate(folder: Path) -> str:
+        generate(GenerateConfig(path=str(run), data=[str(folder)], gen_subset="valid", search=GreedyConfig()))
+        return capsys.readouterr().out
+
+    with pytest.raises(DataError, match="back/corpus goes from tgt to src, and .*run translates the other way"):
+        translate(back)
+    named_otherwise = with_languages(copy_corpus, tmp_path / "other", "src_1", "tgt_1")
+    assert translate(named_otherwise) == translate(copy_corpus) != ""
+
+
+def test_an_average_is_not_scored_on_the_other_direction(run: Path, back: Path) -> None:
+    config = AverageConfig(inputs=[str(run)], output=str(run / "averaged"), device="cpu", data=[str(back)])
+    with pytest.raises(DataError, match="back/corpus goes from tgt to src, the other way than the model"):
+        average_checkpoints(config)
