@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import gc
-import itertools
 import logging
 import os
 import sys
@@ -129,18 +128,19 @@ class _Job:
         self._form = formatter(config.format, config.nbest, config.print_alignment, logarithms=logarithms)
 
     def run(self) -> None:
-        growing = Growing(self._config) if self._config.resume_output else None
-        done = self._ranks.on_first(growing.begin) if growing else 0
-        if self._config.data:
-            self._split(growing, done)
-        else:
-            self._lines(growing, done)
+        with contextlib.ExitStack() as stack:
+            growing = stack.enter_context(Growing(self._config)) if self._config.resume_output else None
+            done = self._ranks.on_first(growing.begin) if growing else 0
+            if self._config.data:
+                self._split(growing, done)
+            else:
+                self._lines(growing, done)
 
     def _lines(self, growing: Growing | None, done: int) -> None:
         config = self._config
         origin, references = config.input or _STDIN, config.score_reference
         asked = parsed(_after(self._read(), done), config.input_format, origin, first=done + 1, references=references)
-        lines, numbers = self._ranks.own(asked), self._ranks.own(itertools.count(done))
+        lines, numbers = self._ranks.own(asked, done)
 
         def translations(progress: Progress) -> Iterator[Translation]:
             return self._translator.hypotheses(lines, config, progress, numbers, scored=self._scored)
@@ -164,7 +164,7 @@ class _Job:
             raise UsageError(
                 f"split '{config.gen_subset}' of {folder} has no references to score; leave out --score-reference"
             )
-        numbers = self._ranks.own(range(done, len(split)))
+        numbers, _ = self._ranks.own(range(done, len(split)), done)
 
         def translations(progress: Progress) -> Iterator[Translation]:
             return self._translator.hypotheses_of_split(split, config, progress, numbers, scored=self._scored)
@@ -204,15 +204,26 @@ class _Job:
 
 
 def _after(lines: Iterator[str | Pause | None], count: int) -> Iterator[str | Pause | None]:
-    """What follows the first ``count`` lines."""
+    """What follows the first ``count`` lines, which are translated already."""
+    missing = count
     for line in lines:
-        if count == 0:
+        if missing == 0:
             yield line
         elif line is not PAUSE:
-            count -= 1
+            missing -= 1
+    if missing:
+        raise DataError(
+            f"the input has {count - missing:,} lines, and {count:,} are translated already: it is another one than before; "
+            f"delete the .partial file to begin again"
+        )
 
 
 def _check_corpus(corpus: Corpus, folder: Path, translator: Translator, config: GenerateConfig) -> None:
+    if corpus.pair.is_reverse_of(translator.pair):
+        raise DataError(
+            f"{folder} goes from {corpus.pair.source_lang} to {corpus.pair.target_lang}, and {config.path} translates the "
+            f"other way; name a model or a corpus folder of the same direction"
+        )
     if corpus.pair.source.vocabulary != translator.pair.source.vocabulary:
         raise DataError(
             f"{folder} was made with another source vocabulary than {config.path}; translate its raw text with --input, "
@@ -261,7 +272,7 @@ class _Seen:
 
     def add(self, translation: Translation) -> None:
         best = translation.hypotheses[0]
-        if not best.finished:
+        if not best.finished and not self._config.score_reference:
             self._first = self._first if self._unfinished else translation.number + 1
             self._unfinished += 1
         asked = self._config.print_alignment is not AlignmentKind.none

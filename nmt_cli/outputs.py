@@ -4,6 +4,7 @@ where it was stopped."""
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gzip
 import logging
 import lzma
@@ -19,7 +20,7 @@ from nmt.config.generation import GenerateConfig
 from nmt.config.plain import to_plain
 from nmt.errors import OutputError, StorageError, UsageError
 from nmt.storage.checkpoints import resolve
-from nmt.storage.files import atomic_write, read_json, write_json
+from nmt.storage.files import MANIFEST, atomic_write, read_json, remove_leftovers_of, sha256, write_json
 from nmt.translation.translator import split_paths
 
 logger = logging.getLogger("nmt.generate")
@@ -82,12 +83,16 @@ def opened(config: GenerateConfig, growing: Growing | None) -> Iterator[Write]:
         with _stream(output) as write:
             yield write
         return
+    remove_leftovers_of(output)
     with atomic_write(output.resolve()) as raw, _packed(raw, output.suffix) as file:  # of a link the file that it names
         yield _into(file)
 
 
 class Growing:
-    """A file that is complete under its own name; until then it grows under another, beside what made it."""
+    """A file that is complete under its own name; until then it grows under another, beside what made it.
+
+    One process at a time: the kernel ends its lock with it.
+    """
 
     def __init__(self, config: GenerateConfig) -> None:
         assert config.output is not None
@@ -95,22 +100,31 @@ class Growing:
         self._partial = self._output.with_name(f"{self._output.name}.partial")
         self._recipe = self._output.with_name(f"{self._output.name}.partial.json")
         self._config = config
+        self._file: BinaryIO | None = None
+
+    def __enter__(self) -> Growing:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is None:
+            return
+        with contextlib.suppress(FileNotFoundError):
+            if self._partial.stat().st_size == 0:  # there is nothing to go on with
+                self._partial.unlink()
+                self._recipe.unlink()
+        self._file.close()
 
     def begin(self) -> int:
         """How many lines are translated already. What was written of the next one is taken away."""
-        tree = cast(dict[str, Any], to_plain(self._config)) | {"device": self._config.device.precision.value}
-        for key in ("path", "rerank"):
-            if tree[key] is not None:  # a run has a new best one at times
-                tree[key] = [str(resolve(path)) for path in split_paths(tree[key])]
-        ours = {key: value for key, value in tree.items() if key not in _FREE}
-        if self._partial.exists() and not self._recipe.exists():
+        self._file = self._locked()
+        ours = self._made_of()
+        if self._partial.stat().st_size == 0:
+            write_json(self._recipe, ours)
+            return 0
+        if not self._recipe.exists():
             raise UsageError(
                 f"{self._partial} exists, but not {self._recipe.name}, which says what made it; delete it to begin again"
             )
-        if not self._partial.exists():
-            write_json(self._recipe, ours)
-            self._partial.touch()
-            return 0
         theirs = read_json(self._recipe)
         changed = [key for key in ours if not isinstance(theirs, dict) or theirs.get(key) != ours[key]]
         if changed:
@@ -119,22 +133,56 @@ class Growing:
                 f"again"
             )
         done, size = complete_answers(self._partial, self._config)
-        os.truncate(self._partial, size)
+        self._file.truncate(size)
         if done:
             logger.info(f"{done:,} lines are translated already in {self._partial}; going on with the next")
         return done
 
+    def _made_of(self) -> dict[str, Any]:
+        """All that the translations depend on."""
+        tree = cast(dict[str, Any], to_plain(self._config)) | {"device": self._config.device.precision.value}
+        for key in ("path", "rerank"):
+            if tree[key] is not None:  # a run has a new best one at times
+                tree[key] = [str(resolve(path)) for path in split_paths(tree[key])]
+        read = [tree[key] for key in ("input", "shortlist", "unk_dictionary")]
+        read += [Path(folder) / MANIFEST for folder in tree["data"]]
+        files = [Path(path) for path in read if path is not None and Path(path).is_file()]
+        contents = {f"content of {path}": sha256(path) for path in files}
+        return {key: value for key, value in tree.items() if key not in _FREE} | contents
+
+    def _locked(self) -> BinaryIO:
+        """The partial file, which no other process writes."""
+        try:
+            file = open(self._partial, "ab")  # noqa: SIM115 - open as long as the process goes on with it
+        except OSError as error:
+            raise OutputError(f"cannot create {self._partial}: {error.strerror}; choose another --output") from error
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            raise OutputError(
+                f"another process is writing {self._partial}; wait until it is done, or choose another --output"
+            ) from None
+        except OSError as error:  # some NFS
+            logger.warning(
+                f"{self._partial} cannot be locked ({error.strerror}): make sure that nothing else writes it"
+            )
+        if not self._partial.exists():
+            file.close()
+            raise OutputError(f"{self._output} was just completed by another process")
+        return file
+
     @contextlib.contextmanager
     def opened(self) -> Iterator[Write]:
-        with open(self._partial, "ab") as file:
-            into = _into(file)
+        assert self._file is not None, "it was begun"
+        file, into = self._file, _into(self._file)
 
-            def at_once(lines: Iterator[str]) -> None:
-                into(lines)
-                file.flush()
+        def at_once(lines: Iterator[str]) -> None:
+            into(lines)
+            file.flush()
 
-            yield at_once
-            os.fsync(file.fileno())
+        yield at_once
+        os.fsync(file.fileno())
         os.replace(self._partial, self._output)
         self._recipe.unlink(missing_ok=True)
 

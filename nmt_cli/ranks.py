@@ -19,13 +19,13 @@ _PATIENCE = 24 * 60.0  # minutes that a process waits for another one's chunk
 
 
 class Ranks(Protocol):
-    """Processes that each know which they are. Each takes a chunk in turn."""
+    """Processes that each know which they are. Each takes its share of what they read."""
 
     main: bool
     alone: bool
 
-    def own(self, items: Iterable[T]) -> Iterator[T]:
-        """Of all items, those that this process does."""
+    def own(self, items: Iterable[T], first: int) -> tuple[Iterator[T], Iterator[int]]:
+        """Of all items, those that this process does, and their numbers; the first item has the number ``first``."""
         ...
 
     def merged(self, done: Iterator[T], progress: Callable[[int], None]) -> Iterator[T]:
@@ -43,8 +43,8 @@ class Alone:
 
     main = alone = True
 
-    def own(self, items: Iterable[T]) -> Iterator[T]:
-        return iter(items)
+    def own(self, items: Iterable[T], first: int) -> tuple[Iterator[T], Iterator[int]]:
+        return iter(items), itertools.count(first)
 
     def merged(self, done: Iterator[T], progress: Callable[[int], None]) -> Iterator[T]:
         return done
@@ -54,7 +54,8 @@ class Alone:
 
 
 class Together:
-    """Several; they meet after every chunk, so none of them keeps more than one."""
+    """Several; they meet after every chunk, so none of them keeps more than one. What they read in a turn is divided into
+    parts of equal size."""
 
     alone = False
 
@@ -63,14 +64,15 @@ class Together:
         self._chunk = chunk
         self.main = world.main
 
-    def own(self, items: Iterable[T]) -> Iterator[T]:
-        remaining = iter(items)
-        for turn in itertools.count():
-            chunk = list(itertools.islice(remaining, self._chunk))
-            if not chunk:
-                return
-            if turn % self._world.size == self._world.rank:
-                yield from chunk
+    def own(self, items: Iterable[T], first: int) -> tuple[Iterator[T], Iterator[int]]:
+        here, there = itertools.tee(self._shares(enumerate(items, first)))  # one is hardly ahead of the other
+        return (item for _, item in here), (number for number, _ in there)
+
+    def _shares(self, items: Iterator[T]) -> Iterator[T]:
+        size, rank = self._world.size, self._world.rank
+        while turn := list(itertools.islice(items, self._chunk * size)):
+            share = -(-len(turn) // size)
+            yield from turn[rank * share : (rank + 1) * share]
 
     def merged(self, done: Iterator[T], progress: Callable[[int], None]) -> Iterator[T]:
         while True:

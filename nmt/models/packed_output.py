@@ -62,6 +62,7 @@ class OneVocabulary:
 def pack_model(model: EncoderDecoder, number_format: NumberFormat) -> None:
     """Pack the linear layers of a model in place; it translates from then on, and cannot be trained."""
     pack_linear_layers(model, number_format)
+    model.scores_at_once = number_format is not NumberFormat.int8  # a last bit can turn an integer over
     output = model.output
     if type(output) in (LinearOutput, TiedOutput) and (parts := output.linear()) is not None:
         weight, bias = parts

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from nmt.modules import native
 from nmt.modules.autoregression import INITIAL_CAPACITY, Autoregression, Lineage, Past
 from nmt.modules.dropout import Dropout
+from nmt.modules.exact import Exact
 from nmt.modules.flat_attention import attend_flat, head_fits
 from nmt.modules.key_value_cache import FixedKeyValueCache, KeyValueCache
 from nmt.modules.linear import Linear, bf16_kernels_there, shapes_are_expensive
@@ -49,7 +50,7 @@ class HeadSizes:
         return self.num_heads * self.d_v
 
 
-class Attend(nn.Module, ABC):
+class Attend(Exact, ABC):
     """softmax(scores) V inside the heads; a kind of attention is the way it scores."""
 
     def __init__(self, dropout: float) -> None:
@@ -79,11 +80,24 @@ class Attend(nn.Module, ABC):
 
         ``record`` receives the weights [B, H, T, S].
         """
-        scores = self.scores(queries, keys, sight)
-        weights = torch.softmax(scores if sight.bias is None else scores + sight.bias, dim=-1)
+        if self.exactly:
+            return self._exact(queries, keys, values, sight, record)
+        weights = self._weights(queries, keys, sight)
         if record is not None:
             record.append(weights)
         return self.mix(self.dropout(weights), values, sight)
+
+    def _weights(self, queries: Tensor, keys: Tensor, sight: Sight) -> Tensor:
+        scores = self.scores(queries, keys, sight)
+        return torch.softmax(scores if sight.bias is None else scores + sight.bias, dim=-1)
+
+    def _exact(
+        self, queries: Tensor, keys: Tensor, values: Tensor, sight: Sight, record: list[Tensor] | None
+    ) -> Tensor:
+        weights = self._weights(queries.double(), keys.double(), sight)
+        if record is not None:
+            record.append(weights.to(queries.dtype))
+        return self.mix(weights, values.double(), sight).to(queries.dtype)
 
 
 class ScaledDotProduct(Attend):
@@ -113,7 +127,7 @@ class ScaledDotProduct(Attend):
         if shapes_are_expensive(queries) and self._in_float32(queries, keys):
             with torch.autocast("cpu", enabled=False):
                 return self.forward(queries.float(), keys.float(), values.float(), sight, record)
-        if record is not None or self._written_out(queries, keys):
+        if self.exactly or record is not None or self._written_out(queries, keys):
             return super().forward(queries, keys, values, sight, record)
         mask = None if sight.bias is None else sight.bias.to(queries.dtype)
         dropout = self.dropout.p if self.training else 0.0
@@ -125,7 +139,7 @@ class ScaledDotProduct(Attend):
             return self.forward
 
         def attend(queries: Tensor, keys: Tensor, values: Tensor, sight: Sight, record: list[Tensor] | None) -> Tensor:
-            if record is not None or not self._written_out(queries, keys):
+            if self.exactly or record is not None or not self._written_out(queries, keys):
                 return self.forward(queries, keys, values, sight, record)
             scores = (queries * self.scale(queries.size(-1))) @ keys.transpose(-1, -2)
             if sight.bias is not None:

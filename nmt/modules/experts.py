@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt.modules.dropout import Dropout
+from nmt.modules.exact import Exact
 from nmt.modules.linear import at_least_float32
 
 
@@ -25,7 +26,7 @@ class Routing:
     load: Tensor  # [n, E] P(x, i): the probability that an expert would be chosen under other noise
 
 
-class NoisyTopK(nn.Module):
+class NoisyTopK(Exact):
     """G(x) = softmax(KeepTopK(H(x), k)), H(x)_i = (x W_g)_i + N(0, 1) softplus((x W_noise)_i): equations 3 to 5.
 
     Both matrices start at zero, so that all experts are equally likely. The noise is there in training alone.
@@ -40,8 +41,8 @@ class NoisyTopK(nn.Module):
 
     def forward(self, x: Tensor) -> Routing:
         """[n, D]"""
-        clean = at_least_float32(F.linear(x, self.gate))  # in 16 bits many experts would be equally good
-        spread = F.softplus(at_least_float32(F.linear(x, self.noise)))
+        clean = self._product(x, self.gate)
+        spread = F.softplus(self._product(x, self.noise))
         scores = clean + torch.randn_like(clean) * spread if self.training else clean  # [n, E]
         num_experts = scores.size(1)
         best = scores.topk(min(self.k + 1, num_experts), dim=1)
@@ -55,6 +56,12 @@ class NoisyTopK(nn.Module):
         to_beat = torch.where(chosen, best.values[:, self.k, None], best.values[:, self.k - 1, None])
         load = torch.special.ndtr((clean - to_beat) / spread)
         return Routing(experts, weights, gates, load)
+
+    def _product(self, x: Tensor, matrix: Tensor) -> Tensor:
+        """In no fewer than 32 bits: in 16 many experts would be equally good."""
+        if self.exactly:
+            return F.linear(x.double(), matrix).float()
+        return at_least_float32(F.linear(x, matrix))
 
 
 class Experts(nn.Module):

@@ -1,6 +1,6 @@
-"""Linear layers whose weights are packed for translating (nmt.native.packing). A model that has them cannot be trained.
+"""Layers whose weights are packed for translating (nmt.native.packing). A model that has them cannot be trained.
 
-Shapes: K inputs, N outputs.
+Shapes: K inputs, N outputs, n tokens, D width, k experts a token.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from nmt.config.choices import NumberFormat
+from nmt.modules.exact import Exact
+from nmt.modules.experts import Experts, Routing
 from nmt.modules.linear import Linear
 from nmt.modules.plain import Function
 from nmt.native.packing import Packed
@@ -27,10 +29,36 @@ class PackedLinear(nn.Module):
         return self.packed.__call__
 
 
+class PackedExperts(nn.Module):
+    """What ``Experts`` answer, each expert's tokens in a product of their own."""
+
+    def __init__(self, experts: Experts, number_format: NumberFormat) -> None:
+        super().__init__()
+        self.inner = [
+            Packed(weight.T, bias[0], number_format) for weight, bias in zip(experts.inner, experts.inner_bias)
+        ]
+        self.outer = [
+            Packed(weight.T, bias[0], number_format) for weight, bias in zip(experts.outer, experts.outer_bias)
+        ]
+
+    def forward(self, x: Tensor, routing: Routing) -> Tensor:
+        """[n, D] -> [n, D]"""
+        mixed = x.new_zeros(x.shape)
+        for expert in sorted(set(routing.experts.flatten().tolist())):
+            tokens, places = (routing.experts == expert).nonzero(as_tuple=True)
+            answers = self.outer[expert](self.inner[expert](x[tokens], relu=True))
+            mixed[tokens] += answers * routing.weights[tokens, places, None]
+        return mixed
+
+
 def pack_linear_layers(module: nn.Module, number_format: NumberFormat) -> None:
-    """Pack the layers inside ``module``, in place."""
+    """Pack the layers inside ``module``, in place, and the experts of mixtures."""
+    if isinstance(module, Exact) and number_format is NumberFormat.int8:
+        module.be_exact()
     for name, child in list(module.named_children()):
         if isinstance(child, nn.Linear) and type(child) in (Linear, nn.Linear):
             setattr(module, name, PackedLinear(child, number_format))
+        elif type(child) is Experts:
+            setattr(module, name, PackedExperts(child, number_format))
         else:
             pack_linear_layers(child, number_format)

@@ -98,10 +98,9 @@ class Inclusion:
         chosen = Candidates(found.totals.clone(), found.parents.clone(), found.tokens.clone())
         for place in places:
             options = self._options(place, found, scores, totals[place], eos_allowed)
-            phrases = self._phrases[self._sentences[place]]
-            first = _allocate(options, self._width, phrases.bank_of_all)
+            first = _allocate(options, self._width)
             others = [option for option in options if option not in first and option.token != EOS]
-            row = first + _allocate(others, self._width, phrases.bank_of_all)
+            row = first + _allocate(others, self._width)
             row += [_Option(-_INFINITY, 0, PAD, 0)] * (2 * self._width - len(row))
             chosen.totals[place] = torch.tensor([option.total for option in row]).to(chosen.totals)
             chosen.parents[place] = torch.tensor([option.parent for option in row]).to(chosen.parents)
@@ -171,15 +170,17 @@ def _best_tokens(rows: Tensor, may_end: Sequence[bool]) -> list[int]:
     return best
 
 
-def _allocate(options: Sequence[_Option], width: int, last_bank: int) -> list[_Option]:
-    """As many as there are slots, best first: an equal share for each bank, and what is left over to the fullest ones."""
-    share = width // (last_bank + 1)
+def _allocate(options: Sequence[_Option], width: int) -> list[_Option]:
+    """As many as there are slots, best first: an equal share for each bank that has any, at least one slot, and what is left
+    over to the fullest ones. These come first too where there are more banks than slots."""
     banks: dict[int, list[_Option]] = {}
     for option in options:
         banks.setdefault(option.bank, []).append(option)
+    fullest_first = [banks[bank] for bank in sorted(banks, reverse=True)]
+    share = max(1, width // max(1, len(banks)))
     taken: list[_Option] = []
-    for of_bank in banks.values():
-        taken += of_bank[:share]
-    for bank in sorted(banks, reverse=True):
-        taken += banks[bank][share : share + width - len(taken)]
+    for of_bank in fullest_first:
+        taken += of_bank[: min(share, width - len(taken))]
+    for of_bank in fullest_first:
+        taken += of_bank[share : share + width - len(taken)]
     return sorted(taken, key=lambda option: (-option.total, option.parent, option.token))

@@ -39,7 +39,7 @@ class MinimumBayesRisk:
 
     def _ranked(self, translation: Translation) -> Translation:
         hypotheses = translation.hypotheses
-        totals = np.array([sum(one.token_scores) for one in hypotheses])
+        totals = np.array([one.log_probability for one in hypotheses])
         weights = np.exp(totals - totals.max()) if self._posterior else np.ones(len(hypotheses))
         shares: dict[str, float] = {}
         for one, weight in zip(hypotheses, weights / weights.sum()):

@@ -39,6 +39,13 @@ class TranslatedText:
     token_scores: list[float]  # natural log-probabilities of the pieces and of eos
     attention: Tensor | None  # [pieces + eos, source pieces + eos], when asked for
     finished: bool  # False: the length limit cut it off
+    ends_of_parts: float = (
+        0.0  # log-probabilities that ``token_scores`` leave out, where a line was translated in parts
+    )
+
+    @property
+    def log_probability(self) -> float:
+        return sum(self.token_scores) + self.ends_of_parts
 
 
 @dataclass(frozen=True)

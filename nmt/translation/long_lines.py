@@ -62,6 +62,7 @@ def _joined(parts: Sequence[TranslatedText]) -> TranslatedText:
         token_scores=[score for part in parts for score in part.token_scores[:-1]] + parts[-1].token_scores[-1:],
         attention=_diagonal(attention) if attention else None,
         finished=all(part.finished for part in parts),
+        ends_of_parts=sum(score for part in parts[:-1] for score in part.token_scores[-1:]),
     )
 
 

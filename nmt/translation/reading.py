@@ -82,11 +82,15 @@ class Reader:
         for text in texts:
             require_text([text], number)
         prefix, target, *phrases = (tuple(ids.tolist()) for ids in self._pair.target.encode(texts))
-        for text, ids in zip((*line.include, *line.exclude, line.prefix), (*phrases, prefix or (EOS,))):
-            if UNK in ids or not ids:
-                raise DataError(f"line {number}: the model's vocabulary has no pieces for {text!r}; leave it out")
-        request = Request(prefix, tuple(phrases[: len(line.include)]), tuple(phrases[len(line.include) :]), target)
-        for text, excluded in zip(line.exclude, request.exclude):
+        include, exclude = phrases[: len(line.include)], phrases[len(line.include) :]
+        wanted = [*zip(line.include, include), (line.prefix, prefix or (EOS,))]
+        lacking = [text for text, ids in wanted if UNK in ids or not ids]
+        lacking += [text for text, ids in zip(line.exclude, exclude) if not ids]
+        if lacking:
+            raise DataError(f"line {number}: the model's vocabulary has no pieces for {lacking[0]!r}; leave it out")
+        # What the vocabulary cannot write is left out in any case.
+        request = Request(prefix, tuple(include), tuple(ids for ids in exclude if UNK not in ids), target)
+        for text, excluded in zip(line.exclude, exclude):
             if any(_within(excluded, asked) for asked in (request.prefix, *request.include)):
                 raise DataError(f"line {number}: {text!r} is to be left out, and is part of what is asked for")
         if not line.text.strip() and not reference:

@@ -108,7 +108,8 @@ def batches_of(parts: list[Part], max_tokens: int, batch_size: int | None) -> li
     """Of like lengths, the longest first: if memory is short, that shows at once."""
     if not parts:
         return []
-    lengths = np.array([len(part.ids) + 1 for part in parts], dtype=np.int64)
-    budget = max(max_tokens, int(lengths.max()))  # a line alone is always let through
-    plan = plan_batches(lengths, None, max_tokens=budget, batch_size=batch_size, shuffle=False)
+    sources = np.array([len(part.ids) + 1 for part in parts], dtype=np.int64)
+    targets = np.array([len(part.request.target) + 1 for part in parts], dtype=np.int64)  # what is scored, if anything
+    budget = max(max_tokens, int(sources.max()), int(targets.max()))  # a line alone is always let through
+    plan = plan_batches(sources, targets, max_tokens=budget, batch_size=batch_size, shuffle=False)
     return [[parts[index] for index in batch] for batch in reversed(plan)]

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from nmt.config.choices import OutputFormat
 from nmt.config.generation import GenerateConfig
-from nmt.errors import OutputError, UsageError
+from nmt.errors import DataError, OutputError, UsageError
 from nmt.search.beam import BeamConfig
 from nmt_cli import outputs
 from nmt_cli.outputs import Growing, check_output, complete_answers
@@ -17,6 +22,15 @@ from nmt_cli.outputs import Growing, check_output, complete_answers
 def config(output: Path | None, **options: object) -> GenerateConfig:
     name = None if output is None else str(output)
     return GenerateConfig(path="model", search=BeamConfig(), output=name, resume_output=True, **options)  # type: ignore[arg-type]
+
+
+def begun(options: GenerateConfig) -> None:
+    """One line is translated, and then the process is stopped."""
+    with pytest.raises(KeyboardInterrupt), Growing(options) as growing:
+        growing.begin()
+        with growing.opened() as write:
+            write(iter(["a"]))
+            raise KeyboardInterrupt
 
 
 @pytest.fixture(autouse=True)
@@ -48,28 +62,42 @@ def test_complete_answers_are_counted(
     assert complete_answers(path, config(path, **options)) == (answers, len(kept))
 
 
+def test_what_a_killed_command_left_beside_its_output_is_removed(tmp_path: Path) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    for name in ("out", "other"):
+        (tmp_path / f".{name}.{ended.pid}.00ff00ff.tmp").write_text("half")
+    with outputs.opened(replace(config(tmp_path / "out"), resume_output=False), None) as write:
+        write(iter(["a"]))
+    assert sorted(os.listdir(tmp_path)) == [f".other.{ended.pid}.00ff00ff.tmp", "out"]
+
+
 def test_an_output_grows_under_another_name_until_it_is_complete(tmp_path: Path) -> None:
     output = tmp_path / "out"
-    first = Growing(config(output))
-    assert first.begin() == 0
-    with pytest.raises(KeyboardInterrupt), first.opened() as write:
+    with (
+        pytest.raises(KeyboardInterrupt),
+        Growing(config(output)) as first,
+        contextlib.ExitStack() as stack,
+    ):
+        assert first.begin() == 0
+        write = stack.enter_context(first.opened())
         write(iter(["a"]))
         write(iter(["b"]))
         raise KeyboardInterrupt
     assert not output.exists()
     with open(tmp_path / "out.partial", "ab") as partial:
         partial.write(b"half of a li")
-    second = Growing(config(output, max_tokens=7, batch_size=3))  # how the work is divided may change
-    assert second.begin() == 2
-    with second.opened() as write:
-        write(iter(["c"]))
+    with Growing(config(output, max_tokens=7, batch_size=3)) as second:  # how the work is divided may change
+        assert second.begin() == 2
+        with second.opened() as write:
+            write(iter(["c"]))
     assert output.read_bytes() == b"a\nb\nc\n"
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_other_options_than_those_that_began_it_are_refused_by_name(tmp_path: Path) -> None:
     output = tmp_path / "out"
-    Growing(config(output)).begin()
+    begun(config(output))
     with pytest.raises(UsageError, match=r"out.partial was begun with another search, nbest; use the same options"):
         Growing(
             GenerateConfig(
@@ -81,22 +109,60 @@ def test_other_options_than_those_that_began_it_are_refused_by_name(tmp_path: Pa
 def test_another_best_checkpoint_than_the_one_that_began_it_is_refused(
     tmp_path: Path, checkpoint: dict[str, Path]
 ) -> None:
-    Growing(config(tmp_path / "out")).begin()
+    begun(config(tmp_path / "out"))
     checkpoint["model"] = Path("model/checkpoint-0002-00000002")
     with pytest.raises(UsageError, match=r"out.partial was begun with another path; use the same options"):
         Growing(config(tmp_path / "out")).begin()
 
 
 def test_another_model_of_the_other_direction_is_refused(tmp_path: Path, checkpoint: dict[str, Path]) -> None:
-    def begin() -> None:
-        Growing(GenerateConfig(path="model", rerank="back", search=BeamConfig(), output=str(tmp_path / "out"))).begin()
-
+    options = GenerateConfig(path="model", rerank="back", search=BeamConfig(), output=str(tmp_path / "out"))
     checkpoint["back"] = Path("back/checkpoint-0001-00000001")
-    begin()
-    begin()
+    begun(options)
+    with Growing(options) as growing:
+        assert growing.begin() == 1
     checkpoint["back"] = Path("back/checkpoint-0002-00000002")
-    with pytest.raises(UsageError, match=r"out.partial was begun with another rerank; use the same options"):
-        begin()
+    with (
+        pytest.raises(UsageError, match=r"out.partial was begun with another rerank; use the same options"),
+        Growing(options) as growing,
+    ):
+        growing.begin()
+
+
+@pytest.mark.parametrize("option", ["input", "shortlist", "unk_dictionary"])
+def test_a_file_that_has_changed_since_is_refused(tmp_path: Path, option: str) -> None:
+    read = tmp_path / "read"
+    read.write_text("one\ntwo\n")
+    options = config(tmp_path / "out", **{option: str(read)}, replace_unk=True)
+    begun(options)
+    read.write_text("none\none\ntwo\n")
+    with (
+        pytest.raises(UsageError, match=r"out.partial was begun with another content of .*read; use the same options"),
+        Growing(options) as growing,
+    ):
+        growing.begin()
+    assert (tmp_path / "out.partial").read_text() == "a\n"
+
+
+def test_what_failed_before_its_first_answer_stands_in_the_way_of_nothing(tmp_path: Path) -> None:
+    with pytest.raises(DataError), Growing(config(tmp_path / "out")) as growing:
+        growing.begin()
+        raise DataError("the input is missing")
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "out.partial").touch()  # as a process that was killed leaves it
+    with Growing(config(tmp_path / "out", nbest=2)) as growing:
+        assert growing.begin() == 0
+
+
+def test_one_process_at_a_time_writes_an_output(tmp_path: Path) -> None:
+    begun(config(tmp_path / "out"))
+    with Growing(config(tmp_path / "out")) as first, Growing(config(tmp_path / "out")) as second:
+        first.begin()
+        with pytest.raises(OutputError, match=r"another process is writing .*out\.partial; wait until it is done"):
+            second.begin()
+        with first.opened() as write:
+            write(iter(["b"]))
+    assert (tmp_path / "out").read_text() == "a\nb\n"
 
 
 def test_a_file_that_something_else_made_is_left_alone(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Chunks go round the processes, and come back in order."""
+"""What is read is shared out among the processes, and comes back in order."""
 
 from __future__ import annotations
 
@@ -37,8 +37,10 @@ def test_every_item_is_done_once_and_comes_back_in_its_place(count: int, size: i
         ranks = Together(Thread(rank, size, board, barrier), chunk=4)
 
         def squares() -> Iterator[int]:
-            for number in ranks.own(range(count)):
-                yield number * number
+            items, numbers = ranks.own(range(count), 7)
+            for item, number in zip(items, numbers, strict=True):
+                assert number == item + 7
+                yield item * item
 
         found[rank] = list(ranks.merged(squares(), told.append))
 
@@ -49,12 +51,23 @@ def test_every_item_is_done_once_and_comes_back_in_its_place(count: int, size: i
         thread.join(timeout=20)
     assert found[0] == [number * number for number in range(count)]
     assert not any(found[1:])
-    assert sum(told) == sum(number // 4 % size != 0 for number in range(count))
+    of_first = [-(-len(range(turn, min(turn + 4 * size, count))) // size) for turn in range(0, count, 4 * size)]
+    assert sum(told) == count - sum(of_first)
+
+
+@pytest.mark.parametrize("size", [2, 8])
+def test_shares_are_of_equal_size_however_few_there_are(size: int) -> None:
+    world = [Together(Thread(rank, size, [], threading.Barrier(1)), chunk=4096) for rank in range(size)]
+    for count in (size - 1, 1000, 10_000):
+        shares = [list(ranks.own(range(count), 0)[0]) for ranks in world]
+        assert sorted(item for share in shares for item in share) == list(range(count))
+        assert max(map(len, shares)) <= -(-count // size)
 
 
 def test_one_process_does_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RANK", raising=False)
     with joined(torch.device("cpu"), 3) as ranks:
         assert isinstance(ranks, Alone) and ranks.main
-        assert list(ranks.merged(ranks.own(range(10)), print)) == list(range(10))
+        items, numbers = ranks.own(range(10), 5)
+        assert list(ranks.merged(items, print)) == list(range(10)) and next(numbers) == 5
         assert ranks.on_first(lambda: 4) == 4

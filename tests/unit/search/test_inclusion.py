@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from nmt.search.beam import BeamConfig, BeamSearch
 from nmt.search.inclusion import Phrases
+from nmt.search.inclusion import _allocate as allocate
+from nmt.search.inclusion import _Option as Option
 from nmt.search.requests import Request
 from tests.unit.search.test_rules import contains, repeats
 from tests.unit.search.test_search import beam_search, padded
@@ -25,7 +27,7 @@ def occurrences(tokens: list[int], phrase: tuple[int, ...]) -> int:
     return sum(tuple(tokens[start : start + len(phrase)]) == phrase for start in range(len(tokens)))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(
     seed=st.integers(0, 10**6),
     vocabulary=st.sampled_from([8, 70]),
@@ -43,7 +45,7 @@ def test_translations_contain_every_phrase_as_often_as_wanted(seed, vocabulary, 
         assert all(occurrences(tokens, phrase) >= count for phrase, count in Counter(asked).items())
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 10**6), asked=some_phrases, alpha=st.sampled_from([0.0, 1.0]))
 def test_a_wide_beam_finds_the_best_translation_that_contains_the_phrases(seed, asked, alpha):
     model, source = ToyModel(seed, vocabulary=6), (4, 5, EOS)
@@ -60,7 +62,7 @@ def test_a_wide_beam_finds_the_best_translation_that_contains_the_phrases(seed, 
         assert not hypothesis.finished, "no translation of this length contains them"
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 10**6), sources=st.lists(st.just((4, 4, EOS)), min_size=2, max_size=3), asked=some_phrases)
 def test_batch_mates_never_matter(seed, sources, asked):
     model = ToyModel(seed)
@@ -72,7 +74,7 @@ def test_batch_mates_never_matter(seed, sources, asked):
         assert [one.tokens.tolist() for one in together[index]] == [one.tokens.tolist() for one in alone]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 10**6), asked=st.lists(phrases, min_size=1, max_size=2, unique=True).map(tuple))
 def test_phrases_go_together_with_a_prefix_and_with_rules(seed, asked):
     options = Settings(beam=6, b=20, ngram=4)
@@ -83,6 +85,26 @@ def test_phrases_go_together_with_a_prefix_and_with_rules(seed, asked):
     assert all(contains(tokens, phrase) for phrase in asked) or not hypothesis.finished
 
 
+@pytest.mark.parametrize(
+    ("slots", "banks", "kept"),
+    [
+        (6, [0, 1, 2], [0, 0, 1, 1, 2, 2]),  # equal shares
+        (5, [0, 3], [0, 0, 3, 3, 3]),  # only of those that there are; the fullest has what is left over
+        (3, [0, 1, 2, 3], [1, 2, 3]),  # the fullest first where there are too many
+        (2, [5], [5, 5]),
+    ],
+)
+def test_slots_are_shared_out_among_the_banks_that_there_are(slots: int, banks: list[int], kept: list[int]) -> None:
+    options = [Option(-float(bank + parent), parent, 4, bank) for bank in banks for parent in range(5)]
+    options.sort(key=lambda option: -option.total)
+    chosen = allocate(options, slots)
+    assert sorted(option.bank for option in chosen) == kept
+    assert [option.total for option in chosen] == sorted((option.total for option in chosen), reverse=True)
+    for bank in banks:  # of each bank the best
+        parents = [option.parent for option in chosen if option.bank == bank]
+        assert sorted(parents) == [*range(len(parents))]
+
+
 def test_where_the_limit_leaves_no_room_the_translation_is_marked() -> None:
     options = Settings(beam=3, a=0, b=2)
     asked = [Request(include=((4, 5, 6, 7),))]
@@ -90,7 +112,7 @@ def test_where_the_limit_leaves_no_room_the_translation_is_marked() -> None:
     assert not hypothesis.finished and len(hypothesis.tokens) == 3
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(asked=st.lists(phrases, min_size=1, max_size=3), tokens=st.lists(st.sampled_from([1, 4, 5, 6]), max_size=12))
 def test_progress_counts_what_a_look_at_all_tokens_counts(asked, tokens):
     """Phrases may overlap, begin alike and contain each other."""
@@ -118,7 +140,7 @@ def test_attention_and_nbest_come_with_phrases() -> None:
         assert one.score >= other.score
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(
     seed=st.integers(0, 10**6),
     asked=st.lists(phrases, min_size=1, max_size=2).map(tuple),

@@ -26,6 +26,7 @@ from nmt.storage.checkpoints import read_checkpoint, set_pointer, write_checkpoi
 from nmt.translation import Line, TranslatedText, Translation, workers
 from nmt.translation.choosing import MinimumBayesRisk, ReverseModel, Score
 from nmt.translation.lines import Given
+from nmt.translation.long_lines import together
 from tests.tiny_models import WORDS, in_english, some_lines, write_tiny_model
 
 LINES = some_lines(30, seed=5, longest=3)
@@ -387,6 +388,18 @@ def test_minimum_bayes_risk_weighs_by_probability_or_by_number() -> None:
     assert all(len(found) == 1 for found in best.values()) and best[True][0].score > best[False][0].score
 
 
+def test_ends_of_parts_count_for_how_probable_a_translation_is() -> None:
+    def part(text: str, piece: float, end: float) -> TranslatedText:
+        return TranslatedText(text, [text], piece + end, [piece, end], None, True)
+
+    likely, unlikely = [part("a", -1.0, -0.1), part("b", -1.0, -5.0)], [part("c", -1.0, -0.1), part("d", -1.0, -0.1)]
+    joined = together([likely, unlikely])
+    assert [one.log_probability for one in joined] == pytest.approx([-2.2, -7.1])
+    assert [sum(one.token_scores) for one in joined] == pytest.approx([-2.1, -2.1])
+    (found,) = MinimumBayesRisk("chrf", 2, posterior=True)([Translation(0, "x", ["x"], joined)])
+    assert found.hypotheses[0].text == "a c" and found.hypotheses[0].score > 95
+
+
 def test_options_of_minimum_bayes_risk_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(UsageError, match="--choose-among 8 is for --mbr"):
         GenerateConfig(choose_among=8)
@@ -508,6 +521,12 @@ def test_options_of_choosing_that_contradict_each_other_are_refused(options: dic
 def test_what_the_vocabulary_cannot_write_cannot_be_asked_for(translator: Translator, line: Line) -> None:
     with pytest.raises(DataError, match="line 2: the model's vocabulary has no pieces for '(zebra.*|)'; leave it out"):
         translator.translate(["rot", line])
+
+
+def test_what_the_vocabulary_cannot_write_is_left_out_anyway(translator: Translator) -> None:
+    lines = [Line("rot", exclude=("zebra",)), Line("ein mann", exclude=("zebra", "a"))]
+    plain, without = translator.translate(lines)
+    assert plain == "red" and "a" not in without.split()
 
 
 def test_a_single_phrase_is_not_taken_for_letters() -> None:

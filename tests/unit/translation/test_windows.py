@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from nmt.search.requests import Request
 from nmt.translation.lines import TranslatedText
 from nmt.translation.windows import Batch, Found, Part, Source, Window, batches_of, in_order
 
@@ -55,3 +56,12 @@ def test_batches_hold_like_lengths_within_the_budget_the_longest_first() -> None
     assert [sorted(len(part.ids) for part in batch) for batch in batches] == [[11], [4, 5], [3, 3]]
     assert [len(batch) for batch in batches_of(parts, 1000, 2)] == [1, 2, 2]
     assert batches_of([], 12, None) == []
+
+
+def test_what_is_to_be_scored_counts_for_a_batch() -> None:
+    ids = np.zeros(3, dtype=np.int32)
+    parts = [
+        Part(0, 0, number, "", 0, ids, Request(target=(5,) * length)) for number, length in enumerate((2, 40, 3, 2))
+    ]
+    batches = batches_of(parts, 16, None)
+    assert [sorted(part.number for part in batch) for batch in batches] == [[1], [0, 2, 3]]

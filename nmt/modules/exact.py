@@ -1,0 +1,19 @@
+"""Sums whose last bits matter.
+
+Padding, and whatever else is in a batch, decides in which order floats are added, and so the last bit of a sum. In int8
+that bit is enough now and then to round a number to another integer, which changes what follows by far more.
+"""
+
+from __future__ import annotations
+
+from torch import nn
+
+
+class Exact(nn.Module):
+    """A module that adds over the positions of a sentence, if need be in float64, whose last bits are lost in float32."""
+
+    exactly = False
+
+    def be_exact(self) -> None:
+        self.exactly = True
+        self.double()

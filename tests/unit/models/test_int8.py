@@ -1,0 +1,95 @@
+"""In int8 a last bit can turn an integer over: batch mates must not even change that one.
+
+The models are large enough for it to happen to some of the sentences if attention were computed in float32.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from nmt.config.choices import NumberFormat
+from nmt.data.batch import Batch, collate
+from nmt.data.vocabulary import EOS
+from nmt.interface import EncoderDecoder, VocabularySizes
+from nmt.models import models
+from nmt.models.packed_output import pack_model
+from nmt.models.transformer_parts import PositionKind
+from nmt.native.library import library
+from nmt.search.beam import BeamConfig, BeamSearch
+from nmt.search.forced import ForcedSearch, score_at_once, score_targets
+from nmt.search.requests import Request
+
+pytestmark = pytest.mark.skipif(library() is None, reason="the C part was not built: no C compiler")
+
+ENTRIES, SENTENCES = 500, 40
+WIDE: dict[str, Any] = {"encoder_layers": 3, "decoder_layers": 3, "d_model": 128, "d_ff": 256, "num_heads": 4}
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "transformer": ("transformer", WIDE),
+    "relative positions": ("transformer", WIDE | {"positions": PositionKind.relative}),
+    "neighbourhood": ("transformer", WIDE | {"encoder_neighbourhood": 3}),
+    "experts": ("transformer_moe", WIDE | {"num_experts": 4}),
+    "gnmt": ("gnmt", {"hidden_size": 64, "embedding_size": 64}),
+}
+
+
+def packed(name: str) -> EncoderDecoder:
+    kind, options = MODELS[name]
+    torch.manual_seed(1)
+    model = models.build(models.config_class(kind)(**options), VocabularySizes(ENTRIES, ENTRIES, shared=True)).eval()
+    for key, parameter in model.named_parameters():
+        if key.endswith(".gate"):  # starts at zero, where all experts are equally good
+            nn.init.normal_(parameter, std=0.1)
+    pack_model(model, NumberFormat.int8)
+    return model
+
+
+def sentences() -> tuple[list[np.ndarray], list[np.ndarray]]:
+    numbers = np.random.default_rng(1)
+
+    def some() -> list[np.ndarray]:
+        return [np.append(numbers.integers(4, ENTRIES, numbers.integers(5, 35)), EOS) for _ in range(SENTENCES)]
+
+    return some(), some()
+
+
+def batch_of(places: list[int]) -> Batch:
+    sources, targets = sentences()
+    return collate([sources[place] for place in places], [targets[place] for place in places])
+
+
+def scores(model: EncoderDecoder, places: list[int], way: str) -> list[Tensor]:
+    batch = batch_of(places)
+    targets = [torch.from_numpy(sentences()[1][place]) for place in places]
+    if way == "at once":
+        return score_at_once(model, batch.source, batch.source_lengths, targets)
+    attention: list[Tensor] | None = [] if way == "with attention" else None
+    return score_targets(model, batch.source, batch.source_lengths, targets, attention)
+
+
+@pytest.mark.parametrize("way", ["by steps", "with attention", "at once"])
+@pytest.mark.parametrize("name", MODELS)
+def test_batch_mates_change_nothing(name: str, way: str) -> None:
+    model = packed(name)
+    together = scores(model, list(range(SENTENCES)), way)
+    for place, found in enumerate(together):
+        (alone,) = scores(model, [place], way)
+        torch.testing.assert_close(found, alone, rtol=0, atol=2e-5, msg=f"sentence {place}")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_a_search_finds_is_scored_as_it_did(name: str) -> None:
+    model, batch = packed(name), batch_of(list(range(8)))
+    config = BeamConfig(beam_size=2, max_len_a=0.0, max_len_b=12)
+    with torch.inference_mode():
+        found = [best[0] for best in BeamSearch(config)(model, batch.source, batch.source_lengths)]
+    asked = [Request(target=tuple(one.tokens[:-1].tolist())) for one in found]
+    again = ForcedSearch(config.length_penalty, config.lenpen)(
+        model, batch.source, batch.source_lengths, requests=asked
+    )
+    for one, (other,) in zip(found, again):
+        torch.testing.assert_close(other.token_scores, one.token_scores, rtol=0, atol=2e-5)
