@@ -51,10 +51,12 @@ class RecurrentLayer(nn.Module, ABC):
 
     def over_sentences(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Over x [B, S, I]: states [B, S, H] (padding may hold anything), and [B, P, H] after each sentence's end."""
-        start = self.zeros(x.size(0), x)
         if x.device.type == "cpu":
-            return self._frozen(x, lengths, start)
-        # Packing reads the lengths on the host: one synchronisation a batch.
+            return self._frozen(x, lengths, self.zeros(x.size(0), x))
+        return self._packed(x, lengths)
+
+    def _packed(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Packing reads the lengths on the host: one synchronisation a batch."""
         packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
         output, after = self.rnn(packed)
         states, _ = pad_packed_sequence(output, batch_first=True, total_length=x.size(1))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from hydra import compose, initialize_config_module
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 import nmt.criterions
 import nmt.data.tokenizers
@@ -32,16 +32,22 @@ Compose = Callable[..., Any]
 
 
 @pytest.fixture(scope="session")
-def composed() -> Compose:
-    """compose(command, *overrides) -> the configuration as dataclasses."""
+def unchecked() -> Callable[..., DictConfig]:
+    """compose(command, *overrides) -> the configuration before its dataclasses look at the values."""
     for command, config_class in COMMANDS.items():
         publish(command, config_class)
 
-    def compose_command(command: str, *overrides: str) -> Any:
+    def compose_command(command: str, *overrides: str) -> DictConfig:
         with initialize_config_module("nmt.conf", version_base="1.3"):
-            return OmegaConf.to_object(compose(command, overrides=list(overrides)))
+            return compose(command, overrides=list(overrides))
 
     return compose_command
+
+
+@pytest.fixture(scope="session")
+def composed(unchecked: Callable[..., DictConfig]) -> Compose:
+    """compose(command, *overrides) -> the configuration as dataclasses."""
+    return lambda command, *overrides: OmegaConf.to_object(unchecked(command, *overrides))
 
 
 @pytest.fixture(scope="session")

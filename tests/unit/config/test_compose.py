@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from omegaconf import BooleanNode, DictConfig, EnumNode, FloatNode, ListConfig, Node, OmegaConf, StringNode
 
 import nmt
-from nmt.config.option import Flag, FlagKind, flags_of, groups_of
+from nmt.config.option import Flag, flags_of, groups_of
 from nmt.config.plain import from_plain, to_plain
 from nmt.config.presets import default_choices, preset_names, schema_names
 from nmt.registry import registry_for
@@ -22,6 +24,21 @@ Compose = Callable[..., Any]
 COMMAND_NAMES = ("preprocess", "train", "average_checkpoints", "generate", "shortlist", "score")
 CONF = Path(nmt.__file__).parent / "conf"
 PRESETS = [(file.parent.name, file.stem) for file in sorted(CONF.glob("*/*.yaml"))]
+OTHERWISE_CALLED = {
+    "--alignment-lambda": "criterion.alignment_weight",
+    "--arch": "model",
+    "--async-checkpoints": "checkpoint.asynchronous",
+    "--beam": "search.beam_size",
+    "--best-checkpoint-metric": "validation.best_metric",
+    "--device": "device.name",
+    "--forbid-unk": "search.forbid_unknown",
+    "--halve-after": "scheduler.start",
+    "--halve-by": "scheduler.unit",
+    "--hops": "model.num_hops",
+    "--muon-adamw": "optimizer.adamw_names",
+    "--rdrop-alpha": "criterion.divergence_weight",
+    "--share-decoder-input-output-embed": "model.share_decoder_embeddings",
+}
 USERS = {"tokenizer": "preprocess"}  # the command that a group belongs to, unless it is nmt-train
 
 
@@ -62,33 +79,69 @@ def test_default_choices_exist(command: str, composed: Compose) -> None:
 
 
 @pytest.mark.parametrize("command", COMMAND_NAMES)
-def test_every_flag_stands_for_a_key_and_sets_it(composed: Compose, commands: dict[str, type], command: str) -> None:
+def test_every_flag_sets_its_key_and_nothing_else(
+    unchecked: Callable[..., DictConfig], commands: dict[str, type], command: str
+) -> None:
+    """Of the command, and of each component of its groups, some at a time."""
     config_class = commands[command]
-    own = [flag for flag in flags_of(config_class) if flag.key.partition(".")[0] not in groups_of(config_class)]
-    check_flags(composed, command, grammar(config_class, default_choices(command)), own, choices=[])
-    for role in groups_of(config_class).values():
-        for name in schema_names(role):
-            flags = [
-                dataclasses.replace(flag, key=f"{role}.{flag.key}")
-                for flag in flags_of(registry_for(role).config_class(name))
-            ]
-            check_flags(composed, command, grammar(config_class, default_choices(command)), flags, [f"{role}={name}"])
+    groups = groups_of(config_class)
+    rules = grammar(config_class, default_choices(command))
+    flags = [flag for flag in flags_of(config_class) if flag.key.partition(".")[0] not in groups]
+    for names in itertools.zip_longest(*map(schema_names, groups.values())) if groups else [()]:
+        chosen = {group: name for group, name in zip(groups, names) if name is not None}
+        for group, name in chosen.items():
+            of_component = flags_of(registry_for(groups[group]).config_class(name))
+            flags += [dataclasses.replace(flag, key=f"{group}.{flag.key}") for flag in of_component]
+        assert {flag.key for flag in flags} <= set(keys_of(config_class))
+        choices = [f"{group}={name}" for group, name in chosen.items()]
+        before = options_in(unchecked(command, *choices))
+        given = {flag.key: another(before[flag.key]) for flag in flags}
+        after = options_in(unchecked(command, *choices, *rewrite([typed(flag, given) for flag in flags], rules).argv))
+        assert {key: value for key, node in after.items() if (value := plain(node)) != plain(before[key])} == given
+        flags = []  # those of the command once
 
 
-def check_flags(composed: Compose, command: str, rules: Any, flags: list[Flag], choices: list[str]) -> None:
-    """Each flag with its own default as the value gives the configuration that is composed without it."""
-    arguments: list[str] = []
-    for flag in flags:
-        value = to_plain(flag.default)
-        if flag.kind is FlagKind.switch:
-            arguments.append(f"{flag.name}={'null' if value is None else str(value).lower()}")
-        elif isinstance(value, list) and value:
-            arguments.append(f"{flag.name}={','.join(map(str, value))}")
-        elif value is not None and not isinstance(value, list):
-            arguments.append(f"{flag.name}={value}")
-    without = composed(command, *choices)
-    assert {flag.key for flag in flags} <= set(keys_of(type(without)))
-    assert composed(command, *choices, *rewrite(arguments, rules).argv) == without
+def options_in(config: DictConfig, prefix: str = "") -> dict[str, Node]:
+    """By key."""
+    found: dict[str, Any] = {}
+    for name in map(str, config):
+        node = config._get_node(name)
+        is_section = isinstance(node, DictConfig) and not node._is_none()
+        found |= options_in(node, f"{prefix}{name}.") if is_section else {f"{prefix}{name}": node}  # type: ignore
+    return found
+
+
+def plain(node: Node) -> Any:
+    return OmegaConf.to_container(OmegaConf.create([node]), enum_to_str=True)[0]  # type: ignore[index]
+
+
+def another(node: Node) -> Any:
+    """A value that the option does not have yet."""
+    value = plain(node)
+    if isinstance(node, ListConfig):
+        return [*value, 0.5 if node._metadata.element_type is float else "x"]
+    if isinstance(node, EnumNode):
+        return next(name for name in node.enum_type.__members__ if name != value)
+    if isinstance(node, BooleanNode):
+        return not value
+    if isinstance(node, StringNode):
+        return f"{value}x"
+    return (value or 0) + (0.5 if isinstance(node, FloatNode) else 1)
+
+
+def typed(flag: Flag, given: dict[str, Any]) -> str:
+    value = given[flag.key]
+    return f"{flag.name}={','.join(map(str, value)) if isinstance(value, list) else value}"
+
+
+def test_a_flag_is_called_like_its_key(commands: dict[str, type]) -> None:
+    """Or as users know it."""
+    assert {
+        flag.name: flag.key
+        for config_class in commands.values()
+        for flag in flags_of(config_class)
+        if flag.key.rpartition(".")[2] not in flag.name.replace("-", "_")
+    } == OTHERWISE_CALLED
 
 
 def test_a_recipe_overrides_the_defaults_and_the_command_line_overrides_the_recipe(composed: Compose) -> None:

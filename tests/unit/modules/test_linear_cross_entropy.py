@@ -101,7 +101,7 @@ def test_an_improbable_target_costs_much_and_not_infinity() -> None:
     assert loss.item() == nll.item() == pytest.approx(600.0)
 
 
-def test_autocast_computes_products_in_its_type_and_sums_in_float32() -> None:
+def test_autocast_computes_products_in_its_type() -> None:
     hidden, weight, bias, targets = inputs(bias=True)
     assert bias is not None
     exact = F.cross_entropy(F.linear(hidden, weight, bias), targets, reduction="sum")
@@ -110,9 +110,24 @@ def test_autocast_computes_products_in_its_type_and_sums_in_float32() -> None:
         loss, _ = linear_cross_entropy(leaves[0], leaves[1], leaves[2], targets, 0.0)
     assert loss.dtype == torch.float32
     assert loss.item() == pytest.approx(exact.item(), rel=2e-2)
+    assert loss.item() != pytest.approx(exact.item(), rel=1e-5)
     for found, wanted in zip(gradients(loss, *leaves), gradients(exact, hidden, weight, bias)):
         assert found.dtype == torch.float32
         torch.testing.assert_close(found.double(), wanted, rtol=0.1, atol=0.05)
+
+
+@pytest.mark.parametrize("smoothing", SMOOTHING)
+def test_products_in_bf16_are_summed_in_float32(smoothing: float) -> None:
+    """Sums in bf16 stop growing after some hundred chunks that are alike."""
+    hidden, weight, bias, targets = (leaf[:16].detach() for leaf in inputs(bias=True) if leaf is not None)
+    found = []
+    for times in (1, 600):
+        leaves = [leaf.float().requires_grad_() for leaf in (hidden.repeat(times, 1), weight, bias)]
+        loss, nll = linear_cross_entropy(*leaves, targets.repeat(times), smoothing, torch.bfloat16)
+        _, of_weight, of_bias = gradients(loss, *leaves)
+        found.append([loss.detach(), nll, of_weight, of_bias])
+    for one, many in zip(*found):
+        torch.testing.assert_close(many, 600 * one, rtol=1e-3, atol=1e-3)
 
 
 def test_in_float16_a_large_vocabulary_and_a_large_loss_scale_do_no_harm() -> None:

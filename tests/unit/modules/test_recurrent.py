@@ -8,7 +8,6 @@ import sys
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from nmt.modules import recurrent
 from nmt.modules.bridges import CopyBridge, DenseBridge, ZeroBridge
@@ -80,21 +79,19 @@ def test_a_layer_goes_on_from_any_state(kind: type[LSTMLayer]) -> None:
 @KINDS
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_states_and_gradients_are_those_of_packed_sentences(kind: type[LSTMLayer], dtype: torch.dtype) -> None:
+    """Packed is how they are read on a GPU."""
     layer = kind(3, 4).to(dtype)
-    real = (torch.arange(5) < LENGTHS[:, None])[:, :, None]
-    x = torch.randn(3, 5, 3, dtype=dtype, requires_grad=True)
+    real = (torch.arange(6) < LENGTHS[:, None])[:, :, None]
+    x = torch.randn(3, 6, 3, dtype=dtype, requires_grad=True)
 
     states, last = layer.over_sentences(x, LENGTHS)
-    packed = pack_padded_sequence(x, LENGTHS, batch_first=True, enforce_sorted=False)
-    output, after = layer.rnn(packed)
-    unpacked, _ = pad_packed_sequence(output, batch_first=True)
-    packed_last = torch.stack([part[0] for part in after], 1) if kind is LSTMLayer else after[0][:, None]
-    torch.testing.assert_close(states * real, unpacked)
+    packed, packed_last = layer._packed(x, LENGTHS)
+    torch.testing.assert_close(states * real, packed)
     torch.testing.assert_close(last, packed_last)
 
     leaves = [x, *layer.parameters()]
     found = torch.autograd.grad((states * real).sin().sum() + last.exp().sum(), leaves)
-    wanted = torch.autograd.grad(unpacked.sin().sum() + packed_last.exp().sum(), leaves)
+    wanted = torch.autograd.grad(packed.sin().sum() + packed_last.exp().sum(), leaves)
     for one, other in zip(found, wanted):
         torch.testing.assert_close(one, other)
 
@@ -102,12 +99,10 @@ def test_states_and_gradients_are_those_of_packed_sentences(kind: type[LSTMLayer
 def test_a_projected_layer_is_that_of_packed_sentences_and_goes_on_from_its_state() -> None:
     layer, x = ProjectedLSTMLayer(3, 6, 4), torch.randn(3, 5, 3)
     states, last = layer.over_sentences(x, LENGTHS)
-    packed = pack_padded_sequence(x, LENGTHS, batch_first=True, enforce_sorted=False)
-    output, (hidden, cell) = layer.rnn(packed)
-    unpacked, _ = pad_packed_sequence(output, batch_first=True)
-    torch.testing.assert_close(states * (torch.arange(5) < LENGTHS[:, None])[:, :, None], unpacked)
-    torch.testing.assert_close(last, torch.cat([hidden[0], cell[0]], 1)[:, None])
-    torch.testing.assert_close(layer.output_of(last), hidden[0])
+    packed, packed_last = layer._packed(x, LENGTHS)
+    torch.testing.assert_close(states * (torch.arange(5) < LENGTHS[:, None])[:, :, None], packed)
+    torch.testing.assert_close(last, packed_last)
+    torch.testing.assert_close(layer.output_of(last), packed[torch.arange(3), LENGTHS - 1])
     begun, between = layer(x[:, :2], layer.zeros(3, x))
     found, _ = layer(x[:, 2:], between)
     torch.testing.assert_close(torch.cat([begun, found], 1)[1], states[1])

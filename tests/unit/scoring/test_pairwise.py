@@ -40,7 +40,7 @@ def test_every_pair_scores_as_with_sacrebleu(metric: str, lowercase: bool) -> No
 
 
 @pytest.mark.parametrize("metric", SIMILARITIES)
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(texts=st.lists(sentences, min_size=1, max_size=5))
 def test_random_sentences_score_as_with_sacrebleu(metric: str, texts: list[str]) -> None:
     found = SIMILARITIES[metric](TextOptions())(texts)

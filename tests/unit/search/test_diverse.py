@@ -21,7 +21,7 @@ def diverse_search(options: Settings, groups: int, strength: float) -> DiverseBe
     return DiverseBeamSearch(config, options.nbest)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(
     model=some_models,
     asked=sentences,
@@ -41,7 +41,7 @@ def test_diverse_search_equals_the_slow_one(model, asked, options, rules, groups
         assert_same(hypotheses, slow_diverse(model, source, options, groups, strength, wish))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(model=some_models, asked=sentences, options=some_settings)
 def test_one_group_is_beam_search(model, asked, options):
     rows = padded([source for source, _ in asked])

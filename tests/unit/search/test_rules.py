@@ -42,7 +42,7 @@ def requests(wishes: Sequence[Wish]) -> list[Request]:
     return [Request(prefix=wish.prefix, exclude=wish.exclude) for wish in wishes]
 
 
-@settings(deadline=None, max_examples=250)
+@settings(max_examples=250)
 @given(model=some_models, asked=sentences, options=some_settings, rules=some_rules, data=st.data())
 def test_beam_search_under_rules_equals_the_slow_one(model, asked, options, rules, data):
     options = dataclasses.replace(options, nbest=data.draw(st.integers(1, options.beam)), **rules)
@@ -52,7 +52,7 @@ def test_beam_search_under_rules_equals_the_slow_one(model, asked, options, rule
         assert_same(hypotheses, slow_beam(model, source, options, wish))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(model=some_models, asked=sentences, options=some_settings, rules=some_rules)
 def test_greedy_search_under_rules_equals_the_slow_one(model, asked, options, rules):
     options = dataclasses.replace(options, **rules)
@@ -65,7 +65,7 @@ def test_greedy_search_under_rules_equals_the_slow_one(model, asked, options, ru
         assert_same(hypotheses, [slow_greedy(model, source, options, wish)])
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 10**6), asked=sentences, options=some_settings, rules=some_rules)
 def test_rules_mean_the_same_for_an_ensemble(seed, asked, options, rules):
     options = dataclasses.replace(options, **rules)
@@ -85,7 +85,7 @@ def contains(tokens: Sequence[int], phrase: tuple[int, ...]) -> bool:
     return any(tuple(tokens[start : start + len(phrase)]) == phrase for start in range(len(tokens)))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10**6),
     asked=sentences,

@@ -11,16 +11,25 @@ import functools
 import itertools
 import math
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from hypothesis import assume
 from torch import Tensor
 
 from nmt.interface import DecoderState, Memory, StepOutput
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 WIDTH = 5
+CLOSE = 3e-5  # sums in float32 may have another order
+
+
+def told_apart(totals: Iterable[float]) -> None:
+    """An example proves nothing where float32 may order what decides another way."""
+    ranked = sorted(total for total in totals if total > -np.inf)
+    assume(not any(0 < higher - lower < CLOSE for lower, higher in itertools.pairwise(ranked)))
 
 
 @dataclass
@@ -204,6 +213,7 @@ def slow_beam(
     for length in range(1, limit + 1):
         continuations = _continuations(model, source, alive, length, limit, settings, wish)
         continuations.sort(key=lambda one: -one[1])
+        told_apart(total for _, total, _ in continuations[: 2 * width + 1])
         for tokens, total, own in continuations[:width]:
             if tokens[-1] == EOS and (settings.stop != "first" or len(finished) < enough):
                 finished.append(Found(tokens, own, total / settings.penalty(length), length < limit))
@@ -214,7 +224,13 @@ def slow_beam(
             worst = sorted((one.score for one in finished), reverse=True)[settings.nbest - 1]
             if all(total / settings.penalty(n) <= worst for _, total, _ in alive for n in range(length + 1, limit + 1)):
                 break
-    return sorted(finished, key=lambda one: -one.score)[: settings.nbest]
+    return _best(finished, settings.nbest)
+
+
+def _best(found: Iterable[Found], count: int) -> list[Found]:
+    ranked = sorted(found, key=lambda one: -one.score)
+    told_apart(one.score for one in ranked[: count + 1])
+    return ranked[:count]
 
 
 @dataclass
@@ -238,6 +254,7 @@ def slow_diverse(
         for lane in lanes:
             found = _continuations(model, source, lane.alive, length, limit, settings, wish)
             found.sort(key=lambda one: -(one[1] - strength * chosen[one[0][-1]]))
+            told_apart(total - strength * chosen[tokens[-1]] for tokens, total, _ in found[: 2 * width + 1])
             for tokens, total, own in found[:width]:
                 if tokens[-1] == EOS and (settings.stop != "first" or len(lane.finished) < enough):
                     lane.finished.append(Found(tokens, own, total / settings.penalty(length), length < limit))
@@ -245,9 +262,9 @@ def slow_diverse(
             chosen.update(tokens[-1] for tokens, _, _ in lane.alive)
         if all(_settled(lane, length, limit, settings, enough, nbest) for lane in lanes):
             break
-    every = [one for lane in lanes for one in sorted(lane.finished, key=lambda one: -one.score)[:nbest]]
+    every = [one for lane in lanes for one in _best(lane.finished, nbest)]
     distinct = {one.tokens: one for one in sorted(every, key=lambda one: one.score)}
-    return sorted(distinct.values(), key=lambda one: -one.score)[: settings.nbest]
+    return _best(distinct.values(), settings.nbest)
 
 
 def _settled(lane: Lane, length: int, limit: int, settings: Settings, enough: int, nbest: int) -> bool:
@@ -270,6 +287,7 @@ def slow_greedy(
         scores = ranked_by(model, source, tokens, settings, wish)
         length = len(tokens) + 1
         choices = _choices(model, length, limit, settings, wish)
+        told_apart(sorted(scores[token] for token in choices)[-2:])
         token = max(choices, key=lambda token: scores[token])
         if scores[token] == -np.inf and len(choices) > 1:
             token = EOS
