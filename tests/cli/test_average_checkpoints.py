@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,22 +11,24 @@ import pytest
 from nmt.config.sections import TrainConfig, ValidationConfig
 from nmt.storage.checkpoints import checkpoints_in, read_info
 from nmt.training.assemble import train
+from tests.commands import run_copy
 
 
 def start(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "nmt_cli.average_checkpoints", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, encoding="utf-8", check=False)
+    done = run_copy("average_checkpoints", *arguments, cwd=cwd)
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
-@pytest.fixture
-def run(tiny_run: Callable[..., TrainConfig], tmp_path: Path) -> Path:
-    """Three checkpoints with scores."""
-    train(tiny_run(validation=ValidationConfig(interval=None, interval_updates=4, samples=0)))
-    return tmp_path / "run"
+@pytest.fixture(scope="module")
+def run(make_run: Callable[..., TrainConfig], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three checkpoints with scores; do not write to it."""
+    folder = tmp_path_factory.mktemp("averaged")
+    train(make_run(folder, validation=ValidationConfig(interval=None, interval_updates=4, samples=0)))
+    return folder / "run"
 
 
 def test_the_best_two_are_averaged_and_the_scores_of_all_are_printed(run: Path, tmp_path: Path) -> None:
-    options = ["--inputs", "run", "--num-best-checkpoints", "2", "--metric", "nll", "--output", "mean", "--cpu"]
+    options = ["--inputs", str(run), "--num-best-checkpoints", "2", "--metric", "nll", "--output", "mean", "--cpu"]
     done = start(*options, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     header, *parts, mean, folder = done.stdout.splitlines()
@@ -55,12 +56,12 @@ def _shown(checkpoint: Path) -> list[str]:
     ],
 )
 def test_a_mistake_is_one_line(run: Path, tmp_path: Path, options: list[str], status: int, sentence: str) -> None:
-    done = start("--inputs", "run", "--output", "mean", *options, cwd=tmp_path)
+    done = start("--inputs", str(run), "--output", "mean", *options, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (status, "")
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("nmt-average-checkpoints: ")]
     assert sentence in line and not (tmp_path / "mean").exists()
 
 
 def test_without_scores_the_folder_alone_is_printed(run: Path, tmp_path: Path) -> None:
-    done = start("--inputs", "run", "--output", "mean", "--no-validate", cwd=tmp_path)
+    done = start("--inputs", str(run), "--output", "mean", "--no-validate", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "mean\n")

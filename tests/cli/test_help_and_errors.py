@@ -8,24 +8,21 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands import run_copy
+
 COMMANDS = ("preprocess", "train", "average_checkpoints", "generate", "shortlist", "score")
 PLUGIN = Path(__file__).resolve().parent.parent.parent / "examples" / "plugin" / "bag_of_words"
 
 
 def start(command: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", f"nmt_cli.{command}", *arguments],
-        cwd=cwd,
-        capture_output=True,
-        encoding="utf-8",
-        stdin=subprocess.DEVNULL,
-        check=False,
-    )
+    done = run_copy(command, *arguments, cwd=cwd)
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_shows_usage_flags_and_leaves_nothing_behind(command: str, tmp_path: Path) -> None:
-    done = start(command, "--help", cwd=tmp_path)
+    whole = [sys.executable, "-m", f"nmt_cli.{command}", "--help"]
+    done = subprocess.run(whole, cwd=tmp_path, capture_output=True, encoding="utf-8", check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert f"usage: nmt-{command.replace('_', '-')}" in done.stdout
     assert list(tmp_path.iterdir()) == []

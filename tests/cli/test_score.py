@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from sacrebleu.metrics import BLEU
+
+from tests.commands import run_copy
 
 HYPOTHESES = ["A man in a blue shirt.", "Zwei Hunde laufen im Schnee.", "nothing to see"]
 REFERENCES = ["A man in a blue shirt.", "Zwei Hunde rennen im Schnee.", "Nothing to see"]
@@ -20,11 +21,10 @@ def nmt_score(
     *arguments: str | Path, stdin: str | bytes | None = None, status: int = 0
 ) -> subprocess.CompletedProcess[str]:
     """Run the command in a locale without UTF-8, where careless programs break."""
-    command = [sys.executable, "-c", "from nmt_cli.score import main; main()", *map(str, arguments)]
-    environment = {**os.environ, "LC_ALL": "C"}
     given = stdin.encode() if isinstance(stdin, str) else stdin
-    result = subprocess.run(command, input=given or b"", capture_output=True, env=environment, check=False)
-    completed = subprocess.CompletedProcess(command, result.returncode, result.stdout.decode(), result.stderr.decode())
+    result = run_copy("score", *arguments, stdin=given or b"", LC_ALL="C")
+    output, log = result.stdout.decode(), result.stderr.decode()
+    completed = subprocess.CompletedProcess(result.args, result.returncode, output, log)
     assert completed.returncode == status, completed.stderr
     return completed
 

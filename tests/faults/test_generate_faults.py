@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands import run_copy
 from tests.tiny_models import WORDS, write_tiny_model
 
 COMMAND = [sys.executable, "-c", "from nmt_cli.generate import main; main()"]
@@ -22,8 +23,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def generate(*arguments: str | Path, stdin: bytes = b"") -> tuple[int, bytes, str]:
     """Status, standard output and standard error of the command in a locale without UTF-8."""
-    environment = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0"}
-    result = subprocess.run([*COMMAND, *map(str, arguments)], input=stdin, capture_output=True, env=environment)
+    result = run_copy("generate", *arguments, stdin=stdin, LC_ALL="C", PYTHONUTF8="0")
     return result.returncode, result.stdout, result.stderr.decode()
 
 
