@@ -97,6 +97,9 @@ class BatchingConfig:
     max_tokens: int | str | None = option(
         4096, help="largest batch: sentences x longest side, padding included; auto: what fits", flag="--max-tokens"
     )
+    count_padding: bool = option(
+        True, help="no: max_tokens bounds the pieces of a side, whatever padding comes to them", flag="--count-padding"
+    )
     batch_size: int | None = option(None, help="largest number of sentences in a batch", flag="--batch-size")
     update_freq: int = option(1, help="batches whose gradients make one update", flag="--update-freq")
     sort_window: int | None = option(

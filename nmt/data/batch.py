@@ -5,7 +5,7 @@ Shapes: B sentences, S source positions, T target positions, M real target posit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -51,6 +51,11 @@ class Batch:
     def pinned(self) -> Batch:
         """In memory that a GPU copies from by itself."""
         return self._each(lambda tensor: tensor.pin_memory())
+
+    def on_device(self) -> Iterator[Tensor]:
+        """The tensors that ``to`` moves."""
+        named = (self.source, self.source_lengths, self.target_in, self.target_lengths, self.targets)
+        yield from (*named, self.source_offsets, self.target_offsets, *self.extras.values())
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
         """The numbers of the sentences stay where they are: they mean nothing to a model."""

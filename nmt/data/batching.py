@@ -25,14 +25,16 @@ def plan_batches(
     shuffle: bool = True,
     sort_window: int | None = None,
     skip_long: bool = False,
+    count_padding: bool = True,
 ) -> list[Indices]:
     """Indices of the sentences of each batch.
 
     Sentences of like length stand together: they are sorted by source length, then target length, and cut so that
-    sentences x longest side (padding included) stays within ``max_tokens`` on either side, and their number within
-    ``batch_size``; None: no such limit. With ``shuffle`` equal lengths and the batches are in an order drawn from
-    (seed, epoch); without, short batches come first and equal lengths keep the order of the corpus. Lengths count the
-    eos. A pair that alone exceeds ``max_tokens`` is an error, or left out with ``skip_long``.
+    sentences x longest side (padding included; without ``count_padding`` the sum of their lengths) stays within
+    ``max_tokens`` on either side, and their number within ``batch_size``; None: no such limit. With ``shuffle`` equal
+    lengths and the batches are in an order drawn from (seed, epoch); without, short batches come first and equal lengths
+    keep the order of the corpus. Lengths count the eos. A pair that alone exceeds ``max_tokens`` is an error, or left
+    out with ``skip_long``.
 
     ``sort_window`` shuffles first and sorts only that many sentences together: more padding, less uniform batches.
     Where length says what kind of sentence it is (a format of dates), uniform batches make learning far slower.
@@ -45,7 +47,10 @@ def plan_batches(
     batches: list[Indices] = []
     for window in _windows(kept, sort_window if shuffle else None):
         order = window[np.lexsort((then_by[window], source_lengths[window]))]  # stable: ties stay as they were drawn
-        batches += _cut(order, longest[order], max_tokens, batch_size)
+        if count_padding:
+            batches += _cut(order, longest[order], max_tokens, batch_size)
+        else:
+            batches += _cut_sums(order, np.stack([source_lengths[order], then_by[order]]), max_tokens, batch_size)
     if shuffle:
         batches = [batches[number] for number in _permutation(len(batches), seed, epoch, 1)]
     return batches
@@ -70,6 +75,21 @@ def _cut(order: Indices, longest: Indices, max_tokens: int | None, batch_size: i
             window = int(np.searchsorted(cost, max_tokens, side="right"))
         batches.append(order[start : start + window])
         start += window
+    return batches
+
+
+def _cut_sums(order: Indices, lengths: Indices, max_tokens: int | None, batch_size: int | None) -> list[Indices]:
+    """The same where the sums of ``lengths`` [sides, sentences] are limited."""
+    sums = lengths.cumsum(1)
+    batches: list[Indices] = []
+    start = 0
+    while start < len(order):
+        end = len(order) if batch_size is None else min(start + batch_size, len(order))
+        if max_tokens is not None:
+            before = sums[:, start] - lengths[:, start]
+            end = min(end, *(int(np.searchsorted(*side, side="right")) for side in zip(sums, before + max_tokens)))
+        batches.append(order[start:end])
+        start = end
     return batches
 
 

@@ -16,7 +16,11 @@ from nmt.modules.linear import eighths
 from nmt.modules.padding import real_rows
 
 EVERYTHING = -1  # in place of a number of positions
-LEAST = 128  # segments, and positions of the longest: fewer cost the kernel as much
+
+# A kernel is made for at least so much, or for shapes there would be no end to: fewer cost it hardly less.
+LONGEST = 256  # positions of the longest segment
+SEGMENTS = 128
+USUAL = 16  # positions of a sentence
 
 
 @dataclass(frozen=True)
@@ -44,19 +48,22 @@ def whole_sequence(length: int, device: torch.device) -> Places:
 
 @dataclass(frozen=True)
 class Room:
-    """A size for the rows of both sides of a batch, one of few."""
+    """A size for the rows of both sides of a batch, one of few. Rows that are left over form segments of their own."""
 
     rows: int  # M
     segments: int
     longest: int  # segment
-    bound: int  # of positions
+    added: int  # segments of rows that are left over, as many on either side: none has queries without keys
 
     @classmethod
     def for_sides(cls, counts: Sequence[int], longest: Sequence[int], sentences: int) -> Room:
-        """With at least one row and one segment more than either side has."""
+        """Of the positions of either side, of its longest sentence, and of sentences."""
+        longest_segment = max(LONGEST, _power_of_two(max(longest)))
         rows = eighths(max(counts) + 1)
-        segments, bound = _power_of_two(sentences + 1), _power_of_two(max(longest))
-        return cls(rows, max(LEAST, segments), max(LEAST, bound, _power_of_two(rows - min(counts))), bound)
+        while rows - max(counts) < (added := -(-(rows - min(counts)) // longest_segment)):  # each has a row at least
+            rows = eighths(rows + 1)
+        segments = max(SEGMENTS, rows // USUAL, _power_of_two(sentences + added))
+        return cls(rows, segments, longest_segment, added)
 
 
 def _power_of_two(number: int) -> int:
@@ -77,15 +84,17 @@ class Segments:
 
     @classmethod
     def of(cls, lengths: Tensor, offsets: Tensor, longest: int, count: int, room: Room | None = None) -> Segments:
-        """``room``: rows are added up to its size, as one more segment; further segments are empty."""
+        """``room``: rows are added up to its size, shared out among segments; further segments are empty."""
         starts = torch.repeat_interleave(offsets[:-1], lengths, output_size=count)
         positions = torch.arange(count, device=offsets.device) - starts
         boundaries = offsets.to(torch.int32)
         if room is None:
             return cls(lengths, offsets, count, boundaries, Places(positions, positions, longest), longest)
-        boundaries = F.pad(boundaries, (0, room.segments - lengths.numel()), value=room.rows)
+        left = torch.arange(1, room.added + 1, device=offsets.device) * (room.rows - count) // room.added
+        boundaries = torch.cat([boundaries, (count + left).to(torch.int32)])
+        boundaries = F.pad(boundaries, (0, room.segments - lengths.numel() - room.added), value=room.rows)
         positions = F.pad(positions, (0, room.rows - count))
-        return cls(lengths, offsets, count, boundaries, Places(positions, positions, room.bound), room.longest)
+        return cls(lengths, offsets, count, boundaries, Places(positions, positions, room.longest), room.longest)
 
     def flatten(self, padded: Tensor) -> Tensor:
         """[B, T] -> [M]"""

@@ -256,8 +256,10 @@ class _Run:
         self._cost = known_cost(config, step, self._datasets.train, place) if self._world.main else None
         save_memory(config, model)
         if config.training.compile:
-            few = self._batches.at(Position()).batches[0][:2]
-            compile_layers(step, self._batches.batch(few), arithmetic, config.seed, graphs=config.training.cuda_graphs)
+            graphs = config.training.cuda_graphs
+            first = self._batches.at(Position()).batches[0]
+            tried = self._batches.batch(first if graphs else first[:2])  # a graph is of one shape: one that will come
+            compile_layers(step, tried, arithmetic, config.seed, graphs=graphs)
         self._world.divide(step)
         optimizer = build_optimizer(config, step)
         return Trainer(

@@ -72,6 +72,7 @@ class TrainingBatches:
                 epoch=epoch,
                 sort_window=self._options.sort_window,
                 skip_long=self._options.skip_long,
+                count_padding=self._options.count_padding,
             )
             self._planned = (epoch, batches)
         return self._planned[1]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from nmt.config.sections import AUTO, TrainConfig
+from nmt.config.sections import AUTO, BatchingConfig, TrainConfig
 from nmt.data.batching import Indices, plan_batches
 from nmt.data.corpus import Split
 from nmt.devices import is_shortage
@@ -108,15 +108,22 @@ def largest_by_forecast(
     return chosen
 
 
-def largest_batches(split: Split, size: int, batch_size: int | None) -> list[Indices]:
-    """Of an epoch's batches those that take the most memory: with the most pieces, sentences, or the longest ones."""
+def largest_batches(split: Split, size: int, options: BatchingConfig) -> list[Indices]:
+    """Of an epoch's batches those that take the most memory: with the most pieces, with and without padding, with the
+    most sentences, or the longest ones."""
     plan = plan_batches(
-        split.source_lengths, split.target_lengths, max_tokens=size, batch_size=batch_size, shuffle=False
+        split.source_lengths,
+        split.target_lengths,
+        max_tokens=size,
+        batch_size=options.batch_size,
+        shuffle=False,
+        count_padding=options.count_padding,
     )
     source, target = _sides(split)
     longest = [(int(source[batch].max()), int(target[batch].max())) for batch in plan]
     rules: list[Callable[[int], int]] = [
         lambda number: len(plan[number]) * sum(longest[number]),
+        lambda number: int(source[plan[number]].sum() + target[plan[number]].sum()),
         lambda number: len(plan[number]) * max(longest[number]) ** 2,
         lambda number: len(plan[number]),
     ]
@@ -167,7 +174,7 @@ def _trial(config: TrainConfig, datasets: Datasets, device: torch.device) -> tup
     with evaluation_mode(optimizer) as weights:
         parts = (step.model.state_dict(), step.criterion.state_dict(), optimizer_state.pack(optimizer)[0], weights)
     stored = sum(tensor.nbytes for tensors in parts for tensor in tensors.values())
-    return lambda size: update(largest_batches(datasets.train, size, config.batching.batch_size)), stored
+    return lambda size: update(largest_batches(datasets.train, size, config.batching)), stored
 
 
 def _peak_of(attempt: Trial, size: int, peak: Callable[[], int]) -> int:

@@ -23,6 +23,7 @@ OPTIONS = st.fixed_dictionaries(
         "epoch": st.integers(1, 3),
         "shuffle": st.booleans(),
         "sort_window": st.none() | st.integers(1, 90),
+        "count_padding": st.booleans(),
     }
 )
 
@@ -30,6 +31,13 @@ OPTIONS = st.fixed_dictionaries(
 def sides(lengths: list[tuple[int, int]]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     table = np.array(lengths, dtype=np.int64).reshape(-1, 2)
     return table[:, 0], table[:, 1]
+
+
+def tokens(source: npt.NDArray[np.int64], target: npt.NDArray[np.int64], *, count_padding: bool, **_: Any) -> int:
+    """What a batch of sentences of such lengths takes of its budget."""
+    if count_padding:
+        return int(len(source) * max(source.max(), target.max()))
+    return int(max(source.sum(), target.sum()))
 
 
 def numbers(batches: list[npt.NDArray[np.int64]]) -> list[list[int]]:
@@ -48,7 +56,7 @@ def test_no_batch_exceeds_its_budget_on_either_side(lengths: list[tuple[int, int
     source, target = sides(lengths)
     for batch in plan_batches(source, target, **options):
         if options["max_tokens"] is not None:
-            assert len(batch) * max(source[batch].max(), target[batch].max()) <= options["max_tokens"]
+            assert tokens(source[batch], target[batch], **options) <= options["max_tokens"]
         if options["batch_size"] is not None:
             assert len(batch) <= options["batch_size"]
 
@@ -59,9 +67,7 @@ def test_no_batch_could_have_taken_the_next_sentence(lengths: list[tuple[int, in
     batches = plan_batches(source, target, **(options | {"shuffle": False}))
     for batch, following in zip(batches, batches[1:]):
         more = np.append(batch, following[0])
-        over_tokens = (
-            options["max_tokens"] and len(more) * max(source[more].max(), target[more].max()) > options["max_tokens"]
-        )
+        over_tokens = options["max_tokens"] and tokens(source[more], target[more], **options) > options["max_tokens"]
         over_size = options["batch_size"] and len(more) > options["batch_size"]
         assert over_tokens or over_size
 
@@ -122,6 +128,15 @@ def test_sources_alone_are_batched_by_their_lengths() -> None:
     lengths = np.array([5, 1, 3, 1])
     batches = plan_batches(lengths, None, max_tokens=6, batch_size=None, shuffle=False)
     assert numbers(batches) == [[1, 3], [2], [0]]
+
+
+def test_without_padding_counted_batches_are_of_one_size() -> None:
+    lengths = np.random.RandomState(1).randint(1, 60, size=(5000, 2))
+    plan = plan_batches(*lengths.T, max_tokens=2000, batch_size=None, shuffle=False, count_padding=False)
+    sizes = [int(lengths[batch].sum(0).max()) for batch in plan]
+    assert all(2000 - 60 < size <= 2000 for size in sizes[:-1])
+    alone = plan_batches(lengths[:, 0], None, max_tokens=2000, batch_size=None, shuffle=False, count_padding=False)
+    assert all(2000 - 60 < lengths[batch, 0].sum() <= 2000 for batch in alone[:-1])
 
 
 def test_a_pair_that_cannot_fit_is_named_with_what_to_raise() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -22,6 +23,7 @@ from nmt.models import models
 from nmt.models import transformer as transformer_module
 from nmt.models.transformer import Transformer, TransformerConfig
 from nmt.modules.flat_attention import head_fits, kernel_runs
+from nmt.modules.linear import eighths
 from nmt.modules.sight import Room, Segments
 from nmt.testing.subjects import load_preset
 
@@ -125,26 +127,30 @@ def test_what_the_kernel_cannot_do_keeps_its_padding(preset: str, options: dict[
     assert kernel.calls == 0
 
 
-def test_batches_of_a_budget_have_few_shapes() -> None:
-    """Sentences of 1 to 175 pieces, batches of 4,096 with their padding: what a decoder layer sees of both sides."""
+@pytest.mark.parametrize(("count_padding", "most", "of_usual"), [(True, 32, 0.7), (False, 10, 0.8)])
+def test_batches_of_a_budget_have_few_shapes(count_padding: bool, most: int, of_usual: float) -> None:
+    """Sentences of 1 to 175 pieces, batches of 4,096: what a decoder layer sees of both sides."""
     draw = np.random.default_rng(1)
-    lengths = np.clip(draw.gamma(3.0, 9.0, (100_000, 1)).round(), 1, 170).astype(int) + draw.integers(
-        0, 5, (100_000, 2)
-    )
-    rooms = set()
-    for batch in plan_batches(lengths[:, 0], lengths[:, 1], max_tokens=4096, batch_size=None, shuffle=False):
+    sources = np.clip(draw.gamma(3.0, 9.0, 100_000).round(), 1, 170).astype(int)
+    targets = np.clip((sources * draw.normal(1.1, 0.2, 100_000)).round(), 1, 175).astype(int)
+    lengths = np.stack([sources, targets], 1)
+    plan = plan_batches(sources, targets, max_tokens=4096, batch_size=None, shuffle=False, count_padding=count_padding)
+    shapes = Counter[tuple[int, int, int]]()
+    for batch in plan:
         sides = [torch.from_numpy(side) for side in lengths[batch].T]
         counts, longest = ([int(number) for number in numbers] for numbers in (map(sum, sides), map(max, sides)))
         room = Room.for_sides(counts, longest, len(batch))
-        rooms.add(room)
-        assert max(counts) < room.rows <= max(counts) * 9 / 8 + 1
-        for side, most, count in zip(sides, longest, counts):
-            segments = Segments.of(side, F.pad(side.cumsum(0), (1, 0)), most, count, room)
+        shapes[room.rows, room.segments, room.longest] += 1
+        assert room.added > 0 and room.rows == eighths(max(counts) + room.added) < max(counts) * 1.2
+        for side, longest_sentence, count in zip(sides, longest, counts):
+            segments = Segments.of(side, F.pad(side.cumsum(0), (1, 0)), longest_sentence, count, room)
             assert segments.places.queries.size(0) == segments.boundaries[-1] == room.rows
             assert len(segments.boundaries) == room.segments + 1
-            assert int(segments.boundaries.diff().max()) <= segments.longest
-            assert int(segments.places.queries.max()) < segments.places.bound < 2 * max(longest)
-    assert len(rooms) < 60
+            parts = segments.boundaries.diff()
+            assert torch.equal(parts[: len(side)], side) and (parts[len(side) :][: room.added] > 0).all()
+            assert int(parts.max()) <= segments.longest
+            assert longest_sentence <= segments.places.bound and int(segments.places.queries.max()) < longest_sentence
+    assert len(shapes) <= most and shapes.most_common(1)[0][1] > of_usual * len(plan)
 
 
 def test_dropout_inside_attention_keeps_padding_in_training_only(kernel: Kernel) -> None:

@@ -44,6 +44,20 @@ def test_the_micro_batches_of_an_update_are_consecutive_batches_of_one_epoch(mak
     assert threes == [singles[start : start + 3] for start in range(0, len(singles), 3)]
 
 
+def test_padding_counts_unless_told_otherwise(make_split: MakeSplit) -> None:
+    split = make_split(200)
+    sums = {}
+    for counted in (True, False):
+        batches = TrainingBatches(split, BatchingConfig(max_tokens=60, count_padding=counted), seed=1)
+        of_epoch = contents(updates_of(batches, Position(), batches.updates_in_epoch(1)))
+        sums[counted] = [
+            max(int(side[batch].sum()) for side in (split.source_lengths, split.target_lengths))
+            for update in of_epoch
+            for batch in update
+        ]
+    assert max(map(max, sums.values())) <= 60 and len(sums[False]) < len(sums[True])
+
+
 def test_what_follows_a_position_does_not_depend_on_how_it_was_reached(make_split: MakeSplit) -> None:
     split, options = make_split(50), BatchingConfig(max_tokens=20, update_freq=2)
     from_start = list(updates_of(TrainingBatches(split, options, seed=1), Position(), 30))

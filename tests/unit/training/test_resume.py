@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,11 @@ import pytest
 import torch
 from torch import nn
 
-from nmt.config.sections import CheckpointConfig
+from nmt.config.sections import CheckpointConfig, TrainConfig
 from nmt.errors import DataError, UsageError
 from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, TrainingState, load_parameters
 from nmt.training.differences import differences
+from nmt.training.fingerprint import fingerprint
 from nmt.training.resume import RESETS, VALUES, check_unchanged, due_resets, restarts_epoch
 
 
@@ -78,6 +80,15 @@ def test_each_kind_of_change_has_a_flag_that_lets_it_happen(changed: list[str], 
         changes(checkpoint, current)
     named = {flag.removeprefix("--").replace("-", "_") for flag in flags.split()}
     assert changes(checkpoint, current, **dict.fromkeys(named, True)).keys() == set(changed)
+
+
+def test_runs_from_before_padding_could_be_left_uncounted_go_on(tiny_run: Callable[..., TrainConfig]) -> None:
+    config = tiny_run()
+    assert not [key for key in fingerprint(config, [], []) if "padding" in key]
+    uncounted = replace(config, batching=replace(config.batching, count_padding=False))
+    checkpoint = stored(fingerprint=fingerprint(config, [], []))
+    with pytest.raises(UsageError, match=r"batching.count_padding: .*--reset-dataloader$"):
+        changes(checkpoint, fingerprint(uncounted, [], []))
 
 
 def test_a_flag_lets_nothing_else_change() -> None:

@@ -164,14 +164,27 @@ def test_no_sentence_is_too_long_and_an_epoch_has_enough_updates(make_split: Mak
 
 def test_the_batches_tried_are_the_ones_that_take_most(make_split: MakeSplit) -> None:
     split = make_split(2000, longest=50)
-    batches = largest_batches(split, 512, None)
-    assert 1 <= len(batches) <= 3
+    batches = largest_batches(split, 512, BatchingConfig())
+    assert 1 <= len(batches) <= 4
     lengths: list[Any] = [torch.maximum(*(torch.tensor(side[batch]) for side in sides(split))) for batch in batches]
     assert max(len(one) * int(one.max()) for one in lengths) > 0.9 * 512
     assert max(int(one.max()) for one in lengths) == int(max(side.max() for side in sides(split)))
     plan = plan_batches(*sides(split), max_tokens=512, batch_size=None, shuffle=False)
     assert max(map(len, batches)) == max(map(len, plan)) > 16
-    assert max(map(len, largest_batches(split, 512, 16))) == 16
+    pieces = [sum(int(side[batch].sum()) for side in sides(split)) for batch in plan]
+    assert max(sum(int(side[batch].sum()) for side in sides(split)) for batch in batches) == max(pieces)
+    assert max(map(len, largest_batches(split, 512, BatchingConfig(batch_size=16)))) == 16
+
+
+def test_batches_that_do_not_count_padding_are_tried_with_the_most_of_it(make_split: MakeSplit) -> None:
+    split, options = make_split(2000, longest=50), BatchingConfig(count_padding=False)
+    plan = plan_batches(*sides(split), max_tokens=512, batch_size=None, shuffle=False, count_padding=False)
+    areas = [len(batch) * sum(int(side[batch].max()) for side in sides(split)) for batch in plan]
+    found = [
+        len(batch) * sum(int(side[batch].max()) for side in sides(split))
+        for batch in largest_batches(split, 512, options)
+    ]
+    assert max(found) == max(areas) > 1024
 
 
 def test_without_a_choice_nothing_is_tried() -> None:
