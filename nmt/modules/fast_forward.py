@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt.modules.dropout import Dropout
@@ -28,17 +27,12 @@ class FastForward(nn.Module):
 
     def whole(self, x: Tensor) -> Tensor:
         """f of the layer's input: [N, T, I] -> [N, T, 4H]"""
-        return F.linear(x, self._weight)
+        return self.layer.of_input(x)
 
     def passed_on(self, x: Tensor, states: Tensor) -> Tensor:
         """[Half(f), Dr(h)] of the layer's input [N, T, I] and its states [N, T, H]: [N, T, 3H]"""
-        half = F.linear(x, self._weight[: 2 * self.layer.hidden_size])
+        half = self.layer.of_input(x, 2 * self.layer.hidden_size)
         return torch.cat([half, self.dropout(states)], dim=-1)
-
-    @property
-    def _weight(self) -> Tensor:
-        weight: Tensor = self.layer.rnn.weight_ih_l0  # type: ignore[assignment]
-        return weight
 
 
 class FastForwardColumn(nn.Module):

@@ -12,11 +12,13 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from nmt.modules.dropout import Dropout
 from nmt.modules.linear import bf16_kernels_there
+from nmt.modules.packed_recurrent import PackedRNN
 from nmt.modules.stack import Stack
 
 SATURATING = 1e4  # an input at which the logistic function is exactly 0 or 1, in any number format
@@ -41,7 +43,7 @@ class RecurrentLayer(nn.Module, ABC):
 
     def __init__(self, rnn: nn.RNNBase) -> None:
         super().__init__()
-        self.rnn = rnn
+        self.rnn: nn.RNNBase | PackedRNN = rnn
         self.hidden_size = rnn.proj_size or rnn.hidden_size  # of the output
 
     def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
@@ -51,6 +53,9 @@ class RecurrentLayer(nn.Module, ABC):
 
     def over_sentences(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Over x [B, S, I]: states [B, S, H] (padding may hold anything), and [B, P, H] after each sentence's end."""
+        if isinstance(self.rnn, PackedRNN):
+            states, after = self.rnn(x, self._for_torch(self.zeros(x.size(0), x)), lengths)
+            return states, self._from_torch(after)
         if x.device.type == "cpu":
             return self._frozen(x, lengths, self.zeros(x.size(0), x))
         return self._packed(x, lengths)
@@ -75,6 +80,12 @@ class RecurrentLayer(nn.Module, ABC):
         states, after = self._run(torch.cat([x, padding], dim=2), start, weights)
         last = states[torch.arange(len(x)), lengths - 1]  # an LSTM's output gate still moves at padding
         return states, self._with_output(after, last)
+
+    def of_input(self, x: Tensor, most: int | None = None) -> Tensor:
+        """W x [..., I] for all gates, or the first ``most`` of its numbers."""
+        if isinstance(self.rnn, PackedRNN):
+            return self.rnn.of_input(x)[..., :most]
+        return F.linear(x, self.rnn.get_parameter("weight_ih_l0")[:most])
 
     def zeros(self, rows: int, like: Tensor) -> Tensor:
         """The state [rows, P, H] before anything is read, in the type and on the device of ``like``."""
@@ -152,6 +163,12 @@ class ProjectedLSTMLayer(LSTMLayer):
         RecurrentLayer.__init__(self, nn.LSTM(input_size, cell_size, batch_first=True, proj_size=output_size))
         # Once a process torch says that oneDNN has no projections and that it does without: nothing to act upon.
         warnings.filterwarnings("ignore", message="LSTM with projections is not supported with oneDNN")
+
+    def of_input(self, x: Tensor, most: int | None = None) -> Tensor:
+        """W x [..., I] for all gates, or the first ``most`` of its numbers."""
+        if isinstance(self.rnn, PackedRNN):
+            return self.rnn.of_input(x)[..., :most]
+        return F.linear(x, self.rnn.get_parameter("weight_ih_l0")[:most])
 
     def zeros(self, rows: int, like: Tensor) -> Tensor:
         return like.new_zeros(rows, 1, self.hidden_size + self.rnn.hidden_size)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from nmt.config.choices import NumberFormat
 from nmt.modules import recurrent
 from nmt.modules.bridges import CopyBridge, DenseBridge, ZeroBridge
+from nmt.modules.packed import pack_linear_layers
+from nmt.modules.packed_recurrent import PackedRNN
 from nmt.modules.recurrent import (
     Averaged,
     BothWays,
@@ -25,6 +30,7 @@ from nmt.modules.recurrent import (
     Summed,
     reverse_within_lengths,
 )
+from nmt.native.library import library
 
 LENGTHS = torch.tensor([3, 5, 1])
 KINDS = pytest.mark.parametrize("kind", [LSTMLayer, GRULayer])
@@ -129,6 +135,29 @@ def test_what_stands_at_padding_never_matters(kind: type[LSTMLayer]) -> None:
     (states, last), (other_states, other_last) = encoder(x, LENGTHS), encoder(other, LENGTHS)
     assert torch.equal(states[0, :3], other_states[0, :3])
     assert all(torch.equal(one, two) for one, two in zip(last, other_last))
+
+
+@pytest.mark.skipif(library() is None, reason="the C part was not built: no C compiler")
+@pytest.mark.parametrize("make", [LSTMLayer, GRULayer, partial(ProjectedLSTMLayer, output_size=3)])
+def test_packed_layers_compute_the_same(make: Callable[[int, int], RecurrentLayer]) -> None:
+    layer, x = make(7, 5), torch.randn(3, 5, 7)
+    expected, (states, last) = layer(x, layer.zeros(3, x)), layer.over_sentences(x, LENGTHS)
+    again = layer(x, expected[1])
+    given, half = layer.of_input(x), layer.of_input(x, 4)
+    pack_linear_layers(layer, NumberFormat.float32)
+    assert isinstance(layer.rnn, nn.RNNBase), "only where a last bit matters"
+    pack_linear_layers(layer, NumberFormat.int8)
+    assert isinstance(layer.rnn, PackedRNN) and not list(layer.parameters())
+    torch.testing.assert_close(layer(x, layer.zeros(3, x)), expected)
+    torch.testing.assert_close(layer(x, expected[1]), again)
+    torch.testing.assert_close((layer.of_input(x), layer.of_input(x, 4)), (given, half))
+    found, after = layer.over_sentences(x, LENGTHS)
+    torch.testing.assert_close(after, last)
+    for sentence, length in enumerate(LENGTHS.tolist()):
+        torch.testing.assert_close(found[sentence, :length], states[sentence, :length])
+        assert torch.equal(
+            layer.over_sentences(x[sentence : sentence + 1, :length], LENGTHS[sentence, None])[1][0], after[sentence]
+        )
 
 
 def test_reading_backwards_starts_at_each_sentence_own_end() -> None:
