@@ -13,6 +13,7 @@ class Exact(nn.Module):
     """A module that adds over the positions of a sentence, if need be in float64, whose last bits are lost in float32."""
 
     exactly = False
+    entirely = False  # set it: its linear layers are not to be packed, they too are in float64
 
     def be_exact(self) -> None:
         self.exactly = True

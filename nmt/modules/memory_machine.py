@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nmt.modules.exact import Exact
 from nmt.modules.memory_addressing import Address, head_weights, read, write
 from nmt.trees import RowTree
 
@@ -138,8 +139,10 @@ class StartingMemory(nn.Module):
         return self.slots
 
 
-class MemoryMachine(nn.Module):
+class MemoryMachine(Exact):
     """Controller, heads and memory. What it outputs at a step is the controller's hidden state and what was read."""
+
+    entirely = True
 
     def __init__(self, controller: Controller, heads: Heads, memory: StartingMemory) -> None:
         super().__init__()
@@ -160,6 +163,7 @@ class MemoryMachine(nn.Module):
     def absorb(self, inputs: Tensor, lengths: Tensor) -> MachineState:
         """The state after reading inputs [B, T, E], each row stopped after its own number of steps [B]."""
         state = self.start(inputs.size(0))
+        inputs = inputs.double() if self.exactly else inputs
         shortest = int(lengths.min())  # one synchronisation a batch spares most steps the choice between two states
         for number, prepared in enumerate(self.controller.prepare(inputs).unbind(1)):
             _, after = self(prepared, state)
@@ -168,11 +172,12 @@ class MemoryMachine(nn.Module):
 
     def answer(self, inputs: Tensor, state: MachineState) -> tuple[Tensor, MachineState]:
         """Inputs [B, T, E] -> outputs [B, T, D] and the state after the last step."""
-        outputs = []
-        for prepared in self.controller.prepare(inputs).unbind(1):
+        given, outputs = inputs.double() if self.exactly else inputs, []
+        for prepared in self.controller.prepare(given).unbind(1):
             output, state = self(prepared, state)
             outputs.append(output)
-        return torch.stack(outputs, dim=1), state
+        answer = torch.stack(outputs, dim=1)
+        return (answer.to(inputs.dtype) if self.exactly else answer), state
 
     def forward(self, prepared: Tensor, state: MachineState) -> tuple[Tensor, MachineState]:
         """One step of all rows: the controller's prepared input [B, ...] -> output [B, D] and the next state."""

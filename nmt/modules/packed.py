@@ -58,6 +58,8 @@ def pack_linear_layers(module: nn.Module, number_format: NumberFormat) -> None:
     exactly = number_format is NumberFormat.int8
     if isinstance(module, Exact) and exactly:
         module.be_exact()
+        if module.entirely:
+            return
     for name, child in list(module.named_children()):
         if isinstance(child, nn.Linear) and type(child) in (Linear, nn.Linear):
             setattr(module, name, PackedLinear(child, number_format))
