@@ -34,7 +34,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "neighbourhood": ("transformer", WIDE | {"encoder_neighbourhood": 3}),
     "experts": ("transformer_moe", WIDE | {"num_experts": 4}),
     "gnmt": ("gnmt", {"hidden_size": 64, "embedding_size": 64}),
-    "fast-forward connections": ("deep_att", {"hidden_size": 64, "embedding_size": 64}),
+    "fast-forward connections": ("deep_att", {"hidden_size": 128, "encoder_layers": 3, "decoder_layers": 2}),
     "memory": ("neural_turing_machine", {"controller_size": 256, "read_heads": 4}),
     "recurrent experts": ("lstm_moe", {"width": 64, "cell_size": 128, "num_experts": 8, "expert_size": 128}),
 }
