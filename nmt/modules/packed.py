@@ -11,8 +11,8 @@ from nmt.config.choices import NumberFormat
 from nmt.modules.exact import Exact
 from nmt.modules.experts import Experts, Routing
 from nmt.modules.linear import Linear
-from nmt.modules.packed_recurrent import PackedGRU, PackedLSTM
 from nmt.modules.plain import Function
+from nmt.modules.recurrent import RecurrentLayer
 from nmt.native.packing import Packed
 
 
@@ -55,19 +55,18 @@ class PackedExperts(nn.Module):
 def pack_linear_layers(module: nn.Module, number_format: NumberFormat) -> None:
     """Pack the layers inside ``module``, in place, and the experts of mixtures; in int8 recurrent layers as well, so that
     no last bit of theirs turns an integer over."""
-    exactly = number_format is NumberFormat.int8
-    if isinstance(module, Exact) and exactly:
-        module.be_exact()
-        if module.entirely:
+    if number_format is NumberFormat.int8:
+        if isinstance(module, RecurrentLayer):  # others may be of any kind: several layers, both directions
+            module.pack()
             return
+        if isinstance(module, Exact):
+            module.be_exact()
+            if module.entirely:
+                return
     for name, child in list(module.named_children()):
         if isinstance(child, nn.Linear) and type(child) in (Linear, nn.Linear):
             setattr(module, name, PackedLinear(child, number_format))
         elif type(child) is Experts:
             setattr(module, name, PackedExperts(child, number_format))
-        elif isinstance(child, nn.LSTM) and exactly:
-            setattr(module, name, PackedLSTM(child))
-        elif isinstance(child, nn.GRU) and exactly:
-            setattr(module, name, PackedGRU(child))
         else:
             pack_linear_layers(child, number_format)

@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from nmt.modules.dropout import Dropout
 from nmt.modules.linear import bf16_kernels_there
-from nmt.modules.packed_recurrent import PackedRNN
+from nmt.modules.packed_recurrent import PackedGRU, PackedLSTM, PackedRNN
 from nmt.modules.stack import Stack
 
 SATURATING = 1e4  # an input at which the logistic function is exactly 0 or 1, in any number format
@@ -80,6 +80,13 @@ class RecurrentLayer(nn.Module, ABC):
         states, after = self._run(torch.cat([x, padding], dim=2), start, weights)
         last = states[torch.arange(len(x)), lengths - 1]  # an LSTM's output gate still moves at padding
         return states, self._with_output(after, last)
+
+    def pack(self) -> None:
+        """For translating: the results of a row do not depend on the others from now on. It cannot be trained then."""
+        if isinstance(self.rnn, nn.LSTM):
+            self.rnn = PackedLSTM(self.rnn)
+        elif isinstance(self.rnn, nn.GRU):
+            self.rnn = PackedGRU(self.rnn)
 
     def of_input(self, x: Tensor, most: int | None = None) -> Tensor:
         """W x [..., I] for all gates, or the first ``most`` of its numbers."""
@@ -163,12 +170,6 @@ class ProjectedLSTMLayer(LSTMLayer):
         RecurrentLayer.__init__(self, nn.LSTM(input_size, cell_size, batch_first=True, proj_size=output_size))
         # Once a process torch says that oneDNN has no projections and that it does without: nothing to act upon.
         warnings.filterwarnings("ignore", message="LSTM with projections is not supported with oneDNN")
-
-    def of_input(self, x: Tensor, most: int | None = None) -> Tensor:
-        """W x [..., I] for all gates, or the first ``most`` of its numbers."""
-        if isinstance(self.rnn, PackedRNN):
-            return self.rnn.of_input(x)[..., :most]
-        return F.linear(x, self.rnn.get_parameter("weight_ih_l0")[:most])
 
     def zeros(self, rows: int, like: Tensor) -> Tensor:
         return like.new_zeros(rows, 1, self.hidden_size + self.rnn.hidden_size)

@@ -65,11 +65,10 @@ class Accumulation:
         return True
 
     def _forward_backward(self, update: int, share: Share[Indices]) -> LossReport:
-        batch = self._read(share.item)
         meeting = self._world.meets(last=share.last)
         with self._world.backward_of(self._wrapped, last=share.last):
             with self._all_present(meeting.forward, update, share, "forward"), self._arithmetic.forward_pass():
-                report: LossReport = self._wrapped(batch.to(self._arithmetic.device))
+                report: LossReport = self._wrapped(self._read(share.item).to(self._arithmetic.device))
             loss = self._arithmetic.scaled(report.loss_sum)
             with self._all_present(meeting.backward, update, share, "backward"):
                 (loss if share.counts else 0.0 * loss).backward()  # type: ignore[no-untyped-call]
@@ -97,4 +96,4 @@ class Accumulation:
         return DeviceError(f"out of memory at update {update}, {where} of {self._size(share)}; {SMALLER_BATCHES}")
 
     def _size(self, share: Share[Indices]) -> str:
-        return described(self._read(share.item))
+        return described(self._read.plain(share.item))

@@ -22,6 +22,10 @@ class Reader:
     def __init__(self, read: Read) -> None:
         self._read = read
 
+    def plain(self, indices: Indices) -> Batch:
+        """The batch as it is read, on no card."""
+        return self._read(indices)
+
     def announce(self, batches: Iterable[Indices]) -> None:
         """These will be asked for next, in this order."""
 
@@ -45,7 +49,10 @@ class Card:
         self._stream: torch.cuda.Stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def begin(self, batch: Batch) -> Copied:
-        with torch.cuda.stream(self._stream):
+        with (
+            torch.cuda.device(self._device),
+            torch.cuda.stream(self._stream),
+        ):  # a new thread would be on the first card
             return Copied(batch.pinned().to(self._device), self._stream.record_event())
 
     def end(self, copied: Copied) -> Batch:

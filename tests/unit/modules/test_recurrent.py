@@ -160,6 +160,18 @@ def test_packed_layers_compute_the_same(make: Callable[[int, int], RecurrentLaye
         )
 
 
+@pytest.mark.skipif(library() is None, reason="the C part was not built: no C compiler")
+def test_recurrent_layers_of_other_kinds_stay_torchs() -> None:
+    """A model of somebody else's may have several layers, or both directions."""
+    model, x = (
+        nn.ModuleList([nn.GRU(7, 5, 2, batch_first=True), nn.LSTM(7, 5, bidirectional=True)]),
+        torch.randn(3, 4, 7),
+    )
+    expected = [rnn(x)[0] for rnn in model]
+    pack_linear_layers(model, NumberFormat.int8)
+    assert all(torch.equal(rnn(x)[0], output) for rnn, output in zip(model, expected))
+
+
 def test_reading_backwards_starts_at_each_sentence_own_end() -> None:
     layer, x = LSTMLayer(3, 4), torch.randn(3, 5, 3)
     states, last = OneWay(layer, backwards=True)(x, LENGTHS)

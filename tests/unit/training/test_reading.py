@@ -61,6 +61,11 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         yield
         noted.append(("off", given.name))
 
+    @contextlib.contextmanager
+    def device(given: torch.device) -> Iterator[None]:
+        noted.append(("within", str(given)))
+        yield
+
     def pinned(batch: Batch) -> Batch:
         noted.append("pinned")
         return batch
@@ -72,6 +77,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: Stream("copying", noted))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream("computing", noted))
     monkeypatch.setattr(torch.cuda, "stream", stream)
+    monkeypatch.setattr(torch.cuda, "device", device)
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, used: noted.append((used.name, id(tensor))))
     monkeypatch.setattr(Batch, "pinned", pinned)
     monkeypatch.setattr(Batch, "to", to)
@@ -150,7 +156,14 @@ def test_a_copy_is_on_its_way_before_the_batch_is_asked_for(
     make_split: MakeSplit, log: list[Any], announced: bool
 ) -> None:
     ahead, (wanted,) = read_ahead(Noting(make_split(10))), items([1, 2])
-    begun = [("on", "copying"), "pinned", "to cuda:0", ("copying", "copied"), ("off", "copying")]
+    begun: list[Any] = [
+        ("within", "cuda:0"),
+        ("on", "copying"),
+        "pinned",
+        "to cuda:0",
+        ("copying", "copied"),
+        ("off", "copying"),
+    ]
     if announced:
         ahead.announce([wanted])
         ahead._thread.submit(lambda: None).result()  # all that came before is done
