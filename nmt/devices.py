@@ -105,7 +105,7 @@ def require_precision(device: torch.device, precision: Precision) -> None:
         raise DeviceError(f"{torch.cuda.get_device_name(device)} cannot compute in bf16; use --precision fp16 or fp32")
 
 
-def is_shortage(error: Exception) -> bool:
+def is_shortage(error: BaseException) -> bool:
     """Whether a device, or the CPU's allocator, had no memory left. The latter has no class of its own, and its words
     differ by system ("can't allocate memory", "not enough memory")."""
     return isinstance(error, torch.OutOfMemoryError) or (

@@ -63,19 +63,24 @@ class TrainingBatches:
 
     def _plan(self, epoch: int) -> list[Indices]:
         if self._planned[0] != epoch:
-            batches = plan_batches(
-                self._split.source_lengths,
-                self._split.target_lengths,
-                max_tokens=self._options.token_limit,
-                batch_size=self._options.batch_size,
-                seed=self._seed,
-                epoch=epoch,
-                sort_window=self._options.sort_window,
-                skip_long=self._options.skip_long,
-                count_padding=self._options.count_padding,
-            )
+            batches = planned(self._split, self._options, self._seed, epoch)
             self._planned = (epoch, batches)
         return self._planned[1]
+
+
+def planned(split: Split, options: BatchingConfig, seed: int, epoch: int) -> list[Indices]:
+    """The batches of an epoch, in order."""
+    return plan_batches(
+        split.source_lengths,
+        split.target_lengths,
+        max_tokens=options.token_limit,
+        batch_size=options.batch_size,
+        seed=seed,
+        epoch=epoch,
+        sort_window=options.sort_window,
+        skip_long=options.skip_long,
+        count_padding=options.count_padding,
+    )
 
 
 def read_batch(split: Split, indices: Indices) -> Batch:

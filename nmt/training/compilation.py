@@ -9,10 +9,12 @@ from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
 from nmt.data.batch import Batch
+from nmt.devices import is_shortage
 from nmt.errors import UsageError
 from nmt.modules.stack import stacked_layers
+from nmt.training.accumulation import SMALLER_BATCHES
 from nmt.training.precision import Arithmetic
-from nmt.training.step import Step, seed_torch
+from nmt.training.step import Step, described, seed_torch
 
 logger = logging.getLogger("nmt.training")
 
@@ -54,7 +56,7 @@ def compile_layers(step: Step, batch: Batch, arithmetic: Arithmetic, seed: int, 
         for handle in handles:
             handle.remove()
         step.model.few_shapes = False
-        logger.warning("layers run uncompiled: %s", _first_line(error))
+        logger.warning("layers run uncompiled: %s", _reason(error, batch))
         return False
     finally:
         step.zero_grad(set_to_none=True)
@@ -97,8 +99,10 @@ def _own_gradient(parameter: Tensor) -> None:
     parameter.grad = parameter.grad.clone()
 
 
-def _first_line(error: BaseException) -> str:
-    """Of what was behind it all."""
+def _reason(error: BaseException, batch: Batch) -> str:
+    """In one line, by what was behind it all."""
     while (cause := getattr(error, "inner_exception", None) or error.__cause__) is not None:
         error = cause
+    if is_shortage(error):
+        return f"out of memory in a batch of {described(batch)}; {SMALLER_BATCHES}"
     return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"

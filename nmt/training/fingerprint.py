@@ -32,9 +32,7 @@ def fingerprint(config: TrainConfig, data: Sequence[str], valid_data: Sequence[s
     tree = to_plain(config)
     parts = {role: tree[role] for role in COMPONENTS}
     parts["criterion"] = _criterion(config, tree)
-    parts["batching"] = dict(tree["batching"])
-    if config.batching.count_padding:  # runs from before this option go on
-        del parts["batching"]["count_padding"]
+    parts["batching"] = tree["batching"]
     parts["training"] = {"clip_norm": config.training.clip_norm}
     if config.training.clip_value:  # runs from before this option go on
         parts["training"]["clip_value"] = config.training.clip_value

@@ -49,10 +49,8 @@ class Card:
         self._stream: torch.cuda.Stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def begin(self, batch: Batch) -> Copied:
-        with (
-            torch.cuda.device(self._device),
-            torch.cuda.stream(self._stream),
-        ):  # a new thread would be on the first card
+        # Left to itself a new thread is on the first card, and would open it for every process.
+        with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
             return Copied(batch.pinned().to(self._device), self._stream.record_event())
 
     def end(self, copied: Copied) -> Batch:

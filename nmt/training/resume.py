@@ -16,6 +16,8 @@ logger = logging.getLogger("nmt.training")
 RESTART_OF_EPOCH = ("data", "seed", "train_subset", "batching.")  # the position in the data loses its meaning
 ACCUMULATION = "batching.update_freq"  # except by this one: the order of batches does not depend on it
 
+BEFORE = {"batching.count_padding": True}  # options that runs were trained with before there was a choice
+
 # What a fingerprint has only under a scheduler that follows validations.
 VALIDATION = ("valid_subset", "validation.", "search.")
 
@@ -86,7 +88,7 @@ def check_unchanged(
             f"{stored.path} was trained with other vocabularies than those of the corpus; give the corpus that it was "
             f"trained on, or choose another --save-dir"
         )
-    before: Fingerprint = values["fingerprint"]
+    before: Fingerprint = {key: value for key, value in BEFORE.items() if key in current} | values["fingerprint"]
     changed = differences(before, current)
     if not all(any(key.startswith(VALIDATION) for key in one) for one in (before, current)):
         # only one of two schedulers follows validations, and it is told of its own: see RunState.validations_before

@@ -13,13 +13,13 @@ import numpy as np
 import torch
 
 from nmt.config.sections import AUTO, BatchingConfig, TrainConfig
-from nmt.data.batching import Indices, plan_batches
+from nmt.data.batching import Indices
 from nmt.data.corpus import Split
 from nmt.devices import is_shortage
 from nmt.errors import DeviceError, NMTError
 from nmt.storage.checkpoints import checkpoints_in, read_config
 from nmt.training import optimizer_state
-from nmt.training.batches import read_batch
+from nmt.training.batches import planned, read_batch
 from nmt.training.contradictions import Case, check
 from nmt.training.datasets import Datasets
 from nmt.training.memory import available_memory, give_back, peak_memory, resident_memory
@@ -45,7 +45,7 @@ def decide(config: TrainConfig, datasets: Datasets, device: torch.device, world:
     if config.batching.max_tokens != AUTO:
         return config
     check(Case(config, datasets.longest, config.training.max_update))
-    stored = world.on_main(lambda: _of_the_run(Path(config.checkpoint.save_dir)))
+    stored = world.on_main(lambda: _of_the_run(Path(config.checkpoint.save_dir), config.batching))
     size = min(world.gather(_found(config, datasets, device, world) if stored is None else stored))
     give_back()  # what was tried is no part of the run
     logger.info("batches of up to %d tokens (%s)", size, "as before" if stored else "found by --max-tokens auto")
@@ -108,17 +108,10 @@ def largest_by_forecast(
     return chosen
 
 
-def largest_batches(split: Split, size: int, options: BatchingConfig) -> list[Indices]:
-    """Of an epoch's batches those that take the most memory: with the most pieces, with and without padding, with the
-    most sentences, or the longest ones."""
-    plan = plan_batches(
-        split.source_lengths,
-        split.target_lengths,
-        max_tokens=size,
-        batch_size=options.batch_size,
-        shuffle=False,
-        count_padding=options.count_padding,
-    )
+def largest_batches(split: Split, options: BatchingConfig, seed: int) -> list[Indices]:
+    """Of the first epoch's batches those that take the most memory: with the most pieces, with and without padding, with
+    the most sentences, or the longest ones."""
+    plan = planned(split, options, seed, epoch=1)
     source, target = _sides(split)
     longest = [(int(source[batch].max()), int(target[batch].max())) for batch in plan]
     rules: list[Callable[[int], int]] = [
@@ -174,7 +167,11 @@ def _trial(config: TrainConfig, datasets: Datasets, device: torch.device) -> tup
     with evaluation_mode(optimizer) as weights:
         parts = (step.model.state_dict(), step.criterion.state_dict(), optimizer_state.pack(optimizer)[0], weights)
     stored = sum(tensor.nbytes for tensors in parts for tensor in tensors.values())
-    return lambda size: update(largest_batches(datasets.train, size, config.batching)), stored
+
+    def attempt(size: int) -> None:
+        update(largest_batches(datasets.train, _with_size(config, size).batching, config.seed))
+
+    return attempt, stored
 
 
 def _peak_of(attempt: Trial, size: int, peak: Callable[[], int]) -> int:
@@ -182,15 +179,16 @@ def _peak_of(attempt: Trial, size: int, peak: Callable[[], int]) -> int:
     return peak()
 
 
-def _of_the_run(folder: Path) -> int | None:
-    """What the newest checkpoint of the run folder was trained with."""
+def _of_the_run(folder: Path, options: BatchingConfig) -> int | None:
+    """What the newest checkpoint of the run folder was trained with, if it counted in the same way."""
     for path in reversed(checkpoints_in(folder)):
         try:
             batching: Mapping[str, Any] = read_config(path)["batching"]
         except (NMTError, KeyError):
             continue  # damaged; restoring will say so
         if isinstance(batching.get("max_tokens"), int):
-            return int(batching["max_tokens"])
+            same = batching.get("count_padding", True) == options.count_padding
+            return int(batching["max_tokens"]) if same else None
     return None
 
 

@@ -18,6 +18,7 @@ from nmt.data.vocabulary import EOS
 from nmt.interface import EncoderDecoder, VocabularySizes
 from nmt.models import models
 from nmt.models.packed_output import pack_model
+from nmt.models.recurrent_parts import CellKind
 from nmt.models.transformer_parts import PositionKind
 from nmt.native.library import library
 from nmt.search.beam import BeamConfig, BeamSearch
@@ -33,6 +34,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "relative positions": ("transformer", WIDE | {"positions": PositionKind.relative}),
     "neighbourhood": ("transformer", WIDE | {"encoder_neighbourhood": 3}),
     "experts": ("transformer_moe", WIDE | {"num_experts": 4}),
+    "gru": ("lstm", {"hidden_size": 64, "embedding_size": 64, "cell": CellKind.gru}),
     "gnmt": ("gnmt", {"hidden_size": 64, "embedding_size": 64}),
     "fast-forward connections": ("deep_att", {"hidden_size": 128, "encoder_layers": 3, "decoder_layers": 2}),
     "memory": ("neural_turing_machine", {"controller_size": 256, "read_heads": 4}),

@@ -119,6 +119,36 @@ def test_another_error_is_not_taken_for_a_shortage(
         gradients(step, make_split(2), (torch.arange(2).numpy(),))
 
 
+class Full(Reader):
+    """Copies to a card that has no room for more than two sentences."""
+
+    def __call__(self, indices: Any) -> Batch:
+        if len(indices) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return super().__call__(indices)
+
+
+@pytest.mark.parametrize("meets", [False, True])
+def test_a_batch_that_cannot_even_be_copied_is_one_without_memory(
+    make_step: Callable[..., Step], make_split: Callable[..., Split], meets: bool
+) -> None:
+    """What is said about it copies nothing."""
+
+    class Met(Alone):
+        def meets(self, *, last: bool) -> Meeting:
+            return Meeting(forward=meets)
+
+    step, split = small(make_step), make_split(4)
+    arithmetic = Arithmetic(torch.device("cpu"), Precision.fp32)
+    accumulate = Accumulation(step, Full(lambda indices: read_batch(split, indices)), arithmetic, Met(), seed=1)
+    if meets:
+        with pytest.raises(DeviceError, match="in the forward pass of a batch of 4 sentences"):
+            accumulate(1, (torch.arange(4).numpy(),))
+    else:
+        accumulate(1, (torch.arange(4).numpy(),))
+    assert step.sizes == ([] if meets else [2, 2])
+
+
 @pytest.mark.parametrize("fails_in", ["forward", "backward"])
 def test_processes_do_not_leave_each_other_waiting(
     make_step: Callable[..., Step], make_split: Callable[..., Split], fails_in: str

@@ -87,6 +87,18 @@ def test_where_compilation_fails_everything_runs_as_it_was(
     assert [event["update"] for event in events if event["event"] == "train"] == [3, 6]
 
 
+def test_a_shortage_of_memory_is_not_taken_for_a_fault_of_the_compiler(
+    tiny_run: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(graph: Any, inputs: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(compilation, "BACKEND", full)
+    weights(tiny_run(), tmp_path / "run", compile=True)
+    (said,) = [line for line in caplog.messages if "uncompiled" in line]
+    assert "out of memory in a batch of 2 sentences" in said and "--max-tokens" in said
+
+
 def test_a_model_without_such_layers_refuses(tiny_run: MakeConfig) -> None:
     model = NeuralGPUConfig(num_maps=4, height=1, embedding_size=4, dropout=0.0)
     with pytest.raises(UsageError, match="training.compile=true compiles nothing"):

@@ -22,6 +22,7 @@ from nmt.errors import DeviceError, UsageError
 from nmt.storage.checkpoints import checkpoints_in, read_checkpoint, read_config
 from nmt.training import saver, token_budget
 from nmt.training.assemble import train
+from nmt.training.batches import Position, TrainingBatches
 from nmt.training.datasets import open_datasets
 from nmt.training.store import Snapshot
 from nmt.training.token_budget import (
@@ -164,7 +165,7 @@ def test_no_sentence_is_too_long_and_an_epoch_has_enough_updates(make_split: Mak
 
 def test_the_batches_tried_are_the_ones_that_take_most(make_split: MakeSplit) -> None:
     split = make_split(2000, longest=50)
-    batches = largest_batches(split, 512, BatchingConfig())
+    batches = largest_batches(split, BatchingConfig(512), 1)
     assert 1 <= len(batches) <= 4
     lengths: list[Any] = [torch.maximum(*(torch.tensor(side[batch]) for side in sides(split))) for batch in batches]
     assert max(len(one) * int(one.max()) for one in lengths) > 0.9 * 512
@@ -173,18 +174,33 @@ def test_the_batches_tried_are_the_ones_that_take_most(make_split: MakeSplit) ->
     assert max(map(len, batches)) == max(map(len, plan)) > 16
     pieces = [sum(int(side[batch].sum()) for side in sides(split)) for batch in plan]
     assert max(sum(int(side[batch].sum()) for side in sides(split)) for batch in batches) == max(pieces)
-    assert max(map(len, largest_batches(split, 512, BatchingConfig(batch_size=16)))) == 16
+    assert max(map(len, largest_batches(split, BatchingConfig(512, batch_size=16), 1))) == 16
 
 
-def test_batches_that_do_not_count_padding_are_tried_with_the_most_of_it(make_split: MakeSplit) -> None:
-    split, options = make_split(2000, longest=50), BatchingConfig(count_padding=False)
-    plan = plan_batches(*sides(split), max_tokens=512, batch_size=None, shuffle=False, count_padding=False)
-    areas = [len(batch) * sum(int(side[batch].max()) for side in sides(split)) for batch in plan]
-    found = [
-        len(batch) * sum(int(side[batch].max()) for side in sides(split))
-        for batch in largest_batches(split, 512, options)
-    ]
-    assert max(found) == max(areas) > 1024
+@pytest.mark.parametrize("window", [None, 100])
+def test_batches_that_do_not_count_padding_are_tried_with_the_most_of_it(
+    make_split: MakeSplit, window: int | None
+) -> None:
+    """As training makes them: a window leaves far more padding than a whole corpus in order."""
+    split, options = make_split(2000, longest=50), BatchingConfig(512, count_padding=False, sort_window=window)
+    epoch = TrainingBatches(split, options, seed=3)
+
+    def area(batch: Any) -> int:
+        return len(batch) * sum(int(side[batch].max()) for side in sides(split))
+
+    trained = [area(epoch.at(Position(1, number)).batches[0]) for number in range(epoch.updates_in_epoch(1))]
+    assert max(map(area, largest_batches(split, options, seed=3))) == max(trained) > (1200 if window else 1024)
+
+
+def test_the_size_of_a_run_that_counted_otherwise_is_not_taken_over(
+    tiny_run: Callable[..., TrainConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(tiny_run(batching=BatchingConfig(240), training=TrainingConfig(max_update=6)))
+    monkeypatch.setattr(token_budget, "_found", lambda *_: 120)
+    for counted, expected in ((True, 240), (False, 120)):
+        config = tiny_run(batching=BatchingConfig("auto", count_padding=counted))
+        decided = token_budget.decide(config, open_datasets(config), torch.device("cpu"), Alone())
+        assert decided.batching.max_tokens == expected
 
 
 def test_without_a_choice_nothing_is_tried() -> None:
