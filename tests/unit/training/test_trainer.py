@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -407,7 +408,8 @@ def test_batches_read_ahead_change_nothing_but_where_they_are_read(
             read.append(threading.current_thread() is threading.main_thread())
             return read_batch(indices)
 
-        return ReadAhead(noted)
+        card: Any = SimpleNamespace(begin=lambda batch: batch, end=lambda batch: batch)
+        return ReadAhead(noted, card)
 
     monkeypatch.setattr(trainer_module, "reader", noting)
     assert same(expected, trained(make_trainer, make_step(), split=split, limits=limits))
