@@ -9,6 +9,8 @@ class BeamConfig:
 from __future__ import annotations
 
 import dataclasses
+import types
+import typing
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -90,11 +92,13 @@ def flags_of(config: type) -> list[Flag]:
 
 
 def _walk(config: type, prefix: str) -> Iterator[Flag]:
+    hints = typing.get_type_hints(config)
     for field in dataclasses.fields(config):
         key = f"{prefix}{field.name}"
         if field.metadata.get("flag"):
             implied = field.metadata.get("implied")
-            yield Flag(field.metadata["flag"], key, _kind(field), field.metadata["help"], _default(field), implied)
+            kind = _kind(field.metadata.get("kind"), hints[field.name])
+            yield Flag(field.metadata["flag"], key, kind, field.metadata["help"], _default(field), implied)
         if "section" in field.metadata:
             yield from _walk(field.metadata["section"], f"{key}.")
         if "group" in field.metadata:
@@ -103,18 +107,15 @@ def _walk(config: type, prefix: str) -> Iterator[Flag]:
                 yield from _walk(registry.config_class(name), f"{key}.")
 
 
-def _kind(field: dataclasses.Field[Any]) -> FlagKind:
-    declared: FlagKind | None = field.metadata.get("kind")
+def _kind(declared: FlagKind | None, hint: Any) -> FlagKind:
     if declared is not None:
         return declared
-    annotation = str(field.type)
-    if annotation == "bool":
+    if hint is bool:
         return FlagKind.switch
-    if annotation.startswith(("list", "tuple")):
+    choices = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
+    if any(choice in (list, tuple) or typing.get_origin(choice) in (list, tuple) for choice in choices):
         return FlagKind.many
-    if annotation in ("str", "str | None"):
-        return FlagKind.text
-    return FlagKind.plain
+    return FlagKind.text if {*choices} <= {str, type(None)} else FlagKind.plain
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:

@@ -61,7 +61,8 @@ class NoisyTopK(Exact):
         """In no fewer than 32 bits: in 16 many experts would be equally good."""
         if self.exactly:
             return F.linear(x.double(), matrix).float()
-        return at_least_float32(F.linear(x, matrix))
+        with torch.autocast(x.device.type, enabled=False):
+            return F.linear(at_least_float32(x), at_least_float32(matrix))
 
 
 class Experts(nn.Module):

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +27,16 @@ import yaml
 from torch import Tensor, nn
 
 from nmt.errors import DataError, MissingInputError, UsageError
-from nmt.storage.files import MANIFEST, Verify, new_folder, read_json, read_manifest, write_json, write_manifest
+from nmt.storage.files import (
+    MANIFEST,
+    Verify,
+    copy_folder,
+    new_folder,
+    read_json,
+    read_manifest,
+    write_json,
+    write_manifest,
+)
 from nmt.storage.foreign import describe
 
 KIND, FORMAT = "checkpoint", 1
@@ -76,7 +84,7 @@ class TrainingState:
 
 @dataclass(frozen=True)
 class StoredCheckpoint:
-    """A checkpoint as read; every file was compared with its checksum."""
+    """A checkpoint as read; every file that was read was compared with its checksum."""
 
     path: Path
     config: dict[str, Any]
@@ -108,7 +116,7 @@ def write_checkpoint(
             _write_tensors(folder / _TENSORS, training.tensors)
             write_json(folder / _VALUES, dict(training.values))
         if tokenizer is not None:
-            shutil.copytree(tokenizer, folder / "tokenizer")
+            copy_folder(tokenizer, folder / "tokenizer")
         write_manifest(
             folder,
             KIND,
@@ -123,7 +131,7 @@ def write_checkpoint(
 
 def read_checkpoint(path: Path, *, training: bool = False) -> StoredCheckpoint:
     """Read and verify a checkpoint; its training state too, if asked for and there."""
-    manifest = _manifest(path, Verify.full)
+    manifest = _manifest(path, Verify.full, training=training)
     config = read_config(path)
     model = _read_tensors(path / _MODEL)
     state = None
@@ -138,7 +146,7 @@ def read_info(path: Path, *, verify: Verify = Verify.fast) -> CheckpointInfo:
 
 def holds_training_state(path: Path) -> bool:
     """Whether a run can go on from a checkpoint, as its manifest says."""
-    return _VALUES in _manifest(path, Verify.fast)["files"]
+    return _VALUES in _manifest(path, Verify.fast, training=True)["files"]
 
 
 def drop_training_state(path: Path) -> None:
@@ -154,9 +162,10 @@ def drop_training_state(path: Path) -> None:
         (path / name).unlink(missing_ok=True)
 
 
-def _manifest(path: Path, verify: Verify) -> dict[str, Any]:
+def _manifest(path: Path, verify: Verify, *, training: bool = False) -> dict[str, Any]:
+    """Without ``training`` nothing is said of the training state: the run that writes it may drop it at any moment."""
     _recognise(path)
-    return read_manifest(path, KIND, FORMAT, verify=verify)
+    return read_manifest(path, KIND, FORMAT, verify=verify, besides=() if training else (_TENSORS, _VALUES))
 
 
 def _info(path: Path, manifest: Mapping[str, Any]) -> CheckpointInfo:

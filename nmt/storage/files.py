@@ -102,6 +102,18 @@ def new_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+def copy_folder(source: Path, target: Path) -> None:
+    """Copy the files of a folder into another one, and stop at the first that fails: ``shutil.copytree`` goes on, and its
+    error does not say why."""
+    for path in sorted(source.rglob("*")):
+        copy = target / path.relative_to(source)
+        if path.is_dir():
+            copy.mkdir(parents=True, exist_ok=True)
+        else:
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copy)
+
+
 def sha256(path: Path) -> str:
     digest = hashlib.sha256()
     with _despite_stale_handles(lambda: open(path, "rb")) as file:
@@ -139,11 +151,18 @@ def write_manifest(folder: Path, kind: str, version: int, **facts: Any) -> None:
 
 
 def read_manifest(
-    folder: Path, kind: str, version: int, *, verify: Verify = Verify.fast, small: Sequence[str] = ()
+    folder: Path,
+    kind: str,
+    version: int,
+    *,
+    verify: Verify = Verify.fast,
+    small: Sequence[str] = (),
+    besides: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The manifest of a folder, after comparing the folder with it.
 
-    ``small``: patterns of files so small that even a fast comparison looks at their contents.
+    ``small``: patterns of files so small that even a fast comparison looks at their contents; ``besides``: files that the
+    reader does without, and that are not compared.
     """
     if not folder.is_dir():
         raise MissingInputError(f"{folder} is not a folder (working directory: {Path.cwd()})")
@@ -159,6 +178,8 @@ def read_manifest(
             f"this is nmt {nmt.__version__}, which reads format {version}"
         )
     for name, facts in manifest["files"].items():
+        if name in besides:
+            continue
         contents = verify is Verify.full or any(PurePosixPath(name).match(pattern) for pattern in small)
         _verify_file(folder, name, facts, contents)
     return manifest

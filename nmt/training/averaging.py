@@ -25,6 +25,7 @@ from nmt.storage.checkpoints import (
 from nmt.storage.destination import check_destination
 from nmt.storage.files import remove_leftovers_of
 from nmt.training.average_scores import Row, compare, find_judge
+from nmt.training.differences import differences
 from nmt.training.selection import select
 
 logger = logging.getLogger("nmt.average")
@@ -129,8 +130,10 @@ def _check_finite(stored: StoredCheckpoint) -> None:
 
 def _check_alike(first: StoredCheckpoint, other: StoredCheckpoint) -> None:
     """Only checkpoints of one architecture have a mean."""
-    if architecture(first.config.get("model")) != architecture(other.config.get("model")):
-        raise DataError(f"{other.path} holds another architecture than {first.path}; they cannot be averaged")
+    others = differences(architecture(first.config.get("model")), architecture(other.config.get("model")))
+    if others:
+        said = "; ".join(f"model.{option}: {change}" for option, change in others.items())
+        raise DataError(f"{other.path} holds another architecture than {first.path} ({said}); they cannot be averaged")
     shapes = {name: tensor.shape for name, tensor in first.model.items()}
     for name in sorted(shapes.keys() | other.model.keys()):
         found = other.model[name].shape if name in other.model else None

@@ -33,7 +33,7 @@ from nmt.storage.checkpoints import (
     set_pointer,
     write_checkpoint,
 )
-from nmt.storage.files import MANIFEST, atomic_write, new_folder, read_json
+from nmt.storage.files import MANIFEST, atomic_write, copy_folder, new_folder, read_json
 from nmt.training.retention import beyond_resuming, superfluous
 
 logger = logging.getLogger("nmt.training")
@@ -82,7 +82,7 @@ class CheckpointStore:
             file.write(yaml.safe_dump(dict(self._config), sort_keys=False, allow_unicode=True).encode("utf-8"))
         if not _alike(self._tokenizer, self.folder / "tokenizer"):  # perhaps of a start that came to nothing
             with new_folder(self.folder / "tokenizer", overwrite=True) as folder:
-                shutil.copytree(self._tokenizer, folder, dirs_exist_ok=True)
+                copy_folder(self._tokenizer, folder)
 
     def _require_own(self) -> None:
         """Refuse a folder with files of something else under the names of a run's."""

@@ -46,6 +46,14 @@ def test_all_experts_without_noise_are_a_softmax_mixture() -> None:
     torch.testing.assert_close(experts(x, gate(x)), (mixture[:, :, None] * answers).sum(1))
 
 
+def test_the_gate_computes_in_32_bits_under_autocast() -> None:
+    gate, x = gating(2, experts=32).eval(), torch.randn(200, 4)
+    expected = gate(x)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = gate(x)
+    assert found.gates.dtype == torch.float32 and torch.equal(found.gates, expected.gates)
+
+
 def test_noise_acts_in_training_only() -> None:
     gate, x = gating(2), torch.randn(50, 4)
     assert not torch.equal(gate(x).experts, gate(x).experts)

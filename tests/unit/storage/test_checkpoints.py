@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +13,8 @@ import pytest
 import safetensors.torch
 import torch
 
-from nmt.errors import DataError, MissingInputError
+from nmt.errors import DataError, MissingInputError, StorageError
+from nmt.storage import files
 from nmt.storage.checkpoints import (
     BEST,
     LAST,
@@ -19,6 +22,7 @@ from nmt.storage.checkpoints import (
     TrainingState,
     checkpoint_name,
     checkpoints_in,
+    drop_training_state,
     pointed,
     read_checkpoint,
     read_config,
@@ -92,6 +96,36 @@ def test_a_flipped_byte_in_any_file_is_noticed(tmp_path: Path, name: str) -> Non
     (path / name).write_bytes(bytes(content))
     with pytest.raises(DataError, match=name):
         read_checkpoint(path, training=True)
+
+
+def test_a_run_may_drop_the_training_state_of_a_checkpoint_that_is_being_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, sha256, dropped = save(tmp_path, 1), files.sha256, list[Path]()
+
+    def meanwhile(file: Path) -> str:
+        if not dropped:
+            dropped.append(file)
+            drop_training_state(path)
+        return sha256(file)
+
+    monkeypatch.setattr(files, "sha256", meanwhile)
+    stored = read_checkpoint(path)
+    assert dropped and not (path / "training.json").exists() and torch.equal(stored.model["weight"], torch.ones(2, 3))
+
+
+def test_a_disk_that_gets_full_with_the_tokenizer_is_status_74(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(source: Path, target: Path, **_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    (tmp_path / "tokenizer").mkdir()
+    (tmp_path / "tokenizer" / "pair.json").write_text("{}")
+    monkeypatch.setattr(shutil, "copyfile", full)
+    with pytest.raises(StorageError, match="No space left on device; free some space") as caught:
+        write_checkpoint(
+            tmp_path / "c", model={}, config=CONFIG, info=CheckpointInfo(1, 1), tokenizer=tmp_path / "tokenizer"
+        )
+    assert caught.value.exit_status == 74 and not (tmp_path / "c").exists()
 
 
 @pytest.mark.parametrize(

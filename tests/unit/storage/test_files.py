@@ -19,6 +19,7 @@ from nmt.storage.files import (
     Lock,
     Verify,
     atomic_write,
+    copy_folder,
     new_folder,
     read_json,
     read_manifest,
@@ -84,6 +85,42 @@ def test_a_failure_while_filling_keeps_the_old_folder(tmp_path: Path) -> None:
         (folder / "new").write_text("new")
         raise ValueError
     assert os.listdir(tmp_path) == ["out"] and os.listdir(tmp_path / "out") == []
+
+
+def test_a_folder_takes_its_name_when_all_of_it_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a loss of power a name may otherwise stand for files that are empty."""
+    synced, renamed = list[int](), list[int]()
+    rename = os.rename
+
+    def sync(descriptor: int) -> None:
+        synced.append(os.fstat(descriptor).st_ino)
+
+    def note(source: Path, target: Path) -> None:
+        renamed.append(len(synced))
+        rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(os, "rename", note)
+    with new_folder(tmp_path / "out") as folder:
+        (folder / "inner").mkdir()
+        for name in ("a", "inner/b"):
+            (folder / name).write_text(name)
+    parts = [tmp_path / "out", *(tmp_path / "out").rglob("*")]
+    assert len(parts) == 4 and len(renamed) == 1
+    assert {part.stat().st_ino for part in parts} <= {*synced[: renamed[0]]}
+    assert tmp_path.stat().st_ino in synced[renamed[0] :]
+
+
+def test_a_copied_folder_holds_what_the_first_one_does(tmp_path: Path) -> None:
+    (tmp_path / "first" / "inner").mkdir(parents=True)
+    (tmp_path / "first" / "empty").mkdir()
+    (tmp_path / "words").write_text("of a link")
+    (tmp_path / "first" / "link").symlink_to(tmp_path / "words")
+    (tmp_path / "first" / "inner" / "b").write_bytes(b"abc")
+    copy_folder(tmp_path / "first", tmp_path / "second")
+    assert (tmp_path / "second" / "inner" / "b").read_bytes() == b"abc" and (tmp_path / "second" / "empty").is_dir()
+    copied = tmp_path / "second" / "link"
+    assert copied.read_text() == "of a link" and not copied.is_symlink()
 
 
 @pytest.fixture

@@ -28,6 +28,7 @@ def save(
     width: int = 3,
     dropout: float = 0.1,
     best_metric: str = "loss",
+    more: dict[str, Any] | None = None,
     **scores: float,
 ) -> Path:
     path = run / checkpoint_name(epoch, update)
@@ -35,7 +36,7 @@ def save(
         path,
         model=tensors or {"weight": torch.full((2,), float(update))},
         config={
-            "model": {"name": "toy", "width": width, "dropout": dropout},
+            "model": {"name": "toy", "width": width, "dropout": dropout} | (more or {}),
             "validation": {"best_metric": best_metric},
         },
         info=CheckpointInfo(update, epoch, reasons, scores),
@@ -137,13 +138,19 @@ def test_what_was_dropped_in_training_is_no_part_of_the_architecture(run: Path) 
     assert torch.equal(read_checkpoint(average(run)).model["weight"], torch.full((2,), 2.0))
 
 
+def test_an_option_that_only_the_newer_of_two_checkpoints_knows_does_not_part_them_if_it_is_null(run: Path) -> None:
+    save(run, 1)
+    save(run, 3, more={"neighbourhood": None})
+    assert torch.equal(read_checkpoint(average(run)).model["weight"], torch.full((2,), 2.0))
+
+
 @pytest.mark.parametrize(
     ("second", "width", "sentence"),
     [
         ({"weight": torch.tensor([1.0, float("nan")])}, 3, "NaN"),
         ({"weight": torch.ones(3)}, 3, "shape"),
         ({"weight": torch.ones(2), "extra": torch.ones(1)}, 3, "extra"),
-        ({"weight": torch.ones(2)}, 4, "another architecture"),
+        ({"weight": torch.ones(2)}, 4, r"another architecture than .*1 \(model.width: 3 -> 4\); they cannot"),
         ({"weight": torch.tensor([1, 2])}, 3, "integers"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from collections.abc import Callable
@@ -45,6 +46,18 @@ def make_store(tmp_path: Path) -> MakeStore:
         return store
 
     return make
+
+
+def test_a_disk_that_gets_full_with_the_tokenizer_is_status_74(
+    make_store: MakeStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(source: Path, target: Path, **_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(shutil, "copyfile", full)
+    with pytest.raises(StorageError, match="No space left on device; free some space"):
+        make_store()
+    assert not (tmp_path / "run" / "tokenizer").exists()
 
 
 def snapshot(update: int, *, reasons: tuple[str, ...] = ("update",), loss: float | None = None) -> Snapshot:
