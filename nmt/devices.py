@@ -45,6 +45,12 @@ def own_device(name: str, environment: Mapping[str, str] = os.environ) -> str:
     return name
 
 
+def make_current(device: torch.device) -> None:
+    """Let what asks torch about "the" GPU (its peak of memory, what it can do) mean this one."""
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)
+
+
 def set_threads(wanted: int | None) -> None:
     """How many threads torch computes with on a CPU: as ``wanted``, or else as the user's environment says, or else one
     for each core that this process may use. Torch would count those of the whole machine, also in a container that was

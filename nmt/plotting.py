@@ -42,7 +42,8 @@ class Curve:
 
 @dataclass(frozen=True)
 class LearningCurves:
-    """What the log of a run says about learning: losses per target token, and the scores of validation."""
+    """What the log of a run says about learning: losses, per target token or what the criterion divides by, and the
+    scores of validation."""
 
     training_loss: Curve
     validation_loss: Curve
@@ -79,8 +80,9 @@ def read_learning_curves(log: Path) -> LearningCurves:
     return LearningCurves(_curve(losses["train"]), _curve(losses["valid"]), curves)
 
 
-def plot_learning_curve(log: Path, output: Path, title: str = "") -> None:
+def plot_learning_curve(log: Path | str, output: Path | str, title: str = "") -> None:
     """Losses against updates, and below them the validation metrics, as a PNG."""
+    log, output = Path(log), Path(output)
     curves = read_learning_curves(log)
     if not curves.training_loss.updates and not curves.validation_loss.updates:
         raise DataError(f"{log} has no training or validation events: there is no curve to draw")
@@ -217,7 +219,7 @@ def _draw_losses(axes: Axes, curves: LearningCurves) -> None:
         axes.plot(
             curves.validation_loss.updates, curves.validation_loss.values, label="validation", marker="o", markersize=4
         )
-    axes.set_ylabel("loss per target token (nats)")
+    axes.set_ylabel("loss")
     axes.set_ylim(bottom=0.0)
     axes.grid(alpha=0.3)
     axes.legend()

@@ -145,7 +145,9 @@ class _Rewriter:
                 self._extend(flag.key, _split([given] if equals else self._values(name)))
             else:
                 self._overrides.append(f"{flag.key}={self._value(flag, given if equals else None)}")
-        elif self._negated(name) is not None and not equals:
+        elif self._negated(name) is not None:
+            if equals:
+                raise UsageError(f"{name} takes no value")
             self._overrides.append(f"{self._negated(name)}=false")
         elif name in HYDRA_SWITCHES:
             if equals:

@@ -18,7 +18,7 @@ from nmt.config.generation import GenerateConfig
 from nmt.config.sections import DeviceConfig
 from nmt.data.corpus import Corpus, Split
 from nmt.data.text import PAUSE, Pause, read_lines, read_live
-from nmt.devices import choose_device, own_device, set_threads
+from nmt.devices import choose_device, make_current, own_device, set_threads
 from nmt.errors import DataError, UsageError
 from nmt.scoring import TextOptions, scorers
 from nmt.translation import Translation, Translator
@@ -53,7 +53,9 @@ def translate(config: GenerateConfig) -> None:
     place = dataclasses.replace(config.device, name=own_device(config.device.name))
     set_threads(place.threads)
     workers = 1 if typed else config.workers or torch.get_num_threads()
-    with joined(choose_device(place.name), config.buffer_size) as ranks:
+    device = choose_device(place.name)
+    make_current(device)
+    with joined(device, config.buffer_size) as ranks:
         if not ranks.alone and not config.data and config.input is None:
             raise UsageError("several processes cannot share standard input; name a file: --input FILE")
         translator = Translator.load(
@@ -107,9 +109,14 @@ def _check_scoring(config: GenerateConfig) -> None:
     """Given translations have the model's own probabilities, under the length penalty."""
     if config.shortlist is not None:
         raise UsageError("--score-reference looks at all pieces; leave out --shortlist")
+    if config.replace_unk:
+        raise UsageError("--score-reference shows the text that it scores; leave out --replace-unk")
     for flag, key, usual in (
         ("--coverage-penalty", "coverage_penalty", 0.0),
         ("--repetition-penalty", "repetition_penalty", 1.0),
+        ("--no-repeat-ngram-size", "no_repeat_ngram", 0),
+        ("--forbid-unk", "forbid_unknown", False),
+        ("--min-len", "min_len", 1),
     ):
         if getattr(config.search, key, usual) != usual:
             raise UsageError(f"--score-reference takes no account of {flag}; leave it out")
@@ -145,7 +152,7 @@ class _Job:
         def translations(progress: Progress) -> Iterator[Translation]:
             return self._translator.hypotheses(lines, config, progress, numbers, scored=self._scored)
 
-        self._write(translations, growing, None, None)
+        self._write(translations, growing, None)
 
     def _read(self) -> Iterator[str | Pause | None]:
         config = self._config
@@ -159,8 +166,7 @@ class _Job:
         corpus = Corpus.open(folder)
         _check_corpus(corpus, folder, self._translator, config)
         split = corpus.split(config.gen_subset)
-        references = _references(corpus, split)
-        if config.score_reference and references is None:
+        if config.score_reference and split.targets is None:
             raise UsageError(
                 f"split '{config.gen_subset}' of {folder} has no references to score; leave out --score-reference"
             )
@@ -169,23 +175,25 @@ class _Job:
         def translations(progress: Progress) -> Iterator[Translation]:
             return self._translator.hypotheses_of_split(split, config, progress, numbers, scored=self._scored)
 
-        best = self._write(translations, growing, references, len(split) - done)
-        if not references or config.score_reference or not self._ranks.main:
-            return
-        if done:
+        to_score = self._ranks.main and split.targets is not None and len(split) > 0 and not config.score_reference
+        pairs: list[tuple[str, str]] | None = [] if to_score and not done else None
+        reference_of = _references(corpus, split) if self._ranks.main else None
+        self._write(translations, growing, len(split) - done, reference_of, pairs)
+        if pairs is not None:
+            _report_score(config, pairs)
+        elif to_score:
             logger.info(f"no score: the first {done:,} lines were translated before; nmt-score scores the whole file")
-        else:
-            _report_score(config, best, references)
 
     def _write(
         self,
         translations: Callable[[Progress], Iterator[Translation]],
         growing: Growing | None,
-        references: list[str] | None,
         total: int | None,
-    ) -> list[str]:
-        """The best translation of each line, if there are references."""
-        config, best = self._config, list[str]()
+        reference_of: Callable[[int], str] | None = None,
+        pairs: list[tuple[str, str]] | None = None,
+    ) -> None:
+        """``pairs`` receives the best translation of each line and its reference."""
+        config = self._config
         seen = _Seen(config)
         with contextlib.ExitStack() as stack:
             progress: Progress = _nothing
@@ -195,12 +203,12 @@ class _Job:
                 write = stack.enter_context(opened(config, growing))
             for translation in self._ranks.merged(self._choose(translations(progress)), progress):
                 seen.add(translation)
-                write(self._form(translation, references[translation.number] if references else None))
-                if references:
-                    best.append(translation.hypotheses[0].text)
+                reference = reference_of(translation.number) if reference_of is not None else None
+                write(self._form(translation, reference))
+                if pairs is not None and reference is not None:
+                    pairs.append((translation.hypotheses[0].text, reference))
         if self._ranks.main:
             seen.report()
-        return best
 
 
 def _after(lines: Iterator[str | Pause | None], count: int) -> Iterator[str | Pause | None]:
@@ -236,18 +244,20 @@ def _check_corpus(corpus: Corpus, folder: Path, translator: Translator, config: 
         )
 
 
-def _references(corpus: Corpus, split: Split) -> list[str] | None:
-    """The target side as text; of the training split, whose text is not kept, as decoded pieces."""
+def _references(corpus: Corpus, split: Split) -> Callable[[int], str] | None:
+    """The target side as text, by number; of the training split, whose text is not kept, as decoded pieces."""
     if split.targets is None:
         return None
     texts = split.target_text()
     if texts is not None:
-        return texts
-    return [corpus.pair.target.decode(split.target(number).tolist()) for number in range(len(split))]
+        return texts.__getitem__
+    return lambda number: corpus.pair.target.decode(split.target(number).tolist())
 
 
-def _report_score(config: GenerateConfig, hypotheses: list[str], references: list[str]) -> None:
+def _report_score(config: GenerateConfig, pairs: list[tuple[str, str]]) -> None:
+    """Of the best translations and their references."""
     scorer = scorers.build(scorers.config_class("bleu")(), TextOptions())
+    hypotheses, references = zip(*pairs)
     score = scorer(hypotheses, [references])
     beam = getattr(config.search, "beam_size", 1)
     logger.info(
@@ -280,8 +290,9 @@ class _Seen:
             raise UsageError(f"the model in {self._config.path} has no attention to print; leave out --print-alignment")
 
     def report(self) -> None:
+        own = " (or max_length in the line)" if self._config.input_format is InputFormat.jsonl else ""
         if self._unfinished:
             logger.warning(
                 f"{self._unfinished} translations were cut off at the length limit, first that of line {self._first}; "
-                f"raise --max-len-a or --max-len-b if they should go on"
+                f"raise --max-len-a or --max-len-b{own} if they should go on"
             )

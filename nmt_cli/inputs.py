@@ -3,7 +3,8 @@
 text    one sentence a line
 tsv     the sentence, then phrases that its translation must contain; of one that begins with "!", must not contain;
         where references are scored: the sentence, then its reference
-jsonl   {"text": "...", "prefix": "...", "include": ["..."], "exclude": ["..."], "reference": "..."}, all but text optional
+jsonl   {"text": "...", "prefix": "...", "include": ["..."], "exclude": ["..."], "reference": "...", "min_length": 1,
+        "max_length": 9}, all but text optional
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from collections.abc import Callable, Iterable, Iterator
 
 from nmt.config.choices import InputFormat
 from nmt.data.text import PAUSE, Pause
-from nmt.errors import DataError, did_you_mean
+from nmt.errors import DataError, UsageError, did_you_mean
 from nmt.translation import Line
 from nmt.translation.lines import Given
 
-_KEYS = ("text", "prefix", "include", "exclude", "reference")
+_LENGTHS = ("min_length", "max_length")
+_KEYS = ("text", "prefix", "include", "exclude", "reference", *_LENGTHS)
 
 
 def parsed(
@@ -83,8 +85,15 @@ def _of_json(line: str, where: str) -> Line:
         listed = isinstance(value, list) and all(isinstance(phrase, str) for phrase in value)
         if key in ("include", "exclude") and not listed:
             raise DataError(f'{where}: "{key}" must be a list of texts')
+        if key in _LENGTHS and type(value) is not int:
+            raise DataError(f'{where}: "{key}" must be a whole number of pieces')
     include, exclude = (tuple(tree.get(key, ())) for key in ("include", "exclude"))
-    return _checked(Line(tree["text"], tree.get("prefix", ""), include, exclude, tree.get("reference", "")), where)
+    prefix, reference = (tree.get(key, "") for key in ("prefix", "reference"))
+    shortest, longest = (tree.get(key) for key in _LENGTHS)
+    try:
+        return _checked(Line(tree["text"], prefix, include, exclude, reference, shortest, longest), where)
+    except UsageError as error:  # which knows no lines of files
+        raise DataError(f"{where}: {error}") from None
 
 
 def _checked(line: Line, where: str) -> Line:

@@ -54,14 +54,14 @@ def launch(command: str, config_class: type[Config], run: Callable[[Config], flo
 
 
 @contextlib.contextmanager
-def _folder_of_sweep() -> Iterator[None]:
+def _folder_of_sweep(option: str) -> Iterator[None]:
     """What a job does is reported by the job: here only Hydra makes folders."""
     try:
         yield
     except OSError as error:
         if error.filename is None:
             raise
-        raise OutputError(f"cannot make {error.filename}: {error.strerror}; choose another --save-dir") from error
+        raise OutputError(f"cannot make {error.filename}: {error.strerror}; choose another {option}") from error
 
 
 class _Launcher:
@@ -117,7 +117,10 @@ class _Launcher:
         self._sweep = Sweep(line.overrides, of_runs=self._command == "train")
         if self._user_dir is not None:
             _let_processes_import(Path(self._user_dir).expanduser().resolve().parent)
-        with self._sweep.conducted(), _folder_of_sweep():
+        with (
+            self._sweep.conducted(),
+            _folder_of_sweep("--save-dir" if self._sweep.of_runs else "hydra.sweep.dir=FOLDER"),
+        ):
             main()
 
     def _task(self, composed: DictConfig) -> float | None:
@@ -173,6 +176,9 @@ class _Launcher:
             raise UsageError(f"the configuration must extend {self._command}_schema through its defaults list")
         for key in _additions(config):
             raise UsageError(unknown_key(key, self._command, self._config_class))
+        named = getattr(config, "instead_of_standard_input", None)
+        if job is not None and named is not None:  # the first job would read all of it
+            raise UsageError(f"the jobs of a sweep cannot share standard input; give them a file: {named} FILE")
         return config
 
     def _report(self, error: BaseException, job: str | None = None) -> int:

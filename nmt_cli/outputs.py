@@ -18,8 +18,9 @@ from typing import IO, Any, BinaryIO, cast
 from nmt.config.choices import OutputFormat
 from nmt.config.generation import GenerateConfig
 from nmt.config.plain import to_plain
+from nmt.data.language_pair import PAIR_FILE
 from nmt.errors import OutputError, StorageError, UsageError
-from nmt.storage.checkpoints import resolve
+from nmt.storage.checkpoints import checksums, resolve, tokenizer_folder
 from nmt.storage.files import MANIFEST, atomic_write, read_json, remove_leftovers_of, sha256, write_json
 from nmt.translation.translator import split_paths
 
@@ -39,6 +40,8 @@ _FREE = (
     "cuda_graphs",
     "progress",
 )
+
+_RECIPE = "recipe"  # the key of its format; the first one has none, and knows models by their names alone
 
 
 def check_output(config: GenerateConfig) -> None:
@@ -60,6 +63,11 @@ def check_output(config: GenerateConfig) -> None:
         raise OutputError(f"{output} is a folder or a device, where no file can be written; choose another --output")
     if not config.overwrite:
         raise OutputError(f"{output} exists already; choose another name, or replace it with --overwrite")
+    for flag in ("input", "shortlist", "unk_dictionary"):
+        given = getattr(config, flag)
+        if given is not None and Path(given).exists() and output.samefile(given):
+            read = f"--{flag.replace('_', '-')} {given}"
+            raise OutputError(f"writing {output} would replace what {read} reads; choose another --output")
 
 
 @contextlib.contextmanager
@@ -126,7 +134,12 @@ class Growing:
                 f"{self._partial} exists, but not {self._recipe.name}, which says what made it; delete it to begin again"
             )
         theirs = read_json(self._recipe)
-        changed = [key for key in ours if not isinstance(theirs, dict) or theirs.get(key) != ours[key]]
+        if not isinstance(theirs, dict) or theirs.get(_RECIPE) != ours[_RECIPE]:
+            raise UsageError(
+                f"{self._partial} was begun by another version of nmt, which noted other things of what made it; "
+                f"finish it with that version, or delete it to begin again"
+            )
+        changed = [key for key in ours if theirs.get(key) != ours[key]]
         if changed:
             raise UsageError(
                 f"{self._partial} was begun with another {', '.join(changed)}; use the same options, or delete it to begin "
@@ -142,13 +155,13 @@ class Growing:
         """All that the translations depend on."""
         tree = cast(dict[str, Any], to_plain(self._config)) | {"device": self._config.device.precision.value}
         for key in ("path", "rerank"):
-            if tree[key] is not None:  # a run has a new best one at times
-                tree[key] = [str(resolve(path)) for path in split_paths(tree[key])]
+            paths = [] if tree[key] is None else split_paths(tree.pop(key))
+            tree[f"model of --{key}"] = [_identity(resolve(path)) for path in paths]  # of a run the best one by now
         read = [tree[key] for key in ("input", "shortlist", "unk_dictionary")]
         read += [Path(folder) / MANIFEST for folder in tree["data"]]
         files = [Path(path) for path in read if path is not None and Path(path).is_file()]
         contents = {f"content of {path}": sha256(path) for path in files}
-        return {key: value for key, value in tree.items() if key not in _FREE} | contents
+        return {_RECIPE: 2} | {key: value for key, value in tree.items() if key not in _FREE} | contents
 
     def _locked(self) -> BinaryIO:
         """The partial file, which no other process writes."""
@@ -185,6 +198,12 @@ class Growing:
         os.fsync(file.fileno())
         os.replace(self._partial, self._output)
         self._recipe.unlink(missing_ok=True)
+
+
+def _identity(checkpoint: Path) -> dict[str, Any]:
+    """Which model it is, whatever stands under its name later."""
+    pair = tokenizer_folder(checkpoint) / PAIR_FILE  # holds the checksums of the tokenizer's other files
+    return {"checkpoint": str(checkpoint), "files": checksums(checkpoint), "tokenizer": sha256(pair)}
 
 
 def complete_answers(path: Path, config: GenerateConfig) -> tuple[int, int]:

@@ -76,6 +76,7 @@ class Sweep:
 
     def __init__(self, overrides: Sequence[str], *, of_runs: bool) -> None:
         self.of_runs = of_runs
+        self.failure: JobFailed | None = None  # the first in this process that no record tells of
         self._fixed = _keys_without_a_choice(overrides)
         self._start = secrets.token_hex(4)
         self._conductor = _this_process()
@@ -92,12 +93,11 @@ class Sweep:
     @contextlib.contextmanager
     def conducted(self) -> Iterator[None]:
         """Around all jobs, in the process that the user started."""
-        failure: JobFailed | None = None
         with _Signals(self) as signals:
             try:
                 yield
             except JobFailed as error:
-                failure = error
+                self.failure = error
             finally:
                 records = self._finish()
         if signals.received is not None:
@@ -109,8 +109,8 @@ class Sweep:
             raise Unfinished(
                 f"{len(undone)} of {len(records)} runs did not finish; the same command tries again", status
             )
-        if failure is not None:
-            raise failure
+        if self.failure is not None:
+            raise self.failure
 
     def _finish(self) -> list[Record]:
         """Show what became of the runs, and say what no process wrote to this terminal."""
@@ -222,9 +222,11 @@ class Job:
     def fail(self, status: str, message: str, exit_status: int) -> None:
         """Note it, and tell a sweeper that listens; Hydra's own does not, and would print an exception once more."""
         self.note(status, error=message, exit_status=exit_status)
-        if self._sweep.of_runs and str(HydraConfig.get().sweeper._target_).endswith(".BasicSweeper"):
-            return
-        raise JobFailed(message, exit_status)
+        failure = JobFailed(message, exit_status)
+        listens = not str(HydraConfig.get().sweeper._target_).endswith(".BasicSweeper")
+        if listens or (self.elsewhere and not self._sweep.of_runs):
+            raise failure
+        self._sweep.failure = self._sweep.failure or failure
 
     def note(self, status: str, **facts: Any) -> None:
         folder = os.path.relpath(self.folder, self._sweep.folder())

@@ -48,7 +48,7 @@ class GenerateConfig:
     input_format: InputFormat = option(
         InputFormat.text,
         help="text: a sentence a line; tsv: with phrases after it that the translation must contain, or not if they begin "
-        "with !; jsonl: text, prefix, include, exclude, reference",
+        "with !; jsonl: text, prefix, include, exclude, reference, min_length, max_length",
         flag="--input-format",
     )
     output: str | None = option(
@@ -154,6 +154,13 @@ class GenerateConfig:
             raise UsageError(f"--choose-among {self.choose_among} is for --mbr and --rerank; give one of them")
         if self.search is not None and self.candidates() < self.nbest:
             raise UsageError(f"--nbest {self.nbest} is more than there is to choose among; raise --choose-among")
+        if self.chooses:
+            self._check_choice()
+
+    @property
+    def instead_of_standard_input(self) -> str | None:
+        """The flag that is to be given where standard input cannot be read; None if it is not read anyway."""
+        return "--input" if self.input in (None, "-") and not self.data else None
 
     @property
     def chooses(self) -> bool:
@@ -165,3 +172,19 @@ class GenerateConfig:
         if not self.chooses:
             return self.nbest
         return self.choose_among or int(getattr(self.search, "beam_size", SAMPLES_TO_COMPARE))
+
+    def _check_choice(self) -> None:
+        """Whether the search finds as many as there are to choose among; not all searches say how many they find."""
+        most: int | None = getattr(self.search, "finds_at_most", None)
+        if most is None or self.candidates() <= most:
+            return
+        if self.choose_among is None:
+            flag = "--mbr" if self.rerank is None else "--rerank"
+            raise UsageError(
+                f"{flag} chooses among several translations, and the search finds {most} of a line; use --search beam or "
+                f"sampling"
+            )
+        raise UsageError(
+            f"--choose-among {self.choose_among} is more than the search finds of a line ({most}); lower it, or use "
+            f"--search beam with --beam {self.choose_among}"
+        )

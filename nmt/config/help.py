@@ -11,7 +11,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from nmt.config.option import Flag, FlagKind, flags_of, groups_of
+from nmt.config.option import Flag, FlagKind, flags_of, groups_of, options_of, shared
 from nmt.config.presets import default_choices, preset_names, schema_names
 from nmt.registry import registry_for
 
@@ -65,35 +65,42 @@ def _sections(config_class: type) -> Iterator[tuple[str, list[_Row]]]:
     yield "options", [_row(flag, flag.key in groups) for flag in flags_of(config_class) if "." not in flag.key]
     for field in dataclasses.fields(config_class):
         if "section" in field.metadata:
-            rows = [_row(flag) for flag in flags_of(field.metadata["section"])]
+            rows = [_row(flag) for flag in options_of(field.metadata["section"], f"{field.name}.")]
             yield f"{field.name}: {field.metadata['help']}", rows
     for name, role in groups.items():
-        yield f"{name}: options of the {role} chosen", list(_component_rows(role))
+        yield f"{name}: options of the {role} chosen", list(_component_rows(name, role))
 
 
-def _component_rows(role: str) -> Iterator[_Row]:
-    """Each flag once, however many components share it; its components are named unless all have it."""
+def _component_rows(group: str, role: str) -> Iterator[_Row]:
+    """Each option once, however many components share it; its components are named unless all have it alike."""
     registry = registry_for(role)
     flags: dict[str, dict[str, Flag]] = {}
     for component in registry.names():
-        for flag in flags_of(registry.config_class(component)):
+        for flag in options_of(registry.config_class(component), f"{group}."):
             flags.setdefault(flag.name, {})[component] = flag
     for owners in flags.values():
-        first = next(iter(owners.values()))
-        row = _row(first)
-        by_default: dict[str, list[str]] = {}
-        for component, flag in owners.items():
-            by_default.setdefault(_shown(flag.default), []).append(component)
-        if len(by_default) > 1:
-            note = "; ".join(f"{', '.join(components)}: {default}" for default, components in by_default.items())
-            yield dataclasses.replace(row, default="differs", help=f"{row.help} ({note})")
-        elif len(owners) < len(registry.names()):
-            yield dataclasses.replace(row, help=f"{row.help} ({', '.join(owners)})")
-        else:
-            yield row
+        common = shared([*owners.values()])
+        rows = {component: _row(dataclasses.replace(common, help=flag.help)) for component, flag in owners.items()}
+        defaults = {component: _shown(flag.default) for component, flag in owners.items()}
+        texts = {row.help: [name for name in owners if rows[name].help == row.help] for row in rows.values()}
+        everywhere = len(texts) == 1 and len(owners) == len(registry.names())
+        notes = []
+        for text, components in texts.items():
+            by_default: dict[str, list[str]] = {}
+            for name in components:
+                by_default.setdefault(defaults[name], []).append(name)
+            if len(set(defaults.values())) > 1:
+                named = "; ".join(f"{', '.join(names)}: {default}" for default, names in by_default.items())
+            else:
+                named = "" if everywhere else ", ".join(components)
+            notes.append(f"{text} ({named})" if named else text)
+        default = "differs" if len(set(defaults.values())) > 1 else next(iter(defaults.values()))
+        yield _Row(next(iter(rows.values())).flag, default, "; or ".join(notes))
 
 
 def _row(flag: Flag, is_group: bool = False) -> _Row:
+    if flag.name.endswith("="):
+        return _Row(f"{flag.name}{_placeholder(flag)}", _shown(flag.default), flag.help)
     key = flag.key.rpartition(".")[2]
     help = flag.help if flag.name == f"--{key.replace('_', '-')}" else f"{flag.help} [{key}]"
     if is_group:
@@ -109,6 +116,8 @@ def _placeholder(flag: Flag) -> str:
         return "A,B"
     if flag.kind is FlagKind.optional:
         return "[X]"
+    if flag.kind is FlagKind.switch:
+        return "true|false"
     return "X" if flag.kind is FlagKind.text or isinstance(flag.default, Enum) else "N"
 
 
@@ -141,11 +150,11 @@ def _hanging(start: str, text: str) -> str:
 
 
 def _ending(program: str, config_class: type) -> str:
-    models = "Options of models, those without a flag too, are explained in docs/models.md.\n"
+    models = "Models are explained in docs/models.md.\n"
     return (
         "A flag is another way of writing section.key=value: the key is the flag with underscores (--save-dir of the\n"
-        "section checkpoint: checkpoint.save_dir), or what stands in [brackets]. Options without a flag, and what a\n"
-        f"command line composes to, are shown by: {program} ... --cfg job\n"
+        "section checkpoint: checkpoint.save_dir), or what stands in [brackets]; an option that shows its key has no\n"
+        f"flag. What a command line composes to is shown by: {program} ... --cfg job\n"
         f"{models if 'model' in groups_of(config_class) else ''}"
         "Also: -m or --multirun (one job for each value of key=1,2), --config-dir FOLDER (presets of your own), --info,\n"
         "--resolve, --package, --hydra-help, --shell-completion, --version."

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -33,7 +33,7 @@ class FlagKind(Enum):
 class Flag:
     """A command-line flag: an alias of a configuration key."""
 
-    name: str  # "--beam"
+    name: str  # "--beam"; of an option that has none its key and "="
     key: str  # "search.beam_size", or a group such as "model"
     kind: FlagKind
     help: str
@@ -84,21 +84,35 @@ def flags_of(config: type) -> list[Flag]:
 
     Components that declare the same flag for the same key share it (``--lr`` of every optimizer).
     """
-    flags: dict[str, Flag] = {}
+    flags: dict[str, list[Flag]] = {}
     for flag in _walk(config, prefix=""):
-        known = flags.setdefault(flag.name, flag)
-        assert known.key == flag.key, f"{flag.name} stands for both {known.key} and {flag.key}"
-    return list(flags.values())
+        flags.setdefault(flag.name, []).append(flag)
+    return [shared(same) for same in flags.values()]
 
 
-def _walk(config: type, prefix: str) -> Iterator[Flag]:
+def options_of(config: type, prefix: str = "") -> list[Flag]:
+    """The flags of a section, and those of its options that have none."""
+    return [*_walk(config, prefix, all_of_them=True)]
+
+
+def shared(flags: Sequence[Flag]) -> Flag:
+    """One flag for those of the same name: a switch that is on in some components can be given either way."""
+    first = flags[0]
+    for flag in flags:
+        assert flag.key == first.key, f"{flag.name} stands for both {first.key} and {flag.key}"
+    differs = any(flag.default is not first.default for flag in flags)
+    return dataclasses.replace(first, default=None) if first.kind is FlagKind.switch and differs else first
+
+
+def _walk(config: type, prefix: str, *, all_of_them: bool = False) -> Iterator[Flag]:
     hints = typing.get_type_hints(config)
     for field in dataclasses.fields(config):
         key = f"{prefix}{field.name}"
-        if field.metadata.get("flag"):
-            implied = field.metadata.get("implied")
-            kind = _kind(field.metadata.get("kind"), hints[field.name])
-            yield Flag(field.metadata["flag"], key, kind, field.metadata["help"], _default(field), implied)
+        is_option = "section" not in field.metadata and "group" not in field.metadata
+        if field.metadata.get("flag") or (all_of_them and is_option):
+            name = field.metadata.get("flag") or f"{key}="
+            kind, implied = _kind(field.metadata.get("kind"), hints[field.name]), field.metadata.get("implied")
+            yield Flag(name, key, kind, field.metadata["help"], _default(field), implied)
         if "section" in field.metadata:
             yield from _walk(field.metadata["section"], f"{key}.")
         if "group" in field.metadata:

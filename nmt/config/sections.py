@@ -365,3 +365,8 @@ class ScoreConfig:
 
     def __post_init__(self) -> None:
         require_positive("", max_line_bytes=self.max_line_bytes)
+
+    @property
+    def instead_of_standard_input(self) -> str | None:
+        """The flag that is to be given where standard input cannot be read; None if it is not read anyway."""
+        return "--sys" if self.sys in (None, "-") else None

@@ -53,6 +53,8 @@ class GuidedAlignment(Criterion):
     alignments, of a validation split, has the loss of its targets alone.
     """
 
+    asks_for_attention = True
+
     def __init__(self, config: GuidedAlignmentConfig) -> None:
         super().__init__()
         self._config = config

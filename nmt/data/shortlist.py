@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +39,7 @@ class Shortlist:
     pieces: IdArray
     always: IdArray
     digest: str  # of the vocabularies
+    languages: tuple[str, str] = ("", "")  # source and target; the first files do not say
 
     def of(self, source: Ids, more: Iterable[int] = ()) -> IdArray:
         """The target pieces of a sentence, and ``more``, sorted. The special ones are the first."""
@@ -48,6 +49,7 @@ class Shortlist:
     def save(self, path: Path) -> None:
         arrays = {"offsets": self.offsets, "pieces": self.pieces, "always": self.always}
         facts = {"format": str(_FORMAT), "vocabularies": self.digest, "sha256": _checksum(arrays)}
+        facts["source_lang"], facts["target_lang"] = self.languages
         with atomic_write(path) as file:
             file.write(save(arrays, metadata=facts))
 
@@ -69,12 +71,18 @@ class Shortlist:
             raise UsageError(
                 f"{path} was made for other vocabularies than the model's; make one from its corpus folder"
             )
+        languages = facts.get("source_lang", ""), facts.get("target_lang", "")
+        if pair.is_reverse_of(replace(pair, source_lang=languages[0], target_lang=languages[1])):
+            raise UsageError(
+                f"{path} was made for translating from {languages[0]} to {languages[1]}, and the model translates the other "
+                f"way; make one from a corpus folder of its direction"
+            )
         known = facts.get("sha256")  # None: the first files have none
         if known not in (None, _checksum(arrays)) or not _fits(**arrays, pair=pair):
             raise DataError(
                 f"{path} is damaged: its numbers are not those that were written; make it again with nmt-shortlist"
             )
-        return cls(**arrays, digest=facts["vocabularies"])
+        return cls(**arrays, digest=facts["vocabularies"], languages=languages)
 
 
 def learn(split: Split, pair: LanguagePair, per_piece: int, frequent: int, max_pairs: int) -> Shortlist:
@@ -94,7 +102,8 @@ def learn(split: Split, pair: LanguagePair, per_piece: int, frequent: int, max_p
     counts = np.bincount(np.concatenate(targets), minlength=width)
     often = np.argsort(-counts, kind="stable")[:frequent]
     always = np.unique(np.concatenate([often[counts[often] > 0], np.arange(len(SPECIALS))]))
-    return Shortlist(offsets, pieces, always.astype(np.int64), pair.digest())
+    languages = pair.source_lang, pair.target_lang
+    return Shortlist(offsets, pieces, always.astype(np.int64), pair.digest(), languages)
 
 
 def _checksum(arrays: Mapping[str, IdArray]) -> str:

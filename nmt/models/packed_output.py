@@ -5,6 +5,7 @@ Shapes: B sentences, K beam, N = B*K hypotheses, D width of the hidden states, V
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -16,6 +17,8 @@ from nmt.models.output_layers import LinearOutput, TiedOutput
 from nmt.modules.packed import pack_linear_layers
 from nmt.native.packing import OwnMatrices, Packed
 from nmt.trees import RowTree
+
+logger = logging.getLogger("nmt.translation")
 
 
 class PackedOutput(OutputLayer):
@@ -61,6 +64,9 @@ class OneVocabulary:
 
 def pack_model(model: EncoderDecoder, number_format: NumberFormat) -> None:
     """Pack the linear layers of a model in place; it translates from then on, and cannot be trained."""
+    if number_format is NumberFormat.int8 and not model.takes_int8:
+        logger.warning("in int8 this model's scores would depend on a sentence's batch; it translates in float32")
+        number_format = NumberFormat.float32
     pack_linear_layers(model, number_format)
     model.scores_at_once = number_format is not NumberFormat.int8  # a last bit can turn an integer over
     output = model.output

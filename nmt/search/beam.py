@@ -73,6 +73,10 @@ class BeamConfig(RuleConfig):
                 f"search.lenpen={self.lenpen:g} is more than {_LARGEST_LENPEN:g} (--lenpen); 0.6 to 1 are usual"
             )
 
+    @property
+    def finds_at_most(self) -> int:
+        return self.beam_size
+
     def require_slots(self, nbest: int) -> None:
         """Refuse to look for more translations than there are slots."""
         if nbest > self.beam_size:
@@ -141,7 +145,7 @@ class BeamSearch:
             scores = StepScores(output, rules)
             if coverage is not None:
                 coverage.add(output.attention)
-            found = self._candidates(scores, beam, inclusion, length)
+            found = self._candidates(scores, beam, inclusion, eos_allowed=length > rules.min_len)
             tokens = forced.tokens(beam.sentences, length)
             if rules.any or inclusion.any:
                 tokens = or_eos(tokens, found.totals[:, 0] == -_INFINITY)
@@ -172,9 +176,8 @@ class BeamSearch:
             beam = beam.advance(output.state, chosen, staying)
         return finished, history
 
-    def _candidates(self, scores: StepScores, beam: Beam, inclusion: Inclusion, length: int) -> Candidates:
+    def _candidates(self, scores: StepScores, beam: Beam, inclusion: Inclusion, *, eos_allowed: bool) -> Candidates:
         """The 2K best continuations of each sentence."""
-        eos_allowed = length > self.config.min_len
         found = scores.best(beam.totals, 2 * self.config.beam_size, eos_allowed=eos_allowed)
         return inclusion.choose(found, scores, beam.totals, eos_allowed=eos_allowed) if inclusion.any else found
 

@@ -148,7 +148,7 @@ class DiverseBeamSearch:
         totals = beam.totals.view(sentences, groups, -1)
         base = totals - scores.normaliser.view_as(totals)
         penalty = scores.scores.new_zeros(sentences, vocabulary)
-        banned = [PAD, BOS] if length > config.min_len else [PAD, BOS, EOS]
+        banned = [PAD, BOS] if length > rules.min_len else [PAD, BOS, EOS]
         tokens = forced.tokens(beam.sentences, length)
         found = []
         for group in range(groups):

@@ -23,6 +23,10 @@ from nmt.search.rules import RuleConfig, Rules
 class GreedyConfig(RuleConfig):
     """Greedy search: one hypothesis, extended by its most probable token."""
 
+    @property
+    def finds_at_most(self) -> int:
+        return 1
+
 
 @searches.register("greedy", GreedyConfig)
 class GreedySearch:
@@ -93,7 +97,7 @@ class GreedySearch:
 
     def _choose(self, ranked: Tensor, rules: Rules, length: int) -> Tensor:
         """[b] the most probable token; of equal ones the first. Where rules leave none, eos."""
-        banned = [PAD, BOS] if length > self.config.min_len else [PAD, BOS, EOS]
+        banned = [PAD, BOS] if length > rules.min_len else [PAD, BOS, EOS]
         allowed = rules.changed(ranked)  # a copy: the step's scores may be a part of the model
         forbid(allowed, banned)
         best = allowed.max(1)

@@ -24,6 +24,8 @@ class Request:
     include: tuple[Phrase, ...] = ()  # and contains each of these, as often as it stands here
     exclude: tuple[Phrase, ...] = ()  # and none of these
     target: Phrase = ()  # it is this one, and only to be scored
+    min_length: int | None = None  # pieces, in place of the search's own rule
+    max_length: int | None = None
 
 
 def refuse_inclusion(requests: Sequence[Request] | None, search: str) -> None:
@@ -42,15 +44,18 @@ class Forced:
         source_lengths: Tensor,
         config: LengthConfig,
     ) -> None:
-        prefixes = [request.prefix for request in requests or ()]
+        asked = requests or ()
+        prefixes = [request.prefix for request in asked]
         longest = max(map(len, prefixes), default=0)
         device = source_lengths.device
         self._prefixes = torch.tensor(
             [[*p, *[-1] * (longest - len(p))] for p in prefixes], device=device
         )  # [B, longest]
         self._longest = longest
-        least = torch.tensor([len(p) + 1 for p in prefixes], device=device) if longest else None
-        self.limits = length_limits(model, source_lengths, config, least)  # [B]
+        most = [0 if one.max_length is None else one.max_length + 1 for one in asked]
+        least = [max(len(one.prefix), one.min_length or 0) + 1 for one in asked]
+        bounds = torch.tensor([most, least], device=device) if asked else (None, None)
+        self.limits = length_limits(model, source_lengths, config, *bounds)  # [B]
         self._lowest = int(self.limits.min())
 
     def tokens(self, sentences: Tensor, length: int) -> Tensor | None:

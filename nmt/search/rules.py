@@ -16,7 +16,7 @@ from torch import Tensor
 
 from nmt.config.option import option
 from nmt.config.sections import require_not_negative, require_positive
-from nmt.data.vocabulary import UNK
+from nmt.data.vocabulary import EOS, UNK
 from nmt.search.limits import LengthConfig
 from nmt.search.requests import Phrase, Request
 
@@ -43,6 +43,18 @@ class RuleConfig(LengthConfig):
         require_positive("search", repetition_penalty=self.repetition_penalty)
 
 
+def clash(one: Phrase, other: Phrase, n: int) -> bool:
+    """Whether no text has both, be they one over the other, without an n-gram that stands in it twice."""
+    grams, others = ([phrase[at : at + n] for at in range(len(phrase) - n + 1)] for phrase in (one, other))
+    shifts = {here - there for here, gram in enumerate(grams) for there, same in enumerate(others) if gram == same}
+    return len(shifts) > 1 or any(  # they overlap in the shared n-gram, and so in all that is side by side then
+        token != other[place - shift]
+        for shift in shifts
+        for place, token in enumerate(one)
+        if 0 <= place - shift < len(other)
+    )
+
+
 class Rules:
     """Follows the hypotheses of a search and changes the scores of their next tokens."""
 
@@ -59,13 +71,18 @@ class Rules:
         self._excluded = [request.exclude for request in requests or ()]
         self._width = width
         self._sentences = list(range(num_sentences))  # those in the batch
+        own = [request.min_length for request in requests or ()] or [None] * num_sentences
+        shortest = [config.min_len if length is None else length for length in own]
+        self.min_len = min(shortest, default=config.min_len)  # of all sentences
+        self._shortest = torch.tensor(shortest, device=device) if len(set(shortest)) > 1 else None  # [B]
+        self._length = 0  # tokens so far
         self._looks_back = config.no_repeat_ngram > 0 or config.repetition_penalty != 1.0 or any(self._excluded)
         self._tokens = torch.empty(num_sentences * width, 0, dtype=torch.long, device=device)  # [N, t]
 
     @property
     def any(self) -> bool:
         """Whether scores are changed at all."""
-        return self._looks_back or self._config.forbid_unknown
+        return self._looks_back or self._config.forbid_unknown or self._shortest is not None
 
     def changed(self, scores: Tensor, normaliser: Tensor | float = 0.0) -> Tensor:
         """A copy of scores [N, V], which are log-probabilities once ``normaliser`` [N] is taken away."""
@@ -81,6 +98,9 @@ class Rules:
                 self._forbid_phrases(scores, place, self._excluded[sentence])
         if self._config.forbid_unknown:
             scores[:, UNK] = -_INFINITY
+        if self._shortest is not None:
+            too_short = (self._length < self._shortest[self._sentences]).repeat_interleave(self._width)
+            scores[:, EOS].masked_fill_(too_short, -_INFINITY)
         return scores
 
     def follow(self, tokens: Tensor, rows: Tensor | None = None, staying: Tensor | None = None) -> None:
@@ -88,6 +108,7 @@ class Rules:
         and belong to the sentences ``staying`` (positions in b; default: all)."""
         if staying is not None and len(staying) < len(self._sentences):
             self._sentences = [self._sentences[place] for place in staying.tolist()]
+        self._length += 1
         if self._looks_back:
             before = self._tokens if rows is None else self._tokens[rows]
             self._tokens = torch.cat([before, tokens[:, None]], 1)

@@ -127,6 +127,8 @@ class SamplingSearch:
     ) -> list[list[Hypothesis]]:
         found = self.draw(model, source, source_lengths, attention=attention, requests=requests)
         draws = map_tensors(Tensor.cpu, found)
+        if bool(draws.scores.isnan().any()):
+            raise DataError("the model's scores are not numbers (NaN): its checkpoint is damaged or diverged")
         return [draws.hypotheses(sentence, width) for sentence, width in enumerate(source_lengths.tolist())]
 
     def draw(
@@ -139,7 +141,10 @@ class SamplingSearch:
         attention: bool = False,
         requests: Sequence[Request] | None = None,
     ) -> Draws:
-        """The samples as tensors on the model's device; ``seed`` stands in for the configured one."""
+        """The samples as tensors on the model's device; ``seed`` stands in for the configured one.
+
+        Of scores that are not numbers (NaN) they are any tokens: training skips such an update.
+        """
         refuse_inclusion(requests, "sampling")
         forced = Forced(requests, model, source_lengths, self.config)
         rules = Rules(self.config, requests, source.size(0), self.nbest, source.device)
@@ -147,10 +152,7 @@ class SamplingSearch:
             sentence_keys(source, source_lengths, self.config.seed if seed is None else seed), self.nbest
         )
         with torch.inference_mode():
-            draws = self._draw(model, source, source_lengths, keys, forced, rules, attention)
-        if bool(draws.scores.isnan().any()):
-            raise DataError("the model's scores are not numbers (NaN): its checkpoint is damaged or diverged")
-        return draws
+            return self._draw(model, source, source_lengths, keys, forced, rules, attention)
 
     def _draw(
         self,
@@ -186,7 +188,7 @@ class SamplingSearch:
         rules leave none."""
         config = self.config
         scores = (rules.changed(log_probabilities) if rules.any else log_probabilities) / config.temperature
-        forbid(scores, [PAD, BOS] if length > config.min_len else [PAD, BOS, EOS])
+        forbid(scores, [PAD, BOS] if length > rules.min_len else [PAD, BOS, EOS])
         if config.topk is not None and config.topk < scores.size(1):
             _keep_above(scores, scores.topk(config.topk).values[:, -1:])
         if config.topp is not None and config.topp < 1.0:
@@ -310,7 +312,7 @@ def _first_beyond(weights: Tensor, chance: Tensor) -> tuple[Tensor, Tensor]:
     sums = weights.cumsum(1)
     wanted = chance[:, None] * sums[:, -1:]
     found = torch.searchsorted(sums, wanted, right=True)
-    found = found.clamp(max=weights.size(1) - 1)  # weights that are not numbers; said when all is drawn
+    found = found.clamp(max=weights.size(1) - 1)  # weights that are not numbers
     weight = weights.gather(1, found)
     share = (wanted - sums.gather(1, found) + weight) / weight
     return found.squeeze(1), share.squeeze(1).clamp(0.0, _BELOW_ONE)

@@ -68,7 +68,8 @@ class Shortlisted:
             return tuple(tuple(known[number] for number in phrase) for phrase in phrases)
 
         possible = [phrase for phrase in request.exclude if all(number in known for number in phrase)]
-        return Request(of([request.prefix])[0], of(request.include), of(possible))
+        prefix, include = of([request.prefix])[0], of(request.include)
+        return dataclasses.replace(request, prefix=prefix, include=include, exclude=of(possible))
 
     def found(self, hypotheses: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
         """Hypotheses in the model's ids again."""

@@ -149,6 +149,12 @@ def holds_training_state(path: Path) -> bool:
     return _VALUES in _manifest(path, Verify.fast, training=True)["files"]
 
 
+def checksums(path: Path) -> dict[str, str]:
+    """Of all files of a checkpoint but the training state, which it may lose: equal ones are the same model."""
+    files = _manifest(path, Verify.fast)["files"]
+    return {name: facts["sha256"] for name, facts in files.items() if name not in (_TENSORS, _VALUES)}
+
+
 def drop_training_state(path: Path) -> None:
     """Make a checkpoint smaller: it keeps its model, and no run can go on from it any more.
 

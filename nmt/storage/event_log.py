@@ -26,12 +26,13 @@ class EventLog:
         self._path = path
         self._failed = False
 
-    def rewind(self, update: int) -> None:
-        """Drop the events after ``update``: the run goes on from there and will write them again."""
+    def rewind(self, update: int, skipped: int = 0) -> None:
+        """Drop the events after ``update``, and of updates that were skipped those after as many as ``skipped``: the run
+        goes on from there and will write them again."""
         if not self._path.is_file():
             return
         try:
-            kept = [line for line in _lines(self._path) if _up_to(line, update)]
+            kept = [line for line in _lines(self._path) if _up_to(line, update, skipped)]
             with atomic_write(self._path) as file:
                 file.write("".join(f"{line}\n" for line in kept).encode("utf-8"))
         except (OSError, NMTError) as error:
@@ -100,9 +101,12 @@ def _gap(file: BinaryIO) -> bytes:
     return b"" if file.read(1) == b"\n" else b"\n"
 
 
-def _up_to(line: str, update: int) -> bool:
+def _up_to(line: str, update: int, skipped: int) -> bool:
+    """An update that was skipped has the number of the next one, which says nothing of when that was."""
     try:
-        return int(json.loads(line)["update"]) <= update
+        event = json.loads(line)
+        numbered = event["event"] == "skipped" and "number" in event
+        return int(event["number"]) <= skipped if numbered else int(event["update"]) <= update
     except (ValueError, KeyError, TypeError):
         return False  # torn, by a full disk or the end of the process
 

@@ -72,6 +72,7 @@ def check(name: str) -> None:
     for law in LAWS:
         try:
             law(examined)
-        except AssertionError as error:
-            broken.append(f"{law}: {law.statement}\n    {error}")
+        except Exception as error:  # a model that stops with an error breaks the law as well
+            said = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
+            broken.append(f"{law}: {law.statement}\n    {said}")
     assert not broken, f"{name} breaks {len(broken)} of {len(LAWS)} laws\n" + "\n".join(broken)

@@ -75,7 +75,10 @@ def _values(name: str, folders: Sequence[Path]) -> dict[str, Any]:
     if not files:
         if name in models.names():
             return {"name": name}
-        raise UsageError(f"there is no model or preset '{name}'; models: {', '.join(models.names())}")
+        raise UsageError(
+            f"there is no model or preset '{name}'; models: {', '.join(models.names())}; presets of a plugin are known "
+            f"after nmt.plugins.load_plugins(FOLDER)"
+        )
     own = cast("dict[str, Any]", OmegaConf.to_container(OmegaConf.load(files[0])))
     values: dict[str, Any] = {}
     for parent in own.pop("defaults", []):

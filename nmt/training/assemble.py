@@ -13,9 +13,9 @@ import torch
 
 from nmt.config.choices import Precision
 from nmt.config.plain import to_plain
-from nmt.config.sections import TrainConfig
+from nmt.config.sections import LOSSES, TrainConfig
 from nmt.config.span import Span
-from nmt.devices import choose_device, own_device, require_precision, set_threads
+from nmt.devices import choose_device, make_current, own_device, require_precision, set_threads
 from nmt.errors import UsageError
 from nmt.interface import EncoderDecoder
 from nmt.models import models
@@ -206,14 +206,15 @@ class _Run:
             logger.info("%s holds a finished run: %s. Raise the limit to train on", self._folder, ending)
             recorded = RunRecord.read(self._folder).last("end").get("update") if self._world.main else None
             if self._world.main and recorded != trainer.state.update:  # a death between checkpoint and log
-                reporter.start(trainer.state.update, None, self._cost)
+                reporter.start(trainer.state.update, None, self._cost, skipped=trainer.state.skipped)
                 self._record_end(trainer, reporter)
                 reporter.close()
         else:
             if trainer.state.update:
                 logger.info("going on after update %d of %s", trainer.state.update, self._folder)
             facts = describe_run(self._config, self._datasets, self._step.model, self._device)
-            reporter.start(trainer.state.update, facts, self._cost, trainer.state.seconds)
+            state = trainer.state
+            reporter.start(state.update, facts, self._cost, state.seconds, state.skipped)
             try:
                 ending = trainer.run()
                 self._record_end(trainer, reporter)
@@ -328,7 +329,9 @@ class _Run:
     def _other_scores(self, last: CheckpointInfo) -> Mapping[str, str]:
         """What makes the scores so far those of another validation."""
         before, now = last.made.get("validated_as"), self._facts["validated_as"]
-        return {key: change for key, change in differences(before or now, now).items() if key != "computed_on"}
+        of_translations = ("search.", "validation.") if self._config.validation.best_metric in LOSSES else ()
+        changed = differences(before or now, now)
+        return {key: changed[key] for key in changed if key != "computed_on" and not key.startswith(of_translations)}
 
     def _schedule_of(self, length: int | None) -> Schedule:
         rate = float(self._config.optimizer.base_rate)
@@ -391,5 +394,6 @@ def _path(found: list[StoredCheckpoint | None], stored: StoredCheckpoint | None)
 def _device(config: TrainConfig) -> torch.device:
     set_threads(config.device.threads)
     device = choose_device(own_device(config.device.name))
+    make_current(device)
     require_precision(device, config.device.precision)
     return device

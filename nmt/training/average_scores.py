@@ -18,7 +18,7 @@ from nmt.config.choices import Precision
 from nmt.config.plain import from_plain
 from nmt.config.sections import LOSSES, TrainConfig
 from nmt.data.language_pair import LanguagePair
-from nmt.devices import choose_device
+from nmt.devices import choose_device, make_current
 from nmt.errors import DataError, DeviceError, NMTError, UsageError
 from nmt.interface import EncoderDecoder
 from nmt.models.stored import load_model
@@ -87,6 +87,7 @@ def find_judge(config: AverageConfig, path: Path) -> Judge | None:
     if not config.validate:
         return None
     device = choose_device(config.device)
+    make_current(device)
     try:
         return Judge(path, config.data, device)
     except NMTError as error:

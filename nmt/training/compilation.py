@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -11,6 +13,7 @@ from torch.utils.hooks import RemovableHandle
 from nmt.data.batch import Batch
 from nmt.devices import is_shortage
 from nmt.errors import UsageError
+from nmt.interface import EncoderDecoder
 from nmt.modules.stack import stacked_layers
 from nmt.training.accumulation import SMALLER_BATCHES
 from nmt.training.precision import Arithmetic
@@ -65,11 +68,30 @@ def compile_layers(step: Step, batch: Batch, arithmetic: Arithmetic, seed: int, 
     return True
 
 
+@contextlib.contextmanager
+def any_shape(model: EncoderDecoder) -> Iterator[None]:
+    """Inside, layers that were compiled for a few shapes run as they are: a search would meet others at every step."""
+    layers = list(stacked_layers(model)) if model.few_shapes else []
+    compiled = [layer._compiled_call_impl for layer in layers]
+    for layer in layers:
+        layer._compiled_call_impl = None
+    try:
+        yield
+    finally:
+        for layer, call in zip(layers, compiled):
+            layer._compiled_call_impl = call
+
+
 def _meets_few_shapes(step: Step, arithmetic: Arithmetic) -> bool:
     """A graph is of one shape, and only rows without padding can be filled up to one at little cost."""
     if not step.criterion.runs_model_once:
         logger.warning(
             "no CUDA graphs: the criterion runs the model more than once, and its results share their memory"
+        )
+        return False
+    if step.criterion.asks_for_attention:
+        logger.warning(
+            "no CUDA graphs: the criterion asks for attention, so batches keep their padding, and shapes vary"
         )
         return False
     with arithmetic.forward_pass():

@@ -25,8 +25,9 @@ _MOST_VALIDATIONS = 10  # whose translations are shown
 _LOSSES = ("loss", "nll", "ppl")  # of a validation; its other figures are scores
 
 
-def write(folder: Path) -> Path:
+def write(folder: Path | str) -> Path:
     """Make ``report.html`` of what is in a run folder; the path."""
+    folder = Path(folder)
     record = RunRecord.read(folder)
     if not record.events:
         raise MissingInputError(f"{folder} has no log.jsonl with events: there is nothing to report")
@@ -112,7 +113,7 @@ def _charts(record: RunRecord) -> str:
     auxiliary = [name for name in record.names("train") if name.startswith("auxiliary_")]
     balance = [Series(name.removeprefix("auxiliary_"), record.curve("train", name)) for name in auxiliary]
     charts = [
-        both("Loss per target token (nats)", "loss"),
+        both("Loss", "loss"),
         Chart("Scores of validation", scores, last),
         both("Perplexity", "ppl"),
         alone("Learning rate", "lr"),

@@ -15,6 +15,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from nmt.config.choices import Strategy
 from nmt.config.sections import DistributedConfig
+from nmt.devices import make_current
 from nmt.errors import DeviceError, NMTError
 from nmt.training.world import Alone, Together, World
 
@@ -36,8 +37,7 @@ def join(
         return
     if not dist.is_available():
         raise DeviceError("this torch was built without torch.distributed; start one process, without torchrun")
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
+    make_current(device)
     timeout = datetime.timedelta(minutes=options.timeout_minutes)
     store, rank, _ = next(rendezvous("env://", timeout=timeout))
     store = PrefixStore(_start(environment), store)

@@ -49,14 +49,20 @@ class Reporter:
         self._samples: Sequence[Sample] = ()
 
     def start(
-        self, update: int, facts: Mapping[str, Any] | None = None, cost: Cost | None = None, seconds: float = 0.0
+        self,
+        update: int,
+        facts: Mapping[str, Any] | None = None,
+        cost: Cost | None = None,
+        seconds: float = 0.0,
+        skipped: int = 0,
     ) -> None:
-        """Begin, or go on after ``update`` and ``seconds``; what an interrupted process recorded beyond is dropped.
+        """Begin, or go on after ``update``, ``seconds`` and ``skipped`` updates; what an interrupted process recorded
+        beyond is dropped.
 
         ``facts`` are recorded: what the run is made of.
         """
         self._cost = cost or Cost()
-        self._log.rewind(update)
+        self._log.rewind(update, skipped)
         self._sinks = open_sinks(self._folder, self._options, update)
         if facts is not None:
             event = {"event": "start", "update": update, "seconds": round(seconds, 1)}
@@ -74,9 +80,10 @@ class Reporter:
             self._display.show(event)
             self._meters = Meters()
 
-    def skipped(self, update: int, epoch: int, figures: UpdateReport) -> None:
-        """An update was not made, because its loss or gradient is not finite; JSON has no numbers for that."""
-        event = {"event": "skipped", "update": update, "epoch": epoch}
+    def skipped(self, update: int, epoch: int, figures: UpdateReport, *, number: int) -> None:
+        """An update was not made, the ``number``-th, because its loss or gradient is not finite; JSON has no numbers for
+        that."""
+        event = {"event": "skipped", "update": update, "epoch": epoch, "number": number}
         self._record(event | {"loss": str(figures.loss), "grad_norm": str(figures.grad_norm)})
 
     def valid(self, update: int, epoch: int, scores: Mapping[str, float], *, best: bool) -> None:
@@ -134,14 +141,19 @@ class Unheard(Reporter):
         self._meters = Meters()
 
     def start(
-        self, update: int, facts: Mapping[str, Any] | None = None, cost: Cost | None = None, seconds: float = 0.0
+        self,
+        update: int,
+        facts: Mapping[str, Any] | None = None,
+        cost: Cost | None = None,
+        seconds: float = 0.0,
+        skipped: int = 0,
     ) -> None:
         pass
 
     def update(self, update: int, epoch: int, report: UpdateReport, seconds: float) -> None:
         pass
 
-    def skipped(self, update: int, epoch: int, figures: UpdateReport) -> None:
+    def skipped(self, update: int, epoch: int, figures: UpdateReport, *, number: int) -> None:
         pass
 
     def valid(self, update: int, epoch: int, scores: Mapping[str, float], *, best: bool) -> None:

@@ -32,7 +32,7 @@ from nmt.training.precision import Arithmetic
 from nmt.training.reading import reader
 from nmt.training.report import Reporter
 from nmt.training.resume import restarts_epoch, training_state
-from nmt.training.retention import Cadence
+from nmt.training.retention import BY_UPDATES, Cadence
 from nmt.training.saver import Saver
 from nmt.training.signals import StopRequest
 from nmt.training.step import Step, Totals, clip, divide, explained_shortage
@@ -254,7 +254,7 @@ class Trainer:
         update = self.state.update + 1
         self.state.skipped += 1
         self.state.skipped_in_row += 1
-        self._reporter.skipped(update, batches.epoch, figures)
+        self._reporter.skipped(update, batches.epoch, figures, number=self.state.skipped)
         logger.warning("update %d is skipped: loss %s, gradient norm %s", update, figures.loss, figures.grad_norm)
         parameters = without_finite_gradient(self._step.named_parameters(), self._world)
         if self._world.main:
@@ -284,10 +284,11 @@ class Trainer:
         self.state.seconds += self._mark - before
 
     def _due(self, batches: UpdateBatches, made: bool) -> tuple[str, ...]:
-        """Reasons to save. None after a skipped update: perhaps the run has just gone wrong."""
-        if not made:
+        """Reasons to save. None after a bad update: perhaps the run has just gone wrong. An overflow is no bad sign."""
+        if not made and self.state.skipped_in_row:
             return ()
-        return self._cadence.due(self.state.update, batches.epoch, ends_epoch=batches.ends_epoch, now=self._mark)
+        reasons = self._cadence.due(self.state.update, batches.epoch, ends_epoch=batches.ends_epoch, now=self._mark)
+        return tuple(reason for reason in reasons if made or reason != BY_UPDATES)
 
     def _validation_due(self, batches: UpdateBatches, made: bool) -> bool:
         options = self._validation

@@ -21,6 +21,7 @@ from nmt.interface import EncoderDecoder, LossReport
 from nmt.scoring import Scorer
 from nmt.search import Search, searches
 from nmt.training.batches import read_batch
+from nmt.training.compilation import any_shape
 from nmt.training.meters import perplexity
 from nmt.training.step import Step, described, explained_shortage, seed_torch
 from nmt.training.world import World
@@ -189,7 +190,8 @@ class TranslationValidator:
         source, lengths = pad([self._split.source(i) for i in indices.tolist()])
         device = self._place.device
         where = f"in a batch of {source.size(0)} sentences of up to {source.size(1)} pieces"
-        with explained_shortage(where, FEWER_HYPOTHESES), torch.no_grad(), self._place.autocast():
+        anyhow = explained_shortage(where, FEWER_HYPOTHESES)
+        with anyhow, any_shape(self._model), torch.no_grad(), self._place.autocast():
             results = self._search(self._model, source.to(device), lengths.to(device))
         return [self._pair.target.decode(hypotheses[0].tokens.tolist()) for hypotheses in results]
 

@@ -57,7 +57,8 @@ class ReverseModel:
     """What a model of the other direction finds the source probable of comes first: the noisy channel's view,
     log p(y|x) + weight * log p(x|y), each under the length penalty of the search (Yee et al. 2019, arXiv:1908.05731).
 
-    A line that was translated in parts keeps its order: neither side of it can be read at once.
+    A line that was translated in parts keeps its order: neither side of it can be read at once. So does one whose end was
+    left out, of which the translations say nothing.
     """
 
     def __init__(self, score: Score, weight: float, config: GenerateConfig) -> None:
@@ -102,7 +103,7 @@ class ReverseModel:
 
     def _ranked(self, translation: Translation, backward: list[Translation]) -> Translation:
         """What says nothing cannot be read back: it comes last."""
-        if translation.parts > 1:
+        if not translation.at_once:
             return dataclasses.replace(translation, hypotheses=translation.hypotheses[: self._nbest])
         saying, silent = list[TranslatedText](), list[TranslatedText]()
         for hypothesis, read in zip(translation.hypotheses, backward):
@@ -116,8 +117,8 @@ class ReverseModel:
 
 
 def _backward(translation: Translation) -> list[Line]:
-    """What the other direction is to score: nothing, in a line of its own, of what was translated in parts."""
-    if translation.parts > 1:
+    """What the other direction is to score: nothing, in a line of its own, of what keeps its order."""
+    if not translation.at_once:
         return [Line("")]
     return [Line(hypothesis.text, reference=translation.source) for hypothesis in translation.hypotheses]
 

@@ -9,6 +9,8 @@ from torch import Tensor
 from nmt.data.text import Pause
 from nmt.errors import UsageError
 
+_MOST_PIECES = 10**9  # nobody waits for more
+
 
 @dataclass(frozen=True)
 class Line:
@@ -19,11 +21,19 @@ class Line:
     include: tuple[str, ...] = ()  # and contains each of these
     exclude: tuple[str, ...] = ()  # and none of these
     reference: str = ""  # what it is, where references are scored
+    min_length: int | None = None  # pieces at least; None: as the options of the search say
+    max_length: int | None = None  # and at most
 
     def __post_init__(self) -> None:
         for name, phrases in (("include", self.include), ("exclude", self.exclude)):
             if isinstance(phrases, str):
                 raise UsageError(f"{name}={phrases!r} of a line must be several phrases: {name}=[{phrases!r}]")
+        lengths = {"min_length": self.min_length, "max_length": self.max_length}
+        for name, length in lengths.items():
+            if length is not None and (type(length) is not int or not 1 <= length <= _MOST_PIECES):
+                raise UsageError(f"{name}={length!r} must be a whole number of pieces, from 1 to {_MOST_PIECES:,}")
+        if self.min_length and self.max_length and self.min_length > self.max_length:
+            raise UsageError(f"min_length={self.min_length} is more than max_length={self.max_length}; lower it")
 
 
 Given = str | Line | Pause | None
@@ -58,3 +68,9 @@ class Translation:
     hypotheses: list[TranslatedText]
     parts: int = 1  # that it was translated in
     closes: bool = False  # what was read together with it ends here: somebody may be waiting for it
+    cut: bool = False  # the end of the line was left out
+
+    @property
+    def at_once(self) -> bool:
+        """Whether the line was translated whole, and not in parts."""
+        return self.parts <= 1 and not self.cut

@@ -14,7 +14,8 @@ from nmt.data.language_pair import LanguagePair
 from nmt.data.text import PAUSE, require_text
 from nmt.data.vocabulary import EOS, UNK
 from nmt.errors import DataError
-from nmt.search.requests import Request
+from nmt.search.requests import Phrase, Request
+from nmt.search.rules import clash
 from nmt.translation.lines import Given, Line
 from nmt.translation.long_lines import divided
 from nmt.translation.windows import Source, Window
@@ -76,7 +77,7 @@ class Reader:
 
     def _request(self, line: Line, number: int) -> Request:
         reference = line.reference if self._config.score_reference else ""
-        if not (line.prefix or line.include or line.exclude or reference):
+        if not reference and line == Line(line.text, reference=line.reference):
             return Request()
         texts = [line.prefix, reference, *line.include, *line.exclude]
         for text in texts:
@@ -88,14 +89,35 @@ class Reader:
         lacking += [text for text, ids in zip(line.exclude, exclude) if not ids]
         if lacking:
             raise DataError(f"line {number}: the model's vocabulary has no pieces for {lacking[0]!r}; leave it out")
+        if line.max_length is not None and len(prefix) > line.max_length:
+            raise DataError(
+                f"line {number}: its prefix has {len(prefix)} pieces, more than its max_length of {line.max_length}; "
+                f"raise that, or shorten the prefix"
+            )
         # What the vocabulary cannot write is left out in any case.
-        request = Request(prefix, tuple(include), tuple(ids for ids in exclude if UNK not in ids), target)
+        possible = tuple(ids for ids in exclude if UNK not in ids)
+        request = Request(prefix, tuple(include), possible, target, line.min_length, line.max_length)
         for text, excluded in zip(line.exclude, exclude):
             if any(_within(excluded, asked) for asked in (request.prefix, *request.include)):
                 raise DataError(f"line {number}: {text!r} is to be left out, and is part of what is asked for")
+        self._check_repetition(line.include, include, number)
         if not line.text.strip() and not reference:
             logger.warning(f"line {number} is empty, so nothing is made of what is asked of its translation")
         return request
+
+    def _check_repetition(self, texts: Sequence[str], phrases: Sequence[Phrase], number: int) -> None:
+        """What the rule about n-grams would never let a search write."""
+        size = getattr(self._config.search, "no_repeat_ngram", 0)
+        if not size:
+            return
+        for (first, one), (second, other) in itertools.combinations_with_replacement(enumerate(phrases), 2):
+            again = first != second and one == other and len(one) >= size
+            if again or clash(one, other, size):
+                asked = " beside ".join(repr(texts[place]) for place in sorted({first, second}))
+                raise DataError(
+                    f"line {number}: {asked} would repeat what --no-repeat-ngram-size {size} lets stand only once; "
+                    f"leave it out"
+                )
 
     def _source(self, number: int, text: str, ids: Ids, request: Request) -> Source:
         """A line that is too long to be translated at once is divided or loses its end, and the user is told."""
@@ -109,10 +131,11 @@ class Reader:
         where, cut = f"{self._called} {number + 1} has {len(ids)} pieces", self._config.long_lines is LongLines.truncate
         if request.target and not cut:
             raise DataError(f"{where}, more than {limit}, so its reference cannot be scored ({advice})")
-        if cut or request != Request():  # whose parts would each have to keep to it
+        whole = request.include or request.min_length is not None or request.max_length is not None
+        if cut or whole:  # nobody knows which of the parts is to contain a phrase, or how long each may be
             done = "read" if request.target else "translated"
             logger.warning(f"{where}; only its first {limit} are {done} ({advice})")
-            return Source(number, text, (ids[:limit],), request)
+            return Source(number, text, (ids[:limit],), request, cut=True)
         parts = divided(ids, self._pair.source.pieces(ids.tolist()), limit)
         logger.warning(f"{where}; it is translated in {len(parts)} parts ({advice})")
         return Source(number, text, parts, request)

@@ -131,6 +131,11 @@ class Translator:
                     f"{paths[0]} and {other} have different vocabularies, so they cannot translate together; "
                     f"an ensemble's models are trained on one corpus folder"
                 )
+            if other_pair.is_reverse_of(pair):
+                raise UsageError(
+                    f"{paths[0]} translates from {pair.source_lang} to {pair.target_lang}, and {other} the other way; "
+                    f"an ensemble's models share their direction"
+                )
         wanted = choose_format(format_named(dtype), precision_named(precision), chosen)
         members = [prepare(model, wanted, chosen, workers) for model, _, _ in loaded]
         short = None if shortlist is None else Shortlist.load(Path(shortlist), pair)
@@ -223,7 +228,7 @@ class Translator:
         for source, found, closes in in_order(windows, plan, run, progress):
             pieces = self.pair.source.pieces([number for part in source.parts for number in part.tolist()])
             texts = together(found, drawn=drawn)
-            yield Translation(source.number, source.text, pieces, texts, len(source.parts), closes)
+            yield Translation(source.number, source.text, pieces, texts, len(source.parts), closes, source.cut)
 
     def _search(self, search: Search, batch: Batch, attention: bool) -> list[list[Hypothesis]]:
         """A batch that does not fit into the memory is halved until it does."""
@@ -244,7 +249,7 @@ class Translator:
             if len(batch) == 1:
                 elsewhere = "" if self.device.type == "cpu" else ", or use --device cpu"
                 raise DeviceError(
-                    f"line {batch[0].number + 1} ({len(batch[0].ids)} pieces) does not fit into the memory of "
+                    f"line {batch[0].number + 1} ({batch[0].pieces} pieces) does not fit into the memory of "
                     f"{self.device}; lower --max-source-length, --beam or --nbest{elsewhere}"
                 ) from None
         logger.warning(f"a batch of {len(batch)} lines does not fit into the memory of {self.device}; it is halved")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -24,6 +24,11 @@ class Source:
     text: str
     parts: tuple[Ids, ...]  # without eos
     request: Request = Request()
+    cut: bool = False  # its end is left out
+
+    def asked(self, part: int) -> Request:
+        """Of a part's translation what is asked of the whole one, which begins with the first."""
+        return self.request if part == 0 else replace(self.request, prefix=())
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,11 @@ class Part:
     first: int  # piece of the line
     ids: Ids
     request: Request
+
+    @property
+    def pieces(self) -> int:
+        """Of the source, or of what is scored if that is longer."""
+        return max(len(self.ids), len(self.request.target))
 
 
 Batch = list[Part]
@@ -56,7 +66,7 @@ class Window:
     @property
     def parts(self) -> list[Part]:
         return [
-            Part(line, index, source.number, source.text, sum(map(len, source.parts[:index])), ids, source.request)
+            Part(line, index, source.number, source.text, sum(map(len, source.parts[:index])), ids, source.asked(index))
             for line, source in enumerate(self.sources)
             for index, ids in enumerate(source.parts)
         ]

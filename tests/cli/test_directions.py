@@ -1,4 +1,4 @@
-"""A corpus of the other direction, whose joint vocabulary is the model's, is refused wherever it is named."""
+"""What is of the other direction, and has the model's joint vocabulary, is refused wherever it is named."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ import pytest
 from nmt.config.averaging import AverageConfig
 from nmt.config.generation import GenerateConfig
 from nmt.config.sections import PreprocessConfig, TrainConfig, TrainingConfig
+from nmt.config.shortlist import ShortlistConfig
 from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.words import WordsConfig
-from nmt.errors import DataError
+from nmt.errors import DataError, UsageError
 from nmt.search.greedy import GreedyConfig
 from nmt.training.assemble import train
 from nmt.training.averaging import average_checkpoints
+from nmt.translation import Translator
 from nmt_cli.generate import run as generate
+from nmt_cli.shortlist import run as make_shortlist
+from tests.tiny_models import tiny_pair, write_tiny_corpus, write_tiny_model
 
 MakeConfig = Callable[..., TrainConfig]
 
@@ -62,6 +66,24 @@ def test_a_corpus_of_the_other_direction_is_not_translated(
         translate(back)
     named_otherwise = with_languages(copy_corpus, tmp_path / "other", "src_1", "tgt_1")
     assert translate(named_otherwise) == translate(copy_corpus) != ""
+
+
+def test_a_shortlist_of_the_other_direction_is_refused(tmp_path: Path) -> None:
+    tiny_pair().save(tmp_path / "tokenizer")
+    corpus, short = write_tiny_corpus(tmp_path, tokenizer=tmp_path / "tokenizer"), str(tmp_path / "short")
+    make_shortlist(ShortlistConfig(data=[str(corpus)], output=short))
+    model = write_tiny_model(tmp_path / "model", updates=0)
+    back = write_tiny_model(tmp_path / "back-model", updates=0, reverse=True)
+    with pytest.raises(UsageError, match="short was made for translating from de to en, and .* the other way"):
+        Translator.load(back, device="cpu", shortlist=short)
+    Translator.load(model, device="cpu", shortlist=short)
+
+
+def test_an_ensemble_of_both_directions_is_refused(tmp_path: Path) -> None:
+    model = write_tiny_model(tmp_path / "model", updates=0)
+    back = write_tiny_model(tmp_path / "back-model", updates=0, reverse=True)
+    with pytest.raises(UsageError, match="model translates from de to en, and .*back-model the other way"):
+        Translator.load(f"{model}:{back}", device="cpu")
 
 
 def test_an_average_is_not_scored_on_the_other_direction(run: Path, back: Path) -> None:

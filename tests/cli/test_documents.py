@@ -29,7 +29,7 @@ from nmt.config.publish import publish
 from nmt.config.sections import PreprocessConfig, ScoreConfig, TrainConfig
 from nmt.config.shortlist import ShortlistConfig
 from nmt_cli.argv import rewrite
-from nmt_cli.flags import grammar
+from nmt_cli.flags import ADVICE, ALIASES, ALIASES_OF_SCORING, grammar
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/**/*.md")])
@@ -175,6 +175,20 @@ def fairseq_tables() -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize(("program", "flag"), sorted(set(fairseq_tables())))
 def test_flag_of_the_fairseq_tables_exists(program: str, flag: str) -> None:
     assert flag in {known.name for known in flags_of(COMMANDS[program][1])}
+
+
+def flags_of_fairseq() -> Iterator[str]:
+    """Those in the first column of the same tables."""
+    text = (ROOT / "docs" / "coming-from-fairseq.md").read_text(encoding="utf-8")
+    for line in text.split("\n"):
+        if line.startswith("| `"):
+            yield from re.findall(r"`(--[\w-]+)", line.split("|")[1])
+
+
+@pytest.mark.parametrize("flag", sorted(set(flags_of_fairseq())))
+def test_a_flag_of_the_fairseq_tables_is_one_of_ours_or_answered_with_advice(flag: str) -> None:
+    ours = {known.name for _, config in COMMANDS.values() for known in flags_of(config)}
+    assert flag in {*ours, *ALIASES, *ALIASES_OF_SCORING, *ADVICE}
 
 
 def test_what_a_fairseq_table_calls_the_same_is_looked_up_too() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import logging
@@ -9,22 +10,28 @@ import lzma
 import math
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from nmt.config.choices import AlignmentKind, InputFormat, MbrMetric, OutputFormat
 from nmt.config.generation import GenerateConfig
 from nmt.config.sections import PreprocessConfig
+from nmt.data.corpus import Split
 from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.words import WordsConfig
 from nmt.errors import DataError, UsageError
 from nmt.search.beam import BeamConfig
 from nmt.translation import Translator
+from nmt_cli import generate_job
 from nmt_cli.generate import run
+from nmt_cli.outputs import Write
+from nmt_cli.ranks import Alone
 from tests.tiny_models import in_english, some_lines, write_tiny_model
 
+T = TypeVar("T")
 LINES = ["ein mann", "", "zwei hunde laufen", "rot"]
 
 
@@ -210,6 +217,34 @@ def test_training_split_is_translated_although_its_text_is_not_kept(model, corpu
     assert fields(lines, "T", 0) == [[in_english(fields(lines, "S", 0)[0][0])]]
 
 
+class Another(Alone):
+    """A process beside the one that writes."""
+
+    main = False
+
+    def merged(self, done: Iterator[T], progress: Callable[[int], None]) -> Iterator[T]:
+        return (one for one in done if one is None)
+
+
+@pytest.mark.parametrize(("ranks", "decoded"), [(Alone(), [*range(11)]), (Another(), [])], ids=["first", "another"])
+def test_references_of_a_training_split_are_decoded_one_by_one_where_they_are_written(
+    model: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch, ranks: Alone, decoded: list[int]
+) -> None:
+    read, at_writes, target = list[int](), list[list[int]](), Split.target
+
+    def reading(split: Split, number: int) -> Any:
+        read.append(number)
+        return target(split, number)
+
+    monkeypatch.setattr(Split, "target", reading)
+    monkeypatch.setattr(generate_job, "joined", lambda *_: contextlib.nullcontext(ranks))
+    write: Write = lambda lines: at_writes.append(list(read))  # noqa: E731
+    monkeypatch.setattr(generate_job, "opened", lambda *_: contextlib.nullcontext(write))
+    options: dict[str, Any] = {"path": str(model), "data": [str(corpus)], "gen_subset": "train", "workers": 1}
+    run(GenerateConfig(search=BeamConfig(), **options))
+    assert read == decoded and at_writes == [decoded[: number + 1] for number in decoded]
+
+
 def test_alignment_of_a_model_without_attention_is_refused(tmp_path):
     from nmt.models.recurrent_parts import AttentionKind
 
@@ -246,6 +281,20 @@ def test_lines_may_say_what_is_asked_of_their_translations(model: Path, tmp_path
     asked = write(tmp_path / "asked.tsv", ["ein mann\ttwo", "rot"])
     found = nmt_generate("--path", model, "--input", asked, "--input-format", "tsv").stdout.split("\n")
     assert "two" in found[0].split() and found[1] == in_english("rot")
+
+
+def test_lines_may_say_how_long_their_translations_become(model: Path, tmp_path: Path) -> None:
+    lines = ['{"text": "ein mann", "min_length": 6}', '{"text": "ein mann"}', '{"text": "ein mann", "max_length": 1}']
+    file = write(tmp_path / "asked.jsonl", lines)
+    command = ("--path", model, "--input", file, "--input-format", "jsonl", "--max-len-a", "0", "--max-len-b", "4")
+    found = nmt_generate(*command, "--workers", "2", "--batch-size", "1")
+    long, usual, short = found.stdout.splitlines()
+    assert len(long.split()) == 6 and usual == "a man" and len(short.split()) == 1
+    assert (
+        "2 translations were cut off at the length limit, first that of line 1; raise --max-len-a or --max-len-b "
+        in (found.stderr)
+    )
+    assert "(or max_length in the line) if they should go on" in found.stderr
 
 
 def test_a_corpus_has_no_input_format(model: Path, corpus: Path) -> None:
@@ -324,6 +373,10 @@ PAIRS: dict[str, Any] = {"input_format": InputFormat.tsv, "format": OutputFormat
         ({**PAIRS, "shortlist": "x"}, "--score-reference looks at all pieces; leave out --shortlist"),
         ({**PAIRS, "search": BeamConfig(coverage_penalty=1.0)}, "takes no account of --coverage-penalty; leave it out"),
         ({**PAIRS, "search": BeamConfig(repetition_penalty=2.0)}, "takes no account of --repetition-penalty"),
+        ({**PAIRS, "search": BeamConfig(no_repeat_ngram=2)}, "takes no account of --no-repeat-ngram-size"),
+        ({**PAIRS, "search": BeamConfig(forbid_unknown=True)}, "takes no account of --forbid-unk"),
+        ({**PAIRS, "search": BeamConfig(min_len=3)}, "takes no account of --min-len"),
+        ({**PAIRS, "replace_unk": True}, "shows the text that it scores; leave out --replace-unk"),
     ],
 )
 def test_scoring_without_references_or_with_several_translations_is_refused(

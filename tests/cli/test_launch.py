@@ -125,7 +125,23 @@ def test_in_a_multirun_a_failing_job_does_not_stop_the_others(script: Path, tmp_
     assert done.stdout == b"13a\n"
     assert done.stderr.count(b"nmt-score: job 0 (sys=data): x.en: line 3: not UTF-8") == 1
     assert done.stderr.count(b"RuntimeError: a defect") == 1
+    assert b"Error executing job" not in done.stderr
     assert done.returncode == 65  # of the first job that failed
+
+
+def test_the_jobs_of_a_sweep_do_not_share_standard_input(script: Path, tmp_path: Path) -> None:
+    """The first one would leave nothing to the others."""
+    done = start(script, "tokenize=13a,none", "--multirun", cwd=tmp_path, input=b"a line\n")
+    said = "cannot share standard input; give them a file: --sys FILE"
+    assert (done.returncode, done.stdout, done.stderr.decode().count(said)) == (2, b"", 2)
+
+
+def test_a_sweep_that_can_make_no_folder_says_which_option_names_it(script: Path, tmp_path: Path) -> None:
+    (tmp_path / "multirun").write_text("mine")
+    done = start(script, "sys=print,value", "--multirun", cwd=tmp_path)
+    message = done.stderr.decode().splitlines()[-1]
+    assert done.returncode == 73 and message.startswith("nmt-score: cannot make multirun/")
+    assert message.endswith("choose another hydra.sweep.dir=FOLDER")
 
 
 def test_a_job_that_is_asked_to_stop_ends_the_multirun(script: Path, tmp_path: Path) -> None:

@@ -299,6 +299,16 @@ def test_check_names_the_model_and_the_broken_laws(monkeypatch: pytest.MonkeyPat
         conformance.check("transformer")
 
 
+def test_check_goes_on_after_a_law_that_stops_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_reordering(*_: Any, **__: Any) -> None:
+        raise RuntimeError("shapes do not match")
+
+    monkeypatch.setattr(Transformer, "step", no_reordering)
+    broken = r"breaks \d+ of 18 laws\n.*steps_equal_teacher_forcing: .*\n    RuntimeError: shapes do not match\n"
+    with pytest.raises(AssertionError, match=f"(?s){broken}.*a_beam_of_one_is_greedy"):
+        conformance.check("transformer")
+
+
 def test_an_unknown_name_is_refused_with_the_names_there_are() -> None:
     with pytest.raises(UsageError, match=r"no model or preset 'transfomer'; models: .*transformer"):
         conformance.subject("transfomer")

@@ -9,6 +9,7 @@ from nmt import devices
 from nmt.config.choices import Precision
 from nmt.devices import (
     choose_device,
+    make_current,
     parameter_type,
     precision_named,
     require_precision,
@@ -124,3 +125,13 @@ def test_a_container_has_as_many_cores_as_its_share_is_worth(share, expected, tm
         for name, figure in zip(("quota", "period"), share.replace("max", "-1").split()):
             (tmp_path / name).write_text(f"{figure}\n")
         assert usable_cores() == expected
+
+
+@pytest.mark.parametrize(("name", "current"), [("cpu", []), ("cuda", []), ("cuda:1", [torch.device("cuda:1")])])
+def test_a_gpu_that_is_named_by_number_becomes_the_current_one(
+    monkeypatch: pytest.MonkeyPatch, name: str, current: list[torch.device]
+) -> None:
+    set_to = list[torch.device]()
+    monkeypatch.setattr(torch.cuda, "set_device", set_to.append)
+    make_current(torch.device(name))
+    assert set_to == current

@@ -203,6 +203,8 @@ class _SentencePieceBuilder(TokenizerBuilder):
         except (RuntimeError, OSError) as error:
             if source.error is not None:
                 raise source.error from None
+            if "sentences_.empty()" in str(error):
+                raise DataError("there is no text to learn pieces from: every training line is empty") from error
             raise UsageError(self._explained(str(error))) from error
         return SentencePieceTokenizer(self._config, model.getvalue())
 
@@ -237,8 +239,6 @@ class _SentencePieceBuilder(TokenizerBuilder):
                 f"tokenizer.vocab_size={size} is less than the {match[1]} entries that the characters of this text need: "
                 f"raise --vocab-size, or lower tokenizer.character_coverage={self._config.character_coverage}"
             )
-        if "sentences_.empty()" in message:
-            return "there is no text to learn pieces from: every training line is empty"
         return f"learning {size} pieces failed (tokenizer.vocab_size, --vocab-size): {message.strip()}"
 
 

@@ -139,6 +139,7 @@ REFUSED: list[tuple[str, list[str], str]] = [
         ["x", "data=y"],
         "data=y: a flag or a bare argument gives data too; write it in one of these ways",
     ),
+    ("a value for a negation", ["--no-share=true"], "--no-share takes no value"),
     ("a value for a switch of Hydra", ["--multirun=1"], "--multirun takes no value"),
 ]
 

@@ -30,6 +30,9 @@ def test_objects_hold_everything_by_name() -> None:
         Line(""),
         " ",
     ]
+    assert read(InputFormat.jsonl, '{"text": "rot", "min_length": 2, "max_length": 2}') == [
+        Line("rot", min_length=2, max_length=2)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -43,6 +46,17 @@ def test_objects_hold_everything_by_name() -> None:
         ('{"text": "a", "include": "b"}', '"include" must be a list of texts'),
         ('{"text": "a", "exclude": [1]}', '"exclude" must be a list of texts'),
         ('{"text": "a", "include": [" "]}', "line 2 has an empty phrase"),
+        ('{"text": "a", "min_length": 2.0}', 'file, line 2: "min_length" must be a whole number of pieces'),
+        ('{"text": "a", "max_length": true}', 'line 2: "max_length" must be a whole number of pieces'),
+        ('{"text": "a", "max_length": null}', 'line 2: "max_length" must be a whole number of pieces'),
+        (
+            '{"text": "a", "min_length": -1}',
+            "file, line 2: min_length=-1 must be a whole number of pieces, from 1 to 1,",
+        ),
+        ('{"text": "a", "max_length": 0}', "line 2: max_length=0 must be a whole number of pieces, from 1 to"),
+        ('{"text": "a", "max_length": 1e99}', "must be a whole number"),
+        (f'{{"text": "a", "max_length": {10**30}}}', "line 2: max_length=10+ must be a whole number of pieces, from 1"),
+        ('{"text": "a", "min_length": 3, "max_length": 2}', "line 2: min_length=3 is more than max_length=2; lower it"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_with_its_line(line: str, complaint: str) -> None:
@@ -62,6 +76,7 @@ def test_an_empty_phrase_is_refused(line: str) -> None:
         (InputFormat.jsonl, '{"text": "rot"}', "file, line 1 should have both a sentence and its reference"),
         (InputFormat.jsonl, '{"text": "", "reference": "red"}', "should have both a sentence and its reference"),
         (InputFormat.jsonl, '{"text": "rot", "reference": "red", "prefix": "r"}', "nothing else can be asked for"),
+        (InputFormat.jsonl, '{"text": "rot", "reference": "red", "max_length": 3}', "nothing else can be asked for"),
         (InputFormat.tsv, "\tred", "should have both a sentence and its reference"),
         (InputFormat.tsv, "rot\tred\tx", "should have two fields"),
         (InputFormat.jsonl, "[" * 100_000, "is not JSON"),

@@ -10,13 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from nmt.config.choices import OutputFormat
 from nmt.config.generation import GenerateConfig
 from nmt.errors import DataError, OutputError, UsageError
 from nmt.search.beam import BeamConfig
+from nmt.storage.checkpoints import CheckpointInfo, TrainingState, drop_training_state, write_checkpoint
 from nmt_cli import outputs
 from nmt_cli.outputs import Growing, check_output, complete_answers
+from tests.tiny_models import tiny_pair
 
 
 def config(output: Path | None, **options: object) -> GenerateConfig:
@@ -33,12 +36,32 @@ def begun(options: GenerateConfig) -> None:
             raise KeyboardInterrupt
 
 
+def written(checkpoint: Path, parameter: float = 0.0) -> Path:
+    """A run's checkpoint of one parameter."""
+    tiny_pair().save(checkpoint.parent / "tokenizer")
+    model, state = {"weight": torch.tensor(parameter)}, TrainingState({"moment": torch.zeros(3)}, {"update": 1})
+    write_checkpoint(checkpoint, model=model, config={}, info=CheckpointInfo(1, 1), training=state, overwrite=True)
+    return checkpoint
+
+
 @pytest.fixture(autouse=True)
-def checkpoint(monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
+def checkpoint(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """What the run folder's best checkpoint is."""
-    best = {"model": Path("model/checkpoint-0001-00000001")}
+    best = {"model": written(tmp_path_factory.mktemp("model") / "checkpoint-0001-00000001")}
     monkeypatch.setattr(outputs, "resolve", best.__getitem__)
     return best
+
+
+@pytest.mark.parametrize("flag", ["input", "shortlist", "unk_dictionary"])
+def test_an_output_does_not_replace_what_is_read(tmp_path: Path, flag: str) -> None:
+    (tmp_path / "read").write_text("mine")
+    (tmp_path / "link").symlink_to("read")
+    given = {flag: str(tmp_path / "read"), "replace_unk": flag == "unk_dictionary"}
+    options = config(tmp_path / "link", overwrite=True, **given)
+    said = f"would replace what --{flag.replace('_', '-')} {tmp_path / 'read'} reads; choose another --output"
+    with pytest.raises(OutputError, match=said):
+        check_output(options)
+    check_output(config(tmp_path / "other", overwrite=True, **given))
 
 
 @pytest.mark.parametrize(
@@ -110,23 +133,59 @@ def test_another_best_checkpoint_than_the_one_that_began_it_is_refused(
     tmp_path: Path, checkpoint: dict[str, Path]
 ) -> None:
     begun(config(tmp_path / "out"))
-    checkpoint["model"] = Path("model/checkpoint-0002-00000002")
-    with pytest.raises(UsageError, match=r"out.partial was begun with another path; use the same options"):
+    checkpoint["model"] = written(checkpoint["model"].with_name("checkpoint-0002-00000002"))
+    with pytest.raises(UsageError, match=r"out.partial was begun with another model of --path; use the same options"):
+        Growing(config(tmp_path / "out")).begin()
+
+
+def test_another_model_under_the_same_name_is_refused(tmp_path: Path, checkpoint: dict[str, Path]) -> None:
+    begun(config(tmp_path / "out"))
+    written(checkpoint["model"])
+    with Growing(config(tmp_path / "out")) as growing:
+        assert growing.begin() == 1, "it is the same, written again"
+    written(checkpoint["model"], parameter=1.0)
+    with (
+        pytest.raises(UsageError, match=r"out.partial was begun with another model of --path; use the same options"),
+        Growing(config(tmp_path / "out")) as growing,
+    ):
+        growing.begin()
+
+
+def test_another_tokenizer_beside_the_same_model_is_refused(tmp_path: Path, checkpoint: dict[str, Path]) -> None:
+    begun(config(tmp_path / "out"))
+    tiny_pair(reverse=True).save(checkpoint["model"].parent / "tokenizer")
+    with pytest.raises(UsageError, match=r"out.partial was begun with another model of --path"):
+        Growing(config(tmp_path / "out")).begin()
+
+
+def test_a_model_may_lose_its_state_of_training_meanwhile(tmp_path: Path, checkpoint: dict[str, Path]) -> None:
+    begun(config(tmp_path / "out"))
+    drop_training_state(checkpoint["model"])
+    with Growing(config(tmp_path / "out")) as growing:
+        assert growing.begin() == 1
+
+
+def test_what_an_older_version_began_is_not_gone_on_with(tmp_path: Path, checkpoint: dict[str, Path]) -> None:
+    """It noted models by their names alone."""
+    begun(config(tmp_path / "out"))
+    (tmp_path / "out.partial.json").write_text(f'{{"path": ["{checkpoint["model"]}"], "rerank": null, "nbest": 1}}')
+    with pytest.raises(UsageError, match=r"out.partial was begun by another version of nmt, .* or delete it"):
         Growing(config(tmp_path / "out")).begin()
 
 
 def test_another_model_of_the_other_direction_is_refused(tmp_path: Path, checkpoint: dict[str, Path]) -> None:
     options = GenerateConfig(path="model", rerank="back", search=BeamConfig(), output=str(tmp_path / "out"))
-    checkpoint["back"] = Path("back/checkpoint-0001-00000001")
+    checkpoint["back"] = written(tmp_path / "back" / "checkpoint-0001-00000001")
     begun(options)
     with Growing(options) as growing:
         assert growing.begin() == 1
-    checkpoint["back"] = Path("back/checkpoint-0002-00000002")
-    with (
-        pytest.raises(UsageError, match=r"out.partial was begun with another rerank; use the same options"),
-        Growing(options) as growing,
-    ):
-        growing.begin()
+    checkpoint["back"] = written(tmp_path / "back" / "checkpoint-0002-00000002")
+    for others in (options, replace(options, rerank=None)):
+        with (
+            pytest.raises(UsageError, match=r"out.partial was begun with another .*model of --rerank; use the same"),
+            Growing(others) as growing,
+        ):
+            growing.begin()
 
 
 @pytest.mark.parametrize("option", ["input", "shortlist", "unk_dictionary"])

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from nmt.config.help import help_page
-from nmt.config.option import flags_of
+from nmt.config.option import flags_of, groups_of, options_of
 from nmt.config.presets import default_choices, preset_names, schema_names
 from nmt.config.publish import publish
 from nmt.errors import UsageError
+from nmt.registry import registry_for
 
 COMMAND_NAMES = ("preprocess", "train", "average_checkpoints", "generate", "shortlist", "score")
 
@@ -30,6 +31,28 @@ def test_every_preset_is_listed_and_the_default_is_marked(commands: dict[str, ty
     for group, default in default_choices(command).items():
         for name in [*preset_names(group), *schema_names(group)]:
             assert (f"{name}*" if name == default else name) in page
+
+
+def test_components_that_mean_another_thing_by_a_flag_are_named(commands: dict[str, type]) -> None:
+    page = " ".join(help_page("train", commands["train"]).split())
+    assert "L2 penalty, added to the gradient (adam, adam_then_sgd, nag, rmsprop, sgd: 0.0)" in page
+    assert "share of a parameter taken off, times the rate (adafactor, lion: 0.0; adamw, muon: 0.01)" in page
+    assert "peak learning rate; null: 0.0005 (adam, adamw, muon); or " in page
+    assert "--[no-]share-all-embeddings differs one matrix" in page
+    assert "--[no-]share-decoder-input-output-embed differs one matrix" in page
+
+
+@pytest.mark.parametrize("command", COMMAND_NAMES)
+def test_options_without_a_flag_are_shown_by_their_key(commands: dict[str, type], command: str) -> None:
+    page, config = help_page(command, commands[command]), commands[command]
+    options = {flag.name: flag for flag in options_of(config)}
+    for group, role in groups_of(config).items():
+        registry = registry_for(role)
+        for name in registry.names():
+            options |= {flag.name: flag for flag in options_of(registry.config_class(name), f"{group}.")}
+    without_flag = [name for name in options if name.endswith("=")]
+    assert all(re.search(rf"^  {re.escape(name)}", page, re.MULTILINE) for name in without_flag)
+    assert ("model.d_ff=" in without_flag and "  model.peeky=true|false " in page) == (command == "train")
 
 
 @pytest.mark.parametrize("command", COMMAND_NAMES)

@@ -8,6 +8,9 @@ from typing import Any, Optional  # noqa: F401 - an annotation below
 import pytest
 
 from nmt.config.option import FlagKind, flags_of, option
+from nmt.config.sections import TrainConfig
+from nmt_cli.argv import rewrite
+from nmt_cli.flags import grammar
 
 
 @pytest.mark.parametrize(
@@ -37,3 +40,9 @@ def test_a_flag_is_of_the_kind_of_its_annotation_however_that_is_written(
         "Config", [("own", written, option(None, help="a help text", flag="--own"))], namespace={"__module__": __name__}
     )
     assert [flag.kind for flag in flags_of(config)] == [kind]
+
+
+@pytest.mark.parametrize("name", ["share-all-embeddings", "share-decoder-input-output-embed"])
+def test_a_switch_that_is_on_in_one_component_can_be_switched_off(name: str) -> None:
+    [key] = {flag.key for flag in flags_of(TrainConfig) if flag.name == f"--{name}"}
+    assert rewrite([f"--no-{name}"], grammar(TrainConfig, ["model"])).argv == [f"{key}=false"]

@@ -62,7 +62,7 @@ def test_a_vocabulary_smaller_than_the_alphabet_names_what_it_needs() -> None:
 
 
 def test_no_text_to_learn_from_is_said_so() -> None:
-    with pytest.raises(UsageError, match="no text to learn pieces from"):
+    with pytest.raises(DataError, match="no text to learn pieces from"):
         train(BpeConfig(vocab_size=50), [])
 
 

@@ -17,7 +17,7 @@ from nmt.data.batch import Batch, collate
 from nmt.data.vocabulary import EOS
 from nmt.interface import EncoderDecoder, VocabularySizes
 from nmt.models import models
-from nmt.models.packed_output import pack_model
+from nmt.models.packed_output import PackedOutput, pack_model
 from nmt.models.recurrent_parts import CellKind
 from nmt.models.transformer_parts import PositionKind
 from nmt.native.library import library
@@ -29,6 +29,12 @@ pytestmark = pytest.mark.skipif(library() is None, reason="the C part was not bu
 
 ENTRIES, SENTENCES = 500, 40
 WIDE: dict[str, Any] = {"encoder_layers": 3, "decoder_layers": 3, "d_model": 128, "d_ff": 256, "num_heads": 4}
+CONVOLUTIONS: dict[str, Any] = {
+    "embedding_size": 512,
+    "encoder_convolutions": ["3x256x3"],
+    "decoder_convolutions": ["3x256x3"],
+    "share_all_embeddings": True,
+}
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "transformer": ("transformer", WIDE),
     "relative positions": ("transformer", WIDE | {"positions": PositionKind.relative}),
@@ -39,6 +45,8 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "fast-forward connections": ("deep_att", {"hidden_size": 128, "encoder_layers": 3, "decoder_layers": 2}),
     "memory": ("neural_turing_machine", {"controller_size": 256, "read_heads": 4}),
     "recurrent experts": ("lstm_moe", {"width": 64, "cell_size": 128, "num_experts": 8, "expert_size": 128}),
+    "convolutions": ("conv_s2s", CONVOLUTIONS),
+    "images": ("neural_gpu", {"num_maps": 96, "height": 1, "num_convs": 1, "width_a": 1, "width_b": 31}),
 }
 
 
@@ -98,3 +106,12 @@ def test_what_a_search_finds_is_scored_as_it_did(name: str) -> None:
     )
     for one, (other,) in zip(found, again):
         torch.testing.assert_close(other.token_scores, one.token_scores, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["convolutions", "images"])
+def test_a_model_that_does_not_take_int8_translates_in_float32_and_says_so(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    output = packed(name).output
+    assert isinstance(output, PackedOutput) and output.packed.format is NumberFormat.float32
+    assert "translates in float32" in caplog.text

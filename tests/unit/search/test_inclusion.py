@@ -85,6 +85,15 @@ def test_phrases_go_together_with_a_prefix_and_with_rules(seed, asked):
     assert all(contains(tokens, phrase) for phrase in asked) or not hypothesis.finished
 
 
+@settings(max_examples=60)
+@given(seed=st.integers(0, 10**6), eos_bias=st.sampled_from([-3.0, 0.0, 3.0]), asked=phrases)
+def test_phrases_go_together_with_a_sentences_own_lengths(seed, eos_bias, asked):
+    wishes = [Request(include=(asked,), min_length=7, max_length=9), Request(min_length=2), Request(include=(asked,))]
+    rows = padded([(4, 5, EOS), (6, EOS), (5, EOS)])
+    (found, *_), *_ = beam_search(Settings(beam=6, b=6))(ToyModel(seed, eos_bias=eos_bias), *rows, requests=wishes)
+    assert 7 <= len(found.tokens) - 1 <= 9 and contains(found.tokens.tolist(), asked)
+
+
 @pytest.mark.parametrize(
     ("slots", "banks", "kept"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 
 import pytest
@@ -16,7 +17,7 @@ from nmt.search.beam import BeamConfig, BeamSearch
 from nmt.search.ensemble import Ensemble
 from nmt.search.greedy import GreedyConfig, GreedySearch
 from nmt.search.requests import Request
-from nmt.search.rules import RuleConfig
+from nmt.search.rules import RuleConfig, clash
 from nmt.search.sampling import SamplingConfig, SamplingSearch
 from tests.unit.search.test_search import assert_same, beam_search, padded, some_models, some_settings
 from tests.unit.search.toy import EOS, UNK, Settings, SlowEnsemble, ToyModel, Wish, slow_beam, slow_greedy
@@ -30,8 +31,12 @@ some_rules = st.fixed_dictionaries(
         "forbid_unknown": st.booleans(),
     }
 )
+own_lengths = st.sampled_from([(None, None)] * 3 + [(1, None), (5, None), (None, 1), (None, 3), (2, 2), (1, 4), (4, 8)])
 some_wishes = st.builds(
-    Wish, prefix=st.lists(pieces, max_size=5).map(tuple), exclude=st.lists(phrases, max_size=2).map(tuple)
+    lambda prefix, exclude, lengths: Wish(prefix, exclude, *lengths),
+    prefix=st.lists(pieces, max_size=5).map(tuple),
+    exclude=st.lists(phrases, max_size=2).map(tuple),
+    lengths=own_lengths,
 )
 sentences = st.lists(
     st.tuples(st.lists(st.integers(1, 4), max_size=5).map(lambda ids: (*ids, EOS)), some_wishes), min_size=1, max_size=4
@@ -39,7 +44,10 @@ sentences = st.lists(
 
 
 def requests(wishes: Sequence[Wish]) -> list[Request]:
-    return [Request(prefix=wish.prefix, exclude=wish.exclude) for wish in wishes]
+    return [
+        Request(wish.prefix, exclude=wish.exclude, min_length=wish.min_length, max_length=wish.max_length)
+        for wish in wishes
+    ]
 
 
 @settings(max_examples=250)
@@ -106,6 +114,28 @@ def test_samples_keep_the_rules(seed, asked, n, forbid, nbest):
             assert not (forbid and UNK in drawn)
             assert not (n and repeats(drawn, n))
             assert not any(contains(drawn, phrase) for phrase in wish.exclude)
+
+
+@settings(max_examples=60)
+@given(
+    seed=st.integers(0, 10**6),
+    eos_bias=st.sampled_from([-3.0, 0.0, 3.0]),
+    lengths=st.lists(own_lengths, min_size=1, max_size=4),
+    min_len=st.integers(0, 3),
+)
+def test_samples_are_as_long_as_each_sentence_asks_whatever_the_others_ask(seed, eos_bias, lengths, min_len):
+    model, search = ToyModel(seed, eos_bias=eos_bias), SamplingSearch(SamplingConfig(max_len_b=6, min_len=min_len), 3)
+    sources = [(4, 5, *[6] * number, EOS) for number in range(len(lengths))]
+    asked = [Request(min_length=shortest, max_length=longest) for shortest, longest in lengths]
+    found = search(model, *padded(sources), requests=asked)
+    for hypotheses, source, request in zip(found, sources, asked):
+        (alone,) = search(model, *padded([source]), requests=[request])
+        assert tokens_of(hypotheses) == tokens_of(alone)
+        longest = request.max_length or max(len(source) - 1 + 6, request.min_length or 0)
+        shortest = min(request.min_length or min_len, longest)
+        for hypothesis in hypotheses:
+            pieces = len(hypothesis.tokens) - 1
+            assert shortest <= pieces <= longest and hypothesis.finished == (pieces < longest)
 
 
 def test_without_rules_and_requests_nothing_changes():
@@ -179,3 +209,26 @@ def test_patience_waits_for_more_finished_hypotheses():
 def test_a_beam_is_needed_for_many_finished_hypotheses():
     with pytest.raises(UsageError, match="nbest=4 is more than the beam of 3"):
         BeamSearch(BeamConfig(beam_size=3, patience=2.0), nbest=4)
+
+
+def windows(text: Sequence[int], size: int) -> list[tuple[int, ...]]:
+    return [tuple(text[at : at + size]) for at in range(len(text) - size + 1)]
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_no_text_without_a_repeated_n_gram_has_phrases_that_clash(n: int) -> None:
+    """Of all texts of up to six of three letters."""
+    texts = [text for length in range(7) for text in itertools.product("abc", repeat=length)]
+    good = [text for text in texts if len(set(windows(text, n))) == len(windows(text, n))]
+    few = [phrase for length in (1, 2, 3) for phrase in itertools.product("ab", repeat=length)]
+    found = 0
+    for one, other in itertools.product(few, few):
+        if clash(one, other, n):
+            found += 1
+            assert not any(one in windows(text, len(one)) and other in windows(text, len(other)) for text in good)
+    assert found > 1
+
+
+def test_phrases_that_overlap_do_not_clash() -> None:
+    assert not clash((1, 2, 3), (2, 3, 4), 2) and not clash((1, 2, 3), (2, 3), 1) and not clash((1, 1), (1, 1), 3)
+    assert clash((1, 2, 3), (4, 2, 3), 2) and clash((1, 2, 1, 2), (1, 2, 1, 2), 2)

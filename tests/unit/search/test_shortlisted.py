@@ -61,15 +61,20 @@ def test_the_rest_of_the_vocabulary_is_impossible(name: str, search: str, option
 def test_what_is_asked_for_keeps_its_meaning() -> None:
     short = Shortlisted(build("lstm"), LISTS, torch.device("cpu"))
     asked = short.asked(
-        [Request(prefix=(9, 30), include=((39,),), exclude=((5, 9), (17,))), Request(), Request(include=((8, 20),))]
+        [
+            Request(prefix=(9, 30), include=((39,),), exclude=((5, 9), (17,))),
+            Request(min_length=2, max_length=3),
+            Request(include=((8, 20),)),
+        ]
     )
     assert asked == [
         Request(prefix=(5, 7), include=((8,),), exclude=((4, 5),)),  # what it could not say need not be forbidden
-        Request(),
+        Request(min_length=2, max_length=3),
         Request(include=((5, 7),)),
     ]
     beam = searches.build(searches.config_class("beam")(beam_size=3), 1)
     found = short.found(beam(short, SOURCE, LENGTHS, requests=asked))
     assert found[0][0].tokens[:2].tolist() == [9, 30] and 39 in found[0][0].tokens.tolist()
+    assert 2 <= len(found[1][0].tokens) - 1 <= 3
     assert "8 20" in " ".join(map(str, found[2][0].tokens.tolist()))
     assert len(SPECIALS) == 4

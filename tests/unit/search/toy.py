@@ -12,7 +12,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -162,6 +162,14 @@ class Wish:
 
     prefix: tuple[int, ...] = ()
     exclude: tuple[tuple[int, ...], ...] = ()
+    min_length: int | None = None
+    max_length: int | None = None
+
+    def over(self, settings: Settings) -> Settings:
+        """With the sentence's own lengths."""
+        if self.max_length is not None:
+            settings = replace(settings, a=0.0, b=self.max_length)
+        return settings if self.min_length is None else replace(settings, min_len=self.min_length)
 
 
 def ranked_by(
@@ -206,6 +214,7 @@ def slow_beam(
     wish: Wish = Wish(),
 ) -> list[Found]:
     """Beam search by the book, one sentence, lists of tokens. A total is what is ranked by, beside the model's own."""
+    settings = wish.over(settings)
     limit, width = max(settings.limit(model, source), _at_least(model, wish)), settings.beam
     enough = max(settings.nbest, math.floor(width * settings.patience + 0.5))
     alive: list[tuple[tuple[int, ...], float, float]] = [((), 0.0, 0.0)]
@@ -245,6 +254,7 @@ def slow_diverse(
     model: ToyModel, source: tuple[int, ...], settings: Settings, groups: int, strength: float, wish: Wish
 ) -> list[Found]:
     """Groups of beams one after the other at each position; a chosen token costs later groups ``strength``."""
+    settings = wish.over(settings)
     limit, width = max(settings.limit(model, source), _at_least(model, wish)), settings.beam // groups
     nbest = min(settings.nbest, width)
     enough = max(nbest, math.floor(width * settings.patience + 0.5))
@@ -282,6 +292,7 @@ def slow_greedy(
     settings: Settings,
     wish: Wish = Wish(),
 ) -> Found:
+    settings = wish.over(settings)
     limit, tokens, total = max(settings.limit(model, source), _at_least(model, wish)), (), 0.0
     while not tokens or tokens[-1] != EOS:
         scores = ranked_by(model, source, tokens, settings, wish)
@@ -322,8 +333,8 @@ def _continuations(
 
 
 def _at_least(model: ToyModel | SlowEnsemble, wish: Wish) -> int:
-    """A limit that leaves room for the prefix, as far as the model goes."""
-    wanted = len(wish.prefix) + 1 if wish.prefix else 1
+    """A limit that leaves room for what is wanted, as far as the model goes."""
+    wanted = max(len(wish.prefix), wish.min_length or 0) + 1
     return wanted if model.limit is None else min(wanted, model.limit)
 
 

@@ -76,3 +76,15 @@ def test_the_seconds_of_a_run_belong_to_its_starts() -> None:
     assert stretches([one, two, *lines]) == [(two, 130.0)]
     assert stretches([lines[0], two]) == [({}, 50.0), (two, 0.0)]
     assert stretches(lines) == [({}, 130.0)] and stretches([]) == [({}, 0.0)]
+
+
+def test_skipped_updates_are_rewound_by_their_own_number(tmp_path: Path) -> None:
+    """Theirs is that of the next update: a checkpoint may have been written before or after them."""
+    log = EventLog(tmp_path / "log.jsonl")
+    log.write({"event": "train", "update": 4})
+    for number in (1, 2):
+        log.write({"event": "skipped", "update": 5, "number": number})
+    log.rewind(4, skipped=1)
+    assert [event.get("number") for event in log.events()] == [None, 1]
+    log.rewind(4)
+    assert [event["event"] for event in log.events()] == ["train"]

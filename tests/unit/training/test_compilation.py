@@ -16,9 +16,10 @@ from torch import Tensor
 from torch.nn.attention import varlen
 
 from nmt.config.choices import Precision
-from nmt.config.sections import TrainConfig, TrainingConfig
+from nmt.config.sections import TrainConfig, TrainingConfig, ValidationConfig
 from nmt.criterions.cross_entropy import CrossEntropyConfig
 from nmt.criterions.cross_entropy import build as build_criterion
+from nmt.criterions.guided_alignment import GuidedAlignment, GuidedAlignmentConfig
 from nmt.data.corpus import Split
 from nmt.errors import UsageError
 from nmt.interface import VocabularySizes
@@ -212,6 +213,22 @@ def test_gradients_do_not_stay_where_the_next_replay_writes(
     assert owned == [True] * ((compilation.PASSES + 1) * len(list(step.parameters())))
 
 
+@pytest.mark.usefixtures("without_padding")
+def test_validation_translates_with_layers_as_they_are(tiny_run: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step of a search, of each batch, would be another shape to compile for."""
+    compiled = []
+    for samples in (0, 2):
+        compiler = Recording()
+        monkeypatch.setattr(compilation, "BACKEND", compiler)
+        config = replace(without_dropout(tiny_run), validation=ValidationConfig(samples=samples))
+        config.checkpoint.save_dir += str(samples)
+        config.training.compile = config.training.cuda_graphs = True
+        torch._dynamo.reset()
+        train(config)
+        compiled.append(compiler.compiled)
+    assert compiled[0] == compiled[1] > 0
+
+
 def test_where_batches_keep_their_padding_nothing_is_replayed(
     tiny_run: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -233,3 +250,10 @@ def test_a_criterion_that_runs_the_model_more_than_once_is_not_recorded(caplog: 
     arithmetic: Any = None  # nobody asks
     assert not compilation._meets_few_shapes(step, arithmetic)
     assert "no CUDA graphs: the criterion runs the model more than once" in caplog.text
+
+
+def test_a_criterion_that_asks_for_attention_is_not_recorded(caplog: pytest.LogCaptureFixture) -> None:
+    step: Any = SimpleNamespace(criterion=GuidedAlignment(GuidedAlignmentConfig()))
+    arithmetic: Any = None  # nobody asks
+    assert not compilation._meets_few_shapes(step, arithmetic)
+    assert "no CUDA graphs: the criterion asks for attention" in caplog.text

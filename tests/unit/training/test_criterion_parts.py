@@ -24,6 +24,7 @@ from nmt.data.corpus import Corpus
 from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.words import WordsConfig
 from nmt.errors import DataError, UsageError
+from nmt.models.transformer import Transformer
 from nmt.modules.sentence_rewards import sentence_bleu, sentence_gleu
 from nmt.optim.constant import ConstantConfig
 from nmt.storage.checkpoints import checkpoints_in, read_checkpoint
@@ -31,6 +32,7 @@ from nmt.training.assemble import train
 from nmt.training.criterion_parts import build_criterion, sampler
 from nmt.training.datasets import open_datasets
 from nmt.training.other_models import load_teacher
+from nmt.training.trainer import Trainer
 from nmt.training.world import Alone
 from tests.unit.criterions.tiny import TinyModel, batch_of
 
@@ -175,6 +177,33 @@ def test_training_half_way_and_going_on_gives_the_weights_of_training_at_once(
     expected, found = weights(whole), weights(halves)
     assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
     assert figure is None or figure in train_events(whole)[0]
+
+
+@pytest.mark.parametrize(
+    "criterion",
+    [ExpectedRewardConfig(samples=3, max_len_b=3), MinimumRiskConfig(samples=4, max_len_b=3)],
+    ids=lambda value: type(value).__name__,
+)
+def test_samples_of_a_model_whose_scores_are_not_numbers_cost_an_update_and_not_the_run(
+    tiny_run: MakeConfig, monkeypatch: pytest.MonkeyPatch, criterion: Any
+) -> None:
+    train_step, encode, begun = Trainer._train_step, Transformer.encode, list[int]()
+
+    def counting(self: Trainer, *arguments: Any) -> bool:
+        begun.append(self.state.update + 1)
+        return train_step(self, *arguments)
+
+    def poisoned(self: Transformer, *arguments: Any) -> Any:
+        memory = encode(self, *arguments)
+        return replace(memory, states=memory.states * float("nan")) if len(begun) == 2 else memory
+
+    monkeypatch.setattr(Trainer, "_train_step", counting)
+    monkeypatch.setattr(Transformer, "encode", poisoned)
+    config = replace(tiny_run(), criterion=criterion, validation=ValidationConfig(interval=None, samples=0))
+    config.training.max_update = 4
+    assert train(config).update == 4 and begun == [1, 2, 2, 3, 4]
+    events = map(json.loads, (Path(config.checkpoint.save_dir) / "log.jsonl").read_text().splitlines())
+    assert [event["update"] for event in events if event["event"] == "skipped"] == [2]
 
 
 def test_a_corpus_without_alignments_is_refused_before_anything_is_built(

@@ -86,7 +86,7 @@ def test_a_run_leaves_a_page_with_everything(finished: Path) -> None:
     page = read(finished)
     assert page.headings() == list(SECTIONS)
     titles = {attributes.get("aria-label") for tag, attributes in page.elements if tag == "svg"}
-    assert {"Loss per target token (nats)", "Scores of validation", "Learning rate", "Gradient norm"} <= titles
+    assert {"Loss", "Scores of validation", "Learning rate", "Gradient norm"} <= titles
     assert {"Target tokens per second", "Peak memory (MB)"} <= titles
     texts = page.texts
     assert "finished: 12 updates are made" in texts

@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from nmt.config.choices import Precision
-from nmt.config.sections import DeviceConfig, TrainConfig, TrainingConfig
+from nmt.config.sections import CheckpointConfig, DeviceConfig, TrainConfig, TrainingConfig
 from nmt.data.batch import collate
 from nmt.errors import NMTError
+from nmt.storage.checkpoints import CheckpointInfo
 from nmt.training import precision
 from nmt.training.assemble import train
 from nmt.training.precision import Arithmetic, LossScale, choose_precision
@@ -178,6 +179,35 @@ def test_an_overflow_in_fp16_is_left_out_and_not_counted_as_bad(
     assert (trainer.state.update, trainer.state.skipped, overflows.calls) == (2, 0, 3)
     assert f"the loss is now multiplied by {LossScale.FIRST / 2:g}" in caplog.text
     assert arithmetic.state() == {"value": LossScale.FIRST / 2, "good": 1}
+
+
+@pytest.mark.parametrize(
+    ("by_updates", "saved"), [(None, ["epoch", "epoch"]), (1, ["update", "epoch", "update", "update epoch"])]
+)
+def test_an_overflow_at_the_end_of_an_epoch_does_not_cost_its_checkpoint(
+    make_trainer: Callable[..., Trainer],
+    overflows: Overflows,
+    monkeypatch: pytest.MonkeyPatch,
+    by_updates: int | None,
+    saved: list[str],
+) -> None:
+    """It is saved by its end alone: the update before was saved by its number already."""
+    reasons, save = list[str](), Trainer._save
+
+    def noting(self: Trainer, info: CheckpointInfo, **options: Any) -> None:
+        reasons.append(" ".join(reason for reason in info.reasons if reason != "final"))
+        save(self, info, **options)
+
+    monkeypatch.setattr(Trainer, "_save", noting)
+    trainer = make_trainer(
+        step=overflows,
+        arithmetic=Arithmetic(CPU, Precision.fp16),
+        updates=[[[0, 1]], [[2, 3]]],
+        limits=TrainingConfig(max_update=3),
+        save=CheckpointConfig(save_interval=1, save_interval_updates=by_updates),
+    )
+    trainer.run()
+    assert reasons == saved
 
 
 @pytest.mark.parametrize("smallest", [False, True])

@@ -232,6 +232,20 @@ def test_the_best_is_forgotten_each_time_that_the_validation_data_is_another(
     assert lengths == [1, 1, 2]  # the last time nothing is new
 
 
+@pytest.mark.parametrize("metric", ["loss", "nll", "chrf"])
+def test_another_search_makes_other_scores_only_where_translations_decide(
+    tiny_run: MakeConfig, caplog: pytest.LogCaptureFixture, metric: str
+) -> None:
+    options = replace(VALIDATION, metrics=["chrf"], best_metric=metric)
+    train(tiny_run(validation=options, training=TrainingConfig(max_update=4)))
+    again = tiny_run(validation=replace(options, lowercase=True), training=TrainingConfig(max_update=6))
+    again.search.max_len_b = 7
+    caplog.clear()
+    assert train(again).update == 6
+    said = "scores so far are of another validation (search.max_len_b: " in caplog.text
+    assert said == ("scores so far" in caplog.text) == (metric == "chrf")
+
+
 @pytest.mark.parametrize("follows", [True, False])
 def test_other_validation_data_is_noticed(
     tiny_run: MakeConfig, make_copy_corpus: Callable[..., Path], caplog: pytest.LogCaptureFixture, follows: bool

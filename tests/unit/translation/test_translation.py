@@ -21,6 +21,8 @@ from nmt.data.text import PAUSE
 from nmt.errors import DataError, DeviceError, MissingInputError, UsageError
 from nmt.search import searches
 from nmt.search.beam import BeamConfig
+from nmt.search.forced import ForcedSearch
+from nmt.search.greedy import GreedyConfig
 from nmt.search.sampling import SamplingConfig
 from nmt.storage.checkpoints import read_checkpoint, set_pointer, write_checkpoint
 from nmt.translation import Line, TranslatedText, Translation, workers
@@ -122,6 +124,26 @@ def test_line_whose_translation_is_asked_to_contain_something_is_not_divided(tra
     with caplog.at_level(logging.WARNING, "nmt"):
         found = translator.translate([Line("ein mann zwei hunde", include=("snow",))], max_source_length=2)
     assert "snow" in found[0] and "only its first 2 are translated" in caplog.text
+
+
+@pytest.mark.parametrize("lengths", [{"max_length": 3}, {"min_length": 3}])
+def test_a_line_with_lengths_of_its_own_is_not_divided(
+    translator: Translator, caplog: pytest.LogCaptureFixture, lengths: dict[str, int]
+) -> None:
+    (found,) = translator.translate([Line("ein mann zwei hunde", **lengths)], max_source_length=2)
+    assert len(found.split()) <= 3 and "line 1 has 4 pieces; only its first 2 are translated" in caplog.text
+
+
+def test_of_a_divided_line_the_first_part_has_the_prefix_and_each_leaves_phrases_out(
+    translator: Translator, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = Line("ein mann zwei hunde laufen ein", prefix="red", exclude=("two", "a"))
+    plain, found = hypotheses(translator, [Line(asked.text), asked], max_source_length=2)
+    assert [len(one.source_pieces) for one in (plain, found)] == [6, 6] and found.parts == 3
+    words = found.hypotheses[0].text.split()
+    assert words[0] == "red" and words.count("red") == 1
+    assert not {"two", "a"} & set(words) and {"two", "a"} < set(plain.hypotheses[0].text.split())
+    assert "line 2 has 6 pieces; it is translated in 3 parts" in caplog.text
 
 
 def test_reference_of_a_line_that_is_too_long_is_refused_by_its_number(translator):
@@ -284,6 +306,18 @@ def test_line_that_does_not_fit_alone_is_a_device_error(translator, monkeypatch)
         translator.translate(["", "ein mann"])
 
 
+def test_a_reference_that_does_not_fit_is_told_with_its_own_length(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_memory(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(ForcedSearch, "__call__", no_memory)
+    config = GenerateConfig(search=BeamConfig(), score_reference=True)
+    with pytest.raises(DeviceError, match=r"line 1 \(5 pieces\) does not fit"):
+        list(translator.hypotheses([Line("rot", reference="red " * 5)], config))
+
+
 def test_ensemble_of_a_model_with_itself_translates_like_it(folder, translator):
     assert Translator.load(f"{folder}:{folder}").translate(LINES) == translator.translate(LINES)
 
@@ -336,6 +370,24 @@ def test_a_translation_begins_with_its_prefix(translator: Translator) -> None:
     lines = [Line("ein mann", prefix="two dogs"), "ein mann", Line("rot", prefix="a")]
     found = translator.translate(lines, beam=4)
     assert found[0].startswith("two dogs") and found[1] == in_english("ein mann") and found[2].startswith("a")
+
+
+@pytest.mark.parametrize("search", ["beam", "greedy", "diverse_beam", "sampling"])
+@pytest.mark.skipif(not workers.possible(), reason="processes cannot be copied here")
+def test_a_translation_is_as_long_as_its_line_asks_in_any_process(
+    folder: Path, translator: Translator, search: str
+) -> None:
+    text = "zwei hunde laufen"
+    bounds = [(None, None), (7, None), (None, 2), (5, 5), (1, 40)]
+    lines = [Line(text, min_length=shortest, max_length=longest) for shortest, longest in bounds]
+    options: dict[str, Any] = {"search": search, "min_len": 2, "max_len_a": 0, "max_len_b": 4}
+    found = translator.translate(lines, **options)
+    lengths = [len(one.split()) for one in found]
+    assert 2 <= lengths[0] <= 4 and lengths[1:4] == [7, 2, 5]  # min_length alone makes room for just as many
+    assert found[0] == translator.translate([text], **options)[0]
+    assert found[4] == translator.translate([text], **options | {"min_len": 1, "max_len_b": 40})[0]
+    ensemble = Translator.load(f"{folder}:{folder}", device="cpu", workers=2)
+    assert ensemble.translate(lines, batch_size=1, **options) == found
 
 
 def test_a_translation_contains_phrases_and_leaves_out_others(translator: Translator) -> None:
@@ -487,6 +539,24 @@ def test_a_line_translated_in_parts_keeps_its_order(translator: Translator, tmp_
     assert one.parts == 1 and len(one.hypotheses) == 2
 
 
+@pytest.mark.parametrize(
+    ("line", "long_lines"),
+    [(Line("rot ein mann rot"), LongLines.truncate), (Line("rot ein mann rot", include=("snow",)), LongLines.split)],
+)
+def test_a_line_that_lost_its_end_keeps_its_order_and_is_not_read_back(
+    translator: Translator, line: Line, long_lines: LongLines
+) -> None:
+    def score(lines: Iterator[Given], numbers: Iterator[int], config: GenerateConfig) -> Iterator[Translation]:
+        for given, number in zip((line for line in lines if line is not PAUSE), numbers):
+            assert given == Line(""), "its source is more than what was translated"
+            yield translated(number, "", **{"": 0.0})
+
+    config = GenerateConfig(rerank="back", search=BeamConfig(), max_source_length=2, long_lines=long_lines, nbest=2)
+    (expected,) = translator.hypotheses([line], dataclasses.replace(config, nbest=3))
+    (kept,) = ReverseModel(score, 1.0, config)(translator.hypotheses([line], config))
+    assert kept.cut and kept.hypotheses == expected.hypotheses[:2]
+
+
 def test_an_empty_translation_is_never_the_best_one_and_an_empty_line_stays_empty(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -513,6 +583,24 @@ def test_an_empty_translation_is_never_the_best_one_and_an_empty_line_stays_empt
 def test_options_of_choosing_that_contradict_each_other_are_refused(options: dict[str, Any], complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint):
         GenerateConfig(search=BeamConfig(), **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"choose_among": 10, "search": BeamConfig(beam_size=4)}, r"--choose-among 10 is more than .* \(4\); lower it"),
+        ({"choose_among": 10, "search": GreedyConfig()}, r"--choose-among 10 is more than .* \(1\); lower it"),
+        ({"search": GreedyConfig()}, "chooses among several translations, and the search finds 1 of a line"),
+    ],
+)
+@pytest.mark.parametrize("choice", [{"mbr": MbrMetric.chrf}, {"rerank": "x"}])
+def test_choosing_among_more_than_the_search_finds_is_refused_in_its_own_words(
+    options: dict[str, Any], complaint: str, choice: dict[str, Any]
+) -> None:
+    with pytest.raises(UsageError, match=complaint) as refused:
+        GenerateConfig(**options, **choice)
+    assert "nbest" not in str(refused.value)
+    GenerateConfig(search=SamplingConfig(), choose_among=100, **choice)
 
 
 @pytest.mark.parametrize(
@@ -573,9 +661,45 @@ def test_what_is_asked_for_and_forbidden_at_once_is_refused(translator: Translat
         translator.translate(["rot", line])
 
 
+@pytest.mark.parametrize(
+    ("phrases", "size", "named"),
+    [
+        (("red", "a man a man"), 2, "'a man a man'"),
+        (("red", "a man", "red"), 1, "'red' beside 'red'"),
+        (("a man run", "two man run"), 2, "'a man run' beside 'two man run'"),
+    ],
+)
+def test_phrases_that_no_translation_could_hold_are_refused(
+    translator: Translator, phrases: tuple[str, ...], size: int, named: str
+) -> None:
+    lines = ["rot", Line("rot", include=phrases)]
+    complaint = f"line 2: {named} would repeat what --no-repeat-ngram-size {size} lets stand only once; leave it out"
+    with pytest.raises(DataError, match=complaint):
+        translator.translate(lines, no_repeat_ngram_size=size)
+    translator.translate(lines, max_len_b=20)
+
+
+def test_a_phrase_within_another_may_stand_once(translator: Translator) -> None:
+    line = Line("rot", include=("a man", "man run"))
+    (found,) = translator.translate([line], no_repeat_ngram_size=1, beam=12)
+    assert "a man run" in found
+
+
 def test_a_phrase_that_is_no_text_is_reported_with_its_line(translator: Translator) -> None:
     with pytest.raises(DataError, match="sentence 2: character 0 is the lone surrogate"):
         translator.translate(["rot", Line("rot", exclude=("red", "\ud800"))])
+
+
+def test_a_prefix_longer_than_its_line_allows_is_refused(translator: Translator) -> None:
+    with pytest.raises(DataError, match="line 2: its prefix has 3 pieces, more than its max_length of 2; raise that"):
+        translator.translate(["rot", Line("rot", prefix="a man red", max_length=2)])
+
+
+def test_lengths_of_a_line_that_nothing_can_have_are_refused() -> None:
+    with pytest.raises(UsageError, match="min_length=4 is more than max_length=3"):
+        Line("rot", min_length=4, max_length=3)
+    with pytest.raises(UsageError, match="max_length=2.5 must be a whole number of pieces"):
+        Line("rot", max_length=2.5)  # type: ignore[arg-type]
 
 
 def test_what_is_asked_of_an_empty_line_is_left_out_with_a_word(
