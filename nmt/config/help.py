@@ -85,7 +85,7 @@ def _component_rows(group: str, role: str) -> Iterator[_Row]:
         texts = {row.help: [name for name in owners if rows[name].help == row.help] for row in rows.values()}
         everywhere = len(texts) == 1 and len(owners) == len(registry.names())
         notes = []
-        for text, components in texts.items():
+        for text, components in sorted(texts.items(), key=lambda item: -len(item[1])):  # what most mean comes first
             by_default: dict[str, list[str]] = {}
             for name in components:
                 by_default.setdefault(defaults[name], []).append(name)

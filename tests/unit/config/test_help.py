@@ -37,7 +37,7 @@ def test_components_that_mean_another_thing_by_a_flag_are_named(commands: dict[s
     page = " ".join(help_page("train", commands["train"]).split())
     assert "L2 penalty, added to the gradient (adam, adam_then_sgd, nag, rmsprop, sgd: 0.0)" in page
     assert "share of a parameter taken off, times the rate (adafactor, lion: 0.0; adamw, muon: 0.01)" in page
-    assert "peak learning rate; null: 0.0005 (adam, adamw, muon); or " in page
+    assert "--lr N - peak learning rate; null: 0.0005 (adam, adamw, muon); or " in page
     assert "--[no-]share-all-embeddings differs one matrix" in page
     assert "--[no-]share-decoder-input-output-embed differs one matrix" in page
 
