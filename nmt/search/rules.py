@@ -55,6 +55,18 @@ def clash(one: Phrase, other: Phrase, n: int) -> bool:
     )
 
 
+def fits(phrase: Phrase, prefix: Phrase, n: int) -> bool:
+    """Whether a text that begins with ``prefix``, which may repeat itself, can go on to the end of ``phrase`` without
+    another n-gram that stood before."""
+    known = {prefix[at : at + n] for at in range(len(prefix) - n + 1)}
+    for start in range(len(prefix) + 1):
+        common = min(len(prefix) - start, len(phrase))
+        new = [phrase[at : at + n] for at in range(max(0, len(prefix) - start - n + 1), len(phrase) - n + 1)]
+        if prefix[start : start + common] == phrase[:common] and known.isdisjoint(new):
+            return True
+    return False
+
+
 class Rules:
     """Follows the hypotheses of a search and changes the scores of their next tokens."""
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,13 @@ class CheckpointInfo:
     reasons: tuple[str, ...] = ()  # of "update", "epoch", "minutes", "signal", "final", "average"
     scores: Mapping[str, float] = field(default_factory=dict)
     made: Mapping[str, Any] = field(default_factory=dict)  # how it, and its scores, were computed
+
+    def joined(self, before: CheckpointInfo | None) -> CheckpointInfo:
+        """The same, and what an earlier one of the same place in the run says, whose name and folder it takes."""
+        if before is None or (before.update, before.epoch) != (self.update, self.epoch):
+            return self
+        reasons = dict.fromkeys((*before.reasons, *self.reasons))
+        return replace(self, reasons=tuple(reasons), scores={**before.scores, **self.scores})
 
 
 @dataclass(frozen=True)

@@ -105,13 +105,15 @@ def new_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
 def copy_folder(source: Path, target: Path) -> None:
     """Copy the files of a folder into another one, and stop at the first that fails: ``shutil.copytree`` goes on, and its
     error does not say why."""
-    for path in sorted(source.rglob("*")):
-        copy = target / path.relative_to(source)
-        if path.is_dir():
-            copy.mkdir(parents=True, exist_ok=True)
-        else:
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, copy)
+
+    def stop(error: OSError) -> None:
+        raise error
+
+    for folder, _, names in os.walk(source, onerror=stop, followlinks=True):
+        copy = target / Path(folder).relative_to(source)
+        copy.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            shutil.copyfile(Path(folder, name), copy / name)
 
 
 def sha256(path: Path) -> str:

@@ -128,6 +128,7 @@ class Trainer:
         self._clock = clock
         self._mark = 0.0  # when the update before ended, by the clock of the first process
         self._stopping = False  # all processes know of a request to stop
+        self._saved: CheckpointInfo | None = None  # the last checkpoint
 
     def run(self) -> str:
         """Train to the end and say why it is the end. ``Interrupted`` is raised after a request to stop."""
@@ -169,6 +170,7 @@ class Trainer:
     def restore(self, stored: StoredCheckpoint, changed: Mapping[str, str], resets: Set[str] = frozenset()) -> None:
         """Go on from a checkpoint; ``changed`` are the options that are others now, with the user's consent, ``resets``
         what is to begin afresh."""
+        self._saved = stored.info
         training = training_state(stored)
         values = training.values
         self._load(self._step.model, stored.model, stored)
@@ -310,7 +312,9 @@ class Trainer:
         reasons += ("best",) * improved + ("final",) * finished + ("signal",) * (self._stopping and not finished)
         if reasons:
             made = {name: self._facts[name] for name in LASTING if name in self._facts}
-            self._save(CheckpointInfo(state.update, state.epoch, reasons, scores, made), best=improved)
+            info = CheckpointInfo(state.update, state.epoch, reasons, scores, made)
+            self._saved = info.joined(self._saved)
+            self._save(self._saved, best=improved)
         if self._stopping and not finished:
             raise self._stop.interruption(
                 f"update {state.update} is saved in {self._saver.folder}; resume with the same command"

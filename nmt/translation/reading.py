@@ -15,7 +15,7 @@ from nmt.data.text import PAUSE, require_text
 from nmt.data.vocabulary import EOS, UNK
 from nmt.errors import DataError
 from nmt.search.requests import Phrase, Request
-from nmt.search.rules import clash
+from nmt.search.rules import clash, fits
 from nmt.translation.lines import Given, Line
 from nmt.translation.long_lines import divided
 from nmt.translation.windows import Source, Window
@@ -100,12 +100,12 @@ class Reader:
         for text, excluded in zip(line.exclude, exclude):
             if any(_within(excluded, asked) for asked in (request.prefix, *request.include)):
                 raise DataError(f"line {number}: {text!r} is to be left out, and is part of what is asked for")
-        self._check_repetition(line.include, include, number)
+        self._check_repetition(line.include, include, prefix, number)
         if not line.text.strip() and not reference:
             logger.warning(f"line {number} is empty, so nothing is made of what is asked of its translation")
         return request
 
-    def _check_repetition(self, texts: Sequence[str], phrases: Sequence[Phrase], number: int) -> None:
+    def _check_repetition(self, texts: Sequence[str], phrases: Sequence[Phrase], prefix: Phrase, number: int) -> None:
         """What the rule about n-grams would never let a search write."""
         size = getattr(self._config.search, "no_repeat_ngram", 0)
         if not size:
@@ -113,11 +113,12 @@ class Reader:
         for (first, one), (second, other) in itertools.combinations_with_replacement(enumerate(phrases), 2):
             again = first != second and one == other and len(one) >= size
             if again or clash(one, other, size):
-                asked = " beside ".join(repr(texts[place]) for place in sorted({first, second}))
-                raise DataError(
-                    f"line {number}: {asked} would repeat what --no-repeat-ngram-size {size} lets stand only once; "
-                    f"leave it out"
+                raise _repetition(
+                    " beside ".join(repr(texts[place]) for place in sorted({first, second})), size, number
                 )
+        for text, phrase in zip(texts, phrases):
+            if not fits(phrase, prefix, size):
+                raise _repetition(f"{text!r} after the prefix", size, number)
 
     def _source(self, number: int, text: str, ids: Ids, request: Request) -> Source:
         """A line that is too long to be translated at once is divided or loses its end, and the user is told."""
@@ -154,3 +155,9 @@ class Reader:
 
 def _within(phrase: Sequence[int], whole: Sequence[int]) -> bool:
     return any(tuple(whole[at : at + len(phrase)]) == tuple(phrase) for at in range(len(whole) - len(phrase) + 1))
+
+
+def _repetition(asked: str, size: int, number: int) -> DataError:
+    return DataError(
+        f"line {number}: {asked} would repeat what --no-repeat-ngram-size {size} lets stand only once; leave it out"
+    )

@@ -17,7 +17,7 @@ from nmt.search.beam import BeamConfig, BeamSearch
 from nmt.search.ensemble import Ensemble
 from nmt.search.greedy import GreedyConfig, GreedySearch
 from nmt.search.requests import Request
-from nmt.search.rules import RuleConfig, clash
+from nmt.search.rules import RuleConfig, clash, fits
 from nmt.search.sampling import SamplingConfig, SamplingSearch
 from tests.unit.search.test_search import assert_same, beam_search, padded, some_models, some_settings
 from tests.unit.search.toy import EOS, UNK, Settings, SlowEnsemble, ToyModel, Wish, slow_beam, slow_greedy
@@ -227,6 +227,32 @@ def test_no_text_without_a_repeated_n_gram_has_phrases_that_clash(n: int) -> Non
             found += 1
             assert not any(one in windows(text, len(one)) and other in windows(text, len(other)) for text in good)
     assert found > 1
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_no_text_repeats_no_n_gram_after_a_prefix_that_a_phrase_does_not_fit(n: int) -> None:
+    """Of all texts of up to six of three letters; the prefix itself may repeat what it likes."""
+    few = [phrase for length in (1, 2, 3) for phrase in itertools.product("ab", repeat=length)]
+    found = 0
+    for prefix in few:
+        rest = [end for length in range(7 - len(prefix)) for end in itertools.product("abc", repeat=length)]
+        texts = [windows((*prefix, *end), n) for end in rest]
+        inside = max(0, len(prefix) - n + 1)  # n-grams that the rule does not see
+        good = [
+            (*prefix, *end)
+            for end, grams in zip(rest, texts)
+            if all(gram not in grams[:place] for place, gram in enumerate(grams) if place >= inside)
+        ]
+        for phrase in few:
+            if not fits(phrase, prefix, n):
+                found += 1
+                assert not any(phrase in windows(text, len(phrase)) for text in good)
+    assert found > 1
+
+
+def test_a_phrase_may_lie_within_a_prefix_or_over_its_end() -> None:
+    assert fits((2, 3), (1, 2, 3, 1, 2), 2) and fits((1, 2, 3), (1, 2, 1, 2), 2) and fits((7, 8), (1, 2), 1)
+    assert not fits((1, 2, 4), (1, 2, 3), 2) and not fits((4, 1), (1, 2), 1)
 
 
 def test_phrases_that_overlap_do_not_clash() -> None:

@@ -123,6 +123,12 @@ def test_a_copied_folder_holds_what_the_first_one_does(tmp_path: Path) -> None:
     assert copied.read_text() == "of a link" and not copied.is_symlink()
 
 
+def test_a_folder_that_is_not_there_is_not_copied_as_an_empty_one(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        copy_folder(tmp_path / "nowhere", tmp_path / "second")
+    assert not (tmp_path / "second").exists()
+
+
 @pytest.fixture
 def sealed(tmp_path: Path) -> Path:
     folder = tmp_path / "sealed"

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from nmt.config.choices import Precision
-from nmt.config.sections import CheckpointConfig, DeviceConfig, TrainConfig, TrainingConfig
+from nmt.config.sections import CheckpointConfig, DeviceConfig, TrainConfig, TrainingConfig, ValidationConfig
 from nmt.data.batch import collate
 from nmt.errors import NMTError
-from nmt.storage.checkpoints import CheckpointInfo
+from nmt.storage.checkpoints import checkpoints_in, read_info
 from nmt.training import precision
 from nmt.training.assemble import train
 from nmt.training.precision import Arithmetic, LossScale, choose_precision
@@ -182,32 +182,32 @@ def test_an_overflow_in_fp16_is_left_out_and_not_counted_as_bad(
 
 
 @pytest.mark.parametrize(
-    ("by_updates", "saved"), [(None, ["epoch", "epoch"]), (1, ["update", "epoch", "update", "update epoch"])]
+    ("by_updates", "reasons"),
+    [
+        (None, [("best", "epoch"), ("epoch", "final")]),
+        (1, [("update", "best", "epoch"), ("update",), ("update", "epoch", "final")]),
+    ],
 )
 def test_an_overflow_at_the_end_of_an_epoch_does_not_cost_its_checkpoint(
     make_trainer: Callable[..., Trainer],
     overflows: Overflows,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
     by_updates: int | None,
-    saved: list[str],
+    reasons: list[tuple[str, ...]],
 ) -> None:
-    """It is saved by its end alone: the update before was saved by its number already."""
-    reasons, save = list[str](), Trainer._save
-
-    def noting(self: Trainer, info: CheckpointInfo, **options: Any) -> None:
-        reasons.append(" ".join(reason for reason in info.reasons if reason != "final"))
-        save(self, info, **options)
-
-    monkeypatch.setattr(Trainer, "_save", noting)
+    """It is that of the update before, which may have been saved, for reasons and with scores of its own."""
     trainer = make_trainer(
         step=overflows,
         arithmetic=Arithmetic(CPU, Precision.fp16),
         updates=[[[0, 1]], [[2, 3]]],
         limits=TrainingConfig(max_update=3),
         save=CheckpointConfig(save_interval=1, save_interval_updates=by_updates),
+        validators=[lambda stop: {"loss": 1.0}],
+        validation=ValidationConfig(interval=None, interval_updates=1),
     )
     trainer.run()
-    assert reasons == saved
+    infos = [read_info(path) for path in checkpoints_in(tmp_path / "run")]
+    assert [info.reasons for info in infos] == reasons and all(info.scores == {"loss": 1.0} for info in infos)
 
 
 @pytest.mark.parametrize("smallest", [False, True])

@@ -679,6 +679,16 @@ def test_phrases_that_no_translation_could_hold_are_refused(
     translator.translate(lines, max_len_b=20)
 
 
+def test_a_phrase_that_would_repeat_the_prefix_is_refused(translator: Translator) -> None:
+    complaint = "line 1: 'man red' after the prefix would repeat what --no-repeat-ngram-size 1 lets stand only once"
+    with pytest.raises(DataError, match=complaint):
+        translator.translate([Line("rot", prefix="a man run", include=("man red",))], no_repeat_ngram_size=1)
+    (found,) = translator.translate(
+        [Line("rot", prefix="a man", include=("man red",))], no_repeat_ngram_size=1, beam=12
+    )
+    assert found.startswith("a man red")
+
+
 def test_a_phrase_within_another_may_stand_once(translator: Translator) -> None:
     line = Line("rot", include=("a man", "man run"))
     (found,) = translator.translate([line], no_repeat_ngram_size=1, beam=12)
