@@ -209,9 +209,9 @@ def test_a_continuation_begins_at_the_seconds_of_its_checkpoint(
     begun: list[float] = []
     start = Reporter.start
 
-    def noting(reporter: Reporter, update: int, facts: Any = None, cost: Any = None, seconds: float = 0.0) -> None:
-        begun.append(seconds)
-        start(reporter, update, facts, cost, seconds)
+    def noting(reporter: Reporter, update: int, facts: Any = None, cost: Any = None, *counts: Any) -> None:
+        begun.append(counts[0])
+        start(reporter, update, facts, cost, *counts)
 
     monkeypatch.setattr(Reporter, "start", noting)
     train(tiny_run(training=TrainingConfig(max_update=4)))
