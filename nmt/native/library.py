@@ -81,10 +81,15 @@ def _found() -> _Found | None:
             f"{path.name} was built from other sources, and is not used; install nmt again (pip install -e .)"
         )
         return None
+    return _limited(found, wanted)
+
+
+def _limited(found: ctypes.CDLL, most: str) -> _Found:
+    """With its functions declared, and products for that processor at most."""
     for name, (result, arguments) in _FUNCTIONS.items():
         function = getattr(found, name)
         function.restype, function.argtypes = result, arguments
-    return _Found(found, PROCESSORS[found.choose_processor(PROCESSORS.index(wanted))])
+    return _Found(found, PROCESSORS[found.choose_processor(PROCESSORS.index(most))])
 
 
 def library() -> ctypes.CDLL | None:
