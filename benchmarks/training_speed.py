@@ -85,7 +85,7 @@ class Engine:
                 time.sleep(0.2)
             log.seek(0)
             said = log.read()
-        stretches = self.read(said)[1:]
+        stretches = self.read(said)[1:] if process.returncode == 0 else []
         if process.returncode != 0 or not stretches:
             sys.exit(f"{self.name} failed with status {process.returncode}:\n{said[-3000:]}")
         self.speeds.append(statistics.median(stretches))
@@ -184,7 +184,7 @@ def fairseq(python: str, work: Path, pieces: Sequence[str], shape: Shape) -> Eng
 
 
 def marian(folder: str, work: Path, pieces: Sequence[str], shape: Shape, threads: int) -> Engine:
-    """One worker a thread, synchronous; the budget counts target pieces."""
+    """One worker a thread, synchronous; the budget counts source pieces without padding."""
     vocabulary = {"</s>": 0, "<unk>": 1}
     vocabulary |= {piece: number for number, piece in enumerate(pieces[len(SPECIALS) :], start=2)}
     (work / "vocab.yml").write_text(json.dumps(vocabulary, ensure_ascii=False), encoding="utf-8")

@@ -95,6 +95,7 @@ if __name__ == "__main__":
     checkpoint, pieces, output = map(Path, sys.argv[1:])
     options = yaml.safe_load((checkpoint / "config.yaml").read_text())["model"]
     expected = {"name": "transformer", "positions": "sinusoidal", "norm": "post", "norm_kind": "layer_norm"}
+    expected |= {"feed_forward": "relu", "attention_bias": False}
     assert {name: options[name] for name in expected} == expected, f"made for {expected}"
     state = {"model": convert(load_file(checkpoint / "model.safetensors"), options), "args": described(options)}
     # What it looks for in a checkpoint beside the model:

@@ -22,6 +22,8 @@ def all_scores_at_once(
 
 
 if __name__ == "__main__":
+    replaced = ((dropout, "_has_cheap_bytes"), (attention, "LONG"), (cross_entropy, "linear_cross_entropy"))
+    assert all(hasattr(module, name) for module, name in replaced), "they are called otherwise now"
     dropout._has_cheap_bytes = lambda x: False
     attention.LONG = {torch.float32: 0}
     cross_entropy.linear_cross_entropy = all_scores_at_once
