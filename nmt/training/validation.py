@@ -190,8 +190,8 @@ class TranslationValidator:
         source, lengths = pad([self._split.source(i) for i in indices.tolist()])
         device = self._place.device
         where = f"in a batch of {source.size(0)} sentences of up to {source.size(1)} pieces"
-        anyhow = explained_shortage(where, FEWER_HYPOTHESES)
-        with anyhow, any_shape(self._model), torch.no_grad(), self._place.autocast():
+        explained = explained_shortage(where, FEWER_HYPOTHESES)
+        with explained, any_shape(self._model), torch.no_grad(), self._place.autocast():
             results = self._search(self._model, source.to(device), lengths.to(device))
         return [self._pair.target.decode(hypotheses[0].tokens.tolist()) for hypotheses in results]
 
