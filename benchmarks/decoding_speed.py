@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import sacrebleu
-from training_speed import HERE, MALLOC, VARIABLE, faster_by, resident
+from training_speed import HERE, MALLOC, VARIABLE, faster_by, prepare, program, resident
 
 from nmt.data.language_pair import LanguagePair
 from nmt.storage.checkpoints import resolve, tokenizer_folder
@@ -125,17 +125,8 @@ def read(path: Path) -> list[str]:
 def ours(task: Task, options: str, number: int) -> Engine:
     output = task.work / f"ours.{number}"
     command = [sys.executable, "-m", "nmt_cli.generate", "--path", str(task.model), "--input", str(task.text)]
-    command += [
-        "--output",
-        str(output),
-        "--overwrite",
-        *COMMON.split(),
-        *task.lengths.split(),
-        "--device",
-        task.device,
-        *options.split(),
-    ]
-    command += ["--progress", "lines"]
+    command += ["--output", str(output), "--overwrite", "--progress", "lines", *COMMON.split(), *task.lengths.split()]
+    command += ["--device", task.device, "--threads", str(task.threads), *options.split()]
     environment = {"PYTHONPATH": str(HERE.parent)}
     speed = rf"translated [\d,]+ lines \({NUMBER} a second"
     return Engine(f"nmt {options}", command, speed, lambda: read(output), environment)
@@ -145,7 +136,7 @@ def ctranslate2(python: str, task: Task, quantization: str, workers: int, thread
     model, output = task.work / f"ctranslate2-{quantization}", task.work / "ctranslate2.out"
     if not model.exists():
         convert = [python, str(HERE / "peers" / "ctranslate2_model.py"), str(task.model), str(task.entries), str(model)]
-        subprocess.run([*convert, *([] if quantization == "float32" else [quantization])], check=True)
+        prepare("CTranslate2", [*convert, *([] if quantization == "float32" else [quantization])])
     script = [python, str(HERE / "peers" / "ctranslate2_translate.py"), str(model), str(task.pieces), str(output)]
     command = [*script, task.device, quantization, *map(str, (workers, threads, batch, BEAM, task.longest))]
     command += ["FIXED"] * (task.length is not None)
@@ -159,12 +150,12 @@ def fairseq(python: str, task: Task, batch: int) -> Engine:
     if not folder.exists():
         folder.mkdir()
         script = [python, str(HERE / "peers" / "fairseq_model.py")]
-        subprocess.run([*script, str(task.model), str(task.entries), str(folder)], check=True)
+        prepare("fairseq", [*script, str(task.model), str(task.entries), str(folder)])
         for side in ("src", "tgt"):
             (folder / f"test.{side}").symlink_to(task.pieces)
-        prepare = f"--source-lang src --target-lang tgt --testpref {folder}/test --destdir {folder}/binary"
-        prepare += f" --srcdict {folder}/dict.txt --tgtdict {folder}/dict.txt"
-        subprocess.run([*start, "preprocess", *prepare.split()], check=True, capture_output=True)
+        given = f"--source-lang src --target-lang tgt --testpref {folder}/test --destdir {folder}/binary"
+        given += f" --srcdict {folder}/dict.txt --tgtdict {folder}/dict.txt"
+        prepare("fairseq", [*start, "preprocess", *given.split()])
     options = (
         f"{folder}/binary --path {folder}/model.pt --beam {BEAM} --lenpen 1 --max-len-a 0 {task.lengths} "
         f"--batch-size {batch} {'--cpu' if task.device == 'cpu' else '--fp16'} --no-progress-bar --results-path {folder}"
@@ -174,7 +165,9 @@ def fairseq(python: str, task: Task, batch: int) -> Engine:
         lines = [line.split("\t") for line in read(folder / "generate-test.txt") if line.startswith("H-")]
         return task.joined([line[2] for line in sorted(lines, key=lambda line: int(line[0][2:]))])
 
-    return Engine(f"fairseq, batch {batch}", [*start, "generate", *options.split()], rf"\({NUMBER} sentences/s", texts)
+    command = [*start, "generate", *options.split()]
+    threads = {"OMP_NUM_THREADS": str(task.threads)}
+    return Engine(f"fairseq, batch {batch}", command, rf"\({NUMBER} sentences/s", texts, threads)
 
 
 @dataclass(frozen=True)
@@ -187,30 +180,37 @@ class Settings:
 
 
 SETTINGS = {
-    "cpu": Settings(("float32", "int8"), (16, 32, 64), lambda threads: ((threads, 1), (1, threads))),
+    "cpu": Settings(
+        ("float32", "int8"), (16, 32, 64), lambda threads: sorted({(threads, 1), (1, threads)}, reverse=True)
+    ),
     "cuda": Settings(("float32", "float16", "int8_float16"), (64, 256), lambda threads: ((1, 1),)),
 }
 
 
 def engines(arguments: argparse.Namespace, work: Path) -> list[Engine]:
     task = Task(resolve(arguments.model), arguments.text, work, arguments.threads, arguments.device, arguments.length)
-    tried, on_cpu = SETTINGS[task.device], task.device == "cpu"
+    tried = SETTINGS[task.device]
     found = [ours(task, options, number) for number, options in enumerate(arguments.ours)]
     if arguments.ctranslate2:
         for quantization, (workers, threads), batch in itertools.product(
             tried.quantizations, tried.workers(task.threads), tried.batches
         ):
             found.append(ctranslate2(arguments.ctranslate2, task, quantization, workers, threads, batch))
+            if arguments.malloc:
+                found.append(with_malloc(found[-1]))
     if arguments.fairseq:
-        for batch in (64, 128) if on_cpu else tried.batches:
+        for batch in (64, 128) if task.device == "cpu" else tried.batches:
             found.append(fairseq(arguments.fairseq, task, batch))
-            if on_cpu:
+            if task.device == "cpu":
                 found.append(with_malloc(found[-1]))
     return found
 
 
 def with_malloc(engine: Engine) -> Engine:
-    return Engine(f"{engine.name} + malloc", engine.command, engine.speed, engine.texts, MALLOC)
+    """With the allocator settings that ours gives itself."""
+    return Engine(
+        f"{engine.name} + malloc", engine.command, engine.speed, engine.texts, {**engine.environment, **MALLOC}
+    )
 
 
 def main() -> None:
@@ -223,8 +223,9 @@ def main() -> None:
     parser.add_argument("--length", type=int, help="pieces of every translation, for weights that were not trained")
     parser.add_argument("--device", choices=SETTINGS, default="cpu", help="where all translate (default: %(default)s)")
     parser.add_argument("--ours", nargs="+", default=["--precision fp32"], help="settings of nmt-generate")
-    parser.add_argument("--ctranslate2", help="Python interpreter that has ctranslate2")
-    parser.add_argument("--fairseq", help="Python interpreter that has fairseq")
+    parser.add_argument("--malloc", action="store_true", help="CTranslate2 also with the allocator settings of ours")
+    parser.add_argument("--ctranslate2", type=program, help="Python interpreter that has ctranslate2")
+    parser.add_argument("--fairseq", type=program, help="Python interpreter that has fairseq")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         all_engines = engines(arguments, Path(folder))

@@ -109,7 +109,9 @@ def train(arguments: argparse.Namespace, model: str, precision: str) -> Run:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpus", help="corpus folder")
-    parser.add_argument("--generate", type=int, metavar="N", help="write a corpus of N random pairs there first")
+    parser.add_argument(
+        "--generate", type=int, metavar="N", help="write a corpus of N random pairs first, if there is none"
+    )
     parser.add_argument("--models", nargs="+", default=["transformer_base", "transformer_big"], help="presets")
     parser.add_argument("--precisions", nargs="+", default=["fp32", "bf16"], choices=list(FORMATS))
     parser.add_argument("--max-tokens", type=int, default=16384, help="of a batch, padding included")
@@ -119,7 +121,7 @@ def main() -> None:
     end = given.index("--") if "--" in given else len(given)
     arguments = parser.parse_args(given[:end])
     arguments.more = given[end + 1 :]
-    if arguments.generate is not None:
+    if arguments.generate is not None and not Path(arguments.corpus).exists():
         generate(Path(arguments.corpus), arguments.generate)
     device = torch.device(arguments.device)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"

@@ -102,6 +102,25 @@ def resident(pid: int) -> int:
     return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") + sum(resident(int(child)) for child in children)
 
 
+def program(path: str) -> str:
+    """One that was named on the command line."""
+    if not (Path(path).is_file() and os.access(path, os.X_OK)):
+        raise argparse.ArgumentTypeError(f"{path} is no program; benchmarks/peers/README.md says how it is installed")
+    return path
+
+
+def marian_folder(path: str) -> str:
+    program(str(Path(path) / "pymarian"))
+    return path
+
+
+def prepare(name: str, command: Sequence[str]) -> None:
+    """What an engine needs done once, outside the time that counts."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{name} could not be prepared, status {done.returncode}:\n{done.stdout[-3000:]}")
+
+
 def write_text(split: Split, pieces: Sequence[str], folder: Path) -> None:
     """The pieces of the training set as words, and a few of its lines for a toolkit that wants a validation set."""
     for language, side in ((SOURCE, split.source), (TARGET, split.target)):
@@ -162,9 +181,9 @@ def fairseq(python: str, work: Path, pieces: Sequence[str], shape: Shape) -> Eng
     binary = work / "fairseq"
     (work / "dict.txt").write_text("".join(f"{piece} 1\n" for piece in pieces[len(SPECIALS) :]), encoding="utf-8")
     start = [python, str(HERE / "peers" / "fairseq_command.py")]
-    prepare = f"--source-lang {SOURCE} --target-lang {TARGET} --trainpref {work}/train --validpref {work}/valid"
-    prepare += f" --destdir {binary} --srcdict {work}/dict.txt --tgtdict {work}/dict.txt"
-    subprocess.run([*start, "preprocess", *prepare.split()], check=True, capture_output=True)
+    given = f"--source-lang {SOURCE} --target-lang {TARGET} --trainpref {work}/train --validpref {work}/valid"
+    given += f" --destdir {binary} --srcdict {work}/dict.txt --tgtdict {work}/dict.txt"
+    prepare("fairseq", [*start, "preprocess", *given.split()])
     model = (
         f"--arch transformer --share-all-embeddings --dropout {shape.dropout} --encoder-layers {shape.layers} "
         f"--decoder-layers {shape.layers} --encoder-embed-dim {shape.width} --decoder-embed-dim {shape.width} "
@@ -256,9 +275,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="threads (default: %(default)s)")
     parser.add_argument("--precision", nargs="+", default=["fp32", "auto"], help="of ours (default: fp32 auto)")
     parser.add_argument("--side-by-side", action="store_true", help="also ours as processes of one thread each")
-    parser.add_argument("--fairseq", help="Python interpreter that has fairseq")
-    parser.add_argument("--marian", help="folder that has the command pymarian")
-    parser.add_argument("--transformers", help="Python interpreter that has transformers")
+    parser.add_argument("--fairseq", type=program, help="Python interpreter that has fairseq")
+    parser.add_argument("--marian", type=marian_folder, help="folder that has the command pymarian")
+    parser.add_argument("--transformers", type=program, help="Python interpreter that has transformers")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         all_engines = engines(arguments, Path(folder))
