@@ -24,6 +24,7 @@ from nmt.scoring import TextOptions, scorers
 from nmt.translation import Translation, Translator
 from nmt.translation.choosing import ReverseModel, check_reverse
 from nmt.translation.lines import Given
+from nmt.translation.translator import check_search
 from nmt.translation.windows import Progress
 from nmt_cli.allocator import described
 from nmt_cli.formats import formatter
@@ -102,6 +103,7 @@ def _check(config: GenerateConfig) -> None:
         raise UsageError("--format text shows no alignments; add --format jsonl or fairseq to --print-alignment")
     if config.score_reference:
         _check_scoring(config)
+    check_search(config)
     check_output(config)
 
 

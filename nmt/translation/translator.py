@@ -321,6 +321,12 @@ def _with_search(config: GenerateConfig) -> GenerateConfig:
     return config if config.search is not None else dataclasses.replace(config, search=BeamConfig())
 
 
+def check_search(config: GenerateConfig) -> None:
+    """Refuse what would be refused when the first line is translated, at a time when no model has been loaded."""
+    _search_of(_with_search(config), scored=True)
+    _dictionary(config)
+
+
 def _search_of(config: GenerateConfig, scored: bool) -> Search:
     options = config.search
     if isinstance(options, GreedyConfig) and not config.score_reference:

@@ -22,8 +22,9 @@ from nmt.config.sections import PreprocessConfig
 from nmt.data.corpus import Split
 from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.words import WordsConfig
-from nmt.errors import DataError, UsageError
+from nmt.errors import DataError, NMTError, UsageError
 from nmt.search.beam import BeamConfig
+from nmt.search.greedy import GreedyConfig
 from nmt.translation import Translator
 from nmt_cli import generate_job
 from nmt_cli.generate import run
@@ -384,6 +385,19 @@ def test_scoring_without_references_or_with_several_translations_is_refused(
 ) -> None:
     with pytest.raises(UsageError, match=complaint):
         run(GenerateConfig(path=str(model), score_reference=True, **options))
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"search": BeamConfig(beam_size=2), "nbest": 3}, "nbest=3 is more than the beam of 2 finds; lower --nbest"),
+        ({"search": GreedyConfig(), "nbest": 2}, "greedy search finds one translation"),
+        ({"replace_unk": True, "unk_dictionary": "no/dictionary"}, "no/dictionary"),
+    ],
+)
+def test_what_no_search_can_do_is_refused_before_a_model_is_looked_for(options: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(NMTError, match=complaint):
+        run(GenerateConfig(path="no/model", **options))
 
 
 def test_a_line_without_its_reference_is_named(model: Path, tmp_path: Path) -> None:
