@@ -38,9 +38,14 @@ def expendable() -> Iterator[None]:
 
 
 def say(line: str) -> None:
-    """A line on stderr, if somebody can read it."""
+    """A line on stderr, if somebody can read it.
+
+    It is written in one go: where several processes share stderr (torchrun) and it has no buffer (PYTHONUNBUFFERED, as
+    in many containers), an end that followed by itself could land behind the line of another process.
+    """
     with expendable():
-        print(line, file=sys.stderr, flush=True)
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
 
 
 def discard(stream: IO[str]) -> None:
@@ -74,10 +79,10 @@ class _Lines(logging.Handler):
         try:
             line = self.format(record)
             tqdm = sys.modules.get("tqdm")  # if nobody imported it, there is no bar
-            with expendable():
-                if tqdm is not None:
-                    tqdm.tqdm.write(line, file=sys.stderr)
-                else:
-                    print(line, file=sys.stderr, flush=True)
+            if tqdm is None:
+                say(line)
+            else:
+                with expendable():
+                    tqdm.tqdm.write(f"{line}\n", file=sys.stderr, end="")
         except Exception:
             self.handleError(record)
