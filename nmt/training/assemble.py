@@ -44,12 +44,13 @@ from nmt.training.report import Reporter, Unheard
 from nmt.training.resume import check_unchanged, due_resets, training_state
 from nmt.training.retention import Cadence
 from nmt.training.run_record import RunRecord
+from nmt.training.run_state import RunState
 from nmt.training.saver import Saver
 from nmt.training.signals import StopRequest
 from nmt.training.step import Step
 from nmt.training.stopping import BestScore
 from nmt.training.store import CheckpointStore
-from nmt.training.trainer import RunState, Trainer
+from nmt.training.trainer import Trainer
 from nmt.training.validation import Place, TranslationValidator, Validator, build_validators
 from nmt.training.world import World
 

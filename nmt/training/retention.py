@@ -21,7 +21,7 @@ class Cadence:
         self._last = 0.0
 
     def start(self, now: float) -> None:
-        """Minutes count from here."""
+        """Minutes count from here: where training begins, and where they were a reason."""
         self._last = now
 
     def due(self, update: int, epoch: int, *, ends_epoch: bool, now: float) -> tuple[str, ...]:
@@ -33,8 +33,6 @@ class Cadence:
             and now - self._last >= 60 * options.save_interval_minutes,
             BY_EPOCH: options.save_interval is not None and ends_epoch and epoch % options.save_interval == 0,
         }
-        if reasons[BY_MINUTES]:
-            self._last = now
         return tuple(reason for reason, applies in reasons.items() if applies)
 
 

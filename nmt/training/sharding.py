@@ -74,6 +74,8 @@ class _Called(nn.Module):
 class Sharded(Together):
     """The processes of a process group that share out the parameters of one model."""
 
+    divides = True
+
     def __init__(self, device: torch.device) -> None:
         super().__init__()
         self._mesh = init_device_mesh(device.type, (self.size,))

@@ -14,7 +14,7 @@ from nmt.criterions import Criterion
 from nmt.devices import is_shortage
 from nmt.errors import DeviceError
 from nmt.interface import Batch, EncoderDecoder, LossReport
-from nmt.training.meters import UpdateReport
+from nmt.training.stepping import Figures
 
 
 class Step(nn.Module):
@@ -31,7 +31,7 @@ class Step(nn.Module):
 
 
 class Totals:
-    """Sums over the micro-batches of an update; on the device until ``report`` fetches them, once."""
+    """Sums over the micro-batches of an update; on the device until ``figures`` fetches them, once."""
 
     def __init__(self) -> None:
         self._sums: Tensor | None = None  # loss, nll, denominator, tokens, sentences, and the auxiliary losses
@@ -58,21 +58,9 @@ class Totals:
         assert self._sums is not None
         return self._sums[2].clamp(min=1e-8)
 
-    def report(self, grad_norm: Tensor, *, learning_rate: float) -> UpdateReport:
+    def figures(self, grad_norm: Tensor, *, learning_rate: float) -> Figures:
         assert self._sums is not None
-        fetched = torch.cat([self._sums, grad_norm.double()[None]]).tolist()
-        loss, nll, denominator, tokens, sentences = fetched[:5]
-        return UpdateReport(
-            loss=loss,
-            nll=nll,
-            denominator=denominator,
-            tokens=int(tokens),
-            sentences=int(sentences),
-            grad_norm=fetched[-1],
-            learning_rate=learning_rate,
-            seconds=0.0,
-            auxiliary=dict(zip(self._names, fetched[5:-1])),
-        )
+        return Figures(self._sums, grad_norm, self._names, learning_rate)
 
 
 def seed_torch(*key: int) -> None:

@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -32,10 +32,12 @@ from nmt.training.precision import Arithmetic
 from nmt.training.reading import reader
 from nmt.training.report import Reporter
 from nmt.training.resume import restarts_epoch, training_state
-from nmt.training.retention import BY_UPDATES, Cadence
+from nmt.training.retention import BY_MINUTES, BY_UPDATES, Cadence
+from nmt.training.run_state import RunState
 from nmt.training.saver import Saver
 from nmt.training.signals import StopRequest
 from nmt.training.step import Step, Totals, clip, divide, explained_shortage
+from nmt.training.stepping import Launched, Stepping, runs_ahead
 from nmt.training.stopping import BestScore
 from nmt.training.store import Snapshot
 from nmt.training.validation import ValidationStopped, Validator, validate
@@ -45,36 +47,6 @@ logger = logging.getLogger("nmt.training")
 
 LASTING = ("vocabularies", "precision", "validated_as")  # facts that a checkpoint keeps when it cannot be resumed
 LESS_HASTE = "a lower --lr, a longer --warmup-updates or --clip-norm 1 may help"
-
-
-@dataclass
-class RunState:
-    """Where a run stands between two updates."""
-
-    update: int = 0
-    epoch: int = 1  # of the last update
-    position: Position = field(default_factory=Position)  # of the next one
-    tokens: int = 0  # target tokens trained on
-    seconds: float = 0.0
-    skipped: int = 0  # updates whose gradient was not finite
-    skipped_in_row: int = 0
-    interrupted: tuple[str, ...] | None = None  # a validation was; the reasons of the checkpoint that followed it
-    validations_before: int = 0  # those of the history that came before the present scheduler, which does not see them
-
-    def values(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_values(cls, values: Mapping[str, Any]) -> RunState:
-        """``skipped`` and ``validations_before`` are not in checkpoints from before they were counted."""
-        interrupted = values["interrupted"]
-        return cls(
-            **{
-                **values,
-                "position": Position(**values["position"]),
-                "interrupted": None if interrupted is None else tuple(interrupted),
-            }
-        )
 
 
 class Trainer:
@@ -122,6 +94,9 @@ class Trainer:
         self._arithmetic = arithmetic
         self._world = world
         self._gradients = Accumulation(step, reader(batches.batch, arithmetic.device), arithmetic, world, seed)
+        self._make = Stepping(optimizer, ahead=runs_ahead(optimizer, arithmetic, world))
+        self._launched: Launched | None = None
+        self._settled = 0.0  # when the figures of the update before were known
         self._seed = seed
         self._facts = facts
         self._around_update = around_update
@@ -142,9 +117,12 @@ class Trainer:
             batches = self._batches.at(self.state.position)
             self._gradients.announce(self._batches.at(batches.following).batches)
             with self._around_update(self.state.update + 1):
-                made = self._train_step(batches, began)
+                if not self._launch(batches, began):
+                    continue
+                made = self._make.ahead or self._settle()
             self._advance(batches)
             self._report_written()
+            made = made and (not self._pauses(batches) or self._settle())
             self._validate_and_save(self._due(batches, made), validate=self._validation_due(batches, made))
         return ending
 
@@ -206,38 +184,57 @@ class Trainer:
         placed = {name: self._world.placed(tensor, own.get(name, tensor)) for name, tensor in tensors.items()}
         load_parameters(module, placed, str(stored.path))
 
-    def _train_step(self, batches: UpdateBatches, began: float) -> bool:
-        """One update. False: its gradient was not finite, and nothing but the position in the data changes."""
-        update = self.state.update + 1
-        totals = self._gradients(update, batches.batches)
-        with explained_shortage(f"at update {update}, after its gradients were computed", SMALLER_BATCHES):
-            return self._apply(batches, totals, began)
+    def _launch(self, batches: UpdateBatches, began: float) -> bool:
+        """One update. False: the one before was not made, so that this one, which takes its number, is to begin again."""
+        totals = self._gradients(self.state.update + 1, batches.batches)
+        if not self._settle():
+            return False
+        with explained_shortage(
+            f"at update {self.state.update + 1}, after its gradients were computed", SMALLER_BATCHES
+        ):
+            self._apply(batches, totals, began)
+        return True
 
-    def _apply(self, batches: UpdateBatches, totals: Totals, began: float) -> bool:
+    def _apply(self, batches: UpdateBatches, totals: Totals, began: float) -> None:
         """The second half of an update: from its gradients to the new parameters."""
         update = self.state.update + 1
-        parameters = [parameter for parameter in self._step.parameters() if parameter.grad is not None]
-        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        divide(gradients, self._arithmetic.scaled(totals.denominator) / self._world.size)
+        parameters, gradients = self._divided(totals)
         norm = self._world.norm(gradients)
 
         validations = tuple(self._best.history[self.state.validations_before :])
         factor = self._schedule(Progress(update, batches.epoch, self.state.tokens, validations))
         for group, base_rate in zip(self._optimizer.param_groups, self._base_rates):
             group["lr"] = base_rate * factor
-        figures = totals.report(norm, learning_rate=self._base_rates[0] * factor)
+        figures = totals.figures(norm, learning_rate=self._base_rates[0] * factor)
+        self._make(figures, lambda: clip(parameters, norm, self._limits))
+        self._launched = Launched(batches, figures, began)
+        self.state.update = update
+
+    def _divided(self, totals: Totals) -> tuple[list[nn.Parameter], list[Tensor]]:
+        """Parameters, and their gradients of the mean loss."""
+        parameters = [parameter for parameter in self._step.parameters() if parameter.grad is not None]
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        divide(gradients, self._arithmetic.scaled(totals.denominator) / self._world.size)
+        return parameters, gradients
+
+    def _settle(self) -> bool:
+        """Wait for the update that was launched last, if one was. False: it was not made, its gradient was not finite; of
+        it nothing is left but its place in the data."""
+        launched, self._launched = self._launched, None
+        if launched is None:
+            return True
+        figures = launched.figures.fetch()
         overflow = self._arithmetic.observe(loss=figures.loss, gradient=figures.grad_norm)
-        if not figures.finite:
-            self._skip(batches, figures, overflow=overflow)  # before clipping, which spreads what is not finite
-            return False
-        clip(parameters, norm, self._limits)
-        self._optimizer.step()
-        rate = self._optimizer.param_groups[0].get(APPLIED_RATE, figures.learning_rate)
-        self._account(batches, replace(figures, learning_rate=rate, seconds=self._clock() - began))
-        return True
+        before, self._settled = max(launched.began, self._settled), self._clock()
+        if figures.finite:
+            rate = self._optimizer.param_groups[0].get(APPLIED_RATE, figures.learning_rate)
+            self._account(launched.batches, replace(figures, learning_rate=rate, seconds=self._settled - before))
+        else:
+            self.state.update -= 1
+            self._skip(launched.batches, figures, overflow=overflow)
+        return figures.finite
 
     def _account(self, batches: UpdateBatches, figures: UpdateReport) -> None:
-        self.state.update += 1
         self.state.tokens += figures.tokens
         self.state.skipped_in_row = 0
         self._reporter.update(self.state.update, batches.epoch, figures, self.state.seconds)
@@ -258,6 +255,8 @@ class Trainer:
         self.state.skipped_in_row += 1
         self._reporter.skipped(update, batches.epoch, figures, number=self.state.skipped)
         logger.warning("update %d is skipped: loss %s, gradient norm %s", update, figures.loss, figures.grad_norm)
+        if self._make.ahead:
+            self._divided(self._gradients(update, batches.batches))  # again: others have taken their place
         parameters = without_finite_gradient(self._step.named_parameters(), self._world)
         if self._world.main:
             sentences = [self._batches.batch(indices) for indices in batches.batches]
@@ -298,10 +297,16 @@ class Trainer:
         by_epochs = options.interval is not None and batches.ends_epoch and batches.epoch % options.interval == 0
         return by_updates or by_epochs or self.ending() is not None
 
+    def _pauses(self, batches: UpdateBatches) -> bool:
+        """Whether something comes after an update that is made for which it must be known whether it is."""
+        return self._stopping or bool(self._due(batches, True)) or self._validation_due(batches, True)
+
     def _validate_and_save(self, reasons: tuple[str, ...], *, validate: bool) -> None:
         """After an update: validate if asked, and save if there is any reason to."""
         state, scores, improved = self.state, dict[str, float](), False
         state.interrupted = None
+        if BY_MINUTES in reasons:
+            self._cadence.start(self._mark)
         if validate and self._validators:
             try:
                 scores, improved = self._validate()

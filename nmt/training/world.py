@@ -46,6 +46,7 @@ class World(ABC):
 
     rank: int
     size: int
+    divides: bool = False  # whether each process holds a part of every parameter only
 
     @property
     def main(self) -> bool:

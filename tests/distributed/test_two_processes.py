@@ -51,6 +51,23 @@ def test_two_processes_equal_one_with_twice_the_accumulation(
         assert log.count("training on cpu") == 1  # only the first process speaks
 
 
+AHEAD = ["--user-dir", str(Path(__file__).parent / "ahead"), "--criterion", "spoilt", "criterion.sentence=20"]
+
+
+@pytest.mark.timeout(600)
+def test_two_processes_that_run_ahead_equal_one_that_waits(copy_corpus: Path, tmp_path: Path) -> None:
+    options = [str(copy_corpus), *TINY, *AHEAD, "--max-update", "40"]
+    run(ONE, *options, "--update-freq", "4", "--save-dir", str(tmp_path / "one"))
+    run(TWO, *options, "--update-freq", "2", "criterion.ahead=true", "--save-dir", str(tmp_path / "two"))
+    assert_alike(tmp_path / "two", tmp_path / "one")
+    skipped = [event["update"] for event in events(tmp_path / "two") if event["event"] == "skipped"]
+    dumps = [sorted((tmp_path / name / "bad-updates").iterdir()) for name in ("one", "two")]
+    assert len(dumps[0]) == len(skipped) >= 2
+    for one, two in zip(*dumps, strict=True):
+        expected, found = (json.loads(path.read_text(encoding="utf-8")) for path in (one, two))
+        assert found == expected and len(found["parameters"]) > 20
+
+
 @pytest.mark.nightly
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")
 @pytest.mark.timeout(1200)

@@ -187,17 +187,17 @@ def test_training_half_way_and_going_on_gives_the_weights_of_training_at_once(
 def test_samples_of_a_model_whose_scores_are_not_numbers_cost_an_update_and_not_the_run(
     tiny_run: MakeConfig, monkeypatch: pytest.MonkeyPatch, criterion: Any
 ) -> None:
-    train_step, encode, begun = Trainer._train_step, Transformer.encode, list[int]()
+    launch, encode, begun = Trainer._launch, Transformer.encode, list[int]()
 
     def counting(self: Trainer, *arguments: Any) -> bool:
         begun.append(self.state.update + 1)
-        return train_step(self, *arguments)
+        return launch(self, *arguments)
 
     def poisoned(self: Transformer, *arguments: Any) -> Any:
         memory = encode(self, *arguments)
         return replace(memory, states=memory.states * float("nan")) if len(begun) == 2 else memory
 
-    monkeypatch.setattr(Trainer, "_train_step", counting)
+    monkeypatch.setattr(Trainer, "_launch", counting)
     monkeypatch.setattr(Transformer, "encode", poisoned)
     config = replace(tiny_run(), criterion=criterion, validation=ValidationConfig(interval=None, samples=0))
     config.training.max_update = 4

@@ -1,4 +1,4 @@
-"""Nothing in a batch's forward and backward pass waits for the device: no number is fetched, no shape depends on values."""
+"""Nothing in an update waits for the device: no number is fetched, no shape depends on values."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from nmt.data.corpus import Split
 from nmt.models import transformer as transformer_module
 from nmt.training.batches import read_batch
 from nmt.training.step import Step, Totals, clip, divide
+from nmt.training.stepping import Stepping
 
 # The last one stands for torch.tensor(numbers, device=...): the copy of ordinary memory to a GPU is waited for.
 WAITS = {
@@ -45,7 +46,7 @@ class NoWaiting(TorchDispatchMode):
 
 
 @pytest.mark.parametrize(("flat", "few_shapes"), [(False, False), (True, False), (True, True)])
-def test_gradients_norm_and_clipping_wait_for_nothing(
+def test_an_update_waits_for_nothing(
     make_step: Callable[..., Step],
     make_split: Callable[..., Split],
     monkeypatch: pytest.MonkeyPatch,
@@ -59,7 +60,9 @@ def test_gradients_norm_and_clipping_wait_for_nothing(
     step.model.few_shapes = few_shapes
     for layer in [*step.model.encoder.layers, *step.model.decoder.layers]:  # type: ignore[union-attr, operator]
         monkeypatch.setattr(type(layer), "flat", flat)
-    batch = read_batch(make_split(6), np.arange(6))
+    batch, limits = read_batch(make_split(6), np.arange(6)), TrainingConfig(max_update=1, clip_norm=1.0)
+    make = Stepping(torch.optim.Adam(step.parameters(), fused=True), ahead=True)
+    before = [parameter.detach().clone() for parameter in step.parameters()]
     with NoWaiting():
         report = step(batch)
         report.loss_sum.backward()
@@ -67,7 +70,11 @@ def test_gradients_norm_and_clipping_wait_for_nothing(
         parameters = [parameter for parameter in step.parameters() if parameter.grad is not None]
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         divide(gradients, totals.denominator)
-        clip(parameters, torch.nn.utils.get_total_norm(gradients), TrainingConfig(max_update=1, clip_norm=1.0))
+        norm = torch.nn.utils.get_total_norm(gradients)
+        figures = totals.figures(norm, learning_rate=0.1)
+        make(figures, lambda: clip(parameters, norm, limits))
+    assert figures.fetch().finite and figures.fetch().grad_norm > 0
+    assert not any(torch.equal(*pair) for pair in zip(before, step.parameters()))
     assert kernel.called == flat and all(gradient.abs().sum() > 0 for gradient in gradients)
 
 

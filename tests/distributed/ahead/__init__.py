@@ -1,0 +1,40 @@
+"""A plugin for tests: a sentence that spoils its update, and updates that run ahead of their figures as on a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import nmt.optim.adam
+from nmt.config.option import option
+from nmt.criterions import criterions
+from nmt.criterions.cross_entropy import CrossEntropyConfig, TokenCrossEntropy
+from nmt.interface import Batch, EncoderDecoder, LossReport
+from nmt.training import trainer
+
+
+@dataclass
+class SpoiltConfig(CrossEntropyConfig):
+    """Cross-entropy that is not a number for one sentence."""
+
+    sentence: int = option(0, help="which sentence it is")
+    ahead: bool = option(False, help="whether updates run ahead")
+
+
+class Spoilt(TokenCrossEntropy):
+    def __init__(self, config: SpoiltConfig) -> None:
+        super().__init__(0.0, config.auxiliary_weights)
+        self.sentence = config.sentence
+
+    def forward(self, model: EncoderDecoder, batch: Batch) -> LossReport:
+        report = super().forward(model, batch)
+        if self.training and self.sentence in batch.sentence_ids:
+            report = replace(report, loss_sum=report.loss_sum * float("nan"))
+        return report
+
+
+@criterions.register("spoilt", SpoiltConfig)
+def build(config: SpoiltConfig) -> Spoilt:
+    nmt.optim.adam.runs_fused = lambda groups: True  # Adam on a CPU has the kernel too
+    if config.ahead:
+        trainer.runs_ahead = lambda optimizer, arithmetic, world: True
+    return Spoilt(config)
