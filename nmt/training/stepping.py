@@ -34,7 +34,7 @@ class Figures:
             self._numbers.copy_(numbers, non_blocking=True)
             self._arrived = torch.cuda.current_stream(numbers.device).record_event()
 
-    def fetch(self, *, seconds: float = 0.0) -> UpdateReport:
+    def fetch(self) -> UpdateReport:
         """Wait for them."""
         if self._arrived is not None:
             self._arrived.synchronize()
@@ -47,7 +47,7 @@ class Figures:
             sentences=int(sentences),
             grad_norm=grad_norm,
             learning_rate=self._learning_rate,
-            seconds=seconds,
+            seconds=0.0,
             auxiliary=dict(zip(self._names, auxiliary)),
         )
 
