@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import signal
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -50,6 +53,30 @@ def test_lines_through_a_pipe_are_answered_one_by_one(model: Path, tmp_path: Pat
                 assert process.stdout.readline() == (f"{in_english(line)}\n" if line else "\n")
         process.stdin.close()
         assert process.wait(timeout=60) == 0
+
+
+def test_a_typed_line_is_answered_before_the_next_is_typed(model: Path) -> None:
+    """At a terminal, where the end of the input is a key."""
+    terminal, inside = pty.openpty()
+    switch_echo_off(inside)
+    command = [*COMMAND, "--path", str(model), "--progress", "none", "--workers", "2"]
+    with subprocess.Popen(command, stdin=inside, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        os.close(inside)
+        assert process.stdout is not None and process.stderr is not None
+        for line in ("ein mann", "", "zwei hunde"):
+            os.write(terminal, f"{line}\n".encode())
+            assert process.stdout.readline() == (f"{in_english(line)}\n" if line else "\n")
+        os.write(terminal, b"\x04")  # Ctrl-D
+        assert process.wait(timeout=60) == 0
+        assert "reading from the terminal, one sentence a line; end with Ctrl-D" in process.stderr.read()
+    os.close(terminal)
+
+
+def switch_echo_off(terminal: int) -> None:
+    """Nobody reads what the terminal would repeat."""
+    modes = termios.tcgetattr(terminal)
+    modes[3] &= ~termios.ECHO
+    termios.tcsetattr(terminal, termios.TCSANOW, modes)
 
 
 def test_several_workers_write_what_one_does(model: Path, source: Path, tmp_path: Path, expected: str) -> None:

@@ -132,6 +132,18 @@ def test_going_on_with_another_setting_is_refused_by_name(
     assert "--reset" in str(caught.value)
 
 
+def test_going_on_with_other_sentences_is_refused_and_possible(
+    tiny_run: MakeConfig, make_copy_corpus: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Of the same vocabulary: nothing else would notice."""
+    train(tiny_run(training=TrainingConfig(max_update=4)))
+    other = {"data": [str(make_copy_corpus(train=601, valid=40, test=40))]}
+    with pytest.raises(UsageError, match="data: the corpus or its vocabulary is another one.*--reset-dataloader"):
+        train(tiny_run(**other))
+    assert train(changed(tiny_run(**other), {"checkpoint.reset_dataloader": True})).update == 12
+    assert train(tiny_run(**other)).update == 12, "from then on it is the run's own"
+
+
 def test_reset_goes_on_with_another_setting(tiny_run: MakeConfig, tmp_path: Path) -> None:
     train(tiny_run(training=TrainingConfig(max_update=4)))
     config = changed(tiny_run(), {"seed": 2, "optimizer.lr": 0.02, "checkpoint.reset": True})

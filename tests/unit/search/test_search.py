@@ -66,6 +66,7 @@ def beam_options(options: Settings) -> dict[str, Any]:
         "no_repeat_ngram": options.ngram,
         "repetition_penalty": options.repetition,
         "forbid_unknown": options.forbid_unknown,
+        "coverage_penalty": options.coverage,
     }
 
 
@@ -86,20 +87,29 @@ def assert_same(hypotheses: list[Hypothesis], expected: list[Found]) -> None:
     assert [one.finished for one in hypotheses] == [one.finished for one in expected]
 
 
-@settings(max_examples=250)
-@given(model=some_models, sources=some_sources, options=some_settings, data=st.data())
-def test_beam_search_equals_the_slow_one(model, sources, options, data):
-    options = dataclasses.replace(options, nbest=data.draw(st.integers(1, options.beam)))
+some_coverage = st.sampled_from([0.0, 0.0, 0.2, 1.0, 5.0])
+
+
+@settings(max_examples=300)
+@given(model=some_models, sources=some_sources, options=some_settings, coverage=some_coverage, data=st.data())
+def test_beam_search_equals_the_slow_one(model, sources, options, coverage, data):
+    options = dataclasses.replace(options, nbest=data.draw(st.integers(1, options.beam)), coverage=coverage)
     results = beam_search(options)(model, *padded(sources))
     for hypotheses, source in zip(results, sources):
         assert_same(hypotheses, slow_beam(model, source, options))
 
 
 @settings(max_examples=60)
-@given(seed=st.integers(0, 10**6), source=some_sources, gnmt=st.booleans(), alpha=st.sampled_from([0.0, 0.6, 1.0]))
-def test_wide_beam_that_stops_by_bound_finds_the_best_translation_of_all(seed, source, gnmt, alpha):
+@given(
+    seed=st.integers(0, 10**6),
+    source=some_sources,
+    gnmt=st.booleans(),
+    alpha=st.sampled_from([0.0, 0.6, 1.0]),
+    coverage=some_coverage,
+)
+def test_wide_beam_that_stops_by_bound_finds_the_best_translation_of_all(seed, source, gnmt, alpha, coverage):
     model = ToyModel(seed, vocabulary=6)
-    options = Settings(beam=81, gnmt=gnmt, alpha=alpha, a=0, b=4, stop="bound", nbest=3)
+    options = Settings(beam=81, gnmt=gnmt, alpha=alpha, a=0, b=4, stop="bound", nbest=3, coverage=coverage)
     hypotheses = beam_search(options)(model, *padded(source[:1]))[0]
     best = exhaustive(model, source[0], options)[:4]
     told_apart(one.score for one in best)
@@ -181,8 +191,9 @@ def test_attention_is_absent_unless_asked_for():
 
 
 @settings(max_examples=60)
-@given(seed=st.integers(0, 10**6), sources=some_sources, options=some_settings)
-def test_ensemble_searches_the_mean_of_probabilities(seed, sources, options):
+@given(seed=st.integers(0, 10**6), sources=some_sources, options=some_settings, coverage=some_coverage)
+def test_ensemble_searches_the_mean_of_probabilities(seed, sources, options, coverage):
+    options = dataclasses.replace(options, coverage=coverage)
     models = [ToyModel(seed, eos_bias=1.0, limit=6), ToyModel(seed + 1, limit=5), ToyModel(seed + 2)]
     results = beam_search(options)(Ensemble(models), *padded(sources))
     for hypotheses, source in zip(results, sources):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from nmt.data.vocabulary import EOS, SPECIALS
 from nmt.interface import EncoderDecoder, VocabularySizes
@@ -12,6 +16,7 @@ from nmt.models import models
 from nmt.search import searches
 from nmt.search.requests import Request
 from nmt.search.shortlisted import Shortlisted
+from nmt.search.stopping import StopRule
 
 SIZES = VocabularySizes(source=30, target=40, shared=False)
 SOURCE = torch.tensor([[5, 6, 7, EOS], [8, 9, EOS, 0], [10, EOS, 0, 0]])
@@ -19,8 +24,8 @@ LENGTHS = torch.tensor([4, 3, 2])
 LISTS = [np.array([0, 1, 2, 3, *more]) for more in ([5, 9, 11, 30, 39], [4, 7], [6, 8, 9, 20, 21, 22])]
 
 
-def build(name: str) -> EncoderDecoder:
-    torch.manual_seed(4)
+def build(name: str, seed: int = 4) -> EncoderDecoder:
+    torch.manual_seed(seed)
     return models.build(models.config_class(name)().shrink(), SIZES).eval()  # type: ignore[attr-defined]
 
 
@@ -46,11 +51,34 @@ class Impossible:
     [("beam", {"beam_size": 3}, 2), ("greedy", {}, 1), ("diverse_beam", {"beam_size": 4, "groups": 2}, 2)],
 )
 def test_the_rest_of_the_vocabulary_is_impossible(name: str, search: str, options: dict[str, int], nbest: int) -> None:
-    model = build(name)
+    assert_as_if_impossible(build(name), LISTS, search, options, nbest)
+
+
+some_pieces = st.sets(st.integers(len(SPECIALS), SIZES.target - 1), min_size=1, max_size=12)
+
+
+@settings(max_examples=60)
+@given(
+    name=st.sampled_from(["transformer", "conv_s2s", "lstm"]),
+    seed=st.integers(0, 10**6),
+    pieces=st.lists(some_pieces, min_size=len(LENGTHS), max_size=len(LENGTHS)),
+    beam=st.integers(1, 5),
+    stop=st.sampled_from(StopRule),
+    data=st.data(),
+)
+def test_the_rest_of_the_vocabulary_of_any_model_is_impossible(name, seed, pieces, beam, stop, data):
+    lists = [np.array([*range(len(SPECIALS)), *sorted(more)]) for more in pieces]
+    options = {"beam_size": beam, "stop": stop, "max_len_b": 4}
+    assert_as_if_impossible(build(name, seed), lists, "beam", options, data.draw(st.integers(1, beam)))
+
+
+def assert_as_if_impossible(
+    model: EncoderDecoder, lists: list[np.ndarray], search: str, options: dict[str, Any], nbest: int
+) -> None:
     find = searches.build(searches.config_class(search)(**options), nbest)
-    short = Shortlisted(model, LISTS, torch.device("cpu"))
+    short = Shortlisted(model, lists, torch.device("cpu"))
     together = short.found(find(short, SOURCE, LENGTHS))
-    for row, pieces in enumerate(LISTS):
+    for row, pieces in enumerate(lists):
         alone = find(Impossible(model, pieces), SOURCE[row : row + 1, : LENGTHS[row]], LENGTHS[row : row + 1])[0]
         for one, other in zip(together[row], alone, strict=True):
             assert one.tokens.tolist() == other.tokens.tolist()

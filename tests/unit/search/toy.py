@@ -121,6 +121,9 @@ class SlowEnsemble:
     def log_probabilities(self, source: tuple[int, ...], prefix: tuple[int, ...]) -> np.ndarray:
         return np.log(np.mean([np.exp(model.log_probabilities(source, prefix)) for model in self.models], axis=0))
 
+    def attention(self, source: tuple[int, ...], prefix: tuple[int, ...]) -> np.ndarray:
+        return np.mean([model.attention(source, prefix) for model in self.models], axis=0)
+
 
 @dataclass(frozen=True)
 class Found:
@@ -146,6 +149,16 @@ class Settings:
     ngram: int = 0
     repetition: float = 1.0
     forbid_unknown: bool = False
+    coverage: float = 0.0
+
+    def score(
+        self, model: ToyModel | SlowEnsemble, source: tuple[int, ...], tokens: tuple[int, ...], total: float
+    ) -> float:
+        """What ``tokens``, eos included, are ranked by once they have ended."""
+        if not self.coverage:
+            return total / self.penalty(len(tokens))
+        attended = sum(model.attention(source, tokens[:t]) for t in range(len(tokens)))
+        return total / self.penalty(len(tokens)) + self.coverage * float(np.log(np.minimum(attended, 1.0)).sum())
 
     def penalty(self, length: int) -> float:
         return ((5 + length) / 6) ** self.alpha if self.gnmt else length**self.alpha
@@ -203,7 +216,7 @@ def exhaustive(model: ToyModel, source: tuple[int, ...], settings: Settings) -> 
         for prefix in itertools.product(pieces, repeat=length):
             tokens = (*prefix, EOS)
             total = sum(model.log_probabilities(source, tokens[:t])[tokens[t]] for t in range(len(tokens)))
-            found.append(Found(tokens, total, total / settings.penalty(len(tokens)), len(tokens) < limit))
+            found.append(Found(tokens, total, settings.score(model, source, tokens, total), len(tokens) < limit))
     return sorted(found, key=lambda one: -one.score)
 
 
@@ -225,7 +238,7 @@ def slow_beam(
         told_apart(total for _, total, _ in continuations[: 2 * width + 1])
         for tokens, total, own in continuations[:width]:
             if tokens[-1] == EOS and (settings.stop != "first" or len(finished) < enough):
-                finished.append(Found(tokens, own, total / settings.penalty(length), length < limit))
+                finished.append(Found(tokens, own, settings.score(model, source, tokens, total), length < limit))
         alive = [one for one in continuations[: 2 * width] if one[0][-1] != EOS][:width]
         if not alive or (settings.stop == "first" and len(finished) >= enough):
             break
