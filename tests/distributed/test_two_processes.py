@@ -58,7 +58,8 @@ AHEAD = ["--user-dir", str(Path(__file__).parent / "ahead"), "--criterion", "spo
 def test_two_processes_that_run_ahead_equal_one_that_waits(copy_corpus: Path, tmp_path: Path) -> None:
     options = [str(copy_corpus), *TINY, *AHEAD, "--max-update", "40"]
     run(ONE, *options, "--update-freq", "4", "--save-dir", str(tmp_path / "one"))
-    run(TWO, *options, "--update-freq", "2", "criterion.ahead=true", "--save-dir", str(tmp_path / "two"))
+    log = run(TWO, *options, "--update-freq", "2", "criterion.ahead=true", "--save-dir", str(tmp_path / "two"))
+    assert "updates run ahead" in log
     assert_alike(tmp_path / "two", tmp_path / "one")
     skipped = [event["update"] for event in events(tmp_path / "two") if event["event"] == "skipped"]
     dumps = [sorted((tmp_path / name / "bad-updates").iterdir()) for name in ("one", "two")]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
+
+import torch
 
 import nmt.optim.adam
 from nmt.config.option import option
@@ -10,6 +13,8 @@ from nmt.criterions import criterions
 from nmt.criterions.cross_entropy import CrossEntropyConfig, TokenCrossEntropy
 from nmt.interface import Batch, EncoderDecoder, LossReport
 from nmt.training import trainer
+from nmt.training.precision import Arithmetic
+from nmt.training.world import World
 
 
 @dataclass
@@ -36,5 +41,10 @@ class Spoilt(TokenCrossEntropy):
 def build(config: SpoiltConfig) -> Spoilt:
     nmt.optim.adam.runs_fused = lambda groups: True  # Adam on a CPU has the kernel too
     if config.ahead:
-        trainer.runs_ahead = lambda optimizer, arithmetic, world: True
+        trainer.runs_ahead = ahead
     return Spoilt(config)
+
+
+def ahead(optimizer: torch.optim.Optimizer, arithmetic: Arithmetic, world: World) -> bool:
+    logging.getLogger("nmt.training").info("updates run ahead")
+    return True

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,15 +22,19 @@ from nmt.errors import NMTError
 from nmt.interface import LossReport
 from nmt.optim import optimizers
 from nmt.optim.moving_average import MovingAverage
+from nmt.storage.checkpoints import checkpoints_in, read_checkpoint
 from nmt.storage.event_log import read_events
 from nmt.training import trainer as trainer_module
+from nmt.training.batches import Position
 from nmt.training.meters import UpdateReport
 from nmt.training.precision import Arithmetic
+from nmt.training.sharding import Sharded
+from nmt.training.signals import StopRequest
 from nmt.training.step import Step
 from nmt.training.stepping import Figures, runs_ahead
 from nmt.training.stopping import BestScore
 from nmt.training.trainer import Trainer
-from nmt.training.world import Alone
+from nmt.training.world import Alone, Together
 
 Make = Callable[..., Any]
 MEASURED = {"seconds", "tokens_per_second", "memory_mb"}
@@ -63,32 +69,73 @@ class Rising:
         return {"loss": float(next(self._figures))}
 
 
-def adam(step: Step) -> torch.optim.Adam:
-    return torch.optim.Adam(step.parameters(), lr=0.01, fused=True)
+class StopAt:
+    """Around each update; asks for a stop in the one at a place in the data."""
+
+    def __init__(self, position: Position) -> None:
+        self.position, self.stop = position, StopRequest()
+
+    @contextlib.contextmanager
+    def watch(self, trainer: Trainer) -> Iterator[None]:
+        if trainer.state.position == self.position:
+            self.stop.received = signal.SIGTERM
+        yield
 
 
-def outcome(make_trainer: Make, step: Spoilt, folder: Path, **parts: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What a run says and writes, and all its tensors; its folder is gone afterwards."""
-    optimizer = adam(step)
-    trainer: Trainer = make_trainer(step=step, optimizer=optimizer, updates=UPDATES, **parts)
+def adam(step: Step, rule: type[torch.optim.Adam] = torch.optim.Adam) -> torch.optim.Adam:
+    return rule(step.parameters(), lr=0.01, weight_decay=0.1, fused=True)
+
+
+def unmeasured(value: Any) -> Any:
+    """Without the figures of a clock, however deep they are."""
+    if isinstance(value, Mapping):
+        return {name: unmeasured(entry) for name, entry in value.items() if name not in MEASURED}
+    return [unmeasured(entry) for entry in value] if isinstance(value, list) else value
+
+
+def stored(path: Path) -> tuple[Any, dict[str, Tensor]]:
+    """All that a checkpoint holds."""
+    checkpoint = read_checkpoint(path, training=True)
+    assert checkpoint.training is not None
+    tensors = {f"{path.name}.{name}": tensor for name, tensor in checkpoint.model.items()}
+    tensors |= {f"{path.name}.training.{name}": tensor for name, tensor in checkpoint.training.tensors.items()}
+    return (checkpoint.info, unmeasured(checkpoint.training.values)), tensors
+
+
+def outcome(
+    make_trainer: Make, step: Spoilt, folder: Path, *, rule: type[torch.optim.Adam], stop: Position | None, **parts: Any
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What a run says and writes, and all its tensors; its folder is gone afterwards. An update takes 400 seconds."""
+    request, optimizer = StopAt(stop or Position(99)), adam(step, rule)
+    trainer: Trainer = make_trainer(
+        step=step,
+        optimizer=optimizer,
+        updates=UPDATES,
+        stop=request.stop,
+        around_update=lambda update: request.watch(trainer),
+        clock=lambda: 400.0 * (len(UPDATES) * trainer.state.position.epoch + trainer.state.position.batch),
+        **parts,
+    )
     try:
         ending = trainer.run()
     except NMTError as error:
         ending = str(error)
-    events = [
-        {name: value for name, value in event.items() if name not in MEASURED}
-        for event in read_events(folder / "log.jsonl")
-    ]
-    dumps = {path.name: json.loads(path.read_text("utf-8")) for path in folder.glob("bad-updates/*.json")}
-    shutil.rmtree(folder)
+    events = [unmeasured(event) for event in read_events(folder / "log.jsonl")]
     tensors = {name: parameter.detach().clone() for name, parameter in step.named_parameters()}
     for index, entry in optimizer.state_dict()["state"].items():
         tensors |= {f"{index}.{name}": value for name, value in entry.items()}
-    state = trainer.state.values() | {"seconds": None}
-    if trainer.ending() is None:  # it ended with an error, and one that ran ahead has begun the next update
+    checkpoints = {}
+    for path in checkpoints_in(folder):
+        checkpoints[path.name], found = stored(path)
+        tensors |= found
+    dumps = {path.name: json.loads(path.read_text("utf-8")) for path in folder.glob("bad-updates/*.json")}
+    shutil.rmtree(folder)
+    state = unmeasured(trainer.state.values())
+    if (
+        trainer.ending() is None and stop is None
+    ):  # it ended with an error, and one that ran ahead has begun the next update
         state |= {"position": None, "epoch": None}
-    said = {"ending": ending, "state": state, "events": events, "dumps": dumps}
-    return said, tensors
+    return {"ending": ending, "state": state, "events": events, "dumps": dumps, "stored": checkpoints}, tensors
 
 
 @pytest.mark.parametrize(
@@ -101,8 +148,18 @@ def outcome(make_trainer: Make, step: Spoilt, folder: Path, **parts: Any) -> tup
         {"limits": TrainingConfig(max_update=8), "validation": ValidationConfig(interval=None, interval_updates=3)},
         {"limits": TrainingConfig(max_epoch=9), "validation": ValidationConfig(interval=1, patience=2)},
         {"limits": TrainingConfig(max_update=8, max_bad_updates=2, clip_value=0.5)},
+        {
+            "limits": TrainingConfig(stop_time_hours=1.2),
+            "save": CheckpointConfig(save_interval=None, save_interval_minutes=15),
+            "rule": torch.optim.AdamW,
+        },
+        {"limits": TrainingConfig(max_update=99), "stop": Position(2, 2)},
+        {"limits": TrainingConfig(max_update=99), "stop": Position(3, 1), "rule": torch.optim.AdamW},
     ],
-    ids=("updates", "epochs", "save_by_updates", "save_by_epochs", "validate", "patience", "diverge"),
+    ids=(
+        *("updates", "epochs", "save_by_updates", "save_by_epochs", "validate", "patience", "diverge"),
+        *("minutes", "stop", "stop_in_a_bad_one"),
+    ),
 )
 @pytest.mark.parametrize(
     ("loss", "gradient"),
@@ -119,7 +176,8 @@ def test_a_run_ahead_is_the_run_that_waits(
     loss: set[int],
     gradient: set[int],
 ) -> None:
-    save = replace(parts.get("save", CheckpointConfig(save_interval=None)), asynchronous=False)
+    save = parts.get("save", CheckpointConfig(save_interval=None))
+    save = replace(save, asynchronous=False, keep_training_states=None)
     patience = parts["validation"].patience if "validation" in parts else None
     outcomes = []
     for ahead in (False, True):
@@ -128,6 +186,8 @@ def test_a_run_ahead_is_the_run_that_waits(
             "split": make_split(8),
             "validators": [Rising()] if "validation" in parts else (),
             "best": BestScore("loss", higher_is_better=False, patience=patience),
+            "rule": torch.optim.Adam,
+            "stop": None,
             **parts,
             "save": save,
         }
@@ -136,6 +196,7 @@ def test_a_run_ahead_is_the_run_that_waits(
         assert step.log
     (said, tensors), (said_ahead, tensors_ahead) = outcomes
     assert said_ahead == said
+    assert said["stored"] or "updates in a row" in said["ending"]
     assert bool(said["dumps"]) == bool(loss | gradient)
     assert tensors.keys() == tensors_ahead.keys() and len(tensors) > 20
     for name, tensor in tensors.items():
@@ -215,6 +276,7 @@ def test_what_runs_ahead(make_step: Make, device: str, precision: Precision, cha
     optimizer = MovingAverage(rule, 0.9) if changes == "average" else rule
     world = Alone()
     world.divides = changes == "divided"
+    assert Sharded.divides and not Together.divides and not Alone.divides
     assert runs_ahead(optimizer, Arithmetic(torch.device(device), precision), world) == ahead
 
 
