@@ -1,16 +1,18 @@
 """Decoding speed beside other engines that hold the same weights, in turns.
 
     python benchmarks/decoding_speed.py MODEL TEXT --references REFERENCES --rounds 3 \
-        --ctranslate2 PEERS/ctranslate2/bin/python --fairseq PEERS/fairseq/bin/python
+        --ctranslate2 PEERS/ctranslate2/bin/python --fairseq PEERS/fairseq/bin/python \
+        --transformers PEERS/transformers/bin/python
 
 MODEL is a run folder or checkpoint of the paper's Transformer with a joint vocabulary, TEXT and REFERENCES are plain or
 gzipped. All engines search with beam 4, divide a total by the length, allow 255 pieces and stop at four finished hypotheses.
 Each one translates the whole text in a process of its own, then comes the next one; the time to start and load does not
 count (fairseq's and ours are what they say of themselves; the others get pieces where ours gets text). ``--ours`` names
 what nmt-generate is given, one setting an argument; on a GPU (``--device cuda``) try "--precision fp16" and
-"--precision fp16 --cuda-graphs". Prints a Markdown table: lines a second (the median of the rounds, and their
-range), how much faster our first setting is (the median of the ratios within a round), BLEU, how many lines read as with our
-first setting, and the most memory of a process with its children.
+"--precision fp16 --cuda-graphs". ``--shortlist`` gives CTranslate2 our short list too, as its vocabulary map. Prints a
+Markdown table: lines a second (the median of the rounds, and their range), how much faster our first setting is (the
+median of the ratios within a round), BLEU, how many lines read as with our first setting, and the most memory of a process
+with its children.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ import sacrebleu
 from training_speed import HERE, MALLOC, VARIABLE, faster_by, prepare, program, resident
 
 from nmt.data.language_pair import LanguagePair
+from nmt.data.shortlist import Shortlist
 from nmt.storage.checkpoints import resolve, tokenizer_folder
 
 BEAM, LIMIT = 4, 255
@@ -80,6 +83,7 @@ class Task:
     threads: int
     device: str
     length: int | None = None  # of every translation in pieces, eos included
+    shortlist: Path | None = None
 
     @property
     def longest(self) -> int:
@@ -111,6 +115,16 @@ class Task:
         path.write_text("".join(f"{piece}\n" for piece in self.pair.target.vocabulary.pieces), encoding="utf-8")
         return path
 
+    @property
+    def vocabulary_map(self) -> str:
+        """The short list as CTranslate2 reads it: a source piece and those that it may become; none: what all may need."""
+        assert self.shortlist is not None
+        short, pieces = Shortlist.load(self.shortlist, self.pair), self.pair.target.vocabulary.pieces
+        lines = ["\t" + " ".join(pieces[index] for index in short.always)]
+        for piece, start, end in zip(self.pair.source.vocabulary.pieces, short.offsets, short.offsets[1:]):
+            lines.append(f"{piece}\t" + " ".join(pieces[index] for index in short.pieces[start:end]))
+        return "".join(f"{line}\n" for line in lines)
+
     def joined(self, lines: Sequence[str]) -> list[str]:
         """Pieces of the target as text."""
         number = {piece: index for index, piece in enumerate(self.pair.target.vocabulary.pieces)}
@@ -132,15 +146,19 @@ def ours(task: Task, options: str, number: int) -> Engine:
     return Engine(f"nmt {options}", command, speed, lambda: read(output), environment)
 
 
-def ctranslate2(python: str, task: Task, quantization: str, workers: int, threads: int, batch: int) -> Engine:
+def ctranslate2(
+    python: str, task: Task, quantization: str, workers: int, threads: int, batch: int, *, short: bool = False
+) -> Engine:
     model, output = task.work / f"ctranslate2-{quantization}", task.work / "ctranslate2.out"
     if not model.exists():
         convert = [python, str(HERE / "peers" / "ctranslate2_model.py"), str(task.model), str(task.entries), str(model)]
         prepare("CTranslate2", [*convert, *([] if quantization == "float32" else [quantization])])
+        if task.shortlist is not None:
+            (model / "vmap.txt").write_text(task.vocabulary_map, encoding="utf-8")
     script = [python, str(HERE / "peers" / "ctranslate2_translate.py"), str(model), str(task.pieces), str(output)]
     command = [*script, task.device, quantization, *map(str, (workers, threads, batch, BEAM, task.longest))]
-    command += ["FIXED"] * (task.length is not None)
-    name = f"CTranslate2 {quantization}, {workers} x {threads}, batch {batch}"
+    command += ["FIXED"] * (task.length is not None) + ["MAP"] * short
+    name = f"CTranslate2 {quantization}{', short list' if short else ''}, {workers} x {threads}, batch {batch}"
     return Engine(name, command, f"lines a second {NUMBER}", lambda: task.joined(read(output)))
 
 
@@ -170,6 +188,20 @@ def fairseq(python: str, task: Task, batch: int) -> Engine:
     return Engine(f"fairseq, batch {batch}", command, rf"\({NUMBER} sentences/s", texts, threads)
 
 
+def transformers(python: str, task: Task, batch: int) -> Engine:
+    model, output = task.work / "transformers", task.work / "transformers.out"
+    if not model.exists():
+        entries = str(len(task.pair.target.vocabulary))
+        script = [python, str(HERE / "peers" / "transformers_model.py")]
+        prepare("Hugging Face", [*script, str(task.model), entries, str(model)])
+    script = [python, str(HERE / "peers" / "transformers_translate.py"), str(model), str(task.entries)]
+    command = [*script, str(task.pieces), str(output), task.device]
+    command += [*map(str, (task.threads, batch, BEAM, task.longest)), *["FIXED"] * (task.length is not None)]
+    return Engine(
+        f"Hugging Face, batch {batch}", command, f"lines a second {NUMBER}", lambda: task.joined(read(output))
+    )
+
+
 @dataclass(frozen=True)
 class Settings:
     """What the others are tried with on a device."""
@@ -188,19 +220,25 @@ SETTINGS = {
 
 
 def engines(arguments: argparse.Namespace, work: Path) -> list[Engine]:
-    task = Task(resolve(arguments.model), arguments.text, work, arguments.threads, arguments.device, arguments.length)
+    given = (arguments.threads, arguments.device, arguments.length, arguments.shortlist)
+    task = Task(resolve(arguments.model), arguments.text, work, *given)
     tried = SETTINGS[task.device]
     found = [ours(task, options, number) for number, options in enumerate(arguments.ours)]
     if arguments.ctranslate2:
-        for quantization, (workers, threads), batch in itertools.product(
-            tried.quantizations, tried.workers(task.threads), tried.batches
+        for quantization, short, (workers, threads), batch in itertools.product(
+            tried.quantizations, {False, task.shortlist is not None}, tried.workers(task.threads), tried.batches
         ):
-            found.append(ctranslate2(arguments.ctranslate2, task, quantization, workers, threads, batch))
+            found.append(ctranslate2(arguments.ctranslate2, task, quantization, workers, threads, batch, short=short))
             if arguments.malloc:
                 found.append(with_malloc(found[-1]))
     if arguments.fairseq:
         for batch in (64, 128) if task.device == "cpu" else tried.batches:
             found.append(fairseq(arguments.fairseq, task, batch))
+            if task.device == "cpu":
+                found.append(with_malloc(found[-1]))
+    if arguments.transformers:
+        for batch in (64, 128) if task.device == "cpu" else tried.batches:
+            found.append(transformers(arguments.transformers, task, batch))
             if task.device == "cpu":
                 found.append(with_malloc(found[-1]))
     return found
@@ -223,9 +261,11 @@ def main() -> None:
     parser.add_argument("--length", type=int, help="pieces of every translation, for weights that were not trained")
     parser.add_argument("--device", choices=SETTINGS, default="cpu", help="where all translate (default: %(default)s)")
     parser.add_argument("--ours", nargs="+", default=["--precision fp32"], help="settings of nmt-generate")
+    parser.add_argument("--shortlist", type=Path, help="what nmt-shortlist wrote, for CTranslate2 as well")
     parser.add_argument("--malloc", action="store_true", help="CTranslate2 also with the allocator settings of ours")
     parser.add_argument("--ctranslate2", type=program, help="Python interpreter that has ctranslate2")
     parser.add_argument("--fairseq", type=program, help="Python interpreter that has fairseq")
+    parser.add_argument("--transformers", type=program, help="Python interpreter that has transformers")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         all_engines = engines(arguments, Path(folder))

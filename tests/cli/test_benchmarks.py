@@ -60,10 +60,12 @@ def test_speeds_of_translation(tmp_path: Path) -> None:
 def test_speeds_of_more_and_more_lines(tmp_path: Path) -> None:
     model = write_tiny_model(tmp_path / "model", model="transformer", updates=20)
     (tmp_path / "text").write_text("".join(f"{line}\n" for line in some_lines(30)), encoding="utf-8")
-    given = [model, tmp_path / "text", "--sizes", 20, 50, "--ours", "--workers 1 --max-len-b 5"]
+    given = [model, tmp_path / "text", "--sizes", 20, 50, "--rounds", 2, "--ours", "--workers 1 --max-len-b 5"]
     rows = run("decoding_growth.py", *given)
     assert [row[0] for row in rows] == ["lines", "---", "20", "50"]
-    assert all(float(figure.replace(",", "")) > 0 for row in rows[2:] for figure in row[1:])
+    for _, speed, rounds, memory in rows[2:]:
+        low, high = (float(figure.replace(",", "")) for figure in rounds.split(" to "))
+        assert 0 < low <= float(speed.replace(",", "")) <= high and float(memory.replace(",", "")) > 50
 
 
 @pytest.mark.nightly
