@@ -119,7 +119,7 @@ class Trainer:
             with self._around_update(self.state.update + 1):
                 if not self._launch(batches, began):
                     continue
-                made = self._make.ahead or self._settle()
+                made = self._make.ahead or self._settle()  # one ahead counts as made until something depends on it
             self._advance(batches)
             self._report_written()
             made = made and (not self._pauses(batches) or self._settle())
