@@ -226,7 +226,7 @@ def engines(arguments: argparse.Namespace, work: Path) -> list[Engine]:
     found = [ours(task, options, number) for number, options in enumerate(arguments.ours)]
     if arguments.ctranslate2:
         for quantization, short, (workers, threads), batch in itertools.product(
-            tried.quantizations, {False, task.shortlist is not None}, tried.workers(task.threads), tried.batches
+            tried.quantizations, sorted({False, task.shortlist is not None}), tried.workers(task.threads), tried.batches
         ):
             found.append(ctranslate2(arguments.ctranslate2, task, quantization, workers, threads, batch, short=short))
             if arguments.malloc:
