@@ -82,7 +82,7 @@ class Stepping:
 def runs_ahead(optimizer: torch.optim.Optimizer, arithmetic: Arithmetic, world: World) -> bool:
     """On a GPU, with torch's fused kernels, which know ``found_inf``; in fp16 the next loss needs the verdict on this one.
 
-    Parameters that are shared out wait: with these it has not been tried. What is built upon Adam may do more than its kernel.
+    Parameters that are shared out wait: it has not been tried with these. What is built upon Adam may do more.
     """
     passes_over = type(optimizer) in (torch.optim.Adam, torch.optim.AdamW) and all(
         group["fused"] for group in optimizer.param_groups
