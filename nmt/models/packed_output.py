@@ -15,7 +15,7 @@ from nmt.data.vocabulary import PAD
 from nmt.interface import EncoderDecoder, OutputLayer, Scoring
 from nmt.models.output_layers import LinearOutput, TiedOutput
 from nmt.modules.packed import pack_linear_layers
-from nmt.native.packing import OwnMatrices, Packed
+from nmt.native.packing import OwnMatrices, Packed, rounds_rows
 from nmt.trees import RowTree
 
 logger = logging.getLogger("nmt.translation")
@@ -64,11 +64,13 @@ class OneVocabulary:
 
 def pack_model(model: EncoderDecoder, number_format: NumberFormat) -> None:
     """Pack the linear layers of a model in place; it translates from then on, and cannot be trained."""
-    if number_format is NumberFormat.int8 and not model.takes_int8:
-        logger.warning("in int8 this model's scores would depend on a sentence's batch; it translates in float32")
+    if rounds_rows(number_format) and not model.takes_int8:
+        logger.warning(
+            f"in {number_format.value} this model's scores would depend on a sentence's batch; it translates in float32"
+        )
         number_format = NumberFormat.float32
     pack_linear_layers(model, number_format)
-    model.scores_at_once = number_format is not NumberFormat.int8  # a last bit can turn an integer over
+    model.scores_at_once = not rounds_rows(number_format)
     output = model.output
     if type(output) in (LinearOutput, TiedOutput) and (parts := output.linear()) is not None:
         weight, bias = parts

@@ -1,7 +1,8 @@
 """Sums whose last bits matter.
 
-Padding, and whatever else is in a batch, decides in which order floats are added, and so the last bit of a sum. In int8
-that bit is enough now and then to round a number to another integer, which changes what follows by far more.
+Padding, and whatever else is in a batch, decides in which order floats are added, and so the last bit of a sum. Where the
+rows of a product are rounded (to integers, or to bf16 for tiles) that bit is enough now and then to round a number another
+way, which changes what follows by far more.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from nmt.modules.experts import Experts, Routing
 from nmt.modules.linear import Linear
 from nmt.modules.plain import Function
 from nmt.modules.recurrent import RecurrentLayer
-from nmt.native.packing import Packed
+from nmt.native.packing import Packed, rounds_rows
 
 
 class PackedLinear(nn.Module):
@@ -53,9 +53,9 @@ class PackedExperts(nn.Module):
 
 
 def pack_linear_layers(module: nn.Module, number_format: NumberFormat) -> None:
-    """Pack the layers inside ``module``, in place, and the experts of mixtures; in int8 recurrent layers as well, so that
-    no last bit of theirs turns an integer over."""
-    if number_format is NumberFormat.int8:
+    """Pack the layers inside ``module``, in place, and the experts of mixtures; where rows are rounded recurrent layers as
+    well, so that no last bit of theirs rounds another way."""
+    if rounds_rows(number_format):
         if isinstance(module, RecurrentLayer):  # others may be of any kind: several layers, both directions
             module.pack()
             return

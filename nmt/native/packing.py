@@ -46,6 +46,11 @@ def packs(device: torch.device) -> bool:
     return device.type == "cpu" and processor() not in (None, "portable")
 
 
+def rounds_rows(number_format: NumberFormat) -> bool:
+    """Whether products with such a matrix round the rows too: a last bit of a row can then change a result by far more."""
+    return number_format is NumberFormat.int8 or (number_format is NumberFormat.bfloat16 and processor() == "amx")
+
+
 class Packed:
     """A matrix [N, K] and a bias [N], as a function [..., K] -> [..., N] of float32."""
 

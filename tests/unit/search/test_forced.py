@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
 from nmt.data.batch import collate
@@ -16,8 +18,12 @@ from nmt.search.length_penalty import LengthPenalty
 from nmt.search.requests import Request
 from nmt.testing.subjects import subject
 from nmt.testing.toys import all_log_probabilities, alone, toy_batch
-from tests.unit.search.test_search import padded
-from tests.unit.search.toy import EOS, ToyModel
+from tests.unit.search.test_search import padded, some_settings
+from tests.unit.search.toy import EOS, Settings, ToyModel
+
+Pieces = tuple[int, ...]
+some_source = st.lists(st.integers(1, 7), max_size=5).map(lambda ids: (*(one for one in ids if one != EOS), EOS))
+some_target = st.lists(st.sampled_from([1, 4, 5, 6, 7]), max_size=5).map(tuple)
 
 SOURCE_LENGTHS, TARGET_LENGTHS = (2, 7, 5, 1), (4, 1, 6, 2)
 
@@ -60,14 +66,22 @@ def test_as_a_search_it_finds_the_targets_with_their_scores(attention: bool, ens
             assert hypothesis.attention is None
 
 
-def test_scores_are_those_of_the_definition() -> None:
-    model, source, target = ToyModel(3), (4, 5, EOS), (6, 4, EOS)
-    ((hypothesis,),) = ForcedSearch(LengthPenalty.gnmt, 0.0)(
-        model, *padded([source]), requests=[Request(target=target[:-1])]
-    )
-    expected = [model.log_probabilities(source, target[:t])[target[t]] for t in range(3)]
-    assert hypothesis.token_scores.tolist() == pytest.approx(expected, abs=1e-5)
-    assert hypothesis.score == pytest.approx(sum(expected), abs=1e-5)
+@settings(max_examples=60)
+@given(
+    seed=st.integers(0, 10**6),
+    pairs=st.lists(st.tuples(some_source, some_target), min_size=1, max_size=4),
+    options=some_settings,
+)
+def test_scores_are_those_of_the_definition(seed: int, pairs: list[tuple[Pieces, Pieces]], options: Settings) -> None:
+    model, sources = ToyModel(seed), [source for source, _ in pairs]
+    kind = LengthPenalty.gnmt if options.gnmt else LengthPenalty.power
+    requests = [Request(target=target) for _, target in pairs]
+    found = ForcedSearch(kind, options.alpha)(model, *padded(sources), requests=requests)
+    for (hypothesis,), (source, target) in zip(found, pairs):
+        tokens = (*target, EOS)
+        expected = [model.log_probabilities(source, tokens[:t])[token] for t, token in enumerate(tokens)]
+        assert hypothesis.token_scores.tolist() == pytest.approx(expected, abs=1e-4)
+        assert hypothesis.score == pytest.approx(sum(expected) / options.penalty(len(tokens)), abs=1e-4)
 
 
 def test_an_alignment_is_of_the_sentence_itself() -> None:

@@ -16,15 +16,11 @@ from nmt.search.inclusion import _allocate as allocate
 from nmt.search.inclusion import _Option as Option
 from nmt.search.requests import Request
 from tests.unit.search.test_rules import contains, repeats
-from tests.unit.search.test_search import beam_search, padded
-from tests.unit.search.toy import EOS, Settings, ToyModel, exhaustive
+from tests.unit.search.test_search import assert_same, beam_search, padded, some_settings
+from tests.unit.search.toy import EOS, Settings, ToyModel, exhaustive, occurrences, slow_including
 
 phrases = st.lists(st.sampled_from([1, 4, 5]), min_size=1, max_size=3).map(tuple)
 some_phrases = st.lists(phrases, max_size=3).map(tuple)
-
-
-def occurrences(tokens: list[int], phrase: tuple[int, ...]) -> int:
-    return sum(tuple(tokens[start : start + len(phrase)]) == phrase for start in range(len(tokens)))
 
 
 @settings(max_examples=150)
@@ -43,6 +39,23 @@ def test_translations_contain_every_phrase_as_often_as_wanted(seed, vocabulary, 
     for (hypothesis,), asked in zip(found, wanted):
         tokens = hypothesis.tokens.tolist()
         assert all(occurrences(tokens, phrase) >= count for phrase, count in Counter(asked).items())
+
+
+@settings(max_examples=200)
+@given(
+    seed=st.integers(0, 10**6),
+    vocabulary=st.sampled_from([8, 70]),
+    eos_bias=st.sampled_from([-2.0, 0.0, 3.0]),
+    wanted=st.lists(st.lists(phrases, min_size=1, max_size=3).map(tuple), min_size=1, max_size=3),
+    options=some_settings,
+    data=st.data(),
+)
+def test_what_is_found_is_what_a_slow_search_with_the_phrases_finds(seed, vocabulary, eos_bias, wanted, options, data):
+    model, sources = ToyModel(seed, vocabulary, eos_bias), [(4, 5, EOS), (5, EOS), (6, 6, 4, EOS)][: len(wanted)]
+    options = dataclasses.replace(options, b=options.b + 3, nbest=data.draw(st.integers(1, options.beam)))
+    found = beam_search(options)(model, *padded(sources), requests=[Request(include=phrases) for phrases in wanted])
+    for hypotheses, source, asked in zip(found, sources, wanted):
+        assert_same(hypotheses, slow_including(model, source, options, asked))
 
 
 @settings(max_examples=40)

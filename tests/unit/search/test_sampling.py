@@ -22,7 +22,7 @@ from nmt.search.ensemble import Ensemble
 from nmt.search.forced import score_targets
 from nmt.search.greedy import GreedyConfig, GreedySearch
 from nmt.search.sampling import SamplingConfig, SamplingSearch
-from tests.unit.search.toy import BOS, EOS, PAD, SlowEnsemble, ToyModel
+from tests.unit.search.toy import BOS, EOS, PAD, Settings, SlowEnsemble, ToyModel, Wish, ranked_by
 
 SHORT = SamplingConfig(max_len_a=0.0, max_len_b=2)
 SOURCE = (4, 1, EOS)
@@ -46,6 +46,9 @@ short_configs = st.builds(
     topp=st.sampled_from([None, None, 0.3, 0.8, 1.0]),
     minp=st.sampled_from([0.0, 0.0, 0.1, 0.5]),
     epsilon=st.sampled_from([0.0, 0.0, 0.02, 0.3]),
+    repetition_penalty=st.sampled_from([1.0, 1.0, 0.7, 3.0]),
+    no_repeat_ngram=st.sampled_from([0, 0, 1]),
+    forbid_unknown=st.booleans(),
     seed=st.integers(0, 2**40),
 )
 short_models = st.builds(
@@ -76,10 +79,15 @@ def next_token(model: ToyModel | SlowEnsemble, prefix: tuple[int, ...], config: 
     """The probabilities of the next token, from the definition of each option; the limit is two pieces and eos."""
     if len(prefix) == 2:
         return np.eye(model.vocabulary)[EOS]
-    tempered = np.exp(model.log_probabilities(SOURCE, prefix) / config.temperature)
+    rules = Settings(
+        ngram=config.no_repeat_ngram, repetition=config.repetition_penalty, forbid_unknown=config.forbid_unknown
+    )
+    tempered = np.exp(ranked_by(model, SOURCE, prefix, rules, Wish()) / config.temperature)
     tempered[[PAD, BOS]] = 0.0
     if len(prefix) < config.min_len:
         tempered[EOS] = 0.0
+    if not tempered.any():
+        return np.eye(model.vocabulary)[EOS]
     ranked = list(np.argsort(-tempered))
     if config.topk is not None:
         tempered[ranked[config.topk :]] = 0.0

@@ -191,13 +191,19 @@ def test_attention_is_absent_unless_asked_for():
 
 
 @settings(max_examples=60)
-@given(seed=st.integers(0, 10**6), sources=some_sources, options=some_settings, coverage=some_coverage)
-def test_ensemble_searches_the_mean_of_probabilities(seed, sources, options, coverage):
+@given(
+    seed=st.integers(0, 10**6),
+    sources=some_sources,
+    options=some_settings,
+    coverage=some_coverage,
+    weights=st.sampled_from([(), (3.0, 1.0, 0.5), (0.01, 1.0, 20.0)]),
+)
+def test_ensemble_searches_the_mean_of_probabilities(seed, sources, options, coverage, weights):
     options = dataclasses.replace(options, coverage=coverage)
     models = [ToyModel(seed, eos_bias=1.0, limit=6), ToyModel(seed + 1, limit=5), ToyModel(seed + 2)]
-    results = beam_search(options)(Ensemble(models), *padded(sources))
+    results = beam_search(options)(Ensemble(models, weights), *padded(sources))
     for hypotheses, source in zip(results, sources):
-        assert_same(hypotheses, slow_beam(SlowEnsemble(models), source, options))
+        assert_same(hypotheses, slow_beam(SlowEnsemble(models, weights), source, options))
 
 
 def test_ensemble_of_a_model_with_itself_is_that_model():

@@ -11,7 +11,7 @@ import functools
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -112,17 +112,19 @@ class ToyModel:
 
 
 class SlowEnsemble:
-    """Mean of probabilities, from the definition."""
+    """Mean of probabilities, weighted or not, from the definition."""
 
-    def __init__(self, models: list[ToyModel]) -> None:
+    def __init__(self, models: list[ToyModel], weights: Sequence[float] = ()) -> None:
         self.models, self.vocabulary = models, models[0].vocabulary
+        self.weights = weights or [1.0] * len(models)
         self.limit = min((model.limit for model in models if model.limit is not None), default=None)
 
     def log_probabilities(self, source: tuple[int, ...], prefix: tuple[int, ...]) -> np.ndarray:
-        return np.log(np.mean([np.exp(model.log_probabilities(source, prefix)) for model in self.models], axis=0))
+        probabilities = [np.exp(model.log_probabilities(source, prefix)) for model in self.models]
+        return np.log(np.average(probabilities, axis=0, weights=self.weights))
 
     def attention(self, source: tuple[int, ...], prefix: tuple[int, ...]) -> np.ndarray:
-        return np.mean([model.attention(source, prefix) for model in self.models], axis=0)
+        return np.average([model.attention(source, prefix) for model in self.models], axis=0, weights=self.weights)
 
 
 @dataclass(frozen=True)
@@ -247,6 +249,79 @@ def slow_beam(
             if all(total / settings.penalty(n) <= worst for _, total, _ in alive for n in range(length + 1, limit + 1)):
                 break
     return _best(finished, settings.nbest)
+
+
+def occurrences(tokens: Sequence[int], phrase: tuple[int, ...]) -> int:
+    return sum(tuple(tokens[start : start + len(phrase)]) == phrase for start in range(len(tokens)))
+
+
+def slow_including(
+    model: ToyModel, source: tuple[int, ...], settings: Settings, include: Sequence[tuple[int, ...]]
+) -> list[Found]:
+    """Dynamic beam allocation of one sentence, phrases looked for anew in every list of tokens."""
+    wanted = Counter(include)
+    limit, width = settings.limit(model, source), settings.beam
+    enough = max(settings.nbest, math.floor(width * settings.patience + 0.5))
+
+    def missing(tokens: tuple[int, ...]) -> list[tuple[int, ...]]:
+        return [phrase for phrase, count in wanted.items() if occurrences(tokens, phrase) < count]
+
+    def begun(tokens: tuple[int, ...], phrase: tuple[int, ...]) -> list[int]:
+        return [n for n in range(len(phrase)) if tokens[len(tokens) - n :] == phrase[:n] and n <= len(tokens)]
+
+    def bank(tokens: tuple[int, ...]) -> int:
+        whole = sum(len(phrase) * min(occurrences(tokens, phrase), count) for phrase, count in wanted.items())
+        return whole + max((n for phrase in missing(tokens) for n in begun(tokens, phrase)), default=0)
+
+    alive: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
+    finished: list[Found] = []
+    for length in range(1, limit + 1):
+        every = {
+            (*prefix, token): total + model.log_probabilities(source, prefix)[token]
+            for prefix, total in alive
+            for token in _choices(model, length, limit, settings, Wish())
+        }
+        told_apart(every.values())
+        ranked = sorted(every, key=lambda tokens: -every[tokens])
+        ended = [tokens for tokens in ranked if tokens[-1] == EOS and not missing(tokens[:-1])]
+        if length == limit:
+            row = ended if ended or finished else ranked
+        else:
+            possible = [tokens for tokens in ranked if tokens[-1] != EOS or tokens in ended]
+            looked_at = set(ranked[: 2 * width])
+            for prefix, _ in alive:
+                looked_at.add(next(tokens for tokens in possible if tokens[:-1] == prefix))
+                looked_at |= {(*prefix, phrase[n]) for phrase in missing(prefix) for n in begun(prefix, phrase)}
+            options = [tokens for tokens in possible if tokens in looked_at]
+            first = _shared_out(options, [bank(tokens) for tokens in options], width, every)
+            others = [tokens for tokens in options if tokens not in first and tokens[-1] != EOS]
+            row = first + _shared_out(others, [bank(tokens) for tokens in others], width, every)
+        for tokens in row[:width]:
+            if tokens[-1] == EOS and (settings.stop != "first" or len(finished) < enough):
+                total = every[tokens]
+                finished.append(Found(tokens, total, settings.score(model, source, tokens, total), length < limit))
+        alive = [(tokens, every[tokens]) for tokens in row if tokens[-1] != EOS][:width]
+        if not alive or (settings.stop == "first" and len(finished) >= enough):
+            break
+        if settings.stop == "bound" and len(finished) >= settings.nbest:
+            worst = sorted((one.score for one in finished), reverse=True)[settings.nbest - 1]
+            if all(total / settings.penalty(n) <= worst for _, total in alive for n in range(length + 1, limit + 1)):
+                break
+    return _best(finished, settings.nbest)
+
+
+def _shared_out(
+    options: list[tuple[int, ...]], banks: list[int], width: int, totals: dict[tuple[int, ...], float]
+) -> list[tuple[int, ...]]:
+    """Equal shares for all banks, at least one slot; the fullest banks come first, and get what others leave."""
+    share = max(1, width // max(1, len(set(banks))))
+    places = Counter[int]()
+    rank = {}
+    for tokens, bank in zip(options, banks):
+        rank[tokens] = (places[bank] >= share, -bank, places[bank])
+        places[bank] += 1
+    chosen = sorted(options, key=lambda tokens: rank[tokens])[:width]
+    return sorted(chosen, key=lambda tokens: -totals[tokens])
 
 
 def _best(found: Iterable[Found], count: int) -> list[Found]:

@@ -1,4 +1,5 @@
-"""In int8 a last bit can turn an integer over: batch mates must not even change that one.
+"""Where rows are rounded, to integers or to bf16 for tiles, a last bit can turn one over: batch mates must not even change
+that one.
 
 The models are large enough for it to happen to some of the sentences if attention were computed in float32.
 """
@@ -20,12 +21,14 @@ from nmt.models import models
 from nmt.models.packed_output import PackedOutput, pack_model
 from nmt.models.recurrent_parts import CellKind
 from nmt.models.transformer_parts import PositionKind
-from nmt.native.library import library
 from nmt.search.beam import BeamConfig, BeamSearch
 from nmt.search.forced import ForcedSearch, score_at_once, score_targets
 from nmt.search.requests import Request
+from tests.unit.native.levels import level, needs_library
 
-pytestmark = pytest.mark.skipif(library() is None, reason="the C part was not built: no C compiler")
+__all__ = ["level"]  # a fixture
+
+pytestmark = needs_library
 
 ENTRIES, SENTENCES = 500, 40
 WIDE: dict[str, Any] = {"encoder_layers": 3, "decoder_layers": 3, "d_model": 128, "d_ff": 256, "num_heads": 4}
@@ -49,15 +52,25 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "images": ("neural_gpu", {"num_maps": 96, "height": 1, "num_convs": 1, "width_a": 1, "width_b": 31}),
 }
 
+IN_TILES = {  # where so few sentences show it
+    "transformer": "with attention",
+    "relative positions": "at once",
+    "neighbourhood": "at once",
+    "experts": "at once",
+    "memory": "at once",
+    "recurrent experts": "at once",
+    "convolutions": "with attention",
+}
 
-def packed(name: str) -> EncoderDecoder:
+
+def packed(name: str, number_format: NumberFormat = NumberFormat.int8) -> EncoderDecoder:
     kind, options = MODELS[name]
     torch.manual_seed(1)
     model = models.build(models.config_class(kind)(**options), VocabularySizes(ENTRIES, ENTRIES, shared=True)).eval()
     for key, parameter in model.named_parameters():
         if key.endswith(".gate"):  # starts at zero, where all experts are equally good
             nn.init.normal_(parameter, std=0.1)
-    pack_model(model, NumberFormat.int8)
+    pack_model(model, number_format)
     return model
 
 
@@ -87,11 +100,21 @@ def scores(model: EncoderDecoder, places: list[int], way: str) -> list[Tensor]:
 @pytest.mark.parametrize("way", ["by steps", "with attention", "at once"])
 @pytest.mark.parametrize("name", MODELS)
 def test_batch_mates_change_nothing(name: str, way: str) -> None:
-    model = packed(name)
-    together = scores(model, list(range(SENTENCES)), way)
+    assert_alike_alone(packed(name), way)
+
+
+def assert_alike_alone(model: EncoderDecoder, way: str, sentences: int = SENTENCES) -> None:
+    together = scores(model, list(range(sentences)), way)
     for place, found in enumerate(together):
         (alone,) = scores(model, [place], way)
         torch.testing.assert_close(found, alone, rtol=0, atol=2e-5, msg=f"sentence {place}")
+
+
+@pytest.mark.parametrize(("name", "way"), IN_TILES.items())
+@pytest.mark.parametrize("level", ["amx"], indirect=True)
+@pytest.mark.usefixtures("level")
+def test_nor_do_they_in_bf16_where_a_processor_has_tiles(name: str, way: str) -> None:
+    assert_alike_alone(packed(name, NumberFormat.bfloat16), way, sentences=12)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -109,9 +132,13 @@ def test_what_a_search_finds_is_scored_as_it_did(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["convolutions", "images"])
-def test_a_model_that_does_not_take_int8_translates_in_float32_and_says_so(
-    name: str, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("level", "number_format"), [("avx2", NumberFormat.int8), ("amx", NumberFormat.bfloat16)], indirect=["level"]
+)
+@pytest.mark.usefixtures("level")
+def test_a_model_whose_rows_must_not_be_rounded_translates_in_float32_and_says_so(
+    name: str, number_format: NumberFormat, caplog: pytest.LogCaptureFixture
 ) -> None:
-    output = packed(name).output
+    output = packed(name, number_format).output
     assert isinstance(output, PackedOutput) and output.packed.format is NumberFormat.float32
     assert "translates in float32" in caplog.text
