@@ -55,11 +55,12 @@ def write_tiny_model(
     seed: int = 1,
     words: tuple[str, ...] = WORDS,
     reverse: bool = False,
+    pair: LanguagePair | None = None,
     **options: Any,
 ) -> Path:
     """A checkpoint folder with its tokenizer; ``options`` change the model's sizes, ``updates`` is how long it learns,
-    ``reverse``: from English to German."""
-    pair = tiny_pair(words, reverse=reverse)
+    ``reverse``: from English to German, ``pair``: other pieces, of a joint vocabulary."""
+    pair = pair or tiny_pair(words, reverse=reverse)
     tokenizer = folder.with_name(f"{folder.name}-tokenizer")
     pair.save(tokenizer)
     shrunken = models.config_class(model)().shrink()  # type: ignore[attr-defined]

@@ -15,6 +15,7 @@ import lzma
 import os
 import re
 import select
+import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
@@ -52,7 +53,7 @@ class Pause(Enum):
 
 
 PAUSE = Pause.PAUSE
-_PATIENCE = 0.05  # seconds without anything that are a pause
+_PATIENCE = 0.05  # seconds without a line that are a pause
 
 
 class BinaryReader(Protocol):
@@ -99,7 +100,7 @@ def read_live(
     """The same, with a ``PAUSE`` where who writes line by line into a pipe may be waiting for an answer. A file never
     pauses."""
     reader = _LineReader(name, InvalidText(invalid), max_line_bytes, quiet=False)
-    yield from reader.lines(binary, None, lambda: _is_silent(binary))
+    yield from reader.lines(binary, None, lambda seconds: _is_silent(binary, seconds))
 
 
 def one_line(text: str) -> str:
@@ -139,9 +140,10 @@ class _LineReader:
         self._invalid_lines = 0
 
     def lines(
-        self, file: BinaryReader, packed: io.BufferedReader | None, silent: Callable[[], bool] = lambda: False
+        self, file: BinaryReader, packed: io.BufferedReader | None, silent: Callable[[float], bool] | None = None
     ) -> Iterator[str | Pause | None]:
-        """``packed`` is the compressed file underneath, if any; ``silent`` says before a read that it would take long."""
+        """``packed`` is the compressed file underneath, if any; ``silent``: whether there is nothing to read for so many
+        seconds. Without it there are no pauses."""
         for run in self._runs(file, packed, silent):
             if isinstance(run, Pause):
                 yield run
@@ -159,15 +161,18 @@ class _LineReader:
             logger.log(self._notices, f"{self._name}: bytes that are not text were {done} {self._invalid_lines} lines")
 
     def _runs(
-        self, file: BinaryReader, packed: io.BufferedReader | None, silent: Callable[[], bool]
+        self, file: BinaryReader, packed: io.BufferedReader | None, silent: Callable[[float], bool] | None
     ) -> Iterator[bytes | Pause]:
         """As many whole lines as there are at a time, the last line feed taken off."""
         # read1 returns what is there instead of waiting for a full block: a pipe or terminal is served line by line
         read: Callable[[int], bytes] = getattr(file, "read1", file.read)
-        tail, size = b"", 0
+        tail, size, answered = b"", 0, time.monotonic()
         while True:
-            if silent():
+            left = answered + _PATIENCE - time.monotonic()
+            # a line that comes in small pieces holds back those before it no longer than silence does
+            if silent is not None and (silent(max(left, 0.0)) or (tail and left <= 0.0)):
                 yield PAUSE
+                answered = time.monotonic()
             if not (block := self._block(read)):
                 break
             size += len(block)
@@ -175,6 +180,7 @@ class _LineReader:
             run, line_feed, tail = (tail + block).rpartition(b"\n")
             if line_feed:
                 yield run
+                answered = time.monotonic()
             self._refuse_long(tail)
         if tail and not (self._number == 0 and tail == _UTF8_MARK):
             yield tail
@@ -266,11 +272,11 @@ class _LineReader:
         )
 
 
-def _is_silent(binary: BinaryReader) -> bool:
-    """Whether nothing comes for a moment. What cannot be watched (a stream of a test, a pipe on Windows) never is."""
+def _is_silent(binary: BinaryReader, seconds: float) -> bool:
+    """Whether nothing comes for so long. What cannot be watched (a stream of a test, a pipe on Windows) never is."""
     try:
         descriptor: int = binary.fileno()  # type: ignore[attr-defined]
-        return not select.select([descriptor], [], [], _PATIENCE)[0]
+        return not select.select([descriptor], [], [], seconds)[0]
     except (AttributeError, OSError, ValueError):
         return False
 

@@ -37,7 +37,11 @@ def batch_mates_never_matter(subject: Subject) -> None:
     for sentence, together in enumerate(_best(search, model, batch)):
         single = alone(batch, sentence)
         by_itself = _best(search, model, single)[0]
-        if not torch.equal(together.tokens, by_itself.tokens):
+        if torch.equal(together.tokens, by_itself.tokens):
+            assert_close(
+                together.token_scores, by_itself.token_scores, f"token scores of sentence {sentence} in a batch"
+            )
+        else:
             gap = abs(_forced(model, single, together.tokens) - _forced(model, single, by_itself.tokens))
             assert gap <= TOLERANCE, (
                 f"sentence {sentence} is translated {together.tokens.tolist()} in a batch and "

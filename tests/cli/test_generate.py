@@ -30,7 +30,7 @@ from nmt_cli import generate_job
 from nmt_cli.generate import run
 from nmt_cli.outputs import Write
 from nmt_cli.ranks import Alone
-from tests.tiny_models import in_english, some_lines, write_tiny_model
+from tests.tiny_models import WORDS, in_english, some_lines, write_tiny_model
 
 T = TypeVar("T")
 LINES = ["ein mann", "", "zwei hunde laufen", "rot"]
@@ -303,6 +303,10 @@ def test_a_corpus_has_no_input_format(model: Path, corpus: Path) -> None:
         run(GenerateConfig(path=str(model), data=[str(corpus)], input_format=InputFormat.jsonl))
 
 
+def scores_of(lines: list[str]) -> list[float]:
+    return [json.loads(line)["hypotheses"][0]["score"] for line in lines]
+
+
 def test_models_of_an_ensemble_count_as_much_as_their_weights_say(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -310,8 +314,36 @@ def test_models_of_an_ensemble_count_as_much_as_their_weights_say(
     path = f"{model}:{model}"
     weighted = generated(capsys, path=path, input=file, ensemble_weights=[3.0, 1.0])
     assert weighted == generated(capsys, path=str(model), input=file)
+    other = write_tiny_model(tmp_path / "other", seed=2, updates=40)  # learnt less
+    both = f"{model}:{other}"
+    ours, theirs, equal, first, second = (
+        scores_of(generated(capsys, path=one, input=file, format=OutputFormat.jsonl, ensemble_weights=weights))
+        for one, weights in [
+            (str(model), []),
+            (str(other), []),
+            (both, []),
+            (both, [1e6, 1.0]),
+            (both, [1.0, 1e6]),
+        ]
+    )
+    assert first == pytest.approx(ours, abs=1e-3) and second == pytest.approx(theirs, abs=1e-3)
+    assert equal != pytest.approx(ours, abs=1e-3) and equal != pytest.approx(theirs, abs=1e-3)
     with pytest.raises(UsageError, match="--ensemble-weights 3: give a positive number for each of the 2 models"):
         generated(capsys, path=path, input=file, ensemble_weights=[3.0])
+
+
+def test_unknown_words_are_copied_or_looked_up(tmp_path: Path) -> None:
+    known = tuple(word for word in WORDS if word not in ("schnee", "snow"))
+    model = write_tiny_model(tmp_path / "model", words=known)
+    command = ("--path", model, "--max-source-length", "3", "--beam", "2")
+    lines = "schnee\nein mann rot schnee rot\nein mann\n"
+    plain = nmt_generate(*command, stdin=lines).stdout.splitlines()
+    assert all(plain) and "schnee" not in " ".join(plain)
+    copied = nmt_generate(*command, "--replace-unk", stdin=lines).stdout.splitlines()
+    assert copied == ["schnee", "a man red schnee red", "a man"]
+    dictionary = write(tmp_path / "dictionary", ["schnee snow"])
+    found = nmt_generate(*command, "--replace-unk", "--unk-dictionary", dictionary, stdin=lines).stdout.splitlines()
+    assert found == ["snow", "a man red snow red", "a man"]
 
 
 def test_minimum_bayes_risk_and_diverse_beams_are_a_flag_away(model: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import signal
@@ -10,6 +11,7 @@ import sys
 import termios
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,7 @@ from nmt import Translator
 from tests.tiny_models import in_english, some_lines, write_tiny_model
 
 COMMAND = [sys.executable, "-m", "nmt_cli.generate"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *COMMAND[1:]]
 LINES = some_lines(200, seed=9, longest=5)
 
 
@@ -89,33 +92,44 @@ def test_several_workers_write_what_one_does(model: Path, source: Path, tmp_path
 
 
 def test_two_ranks_write_what_one_process_does(model: Path, source: Path, tmp_path: Path, expected: str) -> None:
-    output = tmp_path / "out"
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *COMMAND[1:]]
-    options = ["--buffer-size", "30", "--device", "cpu"]
-    done = subprocess.run(
-        [*torchrun, "--path", model, "--input", source, "--output", output, *options],
-        check=True,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert output.read_text(encoding="utf-8") == expected
+    options = ["--path", model, "--input", source, "--device", "cpu", "--format", "jsonl", "--nbest", "2"]
+    one = [*COMMAND, *options, "--output", tmp_path / "one", "--workers", "1", "--progress", "none"]
+    subprocess.run(one, check=True, stderr=subprocess.PIPE)
+    two = [*TORCHRUN, *options, "--output", tmp_path / "two", "--buffer-size", "30"]
+    done = subprocess.run(two, check=True, stderr=subprocess.PIPE, text=True)
     assert "translated 200 lines" in done.stderr
-    refused = subprocess.run([*torchrun, "--path", model], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    pairs = list(zip(*(hypotheses(tmp_path / name) for name in ("one", "two")), strict=True))
+    assert [ours[0]["text"] for _, ours in pairs] == expected.splitlines()
+    for theirs, ours in pairs:
+        assert [one["tokens"] for one in ours] == [one["tokens"] for one in theirs]
+        assert [one["score"] for one in ours] == pytest.approx([one["score"] for one in theirs], abs=1e-4)
+    refused = subprocess.run([*TORCHRUN, "--path", model], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     assert "cannot share standard input; name a file: --input FILE" in refused.stderr
 
 
-@pytest.mark.parametrize("form", ["text", "fairseq", "jsonl"])
-def test_an_output_goes_on_after_a_kill(model: Path, source: Path, tmp_path: Path, form: str) -> None:
+def hypotheses(path: Path) -> list[list[dict[str, Any]]]:
+    return [json.loads(line)["hypotheses"] for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("form", "workers", "others"),
+    [("text", 1, 1), ("fairseq", 1, 1), ("jsonl", 1, 1), ("text", 3, 3), ("text", 2, "torchrun")],
+)
+def test_an_output_goes_on_after_a_kill(
+    model: Path, source: Path, tmp_path: Path, form: str, workers: int, others: int | str
+) -> None:
+    """``others``: the workers that go on with it, or two processes of torchrun."""
     whole, output = tmp_path / "whole", tmp_path / "out"
     options = ["--path", model, "--input", source, "--format", form, "--nbest", "2", "--batch-size", "1"]
-    options += ["--buffer-size", "5", "--progress", "none", "--workers", "1"]
-    subprocess.run([*COMMAND, *options, "--output", whole], check=True, stderr=subprocess.PIPE)
-    growing = [*COMMAND, *options, "--output", output, "--resume-output"]
-    with subprocess.Popen(growing, stderr=subprocess.PIPE) as process:
+    options += ["--buffer-size", "5", "--progress", "none"]
+    subprocess.run([*COMMAND, *options, "--workers", "1", "--output", whole], check=True, stderr=subprocess.PIPE)
+    options += ["--output", output, "--resume-output"]
+    with subprocess.Popen([*COMMAND, *options, "--workers", str(workers)], stderr=subprocess.PIPE) as process:
         _wait_for(tmp_path / "out.partial", 2000)
         process.send_signal(signal.SIGKILL)
     assert not output.exists()
-    again = subprocess.run(growing, check=True, stderr=subprocess.PIPE, text=True)
+    going_on = [*TORCHRUN, *options] if others == "torchrun" else [*COMMAND, *options, "--workers", str(others)]
+    again = subprocess.run(going_on, check=True, stderr=subprocess.PIPE, text=True)
     assert "lines are translated already" in again.stderr
     assert output.read_bytes() == whole.read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source", "whole"]

@@ -185,9 +185,12 @@ def test_the_death_of_one_process_ends_the_other_with_a_sentence(copy_corpus: Pa
 
 
 @pytest.mark.timeout(600)
-def test_torchrun_starts_all_again_and_they_go_on_from_the_last_checkpoint(copy_corpus: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_torchrun_starts_all_again_and_they_go_on_from_the_last_checkpoint(
+    copy_corpus: Path, tmp_path: Path, strategy: str
+) -> None:
     """A run one of whose processes is killed ends like one that nobody disturbed."""
-    options = [str(copy_corpus), *TINY, "--save-interval-updates", "2"]
+    options = [str(copy_corpus), *TINY, "--save-interval-updates", "2", "--distributed-strategy", strategy]
     folder = tmp_path / "killed"
     process = start([*TORCHRUN, "--max-restarts=1", *ONE], *options, "--save-dir", str(folder))
     wait_for_updates(process, folder)

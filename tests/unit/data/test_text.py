@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 import io
+import itertools
 import logging
 import lzma
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -219,6 +221,28 @@ def test_a_live_stream_pauses_once_where_nothing_comes() -> None:
         assert [next(lines), next(lines), next(lines)] == ["two", "", PAUSE]
         pipe.close()
         assert list(lines) == ["three"]
+
+
+def test_a_line_that_drips_holds_back_no_line_before_it() -> None:
+    reading, writing = os.pipe()
+    with open(reading, "rb") as stream:
+        stop = threading.Event()
+
+        def drip() -> None:
+            with open(writing, "wb", buffering=0) as pipe:
+                pipe.write(b"one\n")
+                while not stop.wait(0.01):
+                    pipe.write(b"x")
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        lines = read_live(stream, "input")
+        before = list(itertools.takewhile(lambda line: line != "one", lines))
+        assert set(before) <= {PAUSE} and next(lines) is PAUSE
+        stop.set()
+        thread.join()
+        *pauses, last = lines
+        assert set(pauses) <= {PAUSE} and isinstance(last, str) and set(last) == {"x"}
 
 
 def test_a_file_never_pauses(tmp_path: Path) -> None:
