@@ -69,6 +69,15 @@ def test_speeds_of_more_and_more_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
+def test_translations_in_other_batches(tmp_path: Path) -> None:
+    model = write_tiny_model(tmp_path / "model", model="transformer", updates=60)
+    (tmp_path / "text").write_text("".join(f"{line}\n" for line in some_lines(200)), encoding="utf-8")
+    rows = run("batch_invariance.py", model, tmp_path / "text", "--lines", 150, "--ours", "--max-len-b 5")
+    assert rows[0][0] == "setting, 150 lines" and len(rows) == 6
+    assert all(row[3] == "0" and float(row[4]) < 1e-4 for row in rows[2:])
+
+
+@pytest.mark.nightly
 def test_training_on_one_device(tmp_path: Path) -> None:
     given = (
         f"{tmp_path / 'corpus'} --generate 2000 --device cpu --models transformer_tiny --max-tokens 2048 --updates 6"
