@@ -55,7 +55,7 @@ class Shape:
 
 SHAPES = {
     "tiny": Shape(layers=4, width=128, inner=256, heads=4, dropout=0.3, updates=25, every=5),
-    "base": Shape(layers=6, width=512, inner=2048, heads=8, dropout=0.1, updates=5, every=1),
+    "base": Shape(layers=6, width=512, inner=2048, heads=8, dropout=0.1, updates=9, every=1),
     "smallest": Shape(layers=1, width=16, inner=32, heads=2, dropout=0.1, updates=6, every=2),  # to try the script
 }
 

@@ -43,8 +43,11 @@ class Shortlist:
 
     def of(self, source: Ids, more: Iterable[int] = ()) -> IdArray:
         """The target pieces of a sentence, and ``more``, sorted. The special ones are the first."""
-        parts = [self.pieces[self.offsets[number] : self.offsets[number + 1]] for number in np.unique(source)]
-        return np.unique(np.concatenate([self.always, np.fromiter(more, dtype=np.int64), *parts]))
+        parts = [self.pieces[self.offsets[number] : self.offsets[number + 1]] for number in set(source.tolist())]
+        wanted = np.concatenate([self.always, np.fromiter(more, dtype=np.int64), *parts])
+        marked = np.zeros(wanted.max() + 1, dtype=bool)
+        marked[wanted] = True  # sorts them in a fraction of the time that np.unique takes
+        return np.flatnonzero(marked)
 
     def save(self, path: Path) -> None:
         arrays = {"offsets": self.offsets, "pieces": self.pieces, "always": self.always}

@@ -78,6 +78,15 @@ class Stepping:
         clip()
         self._optimizer.step()
 
+    def made(self, settle: Callable[[], bool]) -> bool:
+        """Whether the last update is; one ahead counts as made until something depends on it."""
+        return self.ahead or settle()
+
+    def recall(self, gradients: Callable[[], object]) -> None:
+        """Compute the gradients of an update that is to be looked at once more, if others have taken their place."""
+        if self.ahead:
+            gradients()
+
 
 def runs_ahead(optimizer: torch.optim.Optimizer, arithmetic: Arithmetic, world: World) -> bool:
     """On a GPU, with torch's fused kernels, which know ``found_inf``; in fp16 the next loss needs the verdict on this one.

@@ -119,7 +119,7 @@ class Trainer:
             with self._around_update(self.state.update + 1):
                 if not self._launch(batches, began):
                     continue
-                made = self._make.ahead or self._settle()  # one ahead counts as made until something depends on it
+                made = self._make.made(self._settle)
             self._advance(batches)
             self._report_written()
             made = made and (not self._pauses(batches) or self._settle())
@@ -255,8 +255,7 @@ class Trainer:
         self.state.skipped_in_row += 1
         self._reporter.skipped(update, batches.epoch, figures, number=self.state.skipped)
         logger.warning("update %d is skipped: loss %s, gradient norm %s", update, figures.loss, figures.grad_norm)
-        if self._make.ahead:
-            self._divided(self._gradients(update, batches.batches))  # again: others have taken their place
+        self._make.recall(lambda: self._divided(self._gradients(update, batches.batches)))
         parameters = without_finite_gradient(self._step.named_parameters(), self._world)
         if self._world.main:
             sentences = [self._batches.batch(indices) for indices in batches.batches]
