@@ -7,12 +7,15 @@ import random
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+import torch
 
 from nmt.errors import DataError, DeviceError
 from nmt.translation.workers import one_by_one, possible, side_by_side
 
+ROLLUP = Path("/proc/self/smaps_rollup")
 pytestmark = pytest.mark.skipif(not possible(), reason="processes cannot be copied here")
 
 
@@ -29,6 +32,19 @@ def test_every_task_is_done_once_by_several_processes() -> None:
     for pid in pids:  # they have ended with the last task
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+@pytest.mark.skipif(not ROLLUP.exists(), reason="the system does not say what a process has for itself")
+def test_what_was_loaded_before_is_in_memory_once() -> None:
+    weights = torch.ones(2**26)  # 256 MiB
+
+    def read(_: int) -> tuple[float, int]:
+        total = float(weights.sum())
+        fields = (line.split() for line in ROLLUP.read_text().splitlines())
+        return total, sum(int(field[1]) for field in fields if field[0] in ("Private_Clean:", "Private_Dirty:"))
+
+    for _, (total, kibibytes) in filter(None, side_by_side(read, [1, 2, 3], processes=2)):
+        assert total == 2**26 and kibibytes < 2**17
 
 
 def test_a_single_task_is_done_here() -> None:
