@@ -69,6 +69,7 @@ def translate(config: GenerateConfig) -> None:
             dtype=config.dtype,
             cuda_graphs=config.cuda_graphs,
         )
+        _check_width(config, len(translator.pair.target.vocabulary))
         choice = _choice(translator, config, place, workers)
         gc.freeze()  # what is loaded stays: it need not be looked through for what could go
         _Job(config, translator, ranks, choice).run()
@@ -85,6 +86,15 @@ def _choice(translator: Translator, config: GenerateConfig, place: DeviceConfig,
         return backward.hypotheses(lines, config, numbers=numbers, called="a translation of line")
 
     return ReverseModel(score, config.rerank_weight, config)
+
+
+def _check_width(config: GenerateConfig, pieces: int) -> None:
+    """A search could do it, with slots that stay empty; who asks for it mistook a number."""
+    width = getattr(config.search, "beam_size", 1)
+    if width > pieces:
+        raise UsageError(
+            f"search.beam_size={width} is more than the model's {pieces} target pieces; lower it (--beam 4)"
+        )
 
 
 def _check(config: GenerateConfig) -> None:

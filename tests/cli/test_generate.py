@@ -432,6 +432,14 @@ def test_what_no_search_can_do_is_refused_before_a_model_is_looked_for(options: 
         run(GenerateConfig(path="no/model", **options))
 
 
+def test_a_beam_wider_than_the_vocabulary_is_refused(model: Path, tmp_path: Path) -> None:
+    config = GenerateConfig(
+        path=str(model), input=str(write(tmp_path / "lines", LINES)), search=BeamConfig(beam_size=99)
+    )
+    with pytest.raises(UsageError, match=r"beam_size=99 is more than the model's \d+ target pieces; lower it"):
+        run(config)
+
+
 def test_a_line_without_its_reference_is_named(model: Path, tmp_path: Path) -> None:
     given = write(tmp_path / "pairs.tsv", ["rot\tred", "rot"])
     with pytest.raises(DataError, match=r"pairs.tsv, line 2 should have two fields"):
