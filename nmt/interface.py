@@ -165,7 +165,7 @@ class EncoderDecoder(nn.Module, ABC):
     output: OutputLayer
     width: int  # the size that the `noam` schedule scales with (d_model; hidden size of a recurrent model)
     scores_at_once = True  # False: only steps give scores to which those of a search are equal, and not just close
-    takes_int8 = True  # False: padding changes last bits of its sums, of which rounded rows (int8, bf16) make far more
+    takes_rounded_rows = True  # False: padding changes last bits of its sums, which int8 and bf16 would enlarge
     few_shapes = False  # set it: where there is no padding, rather compute a little for nothing than meet another shape
 
     @abstractmethod

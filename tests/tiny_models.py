@@ -15,6 +15,7 @@ from nmt.config.sections import PreprocessConfig
 from nmt.data.batch import collate
 from nmt.data.language_pair import LanguagePair
 from nmt.data.preprocess import preprocess
+from nmt.data.tokenizers.sentencepiece import SentencePieceConfig
 from nmt.data.tokenizers.words import WordsConfig, WordTokenizer
 from nmt.data.vocabulary import EOS
 from nmt.interface import EncoderDecoder, VocabularySizes
@@ -79,8 +80,9 @@ def write_tiny_model(
     return folder
 
 
-def write_tiny_corpus(folder: Path, *, tokenizer: Path | None = None) -> Path:
-    """A corpus folder of pairs that such a model learns from; ``tokenizer``: a folder whose vocabulary it has."""
+def write_tiny_corpus(folder: Path, *, tokenizer: Path | None = None, joint: SentencePieceConfig | None = None) -> Path:
+    """A corpus folder of pairs that such a model learns from; ``tokenizer``: a folder whose vocabulary it has, ``joint``:
+    how other pieces of both languages are learned from them."""
     lines = some_lines(300, seed=3, longest=5)
     for language, side in (("de", lines), ("en", [in_english(line) for line in lines])):
         (folder / f"train.{language}").write_text("".join(f"{line}\n" for line in side), encoding="utf-8")
@@ -91,9 +93,9 @@ def write_tiny_corpus(folder: Path, *, tokenizer: Path | None = None) -> Path:
             target_lang="en",
             trainpref=str(folder / "train"),
             destdir=str(folder / "bin"),
-            tokenizer=WordsConfig(),
+            tokenizer=joint or WordsConfig(),
             srcdict=given,
-            joined_dictionary=given is not None,
+            joined_dictionary=given is not None or joint is not None,
         )
     )
     return folder / "bin"

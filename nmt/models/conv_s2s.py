@@ -191,7 +191,7 @@ class ConvS2SState(DecoderState):
 class ConvS2S(EncoderDecoder):
     """Gated convolutions, multi-step attention and learned positions."""
 
-    takes_int8 = False  # sums of convolutions and attention are torch's, in float32
+    takes_rounded_rows = False  # sums of convolutions and attention are torch's, in float32
 
     def __init__(self, config: ConvS2SConfig, sizes: VocabularySizes) -> None:
         super().__init__()

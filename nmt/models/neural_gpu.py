@@ -96,7 +96,7 @@ class NeuralGPU(EncoderDecoder):
     width stays zero, so that batch mates change nothing. (The authors pad a batch to one length and take that for both.)
     """
 
-    takes_int8 = False  # sums of convolutions are torch's, in float32
+    takes_rounded_rows = False  # sums of convolutions are torch's, in float32
 
     def __init__(self, config: NeuralGPUConfig, sizes: VocabularySizes) -> None:
         super().__init__()

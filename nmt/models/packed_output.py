@@ -64,7 +64,7 @@ class OneVocabulary:
 
 def pack_model(model: EncoderDecoder, number_format: NumberFormat) -> None:
     """Pack the linear layers of a model in place; it translates from then on, and cannot be trained."""
-    if rounds_rows(number_format) and not model.takes_int8:
+    if rounds_rows(number_format) and not model.takes_rounded_rows:
         logger.warning(
             f"in {number_format.value} this model's scores would depend on a sentence's batch; it translates in float32"
         )

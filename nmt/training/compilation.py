@@ -48,7 +48,9 @@ def compile_layers(step: Step, batch: Batch, arithmetic: Arithmetic, seed: int, 
     handles = _prepare_replay(step) if replay else []
     logger.info("compiling the layers; this takes a minute or two")
     if arithmetic.device.type == "cpu":
-        logger.warning("on a CPU compiled layers are slower than others (docs/performance.md); leave --compile out")
+        logger.warning(
+            "on a CPU compiled layers were slower where that was measured (docs/performance.md); leave --compile out"
+        )
     try:
         for _ in range(PASSES if replay else 1):
             seed_torch(seed, _SEED)

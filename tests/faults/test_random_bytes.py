@@ -10,12 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from nmt.config.sections import PreprocessConfig
 from nmt.data.corpus import Corpus
-from nmt.data.language_pair import LanguagePair
-from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.sentencepiece import BpeConfig
-from tests.tiny_models import some_lines, write_tiny_model
+from tests.tiny_models import write_tiny_corpus, write_tiny_model
 
 LINES = 10_000
 
@@ -24,7 +21,8 @@ LINES = 10_000
 def test_ten_thousand_lines_of_random_bytes_keep_their_number(
     tmp_path: Path, cut_into: str, form: str, beam: int
 ) -> None:
-    pair = None if cut_into == "words" else pieces_of_letters(tmp_path)
+    learned = cut_into == "sentencepiece"
+    pair = Corpus.open(write_tiny_corpus(tmp_path, joint=BpeConfig(vocab_size=40))).pair if learned else None
     model = write_tiny_model(tmp_path / "model", model="transformer", updates=20, pair=pair)
     chosen = random.Random(1)
     lines = [chosen.randbytes(chosen.choice((0, 1, 3, 10, 30, 100))).replace(b"\n", b"") for _ in range(LINES)]
@@ -45,21 +43,3 @@ def test_ten_thousand_lines_of_random_bytes_keep_their_number(
     empty = [not line.decode("utf-8", "replace").strip() for line in lines]
     assert not any(text for text, nothing in zip(found, empty) if nothing)
     assert sum(map(bool, found)) > LINES / 2
-
-
-def pieces_of_letters(folder: Path) -> LanguagePair:
-    """A vocabulary of sentencepiece, learned from a few words."""
-    text = "".join(f"{line}\n" for line in some_lines(300))
-    for language in ("de", "en"):
-        (folder / f"text.{language}").write_text(text, encoding="utf-8")
-    preprocess(
-        PreprocessConfig(
-            source_lang="de",
-            target_lang="en",
-            trainpref=str(folder / "text"),
-            destdir=str(folder / "bin"),
-            tokenizer=BpeConfig(vocab_size=40),
-            joined_dictionary=True,
-        )
-    )
-    return Corpus.open(folder / "bin").pair
