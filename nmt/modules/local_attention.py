@@ -1,18 +1,21 @@
 """Restricted self-attention: a position sees a neighbourhood of r positions. Vaswani et al. 2017, section 4, Table 1.
 
 Long sequences are computed in blocks. The queries of a block see the keys of the block and of its margins, so time and
-memory grow with the length, not with its square.
+memory grow with the length, not with its square. A key stands in up to three windows: to keep these copies from taking
+more memory than they save, a few blocks are computed at a time, and once more for the gradient.
 
 Shapes: B sentences, N hypotheses, H heads, T positions, n blocks of b positions, w = margins + b positions of a window.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from nmt.modules.attention import Attend, CausalSelfAttention, HeadSizes, SelfAttention
 from nmt.modules.autoregression import INITIAL_CAPACITY, Lineage, Past
@@ -21,12 +24,29 @@ from nmt.modules.sight import FlatSight, Places, Segments, Sight, whole_sequence
 
 SMALLEST_BLOCK = 4
 
+# A long sequence is computed in parts, one after the other. Each part repeats the calls of all operations.
+MOST_PARTS = 24
+SMALLEST_PART = 64  # positions
+
+# A part of a sequence [B, H, T, d] between the part before it and the one after it.
+Surrounded = tuple[Tensor, Tensor, Tensor]
+
 
 @dataclass(frozen=True)
-class BlockedSight(Sight):
-    """``bias`` [B, 1, 1, T] forbids padding alone; ``inside`` is what the queries of each block may see."""
+class Blocks:
+    """What the queries of blocks may see, except for padding. Blocks only differ by a shift."""
 
-    inside: Sight = Sight(None)  # bias [B*n, 1, b, w]
+    places: Places  # of the first block: queries [b], keys [w]
+    outside: Tensor  # [b, w] True where a key is in nobody's neighbourhood
+    own: Tensor  # [b, w] True where a key is the query's own
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockedSight(Sight):
+    """The sight of a sequence that is computed in blocks: ``bias`` [B, 1, 1, T] forbids padding alone."""
+
+    blocks: Blocks
+    padding: Tensor  # [B, n, 1, 1, w]: the bias, window by window
 
 
 @dataclass(frozen=True)
@@ -47,9 +67,15 @@ class Neighbourhood:
 
     def sight(self, padding: Tensor) -> Sight:
         """``padding`` [B, 1, 1, T] is -inf where there is padding."""
-        if padding.size(-1) <= self.window:
+        length, device = padding.size(-1), padding.device
+        if length <= self.window:
             return self._banded(padding)
-        return BlockedSight(padding, whole_sequence(padding.size(-1), padding.device), self._blocked(padding))
+        queries, keys = torch.arange(self.block, device=device), torch.arange(self.window, device=device) - self.behind
+        blocks = Blocks(Places(queries, keys, length), *self._relation(queries, keys))
+        column = padding.transpose(2, 3)  # [B, 1, T, 1]
+        windows = self._windows((column[:, :, :0], column, column[:, :, :0]), fill=float("-inf"))  # [B*n, 1, w, 1]
+        windows = windows.transpose(2, 3).view(padding.size(0), -1, 1, 1, self.window)
+        return BlockedSight(padding, whole_sequence(length, device), blocks=blocks, padding=windows)
 
     def look(
         self,
@@ -66,48 +92,82 @@ class Neighbourhood:
         if record is not None:  # the weights [B, H, T, T] are asked for: there is no saving them
             assert sight.bias is not None
             return attend(queries, keys, values, self._banded(sight.bias), record)  # type: ignore[no-any-return]
-        attended = attend(self._blocks(queries), self._windows(keys), self._windows(values), sight.inside, None)
+        size = self._part(queries.size(2))
+        parts = [
+            *zip(
+                torch.split(queries, size, 2),
+                _surrounded(keys, size),
+                _surrounded(values, size),
+                torch.split(sight.padding, size // self.block, 1),
+            )
+        ]
+        compute = _again_for_the_gradient if len(parts) > 1 and torch.is_grad_enabled() else _once
+        return torch.cat([compute(self._look_from_blocks, attend, sight.blocks, *part) for part in parts], 2)
+
+    def _look_from_blocks(
+        self, attend: Attend, blocks: Blocks, queries: Tensor, keys: Surrounded, values: Surrounded, padding: Tensor
+    ) -> Tensor:
+        """The same for a part of the sequence; ``padding`` [B, n, 1, 1, w]."""
+        sight = Sight(_bias(padding.flatten(0, 1), blocks.outside, blocks.own), blocks.places)
+        attended = attend(self._blocks(queries), self._windows(keys), self._windows(values), sight, None)
         return self._unblock(attended, queries)
+
+    def _part(self, length: int) -> int:
+        """Positions that are computed at a time: whole blocks."""
+        least = max(SMALLEST_PART, -(-length // MOST_PARTS))
+        return -(-least // self.block) * self.block
 
     def _banded(self, padding: Tensor) -> Sight:
         places = whole_sequence(padding.size(-1), padding.device)
-        return Sight(self._bias(places, padding), places)
+        return Sight(_bias(padding, *self._relation(places.queries, places.keys)), places)
 
-    def _blocked(self, padding: Tensor) -> Sight:
-        length, device = padding.size(-1), padding.device
-        queries = torch.arange(self.block, device=device)
-        keys = torch.arange(self.window, device=device) - self.behind
-        places = Places(queries, keys, length)  # of the first block; the others only differ by a shift
-        windows = F.pad(padding[:, 0, 0], self._margins(length), value=float("-inf")).unfold(1, self.window, self.block)
-        return Sight(self._bias(places, windows.reshape(-1, 1, 1, self.window)), places)
-
-    def _bias(self, places: Places, padding: Tensor) -> Tensor:
-        """0 at real keys of the neighbourhood and at the query itself, -inf elsewhere.
-
-        Padding sees itself: a row without any key would have no softmax.
-        """
-        distances = places.keys[None, :] - places.queries[:, None]
-        outside = (distances < -self.behind) | (distances > self.ahead)
-        return padding.masked_fill(outside, float("-inf")).masked_fill(distances == 0, 0.0)
-
-    def _margins(self, length: int) -> tuple[int, int]:
-        """The padding before and behind a sequence that makes whole windows of it."""
-        return self.behind, -length % self.block + self.ahead
+    def _relation(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+        """Places [T] and [S] -> whether a key is outside of the neighbourhood, and whether it is the query's own [T, S]"""
+        distances = keys[None, :] - queries[:, None]
+        return (distances < -self.behind) | (distances > self.ahead), distances == 0
 
     def _blocks(self, x: Tensor) -> Tensor:
         """[B, H, T, d] -> [B*n, H, b, d]"""
         padded = F.pad(x, (0, 0, 0, -x.size(2) % self.block))
         return padded.view(*x.shape[:2], -1, self.block, x.size(3)).transpose(1, 2).flatten(0, 1)
 
-    def _windows(self, x: Tensor) -> Tensor:
-        """[B, H, T, d] -> [B*n, H, w, d]: block by block with its margins."""
-        windows = F.pad(x, (0, 0, *self._margins(x.size(2)))).unfold(2, self.window, self.block)  # [B, H, n, d, w]
+    def _windows(self, part: Surrounded, fill: float = 0.0) -> Tensor:
+        """[B, H, T, d] -> [B*n, H, w, d]: block by block with its margins; ``fill`` stands beyond the sequence's ends."""
+        before, x, after = part
+        before, after = before[:, :, max(0, before.size(2) - self.behind) :], after[:, :, : self.ahead]
+        missing = self.behind - before.size(2), -x.size(2) % self.block + self.ahead - after.size(2)
+        padded = F.pad(torch.cat([before, x, after], 2), (0, 0, *missing), value=fill)
+        windows = padded.unfold(2, self.window, self.block)  # [B, H, n, d, w]
         return windows.permute(0, 2, 1, 4, 3).flatten(0, 1)
 
     def _unblock(self, x: Tensor, like: Tensor) -> Tensor:
         """[B*n, H, b, d] -> [B, H, T, d]"""
         blocks = x.view(like.size(0), -1, *x.shape[1:])  # [B, n, H, b, d]
         return blocks.transpose(1, 2).flatten(2, 3)[:, :, : like.size(2)]
+
+
+def _bias(padding: Tensor, outside: Tensor, own: Tensor) -> Tensor:
+    """0 at real keys of the neighbourhood and at the query itself, -inf elsewhere.
+
+    Padding sees itself: a row without any key would have no softmax.
+    """
+    return padding.masked_fill(outside, float("-inf")).masked_fill(own, 0.0)
+
+
+def _surrounded(x: Tensor, size: int) -> list[Surrounded]:
+    """Parts of a sequence, each between its neighbours; they are empty at the sequence's ends."""
+    parts, nothing = torch.split(x, size, 2), x[:, :, :0]
+    return [*zip((nothing, *parts[:-1]), parts, (*parts[1:], nothing))]
+
+
+def _once(function: Callable[..., Tensor], *arguments: object) -> Tensor:
+    return function(*arguments)
+
+
+def _again_for_the_gradient(function: Callable[..., Tensor], *arguments: object) -> Tensor:
+    """What ``function`` makes on its way is dropped, and made again in the backward pass."""
+    result: Tensor = checkpoint(function, *arguments, use_reentrant=False)
+    return result
 
 
 class LocalSelfAttention(SelfAttention):

@@ -90,6 +90,64 @@ def test_blocks_equal_the_band_mask_with_every_kind_of_scores(kind: str) -> None
         torch.testing.assert_close(attention.look(queries, keys, values, sight, None), expected, atol=1e-6, rtol=0)
 
 
+LONG = 203  # positions: several parts, the last of which is neither whole nor of whole blocks
+PARTED = pytest.mark.parametrize("neighbourhood", [3, 24, 40])
+
+
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nmt.modules.local_attention.SMALLEST_PART", 8)
+
+
+def look_and_gradients(look: Callable[..., Tensor], inputs: list[Tensor]) -> list[Tensor]:
+    """What it returns, and the gradients of its inputs."""
+    found = look(*inputs)
+    weights = torch.randn(found.shape, generator=torch.Generator().manual_seed(1), dtype=found.dtype)
+    return [found, *torch.autograd.grad((found * weights).sum(), inputs)]
+
+
+@PARTED
+@pytest.mark.parametrize("kind", ["plain", *ATTENDS])
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_parts_equal_the_band_mask_in_values_and_gradients(
+    side: str, kind: str, neighbourhood: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_parts(monkeypatch)
+    ahead = neighbourhood if side == "encoder" else 0
+    attend = ATTENDS[kind](ahead) if kind in ATTENDS else ScaledDotProduct(0.0)
+    attention = (encoder if side == "encoder" else decoder)(neighbourhood, attend).double()
+    masked = Sight(band(LONG, neighbourhood, ahead).double(), whole_sequence(LONG, torch.device("cpu")))
+    sight = attention.neighbourhood.sight(torch.zeros(2, 1, 1, LONG, dtype=torch.float64))
+    widths = (SIZES.d_k, SIZES.d_k, SIZES.d_v)
+    inputs = [torch.randn(2, 2, LONG, width, dtype=torch.float64, requires_grad=True) for width in widths]
+    inputs += list(attend.parameters())
+    found = look_and_gradients(lambda q, k, v, *_: attention.look(q, k, v, sight, None), inputs)
+    expected = look_and_gradients(lambda q, k, v, *_: SelfAttention.look(attention, q, k, v, masked, None), inputs)
+    torch.testing.assert_close(found, expected)
+
+
+def test_parts_see_no_padding(monkeypatch: pytest.MonkeyPatch) -> None:
+    attention, x = encoder(5), torch.randn(2, LONG, 6)
+    sight = attention.around(padding((LONG, 90)))
+    whole = attention(x, sight)
+    small_parts(monkeypatch)
+    torch.testing.assert_close(attention(x, sight), whole, atol=1e-6, rtol=0)
+    changed = x.clone()
+    changed[1, 90:] += 1
+    torch.testing.assert_close(attention(changed, sight)[1, :90], whole[1, :90], atol=1e-6, rtol=0)
+
+
+def test_the_backward_pass_of_parts_drops_the_same_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the weights that were left the result is linear in the values: their gradient gives it back."""
+    small_parts(monkeypatch)
+    attention = encoder(5, ScaledDotProduct(0.5)).double().train()
+    sight = attention.around(torch.zeros(1, 1, 1, LONG, dtype=torch.float64))
+    queries, keys = (torch.randn(1, 2, LONG, SIZES.d_k, dtype=torch.float64) for _ in range(2))
+    values = torch.randn(1, 2, LONG, SIZES.d_v, dtype=torch.float64, requires_grad=True)
+    found = attention.look(queries, keys, values, sight, None).sum()
+    (gradient,) = torch.autograd.grad(found, values)
+    torch.testing.assert_close((gradient * values).sum(), found)
+
+
 def test_asking_for_the_weights_changes_nothing_and_gives_all_of_them() -> None:
     attention, x = encoder(2), torch.randn(2, 37, 6)
     sight, record = attention.around(padding()), list[Tensor]()
@@ -123,6 +181,24 @@ def peak_bytes(attention: SelfAttention, length: int, gradient: bool) -> int:
 @pytest.mark.parametrize("make", [encoder, decoder], ids=["encoder", "decoder"])
 def test_memory_grows_linearly_with_length(make: Callable[[int], SelfAttention], gradient: bool) -> None:
     assert peak_bytes(make(4), 800, gradient) <= 2.1 * peak_bytes(make(4), 400, gradient)
+
+
+@pytest.mark.parametrize("length", [1024, 2048, 4096])
+@pytest.mark.parametrize("heads", [1, 4])
+def test_long_sequences_take_less_memory_than_in_full_attention(length: int, heads: int) -> None:
+    """Although torch's fused kernel keeps no scores."""
+    sizes = HeadSizes(d_model=64 * heads, num_heads=heads, d_k=64, d_v=64)
+    peaks = []
+    for attention in (
+        LocalSelfAttention(16, sizes, False, ScaledDotProduct(0.0)),
+        SelfAttention(sizes, False, ScaledDotProduct(0.0)),
+    ):
+        x, nothing = torch.randn(1, length, sizes.d_model), torch.zeros(1, 1, 1, length)
+        with LiveBytes() as memory:
+            attention(x, attention.around(nothing)).sum().backward()
+        peaks.append(memory.peak)
+    restricted, full = peaks
+    assert restricted < full
 
 
 def test_memory_of_full_attention_grows_with_the_square() -> None:
