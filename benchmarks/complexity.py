@@ -1,10 +1,18 @@
-"""Table 1 of "Attention Is All You Need", measured: time and memory of one layer by the length of the sequence.
+"""Table 1 of "Attention Is All You Need", measured: what one layer costs by the length of the sequence.
 
     python benchmarks/complexity.py --output benchmarks/results
 
-Writes complexity.csv and complexity.png there and prints a Markdown table: the exponent b of cost = a * length^b, fitted
-from 1,024 positions up, beside the order that the paper gives. Memory is the peak of live tensors in a forward and a
-backward pass. Shapes: one sequence of T positions, d channels.
+Writes complexity.csv and complexity.png there and prints two Markdown tables.
+
+Time and memory: the exponent b of cost = a * length^b, fitted from 1,024 positions up, beside the order that the paper
+gives. Memory is the peak of live tensors in a forward and a backward pass.
+
+Sequential operations and the maximum path length are counted at small lengths, from the computation itself: the first is
+the longest chain of operations that wait for each other in the graph that the gradient walks back; the second is how
+many layers it takes, one on the other, until each position depends on each other one (as the gradient of one layer
+shows), times the chain inside a layer.
+
+Shapes: one sequence of T positions, d channels.
 """
 
 from __future__ import annotations
@@ -22,10 +30,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nmt.modules.attention import HeadSizes, ScaledDotProduct, SelfAttention
-from nmt.modules.convolution import SameConvolution
+from nmt.modules.attention import Attend, HeadSizes, ScaledDotProduct, SelfAttention
+from nmt.modules.convolution import CausalConvolution, SameConvolution
 from nmt.modules.local_attention import LocalSelfAttention
 from nmt.modules.recurrent import LSTMLayer
+from nmt.modules.sight import Sight
 from nmt.testing.live_bytes import LiveBytes
 
 matplotlib.use("Agg")
@@ -36,6 +45,7 @@ KERNEL = 3
 NEIGHBOURHOOD = 16
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
 FITTED_FROM = 1024
+COUNTED = (64, 128, 256, 512)  # lengths at which operations and paths are counted
 
 
 class Attention(nn.Module):
@@ -49,6 +59,16 @@ class Attention(nn.Module):
         padding = x.new_zeros(x.size(0), 1, 1, x.size(1))
         attended: Tensor = self.attention(x, self.attention.around(padding), None)
         return attended
+
+
+class WrittenOut(ScaledDotProduct):
+    """Equation 1 as it stands: the matrix of all scores exists. The fused kernel, which long sequences are otherwise
+    computed by, never holds it."""
+
+    def forward(
+        self, queries: Tensor, keys: Tensor, values: Tensor, sight: Sight, record: list[Tensor] | None
+    ) -> Tensor:
+        return Attend.forward(self, queries, keys, values, sight, record)
 
 
 class Recurrence(nn.Module):
@@ -71,6 +91,21 @@ class Convolution(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         convolved: Tensor = self.layer(x, torch.zeros(x.size(0), x.size(1), 1, dtype=torch.bool))
+        return convolved
+
+
+class DilatedConvolution(nn.Module):
+    """All channels of k positions that stand k^height apart, the last one being the output's own, as in a decoder.
+
+    Looking to both sides would leave gaps: near an end of the sequence some sums of steps lead through nowhere.
+    """
+
+    def __init__(self, height: int = 0) -> None:
+        super().__init__()
+        self.layer = CausalConvolution(nn.Linear(KERNEL * WIDTH, WIDTH), KERNEL, KERNEL**height)
+
+    def forward(self, x: Tensor) -> Tensor:
+        convolved: Tensor = self.layer(x)
         return convolved
 
 
@@ -99,20 +134,41 @@ class Kind:
     order: str  # as the paper has it
     theory: int  # the exponent of the length in it
     make: Callable[[], nn.Module]
+    sequential: str = "1"  # sequential operations in the paper
+    path: str = "1"  # maximum path length in the paper
+    causal: bool = False  # a position depends on those before it alone
+    stacked: Callable[[int], nn.Module] | None = None  # the layer at a height of a stack, where they differ
+
+
+def _self_attention(attend: Attend) -> nn.Module:
+    return Attention(SelfAttention(_heads(), False, attend))
 
 
 KINDS = (
-    Kind("self-attention", "n^2 d", 2, lambda: Attention(SelfAttention(_heads(), False, ScaledDotProduct(0.0)))),
-    Kind("recurrent", "n d^2", 1, Recurrence),
-    Kind("convolutional", "k n d^2", 1, Convolution),
-    Kind("separable convolutional", "k n d + n d^2", 1, SeparableConvolution),
+    Kind("self-attention", "n^2 d", 2, lambda: _self_attention(ScaledDotProduct(0.0))),
+    Kind("self-attention, products written out", "n^2 d", 2, lambda: _self_attention(WrittenOut(0.0))),
+    Kind("recurrent", "n d^2", 1, Recurrence, sequential="n", path="n", causal=True),
+    Kind("convolutional", "k n d^2", 1, Convolution, path="n / k"),
+    Kind(
+        "convolutional, dilated",
+        "k n d^2",
+        1,
+        DilatedConvolution,
+        path="log_k n",
+        causal=True,
+        stacked=DilatedConvolution,
+    ),
+    Kind("separable convolutional", "k n d + n d^2", 1, SeparableConvolution, path="n / k"),
     Kind(
         "restricted self-attention",
         "r n d",
         1,
         lambda: Attention(LocalSelfAttention(NEIGHBOURHOOD, _heads(), False, ScaledDotProduct(0.0))),
+        path="n / r",
     ),
 )
+# Dilation costs nothing: at a height of 0 it is the same layer.
+TIMED = tuple(kind for kind in KINDS if kind.stacked is None)
 
 
 @dataclass(frozen=True)
@@ -161,12 +217,77 @@ def exponent(lengths: Sequence[int], values: Sequence[float]) -> float:
     return float(slope)
 
 
+def sequential_operations(kind: Kind, length: int) -> int:
+    """Operations on the longest chain from the output back to the input, a fused kernel counting as one."""
+    with torch.backends.mkldnn.flags(enabled=False):  # which computes a whole recurrence in one call
+        output = kind.make()(torch.randn(1, length, WIDTH, requires_grad=True))
+    depth: dict[object, int] = {}
+    waiting = [output.grad_fn]
+    while waiting:
+        node = waiting[-1]
+        before = [other for other, _ in node.next_functions if other is not None]
+        if unknown := [other for other in before if other not in depth]:
+            waiting.extend(unknown)
+            continue
+        depth[waiting.pop()] = 1 + max((depth[other] for other in before), default=0)
+    return depth[output.grad_fn]
+
+
+def layers_until_all_is_seen(kind: Kind, length: int) -> int:
+    """How many of them it takes, one on the other, until every position depends on every other that it ever will."""
+    wanted = np.ones((length, length), dtype=bool)
+    if kind.causal:
+        wanted = np.tril(wanted)
+    height, reached, seen = 0, np.eye(length, dtype=bool), _seen(kind.make(), length)
+    while not (reached >= wanted).all():
+        if kind.stacked is not None:
+            seen = _seen(kind.stacked(height), length)
+        reached = seen @ reached
+        height += 1
+    return height
+
+
+def _seen(layer: nn.Module, length: int) -> np.ndarray:
+    """[T, T] whether an output (row) of a layer depends on an input (column), by its gradient."""
+    torch.manual_seed(1)
+    x = torch.randn(1, length, WIDTH, dtype=torch.float64, requires_grad=True)
+    output = layer.double()(x)
+    rows = []
+    for position in range(length):
+        (gradient,) = torch.autograd.grad(output[0, position] @ torch.randn_like(x[0, 0]), x, retain_graph=True)
+        rows.append((gradient[0] != 0).any(1).numpy())
+    return np.stack(rows)
+
+
+def paths() -> str:
+    """The second table: counts at the shortest and the longest of the lengths, and how they grow."""
+    first, last = COUNTED[0], COUNTED[-1]
+    lines = [
+        f"| layer | sequential operations in the paper | longest chain at {first}, {last} | grows as "
+        f"| maximum path in the paper | layers at {first}, {last} | layers x chain grows as |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for kind in KINDS:
+        chain = [sequential_operations(kind, length) for length in COUNTED]
+        layers = [layers_until_all_is_seen(kind, length) for length in COUNTED]
+        path = [many * operations for many, operations in zip(layers, chain)]
+        lines.append(
+            f"| {kind.name} | {kind.sequential} | {chain[0]}, {chain[-1]} | {_growth(chain)} "
+            f"| {kind.path} | {layers[0]}, {layers[-1]} | {_growth(path)} |"
+        )
+    return "\n".join(lines)
+
+
+def _growth(counts: Sequence[int]) -> str:
+    return f"n^{exponent(COUNTED, counts):.2f}"
+
+
 def table(costs: Sequence[Cost]) -> str:
     lines = [
         f"| layer (d = {WIDTH}) | order in the paper | forward | forward and backward | memory |",
         "|---|---|---|---|---|",
     ]
-    for kind in KINDS:
+    for kind in TIMED:
         fitted = [cost for cost in costs if cost.kind == kind.name and cost.length >= FITTED_FROM]
         lengths = [cost.length for cost in fitted]
         powers = [
@@ -180,7 +301,7 @@ def plot(costs: Sequence[Cost], path: Path) -> None:
     panels = {"forward": "forward, CPU s", "both": "forward and backward, CPU s", "memory": "peak memory, bytes"}
     figure, axes = plt.subplots(1, len(panels), figsize=(15, 4.5), layout="constrained")
     for axis, (name, title) in zip(axes, panels.items()):
-        for kind in KINDS:
+        for kind in TIMED:
             mine = [cost for cost in costs if cost.kind == kind.name]
             values = [getattr(cost, name) for cost in mine]
             axis.loglog([cost.length for cost in mine], values, marker="o", markersize=3, label=kind.name)
@@ -201,13 +322,13 @@ def main() -> None:
     torch.set_num_threads(1)
     arguments.output.mkdir(parents=True, exist_ok=True)
     # Kinds take turns at each length, so that a slow minute of the machine meets all of them.
-    costs = [measure(kind, length, arguments.repeats) for length in LENGTHS for kind in KINDS]
+    costs = [measure(kind, length, arguments.repeats) for length in LENGTHS for kind in TIMED]
     with open(arguments.output / "complexity.csv", "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["layer", "length", "forward_seconds", "forward_and_backward_seconds", "peak_bytes"])
         writer.writerows([cost.kind, cost.length, cost.forward, cost.both, cost.memory] for cost in costs)
     plot(costs, arguments.output / "complexity.png")
-    print(table(costs))
+    print(f"{table(costs)}\n\n{paths()}")
 
 
 if __name__ == "__main__":
