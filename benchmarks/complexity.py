@@ -279,7 +279,7 @@ def paths() -> str:
 
 
 def _growth(counts: Sequence[int]) -> str:
-    return f"n^{exponent(COUNTED, counts):.2f}"
+    return f"n^{round(exponent(COUNTED, counts), 2) + 0.0:.2f}"  # no -0.00
 
 
 def table(costs: Sequence[Cost]) -> str:
