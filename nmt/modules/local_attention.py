@@ -25,6 +25,7 @@ from nmt.modules.sight import FlatSight, Places, Segments, Sight, whole_sequence
 SMALLEST_BLOCK = 4
 
 # A long sequence is computed in parts, one after the other. Each part repeats the calls of all operations.
+AT_ONCE = 512  # positions, whose copies need no saving
 MOST_PARTS = 24
 SMALLEST_PART = 64  # positions
 
@@ -114,6 +115,8 @@ class Neighbourhood:
 
     def _part(self, length: int) -> int:
         """Positions that are computed at a time: whole blocks."""
+        if length <= AT_ONCE:
+            return -(-length // self.block) * self.block
         least = max(SMALLEST_PART, -(-length // MOST_PARTS))
         return -(-least // self.block) * self.block
 

@@ -96,6 +96,7 @@ PARTED = pytest.mark.parametrize("neighbourhood", [3, 24, 40])
 
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nmt.modules.local_attention.SMALLEST_PART", 8)
+    monkeypatch.setattr("nmt.modules.local_attention.AT_ONCE", 0)
 
 
 def look_and_gradients(look: Callable[..., Tensor], inputs: list[Tensor]) -> list[Tensor]:
