@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 
 from hydra.core.override_parser.types import Quote, QuotedString
 
@@ -72,6 +73,12 @@ class CommandLine:
     @property
     def asks_for_help(self) -> bool:
         return "--help" in self.hydra or "-h" in self.hydra
+
+    @property
+    def config_dirs(self) -> list[Path]:
+        """Folders of presets that the user names."""
+        pairs = zip(self.hydra, self.hydra[1:])
+        return [Path(value).expanduser() for name, value in pairs if name in ("--config-dir", "-cd")]
 
     @property
     def only_prints(self) -> bool:

@@ -103,7 +103,7 @@ class _Launcher:
         if line.only_prints and hasattr(signal, "SIGPIPE"):
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `nmt-train --help | head` ends like any other filter
         if line.asks_for_help:  # Hydra would read all presets a few dozen times for a page of which it shows nothing
-            print(help_page(self._command, self._config_class, preset_folders()))
+            print(help_page(self._command, self._config_class, [*preset_folders(), *line.config_dirs], line.overrides))
             return
         publish(self._command, self._config_class, preset_folders())
         sys.argv = [self._program, *line.argv]

@@ -1,9 +1,16 @@
-"""The page that ``--help`` shows, generated from the declarations: presets, flags, keys, defaults."""
+"""The page that ``--help`` shows, generated from the declarations: flags, keys, defaults, presets.
+
+It shows the options of the components that the command line chooses, with the values of the presets chosen. What most
+runs need stands on the first screen.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import os
+import re
 import shutil
+import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,11 +18,21 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from nmt.config.option import Flag, FlagKind, flags_of, groups_of, options_of, shared
+from nmt.config.chosen import Chosen, chosen
+from nmt.config.guide import GUIDES
+from nmt.config.option import Flag, FlagKind, flags_of, groups_of, options_of
 from nmt.config.presets import default_choices, preset_names, schema_names
 from nmt.registry import registry_for
 
-FLAG_WIDTH, DEFAULT_WIDTH = 32, 15
+NARROWEST, WIDEST = 60, 120  # columns
+WIDEST_FLAG = 36
+
+
+def help_page(
+    command: str, config_class: type, plugin_folders: Sequence[Path] = (), overrides: Sequence[str] = ()
+) -> str:
+    """The whole page as text. ``overrides`` is what the command line says beside ``--help``."""
+    return _Page(command, config_class, plugin_folders, chosen(command, overrides, plugin_folders)).text()
 
 
 @dataclass(frozen=True)
@@ -23,92 +40,183 @@ class _Row:
     """One flag as it is shown."""
 
     flag: str
-    default: str
     help: str
 
 
-def help_page(command: str, config_class: type, plugin_folders: Sequence[Path] = ()) -> str:
-    """The whole page as text."""
-    program = f"nmt-{command.replace('_', '-')}"
-    blocks = [
-        (config_class.__doc__ or program).strip(),
-        _usage(program, config_class),
-        _presets(command, plugin_folders),
-        *(_table(title, rows) for title, rows in _sections(config_class) if rows),
-        _ending(program, config_class),
-    ]
-    return "\n\n".join(block for block in blocks if block)
+class _Page:
+    """The page of one command line."""
 
+    def __init__(self, command: str, config_class: type, plugin_folders: Sequence[Path], choices: Chosen) -> None:
+        self._command = command
+        self._program = f"nmt-{command.replace('_', '-')}"
+        self._config_class = config_class
+        self._plugin_folders = plugin_folders
+        self._chosen = choices
+        self._defaults = default_choices(command)
+        self._groups = groups_of(config_class)
+        self._width = min(max(_columns(), NARROWEST), WIDEST)
+        self._flag_width = min(self._width // 3, WIDEST_FLAG)
 
-def _usage(program: str, config_class: type) -> str:
-    names = {field.name for field in dataclasses.fields(config_class)}
-    bare = "[CORPUS FOLDER ...] " if "data" in names else ""
-    preset = " [group=preset]" if groups_of(config_class) else ""
-    return f"usage: {program} {bare}[--flag value] [key=value]{preset}, in any order"
+    def text(self) -> str:
+        everyday = self._everyday()
+        blocks = [
+            self._wrapped((self._config_class.__doc__ or self._program).strip()),
+            self._usage(),
+            self._table("options of most runs", everyday) if everyday else "",
+            self._further() if everyday else "",
+            *(self._table(title, rows) for title, rows in self._sections()),
+            self._presets(),
+            "" if everyday else self._further(),
+            self._notes(),
+            self._examples(),
+        ]
+        return "\n\n".join(block for block in blocks if block)
 
+    def _usage(self) -> str:
+        names = {field.name for field in dataclasses.fields(self._config_class)}
+        bare = "[CORPUS FOLDER ...] " if "data" in names else ""
+        preset = " [group=preset]" if self._groups else ""
+        return self._hanging(f"usage: {self._program} ", f"{bare}[--flag value] [key=value]{preset}, in any order")
 
-def _presets(command: str, plugin_folders: Sequence[Path]) -> str:
-    """Choices of each group; the default carries a star."""
-    lines = []
-    for group, default in default_choices(command).items():
-        names = [*preset_names(group, plugin_folders), *schema_names(group)]
-        marked = [f"{name}*" if name == default else name for name in names]
-        lines.append(_hanging(f"  {group:<12}", ", ".join(marked) or "none"))
-    if not lines:
-        return ""
-    return "\n".join(["presets (group=preset; * is the default):", *lines])
+    def _everyday(self) -> list[_Row]:
+        """What most runs need, as far as the components chosen have it."""
+        flags = {flag.name: flag for _, flags in self._flags() for flag in flags}
+        return [self._row(flags[name]) for name in GUIDES[self._command].everyday if name in flags]
 
+    def _further(self) -> str:
+        """Where to look for what is not shown here."""
+        rows = []
+        if GUIDES[self._command].everyday:
+            rows.append(_Row(f"{self._program} --help | less", "every option of what is chosen, presets, examples"))
+        for group in [*self._groups][:1]:
+            others = [other for other in self._chosen.presets if other != group]
+            alike = f"; {', '.join(others)}: likewise" if others else ""
+            what = f"options of another {group} than {self._chosen.presets[group]}"
+            rows.append(_Row(f"{self._program} {group}=NAME --help", f"{what}{alike}"))
+        rows.append(_Row(f"{self._program} ... --cfg job", "what a command line composes to"))
+        models = ", docs/models.md" if "model" in self._groups else ""
+        rows.append(_Row(f"docs/configuration.md{models}", "flags, keys, presets and plugins explained"))
+        return self._table("where to look further", rows)
 
-def _sections(config_class: type) -> Iterator[tuple[str, list[_Row]]]:
-    """Titles with their rows: the command's own options, its sections, then what its groups may hold."""
-    groups = groups_of(config_class)
-    yield "options", [_row(flag, flag.key in groups) for flag in flags_of(config_class) if "." not in flag.key]
-    for field in dataclasses.fields(config_class):
-        if "section" in field.metadata:
-            rows = [_row(flag) for flag in options_of(field.metadata["section"], f"{field.name}.")]
-            yield f"{field.name}: {field.metadata['help']}", rows
-    for name, role in groups.items():
-        yield f"{name}: options of the {role} chosen", list(_component_rows(name, role))
+    def _flags(self) -> Iterator[tuple[str, list[Flag]]]:
+        """Titles with their flags: the command's own options, its sections, then the components chosen."""
+        yield "options", [flag for flag in flags_of(self._config_class) if "." not in flag.key]
+        for field in dataclasses.fields(self._config_class):
+            if "section" in field.metadata:
+                yield field.name, self._valued(options_of(field.metadata["section"], f"{field.name}."))
+        for group, role in self._groups.items():
+            component = self._chosen.components.get(group)
+            if component is not None:
+                options = options_of(registry_for(role).config_class(component), f"{group}.")
+                yield group, self._valued(options)
 
+    def _valued(self, flags: Sequence[Flag]) -> list[Flag]:
+        """With the values of the presets chosen in place of the defaults."""
+        values = self._chosen.values
+        return [dataclasses.replace(flag, default=values.get(flag.key, flag.default)) for flag in flags]
 
-def _component_rows(group: str, role: str) -> Iterator[_Row]:
-    """Each option once, however many components share it; its components are named unless all have it alike."""
-    registry = registry_for(role)
-    flags: dict[str, dict[str, Flag]] = {}
-    for component in registry.names():
-        for flag in options_of(registry.config_class(component), f"{group}."):
-            flags.setdefault(flag.name, {})[component] = flag
-    for owners in flags.values():
-        common = shared([*owners.values()])
-        rows = {component: _row(dataclasses.replace(common, help=flag.help)) for component, flag in owners.items()}
-        defaults = {component: _shown(flag.default) for component, flag in owners.items()}
-        texts = {row.help: [name for name in owners if rows[name].help == row.help] for row in rows.values()}
-        everywhere = len(texts) == 1 and len(owners) == len(registry.names())
+    def _sections(self) -> Iterator[tuple[str, list[_Row]]]:
+        help = {field.name: field.metadata["help"] for field in dataclasses.fields(self._config_class)}
+        for name, flags in self._flags():
+            title = f"{name}: {help[name]}" if name in help else name
+            if name in self._groups:
+                title = self._title_of_group(name)
+            yield title, [self._row(flag) for flag in flags]
+
+    def _title_of_group(self, group: str) -> str:
+        name, component = self._chosen.presets[group], self._chosen.components[group]
+        preset = "" if name == component else f", a preset of {component}"
+        return f"{group}={name}{preset} (another one's options: {self._program} {group}=NAME --help)"
+
+    def _row(self, flag: Flag) -> _Row:
         notes = []
-        for text, components in sorted(texts.items(), key=lambda item: -len(item[1])):  # what most mean comes first
-            by_default: dict[str, list[str]] = {}
-            for name in components:
-                by_default.setdefault(defaults[name], []).append(name)
-            if len(set(defaults.values())) > 1:
-                named = "; ".join(f"{', '.join(names)}: {default}" for default, names in by_default.items())
-            else:
-                named = "" if everywhere else ", ".join(components)
-            notes.append(f"{text} ({named})" if named else text)
-        default = "differs" if len(set(defaults.values())) > 1 else next(iter(defaults.values()))
-        yield _Row(next(iter(rows.values())).flag, default, "; or ".join(notes))
+        default = _shown(flag.default)
+        if flag.name.endswith("="):  # a key without a flag
+            name = f"{flag.name}{_placeholder(flag)}"
+        elif flag.key in self._groups:
+            name, default = f"{flag.name} PRESET", str(self._defaults[flag.key])
+        elif flag.kind is FlagKind.switch:
+            name = flag.name if flag.default is False else f"--[no-]{flag.name[2:]}"
+            default = "" if flag.default is False else default
+        else:
+            name = f"{flag.name} {_placeholder(flag)}"
+        if flag.name not in (f"{flag.key}=", f"--{flag.key.rpartition('.')[2].replace('_', '-')}"):
+            notes.append(f"key: {flag.key}")
+        if default:
+            notes.append(f"default: {default}")
+        return _Row(name, f"{flag.help} ({'; '.join(notes)})" if notes else flag.help)
+
+    def _presets(self) -> str:
+        """Choices of each group; the default carries a star."""
+        lines = []
+        for group, default in self._defaults.items():
+            names = [*preset_names(group, self._plugin_folders), *schema_names(group)]
+            marked = [f"{name}*" if name == default else name for name in names]
+            lines.append(self._hanging(f"  {group:<12}", ", ".join(marked) or "none"))
+        if not lines:
+            return ""
+        return "\n".join(["presets (group=preset; * is the default)", *lines])
+
+    def _notes(self) -> str:
+        return "\n".join(
+            [
+                "notes",
+                self._note(
+                    "Every option has a key, and most have a flag. The key of a flag is its section and its name with "
+                    "underscores (--save-dir: checkpoint.save_dir) unless the line names another. An option that "
+                    "shows its key alone has no flag."
+                ),
+                self._note(
+                    "Also: -m or --multirun (one job for each value of key=1,2), --config-dir FOLDER (presets of your "
+                    "own), --info, --resolve, --package, --hydra-help, --shell-completion, --version."
+                ),
+            ]
+        )
+
+    def _examples(self) -> str:
+        lines = ["examples"]
+        for purpose, arguments in GUIDES[self._command].examples:
+            together = re.sub(r"(--\S+) (?!-)", "\\1\N{NO-BREAK SPACE}", arguments)  # a flag and its value
+            wrapped = textwrap.wrap(f"{self._program} {together}", self._width - 8, break_on_hyphens=False)
+            command = " \\\n      ".join(wrapped).replace("\N{NO-BREAK SPACE}", " ")
+            lines += [f"  # {purpose}", f"  {command}"]
+        return "\n".join(lines)
+
+    def _table(self, title: str, rows: Sequence[_Row]) -> str:
+        lines = [self._wrapped(title)]
+        for row in rows:
+            flag = row.flag
+            if len(flag) > self._flag_width:  # a line of its own keeps the columns
+                lines.append(f"  {flag}")
+                flag = ""
+            lines.append(self._hanging(f"  {flag:<{self._flag_width}}  ", row.help))
+        return "\n".join(lines if rows else [*lines, "  it has no options"])
+
+    def _note(self, text: str) -> str:
+        return self._hanging("  ", text)
+
+    def _wrapped(self, text: str) -> str:
+        return self._hanging("", text, following="  ")
+
+    def _hanging(self, start: str, text: str, following: str | None = None) -> str:
+        """``start`` and then ``text``, wrapped under itself or with ``following`` before its further lines."""
+        indent = " " * len(start) if following is None else following
+        wrapped = textwrap.wrap(
+            text, self._width, initial_indent=start, subsequent_indent=indent, break_on_hyphens=False
+        )
+        return "\n".join(wrapped) or start
 
 
-def _row(flag: Flag, is_group: bool = False) -> _Row:
-    if flag.name.endswith("="):
-        return _Row(f"{flag.name}{_placeholder(flag)}", _shown(flag.default), flag.help)
-    key = flag.key.rpartition(".")[2]
-    help = flag.help if flag.name == f"--{key.replace('_', '-')}" else f"{flag.help} [{key}]"
-    if is_group:
-        return _Row(f"{flag.name} PRESET", "see presets", help)
-    if flag.kind is FlagKind.switch:
-        negation = {True: "no-", None: "[no-]"}.get(flag.default, "")
-        return _Row(f"--{negation}{flag.name[2:]}", _shown(flag.default), help)
-    return _Row(f"{flag.name} {_placeholder(flag)}", _shown(flag.default), help)
+def _columns() -> int:
+    """Of the terminal, whichever stream leads to it (`--help | less`); 80 where there is none."""
+    for stream in (sys.__stdout__, sys.__stderr__, sys.__stdin__):
+        try:
+            assert stream is not None
+            terminal = os.get_terminal_size(stream.fileno())
+        except (AssertionError, OSError, ValueError):  # closed, or no terminal
+            continue
+        return shutil.get_terminal_size(terminal).columns
+    return shutil.get_terminal_size((80, 24)).columns
 
 
 def _placeholder(flag: Flag) -> str:
@@ -118,44 +226,19 @@ def _placeholder(flag: Flag) -> str:
         return "[X]"
     if flag.kind is FlagKind.switch:
         return "true|false"
-    return "X" if flag.kind is FlagKind.text or isinstance(flag.default, Enum) else "N"
+    if isinstance(flag.default, dict):
+        return "{NAME:N}"
+    return "X" if flag.kind is FlagKind.text or flag.choices else "N"
 
 
 def _shown(value: Any) -> str:
+    """A default; empty if there is none to speak of."""
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, Enum):
         return value.name
     if isinstance(value, (list, tuple)):
-        return ",".join(_shown(item) for item in value) or "-"
-    return "-" if value is None or value == "" else str(value)
-
-
-def _table(title: str, rows: list[_Row]) -> str:
-    lines = [title]
-    for row in rows:
-        flag = row.flag
-        if len(flag) > FLAG_WIDTH:  # a line of its own keeps the columns
-            lines.append(f"  {flag}")
-            flag = ""
-        lines.append(_hanging(f"  {flag:<{FLAG_WIDTH}} {row.default:<{DEFAULT_WIDTH}} ", row.help))
-    return "\n".join(lines)
-
-
-def _hanging(start: str, text: str) -> str:
-    """``start`` and then ``text``, wrapped under itself."""
-    width = min(max(shutil.get_terminal_size((120, 24)).columns, 100), 160)
-    lines = textwrap.wrap(text, width - len(start), break_on_hyphens=False) or [""]
-    return start + f"\n{' ' * len(start)}".join(lines)
-
-
-def _ending(program: str, config_class: type) -> str:
-    models = "Models are explained in docs/models.md.\n"
-    return (
-        "A flag is another way of writing section.key=value: the key is the flag with underscores (--save-dir of the\n"
-        "section checkpoint: checkpoint.save_dir), or what stands in [brackets]; an option that shows its key has no\n"
-        f"flag. What a command line composes to is shown by: {program} ... --cfg job\n"
-        f"{models if 'model' in groups_of(config_class) else ''}"
-        "Also: -m or --multirun (one job for each value of key=1,2), --config-dir FOLDER (presets of your own), --info,\n"
-        "--resolve, --package, --hydra-help, --shell-completion, --version."
-    )
+        return ",".join(_shown(item) for item in value)
+    if isinstance(value, dict):
+        return ",".join(f"{name}:{_shown(item)}" for name, item in value.items())
+    return "" if value is None else str(value)

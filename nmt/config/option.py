@@ -39,6 +39,7 @@ class Flag:
     help: str
     default: Any
     implied: Enum | None = None  # the value of a flag that stands alone
+    choices: tuple[str, ...] = ()  # of an enum
 
 
 def option(
@@ -112,7 +113,8 @@ def _walk(config: type, prefix: str, *, all_of_them: bool = False) -> Iterator[F
         if field.metadata.get("flag") or (all_of_them and is_option):
             name = field.metadata.get("flag") or f"{key}="
             kind, implied = _kind(field.metadata.get("kind"), hints[field.name]), field.metadata.get("implied")
-            yield Flag(name, key, kind, field.metadata["help"], _default(field), implied)
+            choices = choices_of(hints[field.name])
+            yield Flag(name, key, kind, field.metadata["help"], _default(field), implied, choices)
         if "section" in field.metadata:
             yield from _walk(field.metadata["section"], f"{key}.")
         if "group" in field.metadata:
@@ -121,12 +123,22 @@ def _walk(config: type, prefix: str, *, all_of_them: bool = False) -> Iterator[F
                 yield from _walk(registry.config_class(name), f"{key}.")
 
 
+def choices_of(hint: Any) -> tuple[str, ...]:
+    """The words that an annotation with an enum allows, as they are typed."""
+    enums = [kind for kind in _alternatives(hint) if isinstance(kind, type) and issubclass(kind, Enum)]
+    return tuple(name for kind in enums for name in kind.__members__)
+
+
+def _alternatives(hint: Any) -> tuple[Any, ...]:
+    return typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
+
+
 def _kind(declared: FlagKind | None, hint: Any) -> FlagKind:
     if declared is not None:
         return declared
     if hint is bool:
         return FlagKind.switch
-    choices = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
+    choices = _alternatives(hint)
     if any(choice in (list, tuple) or typing.get_origin(choice) in (list, tuple) for choice in choices):
         return FlagKind.many
     return FlagKind.text if {*choices} <= {str, type(None)} else FlagKind.plain

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from nmt.errors import UsageError
+from nmt.errors import UsageError, did_you_mean
 from nmt.registry import registry_for
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
@@ -31,6 +31,15 @@ def preset_names(group: str, plugin_folders: Sequence[Path] = ()) -> list[str]:
 def schema_names(group: str) -> list[str]:
     """The components of a group, which are choices as well: a schema with its defaults."""
     return [] if group == RECIPE else list(registry_for(group).names())
+
+
+def unknown_preset(group: str, name: str, plugin_folders: Sequence[Path] = ()) -> UsageError:
+    """The complaint about a name that a group does not have."""
+    choices = [*preset_names(group, plugin_folders), *schema_names(group)]
+    return UsageError(
+        f"unknown {group} '{name}'{did_you_mean(name, choices)}; there are: {', '.join(choices) or 'none'}. "
+        f"A plugin's presets need it: --user-dir PATH"
+    )
 
 
 def refuse_clashes(plugin_folders: Sequence[Path]) -> None:
