@@ -10,7 +10,7 @@ flags (``--beam 4``) are aliases of configuration keys, bare arguments are corpu
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -57,6 +57,7 @@ class Grammar:
     bare: str | None = None  # the list that bare arguments fill ("data")
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # other spellings: "--cpu" -> --device cpu
     advice: Mapping[str, str] = field(default_factory=dict)  # flags of other toolkits: what to do instead
+    keys: Callable[[], Mapping[str, str]] = dict  # of options, by flags that one might expect; only messages need them
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,8 @@ class CommandLine:
 
     @property
     def argv(self) -> list[str]:
+        if "--hydra-help" in self.hydra:  # it knows Hydra's own options alone
+            return [*self.hydra]
         return [*self.overrides, *self.hydra]
 
     @property
@@ -163,7 +166,16 @@ class _Rewriter:
         elif name in HYDRA_VALUE_FLAGS or name in INFO_FLAGS:
             self._hydra.extend(self._hydra_value(name, given if equals else None))
         else:
-            raise UsageError(self._unknown(name))
+            raise UsageError(self._without_flag(name, given if equals else None) or self._unknown(name))
+
+    def _without_flag(self, name: str, given: str | None) -> str | None:
+        """What to write in place of a flag that does not exist although its option does."""
+        key = self._grammar.keys().get(name.replace("_", "-"))
+        if key is None:
+            return None
+        follows = given is None and self._waiting and not self._is_flag(self._waiting[-1])
+        value = given if given is not None else self._waiting[-1] if follows else "VALUE"
+        return f"{name} is not a flag; write the option's key: {key}={value}"
 
     def _extend(self, key: str, items: list[str]) -> None:
         self._lists.setdefault(key, []).extend(items)
@@ -230,8 +242,11 @@ class _Rewriter:
 
     def _override(self, argument: str) -> str:
         override = _OVERRIDE.fullmatch(argument)
+        if argument.startswith("~") and not argument.startswith("~hydra"):
+            raise UsageError(f"{argument}: no option can be taken away; give it another value with KEY=VALUE")
         if override is None:
             return argument
+        self._check_choice(override["key"], override["value"], argument)
         sign, key, value = override["sign"] or "", override["key"], override["value"]
         if sign == "+" and key in self._grammar.groups:
             sign = ""  # Hydra alone accepts just one of model=x and +model=x
@@ -239,6 +254,12 @@ class _Rewriter:
             value = _as_list(value)
             self._whole[key] = argument
         return f"{sign}{key}={value}"
+
+    def _check_choice(self, key: str, value: str, argument: str) -> None:
+        """A group holds one choice by name, and has one place."""
+        group, at, _ = key.partition("@")
+        if group in self._grammar.groups and (at or value[:1] in ("[", "{")):
+            raise UsageError(f"{argument}: choose one by its name, {group}=NAME; with -m {group}=A,B runs each of them")
 
     def _key_of_bare(self, argument: str) -> str:
         if self._grammar.bare is None:

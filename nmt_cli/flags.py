@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable
 
-from nmt.config.option import Flag, FlagKind, flags_of
+from nmt.config.option import Flag, FlagKind, flags_of, groups_of, options_of
+from nmt.registry import registry_for
 from nmt_cli.argv import Grammar
 
 # Other spellings of flags, for every command that has the flag they lead to.
@@ -29,6 +31,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
 
 # Flags of fairseq that have no counterpart, with what to do instead.
 ADVICE: dict[str, str] = {
+    "--dry-run": "--cfg job prints what a command line composes to and does nothing; nmt-train --max-update 1 tries it",
     "--task": "there is one task, translation; leave it out",
     "--nwordssrc": "use --vocab-size",
     "--nwordstgt": "use --vocab-size",
@@ -95,5 +98,21 @@ def grammar(config_class: type, groups: Iterable[str]) -> Grammar:
         names=names,
         bare="data" if "data" in names else None,
         aliases={alias: words for alias, words in spellings.items() if words[0] in flags and alias not in flags},
+        keys=functools.partial(_keys, config_class),
         advice={**ADVICE, **{flag: text for flag, text in ADVICE_ELSEWHERE.items() if flag not in flags}},
     )
+
+
+def _keys(config_class: type) -> dict[str, str]:
+    """By the flags that one might expect (--d-model, --model.d-model): the keys of the options."""
+    options = options_of(config_class)
+    for group, role in groups_of(config_class).items():
+        registry = registry_for(role)
+        options += [flag for name in registry.names() for flag in options_of(registry.config_class(name), f"{group}.")]
+    keys: dict[str, str] = {}
+    for flag in options:
+        spelling = flag.key.replace("_", "-")
+        keys[f"--{spelling}"] = flag.key
+        if flag.name.endswith("="):
+            keys[f"--{spelling.rpartition('.')[2]}"] = flag.key
+    return keys

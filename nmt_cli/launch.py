@@ -25,7 +25,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 import nmt
 from nmt.config.choices import ProgressStyle
 from nmt.config.help import help_page
-from nmt.config.presets import default_choices
+from nmt.config.presets import default_choices, program_of
 from nmt.config.publish import CONFIG_PATH, publish
 from nmt.errors import Interrupted, NMTError, OutputError, UsageError, numbered
 from nmt.plugins import load_plugins, preset_folders
@@ -69,7 +69,7 @@ class _Launcher:
 
     def __init__(self, command: str, config_class: type, run: Callable[[Any], float | None]) -> None:
         self._command = command
-        self._program = f"nmt-{command.replace('_', '-')}"
+        self._program = program_of(command)
         self._config_class = config_class
         self._run = run
         self._task_started = False

@@ -74,7 +74,7 @@ def _read(group: str, name: str, folders: Sequence[Path]) -> _Preset:
         return _Preset(component=name)
     tree = OmegaConf.to_container(OmegaConf.load(file))
     assert isinstance(tree, dict), f"{file} is not a mapping"
-    defaults = list(tree.pop("defaults", []))  # type: ignore[call-overload]
+    defaults = list(tree.pop("defaults", []))
     own = {str(key): value for key, value in tree.items()}
     preset = _Preset()
     for entry in defaults if "_self_" in defaults else [*defaults, "_self_"]:

@@ -21,7 +21,7 @@ from typing import Any
 from nmt.config.chosen import Chosen, chosen
 from nmt.config.guide import GUIDES
 from nmt.config.option import Flag, FlagKind, flags_of, groups_of, options_of
-from nmt.config.presets import default_choices, preset_names, schema_names
+from nmt.config.presets import default_choices, preset_names, program_of, schema_names
 from nmt.registry import registry_for
 
 NARROWEST, WIDEST = 60, 120  # columns
@@ -48,7 +48,7 @@ class _Page:
 
     def __init__(self, command: str, config_class: type, plugin_folders: Sequence[Path], choices: Chosen) -> None:
         self._command = command
-        self._program = f"nmt-{command.replace('_', '-')}"
+        self._program = program_of(command)
         self._config_class = config_class
         self._plugin_folders = plugin_folders
         self._chosen = choices

@@ -11,7 +11,14 @@ from nmt.errors import UsageError, did_you_mean
 from nmt.registry import registry_for
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
+COMMANDS = tuple(sorted(file.stem for file in CONF.glob("*.yaml")))
+MOST_LISTED = 20  # names in a message
 RECIPE = "recipe"  # whole experiments: the one group that is not a registry
+
+
+def program_of(command: str) -> str:
+    """What users type."""
+    return f"nmt-{command.replace('_', '-')}"
 
 
 def default_choices(command: str) -> dict[str, str | None]:
@@ -35,10 +42,14 @@ def schema_names(group: str) -> list[str]:
 
 def unknown_preset(group: str, name: str, plugin_folders: Sequence[Path] = ()) -> UsageError:
     """The complaint about a name that a group does not have."""
+    if not name:
+        return UsageError(f"{group}= names nothing; {group}=NAME chooses, and --help lists the names")
     choices = [*preset_names(group, plugin_folders), *schema_names(group)]
+    listed = f"there are: {', '.join(choices) or 'none'}"
+    if len(choices) > MOST_LISTED:
+        listed = f"--help lists all {len(choices)}"
     return UsageError(
-        f"unknown {group} '{name}'{did_you_mean(name, choices)}; there are: {', '.join(choices) or 'none'}. "
-        f"A plugin's presets need it: --user-dir PATH"
+        f"unknown {group} '{name}'{did_you_mean(name, choices)}; {listed}. A plugin's presets need it: --user-dir PATH"
     )
 
 

@@ -82,7 +82,31 @@ WRONG: list[tuple[str, str, list[str], str]] = [
         "(2) optimizer.lr=-1.0 must be a finite number greater than zero; (3) batching.max_tokens=0 must be",
     ),
     ("an added key", "score", ["+colour=red"], "unknown option colour; there are: "),
-    ("an unknown interpolation", "score", ["sys=${nope}"], "sys: Interpolation key 'nope' not found"),
+    ("an unknown interpolation", "score", ["sys=${nope}"], "sys: there is no option 'nope' whose"),
+    (
+        "a dry run",
+        "train",
+        ["x", "--dry-run"],
+        "--dry-run is not a flag here: --cfg job prints what a command line comp",
+    ),
+    (
+        "a number for a length penalty",
+        "generate",
+        ["--length-penalty", "0.6"],
+        "search.length_penalty=0.6 is none of gnmt, ",
+    ),
+    (
+        "a size as a flag",
+        "train",
+        ["x", "--d-model", "256"],
+        "--d-model is not a flag; write the option's key: model.d_model=256",
+    ),
+    (
+        "a folder of presets that is not there",
+        "score",
+        ["--config-dir", "/absent"],
+        "there is no folder /absent with configurations",
+    ),
     (
         "a launcher that nobody has",
         "score",
@@ -123,8 +147,9 @@ def test_a_package_that_does_not_exist_is_a_matter_of_usage(tmp_path: Path) -> N
 
 
 def test_a_plugin_adds_presets_and_flags(tmp_path: Path) -> None:
-    page = start("train", "--user-dir", str(PLUGIN), "--help", cwd=tmp_path).stdout
-    assert "bag_of_words_tiny" in page and "--gru-layers" in page
+    plugin = ["--user-dir", str(PLUGIN)]
+    assert "bag_of_words_tiny" in start("train", *plugin, "--help", cwd=tmp_path).stdout
+    assert "--gru-layers" in start("train", *plugin, "model=bag_of_words_tiny", "--help", cwd=tmp_path).stdout
 
 
 def test_a_plugin_that_cannot_be_imported_shows_its_traceback(tmp_path: Path) -> None:

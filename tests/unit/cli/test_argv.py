@@ -49,6 +49,7 @@ GRAMMAR = Grammar(
     bare="data",
     aliases={"--cpu": ("--device", "cpu"), "-a": ("--arch",)},
     advice={"--task": "leave it out"},
+    keys=lambda: {"--d-model": "model.d_model", "--model.d-model": "model.d_model"},
 )
 
 CASES: list[tuple[str, list[str], list[str]]] = [
@@ -87,7 +88,7 @@ CASES: list[tuple[str, list[str], list[str]]] = [
     ("+group loses its plus", ["+model=tiny"], ["model=tiny"]),
     ("+group of whole experiments too", ["+recipe=x"], ["recipe=x"]),
     ("+key keeps its plus", ["+model.new=1", "+seed=2"], ["+model.new=1", "+seed=2"]),
-    ("++ and ~ stay", ["++seed=2", "~model", "~x=1"], ["++seed=2", "~model", "~x=1"]),
+    ("++ stays, and ~ of Hydra's own", ["++seed=2", "~hydra.x=1"], ["++seed=2", "~hydra.x=1"]),
     ("a bare argument is data", ["data-bin/x"], ["data=['data-bin/x']"]),
     ("several bare arguments", ["a", "seed=1", "b"], ["data=['a','b']", "seed=1"]),
     ("a bare path with an equals sign", ["runs/lr=1/x"], ["data=['runs/lr=1/x']"]),
@@ -95,6 +96,7 @@ CASES: list[tuple[str, list[str], list[str]]] = [
     ("lists and sweeps stay", ["data=[a,b]", "metrics=a,b", "data=null"], ["data=[a,b]", "metrics=a,b", "data=null"]),
     ("a group override with a slash", ["hydra/launcher=joblib"], ["hydra/launcher=joblib"]),
     ("Hydra's flags go last", ["--cfg", "job", "seed=1"], ["seed=1", "--cfg", "job"]),
+    ("help about Hydra concerns no option of ours", ["x", "--hydra-help", "seed=1"], ["--hydra-help"]),
     ("Hydra's short flags", ["-c", "job", "-p", "x", "-m"], ["-c", "job", "-p", "x", "-m"]),
     ("Hydra's flags with =", ["--cfg=job", "seed=1"], ["seed=1", "--cfg", "job"]),
     ("--info alone", ["--info", "seed=1"], ["seed=1", "--info", "all"]),
@@ -116,6 +118,35 @@ def test_a_command_line_is_rewritten(argv: list[str], expected: list[str]) -> No
 
 
 REFUSED: list[tuple[str, list[str], str]] = [
+    ("taking a group away", ["~model"], "~model: no option can be taken away; give it another value with KEY=VALUE"),
+    ("taking a value away", ["~seed=1"], "~seed=1: no option can be taken away; give it another value with KEY=VALUE"),
+    (
+        "a list of presets",
+        ["model=[a,b]"],
+        "model=[a,b]: choose one by its name, model=NAME; with -m model=A,B runs each of them",
+    ),
+    (
+        "a mapping for a preset",
+        ["model={a:1}"],
+        "model={a:1}: choose one by its name, model=NAME; with -m model=A,B runs each of them",
+    ),
+    (
+        "a preset in another place",
+        ["+model@x=tiny"],
+        "+model@x=tiny: choose one by its name, model=NAME; with -m model=A,B runs each of them",
+    ),
+    ("a key as a flag", ["--d-model", "256"], "--d-model is not a flag; write the option's key: model.d_model=256"),
+    (
+        "a key as a flag, with =",
+        ["--d-model=256"],
+        "--d-model is not a flag; write the option's key: model.d_model=256",
+    ),
+    (
+        "a whole key as a flag",
+        ["--model.d_model", "2"],
+        "--model.d_model is not a flag; write the option's key: model.d_model=2",
+    ),
+    ("a key as a flag, alone", ["--d_model"], "--d_model is not a flag; write the option's key: model.d_model=VALUE"),
     ("a flag instead of a value", ["--beam", "--cfg", "job"], "--beam needs a value"),
     ("a short flag of Hydra instead of a value", ["--beam", "-m"], "--beam needs a value"),
     ("nothing instead of a value", ["--path"], "--path needs a value"),
