@@ -55,6 +55,7 @@ class Grammar:
     groups: frozenset[str] = frozenset()  # "model", ...: both model=x and +model=x choose
     names: frozenset[str] = frozenset()  # first parts of all keys: tells an override from a path that contains "="
     bare: str | None = None  # the list that bare arguments fill ("data")
+    instead_of_bare: Callable[[str], str] = "--help lists the flags, not {}".format  # where there is no such list
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # other spellings: "--cpu" -> --device cpu
     advice: Mapping[str, str] = field(default_factory=dict)  # flags of other toolkits: what to do instead
     keys: Callable[[], Mapping[str, str]] = dict  # of options, by flags that one might expect; only messages need them
@@ -263,7 +264,8 @@ class _Rewriter:
 
     def _key_of_bare(self, argument: str) -> str:
         if self._grammar.bare is None:
-            raise UsageError(f"'{argument}' is neither a flag nor key=value")
+            advice = self._grammar.instead_of_bare(argument)
+            raise UsageError(f"'{argument}' is neither a flag nor key=value; {advice}")
         return self._grammar.bare
 
     def _unknown(self, name: str) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from nmt.config.option import Flag, FlagKind, flags_of, groups_of, options_of
 from nmt.registry import registry_for
 from nmt_cli.argv import Grammar
+from nmt_cli.bare import instead_of_bare
 
 # Other spellings of flags, for every command that has the flag they lead to.
 ALIASES: dict[str, tuple[str, ...]] = {
@@ -97,6 +98,7 @@ def grammar(config_class: type, groups: Iterable[str]) -> Grammar:
         groups=groups,
         names=names,
         bare="data" if "data" in names else None,
+        instead_of_bare=functools.partial(instead_of_bare, flags),
         aliases={alias: words for alias, words in spellings.items() if words[0] in flags and alias not in flags},
         keys=functools.partial(_keys, config_class),
         advice={**ADVICE, **{flag: text for flag, text in ADVICE_ELSEWHERE.items() if flag not in flags}},

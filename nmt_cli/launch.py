@@ -31,6 +31,7 @@ from nmt.errors import Interrupted, NMTError, OutputError, UsageError, numbered
 from nmt.plugins import load_plugins, preset_folders
 from nmt.storage.files import STORAGE_FAULTS
 from nmt_cli.argv import rewrite, user_dir_in
+from nmt_cli.bare import refuse_files
 from nmt_cli.explain import CONFIGURATION_ERRORS, explain, unknown_key
 from nmt_cli.flags import grammar
 from nmt_cli.interruptions import Terminated, cleaning_up_on_sigterm
@@ -176,6 +177,7 @@ class _Launcher:
             raise UsageError(f"the configuration must extend {self._command}_schema through its defaults list")
         for key in _additions(config):
             raise UsageError(unknown_key(key, self._command, self._config_class))
+        refuse_files(self._command, config)
         named = getattr(config, "instead_of_standard_input", None)
         if job is not None and named is not None:  # the first job would read all of it
             raise UsageError(f"the jobs of a sweep cannot share standard input; give them a file: {named} FILE")

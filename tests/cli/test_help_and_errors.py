@@ -108,6 +108,18 @@ WRONG: list[tuple[str, str, list[str], str]] = [
         "there is no folder /absent with configurations",
     ),
     (
+        "a file to score",
+        "score",
+        ["hyp.txt"],
+        "'hyp.txt' is neither a flag nor key=value; hypotheses are given with --sys hyp.txt",
+    ),
+    (
+        "text to preprocess",
+        "preprocess",
+        ["d/train.de.gz"],
+        "'d/train.de.gz' is neither a flag nor key=value; text is given without the suffix of its language: --trainpref d/t",
+    ),
+    (
         "a launcher that nobody has",
         "score",
         ["-m", "hydra/launcher=rocket"],
@@ -134,6 +146,22 @@ def test_a_wrong_command_line_gets_one_line_and_status_2(
     assert done.stderr.count("\n") == 1, done.stderr
     assert done.stderr.startswith(f"nmt-{command.replace('_', '-')}: {message}")
     assert (done.stdout, list(tmp_path.iterdir())) == ("", [])
+
+
+@pytest.mark.parametrize(
+    ("command", "advice"),
+    [
+        ("generate", "a file to translate is given with --input news.de\n"),
+        ("train", "nmt-preprocess --trainpref news ... makes a corpus folder of text\n"),
+        ("shortlist", "a shortlist is learned from a corpus folder, which nmt-preprocess makes\n"),
+        ("average_checkpoints", "checkpoints are given with --inputs\n"),
+    ],
+)
+def test_a_file_in_place_of_a_corpus_folder_gets_advice(command: str, advice: str, tmp_path: Path) -> None:
+    (tmp_path / "news.de").touch()
+    done = start(command, "news.de", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"nmt-{command.replace('_', '-')}: news.de is a file, no corpus folder; {advice}"
 
 
 def test_flags_overrides_and_hydras_flags_mix_in_any_order(tmp_path: Path) -> None:

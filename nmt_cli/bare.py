@@ -1,0 +1,41 @@
+"""Bare arguments that were not meant as corpus folders: what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from nmt.errors import UsageError
+
+# Of commands whose bare arguments are corpus folders; {file} is what was given.
+_FILES = {
+    "generate": "a file to translate is given with --input {file}",
+    "train": "nmt-preprocess --trainpref {prefix} ... makes a corpus folder of text",
+    "shortlist": "a shortlist is learned from a corpus folder, which nmt-preprocess makes",
+    "average_checkpoints": "checkpoints are given with --inputs",
+}
+# Of commands that take no bare argument, by a flag that they alone have.
+_NOTHING = {
+    "--sys": "hypotheses are given with --sys {file}",
+    "--trainpref": "text is given without the suffix of its language: --trainpref {prefix}",
+}
+
+
+def instead_of_bare(flags: Collection[str], argument: str) -> str:
+    """What to do with a bare argument of a command that takes none, and has these flags."""
+    return next(
+        (_filled(advice, argument) for flag, advice in _NOTHING.items() if flag in flags), "--help lists the flags"
+    )
+
+
+def refuse_files(command: str, config: Any) -> None:
+    """Refuse files among the corpus folders."""
+    for name in getattr(config, "data", None) or ():
+        if command in _FILES and Path(name).expanduser().is_file():
+            raise UsageError(f"{name} is a file, no corpus folder; {_filled(_FILES[command], name)}")
+
+
+def _filled(advice: str, argument: str) -> str:
+    prefix = argument.removesuffix(".gz").removesuffix(".xz").rpartition(".")[0] or argument
+    return advice.format(file=argument, prefix=prefix)
