@@ -1,7 +1,7 @@
-"""Components from elsewhere: installed packages (entry points ``nmt.plugins``) and a folder given as ``user_dir``.
+"""Components from elsewhere: installed packages (entry points ``nmt.plugins``), and folders and files named by ``user_dir``.
 
-Importing a plugin runs its ``register`` decorators; if it has a folder ``conf/``, that adds presets. An import that
-fails is not hidden: the user would only meet "unknown model" later.
+Importing a plugin runs its ``register`` decorators; a folder ``conf/`` in its package, or beside its file, adds presets.
+An import that fails is not hidden: the user would only meet "unknown model" later.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import importlib.machinery
 import importlib.metadata
 import importlib.util
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -18,16 +19,29 @@ from nmt.errors import MissingInputError, UsageError
 
 ENTRY_POINTS = "nmt.plugins"
 
+UserDir = str | Path | Sequence[str | Path] | None
+
 _loaded: dict[str, Path | None] = {}  # name of the imported module -> its folder of presets
 
 
-def load_plugins(user_dir: str | None = None) -> None:
-    """Import every installed plugin, and the package in the folder ``user_dir``. Repeating it does nothing."""
+def load_plugins(user_dir: UserDir = None) -> None:
+    """Import every installed plugin, and what ``user_dir`` names: packages' folders and Python files, separated by
+    commas or as a sequence. Repeating it does nothing."""
     for entry_point in importlib.metadata.entry_points(group=ENTRY_POINTS):
         if entry_point.module not in _loaded:
-            _remember(importlib.import_module(entry_point.module))
-    if user_dir:
-        _load_folder(Path(user_dir))
+            module = importlib.import_module(entry_point.module)
+            _loaded[module.__name__] = _presets_of(module)
+    for place in plugin_places(user_dir):
+        _load(place)
+
+
+def plugin_places(user_dir: UserDir) -> list[Path]:
+    """The folders and files that ``user_dir`` names, as they are written."""
+    if isinstance(user_dir, str):
+        return [Path(name.strip()) for name in user_dir.split(",") if name.strip()]
+    if isinstance(user_dir, Path):
+        return [user_dir]
+    return [Path(place) for place in user_dir or ()]
 
 
 def loaded_plugins() -> tuple[str, ...]:
@@ -37,40 +51,44 @@ def loaded_plugins() -> tuple[str, ...]:
 
 def preset_folders() -> tuple[Path, ...]:
     """The ``conf/`` folders of all plugins imported so far."""
-    return tuple(folder for folder in _loaded.values() if folder is not None)
+    return tuple(dict.fromkeys(folder for folder in _loaded.values() if folder is not None))
 
 
-def _load_folder(given: Path) -> None:
-    folder = given.expanduser().resolve()
-    if not folder.is_dir():
-        raise MissingInputError(f"user_dir={given} is not a folder (working directory: {Path.cwd()})")
-    if not (folder / "__init__.py").is_file():
-        raise MissingInputError(f"user_dir={given} has no __init__.py: give the folder of a Python package")
-    name = folder.name
+def _load(given: Path) -> None:
+    place = given.expanduser().resolve()
+    place = place.parent if place.name == "__init__.py" else place
+    if not place.exists():
+        raise MissingInputError(f"user_dir={given} is not a folder or a file (working directory: {Path.cwd()})")
+    file = place / "__init__.py" if place.is_dir() else place
+    if not file.is_file():
+        raise MissingInputError(f"user_dir={given} has no __init__.py: give the folder of a Python package, or a file")
+    if file.suffix != ".py":
+        raise UsageError(f"user_dir={given} is no Python file: give one whose name ends in .py, or a package's folder")
+    name = place.name if place.is_dir() else place.stem
     if not name.isidentifier():
-        raise UsageError(f"user_dir={given}: a package cannot be called '{name}'; rename the folder")
-    _refuse_clash(name, folder)
+        raise UsageError(f"user_dir={given}: a Python module cannot be called '{name}'; rename it")
+    _refuse_clash(name, file, place)
     if name not in sys.modules:
-        _import_package(name, folder)
-    _remember(sys.modules[name])
+        _import(name, file, place)
+    presets = file.parent / "conf"
+    _loaded[name] = presets if presets.is_dir() else None
 
 
-def _refuse_clash(name: str, folder: Path) -> None:
+def _refuse_clash(name: str, file: Path, place: Path) -> None:
     """Another module of this name, imported or importable, would be taken for the plugin, or the plugin for it."""
     try:
         spec = importlib.util.find_spec(name)
     except ValueError:  # a module without a spec, such as __main__
         spec = None
     origin = spec.origin if spec is not None else None
-    if origin is not None and Path(origin).resolve() != folder / "__init__.py":
-        raise UsageError(f"user_dir={folder}: the name '{name}' is taken by {origin}; rename the folder")
+    if origin is not None and Path(origin).resolve() != file:
+        raise UsageError(f"user_dir={place}: the name '{name}' is taken by {origin}; rename it")
 
 
-def _import_package(name: str, folder: Path) -> None:
-    spec = importlib.util.spec_from_file_location(
-        name, folder / "__init__.py", submodule_search_locations=[str(folder)]
-    )
-    assert spec is not None and spec.loader is not None, folder
+def _import(name: str, file: Path, place: Path) -> None:
+    inside = [str(place)] if place.is_dir() else None
+    spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=inside)
+    assert spec is not None and spec.loader is not None, file
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
@@ -78,12 +96,8 @@ def _import_package(name: str, folder: Path) -> None:
     except BaseException:
         del sys.modules[name]
         raise
-    if str(folder.parent) not in sys.path:
-        sys.path.append(str(folder.parent))  # worker processes import the package anew, by its name
-
-
-def _remember(module: ModuleType) -> None:
-    _loaded[module.__name__] = _presets_of(module)
+    if str(place.parent) not in sys.path:
+        sys.path.append(str(place.parent))  # worker processes import the plugin anew, by its name
 
 
 def _presets_of(module: ModuleType) -> Path | None:

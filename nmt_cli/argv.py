@@ -104,16 +104,18 @@ def quoted(text: str) -> str:
 
 
 def user_dir_in(argv: Sequence[str]) -> str | None:
-    """The plugin folder that a command line names; needed before ``rewrite``, because a plugin may add flags."""
-    found = None
+    """The plugins that a command line names; needed before ``rewrite``, because a plugin may add flags."""
+    flags: list[str] = []
+    key = None
     for position, argument in enumerate(argv):
         override = _OVERRIDE.fullmatch(argument)
         if argument == "--user-dir":
-            found = argv[position + 1] if position + 1 < len(argv) else None
+            flags += argv[position + 1 : position + 2]
         elif argument.startswith("--user-dir="):
-            found = argument.partition("=")[2]
+            flags.append(argument.partition("=")[2])
         elif override is not None and override["key"] == "user_dir":
-            found = _unquoted(override["value"])
+            key = _unquoted(override["value"])
+    found = ",".join(flags) if key is None else key  # as they are composed
     return found if found not in ("", "null") else None
 
 
@@ -126,6 +128,7 @@ class _Rewriter:
         self._overrides: list[str] = []
         self._hydra: list[str] = []
         self._lists: dict[str, list[str]] = {}  # by key: what flags and bare arguments give, one after the other
+        self._joined: dict[str, list[str]] = {}  # by key: texts that become one
         self._whole: dict[str, str] = {}  # by key: the override that gives such a list as a whole
 
     def rewrite(self) -> CommandLine:
@@ -143,7 +146,8 @@ class _Rewriter:
                     f"{argument}: a flag or a bare argument gives {key} too; write it in one of these ways"
                 )
         lists = [f"{key}={_list(items)}" for key, items in self._lists.items()]
-        return CommandLine((*lists, *self._overrides), tuple(self._hydra))
+        joined = [f"{key}={quoted(','.join(items))}" for key, items in self._joined.items()]
+        return CommandLine((*lists, *joined, *self._overrides), tuple(self._hydra))
 
     def _flag(self, argument: str) -> None:
         name, equals, given = argument.partition("=")
@@ -154,6 +158,8 @@ class _Rewriter:
             flag = self._grammar.flags[name]
             if flag.kind is FlagKind.many:
                 self._extend(flag.key, _split([given] if equals else self._values(name)))
+            elif flag.kind is FlagKind.joined:
+                self._joined.setdefault(flag.key, []).append(given if equals else self._next(name))
             else:
                 self._overrides.append(f"{flag.key}={self._value(flag, given if equals else None)}")
         elif self._negated(name) is not None:

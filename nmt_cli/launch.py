@@ -28,7 +28,7 @@ from nmt.config.help import help_page
 from nmt.config.presets import default_choices, program_of
 from nmt.config.publish import CONFIG_PATH, publish
 from nmt.errors import Interrupted, NMTError, OutputError, UsageError, numbered
-from nmt.plugins import load_plugins, preset_folders
+from nmt.plugins import load_plugins, plugin_places, preset_folders
 from nmt.storage.files import STORAGE_FAULTS
 from nmt_cli.argv import rewrite, user_dir_in
 from nmt_cli.bare import refuse_files
@@ -116,8 +116,8 @@ class _Launcher:
         if os.environ.get("WORLD_SIZE", "1") != "1":
             raise UsageError("torchrun starts one run, not a sweep; leave it out (docs/configuration.md: submitit)")
         self._sweep = Sweep(line.overrides, of_runs=self._command == "train")
-        if self._user_dir is not None:
-            _let_processes_import(Path(self._user_dir).expanduser().resolve().parent)
+        for place in plugin_places(self._user_dir):
+            _let_processes_import(place.expanduser().resolve().parent)
         with (
             self._sweep.conducted(),
             _folder_of_sweep("--save-dir" if self._sweep.of_runs else "hydra.sweep.dir=FOLDER"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nmt.config.option import FlagKind, option
+from nmt.config.option import FlagKind, option, user_dir_option
 from nmt.config.sections import require_positive
 
 
@@ -33,7 +33,7 @@ class AverageConfig:
     data: list[str] = option([], help="corpus folders with that set; default: those of the run", flag="--data")
     device: str = option("auto", help="where it is measured: auto, cpu, cuda or cuda:N", flag="--device")
     overwrite: bool = option(False, help="replace an existing output folder", flag="--overwrite")
-    user_dir: str | None = option(None, help="folder of a plugin package", flag="--user-dir")
+    user_dir: str | None = user_dir_option()
 
     def __post_init__(self) -> None:
         require_positive("", num_update_checkpoints=self.num_update_checkpoints)

@@ -15,7 +15,7 @@ from nmt.config.choices import (
     OutputFormat,
     ProgressStyle,
 )
-from nmt.config.option import group, option, section
+from nmt.config.option import group, option, section, user_dir_option
 from nmt.config.sections import MAX_LINE_BYTES, DeviceConfig, require_not_negative, require_positive
 from nmt.errors import UsageError
 
@@ -128,7 +128,7 @@ class GenerateConfig:
     )
     max_line_bytes: int = option(MAX_LINE_BYTES, help="longest line read, in bytes", flag="--max-line-bytes")
     device: DeviceConfig = section(DeviceConfig, help="where the work is done")
-    user_dir: str | None = option(None, help="folder of a plugin package", flag="--user-dir")
+    user_dir: str | None = user_dir_option()
     progress: ProgressStyle = option(ProgressStyle.auto, help="auto, bar, lines or none", flag="--progress")
 
     def __post_init__(self) -> None:

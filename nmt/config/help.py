@@ -228,7 +228,7 @@ def _placeholder(flag: Flag) -> str:
         return "true|false"
     if isinstance(flag.default, dict):
         return "{NAME:N}"
-    return "X" if flag.kind is FlagKind.text or flag.choices else "N"
+    return "X" if flag.kind in (FlagKind.text, FlagKind.joined) or flag.choices else "N"
 
 
 def _shown(value: Any) -> str:

@@ -26,6 +26,7 @@ class FlagKind(Enum):
     text = "text"  # quoted: paths, names, anything typed by hand
     switch = "switch"  # no value: sets the key to true
     many = "many"  # a list: comma-separated, or several values
+    joined = "joined"  # text; several, each after its own flag, are joined with commas
     optional = "optional"  # one of an enum's names; without a value the implied one
 
 
@@ -63,6 +64,12 @@ def option(
     if default is dataclasses.MISSING:
         return dataclasses.field(metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
+
+
+def user_dir_option() -> Any:
+    """Every command can load plugins."""
+    text = "plugins: folders of packages, or Python files; several with commas"
+    return option(None, help=text, flag="--user-dir", kind=FlagKind.joined)
 
 
 def section(section_type: type, *, help: str) -> Any:

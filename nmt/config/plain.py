@@ -13,7 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
 
-from nmt.errors import DataError, did_you_mean
+from nmt.errors import DataError, UsageError, did_you_mean
 from nmt.registry import registered_name, registry_for
 
 Config = TypeVar("Config")
@@ -36,11 +36,17 @@ def to_plain(value: Any) -> Any:
     return value
 
 
-def component_from_plain(role: str, tree: Any, *, origin: str) -> Any:
-    """The configuration of one component, by its registry name. ``origin`` names the file in error messages."""
+def component_from_plain(role: str, tree: Any, *, origin: str, user_dir: str | None = None) -> Any:
+    """The configuration of one component, by its registry name. ``origin`` names the file in error messages,
+    ``user_dir`` the plugins that were loaded when it was written."""
     if not isinstance(tree, dict) or not isinstance(tree.get("name"), str):
         raise DataError(f"{origin}: the section of the {role} has no name")
-    config_class = registry_for(role).config_class(tree["name"])
+    registry = registry_for(role)
+    if user_dir and tree["name"] not in registry.names():
+        raise UsageError(
+            f"{origin}: {role} '{tree['name']}' is not registered; it was trained with --user-dir {user_dir}: give the same"
+        )
+    config_class = registry.config_class(tree["name"])
     fields = {key: value for key, value in tree.items() if key != "name"}
     return from_plain(config_class, fields, origin=origin, where=role)
 
@@ -61,7 +67,11 @@ def from_plain(config_class: type[Config], tree: Any, *, origin: str, where: str
             )
         role = fields[key].metadata.get("group")
         if role is not None:
-            values[key] = None if value is None else component_from_plain(role, value, origin=origin)
+            values[key] = (
+                None
+                if value is None
+                else component_from_plain(role, value, origin=origin, user_dir=tree.get("user_dir"))
+            )
         else:
             values[key] = _value(hints[key], value, origin=origin, where=path)
     return config_class(**values)

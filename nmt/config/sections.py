@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nmt.config.choices import InvalidText, Precision, ProgressStyle, ScoreFormat, Strategy
-from nmt.config.option import group, option, section
+from nmt.config.option import group, option, section, user_dir_option
 from nmt.config.parameters import ParametersConfig
 from nmt.config.span import Span
 from nmt.errors import UsageError
@@ -86,7 +86,7 @@ class PreprocessConfig:
     workers: int = option(1, help="processes that encode text", flag="--workers")
     overwrite: bool = option(False, help="replace an existing corpus folder", flag="--overwrite")
     seed: int = option(1, help="seed of everything random", flag="--seed")
-    user_dir: str | None = option(None, help="folder of a plugin package", flag="--user-dir")
+    user_dir: str | None = user_dir_option()
     progress: ProgressStyle = option(ProgressStyle.auto, help="auto, bar, lines or none", flag="--progress")
 
 
@@ -342,7 +342,7 @@ class TrainConfig:
     train_subset: str = option("train", help="split to train on", flag="--train-subset")
     valid_subset: str = option("valid", help="split to validate on", flag="--valid-subset")
     seed: int = option(1, help="seed of everything random", flag="--seed")
-    user_dir: str | None = option(None, help="folder of a plugin package", flag="--user-dir")
+    user_dir: str | None = user_dir_option()
 
 
 @dataclass
@@ -361,7 +361,7 @@ class ScoreConfig:
         flag="--on-invalid-utf8",
     )
     max_line_bytes: int = option(MAX_LINE_BYTES, help="longest line read, in bytes", flag="--max-line-bytes")
-    user_dir: str | None = option(None, help="folder of a plugin package", flag="--user-dir")
+    user_dir: str | None = user_dir_option()
 
     def __post_init__(self) -> None:
         require_positive("", max_line_bytes=self.max_line_bytes)

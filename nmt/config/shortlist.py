@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nmt.config.option import option
+from nmt.config.option import option, user_dir_option
 from nmt.config.sections import require_not_negative, require_positive
 
 
@@ -18,7 +18,7 @@ class ShortlistConfig:
     frequent: int = option(100, help="the most frequent target pieces, which any sentence may need", flag="--frequent")
     max_pairs: int = option(100_000, help="learn from the first so many sentence pairs", flag="--max-pairs")
     overwrite: bool = option(False, help="replace an existing file", flag="--overwrite")
-    user_dir: str | None = option(None, help="folder of a plugin package", flag="--user-dir")
+    user_dir: str | None = user_dir_option()
 
     def __post_init__(self) -> None:
         require_positive("", per_piece=self.per_piece, max_pairs=self.max_pairs)

@@ -34,7 +34,12 @@ def load_model(path: str | Path, device: torch.device) -> tuple[EncoderDecoder, 
             f"its run or corpus folder"
         )
     sizes = VocabularySizes(len(pair.source.vocabulary), len(pair.target.vocabulary), pair.shared)
-    config = component_from_plain("model", stored.config.get("model"), origin=str(checkpoint / "config.yaml"))
+    config = component_from_plain(
+        "model",
+        stored.config.get("model"),
+        origin=str(checkpoint / "config.yaml"),
+        user_dir=stored.config.get("user_dir"),
+    )
     model = models.build(config, sizes)
     load_parameters(model, stored.model, str(checkpoint))
     return model.to(device).eval(), pair, stored.config

@@ -31,7 +31,7 @@ from nmt.devices import choose_device, is_shortage, precision_named
 from nmt.errors import DataError, DeviceError, UsageError, did_you_mean
 from nmt.interface import Decodable, EncoderDecoder, Hypothesis
 from nmt.models.stored import load_model
-from nmt.plugins import load_plugins
+from nmt.plugins import UserDir, load_plugins
 from nmt.search import Search, searches
 from nmt.search.beam import BeamConfig
 from nmt.search.ensemble import Ensemble
@@ -103,7 +103,7 @@ class Translator:
         path: str | Path,
         device: str = "auto",
         precision: Precision | str = Precision.fp32,
-        user_dir: str | None = None,
+        user_dir: UserDir = None,
         ensemble_weights: Sequence[float] = (),
         workers: int = 1,
         shortlist: str | Path | None = None,
@@ -112,11 +112,12 @@ class Translator:
     ) -> Translator:
         """A run folder (its best checkpoint), a checkpoint, or several joined by ``:`` as an ensemble.
 
-        ``user_dir``: the folder of a plugin package that the model's class comes from. ``ensemble_weights``: how much
-        each model's probabilities count, all alike if there are none. ``workers``: processes that share the work where
-        there is more than one batch of it, on a CPU; they are forked, so leave it at 1 in a program that has threads.
-        ``shortlist``: a file of nmt-shortlist. ``dtype``: what weights are kept in, "float32", "bfloat16", "float16" or
-        "int8"; None: as ``precision`` says. ``cuda_graphs``: on a GPU, record what a step launches and repeat it.
+        ``user_dir``: the plugins that the model's class comes from, folders of packages or Python files.
+        ``ensemble_weights``: how much each model's probabilities count, all alike if there are none. ``workers``:
+        processes that share the work where there is more than one batch of it, on a CPU; they are forked, so leave it at
+        1 in a program that has threads. ``shortlist``: a file of nmt-shortlist. ``dtype``: what weights are kept in,
+        "float32", "bfloat16", "float16" or "int8"; None: as ``precision`` says. ``cuda_graphs``: on a GPU, record what a
+        step launches and repeat it.
         """
         load_plugins(user_dir)
         chosen = choose_device(device)

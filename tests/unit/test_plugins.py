@@ -17,13 +17,13 @@ Make = Callable[..., Path]
 
 
 @pytest.fixture(autouse=True)
-def _forget_what_a_test_loads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    modules = set(sys.modules)
+def _forget_what_a_test_loads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setattr(plugins, "_loaded", {})
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield
-    for name in set(sys.modules) - modules:
-        del sys.modules[name]
+    for name, module in [*sys.modules.items()]:
+        if str(tmp_path) in str(getattr(module, "__file__", None)):
+            del sys.modules[name]
 
 
 @pytest.fixture
@@ -53,6 +53,38 @@ def test_a_translator_loads_the_folder_that_its_model_comes_from(make: Make, tmp
     assert plugins.loaded_plugins() == ("my_plugin",)
 
 
+def test_a_file_is_imported_under_its_own_name(tmp_path: Path) -> None:
+    (tmp_path / "my_model.py").write_text("VALUE = 3")
+    plugins.load_plugins(str(tmp_path / "my_model.py"))
+    assert sys.modules["my_model"].VALUE == 3
+    assert (plugins.loaded_plugins(), plugins.preset_folders()) == (("my_model",), ())
+
+
+def test_presets_of_files_stand_beside_them(tmp_path: Path) -> None:
+    (tmp_path / "conf").mkdir()
+    for name in ("one.py", "two.py"):
+        (tmp_path / name).touch()
+    plugins.load_plugins([tmp_path / "one.py", tmp_path / "two.py"])
+    assert plugins.preset_folders() == (tmp_path / "conf",)
+
+
+def test_several_are_loaded_in_order(make: Make, tmp_path: Path) -> None:
+    (tmp_path / "my_model.py").touch()
+    plugins.load_plugins(f"{make('my_plugin')}, {tmp_path / 'my_model.py'}")
+    assert plugins.loaded_plugins() == ("my_plugin", "my_model")
+
+
+def test_a_translator_takes_several(make: Make, tmp_path: Path) -> None:
+    model = write_tiny_model(tmp_path / "model")
+    Translator.load(model, device="cpu", user_dir=[make("my_plugin"), make("my_other")])
+    assert plugins.loaded_plugins() == ("my_plugin", "my_other")
+
+
+def test_the_file_of_a_package_stands_for_its_folder(make: Make) -> None:
+    plugins.load_plugins(make("my_plugin") / "__init__.py")
+    assert plugins.loaded_plugins() == ("my_plugin",)
+
+
 def test_loading_twice_imports_once(make: Make) -> None:
     folder = make(
         "my_plugin", "import pathlib\nwith open(pathlib.Path(__file__).with_name('log'), 'a') as f: f.write('x')"
@@ -72,7 +104,7 @@ def test_its_folder_of_presets_is_remembered(make: Make) -> None:
 
 @pytest.mark.parametrize("name", ["json", "numpy", "nmt"])
 def test_a_name_that_is_taken_is_refused(make: Make, name: str) -> None:
-    with pytest.raises(UsageError, match=f"the name '{name}' is taken by .*; rename the folder"):
+    with pytest.raises(UsageError, match=f"the name '{name}' is taken by .*; rename it"):
         plugins.load_plugins(str(make(name)))
 
 
@@ -86,12 +118,15 @@ def test_two_folders_of_one_name_are_refused(make: Make, tmp_path: Path) -> None
 
 
 def test_a_name_that_python_cannot_import_is_refused(make: Make) -> None:
-    with pytest.raises(UsageError, match="a package cannot be called 'my-plugin'"):
+    with pytest.raises(UsageError, match="a Python module cannot be called 'my-plugin'"):
         plugins.load_plugins(str(make("my-plugin")))
 
 
 def test_what_is_no_package_is_named(tmp_path: Path) -> None:
-    with pytest.raises(MissingInputError, match="is not a folder"):
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(UsageError, match="notes.txt is no Python file"):
+        plugins.load_plugins(str(tmp_path / "notes.txt"))
+    with pytest.raises(MissingInputError, match="is not a folder or a file"):
         plugins.load_plugins(str(tmp_path / "absent"))
     with pytest.raises(MissingInputError, match="has no __init__.py"):
         plugins.load_plugins(str(tmp_path))
