@@ -5,6 +5,7 @@ matplotlib is used without pyplot: no global figures, no back-end to choose, saf
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,6 +26,10 @@ _DPI = 150
 _CELL = 0.2  # inches of one attention weight; with _LABEL_SIZE points a label just fits its row or column
 _LABEL_SIZE = 9
 _LETTER = 0.09  # inches, the width of a letter at _LABEL_SIZE points
+_TITLE_WIDTH = 3.0  # inches that the title of a panel may fill where its map is narrower
+_TITLE_LINE = 0.16  # inches, the height of a line of it
+_TITLE_LINES = 3  # what is longer ends in an ellipsis
+_CURVE_TITLE, _CURVE_NAME = 70, 40  # letters of a line above curves, and of a name in their legend
 _MARGIN = 0.3  # inches around a panel
 _PAGE_WIDTH = 11.0  # inches; panels are set in lines of at most this width, like words
 _SPACE = "\u2423"  # an open box, so that a space is visible as a label
@@ -93,7 +98,7 @@ def plot_learning_curve(log: Path | str, output: Path | str, title: str = "") ->
         _draw_metrics(rows[1], curves.metrics)
     rows[-1].set_xlabel("update")
     if title:
-        figure.suptitle(title, parse_math=False)
+        figure.suptitle(_wrapped(title, _CURVE_TITLE), parse_math=False)
     _save(figure, output)
 
 
@@ -110,7 +115,7 @@ def plot_attention(panels: Sequence[AttentionPanel], output: Path) -> None:
     figure = Figure(figsize=(width, height), dpi=_DPI)
     image: Any = None
     for panel, box in zip(panels, boxes):
-        image = _draw_attention(figure.add_axes(box.map_area(width, height)), panel)
+        image = _draw_attention(figure.add_axes(box.map_area(width, height)), replace(panel, title=box.title))
     scale_height = min(2.0, 0.6 * height)
     scale = figure.add_axes(
         ((width - 0.8) / width, 0.5 - scale_height / height / 2, 0.12 / width, scale_height / height)
@@ -133,7 +138,7 @@ def plot_comparison(logs: Mapping[str, Path], metric: str, output: Path, title: 
         if not values:
             raise DataError(f"{log} has no validation event with '{metric}': train with --valid-metrics {metric}")
         epochs = sorted(values)
-        axes.plot(epochs, [values[epoch] for epoch in epochs], label=name, marker="o", markersize=4)
+        axes.plot(epochs, [values[epoch] for epoch in epochs], label=_shortened(name), marker="o", markersize=4)
     axes.set_xlabel("epoch")
     axes.set_ylabel(f"validation {metric}")
     axes.set_ylim(bottom=0.0)
@@ -141,7 +146,7 @@ def plot_comparison(logs: Mapping[str, Path], metric: str, output: Path, title: 
     axes.grid(alpha=0.3)
     axes.legend()
     if title:
-        axes.set_title(title, parse_math=False)
+        axes.set_title(_wrapped(title, _CURVE_TITLE), parse_math=False)
     _save(figure, output)
 
 
@@ -153,7 +158,7 @@ class _PanelBox:
     map_height: float
     label_width: float  # of the output's pieces, left of the map
     label_height: float  # of the source's pieces, above the map
-    title_width: float
+    title: str = ""  # in lines
     left: float = 0.0
     top: float = 0.0
 
@@ -161,21 +166,25 @@ class _PanelBox:
     def around(cls, panel: AttentionPanel) -> _PanelBox:
         longest_source = max((len(piece) for piece in panel.source), default=1)
         longest_target = max((len(piece) for piece in panel.target), default=1)
+        map_width = _CELL * len(panel.source)
         return cls(
-            map_width=_CELL * len(panel.source),
+            map_width=map_width,
             map_height=_CELL * len(panel.target),
             label_width=_LETTER * longest_target + 0.1,
             label_height=_LETTER * longest_source + 0.15,
-            title_width=_LETTER * len(panel.title),
+            title=_wrapped(panel.title, int(max(map_width, _TITLE_WIDTH) / _LETTER)),
         )
 
     @property
     def width(self) -> float:
-        return self.label_width + max(self.map_width, self.title_width) + _MARGIN
+        title_width = _LETTER * max(map(len, self.title.splitlines()), default=0)
+        return self.label_width + max(self.map_width, title_width) + _MARGIN
 
     @property
     def height(self) -> float:
-        return self.label_height + (0.25 if self.title_width else 0.0) + self.map_height + _MARGIN
+        lines = len(self.title.splitlines())
+        title_height = 0.09 + _TITLE_LINE * lines if lines else 0.0
+        return self.label_height + title_height + self.map_height + _MARGIN
 
     def map_area(self, page_width: float, page_height: float) -> tuple[float, float, float, float]:
         """Left, bottom, width and height of the map as shares of the page, as matplotlib wants them."""
@@ -253,6 +262,16 @@ def _draw_attention(axes: Axes, panel: AttentionPanel) -> Any:
 
 def _label(piece: str) -> str:
     return piece.replace(" ", _SPACE).replace(_WORD_BOUNDARY, _SPACE) or _SPACE
+
+
+def _wrapped(title: str, letters: int) -> str:
+    return "\n".join(textwrap.wrap(title, letters, max_lines=_TITLE_LINES, placeholder=" \N{HORIZONTAL ELLIPSIS}"))
+
+
+def _shortened(name: str) -> str:
+    """Beginning and end, which tell runs apart."""
+    half = _CURVE_NAME // 2
+    return name if len(name) <= _CURVE_NAME else f"{name[:half]}\N{HORIZONTAL ELLIPSIS}{name[-half + 1 :]}"
 
 
 def _save(figure: Figure, output: Path) -> None:

@@ -168,6 +168,25 @@ def test_every_sentence_gets_a_panel_of_the_same_scale(tmp_path: Path, drawn: li
     assert cells == {(plotting._CELL, plotting._CELL)}
 
 
+def test_a_long_title_is_wrapped_and_does_not_widen_the_page(tmp_path: Path, drawn: list[Figure]) -> None:
+    for title in ("one word", "word " * 100, "w" * 500):
+        plot_attention([panel("ab", "xy", title=title)], tmp_path / "attention.png")
+    short, long, unbroken = (figure.get_size_inches()[0] for figure in drawn)
+    assert max(long, unbroken) < short + 3.5
+    title = drawn[1].axes[0].get_title(loc="left")
+    assert title.count("\n") == 2 and title.endswith("\N{HORIZONTAL ELLIPSIS}")
+
+
+def test_long_names_leave_room_for_curves(tmp_path: Path, drawn: list[Figure]) -> None:
+    log = write_log(tmp_path / "log", train(5, 1.0), valid(5, 1.0, exact=7.0))
+    plot_comparison({"short": log, "x" * 150: log}, "exact", tmp_path / "plot.png", title="many words " * 30)
+    plot_learning_curve(log, tmp_path / "curve.png", title="runs/" + "a_long_name_" * 30)
+    for figure in drawn:
+        figure.canvas.draw()
+        assert all(axes.get_position().width > 0.6 for axes in figure.axes)
+        assert all(axes.get_tightbbox().width <= 1.02 * figure.bbox.width for axes in figure.axes)
+
+
 def test_panels_do_not_overlap_and_stay_on_the_page(tmp_path: Path, drawn: list[Figure]) -> None:
     panels = [panel("a" * length, "b" * 10, title="c" * 60) for length in (3, 30, 30, 5, 80, 1)]
     plot_attention(panels, tmp_path / "attention.png")
