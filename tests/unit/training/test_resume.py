@@ -92,6 +92,11 @@ def test_runs_from_before_padding_could_be_left_uncounted_go_on(tiny_run: Callab
         changes(stored(fingerprint=former), fingerprint(uncounted, [], []))
 
 
+def test_plugins_may_lie_elsewhere(tiny_run: Callable[..., TrainConfig]) -> None:
+    before, after = (fingerprint(tiny_run(user_dir=place), [], []) for place in (None, "moved/gru.py,more"))
+    assert changes(stored(fingerprint=before), after) == {}
+
+
 def test_a_flag_lets_nothing_else_change() -> None:
     checkpoint = stored(fingerprint={"seed": 1, "model.dropout": 0.1})
     with pytest.raises(UsageError, match=r"settings \(model.dropout: 0.1 -> 0.2\); .*--reset$"):
