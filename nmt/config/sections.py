@@ -123,13 +123,24 @@ class BatchingConfig:
         return self.max_tokens
 
 
+# Of a run that is given no limit: what "Attention Is All You Need" trains its base model for.
+DEFAULT_MAX_UPDATE = 100_000
+
+
 @dataclass
 class TrainingConfig:
     """When training ends, and what guards it."""
 
-    max_update: int | None = option(None, help="stop after this many updates", flag="--max-update")
-    max_epoch: int | None = option(None, help="stop after this many epochs", flag="--max-epoch")
-    stop_time_hours: float | None = option(None, help="stop after this much time", flag="--stop-time-hours")
+    max_update: int | None = option(
+        None,
+        help=f"stop after this many updates; null: after {DEFAULT_MAX_UPDATE:,} if neither epochs nor hours are limited; "
+        "0: no limit",
+        flag="--max-update",
+    )
+    max_epoch: int | None = option(None, help="stop after this many epochs; 0: no limit", flag="--max-epoch")
+    stop_time_hours: float | None = option(
+        None, help="stop after this much time; 0: no limit", flag="--stop-time-hours"
+    )
     clip_norm: float = option(0.0, help="clip the gradient to this norm; 0: no clipping", flag="--clip-norm")
     clip_value: float = option(
         0.0, help="clip each element of the gradient to plus or minus this; 0: no clipping", flag="--clip-value"
@@ -153,9 +164,22 @@ class TrainingConfig:
             raise UsageError(
                 f"training.ema_decay={self.ema_decay} must lie between 0 and 1; 0.999 is usual (--ema-decay)"
             )
-        require_positive("training", max_update=self.max_update, max_epoch=self.max_epoch)
-        require_positive("training", stop_time_hours=self.stop_time_hours, max_bad_updates=self.max_bad_updates)
+        require_positive("training", max_bad_updates=self.max_bad_updates)
         require_not_negative("training", clip_norm=self.clip_norm, clip_value=self.clip_value)
+        require_not_negative("training", max_update=self.max_update or 0, max_epoch=self.max_epoch or 0)
+        require_not_negative("training", stop_time_hours=self.stop_time_hours or 0)
+        self.max_epoch = self.max_epoch or None
+        self.stop_time_hours = self.stop_time_hours or None
+
+    @property
+    def takes_default_limit(self) -> bool:
+        """Whether nothing is said of when training ends. ``max_update`` of 0 is something: that it has no limit."""
+        return self.max_update is None and self.max_epoch is None and self.stop_time_hours is None
+
+    @property
+    def last_update(self) -> int | None:
+        """The limit of updates in force; None: there is none."""
+        return DEFAULT_MAX_UPDATE if self.takes_default_limit else self.max_update or None
 
 
 LOSSES = ("loss", "nll", "ppl")  # of every validation, lower is better; all others are scorers

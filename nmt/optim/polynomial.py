@@ -36,7 +36,9 @@ class PolynomialConfig(WarmupConfig):
 
 @schedulers.register("polynomial", PolynomialConfig)
 def build(config: PolynomialConfig, horizon: Horizon) -> Schedule:
-    last = config.total_num_update or required_length(horizon, "polynomial", "--total-num-update or --max-update")
+    last = config.total_num_update or required_length(
+        horizon, "polynomial", "--total-num-update, --max-update or --max-epoch"
+    )
     warmup = min(warmup_length(config.warmup_updates, horizon), last)
     end = config.end_learning_rate / horizon.base_rate
     if end > 1.0:

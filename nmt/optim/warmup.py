@@ -14,7 +14,9 @@ class WarmupConfig:
     """A schedule that begins with a climb to the peak."""
 
     warmup_updates: int | None = option(
-        None, help="updates of the climb to the peak; null: a tenth of the run, at most 4000", flag="--warmup-updates"
+        None,
+        help="updates of the climb to the peak; null: a tenth of the run, at most 4000, and 4000 if its length is not known",
+        flag="--warmup-updates",
     )
 
     def __post_init__(self) -> None:
@@ -50,9 +52,13 @@ def share_done(update: int, warmup: int, last: int) -> float:
     return min(1.0, (update - warmup) / (last + 1 - warmup))
 
 
-def required_length(horizon: Horizon, name: str, flags: str = "training.max_update (--max-update)") -> int:
+def required_length(horizon: Horizon, name: str, flags: str = "--max-update or --max-epoch") -> int:
+    """The number of updates, for a schedule that is made for it."""
     if horizon.max_update is None:
-        raise UsageError(f"scheduler {name} ends at the last update; set {flags}")
+        raise UsageError(
+            f"scheduler {name} ends at the last update, and neither --stop-time-hours nor a run without a limit says which "
+            f"one that is; set {flags}"
+        )
     return horizon.max_update
 
 

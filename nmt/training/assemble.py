@@ -19,7 +19,7 @@ from nmt.devices import choose_device, make_current, own_device, require_precisi
 from nmt.errors import UsageError
 from nmt.interface import EncoderDecoder
 from nmt.models import models
-from nmt.optim import Horizon, Progress, Schedule, default_warmup, schedulers
+from nmt.optim import Horizon, Schedule, default_warmup, schedulers
 from nmt.scoring import Scorer
 from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, read_checkpoint
 from nmt.storage.files import Lock, remove_leftovers
@@ -29,11 +29,12 @@ from nmt.training.batches import Position, TrainingBatches
 from nmt.training.compilation import compile_layers
 from nmt.training.contradictions import Case, check
 from nmt.training.cost import known_cost
-from nmt.training.datasets import Datasets, number_of_updates, open_datasets
+from nmt.training.datasets import Datasets, open_datasets
 from nmt.training.differences import differences
 from nmt.training.facts import describe_run
 from nmt.training.fingerprint import fingerprint, validation_fingerprint
 from nmt.training.joining import join
+from nmt.training.length import compare_length, number_of_updates, tell_limits
 from nmt.training.memory import peak_memory
 from nmt.training.metrics import build_scorers, higher_is_better
 from nmt.training.other_models import start_from
@@ -74,7 +75,7 @@ class TrainingResult:
 def train(config: TrainConfig) -> TrainingResult:
     """Train as ``config`` says. The same call goes on where an interrupted one stopped."""
     if not config.data or config.seed < 0:
-        check(Case(config, longest=None, max_update=config.training.max_update))
+        check(Case(config, longest=None, max_update=config.training.last_update))
     # whatever these refuse is said before anything is opened
     device, built = _device(config), build_scorers(config.validation)
     with join(config.distributed, device) as world:
@@ -85,6 +86,7 @@ def train(config: TrainConfig) -> TrainingResult:
         batches = TrainingBatches(datasets.train, config.batching, config.seed, world.size)
         max_update = number_of_updates(config, batches, datasets)
         check(Case(config, datasets.longest, max_update))
+        tell_limits(config)
         with _holding(Path(config.checkpoint.save_dir), world), StopRequest() as stop:
             run = _Run(config, datasets, batches, max_update, stop, device, built, world)
             with run.saver:  # ends before another process may write to the folder
@@ -168,7 +170,8 @@ class _Run:
             # what was derived from the length of the run stays, although the run may have become longer
             self._facts["warmup_updates"] = values["warmup_updates"]
             if not any(key.startswith("scheduler.") for key in changed):
-                self._compare_rates(stored.info, values.get("max_update"))
+                planned, warmup = values.get("max_update"), values["warmup_updates"]
+                compare_length(self._config, stored.info, planned, self._max_update, warmup)
             self._compare_updates(values["batches_in_update"])
         self._world.on_main(self._store.prepare)
         reporter = self._reporter()
@@ -313,30 +316,12 @@ class _Run:
             f"{self._batches.updates_in_epoch(1):,}",
         )
 
-    def _compare_rates(self, last: CheckpointInfo, planned: int | None) -> None:
-        """Warn if the run has become longer or shorter and rates that lie behind would have been others."""
-        if planned is None or planned == self._max_update:
-            return
-        before, now = (self._schedule_of(length) for length in (planned, self._max_update))
-        made = Progress(last.update, last.epoch, tokens=0)  # schedules that agree on it agree on all before
-        if before(made) != now(made):
-            logger.warning(
-                "the run was planned with %d updates and now has %s: its learning rates follow the new length, "
-                "and differ from those of a run that had this length from the start",
-                planned,
-                self._max_update,
-            )
-
     def _other_scores(self, last: CheckpointInfo) -> Mapping[str, str]:
         """What makes the scores so far those of another validation."""
         before, now = last.made.get("validated_as"), self._facts["validated_as"]
         of_translations = ("search.", "validation.") if self._config.validation.best_metric in LOSSES else ()
         changed = differences(before or now, now)
         return {key: changed[key] for key in changed if key != "computed_on" and not key.startswith(of_translations)}
-
-    def _schedule_of(self, length: int | None) -> Schedule:
-        rate = float(self._config.optimizer.base_rate)
-        return schedulers.build(self._config.scheduler, Horizon(length, 1, rate, self._facts["warmup_updates"]))
 
     def _compare_validations(self, last: StoredCheckpoint) -> None:
         """Warn if a run that had ended goes on, and what its last validation decides would have come later."""

@@ -41,13 +41,6 @@ def _no_search(case: Case) -> str | None:
     return "no search is chosen to translate the validation set; set validation.samples=0 if you want none"
 
 
-def _no_end(case: Case) -> str | None:
-    training = case.config.training
-    if any(limit is not None for limit in (training.max_update, training.max_epoch, training.stop_time_hours)):
-        return None
-    return "training would never end; set --max-update or --max-epoch"
-
-
 def _negative_seed(case: Case) -> str | None:
     return f"seed={case.config.seed} must not be negative" if case.config.seed < 0 else None
 
@@ -58,7 +51,7 @@ def _warmup_too_long(case: Case) -> str | None:
         return None
     return (
         f"scheduler.warmup_updates={warmup} is more than the {case.max_update} updates of the whole run; lower "
-        f"--warmup-updates or raise --max-update"
+        f"--warmup-updates, or train longer (--max-update or --max-epoch)"
     )
 
 
@@ -206,7 +199,6 @@ RULES: tuple[Rule, ...] = (
     _no_data,
     _no_component,
     _no_search,
-    _no_end,
     _negative_seed,
     _warmup_too_long,
     _two_rates,

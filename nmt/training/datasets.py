@@ -14,11 +14,7 @@ from nmt.data.corpus import Corpus, Split, chain, open_corpora
 from nmt.data.language_pair import LanguagePair
 from nmt.errors import DataError
 from nmt.interface import EncoderDecoder
-from nmt.training.batches import TrainingBatches
 from nmt.training.contradictions import validates
-
-# What is planned to know the length of a run beforehand: some ten seconds at a microsecond a sentence.
-MOST_EPOCHS, MOST_SENTENCES = 1000, 10_000_000
 
 
 @dataclass(frozen=True)
@@ -74,27 +70,6 @@ def open_validation(config: TrainConfig) -> Datasets:
 
 def _without_alignments(config: TrainConfig, corpora: list[Corpus]) -> str:
     return ", ".join(str(corpus.folder) for corpus in corpora if corpus.split(config.train_subset).alignments is None)
-
-
-def number_of_updates(config: TrainConfig, batches: TrainingBatches, datasets: Datasets) -> int | None:
-    """How many updates the limits allow. Epochs have the same length, except with a sort window: then they are counted.
-
-    What would take long to count is taken from the mean of the epochs that were: those of a large corpus hardly differ.
-    """
-    limits, batching = config.training, config.batching
-    fits = batching.token_limit is None or batching.skip_long or datasets.longest <= batching.token_limit
-    if limits.max_epoch is None or not fits:
-        return limits.max_update
-    counted = 1
-    if batching.sort_window is not None:
-        counted = min(limits.max_epoch, MOST_EPOCHS, max(1, MOST_SENTENCES // len(datasets.train)))
-    made = 0
-    for epoch in range(1, counted + 1):
-        made += batches.updates_in_epoch(epoch)
-        if limits.max_update is not None and made >= limits.max_update:
-            return limits.max_update
-    by_epochs = made * limits.max_epoch // counted
-    return by_epochs if limits.max_update is None else min(by_epochs, limits.max_update)
 
 
 def check_lengths(model: EncoderDecoder, datasets: Datasets, batching: BatchingConfig) -> None:

@@ -44,7 +44,7 @@ def decide(config: TrainConfig, datasets: Datasets, device: torch.device, world:
     """The configuration with a number in place of ``auto``; that of the run so far, if there is one."""
     if config.batching.max_tokens != AUTO:
         return config
-    check(Case(config, datasets.longest, config.training.max_update))
+    check(Case(config, datasets.longest, config.training.last_update))
     stored = world.on_main(lambda: _of_the_run(Path(config.checkpoint.save_dir), config.batching))
     size = min(world.gather(_found(config, datasets, device, world) if stored is None else stored))
     give_back()  # what was tried is no part of the run

@@ -134,8 +134,9 @@ class Trainer:
     def ending(self) -> str | None:
         """Why training is over, or None."""
         limits, state = self._limits, self.state
-        if limits.max_update is not None and state.update >= limits.max_update:
-            more = "" if state.update == limits.max_update else f", and {limits.max_update} were asked for"
+        last = limits.last_update
+        if last is not None and state.update >= last:
+            more = "" if state.update == last else f", and {last} were asked for"
             return f"{state.update} updates are made{more}"
         if limits.max_epoch is not None and state.position.epoch > limits.max_epoch:
             return f"{limits.max_epoch} epochs are done"

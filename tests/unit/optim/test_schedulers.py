@@ -119,7 +119,7 @@ def test_polynomial_of_power_1_is_linear_and_ends_with_the_run_unless_told() -> 
 
 
 def test_polynomial_without_an_end_asks_for_one() -> None:
-    with pytest.raises(UsageError, match="--total-num-update or --max-update"):
+    with pytest.raises(UsageError, match="--total-num-update, --max-update or --max-epoch"):
         schedulers.build(PolynomialConfig(), Horizon(None, 8))
 
 

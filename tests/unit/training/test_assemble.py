@@ -41,9 +41,10 @@ from nmt.optim.inverse_sqrt import InverseSqrtConfig
 from nmt.optim.linear import LinearConfig
 from nmt.optim.noam import NoamConfig
 from nmt.storage.checkpoints import checkpoints_in, pointed, read_checkpoint, read_info
-from nmt.training import datasets
+from nmt.training import length
 from nmt.training.assemble import train
-from nmt.training.datasets import Datasets, check_lengths, number_of_updates
+from nmt.training.datasets import Datasets, check_lengths
+from nmt.training.length import number_of_updates
 
 MakeConfig = Callable[..., TrainConfig]
 
@@ -148,8 +149,8 @@ def test_the_length_of_a_run_is_counted_or_where_that_takes_long_estimated(
     sentences: int,
     epochs: int,
 ) -> None:
-    monkeypatch.setattr(datasets, "MOST_SENTENCES", sentences)
-    monkeypatch.setattr(datasets, "MOST_EPOCHS", epochs)
+    monkeypatch.setattr(length, "MOST_SENTENCES", sentences)
+    monkeypatch.setattr(length, "MOST_EPOCHS", epochs)
     pair: Any = None
     split, batches = given_lengths([2, 3], [2, 3]), Epochs()
     config = tiny_run(batching=BatchingConfig(sort_window=window), training=limits)

@@ -21,7 +21,7 @@ from nmt.optim.polynomial import PolynomialConfig
 from nmt.optim.sgd import SgdConfig
 from nmt.optim.wsd import WsdConfig
 from nmt.storage.checkpoints import checkpoints_in, read_checkpoint
-from nmt.training import datasets
+from nmt.training import length
 from nmt.training.assemble import train
 
 MakeConfig = Callable[..., TrainConfig]
@@ -155,7 +155,7 @@ def test_a_prolonged_run_is_warned_of_an_epoch_that_would_not_have_been_validate
     warned: bool,
     estimated: bool,
 ) -> None:
-    monkeypatch.setattr(datasets, "MOST_EPOCHS", 1 if estimated else 1000)
+    monkeypatch.setattr(length, "MOST_EPOCHS", 1 if estimated else 1000)
     changes: dict[str, Any] = {
         "validation": ValidationConfig(interval=interval, patience=50, samples=0),
         "batching": BatchingConfig(max_tokens=150, sort_window=200),

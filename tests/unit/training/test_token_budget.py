@@ -334,8 +334,8 @@ def test_a_model_that_does_not_fit_by_itself_is_said(
 
 
 def test_what_is_refused_is_refused_before_anything_is_tried(tiny_run: Callable[..., TrainConfig]) -> None:
-    with pytest.raises(UsageError, match="training would never end"):
-        train(tiny_run(batching=BatchingConfig(max_tokens="auto"), training=TrainingConfig()))
+    with pytest.raises(UsageError, match="seed=-1 must not be negative"):
+        train(tiny_run(batching=BatchingConfig(max_tokens="auto"), seed=-1))
     with pytest.raises(UsageError, match="tries the whole model in one process"):
         train(tiny_run(batching=BatchingConfig("auto"), distributed=DistributedConfig(strategy=Strategy.fsdp)))
     with pytest.raises(UsageError, match="batching.max_tokens=most is neither a number nor auto"):
