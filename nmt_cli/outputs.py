@@ -22,7 +22,7 @@ from nmt.data.language_pair import PAIR_FILE
 from nmt.errors import OutputError, StorageError, UsageError
 from nmt.storage.checkpoints import checksums, resolve, tokenizer_folder
 from nmt.storage.files import MANIFEST, atomic_write, read_json, remove_leftovers_of, sha256, write_json
-from nmt.translation.translator import split_paths
+from nmt.storage.run_folder import split_paths
 
 logger = logging.getLogger("nmt.generate")
 

@@ -14,7 +14,6 @@ is last or best is said by pointer files in the run folder, moved only after the
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,7 +25,7 @@ import torch
 import yaml
 from torch import Tensor, nn
 
-from nmt.errors import DataError, MissingInputError, UsageError
+from nmt.errors import DataError, UsageError
 from nmt.storage.files import (
     MANIFEST,
     Verify,
@@ -37,11 +36,21 @@ from nmt.storage.files import (
     write_json,
     write_manifest,
 )
-from nmt.storage.foreign import describe
+
+# Where checkpoints stand is known without torch; what is done with them is imported from here.
+from nmt.storage.run_folder import BEST as BEST
+from nmt.storage.run_folder import CONFIG, MODEL, read_config, recognise
+from nmt.storage.run_folder import LAST as LAST
+from nmt.storage.run_folder import checkpoint_name as checkpoint_name
+from nmt.storage.run_folder import checkpoint_of as checkpoint_of
+from nmt.storage.run_folder import checkpoints_in as checkpoints_in
+from nmt.storage.run_folder import pointed as pointed
+from nmt.storage.run_folder import resolve as resolve
+from nmt.storage.run_folder import set_pointer as set_pointer
+from nmt.storage.run_folder import tokenizer_folder as tokenizer_folder
 
 KIND, FORMAT = "checkpoint", 1
-LAST, BEST = "last", "best"
-_MODEL, _CONFIG, _TENSORS, _VALUES = "model.safetensors", "config.yaml", "training.safetensors", "training.json"
+_TENSORS, _VALUES = "training.safetensors", "training.json"
 _TYPE_NAMES = {
     torch.float64: "F64",
     torch.float32: "F32",
@@ -60,7 +69,6 @@ _TYPE_NAMES = {
     torch.float8_e4m3fn: "F8_E4M3",
     torch.float8_e5m2: "F8_E5M2",
 }
-_NAME = re.compile(r"checkpoint-(\d{4,})-(\d{8,})")
 
 
 @dataclass(frozen=True)
@@ -100,10 +108,6 @@ class StoredCheckpoint:
     training: TrainingState | None
 
 
-def checkpoint_name(epoch: int, update: int) -> str:
-    return f"checkpoint-{epoch:04d}-{update:08d}"
-
-
 def write_checkpoint(
     path: Path,
     *,
@@ -116,9 +120,9 @@ def write_checkpoint(
 ) -> None:
     """Write a checkpoint folder as a whole; ``tokenizer`` is a folder to copy into it."""
     with new_folder(path, overwrite=overwrite) as folder:
-        _write_tensors(folder / _MODEL, model)
+        _write_tensors(folder / MODEL, model)
         text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
-        (folder / _CONFIG).write_text(text, encoding="utf-8")
+        (folder / CONFIG).write_text(text, encoding="utf-8")
         if training is not None:
             _write_tensors(folder / _TENSORS, training.tensors)
             write_json(folder / _VALUES, dict(training.values))
@@ -140,7 +144,7 @@ def read_checkpoint(path: Path, *, training: bool = False) -> StoredCheckpoint:
     """Read and verify a checkpoint; its training state too, if asked for and there."""
     manifest = _manifest(path, Verify.full, training=training)
     config = read_config(path)
-    model = _read_tensors(path / _MODEL)
+    model = _read_tensors(path / MODEL)
     state = None
     if training and _VALUES in manifest["files"]:
         state = TrainingState(_read_tensors(path / _TENSORS), read_json(path / _VALUES))
@@ -177,7 +181,7 @@ def drop_training_state(path: Path) -> None:
 
 def _manifest(path: Path, verify: Verify, *, training: bool = False) -> dict[str, Any]:
     """Without ``training`` nothing is said of the training state: the run that writes it may drop it at any moment."""
-    _recognise(path)
+    recognise(path)
     return read_manifest(path, KIND, FORMAT, verify=verify, besides=() if training else (_TENSORS, _VALUES))
 
 
@@ -194,53 +198,6 @@ def _info(path: Path, manifest: Mapping[str, Any]) -> CheckpointInfo:
         raise DataError(f"{path / MANIFEST} is damaged: {error!r}") from None
 
 
-def checkpoints_in(run: Path) -> list[Path]:
-    """The complete checkpoints of a run folder, oldest first."""
-    if not run.is_dir():
-        return []
-    found = [path for path in run.iterdir() if _NAME.fullmatch(path.name) and (path / MANIFEST).is_file()]
-    return sorted(found, key=lambda path: _position(path.name))
-
-
-def checkpoint_of(run: Path, update: int) -> Path | None:
-    """The complete checkpoint after that update, if it is there."""
-    return next((path for path in checkpoints_in(run) if _position(path.name)[0] == update), None)
-
-
-def set_pointer(run: Path, name: str, checkpoint: Path) -> None:
-    """Say which checkpoint is the last or the best."""
-    write_json(run / f"{name}.json", {"checkpoint": checkpoint.name})
-
-
-def pointed(run: Path, name: str) -> Path | None:
-    """The checkpoint that a pointer names, or None if there is no pointer or nothing where it points."""
-    if not (run / f"{name}.json").is_file():
-        return None
-    target = read_json(run / f"{name}.json")
-    stored = target.get("checkpoint") if isinstance(target, dict) else None
-    if not isinstance(stored, str) or Path(stored).name != stored:
-        raise DataError(f"{run / f'{name}.json'} is damaged: {target!r}")
-    return run / stored if (run / stored / MANIFEST).is_file() else None
-
-
-def resolve(path: str | Path) -> Path:
-    """The checkpoint that a user's path means: itself, or the best (else the last) one of a run folder."""
-    folder = Path(path)
-    if not folder.exists():
-        raise MissingInputError(f"{folder} does not exist (working directory: {Path.cwd()})")
-    _recognise(folder)
-    if (folder / _MODEL).is_file() or (folder / MANIFEST).is_file():
-        return folder
-    for name in (BEST, LAST):
-        checkpoint = pointed(folder, name)
-        if checkpoint is not None:
-            return checkpoint
-    stored = checkpoints_in(folder)
-    if stored:
-        return stored[-1]
-    raise MissingInputError(f"{folder} holds no checkpoint; give a run folder of nmt-train, or a checkpoint in it")
-
-
 def load_parameters(model: nn.Module, tensors: Mapping[str, Tensor], origin: str) -> None:
     """Put stored parameters into a model of the same architecture, or say in which of them they differ."""
     own = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
@@ -254,26 +211,6 @@ def load_parameters(model: nn.Module, tensors: Mapping[str, Tensor], origin: str
         more = f" and {len(different) - 3} more" if len(different) > 3 else ""
         raise UsageError(f"{origin} holds another architecture: {'; '.join(different[:3])}{more}")
     model.load_state_dict(tensors)
-
-
-def tokenizer_folder(checkpoint: Path) -> Path:
-    """Where a checkpoint's tokenizer stands: in itself, or in its run folder."""
-    for folder in (checkpoint / "tokenizer", checkpoint.resolve().parent / "tokenizer"):
-        if folder.is_dir():
-            return folder
-    raise MissingInputError(f"{checkpoint} has no tokenizer/ beside it; copy the one of its run folder into it")
-
-
-def _position(name: str) -> tuple[int, int]:
-    match = _NAME.fullmatch(name)
-    assert match is not None
-    return int(match[2]), int(match[1])
-
-
-def _recognise(path: Path) -> None:
-    """Say what a file is, where a checkpoint folder was expected."""
-    if path.is_file():
-        raise DataError(f"{path} is {describe(path)}; a checkpoint is a folder written by nmt-train")
 
 
 def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -308,34 +245,3 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
         raise DataError(f"{path} is missing from its checkpoint") from None
     except (safetensors.SafetensorError, OSError, ValueError) as error:
         raise DataError(f"{path} is damaged: {error}") from None
-
-
-def read_config(checkpoint: Path) -> dict[str, Any]:
-    """The configuration of a checkpoint alone."""
-    path = checkpoint / _CONFIG
-    try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise DataError(f"{path} is damaged: {error}") from None
-    if not isinstance(tree, dict):
-        raise DataError(f"{path} is damaged: it holds no mapping")
-    if _names_code(tree):
-        raise DataError(f"{path} contains '_target_'; checkpoints name components, never code to run")
-    return tree
-
-
-def _names_code(tree: Any) -> bool:
-    """Whether a mapping in it says what to call, as Hydra's do. A text may be about anything."""
-    waiting, seen = [tree], set[int]()
-    while waiting:
-        part = waiting.pop()
-        if id(part) in seen:  # YAML can write a list that holds itself
-            continue
-        seen.add(id(part))
-        if isinstance(part, dict):
-            if "_target_" in part:
-                return True
-            waiting += part.values()
-        elif isinstance(part, list):
-            waiting += part
-    return False

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from nmt.config.averaging import AverageConfig
 from nmt.errors import DataError, MissingInputError, UsageError
-from nmt.storage.checkpoints import CheckpointInfo, checkpoints_in, read_config, read_info
+from nmt.storage.checkpoints import CheckpointInfo, checkpoints_in, read_info
+from nmt.storage.run_folder import read_config
 from nmt.training.metrics import check_metric, higher_is_better
 from nmt.training.retention import BY_EPOCH, BY_MINUTES, BY_UPDATES, best_first
 

@@ -17,7 +17,8 @@ from nmt.data.batching import Indices
 from nmt.data.corpus import Split
 from nmt.devices import is_shortage
 from nmt.errors import DeviceError, NMTError
-from nmt.storage.checkpoints import checkpoints_in, read_config
+from nmt.storage.checkpoints import checkpoints_in
+from nmt.storage.run_folder import read_config
 from nmt.training import optimizer_state
 from nmt.training.batches import planned, read_batch
 from nmt.training.contradictions import Case, check

@@ -42,6 +42,7 @@ from nmt.search.replayed import Replayed, replayed
 from nmt.search.requests import Request
 from nmt.search.sampling import SamplingConfig
 from nmt.search.shortlisted import Shortlisted
+from nmt.storage.run_folder import split_paths
 from nmt.translation.choosing import MinimumBayesRisk
 from nmt.translation.lines import Given, Line, TranslatedText, Translation
 from nmt.translation.long_lines import together
@@ -341,13 +342,3 @@ def _search_of(config: GenerateConfig, scored: bool) -> Search:
 
 def _dictionary(config: GenerateConfig) -> dict[str, str]:
     return {} if config.unk_dictionary is None else read_dictionary(Path(config.unk_dictionary))
-
-
-def split_paths(path: str) -> list[str]:
-    """The models that ``--path`` names."""
-    if not path:
-        raise UsageError("name the model: --path FOLDER (a run folder or checkpoint; several joined by ':')")
-    paths = [path] if Path(path).exists() else [part for part in path.split(":") if part]
-    if not paths:
-        raise UsageError(f"--path {path} names no model; give folders, several joined by ':'")
-    return paths
