@@ -41,6 +41,9 @@ HYDRA_SWITCHES = frozenset(
     | {"--shell-completion", "-sc"}
 )
 # With one of these nothing is run: something is printed, often into a pager or `head`.
+_OTHER_COMMANDS = (
+    frozenset({"--run", "-r", "--multirun", "-m", "--shell-completion", "-sc", "--hydra-help"}) | INFO_FLAGS
+)
 PRINTING_FLAGS = frozenset({"--help", "-h", "--hydra-help", "--version", "--cfg", "-c", "--info", "-i"})
 
 _OVERRIDE = re.compile(r"(?P<sign>\+\+|\+|~)?(?P<key>[A-Za-z_][\w./@:-]*)=(?P<value>.*)", re.DOTALL)
@@ -85,12 +88,33 @@ class CommandLine:
         return [Path(value).expanduser() for name, value in pairs if name in ("--config-dir", "-cd")]
 
     @property
+    def prints_job(self) -> bool:
+        """Whether the composed configuration is asked for, and nothing that does not go with it."""
+        pairs = [*zip(self.hydra, self.hydra[1:])]
+        shows = ("--cfg", "job") in pairs or ("-c", "job") in pairs
+        return shows and not any(argument in _OTHER_COMMANDS for argument in self.hydra)
+
+    @property
     def only_prints(self) -> bool:
         return any(argument in PRINTING_FLAGS for argument in self.hydra)
 
     @property
     def is_sweep(self) -> bool:
         return not self.only_prints and any(argument in ("--multirun", "-m") for argument in self.hydra)
+
+    def value_of(self, *names: str) -> str | None:
+        """What one of Hydra's flags is given, under either of its names."""
+        return next((value for name, value in zip(self.hydra, self.hydra[1:]) if name in names), None)
+
+    def without(self, *names: str) -> list[str]:
+        """Hydra's flags without these, and without their values."""
+        kept, waiting = [], list(reversed(self.hydra))
+        while waiting:
+            argument = waiting.pop()
+            taken = [argument, waiting.pop()] if argument in HYDRA_VALUE_FLAGS else [argument]
+            if argument not in names:
+                kept += taken
+        return kept
 
 
 def rewrite(argv: Sequence[str], grammar: Grammar) -> CommandLine:
@@ -101,6 +125,24 @@ def rewrite(argv: Sequence[str], grammar: Grammar) -> CommandLine:
 def quoted(text: str) -> str:
     """``text`` as a value that Hydra's grammar reads back unchanged (interpolations ``${...}`` stay alive)."""
     return str(QuotedString(text, Quote.single).with_quotes())
+
+
+def take_config(argv: Sequence[str]) -> tuple[list[str], str | None]:
+    """The arguments without ``--config FILE``, and the file; needed before all else, because it may name a plugin."""
+    rest, files, waiting = [], list[str](), list(reversed(argv))
+    while waiting:
+        argument = waiting.pop()
+        if argument == "--config":
+            if not waiting or waiting[-1].startswith("--"):
+                raise UsageError("--config needs a value: a run folder, its config.yaml, or what --cfg job printed")
+            files.append(waiting.pop())
+        elif argument.startswith("--config="):
+            files.append(argument.partition("=")[2])
+        else:
+            rest.append(argument)
+    if len(files) > 1:
+        raise UsageError(f"--config is given {len(files)} times; one configuration can be the start of another")
+    return rest, files[0] if files else None
 
 
 def user_dir_in(argv: Sequence[str]) -> str | None:
@@ -278,7 +320,14 @@ class _Rewriter:
         if name in self._grammar.advice:
             return f"{name} is not a flag here: {self._grammar.advice[name]}"
         negations = ["--no-" + known[2:] for known in self._grammar.flags if self._negated("--no-" + known[2:])]
-        known = [*self._grammar.flags, *self._grammar.aliases, *negations, *HYDRA_SWITCHES, *HYDRA_VALUE_FLAGS]
+        known = [
+            *self._grammar.flags,
+            *self._grammar.aliases,
+            "--config",
+            *negations,
+            *HYDRA_SWITCHES,
+            *HYDRA_VALUE_FLAGS,
+        ]
         known = [flag for flag in known if flag.startswith("--")]  # a letter resembles any other
         spelling = name.replace("_", "-")
         return f"unknown flag {name}{did_you_mean(spelling, known) or '; --help lists them'}"

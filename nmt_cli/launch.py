@@ -30,15 +30,20 @@ from nmt.config.publish import CONFIG_PATH, publish
 from nmt.errors import Interrupted, NMTError, OutputError, UsageError, numbered
 from nmt.plugins import load_plugins, plugin_places, preset_folders
 from nmt.storage.files import STORAGE_FAULTS
-from nmt_cli.argv import rewrite, user_dir_in
+from nmt_cli.argv import rewrite, take_config, user_dir_in
 from nmt_cli.bare import refuse_files
+from nmt_cli.composition import text_of
 from nmt_cli.explain import CONFIGURATION_ERRORS, explain, unknown_key
 from nmt_cli.flags import grammar
 from nmt_cli.interruptions import Terminated, cleaning_up_on_sigterm
+from nmt_cli.stored import ConfigFile, Stored
 from nmt_cli.streams import configure_logging, discard, logger, say, use_utf8
 from nmt_cli.sweep import Job, JobFailed, Sweep, is_of_launcher
 
 Config = TypeVar("Config")
+
+_OF_PRINTING = ("--cfg", "-c", "--package", "-p", "--resolve")
+_WITHOUT_A_FOLDER = ("hydra.run.dir=.", "hydra.output_subdir=null")
 
 STATUS_STORAGE, STATUS_INTERRUPTED, STATUS_BROKEN_PIPE = 74, 130, 141
 
@@ -98,7 +103,9 @@ class _Launcher:
             sys.exit(self._report(error))
 
     def _hydra(self, argv: list[str]) -> None:
-        self._user_dir = user_dir_in(argv)
+        argv, named = take_config(argv)
+        file = None if named is None else ConfigFile.read(named)
+        self._user_dir = user_dir_in(argv) or (None if file is None else file.user_dir)
         load_plugins(self._user_dir)
         line = rewrite(argv, grammar(self._config_class, default_choices(self._command)))
         if line.only_prints and hasattr(signal, "SIGPIPE"):
@@ -106,10 +113,17 @@ class _Launcher:
         if line.asks_for_help:  # Hydra would read all presets a few dozen times for a page of which it shows nothing
             print(help_page(self._command, self._config_class, [*preset_folders(), *line.config_dirs], line.overrides))
             return
-        publish(self._command, self._config_class, preset_folders())
+        stored = Stored.of(self._command, self._config_class, line, file)
+        line = stored.line
+        primary = publish(self._command, self._config_class, preset_folders(), stored.defaults)
         sys.argv = [self._program, *line.argv]
         os.environ["HYDRA_FULL_ERROR"] = "1"  # exceptions reach us instead of being printed by Hydra
-        main = hydra.main(version_base="1.3", config_path=CONFIG_PATH, config_name=self._command)(self._task)
+        task = self._task
+        if line.prints_job:  # Hydra's own would not say which component the options are of
+            sys.argv = [self._program, *line.overrides, *_WITHOUT_A_FOLDER, *line.without(*_OF_PRINTING)]
+            self._printed = line
+            task = self._print
+        main = hydra.main(version_base="1.3", config_path=CONFIG_PATH, config_name=primary)(task)
         if not line.is_sweep:
             main()
             return
@@ -123,6 +137,22 @@ class _Launcher:
             _folder_of_sweep("--save-dir" if self._sweep.of_runs else "hydra.sweep.dir=FOLDER"),
         ):
             main()
+
+    def _print(self, composed: DictConfig) -> None:
+        """The composed configuration, and nothing else is done."""
+        choices, line = HydraConfig.get().runtime.choices, self._printed
+        chosen = {group: choices.get(group) for group in default_choices(self._command)}
+        try:
+            text = text_of(
+                composed,
+                self._config_class,
+                chosen,
+                line.value_of("--package", "-p"),
+                resolve="--resolve" in line.hydra,
+            )
+        except CONFIGURATION_ERRORS as error:
+            raise UsageError(explain(error, self._command, self._config_class)) from error
+        print(text, end="")
 
     def _task(self, composed: DictConfig) -> float | None:
         """One job. A single run exits here with its status."""

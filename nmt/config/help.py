@@ -167,7 +167,8 @@ class _Page:
                     "shows its key alone has no flag."
                 ),
                 self._note(
-                    "Also: -m or --multirun (one job for each value of key=1,2), --config-dir FOLDER (presets of your "
+                    "Also: --config FILE (all options from a run's config.yaml, or from what --cfg job printed; others win "
+                    "over it), -m or --multirun (one job for each value of key=1,2), --config-dir FOLDER (presets of your "
                     "own), --info, --resolve, --package, --hydra-help, --shell-completion, --version."
                 ),
             ]

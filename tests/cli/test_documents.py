@@ -28,7 +28,7 @@ from nmt.config.presets import default_choices
 from nmt.config.publish import publish
 from nmt.config.sections import PreprocessConfig, ScoreConfig, TrainConfig
 from nmt.config.shortlist import ShortlistConfig
-from nmt_cli.argv import rewrite
+from nmt_cli.argv import rewrite, take_config
 from nmt_cli.flags import ADVICE, ALIASES, ALIASES_OF_SCORING, grammar
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -118,7 +118,8 @@ def first_job(overrides: list[str]) -> Iterator[str]:
 def compose(command: CommandLine) -> object:
     """The configuration that a command line leads to, as the launcher makes it."""
     name, config_class = COMMANDS[command.program]
-    line = rewrite(command.arguments, grammar(config_class, default_choices(name)))
+    arguments, _ = take_config(command.arguments)  # no document has the file
+    line = rewrite(arguments, grammar(config_class, default_choices(name)))
     publish(name, config_class)
     GlobalHydra.instance().clear()
     with hydra.initialize_config_module("nmt.conf", version_base="1.3"):

@@ -1,0 +1,207 @@
+"""Configurations of runs in place of a command's defaults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hydra import compose, initialize_config_module
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import DictConfig, OmegaConf
+
+import nmt.criterions
+import nmt.data.tokenizers
+import nmt.models
+import nmt.optim
+import nmt.search  # noqa: F401  (each fills its registry)
+from nmt.config.generation import GenerateConfig
+from nmt.config.plain import to_plain
+from nmt.config.presets import default_choices
+from nmt.config.publish import publish
+from nmt.config.sections import PreprocessConfig, ScoreConfig, TrainConfig
+from nmt.errors import DataError, MissingInputError, NMTError, UsageError
+from nmt.search.greedy import GreedyConfig
+from nmt_cli.argv import rewrite, take_config
+from nmt_cli.composition import text_of
+from nmt_cli.flags import grammar
+from nmt_cli.stored import ConfigFile, Stored
+
+COMMANDS: dict[str, type] = {
+    "train": TrainConfig,
+    "generate": GenerateConfig,
+    "preprocess": PreprocessConfig,
+    "score": ScoreConfig,
+}
+
+
+def composition(command: str, *argv: str) -> DictConfig:
+    """What a command line leads to, as the launcher makes it."""
+    rest, named = take_config(argv)
+    config_class = COMMANDS[command]
+    line = rewrite(rest, grammar(config_class, default_choices(command)))
+    stored = Stored.of(command, config_class, line, None if named is None else ConfigFile.read(named))
+    primary = publish(command, config_class, defaults=stored.defaults)
+    GlobalHydra.instance().clear()
+    with initialize_config_module("nmt.conf", version_base="1.3"):
+        composed = compose(primary, overrides=list(stored.line.overrides))
+    return composed
+
+
+def configuration(command: str, *argv: str) -> Any:
+    return OmegaConf.to_object(composition(command, *argv))
+
+
+def printed(command: str, *argv: str, package: str | None = None, resolve: bool = False) -> str:
+    return text_of(composition(command, *argv), COMMANDS[command], {}, package, resolve=resolve)
+
+
+def write(path: Path, text: str) -> str:
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture
+def run_file(tmp_path: Path) -> str:
+    """The configuration of a run with options of several components and sections."""
+    line = (
+        "x y +model=lstm_tiny --dropout 0.25 --lr 0.01 --lr-scheduler linear --beam 3 --max-epoch 4 --save-dir runs/a"
+    )
+    tree = to_plain(configuration("train", *line.split()))
+    return write(tmp_path / "config.yaml", yaml.safe_dump(tree, sort_keys=False))
+
+
+def test_a_run_is_repeated_from_its_file(run_file: str) -> None:
+    again = configuration("train", "--config", run_file)
+    assert to_plain(again) == yaml.safe_load(Path(run_file).read_text())
+
+
+def test_a_folder_stands_for_the_configuration_in_it(run_file: str) -> None:
+    folder = str(Path(run_file).parent)
+    assert configuration("train", f"--config={folder}") == configuration("train", "--config", run_file)
+
+
+def test_flags_overrides_and_corpora_win_over_the_file(run_file: str) -> None:
+    again = configuration("train", "z", "--config", run_file, "--lr", "0.5", "model.dropout=0", "checkpoint.save_dir=b")
+    assert (again.data, again.optimizer.lr, again.model.dropout, again.checkpoint.save_dir) == (["z"], 0.5, 0.0, "b")
+    assert again.training.max_epoch == 4 and again.search.beam_size == 3
+
+
+def test_another_choice_drops_the_options_of_the_one_in_the_file(run_file: str) -> None:
+    again = configuration("train", "--config", run_file, "model=lstm_tiny", "search=greedy")
+    assert again.model == configuration("train", "model=lstm_tiny").model and again.search == GreedyConfig()
+    assert again.optimizer.lr == 0.01
+
+
+def test_a_recipe_is_composed_on_the_file(run_file: str) -> None:
+    again = configuration("train", "--config", run_file, "recipe=vaswani_base")
+    assert again.model == configuration("train", "model=transformer_base").model
+    assert (again.batching.max_tokens, again.training.max_epoch) == (25000, 4)
+
+
+def test_a_file_may_leave_out_what_is_to_be_as_usual(tmp_path: Path) -> None:
+    file = write(tmp_path / "part.yaml", "model: {name: lstm, hidden_size: 32}\noptimizer: {name: adam, lr: 1e-3}\n")
+    again, usual = configuration("train", "--config", file), configuration("train")
+    assert (again.model.hidden_size, again.optimizer.lr) == (32, 0.001)
+    assert (again.scheduler, again.training, again.search) == (usual.scheduler, usual.training, usual.search)
+
+
+def test_a_file_may_choose_nothing(tmp_path: Path) -> None:
+    assert configuration("train", "--config", write(tmp_path / "none.yaml", "search: null\n")).search is None
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        ("train", ["x", "recipe=vaswani_big", "--lr-scales", "a.*=0.1", "--precision", "bf16", "--stop", "all"]),
+        ("train", ["x", "seed=${training.max_bad_updates}"]),
+        ("generate", ["--path", "a:b", "search=diverse_beam", "--print-alignment"]),
+        ("preprocess", ["tokenizer=words", "--validpref", "a,b"]),
+        ("score", ["--ref", "a", "b", "--metrics", "bleu,ter"]),
+    ],
+)
+def test_what_is_printed_is_what_a_file_gives_back(tmp_path: Path, command: str, arguments: list[str]) -> None:
+    file = write(tmp_path / "printed.yaml", printed(command, *arguments))
+    assert configuration(command, "--config", file) == configuration(command, *arguments)
+
+
+def test_what_is_printed_has_the_form_of_a_stored_configuration() -> None:
+    line = ["x", "recipe=vaswani_base", "--precision", "auto"]
+    text = printed("train", *line)
+    assert text == yaml.safe_dump(to_plain(configuration("train", *line)), sort_keys=False, allow_unicode=True)
+    assert "\nmodel:\n  name: transformer\n" in text
+
+
+def test_presets_are_named_in_a_comment() -> None:
+    text = text_of(composition("train"), TrainConfig, {"model": "transformer_big", "recipe": None}, None, resolve=False)
+    assert text.startswith("# model=transformer_big\ndata: []\n")
+
+
+def test_a_part_is_printed_with_its_place_and_a_value_alone() -> None:
+    assert printed("train", package="optimizer").startswith("# @package optimizer\nname: adam\nlr: null\n")
+    assert printed("train", package="training.max_bad_updates") == "10\n"
+    with pytest.raises(UsageError, match="--package training.nothing: there is no such part"):
+        printed("train", package="training.nothing")
+
+
+def test_interpolations_stay_unless_they_are_to_be_resolved() -> None:
+    given = "seed=${training.max_bad_updates}"
+    assert printed("train", given, package="seed") == "${training.max_bad_updates}\n"
+    assert printed("train", given, package="seed", resolve=True) == "10\n"
+
+
+WRONG_FILES: list[tuple[str, str, type[NMTError], str]] = [
+    (
+        "an unknown key",
+        "training: {max_updates: 3}",
+        DataError,
+        "does not know the option training.max_updates .did you",
+    ),
+    ("another command's", "path: x", DataError, "does not know the option path"),
+    ("an unknown component", "model: {name: transformr}", UsageError, "unknown model 'transformr' .did you mean"),
+    ("no name", "model: {d_model: 3}", DataError, "the section of the model has no name"),
+    ("a wrong type", "seed: one", DataError, "seed='one' should be of type int"),
+    ("a bad value", "training: {ema_decay: 2}", UsageError, "training.ema_decay=2.0 must lie between 0 and 1"),
+    ("no YAML", "a: [", DataError, "cannot be read as a configuration"),
+    ("a list", "[1, 2]", DataError, "holds no configuration"),
+    ("nothing to interpolate", "seed: ${nope}", DataError, "Interpolation key 'nope' not found"),
+    ("code", "hydra: {_target_: os.system}", DataError, "does not know the option hydra"),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "message"), [case[1:] for case in WRONG_FILES], ids=[c[0] for c in WRONG_FILES]
+)
+def test_what_is_wrong_with_a_file_is_said_of_the_file(
+    tmp_path: Path, text: str, kind: type[NMTError], message: str
+) -> None:
+    file = write(tmp_path / "wrong.yaml", text)
+    with pytest.raises(kind, match=message) as caught:
+        composition("train", "--config", file)
+    assert file in str(caught.value) and type(caught.value) is kind
+
+
+def test_a_file_that_is_not_there_is_missing(tmp_path: Path) -> None:
+    for named in (tmp_path, tmp_path / "no.yaml"):
+        with pytest.raises(MissingInputError, match=f"--config {named}: there is no file {tmp_path}/"):
+            composition("train", "--config", str(named))
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--config"], "--config needs a value"),
+        (["--config", "--lr", "1"], "--config needs a value"),
+        (["--config", "a", "--config=b"], "--config is given 2 times"),
+        (["--confg", "a"], "unknown flag --confg .did you mean '--config'"),
+    ],
+)
+def test_a_wrong_use_of_the_flag_is_refused(argv: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        composition("train", *argv)
+
+
+def test_a_file_and_another_primary_configuration_exclude_each_other(run_file: str) -> None:
+    with pytest.raises(UsageError, match="--config .* and --config-name mine exclude each other"):
+        composition("train", "--config", run_file, "--config-name", "mine")
