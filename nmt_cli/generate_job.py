@@ -16,6 +16,7 @@ import torch
 from nmt.config.choices import AlignmentKind, InputFormat, MbrMetric, OutputFormat
 from nmt.config.generation import GenerateConfig
 from nmt.config.sections import DeviceConfig
+from nmt.config.validated import WITHOUT_MEANING_FOR_SCORING
 from nmt.data.corpus import Corpus, Split
 from nmt.data.text import PAUSE, Pause, read_lines, read_live
 from nmt.devices import choose_device, make_current, own_device, set_threads
@@ -123,13 +124,7 @@ def _check_scoring(config: GenerateConfig) -> None:
         raise UsageError("--score-reference looks at all pieces; leave out --shortlist")
     if config.replace_unk:
         raise UsageError("--score-reference shows the text that it scores; leave out --replace-unk")
-    for flag, key, usual in (
-        ("--coverage-penalty", "coverage_penalty", 0.0),
-        ("--repetition-penalty", "repetition_penalty", 1.0),
-        ("--no-repeat-ngram-size", "no_repeat_ngram", 0),
-        ("--forbid-unk", "forbid_unknown", False),
-        ("--min-len", "min_len", 1),
-    ):
+    for key, flag, usual in WITHOUT_MEANING_FOR_SCORING:
         if getattr(config.search, key, usual) != usual:
             raise UsageError(f"--score-reference takes no account of {flag}; leave it out")
 

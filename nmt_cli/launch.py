@@ -36,7 +36,7 @@ from nmt_cli.composition import text_of
 from nmt_cli.explain import CONFIGURATION_ERRORS, explain, unknown_key
 from nmt_cli.flags import grammar
 from nmt_cli.interruptions import Terminated, cleaning_up_on_sigterm
-from nmt_cli.stored import ConfigFile, Stored
+from nmt_cli.stored import ConfigFile, Stored, put_search_of_model
 from nmt_cli.streams import configure_logging, discard, logger, say, use_utf8
 from nmt_cli.sweep import Job, JobFailed, Sweep, is_of_launcher
 
@@ -81,6 +81,7 @@ class _Launcher:
         self._task_started = False
         self._user_dir: str | None = None
         self._sweep = Sweep((), of_runs=False)
+        self._finds_search = False  # the model is known only when Hydra has composed
 
     def start(self, argv: list[str]) -> None:
         if "--version" in argv:
@@ -114,7 +115,7 @@ class _Launcher:
             print(help_page(self._command, self._config_class, [*preset_folders(), *line.config_dirs], line.overrides))
             return
         stored = Stored.of(self._command, self._config_class, line, file)
-        line = stored.line
+        line, self._finds_search = stored.line, stored.finds_search
         primary = publish(self._command, self._config_class, preset_folders(), stored.defaults)
         sys.argv = [self._program, *line.argv]
         os.environ["HYDRA_FULL_ERROR"] = "1"  # exceptions reach us instead of being printed by Hydra
@@ -200,6 +201,8 @@ class _Launcher:
             if missing:
                 raise UsageError(f"no value for {', '.join(missing)}; give {missing[0]}=VALUE")
             OmegaConf.resolve(composed)
+            if self._finds_search:
+                put_search_of_model(composed, HydraConfig.get().overrides.task)
             config = _as_dataclasses(composed)
         except CONFIGURATION_ERRORS as error:
             raise UsageError(explain(error, self._command, self._config_class)) from error

@@ -1,22 +1,32 @@
-"""What a file has in place of a command's defaults: a whole configuration (``--config``). It needs no torch."""
+"""What files have in place of a command's defaults: a whole configuration (``--config``), or the search that the model of
+``--path`` was validated with. Neither needs torch."""
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
-from omegaconf import OmegaConf
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from nmt.config.option import groups_of
 from nmt.config.plain import component_from_plain, from_plain
+from nmt.config.presets import default_choices
 from nmt.config.publish import Defaults
-from nmt.errors import DataError, MissingInputError, UsageError
-from nmt.storage.run_folder import CONFIG
+from nmt.config.validated import ValidatedSearch, described, for_scoring
+from nmt.errors import DataError, MissingInputError, NMTError, UsageError
+from nmt.storage.run_folder import CONFIG, read_config, resolve, split_paths
 from nmt_cli.argv import CommandLine
+from nmt_cli.streams import logger
 
+_SEVERAL = "(several)"  # stands for a choice that each job of a sweep makes
 
 @dataclass(frozen=True)
 class ConfigFile:
@@ -63,11 +73,37 @@ class ConfigFile:
 
 
 @dataclass(frozen=True)
+class SearchAsked:
+    """What a command line says of the search."""
+
+    names_model: bool
+    path: str | None  # of the model; None: not known before Hydra composes
+    chosen: str | None
+    options: frozenset[str]
+    scoring: bool
+
+    @classmethod
+    def by(cls, overrides: Sequence[str]) -> SearchAsked:
+        given = _parsed(overrides)
+        path = given.get("path")
+        known = path is not None and not path.is_sweep_override() and "${" not in str(path.value())
+        chosen, scoring = given.get("search"), given.get("score_reference")
+        return cls(
+            names_model=path is not None,
+            path=str(path.value()) if path is not None and known else None,
+            chosen=None if chosen is None else _SEVERAL if chosen.is_sweep_override() else str(chosen.value()),
+            options=frozenset(key.split(".")[1] for key in given if key.startswith("search.")),
+            scoring=scoring is not None and scoring.value() is True,
+        )
+
+
+@dataclass(frozen=True)
 class Stored:
     """What one start of a command takes from files."""
 
-    line: CommandLine
+    line: CommandLine  # without what would choose the stored search once more, by its name
     defaults: Defaults | None = None
+    finds_search: bool = False  # the model is known only when Hydra has composed: `put_search_of_model`
 
     @classmethod
     def of(cls, command: str, config_class: type, line: CommandLine, file: ConfigFile | None) -> Stored:
@@ -75,4 +111,69 @@ class Stored:
         if file is not None and other_primary is not None:
             raise UsageError(f"--config {file.path} and --config-name {other_primary} exclude each other; give one")
         defaults = None if file is None else file.defaults(config_class)
-        return cls(line, defaults)
+        if command != "generate" or (defaults is not None and "search" in defaults.components):
+            return cls(line, defaults)
+        asked = SearchAsked.by(line.overrides)
+        path = asked.path if file is None or asked.names_model else file.tree.get("path")
+        if path is None or other_primary is not None:
+            return cls(line, defaults, finds_search=True)
+        scoring = asked.scoring or (file is not None and file.tree.get("score_reference") is True)
+        search = _search_of_model(path, asked, scoring=scoring)
+        if search is None:
+            return cls(line, defaults)
+        if not line.only_prints:
+            _tell(search, asked)
+        given = defaults or Defaults()
+        own = tuple(override for override in line.overrides if override.partition("=")[0] != "search")
+        return cls(
+            dataclasses.replace(line, overrides=own),
+            dataclasses.replace(given, components={**given.components, "search": search}),
+        )
+
+
+def _search_of_model(path: str, asked: SearchAsked, *, scoring: bool) -> Any:
+    """What the model was validated with, as far as the user does not ask for something else; None: nothing of it."""
+    search = _validated_search(path).unless(asked.chosen, asked.options)
+    return for_scoring(search) if search is not None and scoring else search
+
+
+def _tell(search: Any, asked: SearchAsked) -> None:
+    """Say in the log what nobody asked for, unless the command would do the same without a model's word."""
+    what = described(search, besides=asked.options)
+    if what != default_choices("generate")["search"]:
+        logger.info(f"searching as the model was validated: {what}")
+
+
+def put_search_of_model(composed: DictConfig, overrides: Sequence[str]) -> None:
+    """Into a composed configuration: where the model was not known before."""
+    asked = SearchAsked.by(overrides)
+    search = _search_of_model(composed.path, asked, scoring=bool(composed.score_reference))
+    if search is None:
+        return
+    node = OmegaConf.structured(search)
+    for option in asked.options:
+        node[option] = composed.search[option]
+    with open_dict(composed):
+        composed.search = node
+    _tell(search, asked)
+
+
+def _validated_search(path: str) -> ValidatedSearch:
+    """Of models that cannot be read, nothing: it is said when they are loaded."""
+    trees: dict[str, Mapping[str, Any]] = {}
+    try:
+        for one in split_paths(path):
+            checkpoint = resolve(one)
+            trees[str(checkpoint / CONFIG)] = read_config(checkpoint)
+    except (NMTError, OSError):
+        return ValidatedSearch({})
+    return ValidatedSearch(trees)
+
+
+def _parsed(overrides: Sequence[str]) -> dict[str, Override]:
+    """By key; what Hydra cannot read it will say itself."""
+    try:
+        parsed = OverridesParser.create().parse_overrides(list(overrides))
+    except HydraException:
+        return {}
+    return {override.get_key_element().lstrip("+~"): override for override in parsed if not override.is_delete()}

@@ -57,10 +57,12 @@ def write_tiny_model(
     words: tuple[str, ...] = WORDS,
     reverse: bool = False,
     pair: LanguagePair | None = None,
+    search: Any = None,
     **options: Any,
 ) -> Path:
     """A checkpoint folder with its tokenizer; ``options`` change the model's sizes, ``updates`` is how long it learns,
-    ``reverse``: from English to German, ``pair``: other pieces, of a joint vocabulary."""
+    ``reverse``: from English to German, ``pair``: other pieces, of a joint vocabulary, ``search``: what it is said to
+    have been validated with."""
     pair = pair or tiny_pair(words, reverse=reverse)
     tokenizer = folder.with_name(f"{folder.name}-tokenizer")
     pair.save(tokenizer)
@@ -73,7 +75,7 @@ def write_tiny_model(
     write_checkpoint(
         folder,
         model=built.state_dict(),
-        config={"model": to_plain(config)},
+        config={"model": to_plain(config), "search": to_plain(search)},
         info=CheckpointInfo(update=updates, epoch=1),
         tokenizer=tokenizer,
     )

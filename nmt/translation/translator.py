@@ -20,6 +20,7 @@ from nmt.config.choices import AlignmentKind, MbrMetric, NumberFormat, Precision
 from nmt.config.generation import ON_A_CPU, ON_A_GPU, GenerateConfig
 from nmt.config.option import flags_of
 from nmt.config.plain import from_plain, to_plain
+from nmt.config.validated import ValidatedSearch
 from nmt.data.batch import pad
 from nmt.data.corpus import Split
 from nmt.data.language_pair import LanguagePair
@@ -81,12 +82,15 @@ class Translator:
         workers: int = 1,
         shortlist: Shortlist | None = None,
         cuda_graphs: bool = False,
+        validated: ValidatedSearch | None = None,
     ) -> None:
-        """``members`` are on ``device`` and in eval mode, and all belong to ``pair``."""
+        """``members`` are on ``device`` and in eval mode, and all belong to ``pair``. ``validated``: the search that is
+        used unless options say otherwise."""
         self.pair = pair
         self.device = device
         self._workers = workers if device.type == "cpu" and possible() else 1
         self._shortlist = shortlist
+        self._validated = validated or ValidatedSearch({})
         together = len(members) > 1 or ensemble_weights
 
         def as_one(seen: Sequence[Decodable]) -> Decodable:
@@ -141,19 +145,20 @@ class Translator:
         wanted = choose_format(format_named(dtype), precision_named(precision), chosen)
         members = [prepare(model, wanted, chosen, workers) for model, _, _ in loaded]
         short = None if shortlist is None else Shortlist.load(Path(shortlist), pair)
-        return cls(members, pair, chosen, ensemble_weights, workers, short, cuda_graphs)
+        validated = ValidatedSearch({one: tree for one, (_, _, tree) in zip(paths, loaded)})
+        return cls(members, pair, chosen, ensemble_weights, workers, short, cuda_graphs, validated)
 
     def translate(self, lines: Iterable[str | Line], **options: Any) -> list[str]:
         """The translation of each line; an empty one of an empty line.
 
         ``options`` are those of nmt-generate under the names of its flags (``beam=4, lenpen=0.6, max_len_b=100``) or of
         the configuration (``beam_size=4``), beside ``search="beam"``, ``"greedy"`` or ``"sampling"``, ``batch_size``,
-        ``max_tokens``, ``buffer_size`` and ``max_source_length``. With ``nbest=n`` each line has n translations, one
-        after the other.
+        ``max_tokens``, ``buffer_size`` and ``max_source_length``. The search is the one that the model was validated
+        with, as far as options do not say otherwise. With ``nbest=n`` each line has n translations, one after the other.
         """
         if isinstance(lines, str):
             raise UsageError("translate takes a list of lines; put a single one in brackets: translate([line])")
-        config = translation_options(options)
+        config = translation_options(options, self._validated)
         found = self.hypotheses(lines, config, scored=False)
         return [text for translation in found for text in best_texts(translation, config.nbest)]
 
@@ -283,25 +288,43 @@ def best_texts(translation: Translation, nbest: int) -> list[str]:
     return texts + [""] * (nbest - len(texts))
 
 
-def translation_options(options: dict[str, Any]) -> GenerateConfig:
-    """Keyword arguments of ``translate`` as a configuration; an unknown name is an error that lists the known ones."""
+def translation_options(options: dict[str, Any], validated: ValidatedSearch | None = None) -> GenerateConfig:
+    """Keyword arguments of ``translate`` as a configuration; an unknown name is an error that lists the known ones.
+
+    What they leave open is as the model was ``validated``, or as the search has it by default.
+    """
     remaining = dict(options)
-    search_class = searches.config_class(remaining.pop("search", "beam"))
-    aliases = {flag.name.lstrip("-").replace("-", "_"): flag.key for flag in flags_of(search_class)}
-    aliases |= {field.name: field.name for field in dataclasses.fields(search_class)}
+    chosen = remaining.pop("search", None)
     ours = {name: remaining.pop(name) for name in _OPTIONS if name in remaining}
+    stored = None if validated is None else validated.unless(chosen, [_option_of(name) for name in remaining])
+    search_class = searches.config_class(chosen or "beam") if stored is None else type(stored)
+    aliases = _aliases(search_class)
     for name in remaining:
         if name not in aliases:
             known = sorted({*_OPTIONS, *aliases, "search"})
             raise UsageError(
                 f"translate has no option '{name}'{did_you_mean(name, known)}; there are: {', '.join(known)}"
             )
-    theirs = {aliases[name]: to_plain(value) for name, value in remaining.items()}
+    theirs = {} if stored is None else to_plain(stored)
+    theirs.pop("name", None)
+    theirs |= {aliases[name]: to_plain(value) for name, value in remaining.items()}
     try:
         search: Any = from_plain(search_class, theirs, origin="translate", where="search")
         return dataclasses.replace(from_plain(GenerateConfig, ours, origin="translate"), search=search)
     except DataError as error:
         raise UsageError(str(error)) from None
+
+
+def _aliases(search_class: type) -> dict[str, str]:
+    """Names of the options of a search, by those that ``translate`` knows them under."""
+    flags = {flag.name.lstrip("-").replace("-", "_"): flag.key for flag in flags_of(search_class)}
+    return flags | {field.name: field.name for field in dataclasses.fields(search_class)}
+
+
+def _option_of(name: str) -> str:
+    """The option that a keyword means in whichever search has it."""
+    every = (_aliases(searches.config_class(search)) for search in searches.names())
+    return next((aliases[name] for aliases in every if name in aliases), name)
 
 
 def _check_recording(device: torch.device, shortlist: str | Path | None) -> None:

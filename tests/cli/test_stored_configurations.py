@@ -1,4 +1,4 @@
-"""What runs leave behind comes back by the real commands."""
+"""What runs leave behind comes back by the real commands: a run from its file, a translation as the model was validated."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from nmt.search.beam import BeamConfig
+from nmt.search.greedy import GreedyConfig
 from nmt.storage.checkpoints import checkpoints_in
 from tests.commands import run_copy
+from tests.tiny_models import write_tiny_model
 
 PLUGIN = Path(__file__).resolve().parents[2] / "examples" / "plugin" / "bag_of_words"
 TINY = (
@@ -17,6 +20,7 @@ TINY = (
     "model.num_heads=2 --batch-size 60 --max-update 4 --save-interval-updates 2 --valid-samples 0 --beam 4 --lenpen 0.9 "
     "--no-html --no-count-flops --cpu"
 ).split()
+SAID = "searching as the model was validated: beam, beam_size=4, lenpen=0.9\n"
 
 
 def start(
@@ -75,3 +79,49 @@ def test_a_file_that_is_edited_wrongly_is_one_line(tmp_path: Path) -> None:
         f"nmt-train: {tmp_path}/config.yaml: this version does not know the option training.max"
     )
     assert done.stderr.count("\n") == 1
+
+
+def test_a_model_is_translated_with_as_it_was_validated(place: Path) -> None:
+    assert SAID in start("generate", "--path", "run", "--cpu", cwd=place, stdin="a b\n").stderr
+    done = start("generate", "--path", "run", "--search", "greedy", "--cpu", cwd=place, stdin="a b\n")
+    assert "validated" not in done.stderr
+    done = start("generate", "--path", "run", "--beam", "2", "--cfg", "job", "-p", "search", cwd=place)
+    assert yaml.safe_load(done.stdout)["beam_size"] == 2 and yaml.safe_load(done.stdout)["lenpen"] == 0.9
+
+
+def test_an_average_carries_the_search(place: Path) -> None:
+    start("average_checkpoints", "--inputs", "run", "--output", "mean", "--no-validate", cwd=place)
+    assert SAID in start("generate", "--path", "mean", "--cpu", cwd=place, stdin="a b\n").stderr
+
+
+def test_each_job_of_a_sweep_over_models_has_the_search_of_its_own(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "lines").write_text("a b\n")
+    other = write_tiny_model(tmp_path / "other", updates=0, search=GreedyConfig(max_len_b=2))
+    line = [f"path={place / 'run'},{other}", "--input", "lines", "--output", "out${hydra:job.num}", "--cpu", "-m"]
+    done = start("generate", *line, cwd=tmp_path)
+    assert [text.partition("validated: ")[2] for text in done.stderr.splitlines() if "validated: " in text] == [
+        "beam, beam_size=4, lenpen=0.9",
+        "greedy, max_len_b=2",
+    ]
+    assert (tmp_path / "out0").is_file() and (tmp_path / "out1").is_file()
+
+
+def test_a_stored_search_that_does_not_suit_is_named_before_the_complaint(tmp_path: Path) -> None:
+    model = write_tiny_model(tmp_path / "model", updates=0, search=GreedyConfig())
+    done = start("generate", "--path", model, "--mbr", "chrf", cwd=tmp_path, status=2)
+    said, complaint = done.stderr.splitlines()
+    assert said.endswith("searching as the model was validated: greedy")
+    assert complaint == (
+        "nmt-generate: --mbr chooses among several translations, and the search finds 1 of a line; use --search beam or "
+        "sampling"
+    )
+
+
+def test_references_are_scored_without_what_scoring_takes_no_account_of(tmp_path: Path) -> None:
+    search = BeamConfig(coverage_penalty=0.2, no_repeat_ngram=3, lenpen=0.0)
+    model = write_tiny_model(tmp_path / "model", updates=0, search=search)
+    (tmp_path / "pairs").write_text("ein mann\ta man\n")
+    line = ["--path", model, "--input", "pairs", "--input-format", "tsv", "--format", "jsonl", "--score-reference"]
+    assert "beam, lenpen=0\n" in start("generate", *line, cwd=tmp_path).stderr
+    done = start("generate", *line, "--coverage-penalty", "0.2", cwd=tmp_path, status=2)
+    assert "--score-reference takes no account of --coverage-penalty; leave it out" in done.stderr

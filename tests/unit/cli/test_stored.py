@@ -1,7 +1,8 @@
-"""Configurations of runs in place of a command's defaults."""
+"""What files have in place of a command's defaults: configurations of runs, and the search of a model."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,14 @@ from nmt.config.presets import default_choices
 from nmt.config.publish import publish
 from nmt.config.sections import PreprocessConfig, ScoreConfig, TrainConfig
 from nmt.errors import DataError, MissingInputError, NMTError, UsageError
+from nmt.search.beam import BeamConfig
+from nmt.search.diverse import DiverseBeamConfig
 from nmt.search.greedy import GreedyConfig
+from nmt.search.sampling import SamplingConfig
 from nmt_cli.argv import rewrite, take_config
 from nmt_cli.composition import text_of
 from nmt_cli.flags import grammar
-from nmt_cli.stored import ConfigFile, Stored
+from nmt_cli.stored import ConfigFile, Stored, put_search_of_model
 
 COMMANDS: dict[str, type] = {
     "train": TrainConfig,
@@ -34,6 +38,7 @@ COMMANDS: dict[str, type] = {
     "preprocess": PreprocessConfig,
     "score": ScoreConfig,
 }
+MakeModel = Callable[..., str]
 
 
 def composition(command: str, *argv: str) -> DictConfig:
@@ -46,6 +51,8 @@ def composition(command: str, *argv: str) -> DictConfig:
     GlobalHydra.instance().clear()
     with initialize_config_module("nmt.conf", version_base="1.3"):
         composed = compose(primary, overrides=list(stored.line.overrides))
+    if stored.finds_search:
+        put_search_of_model(composed, line.overrides)
     return composed
 
 
@@ -205,3 +212,115 @@ def test_a_wrong_use_of_the_flag_is_refused(argv: list[str], message: str) -> No
 def test_a_file_and_another_primary_configuration_exclude_each_other(run_file: str) -> None:
     with pytest.raises(UsageError, match="--config .* and --config-name mine exclude each other"):
         composition("train", "--config", run_file, "--config-name", "mine")
+
+
+@pytest.fixture
+def make_model(tmp_path: Path) -> MakeModel:
+    """Makes what looks like a checkpoint, of a model that was validated with this search."""
+
+    def make(search: Any, name: str = "model") -> str:
+        folder = tmp_path / name
+        folder.mkdir()
+        write(folder / "manifest.json", "{}")
+        write(
+            folder / "config.yaml", yaml.safe_dump({"search": search if isinstance(search, dict) else to_plain(search)})
+        )
+        return str(folder)
+
+    return make
+
+
+BEAM = BeamConfig(beam_size=4, lenpen=0.9)
+
+
+@pytest.mark.parametrize(
+    ("stored", "arguments", "expected"),
+    [
+        (BEAM, [], BEAM),
+        (BEAM, ["--beam", "7"], BeamConfig(beam_size=7, lenpen=0.9)),
+        (BEAM, ["search.lenpen=0.1", "--min-len", "2"], BeamConfig(beam_size=4, lenpen=0.1, min_len=2)),
+        (BEAM, ["--search", "beam"], BEAM),
+        (BEAM, ["--search", "greedy"], GreedyConfig()),
+        (BEAM, ["--sampling"], SamplingConfig()),
+        (BEAM, ["+search=diverse_beam", "--beam", "10"], DiverseBeamConfig(beam_size=10)),
+        (GreedyConfig(max_len_b=9), ["--min-len", "2"], GreedyConfig(max_len_b=9, min_len=2)),
+        (GreedyConfig(max_len_b=9), ["--beam", "3"], BeamConfig(beam_size=3)),
+        (SamplingConfig(topk=7), ["--sampling-topp", "0.5"], SamplingConfig(topk=7, topp=0.5)),
+        (BeamConfig(coverage_penalty=0.2, lenpen=0.9), ["--score-reference"], BeamConfig(lenpen=0.9)),
+        (None, [], BeamConfig()),
+    ],
+)
+@pytest.mark.parametrize("known", [True, False], ids=["model on the command line", "model known after composing"])
+def test_a_model_is_translated_with_as_it_was_validated_unless_the_user_says_otherwise(
+    make_model: MakeModel,
+    monkeypatch: pytest.MonkeyPatch,
+    stored: Any,
+    arguments: list[str],
+    expected: Any,
+    known: bool,
+) -> None:
+    path = make_model(stored)
+    if not known and "--sampling-topp" in arguments:
+        arguments = [*arguments, "--search", "sampling"]  # Hydra composes with a beam, which has no such option
+    monkeypatch.setenv("MODEL", path)
+    named = ["--path", path] if known else ["path=${oc.env:MODEL}"]
+    assert configuration("generate", *named, *arguments).search == expected
+
+
+def test_only_what_the_user_did_not_ask_for_is_told(make_model: MakeModel, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    path = make_model(BEAM)
+    for arguments, told in (
+        ([], ["searching as the model was validated: beam, beam_size=4, lenpen=0.9"]),
+        (["--lenpen", "1"], ["searching as the model was validated: beam, beam_size=4"]),
+        (["--beam", "5", "--lenpen", "1"], []),
+        (["--search", "greedy"], []),
+        (["--cfg", "job"], []),
+    ):
+        caplog.clear()
+        composition("generate", "--path", path, *arguments)
+        assert caplog.messages == told
+
+
+def test_a_search_by_default_is_nothing_to_tell(make_model: MakeModel, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    composition("generate", "--path", make_model(BeamConfig()))
+    assert caplog.messages == []
+
+
+def test_the_first_model_of_an_ensemble_decides(make_model: MakeModel, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    paths = [make_model(search, str(number)) for number, search in enumerate((BEAM, GreedyConfig(), BEAM))]
+    assert configuration("generate", "--path", f"{paths[0]}:{paths[1]}").search == BEAM
+    assert f"validated with different searches; that of {paths[0]}/config.yaml counts" in caplog.text
+    caplog.clear()
+    assert configuration("generate", "--path", f"{paths[0]}:{paths[2]}").search == BEAM
+    assert "different" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("stored", "message"),
+    [
+        ({"name": "of_a_plugin"}, "config.yaml: unknown search 'of_a_plugin'.*--user-dir PATH; or .*--search beam"),
+        ({"name": "beam", "wings": 2}, "config.yaml: .*does not know the option search.wings.*--search beam"),
+        ({"name": "beam", "beam_size": 0}, "config.yaml: search.beam_size=0 must be.*--search beam"),
+    ],
+)
+def test_a_stored_search_that_cannot_be_had_is_refused_unless_another_is_chosen(
+    make_model: MakeModel, stored: dict[str, Any], message: str
+) -> None:
+    path = make_model(stored)
+    with pytest.raises(NMTError, match=message):
+        composition("generate", "--path", path)
+    assert configuration("generate", "--path", path, "--search", "greedy").search == GreedyConfig()
+
+
+def test_a_model_that_is_not_there_is_left_to_who_loads_it(tmp_path: Path) -> None:
+    assert configuration("generate", "--path", str(tmp_path / "none")).search == BeamConfig()
+
+
+def test_the_file_of_a_translation_has_its_own_search(make_model: MakeModel, tmp_path: Path) -> None:
+    path = make_model(BEAM)
+    file = write(tmp_path / "mine.yaml", f"path: {path}\nsearch: {{name: greedy}}\n")
+    assert configuration("generate", "--config", file).search == GreedyConfig()
+    assert configuration("generate", "--config", write(tmp_path / "mine.yaml", f"path: {path}\n")).search == BEAM

@@ -1,0 +1,89 @@
+"""The search that a model was validated with: what it translates with unless the user says otherwise."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from nmt.config.plain import component_from_plain, to_plain
+from nmt.errors import DataError, UsageError
+from nmt.registry import registered_name
+
+logger = logging.getLogger("nmt.search")
+
+# Options that do not change what a given translation is worth: key, flag, and the value that asks for nothing.
+WITHOUT_MEANING_FOR_SCORING: tuple[tuple[str, str, Any], ...] = (
+    ("coverage_penalty", "--coverage-penalty", 0.0),
+    ("repetition_penalty", "--repetition-penalty", 1.0),
+    ("no_repeat_ngram", "--no-repeat-ngram-size", 0),
+    ("forbid_unknown", "--forbid-unk", False),
+    ("min_len", "--min-len", 1),
+)
+
+
+class ValidatedSearch:
+    """As the configurations of one model, or of an ensemble's, have it; the first decides."""
+
+    def __init__(self, trees: Mapping[str, Mapping[str, Any]]) -> None:
+        """``trees``: configurations as plain trees, by the file that each was read from. Nothing is rebuilt yet: the
+        search of a plugin that is not there does no harm to who chooses another."""
+        self._origin = next(iter(trees), "")
+        self._sections = [tree.get("search") for tree in trees.values()]
+
+    def unless(self, chosen: str | None, options: Collection[str]) -> Any:
+        """The options of this search, as an instance of its dataclass. None: there is none, or the user asks for another
+        one, by name (``chosen``) or by options that this one does not have."""
+        section = self._sections[0] if self._sections else None
+        if section is None or (chosen is not None and isinstance(section, dict) and chosen != section.get("name")):
+            return None
+        known = {field.name for field in dataclasses.fields(self._rebuilt)}
+        if not known.issuperset(options):
+            return None
+        if any(other != section for other in self._sections[1:]):
+            logger.info(
+                "the models of the ensemble were validated with different searches; that of %s counts", self._origin
+            )
+        return self._rebuilt
+
+    @cached_property
+    def _rebuilt(self) -> Any:
+        another = "choose a search to translate without the stored one (--search beam)"
+        try:
+            return component_from_plain("search", self._sections[0], origin=self._origin)
+        except DataError as error:
+            raise DataError(f"{error}; {another}") from None
+        except UsageError as error:
+            raise UsageError(f"{self._origin}: {error}; or {another}") from None
+
+
+def for_scoring(search: Any) -> Any:
+    """Without the options that given translations have nothing to do with."""
+    fields = {field.name for field in dataclasses.fields(search)}
+    return dataclasses.replace(search, **{key: usual for key, _, usual in WITHOUT_MEANING_FOR_SCORING if key in fields})
+
+
+def described(search: Any, besides: Collection[str] = ()) -> str:
+    """The name of a search and what is not as usual with it: ``beam, beam_size=4``. ``besides``: options to pass over."""
+    return ", ".join([str(registered_name(type(search))), *_unusual(search, besides)])
+
+
+def _unusual(search: Any, besides: Collection[str]) -> Sequence[str]:
+    values = to_plain(search)
+    return [
+        f"{field.name}={_shown(values[field.name])}"
+        for field in dataclasses.fields(search)
+        if field.name not in besides and values[field.name] != to_plain(_default(field))
+    ]
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    return field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return str(value).lower().replace("none", "null")
+    return f"{value:g}" if isinstance(value, float) else str(value)
