@@ -28,6 +28,7 @@ from nmt_cli.streams import logger
 
 _SEVERAL = "(several)"  # stands for a choice that each job of a sweep makes
 
+
 @dataclass(frozen=True)
 class ConfigFile:
     """A configuration as a run stores it, or as ``--cfg job`` prints it."""

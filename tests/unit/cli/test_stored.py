@@ -18,6 +18,7 @@ import nmt.models
 import nmt.optim
 import nmt.search  # noqa: F401  (each fills its registry)
 from nmt.config.generation import GenerateConfig
+from nmt.config.help import help_page
 from nmt.config.plain import to_plain
 from nmt.config.presets import default_choices
 from nmt.config.publish import publish
@@ -82,6 +83,10 @@ def run_file(tmp_path: Path) -> str:
 def test_a_run_is_repeated_from_its_file(run_file: str) -> None:
     again = configuration("train", "--config", run_file)
     assert to_plain(again) == yaml.safe_load(Path(run_file).read_text())
+
+
+def test_the_help_page_knows_of_files() -> None:
+    assert "--config FILE" in help_page("train", TrainConfig)
 
 
 def test_a_folder_stands_for_the_configuration_in_it(run_file: str) -> None:
