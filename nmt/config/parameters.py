@@ -32,7 +32,7 @@ class ParametersConfig:
     )
     decay: Decayed = option(
         Decayed.all,
-        help="what weight decay applies to: all, or matrices, which spares norms, biases and other vectors",
+        help="what weight decay applies to: all, or matrices, which spares biases, norms, other vectors and starting states",
         flag="--weight-decay-of",
     )
 

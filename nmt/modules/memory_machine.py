@@ -127,6 +127,8 @@ class Heads(nn.Module):
 class StartingMemory(nn.Module):
     """The memory's content before the first step: learned, or the same for ever."""
 
+    undecayed = ("slots",)  # a state, no map: weight decay would pull it to an empty memory
+
     def __init__(self, slots: Tensor, learned: bool) -> None:
         super().__init__()
         if learned:
@@ -143,6 +145,7 @@ class MemoryMachine(Exact):
     """Controller, heads and memory. What it outputs at a step is the controller's hidden state and what was read."""
 
     entirely = True
+    undecayed = ("first_weights",)
 
     def __init__(self, controller: Controller, heads: Heads, memory: StartingMemory) -> None:
         super().__init__()

@@ -17,6 +17,8 @@ class NormalisedLinear(nn.Module):
     v starts at N(0, ``std``^2), g at |v|, so that w starts as v; the bias starts at 0. [..., I] -> [..., O]
     """
 
+    undecayed = ("length",)  # the gain of a norm
+
     def __init__(self, inputs: int, outputs: int, std: float) -> None:
         super().__init__()
         self.direction = nn.Parameter(torch.empty(outputs, inputs).normal_(std=std))

@@ -4,9 +4,10 @@ A matrix moves along its momentum made orthogonal by Newton-Schulz iterations, t
 then move as far as AdamW's do, so that both take the same rate and weight decay (Liu et al. 2025, arXiv:2502.16982,
 section 2.2). Both rules are torch's.
 
-Muon is for matrices that map one hidden vector to another. Embeddings and the output layer, which the names tell, go to
-AdamW, and so does whatever is not a matrix: norms, biases, experts and convolutions stored with three or four axes. A
-matrix is taken as the model stores it: the joint projection of queries, keys and values, or the gates of an LSTM, is one.
+Muon is for matrices that map one hidden vector to another. Embeddings, the output layer and starting states, which the
+names tell, go to AdamW, and so does whatever is not a matrix: norms, biases, experts and convolutions stored with three or
+four axes. A matrix is taken as the model stores it: the joint projection of queries, keys and values, or the gates of an
+LSTM, is one.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from nmt.optim import ParameterGroups, optimizers
 from nmt.optim.adamw import AdamWConfig
 from nmt.optim.checks import check_shares
 from nmt.optim.fused import runs_fused
-from nmt.optim.parameter_groups import is_vector, shown
+from nmt.optim.parameter_groups import shown
 
 MOST_ITERATIONS = 99  # torch's limit
 
@@ -40,7 +41,7 @@ class MuonConfig(AdamWConfig):
     momentum: float = option(0.95, help="share of the momentum that is kept (Nesterov's form)", flag="--momentum")
     iterations: int = option(5, help="Newton-Schulz iterations of a step", flag="--muon-iterations")
     adamw_names: list[str] = option(
-        ["*embedding*", "*positions*", "*slots*", "output.*", "criterion.*"],
+        ["*embedding*", "*positions*", "*slots*", "*first_*", "output.*", "criterion.*"],
         help="matrices that AdamW takes, by patterns of their names",
         flag="--muon-adamw",
     )
@@ -90,7 +91,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
 def for_muon(name: str, parameter: Parameter, adamw_names: Sequence[str]) -> bool:
     """Whether a parameter is a matrix between hidden vectors."""
     spared = any(fnmatchcase(shown(name), pattern) for pattern in adamw_names)
-    return parameter.dim() == 2 and not is_vector(parameter) and not spared
+    return parameter.dim() == 2 and min(parameter.shape) > 1 and not spared
 
 
 @optimizers.register("muon", MuonConfig)

@@ -23,10 +23,14 @@ from nmt.optim import ParameterGroups
 logger = logging.getLogger("nmt.training")
 
 
+_NORMS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.modules.batchnorm._NormBase)
+
+
 @dataclass(frozen=True, eq=False)  # two are the same only if they are one
 class _Named:
     parameter: Parameter
     names: list[str]  # in full, the owner's first
+    spared: list[bool]  # of weight decay, in the view of each module that has it
 
     def matches(self, pattern: str) -> bool:
         return any(fnmatchcase(shown(name), pattern) for name in self.names)
@@ -61,7 +65,7 @@ def parameter_groups(step: nn.Module, options: ParametersConfig, optimizer: Any)
     groups: dict[tuple[float, bool], dict[str, Any]] = {}
     for named in trained:
         factor = next((factor for pattern, factor in reversed(factors) if named.matches(pattern)), 1.0)
-        spared = splits and is_vector(named.parameter)
+        spared = splits and all(named.spared)
         own = {"lr": optimizer.base_rate * factor} if factor != 1.0 else {}
         own |= {"weight_decay": 0.0} if spared else {}
         group = groups.setdefault((factor, spared), {"params": [], **own})
@@ -69,9 +73,15 @@ def parameter_groups(step: nn.Module, options: ParametersConfig, optimizer: Any)
     return [groups[key] for key in sorted(groups, key=lambda key: (key[0] != 1.0, *key))]
 
 
-def is_vector(parameter: Parameter) -> bool:
-    """Whether it has no second axis longer than 1: biases, gains of norms (also where they stand as [V, 1])."""
-    return sum(size > 1 for size in parameter.shape) <= 1
+def is_spared(owner: nn.Module, name: str) -> bool:
+    """Whether a parameter is of the kind that ``--weight-decay-of matrices`` spares, by what it is to its module.
+
+    These are biases, whatever they belong to and however many axes they have (a row for each expert); gains and shifts of
+    norms; parameters of a single axis; and those that a module lists in ``undecayed``, such as starting states.
+    """
+    if isinstance(owner, _NORMS) or "bias" in name.lower().split("_"):
+        return True
+    return name in getattr(owner, "undecayed", ()) or getattr(owner, name).dim() <= 1
 
 
 def shown(name: str) -> str:
@@ -82,9 +92,12 @@ def shown(name: str) -> str:
 def _trained(step: nn.Module) -> list[_Named]:
     """Every parameter that is trained, once, under all of its names."""
     found: dict[int, _Named] = {}
-    for name, parameter in step.named_parameters(remove_duplicate=False):
-        if parameter.requires_grad:
-            found.setdefault(id(parameter), _Named(parameter, [])).names.append(name)
+    for path, module in step.named_modules(remove_duplicate=False):
+        for name, parameter in module.named_parameters(path, recurse=False, remove_duplicate=False):
+            if parameter.requires_grad:
+                named = found.setdefault(id(parameter), _Named(parameter, [], []))
+                named.names.append(name)
+                named.spared.append(is_spared(module, name.rpartition(".")[2]))
     return list(found.values())
 
 

@@ -15,9 +15,12 @@ from nmt.optim import ParameterGroups
 from nmt.optim.adamw import AdamWConfig
 from nmt.optim.parameter_groups import freeze, parameter_groups
 from nmt.optim.sgd import SgdConfig
+from nmt.testing.subjects import Subject, subjects
 
 
 class Model(nn.Module):
+    undecayed = ("gain",)
+
     def __init__(self) -> None:
         super().__init__()
         self.embedding = nn.Embedding(5, 3)
@@ -114,6 +117,60 @@ def test_weight_decay_of_matrices_spares_norms_biases_and_other_vectors_but_not_
         ["model.embedding.weight", "model.encoder.0.weight", "model.decoder.weight", "criterion.weight"]
     ]
     assert len(spared["params"]) == 5 and "model.gain" in names([spared])[0]
+
+
+# What weight decay spares in the models of this package, by the last part of its name and the class that has it.
+SPARED = {
+    ("LayerNorm", "weight"),
+    ("RMSNorm", "weight"),
+    ("NormalisedLinear", "length"),
+    ("ProductAttention", "scale"),
+    ("LSTMController", "first_cell"),
+    ("LSTMController", "first_hidden"),
+    ("MemoryMachine", "first_reads"),
+    ("MemoryMachine", "first_weights"),
+    ("StartingMemory", "slots"),
+}
+
+
+@pytest.mark.parametrize("subject", subjects(), ids=str)
+def test_weight_decay_of_matrices_knows_the_biases_and_norms_of_every_model(subject: Subject) -> None:
+    """Their shapes do not tell: experts have a bias each, [E, 1, F], and a weight may be a single row."""
+    model = subject.model()
+    wrapped = nn.ModuleDict({"model": model})
+    groups = parameter_groups(wrapped, ParametersConfig(decay=Decayed.matrices), AdamWConfig(weight_decay=0.1))
+    spared = {name for group in groups if group.get("weight_decay") == 0.0 for name, _ in group["params"]}
+    expected = {
+        f"model.{path}.{name}".replace("..", ".")
+        for path, module in model.named_modules()
+        for name, _ in module.named_parameters(recurse=False)
+        if "bias" in name or (type(module).__name__, name) in SPARED
+    }
+    assert spared == expected
+
+
+@pytest.mark.parametrize("shape", [(), (7,), (4, 1, 6), (3, 5)])
+def test_a_bias_is_one_whatever_its_shape(shape: tuple[int, ...]) -> None:
+    module = nn.Module()
+    module.inner_bias = nn.Parameter(torch.zeros(shape))
+    (group,) = parameter_groups(module, ParametersConfig(decay=Decayed.matrices), AdamWConfig(weight_decay=0.1))
+    assert group["weight_decay"] == 0.0
+
+
+@pytest.mark.parametrize("shape", [(1, 6), (6, 1), (2, 3, 4)])
+def test_a_weight_is_one_whatever_its_shape(shape: tuple[int, ...]) -> None:
+    """That of a linear map to one number has one row."""
+    module = nn.Module()
+    module.weight = nn.Parameter(torch.zeros(shape))
+    (group,) = parameter_groups(module, ParametersConfig(decay=Decayed.matrices), AdamWConfig(weight_decay=0.1))
+    assert "weight_decay" not in group
+
+
+def test_a_matrix_that_a_module_shares_is_decayed_if_another_module_multiplies_with_it() -> None:
+    module = step()
+    module.model.decoder.bias = module.model.encoder[0].weight  # the same matrix under a bias' name
+    decayed, _ = parameter_groups(module, ParametersConfig(decay=Decayed.matrices), AdamWConfig(weight_decay=0.1))
+    assert "model.encoder.0.weight" in names([decayed])[0]
 
 
 def test_without_weight_decay_nothing_is_spared_it() -> None:
