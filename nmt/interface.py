@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -141,6 +141,17 @@ class OutputLayer(nn.Module, ABC):
     """Hidden states to scores over the vocabulary; owned by the model, used by the criterion and by ``step``."""
 
     product_type: torch.dtype | None = None  # what a fused loss multiplies ``linear()`` in; None: as everything else
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Other logits need another ``restrict`` and ``linear``: inherited ones would train and translate by the old."""
+        super().__init_subclass__(**options)
+        others = [name for name in ("restrict", "linear") if name not in vars(cls)]
+        inherited = [name for name in others if not hasattr(getattr(cls, name), "__isabstractmethod__")]
+        if "logits" in vars(cls) and inherited:
+            raise TypeError(
+                f"{cls.__name__} overrides logits, but not {' and '.join(inherited)}, which compute the same in other "
+                f"ways; override them too (linear may return None)"
+            )
 
     @abstractmethod
     def logits(self, hidden: Tensor) -> Tensor:

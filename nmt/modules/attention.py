@@ -22,7 +22,7 @@ from nmt.modules.flat_attention import attend_flat, head_fits
 from nmt.modules.key_value_cache import FixedKeyValueCache, KeyValueCache
 from nmt.modules.linear import Linear, bf16_kernels_there, shapes_are_expensive
 from nmt.modules.padding import causal_bias
-from nmt.modules.plain import Function, plain
+from nmt.modules.plain import Function, overridden, plain, require_own
 from nmt.modules.sight import FlatSight, Places, Segments, Sight, whole_sequence, within
 
 # Positions from which on a CPU's fused kernel is faster, forward and backward, than the products written out.
@@ -51,7 +51,12 @@ class HeadSizes:
 
 
 class Attend(Exact, ABC):
-    """softmax(scores) V inside the heads; a kind of attention is the way it scores."""
+    """softmax(scores) V inside the heads; a kind of attention is the way it scores.
+
+    A subclass says how by ``scores``, and if need be by ``mix``; steps of decoding and every number format follow it.
+    """
+
+    plain_asks = frozenset({"scale"})
 
     def __init__(self, dropout: float) -> None:
         super().__init__()
@@ -69,9 +74,6 @@ class Attend(Exact, ABC):
     def mix(self, weights: Tensor, values: Tensor, sight: Sight) -> Tensor:
         """[B, H, T, S] and [B, H, S, d_v] -> [B, H, T, d_v]"""
         return weights @ values
-
-    def plain(self) -> Function:
-        return self.forward
 
     def forward(
         self, queries: Tensor, keys: Tensor, values: Tensor, sight: Sight, record: list[Tensor] | None
@@ -106,11 +108,17 @@ class ScaledDotProduct(Attend):
     On the CPU it is written out: at the length of sentences batched products are faster than the fused kernel, most of
     all in the backward pass; from ``LONG`` positions on they no longer are. Elsewhere a fused kernel runs, unless the
     weights are asked for: one for batches without padding where the model has made such, else one for batches with it.
+    A subclass that replaces any part of the formula but the scale is written out everywhere, by its own parts.
     """
 
     @property
     def flat(self) -> bool:
-        return not self.training or self.dropout.p == 0.0
+        return self.by_equation_1 and (not self.training or self.dropout.p == 0.0)
+
+    @property
+    def by_equation_1(self) -> bool:
+        """Whether kernels that know this formula, up to its scale, compute what the class says."""
+        return overridden(type(self), ScaledDotProduct) <= self.plain_asks
 
     def scale(self, d_k: int) -> float:
         scale: float = d_k**-0.5
@@ -127,7 +135,7 @@ class ScaledDotProduct(Attend):
         if shapes_are_expensive(queries) and self._in_float32(queries, keys):
             with torch.autocast("cpu", enabled=False):
                 return self.forward(queries.float(), keys.float(), values.float(), sight, record)
-        if self.exactly or record is not None or self._written_out(queries, keys):
+        if not self.by_equation_1 or self.exactly or record is not None or self._written_out(queries, keys):
             return super().forward(queries, keys, values, sight, record)
         mask = None if sight.bias is None else sight.bias.to(queries.dtype)
         dropout = self.dropout.p if self.training else 0.0
@@ -165,6 +173,11 @@ class DotProduct(ScaledDotProduct):
 
     def scale(self, d_k: int) -> float:
         return 1.0
+
+
+def by_equation_1(attend: Attend) -> bool:
+    """Whether kernels that know equation 1, up to its scale, compute what ``attend`` says."""
+    return isinstance(attend, ScaledDotProduct) and attend.by_equation_1
 
 
 def split_heads(x: Tensor, num_heads: int) -> Tensor:
@@ -262,11 +275,12 @@ class CausalSelfAttention(SelfAttention, Autoregression):
     @property
     def _steps_natively(self) -> bool:
         """Whether a step is plain attention over all that was written."""
-        plain_scores = isinstance(self.attend, ScaledDotProduct) and self.rotation is None
+        plain_scores = by_equation_1(self.attend) and self.rotation is None
         return type(self) is CausalSelfAttention and plain_scores and self.sizes.d_k == self.sizes.d_v
 
     def stepper(self) -> Callable[[Tensor, Past, Sight], tuple[Tensor, Past]]:
-        project, output, attend = self._projector(), plain(self.output), self.attend.plain()
+        require_own(self, "stepper", "forward")
+        project, output, look = self._projector(), plain(self.output), self._looker()
         together, heads = plain(self.projection), self.sizes.num_heads
         scale = self.attend.scale(self.sizes.d_k) if isinstance(self.attend, ScaledDotProduct) else 1.0
 
@@ -278,14 +292,18 @@ class CausalSelfAttention(SelfAttention, Autoregression):
             assert isinstance(past, KeyValueCache)
             queries, keys, values = project(x, sight)
             cache = past.append(keys, values)
-            attended = attend(queries, *cache.filled(), sight, None)
-            return output(merge_heads(attended)), cache
+            return output(merge_heads(look(queries, *cache.filled(), sight, None))), cache
 
         return step
 
+    def _looker(self) -> Function:
+        """As ``look``."""
+        return self.look if "look" in overridden(type(self), CausalSelfAttention) else plain(self.attend)
+
     def _projector(self) -> Callable[[Tensor, Sight], Sequence[Tensor]]:
         """As ``project``."""
-        if self.rotation is not None or self.sizes.d_k != self.sizes.d_v:
+        replaced = "project" in overridden(type(self), CausalSelfAttention)
+        if replaced or self.rotation is not None or self.sizes.d_k != self.sizes.d_v:
             return self.project
         together, heads, width = plain(self.projection), self.sizes.num_heads, self.sizes.d_k
 
@@ -298,6 +316,8 @@ class CausalSelfAttention(SelfAttention, Autoregression):
 
 class CrossAttention(nn.Module):
     """Queries from the decoder, keys and values from the memory."""
+
+    plain_asks = frozenset({"project"})
 
     def __init__(self, sizes: HeadSizes, bias: bool, attend: Attend) -> None:
         super().__init__()
@@ -339,13 +359,13 @@ class CrossAttention(nn.Module):
         return keys.transpose(2, 3).contiguous().transpose(2, 3), values.contiguous()
 
     def _reads_natively(self, like: Tensor) -> bool:
-        same = self.sizes.d_k == self.sizes.d_v
-        return isinstance(self.attend, ScaledDotProduct) and same and native.runs(like)
+        own = not overridden(type(self), CrossAttention)  # another projection may have another layout
+        return own and by_equation_1(self.attend) and self.sizes.d_k == self.sizes.d_v and native.runs(like)
 
     def plain(self) -> Function:
         packed = torch.empty(0)  # whose weights are no parameters computes in float32, on a CPU
         natively = self._reads_natively(next(self.query.parameters(), packed))
-        query, output, attend, heads = plain(self.query), plain(self.output), self.attend.plain(), self.sizes.num_heads
+        query, output, attend, heads = plain(self.query), plain(self.output), plain(self.attend), self.sizes.num_heads
         scale = self.attend.scale(self.sizes.d_k) if isinstance(self.attend, ScaledDotProduct) else 1.0
 
         def read(x: Tensor, keys: Tensor, values: Tensor, sight: Sight, record: list[Tensor] | None) -> Tensor:

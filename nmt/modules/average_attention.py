@@ -14,6 +14,7 @@ from torch import Tensor
 from nmt.modules.autoregression import Autoregression, Past
 from nmt.modules.feed_forward import FeedForward
 from nmt.modules.linear import Linear
+from nmt.modules.plain import require_own
 from nmt.modules.sight import Sight
 
 
@@ -47,6 +48,7 @@ class AverageAttention(Autoregression):
         return self.start(sentences, beam, like)
 
     def stepper(self) -> Callable[[Tensor, Past, Sight], tuple[Tensor, Past]]:
+        require_own(self, "_step", "forward")
         return self._step
 
     def _step(self, x: Tensor, past: Past, sight: Sight) -> tuple[Tensor, Past]:

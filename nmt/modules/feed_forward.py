@@ -19,6 +19,8 @@ class FeedForward(nn.Module):
     Xavier's and learns faster under post-norm (docs/benchmarks.md).
     """
 
+    plain_asks = frozenset[str]()
+
     def __init__(self, d_model: int, d_ff: int, dropout: float = 0.0) -> None:
         """``dropout`` applies to the inner activations."""
         super().__init__()

@@ -66,6 +66,8 @@ def half_product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tenso
 class Linear(nn.Linear):
     """torch's own, except where shapes are expensive."""
 
+    plain_asks = frozenset[str]()
+
     def plain(self) -> Function:
         if computes_in_half(self.weight.device):
             return self.forward

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nmt.modules.attention import CausalSelfAttention, CrossAttention, ScaledDotProduct, SelfAttention
+from nmt.modules.attention import CausalSelfAttention, CrossAttention, ScaledDotProduct, SelfAttention, by_equation_1
 from nmt.modules.feed_forward import FeedForward
 from nmt.modules.native import SlotCache, SlotSight
 from nmt.modules.packed import PackedLinear
@@ -82,8 +82,9 @@ def _attention(module: nn.Module, project: nn.Module, residual: Residual) -> nat
     assert isinstance(module, SelfAttention | CrossAttention)
     sizes, attend, norm = module.sizes, module.attend, _norm(residual)
     fits = sizes.d_k == sizes.d_v and sizes.keys == sizes.d_model
-    if not (fits and isinstance(attend, ScaledDotProduct) and norm is not None):
+    if not (fits and by_equation_1(attend) and norm is not None):
         return None
+    assert isinstance(attend, ScaledDotProduct)
     output = module.output
     if not (isinstance(project, PackedLinear) and isinstance(output, PackedLinear)):
         return None

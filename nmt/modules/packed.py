@@ -19,6 +19,8 @@ from nmt.native.packing import Packed, rounds_rows
 class PackedLinear(nn.Module):
     """[..., K] -> [..., N]"""
 
+    plain_asks = frozenset[str]()
+
     def __init__(self, linear: nn.Linear, number_format: NumberFormat) -> None:
         super().__init__()
         self.packed = Packed(linear.weight, linear.bias, number_format)

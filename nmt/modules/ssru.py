@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from nmt.modules.autoregression import Autoregression, Past
 from nmt.modules.linear import Linear
+from nmt.modules.plain import require_own
 from nmt.modules.sight import Sight
 
 
@@ -52,6 +53,7 @@ class SSRU(Autoregression):
         return self.start(sentences, beam, like)
 
     def stepper(self) -> Callable[[Tensor, Past, Sight], tuple[Tensor, Past]]:
+        require_own(self, "_step", "forward")
         return self._step
 
     def _step(self, x: Tensor, past: Past, sight: Sight) -> tuple[Tensor, Past]:

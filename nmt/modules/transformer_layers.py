@@ -16,7 +16,7 @@ from nmt.modules.attention import CrossAttention, SelfAttention
 from nmt.modules.autoregression import Autoregression, Lineage, Past
 from nmt.modules.dropout import Dropout
 from nmt.modules.native import SlotCache, SlotSight
-from nmt.modules.plain import plain
+from nmt.modules.plain import plain, require_own
 from nmt.modules.positions import Positions
 from nmt.modules.residual import Residual
 from nmt.modules.sight import FlatSight, Segments, Sight
@@ -260,7 +260,11 @@ class DecoderLayer(TargetLayer):
         return native_layers.target_layer_of(*looking, *reading, self.feed_forward, self.feed_forward_residual)
 
     def _stepper(self) -> Step:
-        look_back, read, feed = self.self_attention.stepper(), self.cross_attention.plain(), self._feeder()
+        require_own(self, "_stepper", "forward", "read", "_read_memory")
+        require_own(self, "_feeder", "feed")
+        for residual in (self.self_residual, self.cross_residual, self.feed_forward_residual):
+            require_own(residual, "halves", "forward")
+        look_back, read, feed = self.self_attention.stepper(), plain(self.cross_attention), self._feeder()
         (before_look, after_look), (before_read, after_read), (before_feed, after_feed) = (
             residual.halves() for residual in (self.self_residual, self.cross_residual, self.feed_forward_residual)
         )
