@@ -13,12 +13,10 @@ from nmt.optim.warmup import WarmupConfig, climb, required_length, share_done, w
 
 @dataclass
 class PolynomialConfig(WarmupConfig):
-    """rate = end + (peak - end) * (1 - share of the way that is behind)^power, and the end rate from there on."""
+    """rate = end + (peak - end) * (1 - share of the way that is behind)^power, and the end rate from the last update on."""
 
     power: float = option(1.0, help="1 is a straight line, 2 falls faster at first", flag="--power")
-    end_learning_rate: float = option(
-        0.0, help="rate that would be reached one update after the last", flag="--end-learning-rate"
-    )
+    end_learning_rate: float = option(0.0, help="rate of the last update", flag="--end-learning-rate")
     total_num_update: int | None = option(
         None, help="update that the way down ends with; null: the last of the run", flag="--total-num-update"
     )

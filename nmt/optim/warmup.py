@@ -27,7 +27,7 @@ class WarmupConfig:
 class DescentConfig(WarmupConfig):
     """A climb, then a way down that ends with the run, whose length must be known."""
 
-    end: float = option(0.0, help="share of the peak that would be left one update after the last")
+    end: float = option(0.0, help="share of the peak that is left at the last update")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -45,11 +45,13 @@ def climb(update: int, warmup: int, start: float = 0.0) -> float:
 
 
 def share_done(update: int, warmup: int, last: int) -> float:
-    """How much of the way down is behind: 0 at the end of the warm-up, 1 just after the last update.
+    """How much of the way down is behind: 0 at the end of the warm-up, 1 at the last update, as in fairseq.
 
-    The last update itself keeps a rate: one of zero would be computed for nothing.
+    fairseq shows this rate beside the number of the update as well, and makes the next update with it. So its first update
+    has a rate of zero where ours has that of the last (unless an end rate is given): the updates that move anything have
+    the same rates in the same order.
     """
-    return min(1.0, (update - warmup) / (last + 1 - warmup))
+    return 1.0 if update >= last else (update - warmup) / (last - warmup)
 
 
 def required_length(horizon: Horizon, name: str, flags: str = "--max-update or --max-epoch") -> int:

@@ -28,6 +28,7 @@ class DecayShape(Enum):
 class WsdConfig(DescentConfig):
     """The climb, the peak, and a way down from it to its share ``end`` in the last ``decay_share`` of the updates."""
 
+    end: float = option(0.0, help="share of the peak that would be left one update after the last")
     decay_share: float = option(0.1, help="share of the updates that the decay takes", flag="--decay-share")
     shape: DecayShape = option(
         DecayShape.linear,
@@ -55,7 +56,8 @@ def build(config: WsdConfig, horizon: Horizon) -> Schedule:
     def factor(progress: Progress) -> float:
         if progress.update <= warmup:
             return climb(progress.update, warmup)
-        done = max(0.0, share_done(progress.update, stable, last))
+        # Not as in fairseq, which has no such schedule: the last update keeps a rate.
+        done = max(0.0, share_done(progress.update, stable, last + 1))
         left = 1.0 - (done if config.shape is DecayShape.linear else math.sqrt(done))
         return config.end + (1.0 - config.end) * left
 

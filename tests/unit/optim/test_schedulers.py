@@ -55,7 +55,7 @@ def test_inverse_sqrt_climbs_from_the_initial_rate_in_units_of_the_peak() -> Non
 
 def test_a_warmup_of_zero_starts_at_the_peak() -> None:
     assert factors(InverseSqrtConfig(0), Horizon(None, 8), [1, 4]) == pytest.approx([1.0, 0.5])
-    assert factors(LinearConfig(0), Horizon(9, 8), [5]) == pytest.approx([0.5])
+    assert factors(LinearConfig(0), Horizon(10, 8), [5]) == pytest.approx([0.5])
 
 
 @pytest.mark.parametrize(("max_update", "warmup"), [(None, 4000), (100_000, 4000), (2000, 200), (25, 2), (3, 1)])
@@ -69,21 +69,73 @@ def test_a_schedule_without_a_warmup_of_its_own_takes_that_of_the_run(config: ob
     assert rates.index(max(rates)) + 1 == 30
 
 
-def test_linear_goes_straight_from_the_peak_to_its_end_just_after_the_last_update() -> None:
+def test_linear_goes_straight_from_the_peak_to_its_end_at_the_last_update() -> None:
     updates = [10, 20, 60, 110, 500]
-    assert factors(LinearConfig(10, end=0.2), Horizon(109, 8), updates) == pytest.approx([1.0, 0.92, 0.6, 0.2, 0.2])
+    assert factors(LinearConfig(10, end=0.2), Horizon(110, 8), updates) == pytest.approx([1.0, 0.92, 0.6, 0.2, 0.2])
 
 
-@pytest.mark.parametrize("config", [LinearConfig(10), CosineConfig(10), PolynomialConfig(10, power=2.0), WsdConfig(10)])
-def test_the_last_update_still_has_a_rate(config: object) -> None:
-    assert factors(config, Horizon(100, 8), [100])[0] > 0.0
+def fairseq_polynomial(updates: int, warmup: int, total: int, peak: float, end: float, power: float) -> float:
+    """What fairseq's polynomial_decay shows after so many updates."""
+    if warmup and updates <= warmup:
+        return peak * updates / warmup
+    if updates >= total:
+        return end
+    return (peak - end) * (1 - (updates - warmup) / (total - warmup)) ** power + end
 
 
-def test_cosine_is_half_a_period_from_the_peak_to_its_end_just_after_the_last_update() -> None:
+def fairseq_cosine(updates: int, warmup: int, total: int, peak: float, end: float) -> float:
+    """fairseq's cosine with one period, which is what its --max-update leaves after the warm-up."""
+    if updates < warmup:
+        return peak * updates / warmup
+    return end + (peak - end) * (1 + math.cos(math.pi * (updates - warmup) / (total - warmup))) / 2
+
+
+def fairseq_inverse_sqrt(updates: int, warmup: int, start: float, peak: float) -> float:
+    if updates < warmup:
+        return start + updates * (peak - start) / warmup
+    return peak * warmup**0.5 * updates**-0.5
+
+
+@pytest.mark.parametrize("warmup", [0, 1, 7])
+@pytest.mark.parametrize(("power", "end"), [(1.0, 0.0), (1.0, 0.01), (2.0, 0.0), (0.5, 0.02)])
+def test_polynomial_has_the_rates_of_fairseq_at_every_update(warmup: int, power: float, end: float) -> None:
+    config = PolynomialConfig(warmup, power=power, end_learning_rate=end, total_num_update=40)
+    updates = list(range(1, 45))
+    found = factors(config, Horizon(100, 8, base_rate=0.05), updates)
+    expected = [fairseq_polynomial(update, warmup, 40, 0.05, end, power) for update in updates]
+    assert [0.05 * factor for factor in found] == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("warmup", [0, 1, 7])
+@pytest.mark.parametrize("share", [0.0, 0.2])
+def test_cosine_has_the_rates_of_fairseq_at_every_update(warmup: int, share: float) -> None:
+    updates = list(range(1, 41))
+    found = factors(CosineConfig(warmup, end=share), Horizon(40, 8), updates)
+    assert found == pytest.approx([fairseq_cosine(update, warmup, 40, 1.0, share) for update in updates], abs=1e-12)
+
+
+@pytest.mark.parametrize("start", [0.0, 0.01])
+def test_inverse_sqrt_has_the_rates_of_fairseq_at_every_update(start: float) -> None:
+    updates = list(range(1, 60))
+    found = factors(InverseSqrtConfig(9, warmup_init_lr=start), Horizon(40, 8, base_rate=0.05), updates)
+    expected = [fairseq_inverse_sqrt(update, 9, start, 0.05) for update in updates]
+    assert [0.05 * factor for factor in found] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("config", [LinearConfig(40), CosineConfig(40), PolynomialConfig(40)])
+def test_a_run_that_is_all_warmup_ends_at_its_peak(config: object) -> None:
+    assert factors(config, Horizon(40, 8), [20, 40]) == [0.5, 1.0]
+
+
+def test_the_last_update_of_wsd_still_has_a_rate() -> None:
+    assert factors(WsdConfig(10), Horizon(100, 8), [100])[0] > 0.0
+
+
+def test_cosine_is_half_a_period_from_the_peak_to_its_end_at_the_last_update() -> None:
     updates = [10, 35, 60, 85, 110, 500]
     shares = [0.0, 0.25, 0.5, 0.75, 1.0, 1.0]
     expected = [0.1 + 0.9 * (1 + math.cos(math.pi * share)) / 2 for share in shares]
-    assert factors(CosineConfig(10, end=0.1), Horizon(109, 8), updates) == pytest.approx(expected)
+    assert factors(CosineConfig(10, end=0.1), Horizon(110, 8), updates) == pytest.approx(expected)
 
 
 def test_constant_stays_at_the_rate_after_its_warmup() -> None:
@@ -104,7 +156,7 @@ def test_halving_by_updates_waits_for_the_start_and_then_for_each_interval() -> 
 
 
 def test_polynomial_falls_along_a_power_of_what_is_left_to_the_end_rate() -> None:
-    config = PolynomialConfig(10, power=2.0, end_learning_rate=0.01, total_num_update=109)
+    config = PolynomialConfig(10, power=2.0, end_learning_rate=0.01, total_num_update=110)
     updates = [5, 10, 35, 60, 109, 110, 500]
     shares = [0.0, 0.25, 0.5, 0.99, 1.0, 1.0]
     expected = [0.025, *(0.01 + 0.04 * (1 - share) ** 2 for share in shares)]
