@@ -97,10 +97,7 @@ class Inclusion:
             return found
         chosen = Candidates(found.totals.clone(), found.parents.clone(), found.tokens.clone())
         for place in places:
-            options = self._options(place, found, scores, totals[place], eos_allowed)
-            first = _allocate(options, self._width)
-            others = [option for option in options if option not in first and option.token != EOS]
-            row = first + _allocate(others, self._width)
+            row = _two_beams(self._options(place, found, scores, totals[place], eos_allowed), self._width)
             row += [_Option(-_INFINITY, 0, PAD, 0)] * (2 * self._width - len(row))
             chosen.totals[place] = torch.tensor([option.total for option in row]).to(chosen.totals)
             chosen.parents[place] = torch.tensor([option.parent for option in row]).to(chosen.parents)
@@ -168,6 +165,13 @@ def _best_tokens(rows: Tensor, may_end: Sequence[bool]) -> list[int]:
     allowed[[slot for slot, may in enumerate(may_end) if not may], EOS] = -_INFINITY
     best: list[int] = allowed.argmax(1).tolist()
     return best
+
+
+def _two_beams(options: Sequence[_Option], width: int) -> list[_Option]:
+    """What a beam takes, then what it would take of the rest: unfinished hypotheses for the places of finished ones."""
+    first = _allocate(options, width)
+    taken = set(first)
+    return first + _allocate([option for option in options if option not in taken and option.token != EOS], width)
 
 
 def _allocate(options: Sequence[_Option], width: int) -> list[_Option]:

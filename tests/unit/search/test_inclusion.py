@@ -14,6 +14,7 @@ from nmt.search.beam import BeamConfig, BeamSearch
 from nmt.search.inclusion import Phrases
 from nmt.search.inclusion import _allocate as allocate
 from nmt.search.inclusion import _Option as Option
+from nmt.search.inclusion import _two_beams as two_beams
 from nmt.search.requests import Request
 from tests.unit.search.test_rules import contains, repeats
 from tests.unit.search.test_search import assert_same, beam_search, padded, some_settings
@@ -190,3 +191,38 @@ def test_coverage_goes_together_with_phrases_and_a_prefix() -> None:
     assert tokens[0] == 6 and contains(tokens, (4, 5))
     assert found[1][0].tokens.tolist() == plain[1][0].tokens.tolist()
     assert found[1][0].score == pytest.approx(plain[1][0].score, abs=1e-5)
+
+
+ranked = st.lists(
+    st.tuples(st.sampled_from([-1.0, -2.0, -2.5]), st.integers(0, 3), st.integers(2, 6), st.integers(0, 3)),
+    unique_by=lambda option: option[1:3],
+    max_size=20,
+)
+
+
+@given(options=ranked, width=st.integers(1, 6))
+def test_the_second_beam_is_of_what_the_first_left_and_goes_on(options: list[tuple], width: int) -> None:
+    """By a definition that compares every option with every one that was taken; totals are often equal."""
+    best_first = sorted((Option(*option) for option in options), key=lambda one: (-one.total, one.parent, one.token))
+    first = allocate(best_first, width)
+    left = [one for one in best_first if all(one != other for other in first) and one.token != EOS]
+    assert two_beams(best_first, width) == first + allocate(left, width)
+
+
+class Counted(Option):
+    """Counts how often it is compared."""
+
+    comparisons = 0
+
+    def __eq__(self, other: object) -> bool:
+        Counted.comparisons += 1
+        return super().__eq__(other)
+
+    __hash__ = Option.__hash__
+
+
+def test_comparisons_grow_with_the_beam_and_not_with_its_square() -> None:
+    options = [Counted(-float(token), 0, token, token % 3) for token in range(3, 1203)]
+    Counted.comparisons = 0
+    assert len(two_beams(options, 400)) == 800
+    assert Counted.comparisons <= len(options)
