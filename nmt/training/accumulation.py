@@ -21,6 +21,7 @@ from nmt.training.world import Share, World
 logger = logging.getLogger("nmt.training")
 
 SMALLER_BATCHES = "lower --max-tokens and raise --update-freq by the same factor"
+TOGETHER = "the processes make this pass together, so none can do its batch in halves"
 
 
 class Accumulation:
@@ -33,6 +34,9 @@ class Accumulation:
         self._arithmetic = arithmetic
         self._world = world
         self._seed = seed
+        if world.meets(last=True).backward:
+            passes = "any pass" if world.meets(last=False).backward else "the last backward pass of an update"
+            logger.info("should memory run short in %s, training ends: %s", passes, TOGETHER)
 
     def announce(self, batches: tuple[Indices, ...]) -> None:
         """Those of the next update."""
@@ -81,7 +85,7 @@ class Accumulation:
             yield
         except Exception as error:
             if meet and is_shortage(error):
-                raise self._shortage(update, share, f"in the {which} pass of a batch") from error
+                raise self._shortage(update, share, f"in the {which} pass of a batch", TOGETHER) from error
             raise
 
     def _halves(self, update: int, share: Share[Indices]) -> list[Share[Indices]]:
@@ -92,8 +96,9 @@ class Accumulation:
         first = replace(share, item=share.item[:middle], key=(*share.key, 0), last=False)
         return [first, replace(share, item=share.item[middle:], key=(*share.key, 1))]
 
-    def _shortage(self, update: int, share: Share[Indices], where: str) -> DeviceError:
-        return DeviceError(f"out of memory at update {update}, {where} of {self._size(share)}; {SMALLER_BATCHES}")
+    def _shortage(self, update: int, share: Share[Indices], where: str, *advice: str) -> DeviceError:
+        found = f"out of memory at update {update}, {where} of {self._size(share)}"
+        return DeviceError("; ".join([found, *advice, SMALLER_BATCHES]))
 
     def _size(self, share: Share[Indices]) -> str:
         return described(self._read.plain(share.item))

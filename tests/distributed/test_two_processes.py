@@ -233,15 +233,24 @@ def test_a_batch_without_memory_in_one_of_two_processes_is_done_in_halves_by_it(
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "more, announced, failed",
+    [
+        (["--distributed-strategy", "fsdp"], "any pass", "forward"),
+        (["criterion.backward=true"], "the last backward pass of an update", "backward"),
+    ],
+)
 def test_where_halves_would_leave_the_other_process_waiting_both_end_with_a_sentence(
-    copy_corpus: Path, tmp_path: Path
+    copy_corpus: Path, tmp_path: Path, more: list[str], announced: str, failed: str
 ) -> None:
-    """Divided parameters are gathered in the forward pass, by all processes together."""
-    options = [str(copy_corpus), *TINY, *SCARCE, "criterion.sentences=3", "--distributed-strategy", "fsdp"]
-    process = start(TWO, *options, "--save-dir", str(tmp_path / "run"))
+    """Divided parameters are gathered in the forward pass, by all processes together. Gradients are exchanged in the last
+    backward pass. The log says from the beginning that no halves are done there."""
+    options = [str(copy_corpus), *TINY, *SCARCE, "criterion.sentences=3"]
+    process = start(TWO, *options, *more, "--save-dir", str(tmp_path / "run"))
     _, log = process.communicate(timeout=120)
     assert process.returncode != 0
-    assert "out of memory at update 1, in the forward pass of a batch of" in log and "lower --max-tokens" in log
+    assert log.count(f"should memory run short in {announced}, training ends: the processes make") == 1
+    assert re.search(f"out of memory at update 1, in the {failed} pass of a batch of .*halves; lower --max-tokens", log)
     assert "Traceback" not in log
 
 

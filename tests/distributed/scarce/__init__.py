@@ -21,11 +21,16 @@ def second() -> bool:
     return os.environ.get("RANK") == "1"
 
 
+def exhausted(batch: Batch) -> None:
+    raise torch.OutOfMemoryError(f"no memory for {batch.num_sentences} sentences")
+
+
 @dataclass
 class ScarceConfig(CrossEntropyConfig):
     """Cross-entropy where memory is scarce."""
 
     sentences: int = option(0, help="for how many sentences the second process has memory; 0: for all")
+    backward: bool = option(False, help="whether memory runs short in the backward pass, not in the forward pass")
     spoiled: bool = option(False, help="whether the gradient of one row, which the second process holds, is not finite")
 
 
@@ -33,12 +38,16 @@ class Scarce(TokenCrossEntropy):
     def __init__(self, config: ScarceConfig) -> None:
         super().__init__(0.0, config.auxiliary_weights)
         self.sentences = config.sentences
+        self.backward = config.backward
         self.spoiled = config.spoiled
 
     def forward(self, model: EncoderDecoder, batch: Batch) -> LossReport:
-        if self.training and self.sentences and second() and batch.num_sentences > self.sentences:
-            raise torch.OutOfMemoryError(f"no memory for {batch.num_sentences} sentences")
+        short = self.training and self.sentences and second() and batch.num_sentences > self.sentences
+        if short and not self.backward:
+            exhausted(batch)
         report = super().forward(model, batch)
+        if short:
+            report.loss_sum.register_hook(lambda gradient: exhausted(batch))
         if self.training and self.spoiled:
             self.spoiled = False
             last = model.get_parameter(SPOILED)[-1].sum()
