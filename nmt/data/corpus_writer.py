@@ -69,7 +69,7 @@ class SentenceWriter(ArrayWriter):
 
 def _array_header(dtype: np.dtype[Any], count: int) -> bytes:
     """The first 128 bytes of an .npy file (format 1.0), the same length whatever the count is."""
-    description = repr({"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (count,)})
+    description = repr({"descr": dtype.str, "fortran_order": False, "shape": (count,)})
     return b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + description.ljust(117).encode("ascii") + b"\n"
 
 

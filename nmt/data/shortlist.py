@@ -142,7 +142,7 @@ def _pairs(sources: Sequence[Ids], targets: Sequence[Ids], width: int) -> tuple[
 
 def _lexicon(source: IdArray, index: IdArray, groups: IdArray) -> npt.NDArray[np.float64]:
     """p(target | source) of each different pair [U]; ``index`` [P]: which of them stands where."""
-    probabilities = np.ones(len(source))
+    probabilities: npt.NDArray[np.float64] = np.ones(len(source))
     sizes = np.diff(np.append(groups, len(index)))
     for _ in range(_ITERATIONS):
         shares = probabilities[index]

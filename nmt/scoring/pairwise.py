@@ -51,7 +51,8 @@ def bleu(text: TextOptions) -> Similarity:
         words = [tokenize(one.rstrip()).split() for one in lowered]
         lengths = np.array([len(one) for one in words], dtype=np.float64)
         logarithms, orders = np.zeros((len(texts), len(texts))), np.zeros((len(texts), 1))
-        smoothing, some = np.ones_like(logarithms), np.zeros_like(logarithms, dtype=bool)
+        smoothing: Matrix = np.ones_like(logarithms)
+        some = np.zeros_like(logarithms, dtype=bool)
         for order in range(1, WORDS + 1):
             matches, totals = _matches(words, order)
             possible = totals[:, None] > 0

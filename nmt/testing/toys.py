@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -63,8 +64,6 @@ def assert_close(found: Tensor, expected: Tensor, what: str) -> None:
     assert bool((difference <= TOLERANCE).all()), f"{what}: they differ by {difference.max().item():.3g}"
 
 
-def _sentence(
-    generator: np.random.Generator, length: int, vocabulary_size: int
-) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _sentence(generator: np.random.Generator, length: int, vocabulary_size: int) -> npt.NDArray[np.int64]:
     words = generator.integers(len(SPECIALS), vocabulary_size, size=length - 1)
     return np.append(words, EOS)
