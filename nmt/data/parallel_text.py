@@ -98,16 +98,20 @@ def first_misaligned(source: npt.NDArray[np.float64], target: npt.NDArray[np.flo
     """The line (from 1) from which the longer side seems to hold surplus lines, from the lengths of the lines alone.
 
     Translations have similar lengths. One block of surplus lines before line k pairs i with i up to k, and i with
-    i + surplus from there on; the k that makes the lengths of the pairs most alike is taken.
+    i + surplus from there on; the k that makes the lengths of the pairs most alike is taken. How much
+    longer one language is: the median over the pairs counted from the start of the files or from their end, whichever fits.
     """
     shorter, longer = (source, target) if len(source) <= len(target) else (target, source)
-    surplus = len(longer) - len(shorter)
+    if not len(shorter):
+        return 1
     size_s, size_l = np.log1p(shorter), np.log1p(longer)
-    offset = np.median(size_l[: len(size_s)] - size_s) if len(size_s) else 0.0
-    before = np.abs(size_l[: len(size_s)] - size_s - offset)
-    after = np.abs(size_l[surplus:] - size_s - offset)
-    cost = np.concatenate(([0.0], np.cumsum(before))) + np.concatenate((np.cumsum(after[::-1])[::-1], [0.0]))
-    return int(np.argmin(cost)) + 1
+    before, after = size_l[: len(size_s)] - size_s, size_l[len(longer) - len(shorter) :] - size_s
+    costs = []
+    for differences in (before, after):
+        for middle in np.quantile(differences, 0.5, method="lower"), np.quantile(differences, 0.5, method="higher"):
+            until, since = np.cumsum(np.abs(before - middle)), np.cumsum(np.abs(after - middle)[::-1])[::-1]
+            costs.append(np.concatenate(([0.0], until)) + np.concatenate((since, [0.0])))
+    return int(np.argmin(min(costs, key=np.min))) + 1
 
 
 def _characters(lines: Iterable[str | None]) -> npt.NDArray[np.float64]:

@@ -48,6 +48,19 @@ def test_surplus_lines_are_located_by_the_lengths_alone(lengths: list[int], at: 
     assert first_misaligned(*sides) == at + 1
 
 
+@pytest.mark.parametrize("at", [0, 5, 15, 16, 29])
+@pytest.mark.parametrize("ratio", [0.8, 1.25])
+def test_lengths_that_fall_or_grow_along_the_file_are_no_difference_of_the_languages(at: int, ratio: float) -> None:
+    shorter = np.round(1000 * 0.8 ** np.arange(30)) if ratio < 1 else np.round(2 * ratio ** np.arange(30))
+    assert first_misaligned(shorter, np.insert(shorter, at, 5000.0)) == at + 1
+
+
+def test_a_language_that_is_longer_is_no_misalignment() -> None:
+    shorter = np.random.RandomState(3).randint(50, 500, size=60).astype(float)
+    longer = np.round(1.3 * shorter)
+    assert first_misaligned(shorter, np.insert(longer, 20, 5000.0)) == 21
+
+
 def test_a_file_cut_short_is_aligned_to_its_end() -> None:
     lengths = np.random.RandomState(1).randint(1, 100, size=200).astype(float)
     assert first_misaligned(lengths, lengths[:-20]) == 181
