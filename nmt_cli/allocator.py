@@ -12,7 +12,6 @@ import contextlib
 import os
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 
 VARIABLE = "GLIBC_TUNABLES"
 SWITCH = "NMT_MALLOC"  # system: leave everything as it is
@@ -21,7 +20,6 @@ SETTINGS = {
     "glibc.malloc.mmap_threshold": str(2**32 - 1),
     "glibc.malloc.trim_threshold": str(2**33),
 }
-LARGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 OTHER_ALLOCATORS = ("jemalloc", "tcmalloc", "mimalloc")
 
 
@@ -37,15 +35,6 @@ def arrange_memory(module: str) -> None:
         return
     with contextlib.suppress(OSError):  # a system that forbids it: everything works as well, only slower
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, VARIABLE: settings})
-
-
-def described(environment: Mapping[str, str]) -> str | None:
-    """A line for the log about what was arranged, or None."""
-    present = environment.get(VARIABLE, "").split(":")
-    if not all(f"{key}={value}" in present for key, value in SETTINGS.items()):
-        return None
-    large = " and asked for in large pages" if _grants_large_pages() else ""
-    return f"memory is kept for reuse{large} ({VARIABLE}; {SWITCH}=system switches it off)"
 
 
 def wanted(environment: Mapping[str, str]) -> str | None:
@@ -71,22 +60,7 @@ def _is_command(module: str) -> bool:
 
 
 def _has_glibc() -> bool:
-    return bool(_glibc())
-
-
-def _glibc() -> tuple[int, ...]:
-    """Its version; empty elsewhere."""
     try:
-        name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
-        return tuple(map(int, version.split("."))) if name == "glibc" else ()
+        return (os.confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc ")
     except (AttributeError, ValueError, OSError):  # Windows, macOS, musl
-        return ()
-
-
-def _grants_large_pages() -> bool:
-    """Whether glibc knows how to ask for them, and the kernel does not refuse."""
-    try:
-        kernel = LARGE_PAGES.read_text()
-    except OSError:
         return False
-    return _glibc() >= (2, 35) and "[never]" not in kernel

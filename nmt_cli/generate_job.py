@@ -6,14 +6,13 @@ import contextlib
 import dataclasses
 import gc
 import logging
-import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
 
-from nmt.config.choices import AlignmentKind, InputFormat, MbrMetric, OutputFormat
+from nmt.config.choices import AlignmentKind, InputFormat, MbrMetric, OutputFormat, ProgressStyle
 from nmt.config.generation import GenerateConfig
 from nmt.config.sections import DeviceConfig
 from nmt.config.validated import WITHOUT_MEANING_FOR_SCORING
@@ -27,7 +26,6 @@ from nmt.translation.choosing import ReverseModel, check_reverse
 from nmt.translation.lines import Given
 from nmt.translation.translator import check_search
 from nmt.translation.windows import Progress
-from nmt_cli.allocator import described
 from nmt_cli.formats import formatter
 from nmt_cli.inputs import parsed
 from nmt_cli.outputs import Growing, Write, check_output, opened
@@ -43,15 +41,13 @@ Choice = Callable[[Iterator[Translation]], Iterator[Translation]]
 
 def translate(config: GenerateConfig) -> None:
     """Translate, write, and sum up in the log."""
-    if (memory := described(os.environ)) is not None:
-        logger.info(memory)
     _check(config)
     if config.input == "-":  # as other programs call standard input
         config = dataclasses.replace(config, input=None)
     typed = not config.data and config.input is None and sys.stdin.isatty()
     if typed:
         logger.info("reading from the terminal, one sentence a line; end with Ctrl-D, or name a file: --input FILE")
-        config = dataclasses.replace(config, buffer_size=1)  # each line is answered before the next is typed
+        config = _typed(config)
     place = dataclasses.replace(config.device, name=own_device(config.device.name))
     set_threads(place.threads)
     workers = 1 if typed else config.workers or torch.get_num_threads()
@@ -74,6 +70,12 @@ def translate(config: GenerateConfig) -> None:
         choice = _choice(translator, config, place, workers)
         gc.freeze()  # what is loaded stays: it need not be looked through for what could go
         _Job(config, translator, ranks, choice).run()
+
+
+def _typed(config: GenerateConfig) -> GenerateConfig:
+    """For lines that somebody types: each is answered before the next, and no bar stands where it is typed."""
+    progress = config.progress if config.progress is ProgressStyle.lines else ProgressStyle.none
+    return dataclasses.replace(config, buffer_size=1, progress=progress)
 
 
 def _choice(translator: Translator, config: GenerateConfig, place: DeviceConfig, workers: int) -> Choice:

@@ -23,6 +23,7 @@ from nmt.errors import OutputError, StorageError, UsageError
 from nmt.storage.checkpoints import checksums, resolve, tokenizer_folder
 from nmt.storage.files import MANIFEST, atomic_write, read_json, remove_leftovers_of, sha256, write_json
 from nmt.storage.run_folder import split_paths
+from nmt_cli.progress import beside_bar
 
 logger = logging.getLogger("nmt.generate")
 
@@ -76,9 +77,10 @@ def opened(config: GenerateConfig, growing: Growing | None) -> Iterator[Write]:
     if config.output is None:
 
         def to_stdout(lines: Iterator[str]) -> None:
-            for line in lines:
-                sys.stdout.write(f"{line}\n")
-            sys.stdout.flush()
+            with beside_bar(sys.stdout):
+                for line in lines:
+                    sys.stdout.write(f"{line}\n")
+                sys.stdout.flush()
 
         yield to_stdout
         return
@@ -252,8 +254,9 @@ def _stream(path: Path) -> Iterator[Write]:
 
     def to_stream(lines: Iterator[str]) -> None:
         try:
-            file.write("".join(f"{line}\n" for line in lines).encode())
-            file.flush()
+            with beside_bar(file):
+                file.write("".join(f"{line}\n" for line in lines).encode())
+                file.flush()
         except BrokenPipeError as error:
             raise StorageError(f"writing to {path} failed: whoever read it has closed it") from error
 

@@ -10,6 +10,7 @@ from nmt.config.shortlist import ShortlistConfig
 from nmt.data.corpus import Corpus
 from nmt.data.shortlist import learn
 from nmt.errors import OutputError, UsageError
+from nmt.progress import going_on
 from nmt_cli.launch import launch
 
 logger = logging.getLogger("nmt.shortlist")
@@ -29,7 +30,8 @@ def run(config: ShortlistConfig) -> None:
         raise UsageError(f"{config.data[0]} has sources alone; a shortlist is learned from pairs")
     pairs = min(len(split), config.max_pairs)
     logger.info(f"learning from {pairs:,} of {len(split):,} pairs")
-    shortlist = learn(split, corpus.pair, config.per_piece, config.frequent, config.max_pairs)
+    with going_on("learning the shortlist"):
+        shortlist = learn(split, corpus.pair, config.per_piece, config.frequent, config.max_pairs)
     shortlist.save(output)
     logger.info(
         f"wrote {output}: {len(shortlist.pieces) / (len(shortlist.offsets) - 1):.1f} target pieces for a source piece, "

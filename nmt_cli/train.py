@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import os
 from typing import TYPE_CHECKING
 
 from nmt.config.sections import TrainConfig
-from nmt_cli.allocator import arrange_memory, described
+from nmt_cli.allocator import arrange_memory
 
 if TYPE_CHECKING:
     from nmt.training.assemble import TrainingResult
@@ -19,8 +18,6 @@ def run(config: TrainConfig) -> float | None:
     """Train; the best validation figure is what a sweep compares."""
     from nmt.training.assemble import train
 
-    if (memory := described(os.environ)) is not None:
-        logger.info(memory)
     result = train(config)
     for metric, reason in result.failures.items():
         logger.warning("%s could not be computed: %s", metric, reason)

@@ -16,7 +16,7 @@ FILES = sorted([*ROOT.glob("nmt/**/*.py"), *ROOT.glob("nmt_cli/**/*.py")])
 ROWS = (
     ("nmt.errors", "nmt.registry", "nmt.trees", "nmt.storage"),
     ("nmt.config", "nmt.plugins", "nmt.conf"),
-    ("nmt.native",),
+    ("nmt.native", "nmt.progress"),
     ("nmt.data", "nmt.modules", "nmt.devices"),
     ("nmt.interface",),
     ("nmt.models", "nmt.criterions", "nmt.optim", "nmt.search", "nmt.scoring", "nmt.plotting"),

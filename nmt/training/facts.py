@@ -37,6 +37,8 @@ def environment(device: torch.device) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "processors": os.cpu_count(),
     }
+    if arranged := os.environ.get("GLIBC_TUNABLES"):  # by nmt-train itself, or by the user: the speed depends on it
+        facts["GLIBC_TUNABLES"] = arranged
     if device.type == "cuda":
         facts |= {"gpu": torch.cuda.get_device_name(device), "cuda": torch.version.cuda}
     return facts

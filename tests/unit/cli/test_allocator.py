@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nmt_cli import allocator
-from nmt_cli.allocator import SETTINGS, SWITCH, VARIABLE, arrange_memory, described, wanted
+from nmt_cli.allocator import SETTINGS, SWITCH, VARIABLE, arrange_memory, wanted
 
 ALL = ":".join(f"{key}={value}" for key, value in SETTINGS.items())
 
@@ -34,33 +34,6 @@ def test_other_tunables_stay() -> None:
 )
 def test_what_a_user_decided_stays(environment: dict[str, str]) -> None:
     assert wanted(environment) is None
-
-
-def test_what_was_arranged_is_said() -> None:
-    assert f"{SWITCH}=system" in (described({VARIABLE: wanted({}) or ""}) or "")
-    assert described({}) is None
-    assert described({VARIABLE: "glibc.malloc.hugetlb=1"}) is None
-
-
-@pytest.mark.parametrize(
-    ("version", "kernel", "large"),
-    [
-        ("glibc 2.36", "always [madvise] never", True),
-        ("glibc 2.35", "[always] madvise never", True),
-        ("glibc 2.34", "always [madvise] never", False),
-        ("glibc 2.36", "always madvise [never]", False),
-        ("glibc 2.36", None, False),
-    ],
-)
-def test_large_pages_are_claimed_only_where_they_are_granted(
-    version: str, kernel: str | None, large: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "confstr", lambda name: version)
-    monkeypatch.setattr(allocator, "LARGE_PAGES", tmp_path / "enabled")
-    if kernel is not None:
-        (tmp_path / "enabled").write_text(f"{kernel}\n")
-    said = described({VARIABLE: wanted({}) or ""})
-    assert said is not None and ("large pages" in said) == large
 
 
 def test_a_process_that_is_not_the_command_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
