@@ -12,6 +12,7 @@ from nmt.data.language_pair import LanguagePair, find_pair
 from nmt.data.parallel_text import ParallelText, Reading
 from nmt.data.tokenizers import Tokenizer, TokenizerBuilder, tokenizers
 from nmt.errors import UsageError
+from nmt.progress import going_on
 
 logger = logging.getLogger("nmt.data.learning")
 
@@ -89,7 +90,8 @@ def _learned(config: PreprocessConfig, text: ParallelText | None, reading: Readi
     builder = _builder(config)
     logger.info(f"learning pieces from {names}")
     try:
-        return builder.train(_filled_lines(paths, reading), config.seed)
+        with going_on("learning pieces", config.progress):
+            return builder.train(_filled_lines(paths, reading), config.seed)
     except UsageError as error:
         raise UsageError(f"{names}: {error}") from error
 

@@ -28,6 +28,7 @@ from nmt.data.learning import language_pair
 from nmt.data.parallel_text import ParallelText, Reading, file_exists, find_file
 from nmt.data.report import PreprocessReport, SplitTally
 from nmt.errors import DataError, UsageError
+from nmt.progress import going_on
 from nmt.storage.files import new_folder, remove_leftovers_of, sha256, write_manifest
 
 TRAIN = "train"
@@ -45,11 +46,12 @@ def preprocess(config: PreprocessConfig, progress: Progress = lambda split, done
     check_destination(destination, config.overwrite)
     texts = _find_texts(config)
     reading = Reading(config.on_invalid_utf8, config.max_line_bytes)
-    facts = [_text_facts(path) for text in texts for path in _files_of(text)]  # a later change is noticed by the reader
-    counts = {text.split: text.count(reading) for text in texts}
-    for text in texts:
-        if text.alignments is not None:
-            check_alignments(text, reading, counts[text.split])
+    with going_on("reading the text", config.progress):
+        facts = [_text_facts(path) for text in texts for path in _files_of(text)]  # the reader notices a later change
+        counts = {text.split: text.count(reading) for text in texts}
+        for text in texts:
+            if text.alignments is not None:
+                check_alignments(text, reading, counts[text.split])
     pair = language_pair(config, next((text for text in texts if text.split == TRAIN), None), reading)
     with new_folder(destination, overwrite=True) as folder:  # check_destination sees that nothing gets lost
         pair.save(folder / "tokenizer")
@@ -149,7 +151,8 @@ class _Encoder:
             for path, language in zip(text.paths(), (self.pair.source_lang, self.pair.target_lang)):
                 write_text(self.folder / f"{text.split}.{language}.txt", self.reading.lines(path, quiet=True))
         if text.alignments is not None:
-            lost = write_alignments(self.folder, text, self.pair, self.reading, np.concatenate(kept))
+            with going_on(f"{text.split}: numbering the pieces of alignments", self.config.progress):
+                lost = write_alignments(self.folder, text, self.pair, self.reading, np.concatenate(kept))
             if lost:
                 logger.warning(
                     f"{text.split}: {lost:,} pairs lose their alignments: the tokenizer has pieces that are not part of one "

@@ -14,7 +14,7 @@ import nmt.criterions
 import nmt.optim
 import nmt.search  # noqa: F401  (each fills its registry)
 from nmt.config.averaging import AverageConfig
-from nmt.config.choices import Precision
+from nmt.config.choices import Precision, ProgressStyle
 from nmt.config.plain import from_plain
 from nmt.config.sections import LOSSES, TrainConfig
 from nmt.data.language_pair import LanguagePair
@@ -55,6 +55,7 @@ class Judge:
         model, pair, tree = load_model(path, device)
         config = from_plain(TrainConfig, tree, origin=str(path / "config.yaml"))
         config = replace(config, data=list(data) or config.data, validation=replace(config.validation, samples=0))
+        config = replace(config, report=replace(config.report, progress=ProgressStyle.lines))
         datasets = _open(config, pair)
         check_lengths(model, datasets, config.batching)
         arithmetic = Arithmetic(device, _precision(config, path, model, pair, device))

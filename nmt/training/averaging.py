@@ -14,6 +14,7 @@ from nmt.config.averaging import AverageConfig
 from nmt.data.language_pair import LanguagePair
 from nmt.errors import DataError, OutputError, UsageError
 from nmt.models.stored import architecture
+from nmt.progress import Watch, in_lines
 from nmt.storage.checkpoints import (
     KIND,
     CheckpointInfo,
@@ -70,21 +71,23 @@ def average_checkpoints(config: AverageConfig) -> Average:
     return Average(output, rows)
 
 
-def running_mean(paths: Sequence[Path]) -> tuple[StoredCheckpoint, dict[str, Tensor]]:
+def running_mean(paths: Sequence[Path], watch: Watch = in_lines) -> tuple[StoredCheckpoint, dict[str, Tensor]]:
     """The last checkpoint, and the mean of the parameters of all, computed in float64."""
     sums: dict[str, Tensor] = {}
     first: StoredCheckpoint | None = None
     stored: StoredCheckpoint | None = None
+    count = watch("added up", "checkpoints", len(paths))
     for path in paths:
         stored = read_checkpoint(path)
         _check_finite(stored)
         if first is None:
             first = stored
             sums = {name: _widen(tensor) for name, tensor in stored.model.items()}
-            continue
-        _check_alike(first, stored)
-        for name, tensor in stored.model.items():
-            _add(sums, name, tensor, stored.path)
+        else:
+            _check_alike(first, stored)
+            for name, tensor in stored.model.items():
+                _add(sums, name, tensor, stored.path)
+        count(1)
     assert first is not None and stored is not None
     mean = {
         name: (total / len(paths)).to(first.model[name].dtype) if total.is_floating_point() else total

@@ -9,17 +9,16 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TextIO
 
 from nmt.config.choices import ProgressStyle
+from nmt.progress import Clock
 
 logger = logging.getLogger("nmt.training")
-
-Clock = Callable[[], float]
 
 _BAR = "{desc} {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}]"
 _BAR_WITHOUT_END = "{desc} | update {n_fmt} [{elapsed}]"
 
 
 class Display(Protocol):
-    """Is told of every update, and of the figures of every report."""
+    """Is told of every update, and of figures now and then."""
 
     def advance(self, update: int) -> None: ...
 
@@ -51,7 +50,7 @@ class Silence:
 
 
 class Lines(Silence):
-    """One line of the log at every report."""
+    """One line of the log each time."""
 
     def __init__(self, update: int, total: int | None, clock: Clock) -> None:
         self._first, self._total = update, total
@@ -61,7 +60,7 @@ class Lines(Silence):
         update = event["update"]
         of = "" if self._total is None else f"/{self._total}"
         logger.info(
-            "epoch %d | update %d%s | loss %.4f | nll %.4f | ppl %s | lr %.3e | norm %.3f | %.0f tokens/s | %s%s",
+            "epoch %d | update %d%s | loss %.4f | nll %.4f | ppl %s | lr %.3e | norm %.3f | %.0f tokens/s | %s%s%s",
             event["epoch"],
             update,
             of,
@@ -73,6 +72,7 @@ class Lines(Silence):
             event["tokens_per_second"],
             megabytes(event["memory_mb"]),
             self._left(update),
+            " | the epoch ends" if event.get("ends_epoch") else "",
         )
 
     def _left(self, update: int) -> str:

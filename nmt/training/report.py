@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from nmt.config.sections import ReportConfig
+from nmt.progress import Clock, Pace
 from nmt.storage.event_log import EventLog, stretches
 from nmt.training.cost import Cost
 from nmt.training.displays import Display, Silence, choose_display, duration, figure
@@ -24,7 +25,11 @@ logger = logging.getLogger("nmt.training")
 
 
 class Reporter:
-    """Collects updates and reports them at every ``log_interval``. Nothing that fails in here ends training."""
+    """Collects updates and records them at every ``log_interval``. Nothing that fails in here ends training.
+
+    What is shown in between (at the first update, each half minute, at the end of an epoch) are the figures since the
+    last record. It is not recorded, and no figure that is depends on it.
+    """
 
     def __init__(
         self,
@@ -33,7 +38,7 @@ class Reporter:
         *,
         total_updates: int | None,
         memory: Callable[[], int] = lambda: peak_memory(torch.device("cpu")),
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock = time.monotonic,
     ) -> None:
         """``memory``: the most that was held so far, in bytes."""
         self._options = options
@@ -45,6 +50,7 @@ class Reporter:
         self._folder = folder
         self._sinks = Sinks({})
         self._display: Display = Silence()
+        self._pace: Pace | None = None  # None: nothing has been shown since the start
         self._cost = Cost()
         self._samples: Sequence[Sample] = ()
 
@@ -69,16 +75,21 @@ class Reporter:
             self._record({**event, **facts, **asdict(self._cost)})
         self._display = choose_display(self._options.progress, update, self._total, self._clock)
 
-    def update(self, update: int, epoch: int, report: UpdateReport, seconds: float) -> None:
+    def update(
+        self, update: int, epoch: int, report: UpdateReport, seconds: float, *, ends_epoch: bool = False
+    ) -> None:
         """Take note of one update; ``seconds``: how long the run has taken so far."""
         self._meters.add(report)
         self._display.advance(update)
-        if update % self._options.log_interval == 0:
+        recorded = update % self._options.log_interval == 0
+        if recorded or ends_epoch or self._pace is None or self._pace.due():
             event = {"event": "train", "update": update, "epoch": epoch, **self._meters.means()}
             event |= {"memory_mb": round(self._memory() / 1e6, 1), "seconds": round(seconds, 1)}
-            self._record(event)
-            self._display.show(event)
-            self._meters = Meters()
+            self._display.show({**event, "ends_epoch": ends_epoch})
+            self._pace = Pace(self._clock)
+            if recorded:
+                self._record(event)
+                self._meters = Meters()
 
     def skipped(self, update: int, epoch: int, figures: UpdateReport, *, number: int) -> None:
         """An update was not made, the ``number``-th, because its loss or gradient is not finite; JSON has no numbers for
@@ -150,7 +161,9 @@ class Unheard(Reporter):
     ) -> None:
         pass
 
-    def update(self, update: int, epoch: int, report: UpdateReport, seconds: float) -> None:
+    def update(
+        self, update: int, epoch: int, report: UpdateReport, seconds: float, *, ends_epoch: bool = False
+    ) -> None:
         pass
 
     def skipped(self, update: int, epoch: int, figures: UpdateReport, *, number: int) -> None:

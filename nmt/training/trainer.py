@@ -238,7 +238,9 @@ class Trainer:
     def _account(self, batches: UpdateBatches, figures: UpdateReport) -> None:
         self.state.tokens += figures.tokens
         self.state.skipped_in_row = 0
-        self._reporter.update(self.state.update, batches.epoch, figures, self.state.seconds)
+        self._reporter.update(
+            self.state.update, batches.epoch, figures, self.state.seconds, ends_epoch=batches.ends_epoch
+        )
 
     def _skip(self, batches: UpdateBatches, figures: UpdateReport, *, overflow: bool) -> None:
         """The optimizer's averages would never recover from one NaN, so they must not see it."""

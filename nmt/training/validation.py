@@ -18,6 +18,7 @@ from nmt.data.batching import plan_batches
 from nmt.data.corpus import Split
 from nmt.data.language_pair import LanguagePair
 from nmt.interface import EncoderDecoder, LossReport
+from nmt.progress import Watch, in_lines, watched
 from nmt.scoring import Scorer
 from nmt.search import Search, searches
 from nmt.training.batches import read_batch
@@ -85,8 +86,11 @@ def log_samples(samples: Sequence[Sample]) -> None:
 class LossValidator:
     """Teacher forcing over the whole split: loss per denominator, likelihood per token (nats), perplexity."""
 
-    def __init__(self, step: torch.nn.Module, split: Split, batching: BatchingConfig, place: Place) -> None:
+    def __init__(
+        self, step: torch.nn.Module, split: Split, batching: BatchingConfig, place: Place, watch: Watch = in_lines
+    ) -> None:
         self._step = step
+        self._watch = watch
         self._split = split
         self._place = place
         self._batches = _plan(split.source_lengths, split.target_lengths, batching)
@@ -95,7 +99,9 @@ class LossValidator:
         sums = np.zeros(4)
         stopped = False
         drawn = int(torch.randint(2**62, ()))  # a batch's random numbers do not depend on who computes it
-        for number, indices in self._place.world.part(list(enumerate(self._batches))):
+        part = self._place.world.part(list(enumerate(self._batches)))
+        count = self._watch("validation: loss of", "sentences", sum(len(indices) for _, indices in part))
+        for number, indices in part:
             if stopped := stop():
                 break
             seed_torch(drawn, number)
@@ -103,7 +109,8 @@ class LossValidator:
             where = f"in validation, in a batch of {described(batch)}"
             with explained_shortage(where, SMALLER_BATCHES), torch.no_grad(), self._place.autocast():
                 report: LossReport = self._step(batch.to(self._place.device))
-            sums += [float(part) for part in (report.loss_sum, report.nll_sum, report.denominator, report.num_tokens)]
+            sums += [float(one) for one in (report.loss_sum, report.nll_sum, report.denominator, report.num_tokens)]
+            count(len(indices))
         loss, nll, denominator, tokens, stops = self._place.world.sums([*sums.tolist(), float(stopped)])
         if stops:
             raise ValidationStopped
@@ -130,8 +137,10 @@ class TranslationValidator:
         sentences: int,
         samples: int,
         show: Callable[[Sequence[Sample]], None] = log_samples,
+        watch: Watch = in_lines,
     ) -> None:
         self._model = model
+        self._watch = watch
         self._search = search
         self._pair = pair
         self._split = split
@@ -177,11 +186,14 @@ class TranslationValidator:
     def _translated(self, stop: Callable[[], bool]) -> _Translated:
         """This process's part."""
         lines: dict[int, str] = {}
+        part = self._place.world.part(self._batches)
+        count = self._watch("validation: translated", "sentences", sum(map(len, part)))
         try:
-            for indices in self._place.world.part(self._batches):
+            for indices in part:
                 if stop():
                     return _Translated({}, stopped=True)
                 lines |= zip(indices.tolist(), self._translate(indices), strict=True)
+                count(len(indices))
         except Exception as error:  # whatever a search or a plugin does wrong, the training run is worth more
             return _Translated({}, error=_described(error))
         return _Translated(lines)
@@ -221,7 +233,8 @@ def build_validators(
     """Those of a run: of the loss, and of translations if any are scored or shown; none without a split."""
     if split is None:
         return []
-    validators: list[Validator] = [LossValidator(step, split, config.batching, place)]
+    watch = watched(config.report.progress)
+    validators: list[Validator] = [LossValidator(step, split, config.batching, place, watch)]
     options = config.validation
     sentences = options.max_sentences if options.max_sentences is not None else len(split)
     if not scorers:
@@ -238,6 +251,7 @@ def build_validators(
             sentences=sentences,
             samples=options.samples,
             show=show,
+            watch=watch,
         )
         validators.append(translations)
     return validators

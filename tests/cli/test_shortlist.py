@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from nmt.config.generation import GenerateConfig
 from nmt.config.shortlist import ShortlistConfig
 from nmt.errors import OutputError, UsageError
 from nmt.search.beam import BeamConfig
+from nmt_cli import shortlist
 from nmt_cli.generate import run as generate
 from nmt_cli.shortlist import run
 from tests.tiny_models import in_english, some_lines, tiny_pair, write_tiny_corpus, write_tiny_model
@@ -24,6 +26,15 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tiny_corpus(folder, tokenizer=folder / "tokenizer")
 
 
+def test_learning_that_takes_long_says_that_it_goes_on(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched: list[str] = []
+    monkeypatch.setattr(shortlist, "going_on", lambda what: watched.append(what) or contextlib.nullcontext())
+    run(ShortlistConfig(data=[str(corpus)], output=str(tmp_path / "short")))
+    assert watched == ["learning the shortlist"]
+
+
 def test_a_model_translates_the_same_with_the_pieces_that_it_needs(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -33,10 +44,10 @@ def test_a_model_translates_the_same_with_the_pieces_that_it_needs(
         run(ShortlistConfig(data=[str(corpus)], output=str(tmp_path / "short"), per_piece=2, frequent=0))
     assert "target pieces for a source piece, 4 for every sentence" in caplog.text
     texts = []
-    for shortlist in (None, str(tmp_path / "short")):
+    for chosen in (None, str(tmp_path / "short")):
         generate(
             GenerateConfig(
-                path=str(model), search=BeamConfig(), input=str(tmp_path / "source"), shortlist=shortlist, workers=1
+                path=str(model), search=BeamConfig(), input=str(tmp_path / "source"), shortlist=chosen, workers=1
             )
         )
         texts.append(capsys.readouterr().out)

@@ -65,6 +65,18 @@ def test_the_average_is_the_mean_of_the_last_n(run: Path) -> None:
     assert torch.equal(stored.model["weight"], torch.full((2,), 11 / 3))
 
 
+def test_averaging_that_takes_long_says_how_far_it_is(
+    run: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("nmt.progress.SECONDS_BETWEEN_LINES", 0.0)
+    for update in (1, 2, 3):
+        save(run, update)
+    with caplog.at_level("INFO", "nmt"):
+        average(run, num_update_checkpoints=3)
+    said = [message.partition(" checkpoints (")[0] for message in caplog.messages if "added up" in message]
+    assert said == ["added up 1 of 3", "added up 2 of 3", "added up 3 of 3"]
+
+
 def test_the_average_stands_alone_and_has_no_training_state(run: Path) -> None:
     save(run, 1)
     output = average(run)

@@ -7,15 +7,18 @@ import json
 import logging
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tqdm import tqdm
 
 from nmt.config.choices import ProgressStyle
-from nmt.config.sections import ReportConfig
+from nmt.config.sections import ReportConfig, TrainingConfig
 from nmt.training.displays import Bar, duration, figure, megabytes
 from nmt.training.report import Reporter
+from nmt.training.trainer import Trainer
 from tests.unit.training.reports import update_report
 
 EVENT = {
@@ -32,21 +35,23 @@ EVENT = {
 }
 
 
-def events(folder: Path) -> list[object]:
+def events(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
 
 
 def shown(folder: Path, style: ProgressStyle, total: int | None = 4) -> None:
-    clock = iter(range(0, 1000, 100))
+    """Updates 1 and 2 of a run, 10 seconds each."""
+    now = [0.0]
     reporter = Reporter(
         folder,
         ReportConfig(log_interval=2, progress=style),
         total_updates=total,
         memory=lambda: 523_400_000,
-        clock=lambda: float(next(clock)),
+        clock=lambda: now[0],
     )
     reporter.start(0)
     for number in (1, 2):
+        now[0] += 10.0
         reporter.update(number, 1, update_report(number), seconds=number)
     reporter.close()
 
@@ -54,10 +59,75 @@ def shown(folder: Path, style: ProgressStyle, total: int | None = 4) -> None:
 def test_a_line_says_how_far_training_is_and_how_it_goes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "nmt"):
         shown(tmp_path, ProgressStyle.lines)
-    assert caplog.messages == [
+    assert caplog.messages[-1] == (
         "epoch 1 | update 2/4 | loss 3.0000 | nll 3.0000 | ppl 20.09 | lr 2.000e-02 | norm 0.150 | 8 tokens/s | "
-        "523 MB | 0:01:40 left"
-    ]
+        "523 MB | 0:00:20 left"
+    )
+
+
+class Run:
+    """A run of updates whose seconds a test says, shown in lines."""
+
+    def __init__(self, folder: Path, *, log_interval: int, after: int = 0) -> None:
+        self._now = 0.0
+        options = ReportConfig(log_interval=log_interval, progress=ProgressStyle.lines, html=False)
+        self.reporter = Reporter(folder, options, total_updates=None, memory=lambda: 0, clock=lambda: self._now)
+        self._update = after
+        self.reporter.start(after)
+
+    def make(self, count: int, *, seconds: float, ends_epoch: bool = False) -> None:
+        """Updates that take so long each; the last one of them may be the last of its epoch."""
+        for number in range(count):
+            self._now += seconds
+            self._update += 1
+            ends = ends_epoch and number == count - 1
+            self.reporter.update(self._update, 1, update_report(self._update), seconds=self._now, ends_epoch=ends)
+
+
+def updates(caplog: pytest.LogCaptureFixture) -> list[int]:
+    return [int(found[1]) for message in caplog.messages if (found := re.search(r"update (\d+)", message))]
+
+
+def test_the_first_update_of_a_process_has_a_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "nmt"):
+        Run(tmp_path, log_interval=50).make(3, seconds=1)
+        Run(tmp_path, log_interval=50, after=3).make(3, seconds=1)
+    assert updates(caplog) == [1, 4]
+
+
+def test_slow_updates_have_a_line_each_half_minute(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "nmt"):
+        run = Run(tmp_path, log_interval=50)
+        run.make(9, seconds=10)
+        run.make(2, seconds=45)
+    assert updates(caplog) == [1, 4, 7, 10, 11]
+
+
+def test_a_line_at_an_interval_starts_the_half_minute_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "nmt"):
+        Run(tmp_path, log_interval=3).make(6, seconds=10)
+    assert updates(caplog) == [1, 3, 6]
+
+
+def test_the_end_of_an_epoch_has_a_line_that_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "nmt"):
+        Run(tmp_path, log_interval=50).make(5, seconds=1, ends_epoch=True)
+    assert updates(caplog) == [1, 5]
+    assert ["the epoch ends" in message for message in caplog.messages] == [False, True]
+
+
+def test_lines_in_between_change_nothing_that_is_recorded(tmp_path: Path) -> None:
+    for name, seconds in (("fast", 0.0), ("slow", 40.0)):
+        (tmp_path / name).mkdir()
+        run = Run(tmp_path / name, log_interval=4)
+        run.make(6, seconds=seconds, ends_epoch=True)
+        run.make(6, seconds=seconds)
+    fast, slow = ([drop_seconds(event) for event in events(tmp_path / name)] for name in ("fast", "slow"))
+    assert fast == slow and [event["update"] for event in fast] == [4, 8, 12]
+
+
+def drop_seconds(event: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in event.items() if key != "seconds"}
 
 
 def test_a_line_of_a_run_without_an_end_in_updates_does_not_guess_one(
@@ -65,8 +135,7 @@ def test_a_line_of_a_run_without_an_end_in_updates_does_not_guess_one(
 ) -> None:
     with caplog.at_level(logging.INFO, "nmt"):
         shown(tmp_path, ProgressStyle.lines, total=None)
-    (line,) = caplog.messages
-    assert "update 2 |" in line and "left" not in line
+    assert "update 2 |" in caplog.messages[-1] and "left" not in caplog.text
 
 
 class Terminal(io.StringIO):
@@ -186,3 +255,15 @@ def test_a_bar_that_cannot_be_drawn_is_given_up_and_training_goes_on(
         reporter.update(number, 1, update_report(number), seconds=number)
     reporter.close()
     assert stream.attempts == 1 and len(events(tmp_path)) == 3
+
+
+def test_training_shows_its_first_update_and_the_ends_of_epochs(
+    make_trainer: Callable[..., Trainer], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Three updates an epoch."""
+    options = ReportConfig(log_interval=50, progress=ProgressStyle.lines)
+    reporter = Reporter(tmp_path / "run", options, total_updates=None, clock=lambda: 0.0)
+    with caplog.at_level(logging.INFO, "nmt"):
+        reporter.start(0)
+        make_trainer(reporter=reporter, limits=TrainingConfig(max_update=7)).run()
+    assert updates(caplog) == [1, 3, 6]

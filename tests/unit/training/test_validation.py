@@ -73,6 +73,23 @@ def test_a_validation_batch_that_the_gpu_cannot_hold_is_described(make_step: Mak
         LossValidator(step, make_split(5), BatchingConfig(), PLACE)(never)
 
 
+def test_a_validation_that_takes_long_says_how_far_it_is(
+    copy_corpus: Path,
+    make_step: Make,
+    make_split: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("nmt.progress.SECONDS_BETWEEN_LINES", 0.0)
+    with caplog.at_level(logging.INFO, "nmt"):
+        LossValidator(make_step(), make_split(5), BatchingConfig(None, batch_size=2), PLACE)(never)
+        translation_validator(copy_corpus, make_step(), sentences=5, batching=BatchingConfig(None, batch_size=3))(never)
+    assert [message.partition(" sentences")[0] for message in caplog.messages] == [
+        *(f"validation: loss of {done} of 5" for done in (2, 4, 5)),
+        *(f"validation: translated {done} of 5" for done in (3, 5)),
+    ]
+
+
 class Second(Alone):
     """The second of two processes, which is told what the first one made."""
 
