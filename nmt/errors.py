@@ -52,6 +52,10 @@ class StorageError(NMTError):
     exit_status = 74
 
 
+class Diverged(NMTError):
+    """Training cannot go on: losses, gradients or parameters are no numbers any more."""
+
+
 class Interrupted(NMTError):
     """The run was asked to stop, and stopped where the same command resumes it."""
 

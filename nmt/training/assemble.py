@@ -222,6 +222,9 @@ class _Run:
             try:
                 ending = trainer.run()
                 self._record_end(trainer, reporter)
+            except BaseException as error:
+                reporter.stopped(trainer.state.update, trainer.state.epoch, error, **_spent(trainer.state))
+                raise
             finally:
                 if self._profiler is not None:
                     self._profiler.close()
@@ -239,14 +242,7 @@ class _Run:
 
     def _record_end(self, trainer: Trainer, reporter: Reporter) -> None:
         state = trainer.state
-        reporter.end(
-            state.update,
-            state.epoch,
-            ending=trainer.ending() or "",
-            tokens=state.tokens,
-            seconds=state.seconds,
-            skipped=state.skipped,
-        )
+        reporter.end(state.update, state.epoch, ending=trainer.ending() or "", **_spent(state))
 
     def _trainer(self, reporter: Reporter, stored: StoredCheckpoint | None) -> Trainer:
         config, device = self._config, self._device
@@ -369,6 +365,10 @@ class _Run:
         )
         self._translations = next((one for one in validators if isinstance(one, TranslationValidator)), None)
         return validators
+
+
+def _spent(state: RunState) -> dict[str, Any]:
+    return {"tokens": state.tokens, "seconds": state.seconds, "skipped": state.skipped}
 
 
 def _path(found: list[StoredCheckpoint | None], stored: StoredCheckpoint | None) -> Path | None:

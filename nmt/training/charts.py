@@ -10,6 +10,7 @@ from html import escape
 WIDTH, HEIGHT = 560, 240
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 10, 28  # margins of the plot
 _MOST_POINTS = 500  # of a line; more are not to be seen
+_MOST_POWERS = 6  # between the ticks of a logarithmic axis
 _MOST_DOTS = 40
 _LOG_RATIO = 100  # beyond this between the largest and the smallest value, the scale is logarithmic
 
@@ -33,6 +34,7 @@ class Chart:
     series: Sequence[Series]
     last: float | None = None
     from_zero: bool = False
+    marks: Sequence[tuple[float, str]] = ()  # updates where something happened, and what
 
     def html(self) -> str:
         """A figure; empty if there is nothing to draw."""
@@ -61,6 +63,10 @@ class Chart:
         for tick in horizontal.ticks:
             x = horizontal.place(tick)
             parts.append(f'<text x="{x:.1f}" y="{HEIGHT - 8}" text-anchor="middle">{short(tick)}</text>')
+        for update, what in self.marks:
+            x = horizontal.place(update)
+            title = f"<title>{escape(what)}</title>"
+            parts.append(f'<path class="mark" d="M{x:.1f} {_TOP}V{HEIGHT - _BOTTOM}">{title}</path>')
         for number, series in enumerate(drawn):
             parts.append(_curve(series, number, horizontal, vertical))
         return "".join([*parts, "</svg>"])
@@ -120,7 +126,10 @@ def _value_axis(low: float, high: float, from_zero: bool) -> _Axis:
     bottom, top = HEIGHT - _BOTTOM, _TOP
     if low > 0 and high / low > _LOG_RATIO:
         inner = _Axis.linear(math.log10(low), math.log10(high), bottom, top)
-        powers = range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)
+        first, last = math.ceil(math.log10(low)), math.floor(math.log10(high))
+        powers = range(
+            first, last + 1, max(1, math.ceil((last - first) / _MOST_POWERS))
+        )  # 1e300 in a run that diverges
         return _Axis([10.0**power for power in powers], lambda value: inner.place(math.log10(value)))
     if from_zero:
         low = min(0.0, low)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -22,6 +24,8 @@ from nmt.training.run_record import RunRecord, changed_options
 NAME = "report.html"
 
 _MOST_VALIDATIONS = 10  # whose translations are shown
+_MOST_SKIPPED = 20  # updates in the table
+_FLAG = re.compile(r"--[a-z][a-z-]*")
 _LOSSES = ("loss", "nll", "ppl")  # of a validation; its other figures are scores
 
 
@@ -42,6 +46,7 @@ def page(record: RunRecord) -> str:
     body = [
         _header(record),
         _section("Curves", _charts(record)),
+        _section("Skipped updates", _skipped(record)),
         _section("Translations", _translations(record)),
         _section("Data", _data(record.last("start").get("data", {}))),
         _section("Model", _model(record.last("start").get("model", {}))),
@@ -67,14 +72,13 @@ def _header(record: RunRecord) -> str:
     languages = f"{data['source']} to {data['target']}" if data else ""
     kind = model.get("name") if isinstance(model, dict) else start.get("model", {}).get("name")
     what = escape(", ".join(str(part) for part in (kind, languages) if part))
-    ending = record.ending
-    status = f'<span class="done">finished: {escape(ending)}</span>' if ending else "<span>not finished</span>"
     last = record.last("train")
     cards = [
         ("update", f"{record.update:,}"),
         ("epoch", str(max((event.get("epoch") or 0 for event in record.events), default=0))),
         ("time", duration(record.seconds)),
         ("target tokens", short(record.tokens)),
+        ("skipped updates", f"{skipped:,}" if (skipped := len(record.of("skipped"))) else ""),
         *_best_figures(record),
         ("tokens/s", short(last["tokens_per_second"]) if last.get("tokens_per_second") else ""),
         ("peak memory", megabytes(last["memory_mb"]) if last.get("memory_mb") else ""),
@@ -82,7 +86,19 @@ def _header(record: RunRecord) -> str:
     ]
     shown = "".join(f"<div><b>{escape(value)}</b><span>{escape(key)}</span></div>" for key, value in cards if value)
     name = escape(record.folder.resolve().name)
-    return f'<header><h1>{name}</h1><p>{what} {status}</p><div class="cards">{shown}</div></header>'
+    return f'<header><h1>{name}</h1><p>{what} {_status(record)}<div class="cards">{shown}</div></header>'
+
+
+def _status(record: RunRecord) -> str:
+    """How the run ended, and why; closes the paragraph."""
+    close = record.close
+    if not close:
+        return "<span>not finished</span></p>"
+    if close["event"] == "end":
+        return f'<span class="done">finished: {escape(close["ending"])}</span></p>'
+    kind = "" if close["cause"] == "signal" else ' class="failed"'
+    why = _FLAG.sub("<code>\\g<0></code>", escape(close["message"]))  # no line ends within a flag
+    return f'<span{kind}>stopped: {escape(close["cause"])}</span></p><p class="why">{why}</p>'
 
 
 def _best_figures(record: RunRecord) -> Iterable[tuple[str, str]]:
@@ -100,14 +116,20 @@ def _scores(record: RunRecord) -> list[str]:
 
 
 def _charts(record: RunRecord) -> str:
-    last = record.update
+    times = Counter(int(event["update"]) for event in record.of("skipped"))
+    marks = [
+        (update, f"update {update:,} was skipped" + (f" {often:,} times" if often > 1 else ""))
+        for update, often in sorted(times.items())
+    ]
+    last = max([record.update, *times])
 
     def both(title: str, name: str) -> Chart:
-        train = Series("training", record.curve("train", name))
-        return Chart(title, [train, Series("validation", record.curve("valid", name), dots=True)], last)
+        train, valid = Series("training", record.training(name)), record.curve("valid", name)
+        return Chart(title, [train, Series("validation", valid, dots=True)], last, marks=marks)
 
     def alone(title: str, name: str, unit: str = "") -> Chart:
-        return Chart(f"{title}{unit}", [Series(title.lower(), record.curve("train", name))], last, from_zero=True)
+        series = Series(title.lower(), record.training(name))
+        return Chart(f"{title}{unit}", [series], last, from_zero=True, marks=marks)
 
     scores = [Series(name, record.curve("valid", name), dots=True) for name in _scores(record)]
     auxiliary = [name for name in record.names("train") if name.startswith("auxiliary_")]
@@ -123,7 +145,29 @@ def _charts(record: RunRecord) -> str:
         Chart("Auxiliary losses", balance, last),
     ]
     figures = "".join(chart.html() for chart in charts)
-    return f'<div class="charts">{figures}</div><p class="note">All over updates.</p>' if figures else ""
+    note = "All over updates. Broken lines mark skipped updates." if marks else "All over updates."
+    return f'<div class="charts">{figures}</div><p class="note">{note}</p>' if figures else ""
+
+
+def _skipped(record: RunRecord) -> str:
+    """Updates that were not made, the newest first."""
+    events = record.of("skipped")[::-1]
+    if not events:
+        return ""
+    shown = events[:_MOST_SKIPPED]
+    rows = [
+        [
+            f"{event['update']:,}",
+            _shown(event.get("epoch")),
+            *(_rounded(event.get(key)) for key in ("loss", "grad_norm")),
+        ]
+        for event in shown
+    ]
+    left_out = "" if len(shown) == len(events) else f" The last {len(shown)} of {len(events):,} are shown."
+    return (
+        "<p>These updates were not made, because the loss or the gradient was not finite. The folder bad-updates has the "
+        f"sentences of the first ones.{left_out}</p>" + _grid(("update", "epoch", "loss", "gradient norm"), rows)
+    )
 
 
 def _translations(record: RunRecord) -> str:
@@ -245,6 +289,14 @@ def _shown(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(map(str, value)) or "none"
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _rounded(value: Any) -> str:
+    """A figure that the log keeps as text, since it may be infinite."""
+    try:
+        return figure(float(value))
+    except (TypeError, ValueError):
+        return _shown(value)
 
 
 def _section(title: str, content: str) -> str:

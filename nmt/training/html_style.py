@@ -24,6 +24,9 @@ p {{ margin: .3rem 0 .7rem }}
 header p {{ color: var(--faint) }}
 header p span {{ border: 1px solid var(--rule); border-radius: 9px; padding: .05rem .5rem; font-size: .85rem }}
 header p .done {{ color: var(--k2); border-color: var(--k2) }}
+header p .failed {{ color: var(--k4); border-color: var(--k4) }}
+code {{ font: inherit; white-space: nowrap }}
+header .why {{ color: var(--ink); overflow-wrap: anywhere }}
 .cards {{ display: grid; grid-template-columns: repeat(auto-fill, minmax(8.5rem, 1fr)); gap: .6rem }}
 .cards div, figure, .texts, pre {{ background: var(--card); border: 1px solid var(--rule); border-radius: 8px }}
 .cards div, figure {{ padding: .6rem .8rem }}
@@ -38,6 +41,7 @@ figcaption {{ font-weight: 600 }}
 svg {{ width: 100%; height: auto; display: block }}
 svg text {{ font-size: 13px; fill: var(--faint) }}
 svg .rule {{ stroke: var(--rule); stroke-width: 1 }}
+svg .mark {{ stroke: var(--k4); stroke-width: 2; stroke-dasharray: 4 3; opacity: .8 }}
 svg .line {{ fill: none; stroke-width: 1.8; stroke-linejoin: round }}
 table {{ border-collapse: collapse; font-size: .92rem }}
 th, td {{ text-align: left; vertical-align: top; padding: .22rem .9rem .22rem 0 }}

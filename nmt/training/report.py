@@ -19,6 +19,7 @@ from nmt.training.displays import Display, Silence, choose_display, duration, fi
 from nmt.training.memory import peak_memory
 from nmt.training.meters import Meters, UpdateReport
 from nmt.training.sinks import Sinks, open_sinks
+from nmt.training.stops import cause_of, said_of
 from nmt.training.validation import Sample, log_samples
 
 logger = logging.getLogger("nmt.training")
@@ -130,6 +131,14 @@ class Reporter:
             "".join(f" | {value:.3g} operations {name.removeprefix('flops_')}" for name, value in flops.items()),
         )
 
+    def stopped(
+        self, update: int, epoch: int, error: BaseException, *, tokens: int, seconds: float, skipped: int
+    ) -> None:
+        """The run goes no further for now, because of ``error``. The figures are those since the last record."""
+        event = {"event": "stopped", "update": update, "epoch": epoch, "cause": cause_of(error)}
+        event |= {"message": said_of(error), "tokens": tokens, "seconds": round(seconds, 1), "skipped": skipped}
+        self._record((self._meters.means() if self._meters.updates else {}) | event)
+
     def state(self) -> dict[str, Any]:
         return self._meters.state()
 
@@ -179,6 +188,11 @@ class Unheard(Reporter):
         pass
 
     def end(self, update: int, epoch: int, *, ending: str, tokens: int, seconds: float, skipped: int = 0) -> None:
+        pass
+
+    def stopped(
+        self, update: int, epoch: int, error: BaseException, *, tokens: int, seconds: float, skipped: int
+    ) -> None:
         pass
 
     def close(self) -> None:

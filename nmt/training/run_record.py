@@ -40,6 +40,13 @@ class RunRecord:
         """The newest event of a kind; empty if there is none."""
         return next((event for event in reversed(self.events) if event["event"] == kind), {})
 
+    def training(self, name: str) -> list[tuple[float, float]]:
+        """A figure of training over updates, up to where the run stopped."""
+        points, value = self.curve("train", name), self.close.get(name)
+        if self.close.get("event") == "stopped" and isinstance(value, float):
+            points.append((self.close["update"], value))
+        return points
+
     def curve(self, kind: str, name: str) -> list[tuple[float, float]]:
         """A figure over updates; what was measured last counts."""
         points = {
@@ -59,16 +66,22 @@ class RunRecord:
         return max((int(event["update"]) for event in self.events if event["event"] != "skipped"), default=0)
 
     @property
+    def close(self) -> Event:
+        """The event ``end`` or ``stopped`` after which nothing was trained; empty if the run is under way, or was killed."""
+        lasting = ("end", "stopped", "start", "train", "valid")
+        last = next((event for event in reversed(self.events) if event["event"] in lasting), {})
+        return last if last.get("event") in ("end", "stopped") else {}
+
+    @property
     def ending(self) -> str | None:
         """Why the run is over; None: it is not, or was stopped on the way."""
-        end = self.last("end")
-        return str(end["ending"]) if end and end["update"] >= self.update else None
+        return None if self.close.get("event") != "end" else str(self.close["ending"])
 
     @property
     def tokens(self) -> int:
         """Target tokens trained on, as far as the log goes."""
-        if self.ending is not None:
-            return int(self.last("end")["tokens"])
+        if self.close:
+            return int(self.close["tokens"])
         return sum(int(event.get("tokens") or 0) for event in self.of("train"))
 
     @property

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from nmt.config.sections import TrainingConfig, ValidationConfig
-from nmt.errors import NMTError
+from nmt.errors import Diverged, NMTError
 from nmt.optim import APPLIED_RATE, Progress, Schedule
 from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, TrainingState, load_parameters
 from nmt.training import optimizer_state
@@ -250,7 +250,9 @@ class Trainer:
             self._note_bad(batches, figures)
         self._optimizer.zero_grad(set_to_none=True)
         if self.state.skipped_in_row >= self._limits.max_bad_updates:
-            raise self._diverged(f"{self.state.skipped_in_row} updates in a row had a gradient that is not finite")
+            raise self._diverged(
+                f"{self.state.skipped_in_row} updates in a row had a loss or gradient that is not finite"
+            )
 
     def _note_bad(self, batches: UpdateBatches, figures: UpdateReport) -> None:
         update = self.state.update + 1
@@ -266,10 +268,10 @@ class Trainer:
             if path is not None:
                 logger.warning("its sentences are in %s", path)
 
-    def _diverged(self, what: str) -> NMTError:
+    def _diverged(self, what: str) -> Diverged:
         last = self._saver.last()
         good = "there is no checkpoint yet" if last is None else f"the last good checkpoint is {last}"
-        return NMTError(f"{what}; {good}; {LESS_HASTE}")
+        return Diverged(f"{what}; {good}; {LESS_HASTE}")
 
     def _listen(self) -> None:
         """What all processes must know alike: whether one was asked to stop, and the time."""

@@ -47,9 +47,9 @@ def events(run: Path) -> list[dict[str, Any]]:
 
 
 def figures(run: Path) -> list[dict[str, Any]]:
-    """Everything that was measured; which checkpoints were written may differ by those of a signal, and each start is
-    recorded."""
-    return [event for event in events(run) if event["event"] not in ("checkpoint", "start")]
+    """Everything that was measured; which checkpoints were written may differ by those of a signal, and each start and
+    stop is recorded."""
+    return [event for event in events(run) if event["event"] not in ("checkpoint", "start", "stopped")]
 
 
 def outcome(run: Path) -> dict[str, bytes]:

@@ -96,3 +96,9 @@ def test_ticks_are_round(low: float, high: float, ticks: list[float]) -> None:
 )
 def test_numbers_are_short(value: float, text: str) -> None:
     assert short(value) == text
+
+
+@pytest.mark.parametrize("high", [1e3, 1e8, 1e38, 1e304])
+def test_a_logarithmic_axis_has_few_labels_however_wide_it_is(high: float) -> None:
+    picture = svg(Chart("ppl", [Series("training", [(1, 1.0), (2, high)])]))
+    assert 2 <= sum(each.attrib.get("class") == "rule" for each in picture.iter("path")) <= 8

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -21,53 +20,15 @@ from nmt.models.transformer import TransformerConfig
 from nmt.training import html_report
 from nmt.training.assemble import train
 from nmt.training.run_record import RunRecord, changed_options
+from tests.html_pages import SECTIONS, read
 
 MakeConfig = Callable[..., TrainConfig]
-VOID = {"meta", "link", "br", "img"}
-
-
-class Page(HTMLParser):
-    """Checks that elements are closed in order; collects elements and text."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: list[str] = []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] != "style":
-            self.texts.append(data)
-
-    def headings(self) -> list[str]:
-        return [text for text in self.texts if text in SECTIONS]
-
-
-SECTIONS = ("Curves", "Translations", "Data", "Model", "Cost", "Configuration", "Environment")
 
 
 def write_log(folder: Path, *events: dict[str, Any]) -> Path:
     folder.mkdir(exist_ok=True)
     (folder / "log.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events), encoding="utf-8")
     return folder
-
-
-def read(folder: Path) -> Page:
-    return Page((folder / "report.html").read_text(encoding="utf-8"))
 
 
 def training(update: int, **figures: float) -> dict[str, Any]:
@@ -218,3 +179,13 @@ def test_operations_by_time_are_those_of_the_devices_of_each_start(tmp_path: Pat
     assert operations(2.0) == [label, "9.400\u00a0\u00d7\u00a010^15"]  # 900 s x 2e12 + 100 s x 8 x 9.5e12
     assert operations(9.5)[0] == "operations estimated: time x 1 x 9.5 TFLOPS, then 8 x 9.5 TFLOPS"
     assert operations(None) == []
+
+
+def test_of_many_skipped_updates_the_last_ones_are_shown(tmp_path: Path) -> None:
+    skipped = [{"event": "skipped", "update": 11, "epoch": 1, "number": n, "loss": f"{n}.5"} for n in range(1, 26)]
+    html_report.write(write_log(tmp_path, training(10), *skipped))
+    page = read(tmp_path)
+    assert [text for text in page.text("td") if text.endswith(".50")] == [f"{n}.50" for n in range(25, 9, -1)]
+    assert any("The last 20 of 25 are shown." in text for text in page.text("p"))
+    titles = [text for text in page.text("title") if "was skipped" in text]
+    assert set(titles) == {"update 11 was skipped 25 times"}

@@ -223,7 +223,7 @@ def test_what_no_scale_explains_is_a_bad_update_in_fp16_too(
         step=overflows, arithmetic=arithmetic, limits=TrainingConfig(max_update=2, max_bad_updates=1)
     )
     with pytest.raises(
-        NMTError, match="1 updates in a row had a gradient that is not finite; there is no checkpoint yet"
+        NMTError, match="1 updates in a row had a loss or gradient that is not finite; there is no checkpoint yet"
     ):
         trainer.run()
     assert trainer.state.skipped == 1

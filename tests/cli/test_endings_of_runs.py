@@ -1,0 +1,136 @@
+"""The page of a run says how it ended and why, and which updates were skipped."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nmt.config.sections import TrainConfig, ValidationConfig
+from nmt.errors import DeviceError, Interrupted
+from nmt.training.assemble import train
+from nmt.training.trainer import Trainer
+from nmt.training.validation import LossValidator
+from tests.commands import run_copy
+from tests.html_pages import Page, read
+
+MakeConfig = Callable[..., TrainConfig]
+
+TINY = (
+    "model=lstm model.embedding_size=16 model.hidden_size=16 --max-tokens 200 --log-interval 10 --valid-samples 0 "
+    "--warmup-updates 5 --clip-norm 0 optimizer=sgd"
+).split()
+TOO_FAST = (
+    "--lr 100 --weight-decay 0.1 --max-update 500 training.max_bad_updates=3".split()
+)  # each update: nine times as large
+
+
+@pytest.fixture(scope="module")
+def diverged(copy_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A run that diverges of itself, and its last line."""
+    run = tmp_path_factory.mktemp("diverged") / "run"
+    result = run_copy("train", copy_corpus, *TINY, *TOO_FAST, "--save-dir", run)
+    assert result.returncode == 1
+    return run, result.stderr.decode().splitlines()[-1].removeprefix("nmt-train: ")
+
+
+def events(run: Path, kind: str) -> list[dict[str, Any]]:
+    lines = (run / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    return [event for event in map(json.loads, lines) if event["event"] == kind]
+
+
+def card(page: Page, name: str) -> str:
+    """The figure above a name at the head of the page."""
+    return page.texts[page.texts.index(name) - 1]
+
+
+def test_the_page_of_a_diverged_run_says_so_in_the_words_of_the_command(diverged: tuple[Path, str]) -> None:
+    run, last_line = diverged
+    assert re.match(
+        "3 updates in a row had a loss or gradient that is not finite; the last good checkpoint is", last_line
+    )
+    page = read(run)
+    assert "stopped: diverged" in page.texts and last_line in page.text("p")
+    assert "--warmup-updates" in page.text("code"), "a line of the page must not end within a flag"
+
+
+def test_the_page_of_a_diverged_run_shows_each_skipped_update(diverged: tuple[Path, str]) -> None:
+    run, _ = diverged
+    skipped = events(run, "skipped")
+    page = read(run)
+    assert "Skipped updates" in page.text("h2") and card(page, "skipped updates") == str(len(skipped)) != "0"
+    rows = [text for text in page.text("tr") if re.search("inf|nan", text)]
+    assert len(rows) == len(skipped) >= 3
+    assert all(row.startswith(str(event["update"])) for row, event in zip(rows, reversed(skipped)))
+
+
+def test_curves_of_a_diverged_run_mark_skipped_updates_and_have_room_for_labels(diverged: tuple[Path, str]) -> None:
+    run, _ = diverged
+    page = read(run)
+    marks = [attributes for tag, attributes in page.elements if attributes.get("class") == "mark"]
+    numbers = {event["update"] for event in events(run, "skipped")}
+    charts = [label for tag, each in page.elements if tag == "svg" and (label := each.get("aria-label"))]
+    marked = {"Loss", "Perplexity", "Learning rate", "Gradient norm", "Target tokens per second", "Peak memory (MB)"}
+    assert marked <= set(charts) and len(marks) == len(numbers) * len(marked)
+    rules = [attributes for _, attributes in page.elements if attributes.get("class") == "rule"]
+    assert len(rules) <= 8 * len(charts), "a loss that grows to 1e38 has no label at each power of ten"
+
+
+def test_the_page_of_a_run_that_came_to_its_end_shows_no_reason_to_worry(copy_corpus: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert run_copy("train", copy_corpus, *TINY, "--lr", "0.1", "--max-update", "6", "--save-dir", run).returncode == 0
+    page = read(run)
+    assert "finished: 6 updates are made" in page.texts and "Skipped updates" not in page.text("h2")
+    assert not events(run, "stopped") and "skipped updates" not in page.texts
+
+
+def test_the_page_of_an_interrupted_run_says_how_to_go_on_and_no_more_of_it_when_it_has(
+    tiny_run: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny_run(validation=ValidationConfig(interval=None, interval_updates=6, samples=0))
+    validate = LossValidator.__call__
+
+    def interrupted(self: LossValidator, stop: Callable[[], bool]) -> dict[str, float]:
+        signal.raise_signal(signal.SIGTERM)
+        return validate(self, stop)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LossValidator, "__call__", interrupted)
+        with pytest.raises(Interrupted) as caught:
+            train(config)
+    run = tmp_path / "run"
+    page = read(run)
+    assert "stopped: signal" in page.texts and str(caught.value) in page.text("p")
+    assert "resume with the same command" in str(caught.value)
+    train(config)
+    page = read(run)
+    assert "finished: 12 updates are made" in page.texts and not any("stopped" in text for text in page.texts)
+
+
+@pytest.mark.parametrize(
+    ("error", "shown", "why"),
+    [
+        (MemoryError("no room"), "stopped: out of memory", "MemoryError: no room"),
+        (OSError(28, "No space left on device"), "stopped: storage", "OSError: [Errno 28] No space left on device"),
+        (DeviceError("the <GPU> is gone"), "stopped: error", "the <GPU> is gone"),
+        (ZeroDivisionError("division"), "stopped: error", "ZeroDivisionError: division"),
+        (KeyboardInterrupt(), "stopped: signal", "interrupted by a second Ctrl-C, before anything was saved"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+)
+def test_whatever_stops_a_run_stands_on_its_page(
+    tiny_run: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, shown: str, why: str
+) -> None:
+    def fails(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(Trainer, "_validation_due", fails)
+    with pytest.raises(type(error)):
+        train(tiny_run())
+    page = read(tmp_path / "run")
+    assert shown in page.texts and why in page.text("p")
