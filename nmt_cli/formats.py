@@ -12,8 +12,6 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from torch import Tensor
-
 from nmt.config.choices import AlignmentKind, OutputFormat
 from nmt.data.text import one_line
 from nmt.translation import TranslatedText, Translation, best_texts
@@ -40,12 +38,6 @@ def formatter(kind: OutputFormat, nbest: int, alignment: AlignmentKind, *, logar
     return {OutputFormat.text: text, OutputFormat.fairseq: fairseq, OutputFormat.jsonl: jsonl}[kind]
 
 
-def hard_alignment(attention: Tensor) -> list[tuple[int, int]]:
-    """(source, target) positions: the most attended source piece of each target piece, eos left out on both sides."""
-    pieces = attention[:-1, :-1]
-    return [(source, target) for target, source in enumerate(pieces.argmax(1).tolist())] if pieces.numel() else []
-
-
 def _fairseq_lines(
     translation: Translation, reference: str | None, alignment: AlignmentKind, logarithms: bool
 ) -> Iterator[str]:
@@ -63,10 +55,10 @@ def _fairseq_lines(
 
 
 def _alignment_text(hypothesis: TranslatedText, kind: AlignmentKind) -> str:
+    if kind is AlignmentKind.hard:
+        return " ".join(f"{source}-{target}" for source, target in hypothesis.alignment)
     if hypothesis.attention is None:
         return ""
-    if kind is AlignmentKind.hard:
-        return " ".join(f"{source}-{target}" for source, target in hard_alignment(hypothesis.attention))
     return " ".join(",".join(f"{share:.6f}" for share in row) for row in hypothesis.attention.tolist())
 
 
@@ -92,10 +84,9 @@ def _hypothesis_tree(hypothesis: TranslatedText, alignment: AlignmentKind) -> di
     }
     if alignment is AlignmentKind.none:
         return tree
-    if hypothesis.attention is None:
-        return tree | {"alignment": []}
-    aligned = hard_alignment(hypothesis.attention) if alignment is AlignmentKind.hard else hypothesis.attention.tolist()
-    return tree | {"alignment": aligned}
+    if alignment is AlignmentKind.hard:
+        return tree | {"alignment": hypothesis.alignment}
+    return tree | {"alignment": [] if hypothesis.attention is None else hypothesis.attention.tolist()}
 
 
 def _base_2(natural: float) -> float:

@@ -57,6 +57,15 @@ class TranslatedText:
     def log_probability(self) -> float:
         return sum(self.token_scores) + self.ends_of_parts
 
+    @property
+    def alignment(self) -> list[tuple[int, int]]:
+        """(source, target) positions: the most attended source piece of each target piece, the ends left out on both
+        sides. Empty if attention was not asked for, or the model has none."""
+        if self.attention is None:
+            return []
+        pieces = self.attention[:-1, :-1]
+        return [(source, target) for target, source in enumerate(pieces.argmax(1).tolist())] if pieces.numel() else []
+
 
 @dataclass(frozen=True)
 class Translation:

@@ -156,11 +156,23 @@ class Translator:
         ``max_tokens``, ``buffer_size`` and ``max_source_length``. The search is the one that the model was validated
         with, as far as options do not say otherwise. With ``nbest=n`` each line has n translations, one after the other.
         """
-        if isinstance(lines, str):
-            raise UsageError("translate takes a list of lines; put a single one in brackets: translate([line])")
         config = translation_options(options, self._validated)
-        found = self.hypotheses(lines, config, scored=False)
+        found = self.hypotheses(_several(lines, "translate"), config, scored=False)
         return [text for translation in found for text in best_texts(translation, config.nbest)]
+
+    def translations(
+        self, lines: Iterable[str | Line], *, alignment: bool = False, **options: Any
+    ) -> list[Translation]:
+        """What there is to know of the translations of each line, with the ``options`` of ``translate``.
+
+        Of each line its pieces, and as ``hypotheses`` its ``nbest`` best translations (as many as the search finds), best
+        first: text, score (what the search ranks by), pieces and their natural log-probabilities. ``alignment`` keeps the
+        attention to the source, and thereby which source piece each target piece is aligned with.
+        """
+        config = translation_options(options, self._validated)
+        if alignment:
+            config = dataclasses.replace(config, print_alignment=AlignmentKind.hard)
+        return list(self.hypotheses(_several(lines, "translations"), config))
 
     def hypotheses(
         self,
@@ -280,6 +292,12 @@ class Translator:
             attention=hypothesis.attention if attention else None,
             finished=hypothesis.finished,
         )
+
+
+def _several(lines: Iterable[str | Line], method: str) -> Iterable[str | Line]:
+    if isinstance(lines, (str, Line)):
+        raise UsageError(f"{method} takes a list of lines; put a single one in brackets: {method}([line])")
+    return lines
 
 
 def best_texts(translation: Translation, nbest: int) -> list[str]:

@@ -9,7 +9,7 @@ import torch
 
 from nmt.config.choices import AlignmentKind, OutputFormat
 from nmt.translation import TranslatedText, Translation
-from nmt_cli.formats import formatter, hard_alignment
+from nmt_cli.formats import formatter
 
 ATTENTION = torch.tensor([[0.1, 0.2, 0.7], [0.5, 0.1, 0.4], [0.0, 0.0, 1.0]])  # two pieces and eos on both sides
 BEST = TranslatedText("two dogs", ["two", "dogs"], -math.log(2), [-math.log(2), 0.0, -math.log(4)], ATTENTION, True)
@@ -19,10 +19,6 @@ FOUND = Translation(7, "zwei hunde", ["zwei", "hunde"], [BEST, OTHER])
 
 def lines(kind: OutputFormat, alignment: AlignmentKind = AlignmentKind.none, nbest: int = 2) -> list[str]:
     return list(formatter(kind, nbest, alignment)(FOUND, "two dogs!"))
-
-
-def test_hard_alignment_leaves_eos_out_on_both_sides():
-    assert hard_alignment(ATTENTION) == [(1, 0), (0, 1)]
 
 
 def test_fairseq_lines_are_tab_separated_and_in_base_two():
