@@ -1,22 +1,32 @@
 """nmt: neural machine translation, from raw text to a self-contained model folder and translations.
 
-``from nmt import Translator`` loads a trained model; see ``nmt.interface`` for the seam that models share.
+``from nmt import Translator`` loads a trained model, ``preprocess``, ``train`` and ``average_checkpoints`` do what the
+commands do (docs/python.md); see ``nmt.interface`` for the seam that models share.
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from nmt.data.preprocess import preprocess
+    from nmt.training.assemble import train
+    from nmt.training.averaging import average_checkpoints
     from nmt.translation import Translator
 
-__all__ = ["Translator", "__version__"]
+__all__ = ["Translator", "__version__", "average_checkpoints", "preprocess", "train"]
 __version__ = "0.1.0"
+
+_PLACES = {
+    "Translator": "nmt.translation",
+    "average_checkpoints": "nmt.training.averaging",
+    "preprocess": "nmt.data.preprocess",
+    "train": "nmt.training.assemble",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Translator":  # imported on first use: `import nmt` must not import torch
-        from nmt.translation import Translator
-
-        return Translator
+    if name in _PLACES:  # imported on first use: `import nmt` must not import torch
+        return getattr(importlib.import_module(_PLACES[name]), name)
     raise AttributeError(f"module 'nmt' has no attribute '{name}'")

@@ -172,7 +172,10 @@ class Translator:
         config = translation_options(options, self._validated)
         if alignment:
             config = dataclasses.replace(config, print_alignment=AlignmentKind.hard)
-        return list(self.hypotheses(_several(lines, "translations"), config))
+        found = list(self.hypotheses(_several(lines, "translations"), config))
+        if alignment and any(one.source_pieces and one.hypotheses[0].attention is None for one in found):
+            raise UsageError("the model has no attention, which alignments are made of; leave out alignment=True")
+        return found
 
     def hypotheses(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from nmt import Translator
 from nmt.config.choices import AlignmentKind
 from nmt.config.generation import GenerateConfig
 from nmt.errors import UsageError
+from nmt.models.recurrent_parts import AttentionKind
 from nmt.search.beam import BeamConfig
 from nmt.translation import Line, TranslatedText
 from tests.tiny_models import some_lines, write_tiny_model
@@ -79,6 +81,15 @@ def test_a_line_with_wishes_is_answered_as_nmt_generate_does(translator: Transla
     assert [(one.text, one.score, one.alignment) for one in found.hypotheses] == [
         (one.text, one.score, one.alignment) for one in expected.hypotheses
     ]
+
+
+def test_an_alignment_of_a_model_without_attention_is_refused(tmp_path: Path) -> None:
+    folder = write_tiny_model(tmp_path / "plain", updates=1, attention=AttentionKind.none)
+    translator = Translator.load(folder, device="cpu")
+    assert len(translator.translations(["rot"])) == 1
+    with pytest.raises(UsageError, match="the model has no attention, .* leave out alignment=True"):
+        translator.translations(["rot", ""], alignment=True)
+    assert translator.translations([""], alignment=True)[0].hypotheses[0].alignment == []
 
 
 def test_what_is_found_cannot_be_changed(translator: Translator) -> None:

@@ -1,0 +1,116 @@
+"""docs/python.md: its blocks run, in their order, in a folder with the files that they name; what they leave is right."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import nmt
+from nmt.config.plain import from_plain
+from nmt.config.sections import TrainConfig
+from nmt.models.transformer_config import TransformerConfig
+from nmt.translation import TranslatedText, Translation
+from tests.commands import run_copy
+from tests.tiny_models import in_english, some_lines, write_tiny_model
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "python.md"
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """The page, in a folder of its own."""
+
+    folder: Path
+    names: dict[str, Any]  # all that the blocks assigned
+    printed: list[str]  # by each block
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    folder = tmp_path_factory.mktemp("page")
+    (folder / "text").mkdir()
+    for split, count in (("train", 300), ("valid", 20)):
+        lines = some_lines(count, seed=count)
+        (folder / f"text/{split}.de").write_text("".join(f"{line}\n" for line in lines))
+        (folder / f"text/{split}.en").write_text("".join(f"{in_english(line)}\n" for line in lines))
+    (folder / "runs").mkdir()
+    write_tiny_model(folder / "runs/de-en")
+    text = PAGE.read_text(encoding="utf-8")
+    names: dict[str, Any] = {}
+    printed = []
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        for block in BLOCK.finditer(text):
+            lines_before = text.count("\n", 0, block.start(1))  # a traceback names the line of the page
+            code = compile("\n" * lines_before + block[1], str(PAGE), "exec")
+            with contextlib.redirect_stdout(io.StringIO()) as output:
+                exec(code, names)
+            printed.append(output.getvalue())
+    finally:
+        os.chdir(before)
+    return Ran(folder, names, printed)
+
+
+def test_every_block_of_the_page_runs(ran: Ran) -> None:
+    assert len(ran.printed) == PAGE.read_text(encoding="utf-8").count("```python") >= 10
+
+
+def test_lines_are_translated(ran: Ran) -> None:
+    assert ran.names["texts"] == ["a man", "two dogs run"]
+
+
+def test_three_scores_then_pieces_then_alignments_are_printed(ran: Ran) -> None:
+    (shown,) = [text for text in ran.printed if "->" in text]
+    lines = shown.splitlines()
+    assert re.fullmatch(r"-0\.\d{3} two dogs run", lines[0])
+    assert [line.split(" ")[1] for line in lines[3:7]] == ["two", "dogs", "run", "(end)"]
+    assert len(lines) == 10 and all(re.fullmatch(r"\w+ -> \w+", line) for line in lines[7:])
+
+
+def test_training_ends_where_it_should_and_goes_on(ran: Ran) -> None:
+    result = ran.names["result"]
+    assert (result.ending, result.update, result.metric) == ("20 updates are made", 20, "loss")
+    assert set(ran.names["losses"]) >= {10, 20, 30}
+    assert (ran.folder / "runs/small/report.html").exists()
+
+
+def test_a_configuration_that_was_read_is_the_one_that_was_written(ran: Ran) -> None:
+    again, config = ran.names["again"], ran.names["config"]
+    assert (again.model, again.optimizer, again.batching) == (config.model, config.optimizer, config.batching)
+    assert again.training.max_update == 30 and (ran.folder / "runs/small-again/best.json").exists()
+
+
+def test_what_a_command_line_composes_to_becomes_a_configuration(tmp_path: Path) -> None:
+    printed = run_copy("train", "data", "--arch", "transformer_base", "--cfg", "job", cwd=tmp_path)
+    config = from_plain(TrainConfig, yaml.safe_load(printed.stdout), origin="printed")
+    assert config.data == ["data"] and config.model == TransformerConfig()
+
+
+def test_the_average_of_a_run_is_loaded(ran: Ran) -> None:
+    assert ran.names["average"].folder == Path("runs/small/averaged")
+    assert 0 <= ran.names["bleu"].value <= 100
+
+
+def test_the_tables_name_each_field_of_a_translation_and_of_a_hypothesis() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    for name in ("number", "source", "source_pieces", "hypotheses", "alignment", "log_probability"):
+        assert f"`{name}`" in text
+    told = [field.name for field in fields(TranslatedText) if field.name != "ends_of_parts"]
+    assert [name for name in told if f"`{name}`" not in text] == []
+    assert {"number", "source", "source_pieces", "hypotheses"} <= {field.name for field in fields(Translation)}
+
+
+def test_each_function_of_the_page_can_be_imported_from_nmt() -> None:
+    assert all(callable(getattr(nmt, name)) for name in nmt.__all__ if name != "__version__")
+    with pytest.raises(AttributeError, match="has no attribute 'trains'"):
+        nmt.trains  # noqa: B018
