@@ -30,8 +30,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nmt.modules.attention import Attend, HeadSizes, ScaledDotProduct, SelfAttention
+from nmt.modules.attention import Attend, ScaledDotProduct, SelfAttention
 from nmt.modules.convolution import CausalConvolution, SameConvolution
+from nmt.modules.head_sizes import HeadSizes
 from nmt.modules.local_attention import LocalSelfAttention
 from nmt.modules.recurrent import LSTMLayer
 from nmt.modules.sight import Sight

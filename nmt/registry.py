@@ -5,6 +5,9 @@ where it is defined, so adding one takes one file:
 
     @models.register("transformer", TransformerConfig)
     class Transformer(EncoderDecoder): ...
+
+The options of a component whose file imports torch may stand beside it, in ``NAME_config.py``: ``declare`` makes them
+known, and NAME is imported when one is built. So a page of help or a misspelt option is answered without torch.
 """
 
 from __future__ import annotations
@@ -21,6 +24,9 @@ from nmt.errors import UsageError, did_you_mean
 T = TypeVar("T")
 Builder = Callable[..., T]
 BuilderType = TypeVar("BuilderType", bound=Callable[..., Any])
+ConfigType = TypeVar("ConfigType", bound=type)
+
+CONFIG = "_config"  # what the name of a module of options ends in
 
 
 @dataclass(frozen=True)
@@ -33,13 +39,36 @@ class Entry(Generic[T]):
     source: str  # the file that registered it
 
 
+@dataclass(frozen=True)
+class _Declared:
+    """What is known of a component before its builder is imported."""
+
+    config: type
+    module: str  # registers the builder
+    source: str  # the file that declared it
+
+
 class Registry(Generic[T]):
     """The components of one role ("model", "criterion", ...), by name and by configuration type."""
 
     def __init__(self, role: str) -> None:
         self.role = role
         self._entries: dict[str, Entry[T]] = {}
+        self._declared: dict[str, _Declared] = {}
         _registries[role] = self
+
+    def declare(self, name: str) -> Callable[[ConfigType], ConfigType]:
+        """A decorator of the dataclass in ``X_config.py``; the module ``X`` beside it registers the builder."""
+
+        def file(config: ConfigType) -> ConfigType:
+            module = config.__module__
+            assert module.endswith(CONFIG), f"{config.__name__} of {self.role} '{name}' is declared in {module}"
+            declared = _Declared(config, module.removesuffix(CONFIG), _source_file(config))
+            self._refuse_clash(name, config, declared.source)
+            self._declared[name] = declared
+            return config
+
+        return file
 
     def register(self, name: str, config: type) -> Callable[[BuilderType], BuilderType]:
         """A decorator that files a builder under ``name``; ``config`` is the dataclass that it is built from."""
@@ -48,47 +77,53 @@ class Registry(Generic[T]):
 
         def file(builder: BuilderType) -> BuilderType:
             entry: Entry[T] = Entry(name, config, builder, _source_file(builder))
-            for other in self._entries.values():
-                if other.name == name:
-                    raise ValueError(
-                        f"{self.role} '{name}' is registered twice: in {other.source} and in {entry.source}"
-                    )
-                if other.config is config:
-                    raise ValueError(
-                        f"{config.__name__} already configures {self.role} '{other.name}' ({other.source})"
-                    )
+            declared = self._declared.get(name)
+            if declared is None or declared.config is not config or name in self._entries:
+                self._refuse_clash(name, config, entry.source)
             self._entries[name] = entry
             return builder
 
         return file
 
+    def _refuse_clash(self, name: str, config: type, source: str) -> None:
+        """One component has a name, and one component a configuration."""
+        for other, known in self._known().items():
+            if other == name:
+                raise ValueError(f"{self.role} '{name}' is registered twice: in {known.source} and in {source}")
+            if known.config is config:
+                raise ValueError(f"{config.__name__} already configures {self.role} '{other}' ({known.source})")
+
     def build(self, config: Any, /, *parts: Any, **named_parts: Any) -> T:
         """Build the component that ``config`` (an instance of a registered dataclass) describes."""
-        name = self.name_of(type(config))
-        return self._entries[name].builder(config, *parts, **named_parts)
+        return self.entry(self.name_of(type(config))).builder(config, *parts, **named_parts)
 
     def name_of(self, config: type) -> str:
-        for entry in self._entries.values():
-            if entry.config is config:
-                return entry.name
+        for name, known in self._known().items():
+            if known.config is config:
+                return name
         raise UsageError(f"no {self.role} is registered for the configuration {config.__name__}")
 
     def config_class(self, name: str) -> type:
-        return self._entry(name).config
-
-    def entry(self, name: str) -> Entry[T]:
-        return self._entry(name)
-
-    def names(self) -> tuple[str, ...]:
-        return tuple(sorted(self._entries))
-
-    def _entry(self, name: str) -> Entry[T]:
-        if name not in self._entries:
+        known = self._known()
+        if name not in known:
             raise UsageError(
-                f"unknown {self.role} '{name}'{did_you_mean(name, self._entries)}; there are: "
+                f"unknown {self.role} '{name}'{did_you_mean(name, known)}; there are: "
                 f"{', '.join(self.names())}. A plugin's components need it: --user-dir PATH"
             )
+        return known[name].config
+
+    def entry(self, name: str) -> Entry[T]:
+        """With its builder, which is imported now if it was only declared."""
+        self.config_class(name)
+        if name not in self._entries:
+            importlib.import_module(self._declared[name].module)
         return self._entries[name]
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(self._known()))
+
+    def _known(self) -> dict[str, Entry[T] | _Declared]:
+        return {**self._declared, **self._entries}
 
 
 _registries: dict[str, Registry[Any]] = {}
@@ -108,14 +143,21 @@ def registered_name(config: type) -> str | None:
     return None
 
 
-def import_all(package: str, path: Iterable[str]) -> None:
-    """Import every module of a package, so that its components register themselves: there is no list to edit."""
+def import_all(package: str, path: Iterable[str], ending: str = "") -> None:
+    """Import every module of a package, or those whose names have an ending, so that its components make themselves
+    known: there is no list to edit."""
     for module in pkgutil.iter_modules(path):
-        importlib.import_module(f"{package}.{module.name}")
+        if module.name.endswith(ending):
+            importlib.import_module(f"{package}.{module.name}")
 
 
-def _source_file(builder: Callable[..., Any]) -> str:
+def import_configs(package: str, path: Iterable[str]) -> None:
+    """Import the modules of options alone, which declare the components of a package."""
+    import_all(package, path, ending=CONFIG)
+
+
+def _source_file(part: Callable[..., Any]) -> str:
     try:
-        return inspect.getsourcefile(builder) or "<unknown>"
+        return inspect.getsourcefile(part) or "<unknown>"
     except TypeError:
         return "<unknown>"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from nmt.config.averaging import AverageConfig
-from nmt.training.average_scores import table
-from nmt.training.averaging import average_checkpoints
 from nmt_cli.launch import launch
 
 
 def run(config: AverageConfig) -> None:
     """Write the average; print its scores beside those of its parts, and its folder last."""
+    from nmt.training.average_scores import table
+    from nmt.training.averaging import average_checkpoints
+
     average = average_checkpoints(config)
     if average.scores:
         print(*table(average.scores), sep="\n")

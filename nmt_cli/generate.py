@@ -6,6 +6,7 @@ corpus split among it, goes to the log on standard error.
 
 from __future__ import annotations
 
+import nmt.search  # noqa: F401 - its options are known from here on; torch is imported by what translates
 from nmt.config.generation import GenerateConfig
 from nmt_cli.allocator import arrange_memory
 
@@ -18,7 +19,6 @@ def run(config: GenerateConfig) -> None:
 
 def main() -> None:
     arrange_memory("nmt_cli.generate")
-    import nmt_cli.generate_job  # noqa: F401 - torch and all that is registered, after memory is arranged
     from nmt_cli.launch import launch
 
     launch("generate", GenerateConfig, run)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from nmt.config.shortlist import ShortlistConfig
 from nmt.data.corpus import Corpus
-from nmt.data.shortlist import learn
 from nmt.errors import OutputError, UsageError
 from nmt.progress import going_on
 from nmt_cli.launch import launch
@@ -18,6 +17,8 @@ logger = logging.getLogger("nmt.shortlist")
 
 def run(config: ShortlistConfig) -> None:
     """Learn from the training split, and write the file."""
+    from nmt.data.shortlist import learn
+
     if len(config.data) != 1:
         raise UsageError(f"a shortlist is learned from one corpus folder, not {len(config.data)}: nmt-shortlist FOLDER")
     if not config.output:

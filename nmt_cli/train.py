@@ -5,6 +5,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+import nmt.criterions
+import nmt.models
+import nmt.optim
+import nmt.search  # noqa: F401 - their options are known from here on; torch is imported by what trains
 from nmt.config.sections import TrainConfig
 from nmt_cli.allocator import arrange_memory
 
@@ -27,7 +31,6 @@ def run(config: TrainConfig) -> float | None:
 
 def main() -> None:
     arrange_memory("nmt_cli.train")
-    import nmt.training.assemble  # noqa: F401 - torch and all that is registered, after memory is arranged
     from nmt_cli.launch import launch
 
     launch("train", TrainConfig, run)

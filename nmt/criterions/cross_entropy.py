@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from nmt.config.option import option
 from nmt.criterions import Criterion, criterions
+from nmt.criterions.cross_entropy_config import CrossEntropyConfig
 from nmt.errors import UsageError, did_you_mean
 from nmt.interface import Batch, DecoderOutput, EncoderDecoder, LossReport
 from nmt.modules.linear_cross_entropy import linear_cross_entropy, smoothed_cross_entropy
-
-
-@dataclass
-class CrossEntropyConfig:
-    """Negative log-likelihood, without smoothing."""
-
-    auxiliary_weights: dict[str, float] = option(
-        {}, help="weight of each auxiliary loss that the model reports, by name; 1 unless given"
-    )
 
 
 class TokenCrossEntropy(Criterion):

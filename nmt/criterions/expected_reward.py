@@ -6,45 +6,16 @@ Shapes: B sentences, K translations of each, T target positions.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from nmt.config.option import option
-from nmt.config.sections import require_not_negative
 from nmt.criterions import Criterion, criterions
 from nmt.criterions.cross_entropy import token_sums, weighted_auxiliary
-from nmt.criterions.sequences import (
-    Reward,
-    Sampler,
-    SequenceConfig,
-    decode,
-    draw,
-    references,
-    rewards,
-    sentence_report,
-)
-from nmt.errors import UsageError
+from nmt.criterions.expected_reward_config import ExpectedRewardConfig
+from nmt.criterions.sequences import Reward, Sampler, decode, draw, references, rewards, sentence_report
 from nmt.interface import Batch, EncoderDecoder, LossReport, Memory
-
-
-@dataclass
-class ExpectedRewardConfig(SequenceConfig):
-    """The paper's constants. It refines a model that was trained by likelihood."""
-
-    likelihood_weight: float = option(
-        0.017, help="weight of the log-likelihood beside the expected reward", flag="--likelihood-weight"
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_not_negative("criterion", likelihood_weight=self.likelihood_weight)
-        if self.samples == 1:
-            raise UsageError(
-                "criterion.samples=1 leaves nothing to compare a reward with: the baseline is the mean of a sentence's "
-                "translations; draw at least two (--samples 2)"
-            )
 
 
 class ExpectedReward(Criterion):

@@ -5,44 +5,17 @@ Shapes: B sentences, H heads, T target positions, S source positions, P aligned 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
-from nmt.config.option import option
-from nmt.config.sections import require_not_negative, require_positive
 from nmt.criterions import Criterion, criterions
 from nmt.criterions.cross_entropy import token_report, token_sums, weighted_auxiliary
-from nmt.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyConfig
+from nmt.criterions.guided_alignment_config import GuidedAlignmentConfig
 from nmt.data.batch import ALIGNMENTS
 from nmt.errors import UsageError
 from nmt.interface import AttentionMaps, AttentionRequest, Batch, EncoderDecoder, LossReport
 
 _CROSS = "cross"
-
-
-@dataclass
-class GuidedAlignmentConfig(LabelSmoothedCrossEntropyConfig):
-    """Which attention is guided, and how strongly. By default it is the one that --print-alignment shows."""
-
-    needs_alignments: ClassVar[bool] = True  # in the training split
-
-    alignment_weight: float = option(
-        0.05, help="weight of the alignments' cross-entropy beside that of the targets", flag="--alignment-lambda"
-    )
-    alignment_layer: int | None = option(
-        None, help="decoder layer whose attention is guided, from 1; null: the last", flag="--alignment-layer"
-    )
-    alignment_heads: int | None = option(
-        None, help="guide the mean of its first so many heads; null: of all", flag="--alignment-heads"
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_not_negative("criterion", alignment_weight=self.alignment_weight)
-        require_positive("criterion", alignment_layer=self.alignment_layer, alignment_heads=self.alignment_heads)
 
 
 class GuidedAlignment(Criterion):

@@ -6,44 +6,16 @@ Shapes: B sentences, K candidates of each, T target positions.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from nmt.config.option import option
-from nmt.config.sections import require_positive
 from nmt.criterions import Criterion, criterions
 from nmt.criterions.cross_entropy import weighted_auxiliary
-from nmt.criterions.sequences import (
-    Reward,
-    RewardKind,
-    Sampler,
-    SequenceConfig,
-    Translations,
-    decode,
-    draw,
-    references,
-    rewards,
-    sentence_report,
-)
+from nmt.criterions.minimum_risk_config import MinimumRiskConfig
+from nmt.criterions.sequences import Reward, Sampler, Translations, decode, draw, references, rewards, sentence_report
 from nmt.data.vocabulary import PAD
 from nmt.interface import Batch, EncoderDecoder, LossReport
-
-
-@dataclass
-class MinimumRiskConfig(SequenceConfig):
-    """The paper's constants. It refines a model that was trained by likelihood."""
-
-    samples: int = option(100, help="translations drawn of each training sentence", flag="--samples")
-    reward: RewardKind = option(RewardKind.bleu, help="reward of a translation: gleu or bleu", flag="--reward")
-    sharpness: float = option(
-        0.005, help="exponent of the probabilities among the candidates: alpha", flag="--risk-sharpness"
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_positive("criterion", sharpness=self.sharpness)
 
 
 class MinimumRisk(Criterion):

@@ -5,31 +5,14 @@ Shapes: M real target positions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
-from nmt.config.option import option
-from nmt.config.sections import require_not_negative
 from nmt.criterions import Criterion, criterions
 from nmt.criterions.cross_entropy import token_report, weighted_auxiliary
-from nmt.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyConfig
+from nmt.criterions.r_drop_config import RDropConfig
 from nmt.interface import Batch, EncoderDecoder, LossReport
 from nmt.modules.chunked import by_rows, log_probabilities, smoothed_nll, symmetric_divergence
-
-
-@dataclass
-class RDropConfig(LabelSmoothedCrossEntropyConfig):
-    """The paper's weight for translation, 5. Without dropout in the model there is nothing to agree on."""
-
-    divergence_weight: float = option(
-        5.0, help="weight of the divergence between the two passes: alpha", flag="--rdrop-alpha"
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_not_negative("criterion", divergence_weight=self.divergence_weight)
 
 
 class RDrop(Criterion):

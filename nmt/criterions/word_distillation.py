@@ -5,34 +5,14 @@ Shapes: M real target positions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
-from nmt.config.option import option
 from nmt.criterions import Criterion, criterions
 from nmt.criterions.cross_entropy import token_report, weighted_auxiliary
-from nmt.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyConfig
-from nmt.errors import UsageError
+from nmt.criterions.word_distillation_config import WordDistillationConfig
 from nmt.interface import Batch, EncoderDecoder, LossReport
 from nmt.modules.chunked import by_rows, cross_entropy_of, log_probabilities, smoothed_nll
-
-
-@dataclass
-class WordDistillationConfig(LabelSmoothedCrossEntropyConfig):
-    """The paper's weight of the teacher, a half."""
-
-    label_smoothing: float = option(0.0, help="share of probability spread evenly", flag="--label-smoothing")
-    teacher: str = option("", help="run folder or checkpoint of the model to learn from", flag="--teacher")
-    distillation_weight: float = option(
-        0.5, help="weight of the teacher's distribution; the rest is that of the targets", flag="--distillation-weight"
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0.0 <= self.distillation_weight <= 1.0:
-            raise UsageError(f"criterion.distillation_weight={self.distillation_weight} must lie between 0 and 1")
 
 
 class WordDistillation(Criterion):

@@ -1,12 +1,16 @@
-"""One architecture a file. A file registers itself; every module of this package is imported here."""
+"""One architecture a file, its options beside it in NAME_config.py, which is what is imported here."""
 
 from __future__ import annotations
 
-from nmt.interface import EncoderDecoder
-from nmt.registry import Registry, import_all
+from typing import TYPE_CHECKING
+
+from nmt.registry import Registry, import_configs
+
+if TYPE_CHECKING:
+    from nmt.interface import EncoderDecoder
 
 # builder(config, sizes: VocabularySizes) -> EncoderDecoder
 # A configuration also has `shrink()`: a copy with small sizes and the same structure, for tests.
 models: Registry[EncoderDecoder] = Registry("model")
 
-import_all(__name__, __path__)
+import_configs(__name__, __path__)

@@ -15,19 +15,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt.data.vocabulary import BOS, EOS, SPECIALS
-from nmt.errors import UsageError
 from nmt.interface import OutputLayer, Scoring, VocabularySizes
 from nmt.models.output_layers import OwnColumns, absences
 from nmt.modules.linear import at_least_float32
 
-MOST_BITS = 32  # no vocabulary has more symbols
 NEVER = -30.0  # log-probability, about, of pad, unk and bos: finite, so that label smoothing stays finite
-
-
-def check_symbol_bits(symbol_bits: int | None) -> None:
-    """Refuse numbers of bits that no symbol has."""
-    if symbol_bits is not None and not 1 <= symbol_bits <= MOST_BITS:
-        raise UsageError(f"model.symbol_bits={symbol_bits} must be from 1 to {MOST_BITS}")
 
 
 def bits_needed(vocabulary_size: int) -> int:

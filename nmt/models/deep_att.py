@@ -6,59 +6,19 @@ attention reads.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from nmt.config.option import option
-from nmt.config.sections import require_positive
-from nmt.errors import UsageError
 from nmt.interface import VocabularySizes
 from nmt.models import models
 from nmt.models.attentive_recurrent import AttendedMemory, AttentiveRecurrent, DecoderStack
+from nmt.models.deep_att_config import DeepAttConfig
 from nmt.modules.fast_forward import FastForward, FastForwardColumn
 from nmt.modules.recurrent import LSTMLayer, States
 from nmt.modules.recurrent_attention import AdditiveAttention
 from nmt.modules.recurrent_decoders import Attended, asking_and_reading, attended
-
-
-@dataclass
-class DeepAttConfig:
-    """Sizes; the defaults are those of the paper."""
-
-    encoder_layers: int = option(9, help="layers of each of the encoder's two columns")
-    decoder_layers: int = option(7, help="layers of the decoder")
-    embedding_size: int = option(256, help="width of the embeddings")
-    hidden_size: int = option(512, help="width of every layer")
-    dropout: float = option(0.1, help="dropout of the states between layers", flag="--dropout")
-
-    def __post_init__(self) -> None:
-        require_positive("model", encoder_layers=self.encoder_layers, decoder_layers=self.decoder_layers)
-        require_positive("model", embedding_size=self.embedding_size, hidden_size=self.hidden_size)
-        if not 0.0 <= self.dropout < 1.0:
-            raise UsageError(f"model.dropout={self.dropout} must be at least 0 and less than 1")
-        if self.hidden_size % 2:
-            raise UsageError(
-                f"hidden_size={self.hidden_size} is odd, but the attention reads a quarter of ten times as many numbers; "
-                f"use an even model.hidden_size"
-            )
-
-    @property
-    def memory_size(self) -> int:
-        """A quarter of [h, f] of both columns: 1,280 in the paper."""
-        return 10 * self.hidden_size // 4
-
-    def shrink(self) -> DeepAttConfig:
-        """The same structure in small sizes, for tests."""
-        return replace(
-            self,
-            encoder_layers=min(self.encoder_layers, 3),
-            decoder_layers=min(self.decoder_layers, 3),
-            embedding_size=8,
-            hidden_size=10,
-        )
 
 
 class Encoder(nn.Module):

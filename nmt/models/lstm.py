@@ -22,8 +22,8 @@ from nmt.interface import (
 )
 from nmt.models import models
 from nmt.models.attentive_recurrent import AttendedMemory, decoded
+from nmt.models.lstm_config import LSTMConfig
 from nmt.models.recurrent_parts import (
-    LSTMConfig,
     build_bridge,
     build_decoder,
     build_embeddings,

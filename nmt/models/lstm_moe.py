@@ -7,64 +7,21 @@ V vocabulary.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from nmt.config.option import option
-from nmt.config.sections import require_not_negative, require_positive
-from nmt.errors import UsageError
 from nmt.interface import AttentionRequest, Batch, DecoderOutput, Memory, VocabularySizes, real_positions
 from nmt.models import models
 from nmt.models.attentive_recurrent import AttendedMemory, AttentiveRecurrent, DecoderStack, decoded
+from nmt.models.lstm_moe_config import LSTMMoEConfig
 from nmt.modules.dropout import Dropout
 from nmt.modules.experts import Experts, NoisyTopK, balance, tokens_by_sentence
 from nmt.modules.recurrent import OneWay, ProjectedLSTMLayer, States, Summed
 from nmt.modules.recurrent_attention import ProductAttention
 from nmt.modules.recurrent_decoders import Attended, asking_and_reading, attended
 from nmt.modules.stack import Stack
-
-
-@dataclass
-class LSTMMoEConfig:
-    """Sizes; the defaults are the paper's flat mixture."""
-
-    width: int = option(512, help="width of embeddings, outputs of layers, experts and attention")
-    cell_size: int = option(2048, help="width of the cells, projected to `width`")
-    num_experts: int = option(32, help="experts in each of the two mixtures")
-    experts_per_token: int = option(4, help="experts that read each token")
-    expert_size: int = option(2048, help="inner width of an expert")
-    importance_weight: float = option(0.01, help="weight of the loss that evens out the experts' importance")
-    load_weight: float = option(0.01, help="weight of the loss that evens out the experts' load")
-    dropout: float = option(0.4, help="dropout of every layer's output and of the embeddings", flag="--dropout")
-
-    def __post_init__(self) -> None:
-        require_positive("model", width=self.width, cell_size=self.cell_size, num_experts=self.num_experts)
-        require_positive("model", experts_per_token=self.experts_per_token, expert_size=self.expert_size)
-        require_not_negative("model", importance_weight=self.importance_weight, load_weight=self.load_weight)
-        if not 0.0 <= self.dropout < 1.0:
-            raise UsageError(f"model.dropout={self.dropout} must be at least 0 and less than 1")
-        if self.experts_per_token > self.num_experts:
-            raise UsageError(
-                f"experts_per_token={self.experts_per_token} is more than num_experts={self.num_experts}; lower it"
-            )
-        if self.width >= self.cell_size:
-            raise UsageError(
-                f"cell_size={self.cell_size} must be more than width={self.width}, to which it is projected"
-            )
-
-    def shrink(self) -> LSTMMoEConfig:
-        """The same structure in small sizes, for tests."""
-        experts = min(self.num_experts, 5)
-        return replace(
-            self,
-            width=10,
-            cell_size=14,
-            num_experts=experts,
-            experts_per_token=min(self.experts_per_token, experts, 2),
-            expert_size=8,
-        )
 
 
 @dataclass

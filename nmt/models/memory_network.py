@@ -7,14 +7,11 @@ E target embedding, H hidden size of the LSTM, D slot size, V vocabulary.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import Enum
 
 import torch
 from torch import Tensor, nn
 
-from nmt.config.option import option
-from nmt.config.sections import require_positive
-from nmt.errors import DataError, UsageError
+from nmt.errors import DataError
 from nmt.interface import (
     AttentionMaps,
     AttentionRequest,
@@ -28,6 +25,7 @@ from nmt.interface import (
     VocabularySizes,
 )
 from nmt.models import models
+from nmt.models.memory_network_config import MemoryNetworkConfig, Places
 from nmt.models.output_layers import LinearOutput
 from nmt.modules.dropout import Dropout
 from nmt.modules.embeddings import Embedding
@@ -35,56 +33,11 @@ from nmt.modules.memory_hops import Distances, Hops, Slots, from_end, from_start
 from nmt.modules.padding import padding_bias, real_rows
 from nmt.modules.recurrent import LSTMLayer, RecurrentDecoder, States
 
-
-class Places(Enum):
-    """How a slot's place is counted."""
-
-    end = "end"  # from the end of the sentence, as in the paper
-    start = "start"
-    both = "both"  # both, added
-
-
-@dataclass
-class MemoryNetworkConfig:
-    """Sizes and variants of the memory network."""
-
-    num_hops: int = option(3, help="how often the memory is read for an output", flag="--hops")
-    slot_size: int = option(256, help="width of a memory slot, and of what is read from it")
-    places: Places = option(Places.end, help="where slots are counted from: end (the paper), start or both")
-    max_positions: int = option(1024, help="longest source in pieces, eos included; each place has its own vector")
-    embedding_size: int = option(256, help="width of the target embeddings")
-    hidden_size: int = option(256, help="hidden size of the decoder LSTM, whose state is the question")
-    num_layers: int = option(1, help="layers of the decoder LSTM")
-    init_std: float = option(
-        0.1,
-        help="standard deviation of the initial slots, places and output layer; the paper's slots are sums of words",
-    )
-    dropout: float = option(
-        0.1, help="dropout of the embeddings, between layers, of the question and before the output", flag="--dropout"
-    )
-
-    def __post_init__(self) -> None:
-        require_positive("model", num_hops=self.num_hops, slot_size=self.slot_size, max_positions=self.max_positions)
-        require_positive("model", embedding_size=self.embedding_size, hidden_size=self.hidden_size)
-        require_positive("model", num_layers=self.num_layers)
-        if self.init_std <= 0.0:
-            raise UsageError(f"model.init_std={self.init_std} must be greater than 0")
-        if not 0.0 <= self.dropout < 1.0:
-            raise UsageError(f"model.dropout={self.dropout} must be at least 0 and less than 1")
-
-    def shrink(self) -> MemoryNetworkConfig:
-        """The same structure in small sizes, for tests."""
-        return replace(
-            self,
-            slot_size=12,
-            max_positions=min(self.max_positions, 64),
-            embedding_size=10,
-            hidden_size=16,
-            num_layers=min(self.num_layers, 2),
-        )
-
-    def distances(self) -> tuple[Distances, ...]:
-        return {Places.end: (from_end,), Places.start: (from_start,), Places.both: (from_start, from_end)}[self.places]
+DISTANCES: dict[Places, tuple[Distances, ...]] = {
+    Places.end: (from_end,),
+    Places.start: (from_start,),
+    Places.both: (from_start, from_end),
+}
 
 
 @dataclass
@@ -119,7 +72,7 @@ class MemoryNetwork(EncoderDecoder):
         self.hidden_size = config.hidden_size
         self.longest_source = config.max_positions
         self.slots = nn.ModuleList(
-            Slots(sizes.source, size, config.distances(), config.max_positions, config.init_std)
+            Slots(sizes.source, size, DISTANCES[config.places], config.max_positions, config.init_std)
             for _ in range(config.num_hops + 1)
         )
         self.target_embedding = Embedding(sizes.target, config.embedding_size)

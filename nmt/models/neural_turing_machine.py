@@ -10,15 +10,11 @@ E input channels, C controller, H heads (R that read), L slots of the memory, W 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import Enum
 
 import torch
 from torch import Tensor, nn
 
-from nmt.config.option import option
-from nmt.config.sections import require_positive
 from nmt.data.vocabulary import BOS
-from nmt.errors import UsageError
 from nmt.interface import (
     AttentionMaps,
     AttentionRequest,
@@ -33,7 +29,8 @@ from nmt.interface import (
     VocabularySizes,
 )
 from nmt.models import models
-from nmt.models.binary_symbols import binary_embeddings, binary_output, check_symbol_bits
+from nmt.models.binary_symbols import binary_embeddings, binary_output
+from nmt.models.neural_turing_machine_config import ControllerKind, MemoryStart, NeuralTuringMachineConfig, SymbolKind
 from nmt.models.output_layers import LinearOutput
 from nmt.modules.dropout import Dropout
 from nmt.modules.embeddings import Embedding
@@ -50,70 +47,6 @@ from nmt.modules.padding import real_rows
 
 CONSTANT_START = 1e-6
 SMALL_START = 0.05  # standard deviation
-
-
-class ControllerKind(Enum):
-    """The network that drives the heads."""
-
-    lstm = "lstm"
-    feed_forward = "feed_forward"
-
-
-class MemoryStart(Enum):
-    """What the memory holds before the first step."""
-
-    learned = "learned"  # small random rows at first
-    random = "random"  # small random rows for ever
-    constant = "constant"  # one small number everywhere
-
-
-class SymbolKind(Enum):
-    """How symbols enter and leave the machine."""
-
-    learned = "learned"  # an embedding, and a softmax over the vocabulary
-    binary = "binary"  # fixed bit vectors, and a logistic output for each bit
-
-
-@dataclass
-class NeuralTuringMachineConfig:
-    """Sizes and variants; the defaults are the paper's machine for copying, with symbols of its own."""
-
-    controller: ControllerKind = option(ControllerKind.lstm, help="lstm or feed_forward")
-    controller_size: int = option(100, help="hidden size of the controller")
-    memory_slots: int = option(128, help="slots of the memory (rows; the paper's N)")
-    memory_width: int = option(20, help="numbers in a slot (the paper's M)")
-    read_heads: int = option(1, help="heads that read")
-    write_heads: int = option(1, help="heads that write")
-    shift_range: int = option(1, help="farthest slot, either way, that a head can step to")
-    memory_start: MemoryStart = option(
-        MemoryStart.learned, help="memory before the first step: learned, random, constant"
-    )
-    symbols: SymbolKind = option(SymbolKind.learned, help="learned embeddings, or binary: bit vectors in and out")
-    symbol_bits: int | None = option(
-        None, help="bits of a binary symbol; ids beyond 4 + 2^bits are delimiters; null: as few as hold the vocabulary"
-    )
-    embedding_size: int = option(64, help="width of learned embeddings")
-    feed_output: bool = option(True, help="the last symbol is the next input; false: it answers without any input")
-    dropout: float = option(0.0, help="dropout of the inputs and before the output layer", flag="--dropout")
-
-    def __post_init__(self) -> None:
-        require_positive("model", controller_size=self.controller_size, embedding_size=self.embedding_size)
-        require_positive("model", memory_slots=self.memory_slots, memory_width=self.memory_width)
-        require_positive("model", read_heads=self.read_heads, write_heads=self.write_heads)
-        require_positive("model", shift_range=self.shift_range)
-        check_symbol_bits(self.symbol_bits)
-        if not 0.0 <= self.dropout < 1.0:
-            raise UsageError(f"model.dropout={self.dropout} must be at least 0 and less than 1")
-        if self.memory_slots <= 2 * self.shift_range:
-            raise UsageError(
-                f"model.memory_slots={self.memory_slots} is too few for steps of up to model.shift_range="
-                f"{self.shift_range} slots either way; use at least {2 * self.shift_range + 1} slots"
-            )
-
-    def shrink(self) -> NeuralTuringMachineConfig:
-        """The same structure in small sizes, for tests."""
-        slots = 7 + 2 * self.shift_range
-        return replace(self, controller_size=16, memory_slots=slots, memory_width=6, embedding_size=10)
 
 
 @dataclass

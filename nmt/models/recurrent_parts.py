@@ -1,17 +1,21 @@
-"""The options of the recurrent model, and the one place that chooses its parts by them."""
+"""The parts of the recurrent model: the one place that chooses them by its options."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass, replace
-from enum import Enum
 
 import torch
 from torch import nn
 
-from nmt.config.option import FlagKind, option
-from nmt.config.sections import require_positive
 from nmt.errors import UsageError
 from nmt.interface import OutputLayer, VocabularySizes
+from nmt.models.lstm_config import (
+    AttentionKind,
+    BridgeKind,
+    CellKind,
+    ContextPath,
+    LSTMConfig,
+    Merge,
+    ReadoutKind,
+)
 from nmt.models.output_layers import LinearOutput, TiedOutput
 from nmt.modules.bridges import Bridge, CopyBridge, DenseBridge, ZeroBridge
 from nmt.modules.embeddings import Borrowed, Embedding
@@ -46,190 +50,6 @@ from nmt.modules.recurrent_decoders import (
     TanhReadout,
 )
 from nmt.modules.sharing import shares_embeddings
-
-
-class CellKind(Enum):
-    """The recurrence."""
-
-    lstm = "lstm"
-    gru = "gru"
-
-
-class Merge(Enum):
-    """How the two directions of an encoder's layer become one."""
-
-    concat = "concat"  # side by side, each with half of the width
-    sum = "sum"
-    mean = "mean"
-
-
-class AttentionKind(Enum):
-    """How a decoder state is compared with the encoder's."""
-
-    dot = "dot"
-    general = "general"
-    additive = "additive"
-    none = "none"
-
-
-class ContextPath(Enum):
-    """Where the attention's context goes."""
-
-    readout = "readout"  # to the output layer of the same step
-    input = "input"  # the state before a step asks; into the step's input alone
-    both = "both"  # likewise, and to the output layer (Bahdanau)
-    feeding = "feeding"  # to the readout, which is part of the next step's input (Luong's input feeding)
-
-
-class ReadoutKind(Enum):
-    """What the output layer sees of context c and decoder state h."""
-
-    plain = "plain"  # [c; h]
-    tanh = "tanh"  # tanh(W [c; h]), Luong et al. 2015, equation 5
-    maxout = "maxout"  # Bahdanau et al. 2015, section A.2.2
-
-
-class BridgeKind(Enum):
-    """What the decoder starts from."""
-
-    copy = "copy"  # each layer from the encoder's layer of the same number
-    dense = "dense"  # tanh(W h) of the encoder's last state
-    backward = "backward"  # likewise, of the backward direction's last state alone
-    zero = "zero"
-
-
-@dataclass
-class LSTMConfig:
-    """Sizes and variants of the recurrent model."""
-
-    cell: CellKind = option(CellKind.lstm, help="lstm or gru")
-    embedding_size: int = option(256, help="width of the embeddings")
-    hidden_size: int = option(512, help="hidden size of the decoder, and of the encoder's states")
-    encoder_size: int | None = option(None, help="width of the encoder's states, if another than hidden_size")
-    num_layers: int = option(1, help="layers of the encoder, and of the decoder")
-    residual_from: int | None = option(
-        None, help="first layer, counted from 1, whose input is added to its output; null: no skip connections"
-    )
-    bidirectional: bool = option(False, help="read the source in both directions", flag="--encoder-bidirectional")
-    merge: Merge = option(Merge.concat, help="how both directions become one: concat, sum or mean")
-    reverse_source: bool = option(False, help="read the source backwards, from each sentence's own end")
-    bridge: BridgeKind = option(
-        BridgeKind.copy, help="what the decoder starts from: copy, dense, backward (of the encoder's end) or zero"
-    )
-    attention: AttentionKind = option(AttentionKind.dot, help="dot, general, additive or none")
-    attention_window: int | None = option(
-        None, help="attend only this far around a predicted centre (Luong's local-p); null: to the whole source"
-    )
-    context: ContextPath = option(
-        ContextPath.readout, help="where the attention's context goes: readout, input, both or feeding"
-    )
-    peeky: bool = option(False, help="every decoder step and the output layer see the encoder's last state")
-    readout: ReadoutKind = option(ReadoutKind.plain, help="output layer over context and state: plain, tanh or maxout")
-    readout_size: int | None = option(None, help="width of the tanh or maxout readout; null: hidden_size")
-    readout_embedding: bool = option(False, help="the readout sees the last piece's embedding too")
-    share_all_embeddings: bool = option(
-        False,
-        help="one matrix for source, target and output; needs a joint vocabulary",
-        flag="--share-all-embeddings",
-        kind=FlagKind.switch,
-    )
-    share_decoder_embeddings: bool = option(
-        False, help="one matrix for target and output", flag="--share-decoder-input-output-embed"
-    )
-    init_range: float | None = option(
-        None, help="every parameter starts uniformly within plus and minus this; null: torch's own ways"
-    )
-    dropout: float = option(
-        0.1, help="dropout of the embeddings, between layers and before the output layer", flag="--dropout"
-    )
-
-    def __post_init__(self) -> None:
-        require_positive("model", embedding_size=self.embedding_size, hidden_size=self.hidden_size)
-        require_positive("model", num_layers=self.num_layers, residual_from=self.residual_from)
-        require_positive("model", encoder_size=self.encoder_size, attention_window=self.attention_window)
-        require_positive("model", readout_size=self.readout_size, init_range=self.init_range)
-        if not 0.0 <= self.dropout < 1.0:
-            raise UsageError(f"model.dropout={self.dropout} must be at least 0 and less than 1")
-        for applies, message in _contradictions(self):
-            if applies:
-                raise UsageError(message)
-
-    @property
-    def states_size(self) -> int:
-        """Width of the encoder's states."""
-        return self.encoder_size or self.hidden_size
-
-    def shrink(self) -> LSTMConfig:
-        """The same structure in small sizes, for tests."""
-        share = self.share_all_embeddings or self.share_decoder_embeddings
-        return replace(
-            self,
-            embedding_size=16 if share or self.embedding_size == self.hidden_size else 10,
-            hidden_size=16,
-            encoder_size=self.encoder_size and 20,
-            num_layers=min(self.num_layers, 3),
-            attention_window=self.attention_window and 2,
-            readout_size=self.readout_size and (16 if share else 12),
-        )
-
-
-def _contradictions(config: LSTMConfig) -> tuple[tuple[bool, str], ...]:
-    """What cannot be true together, and what to do."""
-    size, encoder_size = config.hidden_size, config.states_size
-    width_said = "hidden_size" if config.encoder_size is None else "encoder_size"
-    attends = config.attention is not AttentionKind.none
-    concatenated = config.bidirectional and config.merge is Merge.concat
-    first_residual = config.residual_from == 1
-    return (
-        (
-            concatenated and encoder_size % 2 != 0,
-            f"{width_said}={encoder_size} is odd, and each direction of a bidirectional encoder takes half; use an even "
-            f"model.{width_said}, or model.merge=sum",
-        ),
-        (
-            config.attention is AttentionKind.dot and encoder_size != size,
-            f"attention=dot compares states of {encoder_size} with states of {size}; use model.attention=general or "
-            f"additive, or leave model.encoder_size out",
-        ),
-        (
-            config.bridge is BridgeKind.copy and encoder_size != size,
-            f"bridge=copy cannot start a decoder of {size} from states of {encoder_size}; use model.bridge=dense, or "
-            f"leave model.encoder_size out",
-        ),
-        (
-            config.bridge is BridgeKind.backward and not concatenated,
-            "bridge=backward needs the backward direction's own state; set model.bidirectional=true and "
-            "model.merge=concat, or use model.bridge=dense",
-        ),
-        (
-            config.bridge is BridgeKind.backward and not attends and not config.peeky,
-            "bridge=backward without attention leaves what the forward direction has read unused; use "
-            "model.bridge=dense, model.peeky=true, or choose model.attention",
-        ),
-        (
-            config.bridge is BridgeKind.zero and not attends and not config.peeky,
-            "bridge=zero without attention leaves the decoder nothing of the source; use model.bridge=copy, "
-            "model.peeky=true, or choose model.attention",
-        ),
-        (
-            not attends and config.context is not ContextPath.readout,
-            f"context={config.context.name} needs attention; choose model.attention, or leave model.context out",
-        ),
-        (
-            not attends and config.attention_window is not None,
-            f"attention_window={config.attention_window} needs attention; choose model.attention, or leave it out",
-        ),
-        (
-            first_residual and (config.embedding_size != size or encoder_size != size),
-            f"residual_from=1 adds embeddings of {config.embedding_size} to states of {encoder_size} in the encoder and of "
-            f"{size} in the decoder; make them equal, or use model.residual_from=2",
-        ),
-        (
-            first_residual and (config.peeky or config.context is not ContextPath.readout),
-            "residual_from=1 cannot add the first layer's input, which holds more than the embedding here; use "
-            "model.residual_from=2",
-        ),
-    )
 
 
 def build_embeddings(config: LSTMConfig, sizes: VocabularySizes) -> tuple[nn.Module, Embedding]:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nmt.config.option import FlagKind, option
 from nmt.config.sections import require_positive
 from nmt.errors import UsageError
-from nmt.interface import VocabularySizes
-from nmt.modules.attention import HeadSizes
+from nmt.models import models
+from nmt.modules.head_sizes import HeadSizes
 from nmt.modules.sharing import shares_embeddings
+
+if TYPE_CHECKING:
+    from nmt.interface import VocabularySizes
 
 
 class PositionKind(Enum):
@@ -70,6 +73,7 @@ class LayerKind(Enum):
     universal = "universal"  # those of the only one: Dehghani et al. 2019
 
 
+@models.declare("transformer")
 @dataclass
 class TransformerConfig:
     """Every knob of the paper's Table 3, and what came after it; the defaults are the paper's base model."""

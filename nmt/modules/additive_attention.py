@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nmt.modules.attention import Attend, HeadSizes
+from nmt.modules.attention import Attend
+from nmt.modules.head_sizes import HeadSizes
 from nmt.modules.sight import Sight
 
 CHUNK = 2**20  # elements of tanh(q + k) that exist at a time

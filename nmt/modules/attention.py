@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +18,7 @@ from nmt.modules.autoregression import INITIAL_CAPACITY, Autoregression, Lineage
 from nmt.modules.dropout import Dropout
 from nmt.modules.exact import Exact
 from nmt.modules.flat_attention import attend_flat, head_fits
+from nmt.modules.head_sizes import HeadSizes
 from nmt.modules.key_value_cache import FixedKeyValueCache, KeyValueCache
 from nmt.modules.linear import Linear, bf16_kernels_there, shapes_are_expensive
 from nmt.modules.padding import causal_bias
@@ -30,24 +30,6 @@ LONG = {torch.float32: 256, torch.bfloat16: 1024}
 
 # Positions from which on, on a CPU, products of attention in bf16 are worth a kernel for every shape (see linear.py).
 LONG_FOR_BF16 = 64
-
-
-@dataclass(frozen=True)
-class HeadSizes:
-    """The sizes of an attention; key and value widths are free of D / H."""
-
-    d_model: int
-    num_heads: int
-    d_k: int
-    d_v: int
-
-    @property
-    def keys(self) -> int:
-        return self.num_heads * self.d_k
-
-    @property
-    def values(self) -> int:
-        return self.num_heads * self.d_v
 
 
 class Attend(Exact, ABC):

@@ -17,8 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from nmt.modules.attention import Attend, CausalSelfAttention, HeadSizes, SelfAttention
+from nmt.modules.attention import Attend, CausalSelfAttention, SelfAttention
 from nmt.modules.autoregression import INITIAL_CAPACITY, Lineage, Past
+from nmt.modules.head_sizes import HeadSizes
 from nmt.modules.key_value_cache import RecentKeyValueCache
 from nmt.modules.sight import FlatSight, Places, Segments, Sight, whole_sequence, within
 

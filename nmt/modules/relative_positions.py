@@ -8,7 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from nmt.modules.attention import Attend, HeadSizes
+from nmt.modules.attention import Attend
+from nmt.modules.head_sizes import HeadSizes
 from nmt.modules.sight import Sight
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
+from nmt.optim import schedules
+from nmt.registry import Registry, import_all, import_configs
 
-from nmt.registry import Registry, import_all
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True)
@@ -56,4 +58,5 @@ optimizers: Registry[torch.optim.Optimizer] = Registry("optimizer")
 # `uses_validation` is True depends on `Progress.validation`: how to validate then belongs to what a run must not change.
 schedulers: Registry[Schedule] = Registry("scheduler")
 
-import_all(__name__, __path__)
+import_configs(__name__, __path__)
+import_all(schedules.__name__, schedules.__path__)

@@ -2,34 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from nmt.config.option import option
 from nmt.optim import ParameterGroups, optimizers
-from nmt.optim.checks import check_adam
+from nmt.optim.adam_config import AdamConfig
 from nmt.optim.fused import runs_fused
-
-DEFAULT_RATE = 5e-4
-
-
-@dataclass
-class AdamConfig:
-    """Betas and epsilon are those of "Attention Is All You Need", section 5.3."""
-
-    lr: float | None = option(None, help="peak learning rate; null: 0.0005", flag="--lr")
-    betas: list[float] = option([0.9, 0.98], help="decay of the two moment averages", flag="--adam-betas")
-    eps: float = option(1e-9, help="added to the root of the second moment", flag="--adam-eps")
-    weight_decay: float = option(0.0, help="L2 penalty, added to the gradient", flag="--weight-decay")
-
-    def __post_init__(self) -> None:
-        check_adam(self.lr, self.betas, self.eps, self.weight_decay)
-
-    @property
-    def base_rate(self) -> float:
-        return DEFAULT_RATE if self.lr is None else self.lr
 
 
 @optimizers.register("adam", AdamConfig)

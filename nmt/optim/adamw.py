@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
-from nmt.config.option import option
 from nmt.optim import ParameterGroups, optimizers
-from nmt.optim.adam import AdamConfig, options_of
-
-
-@dataclass
-class AdamWConfig(AdamConfig):
-    """Adam whose weight decay shrinks the parameters themselves."""
-
-    weight_decay: float = option(0.01, help="share of a parameter taken off, times the rate", flag="--weight-decay")
+from nmt.optim.adam import options_of
+from nmt.optim.adamw_config import AdamWConfig
 
 
 @optimizers.register("adamw", AdamWConfig)

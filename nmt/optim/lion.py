@@ -2,37 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from nmt.config.option import option
 from nmt.optim import ParameterGroups, optimizers
 from nmt.optim.by_group import GroupOptimizer
-from nmt.optim.checks import check_betas, check_rates
-
-DEFAULT_RATE = 1e-4
-
-
-@dataclass
-class LionConfig:
-    """Section 5 of the paper advises a rate of a tenth to a third of AdamW's and as much more weight decay."""
-
-    lr: float | None = option(None, help="peak learning rate; null: 0.0001", flag="--lr")
-    betas: list[float] = option(
-        [0.9, 0.99], help="share of the momentum in a step, and what is kept of it", flag="--lion-betas"
-    )
-    weight_decay: float = option(0.0, help="share of a parameter taken off, times the rate", flag="--weight-decay")
-
-    def __post_init__(self) -> None:
-        check_rates(self.lr, self.weight_decay)
-        check_betas(self.betas, "--lion-betas 0.9,0.99")
-
-    @property
-    def base_rate(self) -> float:
-        return DEFAULT_RATE if self.lr is None else self.lr
+from nmt.optim.lion_config import LionConfig
 
 
 class Lion(GroupOptimizer):

@@ -13,45 +13,16 @@ LSTM, is one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch.nn import Parameter
 
-from nmt.config.option import option
-from nmt.config.sections import require_positive
-from nmt.errors import UsageError
 from nmt.optim import ParameterGroups, optimizers
-from nmt.optim.adamw import AdamWConfig
-from nmt.optim.checks import check_shares
 from nmt.optim.fused import runs_fused
+from nmt.optim.muon_config import MuonConfig
 from nmt.optim.parameter_groups import shown
-
-MOST_ITERATIONS = 99  # torch's limit
-
-
-@dataclass
-class MuonConfig(AdamWConfig):
-    """Rate and weight decay are those of both rules; betas and epsilon are AdamW's."""
-
-    whole_matrices: ClassVar[bool] = True
-
-    momentum: float = option(0.95, help="share of the momentum that is kept (Nesterov's form)", flag="--momentum")
-    iterations: int = option(5, help="Newton-Schulz iterations of a step", flag="--muon-iterations")
-    adamw_names: list[str] = option(
-        ["*embedding*", "*positions*", "*slots*", "*first_*", "output.*", "criterion.*"],
-        help="matrices that AdamW takes, by patterns of their names",
-        flag="--muon-adamw",
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_shares(momentum=self.momentum)
-        require_positive("optimizer", iterations=self.iterations)
-        if self.iterations > MOST_ITERATIONS:
-            raise UsageError(f"optimizer.iterations={self.iterations} must be at most {MOST_ITERATIONS}; 5 are usual")
 
 
 class MuonWithAdamW(torch.optim.Optimizer):

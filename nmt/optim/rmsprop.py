@@ -7,39 +7,14 @@ when it is made: steps that momentum repeats keep the rate that they had.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from nmt.config.option import option
-from nmt.config.sections import require_positive
 from nmt.optim import ParameterGroups, optimizers
 from nmt.optim.by_group import GroupOptimizer
-from nmt.optim.checks import check_rates, check_shares
-
-DEFAULT_RATE = 1e-4
-
-
-@dataclass
-class RmspropConfig:
-    """Constants of equations 38-41; the paper's values."""
-
-    lr: float | None = option(None, help="peak learning rate; null: 0.0001", flag="--lr")
-    momentum: float = option(0.9, help="share of the last step that is repeated", flag="--momentum")
-    decay: float = option(0.95, help="decay of the averages of the gradient and of its square", flag="--rmsprop-decay")
-    eps: float = option(1e-4, help="added to the variance of the gradient, under the root", flag="--rmsprop-eps")
-    weight_decay: float = option(0.0, help="L2 penalty, added to the gradient", flag="--weight-decay")
-
-    def __post_init__(self) -> None:
-        check_rates(self.lr, self.weight_decay)
-        check_shares(momentum=self.momentum, decay=self.decay)
-        require_positive("optimizer", eps=self.eps)
-
-    @property
-    def base_rate(self) -> float:
-        return DEFAULT_RATE if self.lr is None else self.lr
+from nmt.optim.rmsprop_config import RmspropConfig
 
 
 class GravesRmsprop(GroupOptimizer):

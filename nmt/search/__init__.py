@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from torch import Tensor
-
-from nmt.interface import Decodable, Hypothesis
-from nmt.registry import Registry, import_all
+from nmt.registry import Registry, import_configs
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from nmt.interface import Decodable, Hypothesis
     from nmt.search.requests import Request
 
 
@@ -33,4 +33,4 @@ class Search(Protocol):
 # builder(config, nbest: int = 1) -> Search
 searches: Registry[Search] = Registry("search")
 
-import_all(__name__, __path__)
+import_configs(__name__, __path__)

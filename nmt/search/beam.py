@@ -7,88 +7,26 @@ belongs to slot k of sentence s.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from nmt.config.option import option
-from nmt.config.sections import require_not_negative, require_positive
 from nmt.data.vocabulary import BOS, EOS
-from nmt.errors import UsageError
 from nmt.interface import Decodable, DecoderState, Hypothesis, Memory
 from nmt.search import searches
+from nmt.search.beam_config import BeamConfig
 from nmt.search.candidates import Candidates, StepScores
 from nmt.search.coverage import Coverage
 from nmt.search.history import History
 from nmt.search.inclusion import Inclusion
-from nmt.search.length_penalty import LengthPenalty
 from nmt.search.requests import Forced, Request
-from nmt.search.rules import RuleConfig, Rules
-from nmt.search.stopping import Finished, Ranking, StopRule
+from nmt.search.rules import Rules
+from nmt.search.stopping import Finished
 
 _INFINITY = float("inf")
 _ENOUGH = 0.75  # of the sentences of a batch: as long as more are unsettled, the others stay
-_LARGEST_LENPEN = 20.0  # with which scores of long translations are still numbers
-_MANY = 10**9  # finished hypotheses: nobody waits for more
-
-
-@dataclass
-class BeamConfig(RuleConfig):
-    """Beam search: the K best unfinished hypotheses are extended side by side."""
-
-    beam_size: int = option(5, help="hypotheses kept per sentence", flag="--beam")
-    length_penalty: LengthPenalty = option(
-        LengthPenalty.gnmt,
-        help="log-probabilities are divided by: gnmt ((5+length)/6)^lenpen, power length^lenpen (fairseq's)",
-        flag="--length-penalty",
-    )
-    lenpen: float = option(
-        0.6, help="exponent of the length penalty; 0: none, higher favours longer translations", flag="--lenpen"
-    )
-    coverage_penalty: float = option(
-        0.0,
-        help="weight of log(attention that each source piece got, at most 1), added to the score of a finished "
-        "translation; needs a model with attention",
-        flag="--coverage-penalty",
-    )
-    stop: StopRule = option(
-        StopRule.first,
-        help="first: when enough hypotheses are finished (see --beam-patience); bound: when no other can win any more; "
-        "all: when all have reached their end or the length limit",
-        flag="--stop",
-    )
-    patience: float = option(
-        1.0, help="finished hypotheses that --stop first waits for, as a multiple of --beam", flag="--beam-patience"
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_positive("search", beam_size=self.beam_size, patience=self.patience)
-        require_not_negative("search", lenpen=self.lenpen, coverage_penalty=self.coverage_penalty)
-        if self.lenpen > _LARGEST_LENPEN:
-            raise UsageError(
-                f"search.lenpen={self.lenpen:g} is more than {_LARGEST_LENPEN:g} (--lenpen); 0.6 to 1 are usual"
-            )
-
-    @property
-    def finds_at_most(self) -> int:
-        return self.beam_size
-
-    def require_slots(self, nbest: int) -> None:
-        """Refuse to look for more translations than there are slots."""
-        if nbest > self.beam_size:
-            raise UsageError(
-                f"nbest={nbest} is more than the beam of {self.beam_size} finds; "
-                f"lower --nbest or raise search.beam_size (--beam {nbest})"
-            )
-
-    def ranking(self, width: int, nbest: int) -> Ranking:
-        """Of hypotheses in so many slots."""
-        enough = max(nbest, math.floor(min(width * self.patience, _MANY) + 0.5))
-        return Ranking(self.stop, enough, nbest, self.length_penalty, self.lenpen)
 
 
 @searches.register("beam", BeamConfig)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -15,17 +14,9 @@ from nmt.errors import DataError, UsageError
 from nmt.interface import Decodable, Hypothesis
 from nmt.search import searches
 from nmt.search.candidates import forbid
+from nmt.search.greedy_config import GreedyConfig
 from nmt.search.requests import Forced, Request, refuse_inclusion
-from nmt.search.rules import RuleConfig, Rules
-
-
-@dataclass
-class GreedyConfig(RuleConfig):
-    """Greedy search: one hypothesis, extended by its most probable token."""
-
-    @property
-    def finds_at_most(self) -> int:
-        return 1
+from nmt.search.rules import Rules
 
 
 @searches.register("greedy", GreedyConfig)

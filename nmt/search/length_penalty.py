@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
-Length = TypeVar("Length", float, Tensor)
+Length = TypeVar("Length", float, "Tensor")
 
 
 class LengthPenalty(Enum):

@@ -11,7 +11,8 @@ from torch import Tensor
 from nmt.data.vocabulary import EOS
 from nmt.errors import UsageError
 from nmt.interface import Decodable
-from nmt.search.limits import LengthConfig, length_limits
+from nmt.search.limits import length_limits
+from nmt.search.limits_config import LengthConfig
 
 Phrase = tuple[int, ...]  # target ids
 

@@ -9,7 +9,7 @@ from nmt.config.choices import Strategy
 from nmt.config.sections import AUTO, TrainConfig
 from nmt.errors import UsageError, numbered
 from nmt.optim import Horizon, default_warmup, schedulers
-from nmt.optim.constant import ConstantConfig
+from nmt.optim.schedules.constant import ConstantConfig
 
 
 @dataclass(frozen=True)

@@ -34,14 +34,15 @@ from nmt.interface import Decodable, EncoderDecoder, Hypothesis
 from nmt.models.stored import load_model
 from nmt.plugins import UserDir, load_plugins
 from nmt.search import Search, searches
-from nmt.search.beam import BeamConfig
+from nmt.search.beam_config import BeamConfig
 from nmt.search.ensemble import Ensemble
 from nmt.search.forced import ForcedSearch
-from nmt.search.greedy import GreedyConfig, GreedySearch
+from nmt.search.greedy import GreedySearch
+from nmt.search.greedy_config import GreedyConfig
 from nmt.search.length_penalty import LengthPenalty
 from nmt.search.replayed import Replayed, replayed
 from nmt.search.requests import Request
-from nmt.search.sampling import SamplingConfig
+from nmt.search.sampling_config import SamplingConfig
 from nmt.search.shortlisted import Shortlisted
 from nmt.storage.run_folder import split_paths
 from nmt.translation.choosing import MinimumBayesRisk

@@ -14,7 +14,7 @@ from nmt.config.shortlist import ShortlistConfig
 from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.words import WordsConfig
 from nmt.errors import DataError, UsageError
-from nmt.search.greedy import GreedyConfig
+from nmt.search.greedy_config import GreedyConfig
 from nmt.training.assemble import train
 from nmt.training.averaging import average_checkpoints
 from nmt.translation import Translator

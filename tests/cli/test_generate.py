@@ -23,8 +23,8 @@ from nmt.data.corpus import Split
 from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.words import WordsConfig
 from nmt.errors import DataError, NMTError, UsageError
-from nmt.search.beam import BeamConfig
-from nmt.search.greedy import GreedyConfig
+from nmt.search.beam_config import BeamConfig
+from nmt.search.greedy_config import GreedyConfig
 from nmt.translation import Translator
 from nmt_cli import generate_job
 from nmt_cli.generate import run
@@ -247,7 +247,7 @@ def test_references_of_a_training_split_are_decoded_one_by_one_where_they_are_wr
 
 
 def test_alignment_of_a_model_without_attention_is_refused(tmp_path):
-    from nmt.models.recurrent_parts import AttentionKind
+    from nmt.models.lstm_config import AttentionKind
 
     path = write_tiny_model(tmp_path / "m", updates=0, attention=AttentionKind.none)
     source = write(tmp_path / "source.txt", ["", "rot"])

@@ -28,22 +28,27 @@ def test_help_shows_usage_flags_and_leaves_nothing_behind(command: str, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("command", ["preprocess", "score"])
-def test_the_light_commands_show_help_without_torch(command: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_and_wrong_words_are_answered_without_torch(command: str, tmp_path: Path) -> None:
+    """It takes most of the time that a command takes to start."""
+    lines = [["--help"], ["--version"], ["--cfg", "job"], ["--baem", "4"], ["seeed=1"], ["hydra=nothing"]]
     code = (
-        f"import sys; from nmt_cli.{command} import main; sys.argv = ['x', '--help']\n"
-        "try: main()\n"
-        "finally: sys.exit(3 if 'torch' in sys.modules else 0)"
+        f"import contextlib, sys; from nmt_cli.{command} import main\n"
+        f"for line in {lines}:\n"
+        "    sys.argv = ['x', *line]\n"
+        "    with contextlib.suppress(SystemExit): main()\n"
+        "    print(*line, file=sys.stderr)\n"
+        "sys.exit(3 if 'torch' in sys.modules else 0)"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, check=False)
-    assert done.returncode == 0
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert all(" ".join(line) in done.stderr for line in lines), done.stderr
 
 
 def test_no_command_loads_torchs_compiler_unasked(tmp_path: Path) -> None:
     """It takes as long as the rest of torch; so imports of what needs it stand where that is used."""
     code = (
-        "import sys; from nmt_cli import average_checkpoints, generate, train; sys.argv = ['x', '--version']\n"
-        "for command in (average_checkpoints, generate, train): command.main()\n"
+        "import sys, nmt.training.assemble, nmt.training.averaging, nmt_cli.generate_job\n"
         "sys.exit(3 if 'torch._dynamo' in sys.modules or 'torch' not in sys.modules else 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, check=False)

@@ -20,9 +20,9 @@ from nmt.data.corpus import Corpus
 from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.words import WordsConfig
 from nmt.models.lstm import LSTMConfig
-from nmt.optim.adam import AdamConfig
-from nmt.optim.constant import ConstantConfig
-from nmt.search.beam import BeamConfig
+from nmt.optim.adam_config import AdamConfig
+from nmt.optim.schedules.constant import ConstantConfig
+from nmt.search.beam_config import BeamConfig
 from nmt.training.assemble import train
 from nmt.translation import Translator
 from nmt_cli.generate import run

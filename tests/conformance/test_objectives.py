@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from nmt.criterions import criterions
-from nmt.criterions.expected_reward import ExpectedRewardConfig
-from nmt.criterions.minimum_risk import MinimumRiskConfig
+from nmt.criterions.expected_reward_config import ExpectedRewardConfig
+from nmt.criterions.minimum_risk_config import MinimumRiskConfig
 from nmt.criterions.sequences import decode, draw
 from nmt.data.batch import with_targets
 from nmt.models import models

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -60,6 +63,51 @@ def test_an_unknown_name_lists_what_exists_and_the_nearest(boxes: Registry[tuple
         UsageError, match=r"unknown box 'smal' \(did you mean 'small'\?\); there are: small\..*--user-dir"
     ):
         boxes.config_class("smal")
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry[str]]:
+    """A registry with the component ``late``, of which only the options are imported."""
+    registry: Registry[str] = Registry("crate")
+    (tmp_path / "late_config.py").write_text(
+        "import dataclasses\nfrom nmt.registry import registry_for\n"
+        "@registry_for('crate').declare('late')\n@dataclasses.dataclass\nclass LateConfig:\n    size: int = 7\n"
+    )
+    (tmp_path / "late.py").write_text(
+        "from late_config import LateConfig\nfrom nmt.registry import registry_for\n"
+        "registry_for('crate').register('late', LateConfig)(lambda config: f'built {config.size}')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("late_config")
+    yield registry
+    del _registries["crate"]
+    for module in ("late", "late_config"):
+        sys.modules.pop(module, None)
+
+
+def test_a_declared_component_is_known_before_it_is_imported(package: Registry[str]) -> None:
+    assert package.names() == ("late",) and registered_name(package.config_class("late")) == "late"
+    assert "late" not in sys.modules
+
+
+def test_a_declared_component_is_imported_when_it_is_built(package: Registry[str]) -> None:
+    assert package.build(package.config_class("late")()) == "built 7" and "late" in sys.modules
+
+
+def test_a_plugin_cannot_take_a_declared_name(package: Registry[str]) -> None:
+    with pytest.raises(ValueError, match=r"'late' is registered twice: in .*late_config.py and in .*test_registry.py"):
+        package.register("late", OtherConfig)(lambda config: "")
+
+
+def test_every_component_of_nmt_is_registered_by_the_module_beside_its_options() -> None:
+    import nmt.criterions
+    import nmt.models
+    import nmt.optim
+    import nmt.search
+
+    for registry in (nmt.models.models, nmt.criterions.criterions, nmt.optim.optimizers, nmt.search.searches):
+        for name in registry.names():
+            assert registry.entry(name).config is registry.config_class(name)
 
 
 def test_an_unregistered_configuration_is_refused(boxes: Registry[tuple[object, ...]]) -> None:

@@ -10,7 +10,8 @@ import torch
 import nmt.optim.adam
 from nmt.config.option import option
 from nmt.criterions import criterions
-from nmt.criterions.cross_entropy import CrossEntropyConfig, TokenCrossEntropy
+from nmt.criterions.cross_entropy import TokenCrossEntropy
+from nmt.criterions.cross_entropy_config import CrossEntropyConfig
 from nmt.interface import Batch, EncoderDecoder, LossReport
 from nmt.training import trainer
 from nmt.training.precision import Arithmetic

@@ -24,10 +24,10 @@ from nmt.config.presets import default_choices
 from nmt.config.publish import publish
 from nmt.config.sections import PreprocessConfig, ScoreConfig, TrainConfig
 from nmt.errors import DataError, MissingInputError, NMTError, UsageError
-from nmt.search.beam import BeamConfig
-from nmt.search.diverse import DiverseBeamConfig
-from nmt.search.greedy import GreedyConfig
-from nmt.search.sampling import SamplingConfig
+from nmt.search.beam_config import BeamConfig
+from nmt.search.diverse_config import DiverseBeamConfig
+from nmt.search.greedy_config import GreedyConfig
+from nmt.search.sampling_config import SamplingConfig
 from nmt_cli.argv import rewrite, take_config
 from nmt_cli.composition import text_of
 from nmt_cli.flags import grammar

@@ -11,9 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from nmt.criterions import criterions
-from nmt.criterions.cross_entropy import CrossEntropyConfig
-from nmt.criterions.expected_reward import ExpectedReward, ExpectedRewardConfig
-from nmt.criterions.minimum_risk import MinimumRisk, MinimumRiskConfig
+from nmt.criterions.cross_entropy_config import CrossEntropyConfig
+from nmt.criterions.expected_reward import ExpectedReward
+from nmt.criterions.expected_reward_config import ExpectedRewardConfig
+from nmt.criterions.minimum_risk import MinimumRisk
+from nmt.criterions.minimum_risk_config import MinimumRiskConfig
 from nmt.criterions.sequences import Translations, decode, draw, references, rewards
 from nmt.data.vocabulary import EOS, PAD
 from nmt.errors import UsageError

@@ -15,7 +15,8 @@ from nmt.data.vocabulary import PAD
 from nmt.errors import UsageError
 from nmt.interface import AttentionRequest, VocabularySizes
 from nmt.models import models
-from nmt.models.bytenet import ByteNet, ByteNetConfig, ByteNetMemory, CombinationKind
+from nmt.models.bytenet import ByteNet, ByteNetMemory
+from nmt.models.bytenet_config import ByteNetConfig, CombinationKind
 from nmt.testing.subjects import load_preset
 
 JOINT = VocabularySizes(20, 20, shared=True)

@@ -14,7 +14,8 @@ from nmt.data.batch import Batch, collate
 from nmt.errors import DataError, UsageError
 from nmt.interface import AttentionRequest, VocabularySizes
 from nmt.models import conv_s2s, models
-from nmt.models.conv_s2s import ConvS2S, ConvS2SConfig, ConvS2SMemory
+from nmt.models.conv_s2s import ConvS2S, ConvS2SMemory
+from nmt.models.conv_s2s_config import ConvS2SConfig
 from nmt.modules.gated_convolution import scale_gradient
 from nmt.modules.weight_norm import NormalisedLinear
 from nmt.testing.subjects import load_preset

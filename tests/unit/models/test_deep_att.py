@@ -12,7 +12,8 @@ from nmt.data.batch import Batch, collate
 from nmt.errors import UsageError
 from nmt.interface import VocabularySizes
 from nmt.models import models
-from nmt.models.deep_att import DeepAtt, DeepAttConfig
+from nmt.models.deep_att import DeepAtt
+from nmt.models.deep_att_config import DeepAttConfig
 from nmt.modules.fast_forward import FastForward, FastForwardColumn
 from nmt.modules.recurrent import LSTMLayer
 

@@ -11,7 +11,8 @@ from nmt.data.batch import Batch, collate
 from nmt.errors import UsageError
 from nmt.interface import VocabularySizes
 from nmt.models import models
-from nmt.models.gnmt import GNMT, GNMTConfig
+from nmt.models.gnmt import GNMT
+from nmt.models.gnmt_config import GNMTConfig
 from nmt.modules.recurrent import BothWays
 from nmt.testing.subjects import Subject
 from tests.unit.models.every_parameter import every_parameter_learns

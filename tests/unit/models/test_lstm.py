@@ -14,7 +14,7 @@ from nmt.errors import UsageError
 from nmt.interface import AttentionRequest, VocabularySizes
 from nmt.models import models
 from nmt.models.lstm import LSTM, LSTMMemory
-from nmt.models.recurrent_parts import AttentionKind, BridgeKind, CellKind, ContextPath, LSTMConfig, Merge, ReadoutKind
+from nmt.models.lstm_config import AttentionKind, BridgeKind, CellKind, ContextPath, LSTMConfig, Merge, ReadoutKind
 from nmt.testing.subjects import load_preset
 
 SIZES = VocabularySizes(20, 30, shared=False)

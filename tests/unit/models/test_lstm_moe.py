@@ -12,7 +12,8 @@ from nmt.data.batch import Batch, collate
 from nmt.errors import UsageError
 from nmt.interface import VocabularySizes
 from nmt.models import models
-from nmt.models.lstm_moe import LSTMMoE, LSTMMoEConfig
+from nmt.models.lstm_moe import LSTMMoE
+from nmt.models.lstm_moe_config import LSTMMoEConfig
 from nmt.modules.experts import squared_variation
 
 SIZES = VocabularySizes(20, 30, shared=False)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from nmt.errors import UsageError
-from nmt.models.recurrent_parts import AttentionKind, BridgeKind, CellKind, ContextPath, LSTMConfig, Merge, ReadoutKind
+from nmt.models.lstm_config import AttentionKind, BridgeKind, CellKind, ContextPath, LSTMConfig, Merge, ReadoutKind
 from nmt.testing.conformance import Subject
 from nmt.testing.model_laws import padding_never_matters, steps_equal_teacher_forcing
 from tests.unit.models.every_parameter import every_parameter_learns

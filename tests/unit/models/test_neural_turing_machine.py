@@ -14,14 +14,8 @@ from nmt.data.vocabulary import EOS
 from nmt.errors import UsageError
 from nmt.interface import AttentionRequest, VocabularySizes
 from nmt.models import models
-from nmt.models.neural_turing_machine import (
-    ControllerKind,
-    MemoryStart,
-    NeuralTuringMachine,
-    NeuralTuringMachineConfig,
-    NTMMemory,
-    SymbolKind,
-)
+from nmt.models.neural_turing_machine import NeuralTuringMachine, NTMMemory
+from nmt.models.neural_turing_machine_config import ControllerKind, MemoryStart, NeuralTuringMachineConfig, SymbolKind
 from nmt.testing.subjects import load_preset
 
 BYTES = VocabularySizes(4 + 256, 4 + 256, shared=True)  # all 8-bit vectors, as in the copy task

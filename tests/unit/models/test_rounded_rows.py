@@ -18,10 +18,11 @@ from nmt.data.batch import Batch, collate
 from nmt.data.vocabulary import EOS
 from nmt.interface import EncoderDecoder, VocabularySizes
 from nmt.models import models
+from nmt.models.lstm_config import CellKind
 from nmt.models.packed_output import PackedOutput, pack_model
-from nmt.models.recurrent_parts import CellKind
 from nmt.models.transformer_parts import PositionKind
-from nmt.search.beam import BeamConfig, BeamSearch
+from nmt.search.beam import BeamSearch
+from nmt.search.beam_config import BeamConfig
 from nmt.search.forced import ForcedSearch, score_at_once, score_targets
 from nmt.search.requests import Request
 from tests.unit.native.levels import level, needs_library

@@ -15,7 +15,8 @@ from nmt.interface import AttentionRequest, VocabularySizes
 from nmt.models import models
 from nmt.models.transformer import Transformer, TransformerConfig
 from nmt.models.transformer_config import FeedForwardKind, LayerKind
-from nmt.models.transformer_moe import TransformerMoE, TransformerMoEConfig
+from nmt.models.transformer_moe import TransformerMoE
+from nmt.models.transformer_moe_config import TransformerMoEConfig
 from nmt.modules.expert_layers import ExpertFeedForward
 from nmt.modules.experts import squared_variation
 from nmt.modules.feed_forward import GatedFeedForward

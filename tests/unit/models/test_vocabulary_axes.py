@@ -10,7 +10,7 @@ import torch
 from nmt.interface import EncoderDecoder, VocabularySizes
 from nmt.models import models
 from nmt.models.lstm import LSTMConfig
-from nmt.models.neural_turing_machine import NeuralTuringMachineConfig, SymbolKind
+from nmt.models.neural_turing_machine_config import NeuralTuringMachineConfig, SymbolKind
 from nmt.models.transformer import TransformerConfig
 from nmt.models.vocabulary_axes import VocabularyAxis, vocabulary_axes
 

@@ -9,7 +9,7 @@ import torch
 
 from nmt.modules import additive_attention
 from nmt.modules.additive_attention import Additive
-from nmt.modules.attention import HeadSizes
+from nmt.modules.head_sizes import HeadSizes
 from nmt.modules.sight import Sight
 
 SIZES = HeadSizes(d_model=6, num_heads=2, d_k=3, d_v=4)

@@ -11,14 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nmt.modules.attention import (
-    CausalSelfAttention,
-    CrossAttention,
-    DotProduct,
-    HeadSizes,
-    ScaledDotProduct,
-    SelfAttention,
-)
+from nmt.modules.attention import CausalSelfAttention, CrossAttention, DotProduct, ScaledDotProduct, SelfAttention
+from nmt.modules.head_sizes import HeadSizes
 from nmt.modules.key_value_cache import KeyValueCache
 from nmt.modules.padding import padding_bias
 from nmt.modules.sight import Sight

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nmt.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyConfig, build
+from nmt.criterions.label_smoothed_cross_entropy import build
+from nmt.criterions.label_smoothed_cross_entropy_config import LabelSmoothedCrossEntropyConfig
 from nmt.data.batch import collate
 from nmt.interface import VocabularySizes
 from nmt.models.transformer import Transformer, TransformerConfig

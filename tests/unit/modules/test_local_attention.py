@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from nmt.modules.additive_attention import Additive
-from nmt.modules.attention import Attend, CausalSelfAttention, HeadSizes, ScaledDotProduct, SelfAttention
+from nmt.modules.attention import Attend, CausalSelfAttention, ScaledDotProduct, SelfAttention
 from nmt.modules.autoregression import Lineage, Past
+from nmt.modules.head_sizes import HeadSizes
 from nmt.modules.key_value_cache import RecentKeyValueCache
 from nmt.modules.local_attention import BlockedSight, LocalCausalSelfAttention, LocalSelfAttention
 from nmt.modules.padding import padding_bias

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from nmt.modules import native
-from nmt.modules.attention import CausalSelfAttention, CrossAttention, DotProduct, HeadSizes, ScaledDotProduct
+from nmt.modules.attention import CausalSelfAttention, CrossAttention, DotProduct, ScaledDotProduct
 from nmt.modules.autoregression import Lineage
+from nmt.modules.head_sizes import HeadSizes
 from nmt.modules.key_value_cache import KeyValueCache
 from nmt.modules.padding import padding_bias
 from nmt.modules.sight import Sight

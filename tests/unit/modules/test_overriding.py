@@ -15,9 +15,10 @@ from nmt.models import models
 from nmt.models.output_layers import LinearOutput
 from nmt.models.packed_output import pack_model
 from nmt.models.transformer import TransformerConfig
-from nmt.modules.attention import CausalSelfAttention, CrossAttention, DotProduct, HeadSizes, ScaledDotProduct
+from nmt.modules.attention import CausalSelfAttention, CrossAttention, DotProduct, ScaledDotProduct
 from nmt.modules.average_attention import AverageAttention
 from nmt.modules.feed_forward import FeedForward
+from nmt.modules.head_sizes import HeadSizes
 from nmt.modules.linear import Linear
 from nmt.modules.local_attention import LocalCausalSelfAttention
 from nmt.modules.plain import overridden, plain

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from nmt.modules.attention import CausalSelfAttention, HeadSizes
+from nmt.modules.attention import CausalSelfAttention
+from nmt.modules.head_sizes import HeadSizes
 from nmt.modules.relative_positions import RelativeDotProduct
 from nmt.modules.sight import Sight, whole_sequence
 from tests.unit.modules.stepping import assert_steps_equal_the_whole

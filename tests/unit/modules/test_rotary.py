@@ -7,7 +7,8 @@ import math
 import numpy as np
 import torch
 
-from nmt.modules.attention import CausalSelfAttention, HeadSizes, ScaledDotProduct
+from nmt.modules.attention import CausalSelfAttention, ScaledDotProduct
+from nmt.modules.head_sizes import HeadSizes
 from nmt.modules.positions import TABLE_LENGTH
 from nmt.modules.rotary import Rotary
 from nmt.modules.sight import Places, whole_sequence

@@ -15,7 +15,8 @@ from nmt.models.packed_output import pack_model
 from nmt.models.transformer import Transformer
 from nmt.modules.transformer_layers import DecoderLayer, EncoderLayer
 from nmt.native.library import SWITCH, forget
-from nmt.search.beam import BeamConfig, BeamSearch
+from nmt.search.beam import BeamSearch
+from nmt.search.beam_config import BeamConfig
 from tests.unit.native.levels import level, needs_library
 
 __all__ = ["level"]  # a fixture

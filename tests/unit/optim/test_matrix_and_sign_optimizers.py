@@ -16,11 +16,12 @@ from torch.nn import Parameter
 from nmt.errors import UsageError
 from nmt.interface import VocabularySizes
 from nmt.optim import optimizers
-from nmt.optim.adafactor import AdafactorConfig
-from nmt.optim.adamw import AdamWConfig
-from nmt.optim.lion import LionConfig
-from nmt.optim.muon import MuonConfig, for_muon
-from nmt.optim.schedule_free_adamw import ScheduleFreeAdamWConfig
+from nmt.optim.adafactor_config import AdafactorConfig
+from nmt.optim.adamw_config import AdamWConfig
+from nmt.optim.lion_config import LionConfig
+from nmt.optim.muon import for_muon
+from nmt.optim.muon_config import MuonConfig
+from nmt.optim.schedule_free_adamw_config import ScheduleFreeAdamWConfig
 from nmt.testing.subjects import Subject, subjects
 from nmt.training.modes import training_mode
 

@@ -10,9 +10,10 @@ import torch
 
 from nmt.errors import UsageError
 from nmt.interface import StepOutput
-from nmt.search.beam import BeamConfig, BeamSearch
+from nmt.search.beam import BeamSearch
+from nmt.search.beam_config import BeamConfig
 from nmt.search.coverage import Coverage
-from nmt.search.stopping import StopRule
+from nmt.search.ranking import StopRule
 from tests.unit.search.toy import ToyModel
 
 SOURCES = ((5, 6, 7, 3), (4, 3), (6, 6, 5, 4, 7, 3))

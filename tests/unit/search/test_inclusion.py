@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt.search.beam import BeamConfig, BeamSearch
+from nmt.search.beam import BeamSearch
+from nmt.search.beam_config import BeamConfig
 from nmt.search.inclusion import Phrases
 from nmt.search.inclusion import _allocate as allocate
 from nmt.search.inclusion import _Option as Option

@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from nmt.errors import UsageError
-from nmt.search.beam import BeamConfig
+from nmt.search.beam_config import BeamConfig
 from nmt.search.length_penalty import LengthPenalty
-from nmt.search.stopping import Finished, Ranking, StopRule
+from nmt.search.ranking import Ranking, StopRule
+from nmt.search.stopping import Finished
 
 
 @pytest.mark.parametrize(

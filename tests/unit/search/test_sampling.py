@@ -20,8 +20,10 @@ from nmt.interface import Hypothesis
 from nmt.search import searches
 from nmt.search.ensemble import Ensemble
 from nmt.search.forced import score_targets
-from nmt.search.greedy import GreedyConfig, GreedySearch
-from nmt.search.sampling import SamplingConfig, SamplingSearch
+from nmt.search.greedy import GreedySearch
+from nmt.search.greedy_config import GreedyConfig
+from nmt.search.sampling import SamplingSearch
+from nmt.search.sampling_config import SamplingConfig
 from tests.unit.search.toy import BOS, EOS, PAD, Settings, SlowEnsemble, ToyModel, Wish, ranked_by
 
 SHORT = SamplingConfig(max_len_a=0.0, max_len_b=2)

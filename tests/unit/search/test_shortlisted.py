@@ -14,9 +14,9 @@ from nmt.data.vocabulary import EOS, SPECIALS
 from nmt.interface import EncoderDecoder, VocabularySizes
 from nmt.models import models
 from nmt.search import searches
+from nmt.search.ranking import StopRule
 from nmt.search.requests import Request
 from nmt.search.shortlisted import Shortlisted
-from nmt.search.stopping import StopRule
 
 SIZES = VocabularySizes(source=30, target=40, shared=False)
 SOURCE = torch.tensor([[5, 6, 7, EOS], [8, 9, EOS, 0], [10, EOS, 0, 0]])

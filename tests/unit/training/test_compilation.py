@@ -17,14 +17,15 @@ from torch.nn.attention import varlen
 
 from nmt.config.choices import Precision
 from nmt.config.sections import TrainConfig, TrainingConfig, ValidationConfig
-from nmt.criterions.cross_entropy import CrossEntropyConfig
 from nmt.criterions.cross_entropy import build as build_criterion
-from nmt.criterions.guided_alignment import GuidedAlignment, GuidedAlignmentConfig
+from nmt.criterions.cross_entropy_config import CrossEntropyConfig
+from nmt.criterions.guided_alignment import GuidedAlignment
+from nmt.criterions.guided_alignment_config import GuidedAlignmentConfig
 from nmt.data.corpus import Split
 from nmt.errors import UsageError
 from nmt.interface import VocabularySizes
 from nmt.models import transformer as transformer_module
-from nmt.models.neural_gpu import NeuralGPUConfig
+from nmt.models.neural_gpu_config import NeuralGPUConfig
 from nmt.models.transformer import TransformerConfig
 from nmt.modules.sight import Room
 from nmt.storage.checkpoints import checkpoints_in, read_checkpoint

@@ -18,14 +18,14 @@ from nmt.config.sections import (
     ValidationConfig,
 )
 from nmt.errors import UsageError
-from nmt.optim.adam import AdamConfig
-from nmt.optim.adam_then_sgd import AdamThenSgdConfig
-from nmt.optim.inverse_sqrt import InverseSqrtConfig
-from nmt.optim.linear import LinearConfig
-from nmt.optim.muon import MuonConfig
-from nmt.optim.noam import NoamConfig
-from nmt.optim.plateau import PlateauConfig
-from nmt.optim.schedule_free_adamw import ScheduleFreeAdamWConfig
+from nmt.optim.adam_config import AdamConfig
+from nmt.optim.adam_then_sgd_config import AdamThenSgdConfig
+from nmt.optim.muon_config import MuonConfig
+from nmt.optim.schedule_free_adamw_config import ScheduleFreeAdamWConfig
+from nmt.optim.schedules.inverse_sqrt import InverseSqrtConfig
+from nmt.optim.schedules.linear import LinearConfig
+from nmt.optim.schedules.noam import NoamConfig
+from nmt.optim.schedules.plateau import PlateauConfig
 from nmt.training.contradictions import Case, check
 
 MakeConfig = Callable[..., TrainConfig]

@@ -13,20 +13,20 @@ import torch
 
 from nmt.config.sections import PreprocessConfig, TrainConfig, TrainingConfig, ValidationConfig
 from nmt.criterions import Criterion, criterions
-from nmt.criterions.cross_entropy import CrossEntropyConfig
-from nmt.criterions.expected_reward import ExpectedRewardConfig
-from nmt.criterions.guided_alignment import GuidedAlignmentConfig
-from nmt.criterions.minimum_risk import MinimumRiskConfig
-from nmt.criterions.r_drop import RDropConfig
-from nmt.criterions.sequences import RewardKind
-from nmt.criterions.word_distillation import WordDistillationConfig
+from nmt.criterions.cross_entropy_config import CrossEntropyConfig
+from nmt.criterions.expected_reward_config import ExpectedRewardConfig
+from nmt.criterions.guided_alignment_config import GuidedAlignmentConfig
+from nmt.criterions.minimum_risk_config import MinimumRiskConfig
+from nmt.criterions.r_drop_config import RDropConfig
+from nmt.criterions.sequences_config import RewardKind
+from nmt.criterions.word_distillation_config import WordDistillationConfig
 from nmt.data.corpus import Corpus
 from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.words import WordsConfig
 from nmt.errors import DataError, UsageError
 from nmt.models.transformer import Transformer
 from nmt.modules.sentence_rewards import sentence_bleu, sentence_gleu
-from nmt.optim.constant import ConstantConfig
+from nmt.optim.schedules.constant import ConstantConfig
 from nmt.storage.checkpoints import checkpoints_in, read_checkpoint
 from nmt.training.assemble import train
 from nmt.training.criterion_parts import build_criterion, sampler

@@ -11,8 +11,8 @@ import pytest
 from nmt.config import sections
 from nmt.config.sections import TrainConfig, TrainingConfig, ValidationConfig
 from nmt.errors import UsageError
-from nmt.optim.inverse_sqrt import InverseSqrtConfig
-from nmt.optim.linear import LinearConfig
+from nmt.optim.schedules.inverse_sqrt import InverseSqrtConfig
+from nmt.optim.schedules.linear import LinearConfig
 from nmt.training import length
 from nmt.training.assemble import train
 

@@ -12,10 +12,10 @@ from torch.nn import Parameter
 
 from nmt.errors import DataError
 from nmt.optim import optimizers
-from nmt.optim.adam import AdamConfig
-from nmt.optim.adam_then_sgd import AdamThenSgdConfig
-from nmt.optim.muon import MuonConfig
-from nmt.optim.sgd import SgdConfig
+from nmt.optim.adam_config import AdamConfig
+from nmt.optim.adam_then_sgd_config import AdamThenSgdConfig
+from nmt.optim.muon_config import MuonConfig
+from nmt.optim.sgd_config import SgdConfig
 from nmt.training.modes import training_mode
 from nmt.training.optimizer_state import OF_THE_DEVICE, pack, unpack
 

@@ -14,13 +14,13 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt.criterions import criterions
-from nmt.criterions.cross_entropy import CrossEntropyConfig
+from nmt.criterions.cross_entropy_config import CrossEntropyConfig
 from nmt.data.corpus import Split
 from nmt.errors import UsageError
 from nmt.models import models
 from nmt.modules.stack import Stack, recompute_layers
 from nmt.search import searches
-from nmt.search.beam import BeamConfig
+from nmt.search.beam_config import BeamConfig
 from nmt.testing.model_laws import UNEVEN_SOURCE, UNEVEN_TARGET
 from nmt.testing.subjects import subject
 from nmt.testing.toys import toy_batch

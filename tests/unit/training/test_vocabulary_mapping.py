@@ -19,10 +19,10 @@ from nmt.data.tokenizers.words import WordsConfig
 from nmt.data.vocabulary import SPECIALS, Vocabulary
 from nmt.errors import DataError, UsageError
 from nmt.models.lstm import LSTMConfig
-from nmt.models.neural_turing_machine import NeuralTuringMachineConfig, SymbolKind
+from nmt.models.neural_turing_machine_config import NeuralTuringMachineConfig, SymbolKind
 from nmt.models.transformer import TransformerConfig
-from nmt.optim.constant import ConstantConfig
-from nmt.optim.sgd import SgdConfig
+from nmt.optim.schedules.constant import ConstantConfig
+from nmt.optim.sgd_config import SgdConfig
 from nmt.storage.checkpoints import checkpoints_in, read_checkpoint
 from nmt.training.assemble import train
 from nmt.training.vocabulary_mapping import common_pieces

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt.config.generation import GenerateConfig
-from nmt.search.beam import BeamConfig
+from nmt.search.beam_config import BeamConfig
 from nmt.translation import Line, TranslatedText, Translation
 from nmt.translation.choosing import MinimumBayesRisk, ReverseModel
 from tests.unit.search.toy import told_apart

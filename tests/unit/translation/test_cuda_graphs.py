@@ -12,7 +12,7 @@ from nmt.config.generation import GenerateConfig
 from nmt.errors import UsageError
 from nmt.native.library import forget
 from nmt.search import replayed
-from nmt.search.beam import BeamConfig
+from nmt.search.beam_config import BeamConfig
 from nmt.translation import translator as translating
 from nmt.translation.lines import Line
 from nmt.translation.translator import Translator

@@ -13,7 +13,8 @@ from nmt.config.generation import GenerateConfig
 from nmt.models import models
 from nmt.models.packed_output import pack_model
 from nmt.native.library import SWITCH, forget, library
-from nmt.search.beam import BeamConfig, BeamSearch
+from nmt.search.beam import BeamSearch
+from nmt.search.beam_config import BeamConfig
 from nmt.testing.subjects import subject
 from nmt.testing.toys import all_log_probabilities, toy_batch
 from nmt.translation import Translator

@@ -20,10 +20,10 @@ from nmt.config.generation import GenerateConfig
 from nmt.data.text import PAUSE
 from nmt.errors import DataError, DeviceError, MissingInputError, UsageError
 from nmt.search import searches
-from nmt.search.beam import BeamConfig
+from nmt.search.beam_config import BeamConfig
 from nmt.search.forced import ForcedSearch
-from nmt.search.greedy import GreedyConfig
-from nmt.search.sampling import SamplingConfig
+from nmt.search.greedy_config import GreedyConfig
+from nmt.search.sampling_config import SamplingConfig
 from nmt.storage.checkpoints import read_checkpoint, set_pointer, write_checkpoint
 from nmt.translation import Line, TranslatedText, Translation, workers
 from nmt.translation.choosing import MinimumBayesRisk, ReverseModel, Score

@@ -14,7 +14,7 @@ from enum import Enum
 from nmt.config.option import option
 from nmt.errors import UsageError
 from nmt.optim import Horizon, Progress, Schedule, schedulers
-from nmt.optim.warmup import DescentConfig, climb, required_length, share_done, warmup_length
+from nmt.optim.schedules.warmup import DescentConfig, climb, required_length, share_done, warmup_length
 
 
 class DecayShape(Enum):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from nmt.config.option import option
 from nmt.errors import UsageError
 from nmt.optim import Horizon, Progress, Schedule, schedulers
-from nmt.optim.warmup import WarmupConfig, climb, warmup_length
+from nmt.optim.schedules.warmup import WarmupConfig, climb, warmup_length
 
 
 @dataclass

@@ -10,9 +10,9 @@ from nmt.config.option import option
 from nmt.config.sections import require_not_negative
 from nmt.errors import UsageError
 from nmt.optim import Horizon, Progress, Schedule, schedulers
-from nmt.optim.constant import ConstantConfig
 from nmt.optim.improvement import is_better
-from nmt.optim.warmup import climb
+from nmt.optim.schedules.constant import ConstantConfig
+from nmt.optim.schedules.warmup import climb
 
 
 @dataclass

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from nmt.config.option import option
 from nmt.optim import Horizon, Progress, Schedule, schedulers
-from nmt.optim.warmup import check_warmup, climb
+from nmt.optim.schedules.warmup import check_warmup, climb
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nmt.optim import Horizon, Progress, Schedule, schedulers
-from nmt.optim.warmup import DescentConfig, climb, required_length, share_done, warmup_length
+from nmt.optim.schedules.warmup import DescentConfig, climb, required_length, share_done, warmup_length
 
 
 @dataclass

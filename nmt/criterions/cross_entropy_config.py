@@ -1,0 +1,18 @@
+"""The options of the criterion ``cross_entropy``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nmt.config.option import option
+from nmt.criterions import criterions
+
+
+@criterions.declare("cross_entropy")
+@dataclass
+class CrossEntropyConfig:
+    """Negative log-likelihood, without smoothing."""
+
+    auxiliary_weights: dict[str, float] = option(
+        {}, help="weight of each auxiliary loss that the model reports, by name; 1 unless given"
+    )

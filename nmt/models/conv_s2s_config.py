@@ -1,0 +1,106 @@
+"""The options of ConvS2S."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from nmt.config.option import FlagKind, option
+from nmt.config.sections import require_positive
+from nmt.errors import UsageError
+from nmt.models import models
+
+
+@dataclass(frozen=True)
+class Group:
+    """Layers of one kind."""
+
+    count: int
+    channels: int
+    kernel: int
+
+    @staticmethod
+    def parse(text: str, where: str) -> Group:
+        """``9x512x3``: nine layers of 512 channels whose kernels are three positions wide."""
+        if not re.fullmatch(r"[1-9]\d*x[1-9]\d*x[1-9]\d*", text):
+            raise UsageError(
+                f"{where} has {text!r}, which should be layers x channels x kernel width, as in 9x512x3: nine layers "
+                f"of 512 channels whose kernels are three positions wide"
+            )
+        return Group(*map(int, text.split("x")))
+
+    def __str__(self) -> str:
+        return f"{self.count}x{self.channels}x{self.kernel}"
+
+
+@models.declare("conv_s2s")
+@dataclass
+class ConvS2SConfig:
+    """Sizes; the defaults are the paper's model for English-Romanian (section 5.1)."""
+
+    embedding_size: int = option(512, help="width of the embeddings, and of what attention compares")
+    encoder_convolutions: list[str] = option(
+        ["20x512x3"], help="groups of encoder layers, each layers x channels x kernel width"
+    )
+    decoder_convolutions: list[str] = option(
+        ["20x512x3"], help="groups of decoder layers, each layers x channels x kernel width"
+    )
+    output_size: int = option(512, help="width before the output layer")
+    dropout: float = option(
+        0.2, help="dropout of embeddings, of each convolution's input and before the output layer", flag="--dropout"
+    )
+    max_positions: int = option(1024, help="longest sentence of learned positions, in pieces")
+    share_all_embeddings: bool | None = option(
+        False,
+        help="one matrix for source, target and output; null: if the vocabulary is joint",
+        flag="--share-all-embeddings",
+        kind=FlagKind.switch,
+    )
+
+    def __post_init__(self) -> None:
+        require_positive("model", embedding_size=self.embedding_size, output_size=self.output_size)
+        require_positive("model", max_positions=self.max_positions)
+        if not 0.0 <= self.dropout < 1.0:
+            raise UsageError(f"model.dropout={self.dropout} must be at least 0 and less than 1")
+        for group in self.encoder_groups():
+            if group.kernel % 2 == 0:
+                raise UsageError(
+                    f"model.encoder_convolutions has '{group}', but the encoder looks as far back as ahead; use an odd "
+                    f"kernel width"
+                )
+        self.decoder_groups()
+        if self.share_all_embeddings is not False and self.output_size != self.embedding_size:
+            raise UsageError(
+                f"model.output_size={self.output_size} is not model.embedding_size={self.embedding_size}, so one matrix "
+                f"cannot serve both; make them equal or set model.share_all_embeddings=false"
+            )
+
+    def encoder_groups(self) -> list[Group]:
+        return _groups(self.encoder_convolutions, "model.encoder_convolutions")
+
+    def decoder_groups(self) -> list[Group]:
+        return _groups(self.decoder_convolutions, "model.decoder_convolutions")
+
+    def shrink(self) -> ConvS2SConfig:
+        """The same structure in small sizes, for tests."""
+        return replace(
+            self,
+            embedding_size=10,
+            encoder_convolutions=_shrunk(self.encoder_groups()),
+            decoder_convolutions=_shrunk(self.decoder_groups()),
+            output_size=10 if self.output_size == self.embedding_size else 8,
+            max_positions=min(self.max_positions, 64),
+        )
+
+
+def _groups(texts: list[str], where: str) -> list[Group]:
+    if not texts:
+        raise UsageError(f"{where} is empty; give at least one group of layers, such as 4x256x3")
+    return [Group.parse(text, where) for text in texts]
+
+
+def _shrunk(groups: list[Group]) -> list[str]:
+    """Widths that differ keep differing; a single group keeps two layers."""
+    widths = sorted({group.channels for group in groups})
+    most = 2 if len(groups) == 1 else 1
+    return [str(Group(min(group.count, most), 8 + 4 * widths.index(group.channels), group.kernel)) for group in groups]
