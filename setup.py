@@ -9,7 +9,9 @@ from pathlib import Path
 from setuptools import Extension, find_packages, setup
 
 HERE = Path(__file__).parent
-VERSION = re.search(r'^__version__ = "([^"]+)"', (HERE / "nmt/__init__.py").read_text(encoding="utf-8"), re.MULTILINE)
+PACKAGE = (HERE / "nmt/__init__.py").read_text(encoding="utf-8")
+VERSION = re.search(r'^__version__ = "([^"]+)"', PACKAGE, re.MULTILINE)
+NAME = re.search(r'^DISTRIBUTION = "([^"]+)"', PACKAGE, re.MULTILINE)
 README = HERE / "README.md"
 COMMANDS = ("preprocess", "train", "average_checkpoints", "generate", "shortlist", "score")
 
@@ -32,7 +34,7 @@ TEST = [
     *SWEEP,
 ]
 
-assert VERSION is not None, "nmt/__init__.py has no __version__"
+assert VERSION is not None and NAME is not None, "nmt/__init__.py has no __version__ or DISTRIBUTION"
 
 # Everything works without it, more slowly: where there is no C compiler, installation goes on.
 NATIVE_FILES = sorted([*HERE.glob("nmt/native/*.c"), *HERE.glob("nmt/native/*.h")])
@@ -49,7 +51,7 @@ NATIVE = Extension(
 )
 
 setup(
-    name="nmt",
+    name=NAME[1],
     version=VERSION[1],
     description="Neural machine translation: from raw text to a self-contained model folder and translations",
     long_description=README.read_text(encoding="utf-8") if README.is_file() else "",

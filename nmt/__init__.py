@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["Translator", "__version__", "average_checkpoints", "preprocess", "train"]
 __version__ = "0.1.0"
 
+DISTRIBUTION = "nmt-toolkit"  # what pip calls it; PyPI's "nmt" is another program
+
 _PLACES = {
     "Translator": "nmt.translation",
     "average_checkpoints": "nmt.training.averaging",

@@ -26,8 +26,8 @@ from nmt_cli.wanted import refusal_of_value
 CONFIGURATION_ERRORS = (HydraException, OmegaConfBaseException)
 
 LAUNCHERS_AND_SWEEPERS = {
-    **dict.fromkeys(("joblib", "submitit_local", "submitit_slurm"), "'nmt[sweep]'"),
-    "optuna": "'nmt[optuna]'",
+    **dict.fromkeys(("joblib", "submitit_local", "submitit_slurm"), "'nmt-toolkit[sweep]'"),
+    "optuna": "'nmt-toolkit[optuna]'",
 }
 
 _NO_SUCH_KEY = re.compile(r"Could not override '(?P<key>[^']*)'")

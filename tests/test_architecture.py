@@ -30,7 +30,11 @@ WITHIN_ROW_0 = {("nmt.registry", "nmt.errors"), ("nmt.storage", "nmt.errors")}  
 HYDRA_LIVES_IN = ("nmt/config/publish.py", "nmt_cli/")
 OMEGACONF_LIVES_IN = ("nmt/config/", "nmt_cli/", "nmt/testing/subjects.py")  # the last one reads presets
 TORCH_FREE = ("nmt.config.publish", "nmt.plugins", "nmt.storage.run_folder", "nmt.data.preprocess", "nmt.scoring")
-TORCH_FREE_COMMANDS = ("nmt_cli.argv", "nmt_cli.launch", *(f"nmt_cli.{file.stem}" for file in ROOT.glob("nmt/conf/*.yaml")))
+TORCH_FREE_COMMANDS = (
+    "nmt_cli.argv",
+    "nmt_cli.launch",
+    *(f"nmt_cli.{file.stem}" for file in ROOT.glob("nmt/conf/*.yaml")),
+)
 
 
 def module_of(file: Path) -> str:

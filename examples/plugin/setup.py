@@ -9,6 +9,6 @@ setup(
     version="0.1.0",
     packages=["bag_of_words"],
     package_data={"bag_of_words": ["conf/*/*.yaml"]},
-    install_requires=["nmt"],
+    install_requires=["nmt-toolkit"],
     entry_points={"nmt.plugins": ["bag_of_words = bag_of_words"]},
 )

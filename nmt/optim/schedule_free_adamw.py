@@ -20,7 +20,7 @@ def build(config: ScheduleFreeAdamWConfig, groups: ParameterGroups) -> torch.opt
         from schedulefree import AdamWScheduleFree
     except ImportError:
         raise UsageError(
-            "optimizer schedule_free_adamw needs a package that is not installed: pip install 'nmt[schedulefree]'"
+            "optimizer schedule_free_adamw needs a package that is not installed: pip install 'nmt-toolkit[schedulefree]'"
         ) from None
     first, second = config.betas
     optimizer: torch.optim.Optimizer = AdamWScheduleFree(

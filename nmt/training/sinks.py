@@ -38,7 +38,7 @@ class TensorBoard:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             raise UsageError(
-                "report.tensorboard=true, but TensorBoard is not installed: pip install 'nmt[tensorboard]'"
+                "report.tensorboard=true, but TensorBoard is not installed: pip install 'nmt-toolkit[tensorboard]'"
             ) from None
         self._writer: Any = SummaryWriter(log_dir=str(folder / "tensorboard"), purge_step=update + 1)
 
@@ -58,7 +58,7 @@ class WeightsAndBiases:
             from wandb import init  # a mere folder of that name has none
         except ImportError:
             raise UsageError(
-                f"report.wandb_project={project}, but wandb is not installed: pip install 'nmt[wandb]'"
+                f"report.wandb_project={project}, but wandb is not installed: pip install 'nmt-toolkit[wandb]'"
             ) from None
         run: Any = init(
             project=project,

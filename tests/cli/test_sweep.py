@@ -38,7 +38,9 @@ class Listener(Callback):
 def needs(plugin: str) -> Any:
     missing = importlib.util.find_spec("hydra_plugins") is None
     missing = missing or importlib.util.find_spec(f"hydra_plugins.hydra_{plugin}_launcher") is None
-    return pytest.mark.skipif(missing, reason=f"hydra-{plugin}-launcher is not installed (pip install 'nmt[sweep]')")
+    return pytest.mark.skipif(
+        missing, reason=f"hydra-{plugin}-launcher is not installed (pip install 'nmt-toolkit[sweep]')"
+    )
 
 
 JOBLIB = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
@@ -148,7 +150,7 @@ def test_without_slurm_its_launcher_says_so_in_one_line(copy_corpus: Path, tmp_p
     assert done.stderr.startswith("nmt-train: the launcher failed: ") and "slurm" in done.stderr
 
 
-@pytest.mark.skipif(importlib.util.find_spec("optuna") is None, reason="needs nmt[optuna]")
+@pytest.mark.skipif(importlib.util.find_spec("optuna") is None, reason="needs nmt-toolkit[optuna]")
 def test_optuna_finds_the_best_run_and_is_not_sent_the_wrong_way(copy_corpus: Path, tmp_path: Path) -> None:
     optuna = ("hydra/sweeper=optuna", "hydra.sweeper.n_trials=2", "optimizer.lr=interval(0.001,0.1)")
     done = sweep(copy_corpus, tmp_path, *optuna, "hydra.sweeper.direction=minimize")

@@ -240,10 +240,10 @@ def test_a_wrong_configuration_is_explained_in_one_line(command: str, overrides:
 @pytest.mark.parametrize(
     ("file", "extra"),
     [
-        ("hydra/launcher/joblib", "nmt[sweep]"),
-        ("hydra/launcher/submitit_local", "nmt[sweep]"),
-        ("hydra/launcher/submitit_slurm", "nmt[sweep]"),
-        ("hydra/sweeper/optuna", "nmt[optuna]"),
+        ("hydra/launcher/joblib", "nmt-toolkit[sweep]"),
+        ("hydra/launcher/submitit_local", "nmt-toolkit[sweep]"),
+        ("hydra/launcher/submitit_slurm", "nmt-toolkit[sweep]"),
+        ("hydra/sweeper/optuna", "nmt-toolkit[optuna]"),
     ],
 )
 def test_a_launcher_that_is_not_installed_is_said_with_what_to_install(file: str, extra: str) -> None:
