@@ -9,8 +9,7 @@ from nmt.config.option import option
 from nmt.config.sections import require_positive
 from nmt.errors import UsageError
 from nmt.models import models
-
-MOST_BITS = 32  # no vocabulary has more symbols
+from nmt.models.symbol_bits import check_symbol_bits
 
 
 class ControllerKind(Enum):
@@ -63,8 +62,7 @@ class NeuralTuringMachineConfig:
         require_positive("model", memory_slots=self.memory_slots, memory_width=self.memory_width)
         require_positive("model", read_heads=self.read_heads, write_heads=self.write_heads)
         require_positive("model", shift_range=self.shift_range)
-        if self.symbol_bits is not None and not 1 <= self.symbol_bits <= MOST_BITS:
-            raise UsageError(f"model.symbol_bits={self.symbol_bits} must be from 1 to {MOST_BITS}")
+        check_symbol_bits(self.symbol_bits)
         if not 0.0 <= self.dropout < 1.0:
             raise UsageError(f"model.dropout={self.dropout} must be at least 0 and less than 1")
         if self.memory_slots <= 2 * self.shift_range:

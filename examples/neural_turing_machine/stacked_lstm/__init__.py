@@ -31,7 +31,8 @@ from nmt.interface import (
     VocabularySizes,
 )
 from nmt.models import models
-from nmt.models.binary_symbols import binary_embeddings, binary_output, check_symbol_bits
+from nmt.models.binary_symbols import binary_embeddings, binary_output
+from nmt.models.symbol_bits import check_symbol_bits
 from nmt.modules.padding import real_rows
 from nmt.modules.recurrent import LSTMLayer, RecurrentLayer, States
 

@@ -189,7 +189,7 @@ def test_schedule_free_adamw_follows_its_paper(rates: list[float]) -> None:
 
 def test_without_its_package_schedule_free_adamw_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "schedulefree", None)
-    with pytest.raises(UsageError, match=r"pip install 'nmt\[schedulefree\]'"):
+    with pytest.raises(UsageError, match=r"pip install 'nmt-toolkit\[schedulefree\]'"):
         stepped(ScheduleFreeAdamWConfig(), np.ones(2), [])
 
 

@@ -70,7 +70,7 @@ def test_tensorboard_gets_the_figures(tmp_path: Path) -> None:
 
 def test_tensorboard_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(UsageError, match=r"pip install 'nmt\[tensorboard\]'"):
+    with pytest.raises(UsageError, match=r"pip install 'nmt-toolkit\[tensorboard\]'"):
         start(tmp_path, ReportConfig(tensorboard=True))
 
 
@@ -160,7 +160,7 @@ def test_wandb_without_a_network_is_a_warning(
 
 def test_a_wandb_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(UsageError, match=r"wandb_project=translation.*pip install 'nmt\[wandb\]'"):
+    with pytest.raises(UsageError, match=r"wandb_project=translation.*pip install 'nmt-toolkit\[wandb\]'"):
         start(tmp_path, WANDB)
 
 
