@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from nmt.data.batch import Batch
+from nmt.data.hypothesis import Hypothesis
 from nmt.trees import RowTree
 
 __all__ = [
@@ -214,18 +215,6 @@ class EncoderDecoder(nn.Module, ABC):
 
     def forward(self, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
         return self.decode(self.encode(batch.source, batch.source_lengths), batch, attention)
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """One finished translation as search returns it."""
-
-    tokens: Tensor  # [length] target ids, without bos, ending in eos
-    score: float  # what the search ranks by: log-probability under the length penalty
-    log_probability: float  # sum of token_scores, natural logarithm
-    token_scores: Tensor  # [length] log-probability of each token, eos included
-    attention: Tensor | None  # [length, S] over the real source positions (eos included), when asked for
-    finished: bool = True  # False: the length limit ended it
 
 
 @dataclass(frozen=True)

@@ -104,6 +104,8 @@ def look_back(
         width // heads,
         length,
         scale,
+        None,
+        0,
     )
     return out.to(projected.dtype), grown.at(length)
 
@@ -138,5 +140,7 @@ def look_across(queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | No
         size,
         length,
         scale,
+        None,
+        0,
     )
     return out.to(queries.dtype)

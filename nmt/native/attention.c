@@ -31,6 +31,11 @@ static float weigh(float *scores, const float *shifts, int64_t seen, float scale
     return total;
 }
 
+/* Adds one head's share of the weights to their mean. */
+static void record(float *weights, const float *scores, int64_t seen, float share) {
+    for (int64_t t = 0; t < seen; t++) weights[t] += scores[t] * share;
+}
+
 #define NAME(x) x##_portable
 #define TARGET
 #define LANES 4
@@ -78,7 +83,7 @@ __attribute__((target("arch=x86-64-v4"))) INLINE __m128 quartered(__m512 x) {
 FOR_EACH_PROCESSOR
 static void attend_heads(const float *query, const float *keys, const float *values, const int64_t *steps,
                          const float *shifts, int64_t seen, int64_t heads, int64_t head, int64_t width, float scale,
-                         float *scores, float *result) {
+                         float *scores, float *result, float *weights) {
     for (int64_t h = 0; h < heads; h++, query += width, keys += head, values += head, result += width) {
         for (int64_t t = 0; t < seen; t++) {
             const float *key = keys + steps[t];
@@ -88,6 +93,7 @@ static void attend_heads(const float *query, const float *keys, const float *val
             scores[t] = sum;
         }
         const float share = 1.0f / weigh(scores, shifts, seen, scale);
+        if (weights) record(weights, scores, seen, share / (float)heads);
         memset(result, 0, (size_t)width * sizeof(float));
         for (int64_t t = 0; t < seen; t++) {
             const float weight = scores[t] * share, *value = values + steps[t];
@@ -98,7 +104,7 @@ static void attend_heads(const float *query, const float *keys, const float *val
 }
 
 typedef void (*Attend)(const float *, const float *, const float *, const int64_t *, const float *, int64_t, int64_t,
-                       int64_t, int64_t, float, float *, float *);
+                       int64_t, int64_t, float, float *, float *, float *);
 
 static Attend attend_for(int64_t width) {
     if (width != 32 && width != 64) return attend_heads;
@@ -113,10 +119,12 @@ static Attend attend_for(int64_t width) {
    step t in slot s for head h stands at keys + places[b] * sentence + t * step + s * slot + h * head, its value as far from
    ``values``; without places sentence b stands at b. Which slot a row has at step t says slots[(b * K + k) * slots_row + t];
    NULL: 0. bias[b * bias_row + t] is added to a score; NULL: nothing. Where new_keys is not NULL, the keys and values of the
-   last step (row apart, heads side by side) are copied there first. */
+   last step (row apart, heads side by side) are copied there first. The mean over the heads of what row n gives each step
+   goes to weights + n * weights_row; NULL: nobody asks. */
 void attend(const float *q, int64_t row, const float *new_keys, const float *new_values, float *keys, float *values,
             const int64_t *places, const Strides *at, const int32_t *slots, int64_t slots_row, const float *bias,
-            int64_t bias_row, float *out, int64_t B, int64_t K, int64_t H, int64_t d, int64_t T, float scale) {
+            int64_t bias_row, float *out, int64_t B, int64_t K, int64_t H, int64_t d, int64_t T, float scale,
+            float *weights, int64_t weights_row) {
     const int64_t width = H * d;
     const Attend attend_row = attend_for(d);
     float *scores = scratch_memory(SCORES, (T + 16) * (int64_t)sizeof(float));
@@ -136,7 +144,9 @@ void attend(const float *q, int64_t row, const float *new_keys, const float *new
             if (slots || k == 0)
                 for (int64_t t = 0; t < seen; t++)
                     steps[t] = sentence + t * at->step + (slots ? slots[n * slots_row + t] * at->slot : 0);
-            attend_row(q + n * row, keys, values, steps, shifts, seen, H, at->head, d, scale, scores, out + n * width);
+            float *own = weights ? weights + n * weights_row : NULL;
+            if (own) memset(own, 0, (size_t)T * sizeof(float));
+            attend_row(q + n * row, keys, values, steps, shifts, seen, H, at->head, d, scale, scores, out + n * width, own);
         }
     }
 }

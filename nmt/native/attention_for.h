@@ -6,7 +6,7 @@ typedef float NAME(Lane) __attribute__((vector_size(4 * LANES), aligned(4)));
 /* One head of one row: a query of ``parts`` registers over the steps whose keys and values stand at steps[t]. */
 TARGET INLINE void NAME(attend_head)(const float *query, const float *keys, const float *values, const int64_t *steps,
                                      const float *shifts, int64_t seen, int64_t parts, float scale, float *scores,
-                                     float *result) {
+                                     float *result, float *weights, int64_t heads) {
     NAME(Lane) q[MOST / LANES], sums[MOST / LANES];
     for (int64_t p = 0; p < parts; p++) q[p] = *(const NAME(Lane) *)(query + p * LANES);
     for (int64_t t = 0; t < seen; t += 4) { /* there is room for three more */
@@ -19,6 +19,7 @@ TARGET INLINE void NAME(attend_head)(const float *query, const float *keys, cons
         SUMS(scores + t, four);
     }
     const float share = 1.0f / weigh(scores, shifts, seen, scale);
+    if (weights) record(weights, scores, seen, share / (float)heads);
     for (int64_t p = 0; p < parts; p++) sums[p] = (NAME(Lane)){0};
     for (int64_t t = 0; t < seen; t++) {
         const float *value = values + steps[t];
@@ -29,11 +30,11 @@ TARGET INLINE void NAME(attend_head)(const float *query, const float *keys, cons
 
 TARGET static void NAME(attend_heads)(const float *query, const float *keys, const float *values, const int64_t *steps,
                                       const float *shifts, int64_t seen, int64_t heads, int64_t head, int64_t width,
-                                      float scale, float *scores, float *result) {
+                                      float scale, float *scores, float *result, float *weights) {
 #define EACH_HEAD(parts)                                                                                               \
     for (int64_t h = 0; h < heads; h++)                                                                                \
     NAME(attend_head)(query + h * width, keys + h * head, values + h * head, steps, shifts, seen, parts, scale, scores,  \
-                      result + h * width)
+                      result + h * width, weights, heads)
     if (width == 64)
         EACH_HEAD(64 / LANES);
     else

@@ -1,28 +1,14 @@
 /* Whole layers of the Transformer for a few rows: D width, N rows, which are independent but for attention. */
 
-#include "native.h"
+#include "layers.h"
 
 #include <math.h>
 #include <string.h>
 
 #define TOGETHER 256 /* rows of a feed-forward network */
 
-typedef struct {
-    const float *weight, *bias;
-    float epsilon;
-} Norm;
-
-/* The parts of a layer, in the order in which they run. An encoder's has no attention over a memory. */
-typedef struct {
-    Matrix projection, look_output, query, read_output, inner, outer; /* projection: queries, keys, values */
-    Norm look_norm, read_norm, feed_norm;
-    int64_t norm_first; /* before the sublayer, not after it */
-    int64_t heads, width;
-    float look_scale, read_scale;
-} Layer;
-
 FOR_EACH_PROCESSOR
-static void normalise(const Norm *norm, const float *x, int64_t rows, int64_t width, float *y) {
+void normalise(const Norm *norm, const float *x, int64_t rows, int64_t width, float *y) {
     for (int64_t r = 0; r < rows; r++, x += width, y += width) {
         float sum = 0.0f, squares = 0.0f;
 #pragma omp simd reduction(+ : sum)
@@ -86,13 +72,13 @@ void decoder_layer(const Layer *layer, float *x, int64_t B, int64_t K, float *ke
     const float *read = before(layer, &layer->look_norm, x, rows, normed);
     multiply(&layer->projection, read, width, rows, projected, 3 * width, 0);
     attend(projected, 3 * width, projected + width, projected + 2 * width, keys, values, places, cache, slots,
-           slots_row, NULL, 0, seen, B, K, layer->heads, head, steps, layer->look_scale);
+           slots_row, NULL, 0, seen, B, K, layer->heads, head, steps, layer->look_scale, NULL, 0);
     multiply(&layer->look_output, seen, width, rows, said, width, 0);
     after(layer, &layer->look_norm, x, said, rows);
 
     multiply(&layer->query, before(layer, &layer->read_norm, x, rows, normed), width, rows, projected, width, 0);
     attend(projected, width, NULL, NULL, memory_keys, memory_values, NULL, memory, NULL, 0, bias, S, seen, B, K,
-           layer->heads, head, S, layer->read_scale);
+           layer->heads, head, S, layer->read_scale, NULL, 0);
     multiply(&layer->read_output, seen, width, rows, said, width, 0);
     after(layer, &layer->read_norm, x, said, rows);
     feed(layer, x, rows);
@@ -110,9 +96,37 @@ void encoder_layer(const Layer *layer, float *x, int64_t B, const int64_t *offse
         float *own = projected + offsets[b] * 3 * width;
         const int64_t length = offsets[b + 1] - offsets[b];
         attend(own, 3 * width, NULL, NULL, own + width, own + 2 * width, NULL, &at, NULL, 0, NULL, 0,
-               seen + offsets[b] * width, 1, length, layer->heads, at.head, length, layer->look_scale);
+               seen + offsets[b] * width, 1, length, layer->heads, at.head, length, layer->look_scale, NULL, 0);
     }
     multiply(&layer->look_output, seen, width, rows, said, width, 0);
     after(layer, &layer->look_norm, x, said, rows);
+    feed(layer, x, rows);
+}
+
+void decoder_step(const Layer *layer, float *x, int64_t B, int64_t K, const Past *past, const Source *source) {
+    const int64_t width = layer->width, rows = B * K, head = width / layer->heads;
+    float *normed = floats(NORMED, rows * width), *projected = floats(PROJECTED, rows * 3 * width);
+    float *seen = floats(SEEN, rows * width), *said = floats(SAID, rows * width);
+
+    const float *read = before(layer, &layer->look_norm, x, rows, normed);
+    multiply(&layer->projection, read, width, rows, projected, 3 * width, 0);
+    const Strides cache = {past->room * K * width, K * width, width, head};
+    attend(projected, 3 * width, projected + width, projected + 2 * width, past->keys, past->values, past->places, &cache,
+           past->slots, past->slots_row, NULL, 0, seen, B, K, layer->heads, head, past->steps, layer->look_scale, NULL, 0);
+    multiply(&layer->look_output, seen, width, rows, said, width, 0);
+    after(layer, &layer->look_norm, x, said, rows);
+
+    multiply(&layer->query, before(layer, &layer->read_norm, x, rows, normed), width, rows, projected, width, 0);
+    const Strides memory = {0, 2 * width, 0, head};
+    for (int64_t b = 0; b < B; b++) {
+        const int64_t first = source->offsets[source->places[b]], end = source->offsets[source->places[b] + 1];
+        float *keys = (float *)source->rows + first * 2 * width;
+        float *weights = source->weights ? source->weights + b * K * source->weights_row : NULL;
+        attend(projected + b * K * width, width, NULL, NULL, keys, keys + width, NULL, &memory, NULL, 0, NULL, 0,
+               seen + b * K * width, 1, K, layer->heads, head, end - first, layer->read_scale, weights,
+               source->weights_row);
+    }
+    multiply(&layer->read_output, seen, width, rows, said, width, 0);
+    after(layer, &layer->read_norm, x, said, rows);
     feed(layer, x, rows);
 }

@@ -17,7 +17,7 @@ class _Norm(ctypes.Structure):
 
 class _Layer(ctypes.Structure):
     _fields_ = (
-        *[(name, Matrix) for name in ("projection", "look_output", "query", "read_output", "inner", "outer")],
+        *[(name, Matrix) for name in ("projection", "look_output", "query", "memory", "read_output", "inner", "outer")],
         *[(name, _Norm) for name in ("look_norm", "read_norm", "feed_norm")],
         ("norm_first", ctypes.c_int64),
         ("heads", ctypes.c_int64),
@@ -53,7 +53,7 @@ class Layer:
         self, look: Attention, read: Attention | None, feed: FeedForward, *, norm_first: bool, heads: int
     ) -> None:
         reading = read or look
-        packed = (look.project, look.output, reading.project, reading.output, feed.inner, feed.outer)
+        packed = (look.project, look.output, reading.project, reading.project, reading.output, feed.inner, feed.outer)
         norms = [_Norm(at(norm.weight), at(norm.bias), norm.eps) for norm in (look.norm, reading.norm, feed.norm)]
         width = look.output.outputs
         matrices = [part.matrix for part in packed]

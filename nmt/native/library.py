@@ -10,11 +10,15 @@ import os
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
+import numpy as np
+import numpy.typing as npt
 
 from nmt.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 logger = logging.getLogger("nmt.native")
 
@@ -27,7 +31,19 @@ _POINTER, _COUNT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "attend": (
         None,
-        [_POINTER, _COUNT, *[_POINTER] * 7, _COUNT, _POINTER, _COUNT, _POINTER, *[_COUNT] * 5, _FLOAT],
+        [
+            _POINTER,
+            _COUNT,
+            *[_POINTER] * 7,
+            _COUNT,
+            _POINTER,
+            _COUNT,
+            _POINTER,
+            *[_COUNT] * 5,
+            _FLOAT,
+            _POINTER,
+            _COUNT,
+        ],
     ),
     "choose_processor": (_COUNT, [_COUNT]),
     "packed_bytes": (_COUNT, [_COUNT] * 3),
@@ -43,6 +59,13 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         ],
     ),
     "encoder_layer": (None, [_POINTER, _POINTER, _COUNT, _POINTER]),
+    "begin_decoding": (_POINTER, [_POINTER, _COUNT, _COUNT, *[_POINTER] * 4, _COUNT]),
+    "decoding_step": (_COUNT, [_POINTER, _POINTER, _POINTER, _COUNT]),
+    "decoding_best": (None, [_POINTER, _POINTER, _COUNT, _POINTER, _COUNT, *[_POINTER] * 4]),
+    "decoding_follow": (None, [_POINTER, _POINTER, _POINTER, _COUNT]),
+    "decoding_scores": (_POINTER, [_POINTER]),
+    "decoding_normaliser": (_POINTER, [_POINTER]),
+    "end_decoding": (None, [_POINTER]),
     "summarise": (None, [_POINTER, _COUNT, _COUNT, _POINTER, _POINTER]),
     "best_continuations": (None, [*[_POINTER] * 4, *[_COUNT] * 4, _POINTER, _COUNT, *[_POINTER] * 3]),
 }
@@ -125,3 +148,12 @@ def sources() -> str:
 def at(tensor: Tensor | None) -> int | None:
     """Where the numbers of a tensor begin."""
     return None if tensor is None else tensor.data_ptr()
+
+
+def address(array: npt.NDArray[np.generic] | None) -> int | None:
+    """Where the numbers of an array begin, which must stand one after the other."""
+    if array is None:
+        return None
+    assert array.flags.c_contiguous
+    begin: int = array.__array_interface__["data"][0]
+    return begin

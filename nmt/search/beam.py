@@ -1,5 +1,7 @@
 """Beam search over any ``Decodable``.
 
+It keeps books in NumPy; what computes is an engine (decoding.py).
+
 Legend: B sentences, b of them still in the batch, K beam, V vocabulary, S source positions. Row s*K + k of a step
 belongs to slot k of sentence s.
 """
@@ -8,22 +10,27 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from nmt.data.vocabulary import BOS, EOS
-from nmt.interface import Decodable, DecoderState, Hypothesis, Memory
+from nmt.data.hypothesis import Floats, Hypothesis, Ints
+from nmt.data.vocabulary import BOS, EOS, PAD
 from nmt.search import searches
 from nmt.search.beam_config import BeamConfig
-from nmt.search.candidates import Candidates, StepScores
+from nmt.search.candidates import Candidates, Flags
 from nmt.search.coverage import Coverage
+from nmt.search.decoding import Decoding, Engine, Ids, Scores
 from nmt.search.history import History
 from nmt.search.inclusion import Inclusion
-from nmt.search.requests import Forced, Request
+from nmt.search.requests import Forced, Request, or_eos
 from nmt.search.rules import Rules
 from nmt.search.stopping import Finished
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from nmt.interface import Decodable
 
 _INFINITY = float("inf")
 _ENOUGH = 0.75  # of the sentences of a batch: as long as more are unsettled, the others stay
@@ -54,129 +61,106 @@ class BeamSearch:
         attention: bool = False,
         requests: Sequence[Request] | None = None,
     ) -> list[list[Hypothesis]]:
-        with torch.inference_mode():
-            finished, history = self._search(model, source, source_lengths, attention, requests)
-        endings = [finished.best(sentence) for sentence in range(source.size(0))]
+        from nmt.search.model_decoding import ModelEngine, unpadded
+
+        engine = ModelEngine(model, source.device)
+        return self.find(engine, unpadded(source, source_lengths), attention=attention, requests=requests)
+
+    def find(
+        self,
+        engine: Engine,
+        sources: Sequence[Ids],
+        *,
+        lists: Sequence[Ids] | None = None,
+        attention: bool = False,
+        requests: Sequence[Request] | None = None,
+    ) -> list[list[Hypothesis]]:
+        """The same with an engine. ``sources``: ids ending in eos. With ``lists`` of the target ids that each sentence may
+        need, tokens are places in the own list, in ``requests`` too."""
+        lengths = np.array([len(source) for source in sources])
+        decoding = engine.begin(sources, self.config.beam_size, lists)
+        forced = Forced(requests, lengths, self.config, engine.longest_targets(lengths))
+        with np.errstate(invalid="ignore"):  # of slots that are empty
+            finished, history = self._search(decoding, lengths, forced, attention, requests)
+        endings = [finished.best(sentence) for sentence in range(len(sources))]
         ranked_by_model = self.config.repetition_penalty == 1.0
-        hypotheses = iter(
-            history.hypotheses(list(itertools.chain(*endings)), source_lengths, ranked_by_model=ranked_by_model)
-        )
+        hypotheses = iter(history.hypotheses(list(itertools.chain(*endings)), lengths, ranked_by_model=ranked_by_model))
         return [list(itertools.islice(hypotheses, len(of_sentence))) for of_sentence in endings]
 
     def _search(
         self,
-        model: Decodable,
-        source: Tensor,
-        source_lengths: Tensor,
+        decoding: Decoding,
+        lengths: Ints,
+        forced: Forced,
         attention: bool,
         requests: Sequence[Request] | None,
     ) -> tuple[Finished, History]:
-        config, width = self.config, self.config.beam_size
-        forced = Forced(requests, model, source_lengths, config)
-        finished = Finished(config.ranking(width, self.nbest), forced.limits)
-        history = History(source.size(0), width)
-        beam = start_beam(model, source, source_lengths, width)
-        coverage = Coverage(config.coverage_penalty, source_lengths) if config.coverage_penalty else None
-        rules, inclusion = Rules(config, requests, source.size(0), width, source.device), Inclusion(requests, width)
+        config, width, batch = self.config, self.config.beam_size, len(lengths)
+        finished, history = Finished(config.ranking(width, self.nbest), forced.limits), History(batch, width)
+        coverage = Coverage(config.coverage_penalty, lengths) if config.coverage_penalty else None
+        rules, inclusion = Rules(config, requests, batch, width), Inclusion(requests, width)
+        sentences, totals, tokens = np.arange(batch), first_totals(batch, width), np.full(batch * width, BOS)
         for length in itertools.count(1):
-            output = model.step(beam.tokens, beam.memory, beam.state, attention or coverage is not None)
-            scores = StepScores(output, rules)
+            scores = decoding.step(tokens, attention or coverage is not None)
+            if rules.any:
+                scores.change(rules.changes())
             if coverage is not None:
-                coverage.add(output.attention)
-            found = self._candidates(scores, beam, inclusion, eos_allowed=length > rules.min_len)
-            tokens = forced.tokens(beam.sentences, length)
+                coverage.add(scores.attention)
+            found = self._candidates(scores, totals, inclusion, eos_allowed=length > rules.min_len)
+            given = forced.tokens(sentences, length)
             if rules.any or inclusion.any:
-                tokens = or_eos(tokens, found.totals[:, 0] == -_INFINITY)
-            if tokens is not None:
-                found = found.replace(tokens >= 0, _forced(tokens, scores, beam, inclusion, finished))
+                given = or_eos(given, found.totals[:, 0] == -_INFINITY)
+            if given is not None:
+                found = found.replace(given >= 0, _forced(given, scores, totals, inclusion, finished.found(sentences)))
             ends = (found.tokens == EOS) & (found.totals != -_INFINITY)  # [b, 2K]
             ends[:, width:] = False
             if ends.any():
-                finished.add(found, ends, scores, beam.sentences, length, coverage)
+                finished.add(found, ends, sentences, length, width, coverage)
                 found = found.without_eos()
             chosen = found.first(width)
-            rows = beam.rows_of(chosen.parents)
-            token_scores = scores.log_probability(chosen.tokens, rows)
-            weights = output.attention if attention else None
-            history.append(beam.sentences, chosen.parents, chosen.tokens, token_scores, weights)
-            settled = finished.settled(beam.sentences, chosen.totals.amax(1))
-            staying = going_on(settled)
+            weights = scores.attention if attention else None
+            history.append(sentences, chosen.parents, chosen.tokens, chosen.log_probabilities, weights)
+            settled = finished.settled(sentences, chosen.totals.max(1))
+            staying = going_on(settled, freely=decoding.leave_freely)
             if len(staying) == 0:
                 break
             if len(staying) == len(settled):
                 chosen = chosen.emptied(settled)
+            rows = (np.arange(0, totals.size, width)[:, None] + chosen.parents)[staying].ravel()
             if coverage is not None:
-                coverage.follow(rows[staying].flatten())
+                coverage.follow(rows)
             if rules.any:
-                rules.follow(chosen.tokens[staying].flatten(), rows[staying].flatten(), staying)
+                rules.follow(chosen.tokens[staying].ravel(), rows, staying)
             if inclusion.any:
                 inclusion.follow(chosen, staying)
-            beam = beam.advance(output.state, chosen, staying)
+            decoding.follow(chosen.parents, staying)
+            sentences, totals, tokens = sentences[staying], chosen.totals[staying], chosen.tokens[staying].ravel()
         return finished, history
 
-    def _candidates(self, scores: StepScores, beam: Beam, inclusion: Inclusion, *, eos_allowed: bool) -> Candidates:
+    def _candidates(self, scores: Scores, totals: Floats, inclusion: Inclusion, *, eos_allowed: bool) -> Candidates:
         """The 2K best continuations of each sentence."""
-        found = scores.best(beam.totals, 2 * self.config.beam_size, eos_allowed=eos_allowed)
-        return inclusion.choose(found, scores, beam.totals, eos_allowed=eos_allowed) if inclusion.any else found
+        found = scores.best(totals, 2 * self.config.beam_size, [PAD, BOS] if eos_allowed else [PAD, BOS, EOS])
+        return inclusion.choose(found, scores, totals, eos_allowed=eos_allowed) if inclusion.any else found
 
 
-def _forced(tokens: Tensor, scores: StepScores, beam: Beam, inclusion: Inclusion, finished: Finished) -> Candidates:
+def first_totals(batch: int, width: int) -> Floats:
+    """[B, K] log-probabilities of hypotheses without a token: all slots would hold the same one, so only the first does."""
+    totals = np.full((batch, width), -_INFINITY, dtype=np.float32)
+    totals[:, 0] = 0.0
+    return totals
+
+
+def _forced(tokens: Ints, scores: Scores, totals: Floats, inclusion: Inclusion, finished: Sequence[bool]) -> Candidates:
     """Every hypothesis continued by its sentence's token [b], where that is one."""
-    every = tokens.clamp(min=0).repeat_interleave(beam.totals.size(1))  # [b * K]
-    totals = beam.totals + scores.log_probability(every).view_as(beam.totals)
+    every = tokens.clip(min=0).repeat(totals.shape[1])  # [b * K]
+    logarithms = scores.log_probability(every, np.arange(len(every))).reshape(totals.shape)
+    after = totals + logarithms
     if inclusion.any:
-        ended = inclusion.endings(totals, finished.found(beam.sentences))
-        totals = torch.where((tokens == EOS)[:, None], ended, totals)
-    return Candidates.forced(totals, tokens)
+        after = np.where((tokens == EOS)[:, None], inclusion.endings(after, finished), after)
+    return Candidates.forced(after, tokens, logarithms)
 
 
-def or_eos(tokens: Tensor | None, stuck: Tensor) -> Tensor | None:
-    """Forced tokens [b], and eos where a sentence is ``stuck`` [b] otherwise."""
-    if tokens is None:
-        return torch.where(stuck, EOS, -1) if stuck.any() else None
-    return torch.where(stuck & (tokens < 0), EOS, tokens)
-
-
-def going_on(settled: Tensor) -> Tensor:
-    """Which sentences stay in the batch: all as long as few are settled, since to take them out moves all others."""
-    unsettled = (~settled).nonzero().squeeze(1)
-    return unsettled if len(unsettled) <= _ENOUGH * len(settled) else torch.arange(len(settled), device=settled.device)
-
-
-@dataclass
-class Beam:
-    """The unfinished hypotheses of the sentences still in the batch, before a step."""
-
-    sentences: Tensor  # [b] which sentence of the batch each row is
-    totals: Tensor  # [b, K] log-probabilities; -inf: an empty slot
-    tokens: Tensor  # [b * K] the last token of each
-    memory: Memory  # b rows
-    state: DecoderState  # b * K rows
-
-    def rows_of(self, parents: Tensor) -> Tensor:
-        """[b, K] slots -> [b, K] rows of the step."""
-        return torch.arange(0, parents.numel(), parents.size(1), device=parents.device)[:, None] + parents
-
-    def advance(self, state: DecoderState, chosen: Candidates, staying: Tensor) -> Beam:
-        """The beam after ``chosen`` [b, K], of the sentences ``staying`` (positions in b) only."""
-        rows = self.rows_of(chosen.parents)
-        if len(staying) == len(self.sentences):
-            if rows.size(1) > 1:
-                state = state.rows(rows.flatten())
-            return Beam(self.sentences, chosen.totals, chosen.tokens.flatten(), self.memory, state)
-        return Beam(
-            sentences=self.sentences[staying],
-            totals=chosen.totals[staying],
-            tokens=chosen.tokens[staying].flatten(),
-            memory=self.memory.rows(staying),
-            state=state.rows(rows[staying].flatten()),
-        )
-
-
-def start_beam(model: Decodable, source: Tensor, source_lengths: Tensor, beam_size: int) -> Beam:
-    batch, device = source.size(0), source.device
-    memory, state = model.start(model.encode(source, source_lengths), beam_size)
-    totals = torch.full((batch, beam_size), -_INFINITY, device=device)
-    totals[:, 0] = 0.0  # all slots would hold the same empty hypothesis: only the first is one
-    tokens = torch.full((batch * beam_size,), BOS, device=device)
-    return Beam(torch.arange(batch, device=device), totals, tokens, memory, state)
+def going_on(settled: Flags, *, freely: bool) -> Ints:
+    """Which sentences stay in the batch: where to take some out moves all others, all as long as few are settled."""
+    unsettled = np.flatnonzero(~settled)
+    return unsettled if freely or len(unsettled) <= _ENOUGH * len(settled) else np.arange(len(settled))

@@ -7,20 +7,27 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from nmt.data.hypothesis import Floats, Hypothesis, Ints
 from nmt.data.vocabulary import BOS, EOS, PAD
-from nmt.interface import Decodable, Hypothesis
 from nmt.search import searches
-from nmt.search.beam import Beam, or_eos, start_beam
-from nmt.search.candidates import Candidates, StepScores, forbid, sort_keys
+from nmt.search.candidates import Candidates
+from nmt.search.decoding import Decoding, Engine, Ids, Scores
 from nmt.search.diverse_config import DiverseBeamConfig
 from nmt.search.history import History
-from nmt.search.requests import Forced, Request, refuse_inclusion
+from nmt.search.model_decoding import ModelEngine, sort_keys, unpadded
+from nmt.search.requests import Forced, Request, or_eos, refuse_inclusion
 from nmt.search.rules import Rules
 from nmt.search.stopping import Finished
+from nmt.search.tensor_books import forbid
+
+if TYPE_CHECKING:
+    from nmt.interface import Decodable
 
 _INFINITY = float("inf")
 
@@ -47,14 +54,29 @@ class DiverseBeamSearch:
         attention: bool = False,
         requests: Sequence[Request] | None = None,
     ) -> list[list[Hypothesis]]:
+        engine = ModelEngine(model, source.device)
+        return self.find(engine, unpadded(source, source_lengths), attention=attention, requests=requests)
+
+    def find(
+        self,
+        engine: Engine,
+        sources: Sequence[Ids],
+        *,
+        lists: Sequence[Ids] | None = None,
+        attention: bool = False,
+        requests: Sequence[Request] | None = None,
+    ) -> list[list[Hypothesis]]:
+        """The same with an engine; see ``BeamSearch.find``."""
         refuse_inclusion(requests, "diverse_beam")
-        groups = self.config.groups
-        with torch.inference_mode():
-            finished, history = self._search(model, source, source_lengths, attention, requests)
-        endings = [finished.best(lane) for lane in range(source.size(0) * groups)]
+        groups, lengths = self.config.groups, np.array([len(source) for source in sources])
+        decoding = engine.begin(sources, self.config.beam_size, lists)
+        forced = Forced(requests, lengths, self.config, engine.longest_targets(lengths))
+        with torch.inference_mode(), np.errstate(invalid="ignore"):  # of slots that are empty
+            finished, history = self._search(decoding, len(sources), forced, attention, requests)
+        endings = [finished.best(lane) for lane in range(len(sources) * groups)]
         hypotheses = history.hypotheses(
             list(itertools.chain(*endings)),
-            source_lengths.repeat_interleave(groups),
+            lengths.repeat(groups),
             ranked_by_model=self.config.repetition_penalty == 1.0,
         )
         counts = [sum(map(len, endings[first : first + groups])) for first in range(0, len(endings), groups)]
@@ -69,91 +91,89 @@ class DiverseBeamSearch:
 
     def _search(
         self,
-        model: Decodable,
-        source: Tensor,
-        source_lengths: Tensor,
+        decoding: Decoding,
+        batch: int,
+        forced: Forced,
         attention: bool,
         requests: Sequence[Request] | None,
     ) -> tuple[Finished, History]:
         """Over lanes: lane s * G + g is group g of sentence s."""
         config, groups, width = self.config, self.config.groups, self.config.beam_size // self.config.groups
-        forced = Forced(requests, model, source_lengths, config)
         ranking = config.ranking(width, min(self.nbest, width))
-        finished = Finished(ranking, forced.limits.repeat_interleave(groups))
-        history = History(source.size(0) * groups, width)
-        beam = start_beam(model, source, source_lengths, config.beam_size)
-        beam.totals[:, ::width] = 0.0  # the empty hypothesis of each group
-        rules = Rules(config, requests, source.size(0), config.beam_size, source.device)
-        of_group = torch.arange(groups, device=source.device)
+        finished = Finished(ranking, forced.limits.repeat(groups))
+        history = History(batch * groups, width)
+        totals = np.full((batch, config.beam_size), -_INFINITY, dtype=np.float32)
+        totals[:, ::width] = 0.0  # the empty hypothesis of each group
+        sentences, tokens = np.arange(batch), np.full(batch * config.beam_size, BOS)
+        rules, of_group = Rules(config, requests, batch, config.beam_size), np.arange(groups)
         for length in itertools.count(1):
-            output = model.step(beam.tokens, beam.memory, beam.state, attention)
-            scores = StepScores(output, rules)
-            lanes = (beam.sentences[:, None] * groups + of_group).flatten()  # [b * G]
-            found = self._candidates(scores, beam, forced, length, rules)
+            scores = decoding.step(tokens, attention)
+            if rules.any:
+                scores.change(rules.changes())
+            lanes = (sentences[:, None] * groups + of_group).ravel()  # [b * G]
+            found = self._candidates(scores, totals, forced.tokens(sentences, length), length, rules)
             ends = (found.tokens == EOS) & (found.totals != -_INFINITY)  # [b * G, 2k]
             ends[:, width:] = False
             if ends.any():
-                finished.add(found, ends, scores, lanes, length, None)
+                finished.add(found, ends, lanes, length, width, None)
                 found = found.without_eos()
             chosen = found.first(width)
-            rows = torch.arange(0, beam.tokens.numel(), width, device=source.device)[:, None] + chosen.parents
-            token_scores = scores.log_probability(chosen.tokens, rows)
-            weights = output.attention if attention else None
-            history.append(lanes, chosen.parents, chosen.tokens, token_scores, weights)
-            settled = finished.settled(lanes, chosen.totals.amax(1)).view(-1, groups).all(1)
-            staying = (~settled).nonzero().squeeze(1)
+            weights = scores.attention if attention else None
+            history.append(lanes, chosen.parents, chosen.tokens, chosen.log_probabilities, weights)
+            settled = np.all(finished.settled(lanes, chosen.totals.max(1)).reshape(-1, groups), axis=1)
+            staying = np.flatnonzero(~settled)
             if len(staying) == 0:
                 break
-            together = Candidates(  # [b, K]
-                chosen.totals.reshape(len(settled), -1),
-                (chosen.parents.reshape(-1, groups, width) + width * of_group[:, None]).flatten(1),
-                chosen.tokens.reshape(len(settled), -1),
-            )
-            rows = rows.view(len(settled), -1)[staying].flatten()
-            rules.follow(together.tokens[staying].flatten(), rows, staying)
-            beam = beam.advance(output.state, together, staying)
+            parents = (chosen.parents.reshape(-1, groups, width) + width * of_group[:, None]).reshape(len(settled), -1)
+            totals = chosen.totals.reshape(len(settled), -1)[staying]  # [b, K]
+            tokens = chosen.tokens.reshape(len(settled), -1)[staying].ravel()
+            if rules.any:
+                rows = (np.arange(len(settled))[:, None] * config.beam_size + parents)[staying].ravel()
+                rules.follow(tokens, rows, staying)
+            decoding.follow(parents, staying)
+            sentences = sentences[staying]
         return finished, history
 
-    def _candidates(self, scores: StepScores, beam: Beam, forced: Forced, length: int, rules: Rules) -> Candidates:
-        """The 2k best continuations of each lane, group after group."""
+    def _candidates(self, scores: Scores, totals: Floats, tokens: Ints | None, length: int, rules: Rules) -> Candidates:
+        """The 2k best continuations of each lane, group after group; ``tokens`` [b] are those that must stand here."""
         config, groups = self.config, self.config.groups
-        sentences, vocabulary = len(beam.sentences), scores.scores.size(1)
-        totals = beam.totals.view(sentences, groups, -1)
-        base = totals - scores.normaliser.view_as(totals)
-        penalty = scores.scores.new_zeros(sentences, vocabulary)
+        sentences, width = len(totals), config.beam_size // config.groups
+        ranked = scores.ranked_there()  # [b * K, V]
+        ranked = ranked.view(sentences, groups, width, -1)
+        by_group = totals.reshape(sentences, groups, width)
+        penalty = ranked.new_zeros(sentences, ranked.size(3))
         banned = [PAD, BOS] if length > rules.min_len else [PAD, BOS, EOS]
-        tokens = forced.tokens(beam.sentences, length)
         found = []
         for group in range(groups):
-            values = scores.scores.view(sentences, groups, -1, vocabulary)[:, group] + base[:, group, :, None]
-            own = self._best(values, penalty, banned)
+            before = torch.from_numpy(by_group[:, group]).to(ranked.device)
+            first = np.arange(sentences)[:, None] * config.beam_size + group * width  # rows of the group
+            own = self._best(ranked[:, group] + before[:, :, None], penalty, banned, scores, first)
             given = or_eos(tokens, own.totals[:, 0] == -_INFINITY) if rules.any else tokens
             if given is not None:
-                every = given.clamp(min=0).view(-1, 1, 1).expand_as(totals[:, :1])
-                after = totals[:, group] + self._log_probabilities(scores, every, group)
-                own = own.replace(given >= 0, Candidates.forced(after, given))
-            continuing = own.without_eos().first(totals.size(2))
-            costs = torch.where(continuing.totals == -_INFINITY, 0.0, config.strength)
-            penalty.scatter_add_(1, continuing.tokens, costs.to(penalty.dtype))
+                every = given.clip(min=0)[:, None].repeat(width, 1)
+                logarithms = scores.log_probability(every, first + np.arange(width))
+                after = by_group[:, group] + logarithms
+                own = own.replace(given >= 0, Candidates.forced(after, given, logarithms))
+            continuing = own.without_eos().first(width)
+            costs = np.where(continuing.totals == -_INFINITY, 0.0, config.strength).astype(np.float32)
+            penalty.scatter_add_(
+                1, torch.from_numpy(continuing.tokens).to(penalty.device), torch.from_numpy(costs).to(penalty.device)
+            )
             found.append(own)
-        stacked = [torch.stack([getattr(one, name) for one in found], 1).flatten(0, 1) for name in _FIELDS]
+        stacked = [np.stack([getattr(one, name) for one in found], 1).reshape(-1, 2 * width) for name in _FIELDS]
         return Candidates(*stacked)
 
-    def _log_probabilities(self, scores: StepScores, tokens: Tensor, group: int) -> Tensor:
-        """Of tokens [b, 1, k] in the rows of a group: [b, k]"""
-        sentences, _, width = tokens.shape
-        first = torch.arange(sentences, device=tokens.device)[:, None] * self.config.beam_size + group * width
-        rows = first + torch.arange(width, device=tokens.device)
-        return scores.log_probability(tokens[:, 0], rows)
-
-    def _best(self, values: Tensor, penalty: Tensor, banned: list[int]) -> Candidates:
-        """The 2k best of values [b, k, V], ranked after the penalty [b, V], which is no part of their totals."""
+    def _best(self, values: Tensor, penalty: Tensor, banned: list[int], scores: Scores, first: Ints) -> Candidates:
+        """The 2k best of values [b, k, V], ranked after the penalty [b, V], which is no part of their totals. ``first``
+        [b, 1]: the group's first row of each sentence."""
         width, vocabulary = values.size(1), values.size(2)
         forbid(values, banned)
         ranks = (values - penalty[:, None]).flatten(1)
         index = torch.arange(ranks.size(1), device=ranks.device)
         chosen = sort_keys(ranks, index).topk(2 * width).indices
-        return Candidates(values.flatten(1).gather(1, chosen), chosen // vocabulary, chosen % vocabulary)
+        totals, places = values.flatten(1).gather(1, chosen).cpu().numpy(), chosen.cpu().numpy()
+        parents, tokens = places // vocabulary, places % vocabulary
+        return Candidates(totals, parents, tokens, scores.log_probability(tokens, first + parents))
 
 
-_FIELDS = ("totals", "parents", "tokens")
+_FIELDS = ("totals", "parents", "tokens", "log_probabilities")

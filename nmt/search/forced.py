@@ -56,7 +56,8 @@ class ForcedSearch:
     def _hypothesis(self, target: Tensor, scores: Tensor, attention: Tensor | None, whole: bool) -> Hypothesis:
         total = float(scores.sum())
         score = total / self._length_penalty(float(len(target)), self._lenpen)
-        return Hypothesis(target, score, total, scores, attention, finished=whole)
+        weights = None if attention is None else attention.numpy()
+        return Hypothesis(target.numpy(), score, total, scores.numpy(), weights, finished=whole)
 
 
 def score_targets(

@@ -13,10 +13,10 @@ from nmt.data.vocabulary import BOS, EOS, PAD
 from nmt.errors import DataError, UsageError
 from nmt.interface import Decodable, Hypothesis
 from nmt.search import searches
-from nmt.search.candidates import forbid
 from nmt.search.greedy_config import GreedyConfig
-from nmt.search.requests import Forced, Request, refuse_inclusion
+from nmt.search.requests import Request, refuse_inclusion
 from nmt.search.rules import Rules
+from nmt.search.tensor_books import ForcedTokens, changed, follow, forbid
 
 
 @searches.register("greedy", GreedyConfig)
@@ -40,8 +40,8 @@ class GreedySearch:
         requests: Sequence[Request] | None = None,
     ) -> list[list[Hypothesis]]:
         refuse_inclusion(requests, "greedy")
-        forced = Forced(requests, model, source_lengths, self.config)
-        rules = Rules(self.config, requests, source.size(0), 1, source.device)
+        forced = ForcedTokens(requests, model, source_lengths, self.config)
+        rules = Rules(self.config, requests, source.size(0), 1)
         with torch.inference_mode():
             tokens, scores, attended = self._search(model, source, source_lengths, forced, rules, attention)
         lengths = (tokens == EOS).to(torch.int8).argmax(1) + 1  # [B] eos included
@@ -57,7 +57,7 @@ class GreedySearch:
         model: Decodable,
         source: Tensor,
         source_lengths: Tensor,
-        forced: Forced,
+        forced: ForcedTokens,
         rules: Rules,
         attention: bool,
     ) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -82,14 +82,15 @@ class GreedySearch:
             if len(staying) < len(tokens):
                 tokens, sentences = tokens[staying], sentences[staying]
                 memory, state = memory.rows(staying), state.rows(staying)
-            rules.follow(tokens, staying, staying)
+            follow(rules, tokens, staying, staying)
         columns = [torch.stack(column, 1).cpu() for column in zip(*steps)]
         return columns[0], columns[1], columns[2] if len(columns) > 2 else None
 
     def _choose(self, ranked: Tensor, rules: Rules, length: int) -> Tensor:
         """[b] the most probable token; of equal ones the first. Where rules leave none, eos."""
         banned = [PAD, BOS] if length > rules.min_len else [PAD, BOS, EOS]
-        allowed = rules.changed(ranked)  # a copy: the step's scores may be a part of the model
+        # A copy: the step's scores may be a part of the model.
+        allowed = changed(ranked, 0.0, rules.changes()) if rules.any else ranked.clone()
         forbid(allowed, banned)
         best = allowed.max(1)
         return torch.where(best.values == -float("inf"), EOS, best.indices)
@@ -103,11 +104,11 @@ class GreedySearch:
         if not self._scored:
             total, scores = math.nan, torch.full_like(scores, math.nan)
         return Hypothesis(
-            tokens=tokens.clone(),
+            tokens=tokens.clone().numpy(),
             score=total,
             log_probability=total,
-            token_scores=scores.clone(),
-            attention=None if attention is None else attention[row, : len(tokens), :width].float().clone(),
+            token_scores=scores.clone().numpy(),
+            attention=None if attention is None else attention[row, : len(tokens), :width].float().clone().numpy(),
             finished=finished,
         )
 

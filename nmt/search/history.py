@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
+from nmt.data.hypothesis import Floats, Hypothesis, Ints
 from nmt.data.vocabulary import EOS
-from nmt.interface import Hypothesis
 
 
 @dataclass(frozen=True)
@@ -33,11 +32,11 @@ class Ending:
 
 @dataclass(frozen=True)
 class _Step:
-    sentences: Tensor  # [b] those still in the batch
-    attention: Tensor | None  # [b * K, S]
-    parents: Tensor  # [b, K]
-    tokens: Tensor  # [b, K]
-    scores: Tensor  # [b, K] log-probability of each token
+    sentences: Ints  # [b] those still in the batch
+    attention: Floats | None  # [b * K, S]
+    parents: Ints  # [b, K]
+    tokens: Ints  # [b, K]
+    scores: Floats  # [b, K] log-probability of each token
 
 
 class History:
@@ -47,15 +46,12 @@ class History:
         self._shape = (num_sentences, beam)
         self._steps: list[_Step] = []
 
-    def append(
-        self, sentences: Tensor, parents: Tensor, tokens: Tensor, scores: Tensor, attention: Tensor | None
-    ) -> None:
+    def append(self, sentences: Ints, parents: Ints, tokens: Ints, scores: Floats, attention: Floats | None) -> None:
         """``sentences`` [b] are the rows of this step; the others [b, K]; attention [b*K, S] of the parents."""
-        weights = None if attention is None else attention.float()  # NumPy has no bfloat16
-        self._steps.append(_Step(sentences, weights, parents, tokens, scores))
+        self._steps.append(_Step(sentences, attention, parents, tokens, scores))
 
     def hypotheses(
-        self, endings: Sequence[Ending], source_lengths: Tensor, *, ranked_by_model: bool = True
+        self, endings: Sequence[Ending], source_lengths: Ints, *, ranked_by_model: bool = True
     ) -> list[Hypothesis]:
         """The hypotheses that end at ``endings``, in that order; ``ranked_by_model``: totals are log-probabilities."""
         steps = len(self._steps)
@@ -77,32 +73,33 @@ class History:
         widths = source_lengths.tolist()
         return [
             Hypothesis(
-                tokens=torch.from_numpy(tokens[row, : ending.length].copy()),
+                tokens=tokens[row, : ending.length].copy(),
                 score=ending.score,
                 log_probability=ending.total if ranked_by_model else float(scores[row, : ending.length].sum()),
-                token_scores=torch.from_numpy(scores[row, : ending.length].copy()),
+                token_scores=scores[row, : ending.length].copy(),
                 attention=_crop(attention, row, ending.length, widths[ending.sentence]),
                 finished=ending.finished,
             )
             for row, ending in enumerate(endings)
         ]
 
-    def _attention(self, sentence: npt.NDArray[np.int64], slots: npt.NDArray[np.int64]) -> Tensor | None:
+    def _attention(self, sentence: Ints, slots: Ints) -> Floats | None:
         """[endings, steps, S], or None when it was not collected."""
         rows = [
-            torch.from_numpy(self._spread(step, step.attention.view(*step.tokens.shape, -1))[sentence, slots[t]])
+            self._spread(step, step.attention.reshape(*step.tokens.shape, -1))[sentence, slots[t]]
             for t, step in enumerate(self._steps)
             if step.attention is not None
         ]
-        return torch.stack(rows, 1) if rows else None
+        return np.stack(rows, 1) if rows else None
 
-    def _spread(self, step: _Step, values: Tensor) -> npt.NDArray[np.generic]:
+    def _spread(self, step: _Step, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """[b, K, ...] of the sentences still there -> [B, K, ...] of all."""
-        array = values.cpu().numpy()
-        full = np.zeros((*self._shape, *array.shape[2:]), dtype=array.dtype)
-        full[step.sentences.cpu().numpy()] = array
+        if len(step.sentences) == self._shape[0]:  # in their order: nobody has left
+            return values
+        full = np.zeros((*self._shape, *values.shape[2:]), dtype=values.dtype)
+        full[step.sentences] = values
         return full
 
 
-def _crop(attention: Tensor | None, row: int, length: int, width: int) -> Tensor | None:
-    return None if attention is None else attention[row, :length, :width].clone()
+def _crop(attention: Floats | None, row: int, length: int, width: int) -> Floats | None:
+    return None if attention is None else attention[row, :length, :width].copy()

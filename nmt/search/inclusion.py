@@ -13,11 +13,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
+import numpy as np
 
+from nmt.data.hypothesis import Floats, Ints
 from nmt.data.vocabulary import BOS, EOS, PAD
-from nmt.search.candidates import Candidates, StepScores
+from nmt.search.candidates import Candidates
+from nmt.search.decoding import Scores
 from nmt.search.requests import Phrase, Request
 
 _INFINITY = float("inf")
@@ -90,24 +91,28 @@ class Inclusion:
         self._sentences = list(range(len(self._phrases)))
         self.any = any(request.include for request in requests or ())
 
-    def choose(self, found: Candidates, scores: StepScores, totals: Tensor, *, eos_allowed: bool) -> Candidates:
+    def choose(self, found: Candidates, scores: Scores, totals: Floats, *, eos_allowed: bool) -> Candidates:
         """The candidates [b, 2K], others where a sentence has phrases; ``totals`` [b, K] before the step."""
         places = [place for place, sentence in enumerate(self._sentences) if self._phrases[sentence].phrases]
         if not places:
             return found
-        chosen = Candidates(found.totals.clone(), found.parents.clone(), found.tokens.clone())
+        chosen = Candidates(
+            found.totals.copy(), found.parents.copy(), found.tokens.copy(), found.log_probabilities.copy()
+        )
         for place in places:
             row = _two_beams(self._options(place, found, scores, totals[place], eos_allowed), self._width)
             row += [_Option(-_INFINITY, 0, PAD, 0)] * (2 * self._width - len(row))
-            chosen.totals[place] = torch.tensor([option.total for option in row]).to(chosen.totals)
-            chosen.parents[place] = torch.tensor([option.parent for option in row]).to(chosen.parents)
-            chosen.tokens[place] = torch.tensor([option.token for option in row]).to(chosen.tokens)
+            chosen.totals[place] = [option.total for option in row]
+            chosen.parents[place] = [option.parent for option in row]
+            chosen.tokens[place] = [option.token for option in row]
+            rows = chosen.parents[place] + place * self._width
+            chosen.log_probabilities[place] = scores.log_probability(chosen.tokens[place], rows)
         return chosen
 
-    def endings(self, totals: Tensor, finished: Sequence[bool]) -> Tensor:
+    def endings(self, totals: Floats, finished: Sequence[bool]) -> Floats:
         """Totals [b, K] of hypotheses that the length limit ends; -inf for those without all phrases, where the sentence
         has, or ``finished`` [b] already, one with all."""
-        kept = totals.clone()
+        kept = totals.copy()
         for place, sentence in enumerate(self._sentences):
             phrases = self._phrases[sentence]
             if not phrases.phrases:
@@ -118,7 +123,7 @@ class Inclusion:
                 kept[place, [slot for slot, done in enumerate(complete) if not done]] = -_INFINITY
         return kept
 
-    def follow(self, chosen: Candidates, staying: Tensor) -> None:
+    def follow(self, chosen: Candidates, staying: Ints) -> None:
         """The beam goes on with ``chosen`` [b, K], in the sentences ``staying`` (positions in b)."""
         places = staying.tolist()
         parents, tokens = chosen.parents.tolist(), chosen.tokens.tolist()
@@ -134,19 +139,18 @@ class Inclusion:
         self._sentences = [self._sentences[place] for place in places]
 
     def _options(
-        self, place: int, found: Candidates, scores: StepScores, totals: Tensor, eos_allowed: bool
+        self, place: int, found: Candidates, scores: Scores, totals: Floats, eos_allowed: bool
     ) -> list[_Option]:
         """Best first: what the search found, the best continuation of each hypothesis, and the tokens of phrases."""
         phrases, progress = self._phrases[self._sentences[place]], self._progress[place]
         pairs = set(zip(found.parents[place].tolist(), found.tokens[place].tolist()))
-        rows = scores.scores[place * self._width : (place + 1) * self._width]  # [K, V]
+        rows = scores.ranked(place * self._width, (place + 1) * self._width)  # [K, V]
         may_end = [eos_allowed and phrases.complete(one) for one in progress]
         pairs |= set(enumerate(_best_tokens(rows, may_end)))
         pairs |= {(slot, token) for slot in range(self._width) for token in phrases.next_tokens(progress[slot])}
         ordered = sorted(pairs)
-        parents, tokens = (torch.tensor(side, device=rows.device) for side in zip(*ordered))
-        base = totals - scores.normaliser[place * self._width : (place + 1) * self._width]
-        after = (rows[parents, tokens] + base[parents]).tolist()
+        parents, tokens = (np.array(side) for side in zip(*ordered))
+        after = (rows[parents, tokens] + totals[parents]).tolist()
         options = []
         for (parent, token), total in zip(ordered, after):
             if total == -_INFINITY or token in (PAD, BOS):
@@ -158,9 +162,9 @@ class Inclusion:
         return sorted(options, key=lambda option: (-option.total, option.parent, option.token))
 
 
-def _best_tokens(rows: Tensor, may_end: Sequence[bool]) -> list[int]:
+def _best_tokens(rows: Floats, may_end: Sequence[bool]) -> list[int]:
     """Of each row [K, V] the best token, eos only where the hypothesis may end."""
-    allowed = rows.clone()
+    allowed = rows.copy()
     allowed[:, [PAD, BOS]] = -_INFINITY
     allowed[[slot for slot, may in enumerate(may_end) if not may], EOS] = -_INFINITY
     best: list[int] = allowed.argmax(1).tolist()

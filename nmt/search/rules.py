@@ -9,15 +9,18 @@ Legend: b sentences in the batch, K hypotheses of each, N = b * K, t tokens so f
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-import torch
-from torch import Tensor
+import numpy as np
 
+from nmt.data.hypothesis import Floats, Ints
 from nmt.data.vocabulary import EOS, UNK
 from nmt.search.requests import Phrase, Request
 from nmt.search.rules_config import RuleConfig
 
 _INFINITY = float("inf")
+
+Cells = tuple[Ints, Ints]  # rows and tokens, as many of each
 
 
 def clash(one: Phrase, other: Phrase, n: int) -> bool:
@@ -44,17 +47,28 @@ def fits(phrase: Phrase, prefix: Phrase, n: int) -> bool:
     return False
 
 
-class Rules:
-    """Follows the hypotheses of a search and changes the scores of their next tokens."""
+@dataclass(frozen=True)
+class Changes:
+    """What rules say of the scores [N, V] of a step."""
 
-    def __init__(
-        self,
-        config: RuleConfig,
-        requests: Sequence[Request] | None,
-        num_sentences: int,
-        width: int,
-        device: torch.device,
-    ) -> None:
+    weaker: Cells | None  # their log-probabilities are multiplied by ``factor``
+    factor: float
+    forbidden: Cells
+
+    def applied(self, scores: Floats, normaliser: Floats) -> Floats:
+        """A copy of scores [N, V], which are log-probabilities once ``normaliser`` [N] is taken away."""
+        scores = scores.copy()
+        if self.weaker is not None:
+            shift = normaliser[self.weaker[0]]
+            scores[self.weaker] = np.float32(self.factor) * (scores[self.weaker] - shift) + shift
+        scores[self.forbidden] = -_INFINITY
+        return scores
+
+
+class Rules:
+    """Follows the hypotheses of a search and says how the scores of their next tokens change."""
+
+    def __init__(self, config: RuleConfig, requests: Sequence[Request] | None, num_sentences: int, width: int) -> None:
         """``width``: hypotheses of a sentence."""
         self._config = config
         self._excluded = [request.exclude for request in requests or ()]
@@ -63,36 +77,34 @@ class Rules:
         own = [request.min_length for request in requests or ()] or [None] * num_sentences
         shortest = [config.min_len if length is None else length for length in own]
         self.min_len = min(shortest, default=config.min_len)  # of all sentences
-        self._shortest = torch.tensor(shortest, device=device) if len(set(shortest)) > 1 else None  # [B]
+        self._shortest = np.array(shortest) if len(set(shortest)) > 1 else None  # [B]
         self._length = 0  # tokens so far
         self._looks_back = config.no_repeat_ngram > 0 or config.repetition_penalty != 1.0 or any(self._excluded)
-        self._tokens = torch.empty(num_sentences * width, 0, dtype=torch.long, device=device)  # [N, t]
+        self._tokens = np.empty((num_sentences * width, 0), dtype=np.int64)  # [N, t]
 
     @property
     def any(self) -> bool:
         """Whether scores are changed at all."""
         return self._looks_back or self._config.forbid_unknown or self._shortest is not None
 
-    def changed(self, scores: Tensor, normaliser: Tensor | float = 0.0) -> Tensor:
-        """A copy of scores [N, V], which are log-probabilities once ``normaliser`` [N] is taken away."""
-        scores = scores.clone()
-        if self._config.repetition_penalty != 1.0 and self._tokens.size(1):
-            shift = normaliser[:, None] if isinstance(normaliser, Tensor) else normaliser
-            log_probabilities = scores.gather(1, self._tokens) - shift
-            scores.scatter_(1, self._tokens, self._config.repetition_penalty * log_probabilities + shift)
-        if self._config.no_repeat_ngram:
-            self._forbid_ngrams(scores, self._config.no_repeat_ngram)
+    def changes(self) -> Changes:
+        """Of the scores of the next token."""
+        count, factor, weaker = len(self._sentences) * self._width, self._config.repetition_penalty, None
+        if factor != 1.0:
+            rows = np.repeat(np.arange(count), self._tokens.shape[1])
+            weaker = rows, self._tokens.ravel()
+        forbidden = [self._repeated_ngrams(self._config.no_repeat_ngram)] if self._config.no_repeat_ngram else []
         for place, sentence in enumerate(self._sentences if any(self._excluded) else ()):
-            if self._excluded[sentence]:
-                self._forbid_phrases(scores, place, self._excluded[sentence])
+            forbidden.append(self._begun_phrases(place, self._excluded[sentence]))
         if self._config.forbid_unknown:
-            scores[:, UNK] = -_INFINITY
+            forbidden.append((np.arange(count), np.full(count, UNK)))
         if self._shortest is not None:
-            too_short = (self._length < self._shortest[self._sentences]).repeat_interleave(self._width)
-            scores[:, EOS].masked_fill_(too_short, -_INFINITY)
-        return scores
+            too_short = np.flatnonzero((self._length < self._shortest[self._sentences]).repeat(self._width))
+            forbidden.append((too_short, np.full(len(too_short), EOS)))
+        rows, tokens = (np.concatenate([np.empty(0, dtype=np.int64), *side]) for side in _columns(forbidden))
+        return Changes(weaker, factor, (rows, tokens))
 
-    def follow(self, tokens: Tensor, rows: Tensor | None = None, staying: Tensor | None = None) -> None:
+    def follow(self, tokens: Ints, rows: Ints | None = None, staying: Ints | None = None) -> None:
         """The hypotheses of the next step are ``rows`` [N'] of these (default: the same) with one more token each [N'],
         and belong to the sentences ``staying`` (positions in b; default: all)."""
         if staying is not None and len(staying) < len(self._sentences):
@@ -100,24 +112,29 @@ class Rules:
         self._length += 1
         if self._looks_back:
             before = self._tokens if rows is None else self._tokens[rows]
-            self._tokens = torch.cat([before, tokens[:, None]], 1)
+            self._tokens = np.concatenate([before, tokens[:, None]], 1)
 
-    def _forbid_ngrams(self, scores: Tensor, n: int) -> None:
-        length = self._tokens.size(1)
-        if length < n:
-            return
+    def _repeated_ngrams(self, n: int) -> Cells:
+        length = self._tokens.shape[1]
         following = self._tokens[:, n - 1 :]  # [N, length - n + 1]
-        repeated = torch.ones_like(following, dtype=torch.bool)
-        for offset in range(n - 1):
+        repeated = np.ones_like(following, dtype=bool)
+        for offset in range(n - 1 if length >= n else 0):
             begun = self._tokens[:, length - n + 1 + offset, None]
-            repeated &= self._tokens[:, offset : offset + following.size(1)] == begun
-        rows, columns = repeated.nonzero(as_tuple=True)
-        scores[rows, following[rows, columns]] = -_INFINITY
+            repeated &= self._tokens[:, offset : offset + following.shape[1]] == begun
+        rows, columns = repeated.nonzero()
+        return rows, following[rows, columns]
 
-    def _forbid_phrases(self, scores: Tensor, place: int, phrases: Sequence[Phrase]) -> None:
-        first = place * self._width
+    def _begun_phrases(self, place: int, phrases: Sequence[Phrase]) -> Cells:
+        """The last tokens of phrases to be left out, where all but these are written."""
+        rows, tokens, first = list[int](), list[int](), place * self._width
         for row, written in enumerate(self._tokens[first : first + self._width].tolist(), first):
             for phrase in phrases:
                 begun = len(phrase) - 1
                 if begun == 0 or tuple(written[-begun:]) == phrase[:-1]:
-                    scores[row, phrase[-1]] = -_INFINITY
+                    rows.append(row)
+                    tokens.append(phrase[-1])
+        return np.array(rows, dtype=np.int64), np.array(tokens, dtype=np.int64)
+
+
+def _columns(cells: Sequence[Cells]) -> tuple[list[Ints], list[Ints]]:
+    return [rows for rows, _ in cells], [tokens for _, tokens in cells]

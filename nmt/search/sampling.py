@@ -23,11 +23,11 @@ from nmt.data.vocabulary import BOS, EOS, PAD
 from nmt.errors import DataError
 from nmt.interface import Decodable, DecoderState, Hypothesis, Memory
 from nmt.search import searches
-from nmt.search.candidates import forbid
 from nmt.search.noise import sample_keys, sentence_keys, uniform
-from nmt.search.requests import Forced, Request, refuse_inclusion
+from nmt.search.requests import Request, refuse_inclusion
 from nmt.search.rules import Rules
 from nmt.search.sampling_config import SamplingConfig
+from nmt.search.tensor_books import ForcedTokens, changed, follow, forbid
 from nmt.trees import map_tensors
 
 _INFINITY = float("inf")
@@ -56,13 +56,13 @@ class Draws:
         scores = self.scores[sentence, sample, :length].clone()
         total = float(scores.sum())
         return Hypothesis(
-            tokens=self.tokens[sentence, sample, :length].clone(),
+            tokens=self.tokens[sentence, sample, :length].clone().numpy(),
             score=total,
             log_probability=total,
-            token_scores=scores,
+            token_scores=scores.numpy(),
             attention=None
             if self.attention is None
-            else self.attention[sentence, sample, :length, :width].float().clone(),
+            else self.attention[sentence, sample, :length, :width].float().clone().numpy(),
             finished=bool(self.finished[sentence, sample]),
         )
 
@@ -112,8 +112,8 @@ class SamplingSearch:
         Of scores that are not numbers (NaN) they are any tokens: training skips such an update.
         """
         refuse_inclusion(requests, "sampling")
-        forced = Forced(requests, model, source_lengths, self.config)
-        rules = Rules(self.config, requests, source.size(0), self.nbest, source.device)
+        forced = ForcedTokens(requests, model, source_lengths, self.config)
+        rules = Rules(self.config, requests, source.size(0), self.nbest)
         keys = sample_keys(
             sentence_keys(source, source_lengths, self.config.seed if seed is None else seed), self.nbest
         )
@@ -126,7 +126,7 @@ class SamplingSearch:
         source: Tensor,
         source_lengths: Tensor,
         keys: Tensor,
-        forced: Forced,
+        forced: ForcedTokens,
         rules: Rules,
         attention: bool,
     ) -> Draws:
@@ -146,14 +146,15 @@ class SamplingSearch:
             if len(staying) == 0:
                 break
             samples = samples.after(tokens, output.state, rows, staying)
-            rules.follow(samples.tokens, rows, staying)
+            follow(rules, samples.tokens, rows, staying)
         return record.draws(forced.limits)
 
     def _choose(self, log_probabilities: Tensor, chance: Tensor, rules: Rules, length: int) -> Tensor:
         """[N] the token at which the sum of the probabilities, in the order of the ids, passes ``chance`` [N]; eos where
         rules leave none."""
         config = self.config
-        scores = (rules.changed(log_probabilities) if rules.any else log_probabilities) / config.temperature
+        scores = log_probabilities if not rules.any else changed(log_probabilities, 0.0, rules.changes())
+        scores = scores / config.temperature
         forbid(scores, [PAD, BOS] if length > rules.min_len else [PAD, BOS, EOS])
         if config.topk is not None and config.topk < scores.size(1):
             _keep_above(scores, scores.topk(config.topk).values[:, -1:])

@@ -5,17 +5,17 @@ Shapes: B sentences, K beam, N = B*K hypotheses, S source positions, V' pieces o
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from nmt.data.tokenizers import IdArray
 from nmt.data.vocabulary import PAD
 from nmt.interface import Decodable, DecoderState, Hypothesis, Memory, StepOutput
-from nmt.search.requests import Phrase, Request
+from nmt.search.requests import Request
+from nmt.search.short_lists import Lists, in_ids, in_places
 
 
 @dataclass
@@ -30,10 +30,10 @@ class Shortlisted:
     """A model for one batch. Its ids count the pieces of a sentence's own list, in which the special ones come first, so
     they keep their ids."""
 
-    def __init__(self, model: Decodable, lists: Sequence[IdArray], device: torch.device) -> None:
+    def __init__(self, model: Decodable, lists: Lists, device: torch.device) -> None:
         """``lists``: sorted."""
         self._model = model
-        tensors = [torch.from_numpy(pieces) for pieces in lists]
+        tensors = [torch.from_numpy(np.asarray(pieces, dtype=np.int64)) for pieces in lists]
         self._vocabulary = torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=PAD).to(device)
         self._lists = lists
 
@@ -56,25 +56,7 @@ class Shortlisted:
         return self._model.max_target_lengths(source_lengths)
 
     def asked(self, requests: Sequence[Request] | None) -> list[Request] | None:
-        """Requests in the ids of the lists, which have all that must be written."""
-        if requests is None:
-            return None
-        return [self._own(request, pieces) for request, pieces in zip(requests, self._lists)]
-
-    def _own(self, request: Request, pieces: IdArray) -> Request:
-        known = {int(number): place for place, number in enumerate(pieces)}
-
-        def of(phrases: Iterable[Phrase]) -> tuple[Phrase, ...]:
-            return tuple(tuple(known[number] for number in phrase) for phrase in phrases)
-
-        possible = [phrase for phrase in request.exclude if all(number in known for number in phrase)]
-        prefix, include = of([request.prefix])[0], of(request.include)
-        return dataclasses.replace(request, prefix=prefix, include=include, exclude=of(possible))
+        return in_places(requests, self._lists)
 
     def found(self, hypotheses: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
-        """Hypotheses in the model's ids again."""
-        vocabulary = self._vocabulary.cpu()
-        return [
-            [dataclasses.replace(one, tokens=vocabulary[sentence, one.tokens]) for one in of_sentence]
-            for sentence, of_sentence in enumerate(hypotheses)
-        ]
+        return in_ids(hypotheses, self._lists)

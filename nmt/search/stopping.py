@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import math
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from nmt.data.vocabulary import EOS
+from nmt.data.hypothesis import Floats, Ints
 from nmt.errors import DataError
-from nmt.search.candidates import Candidates, StepScores
+from nmt.search.candidates import Candidates, Flags
 from nmt.search.coverage import Coverage
 from nmt.search.history import Ending
 from nmt.search.ranking import Ranking, StopRule
@@ -23,31 +22,25 @@ _INFINITY = float("inf")
 class Finished:
     """The finished hypotheses of each sentence, and what an unfinished one must still beat."""
 
-    def __init__(self, ranking: Ranking, limits: Tensor) -> None:
+    def __init__(self, ranking: Ranking, limits: Ints) -> None:
         """``limits`` [B]: the most tokens of each sentence's hypotheses."""
         self._ranking = ranking
         self._limits = limits.tolist()
         self._endings: list[list[Ending]] = [[] for _ in self._limits]
-        self._to_beat = torch.full((len(limits),), -_INFINITY, device=limits.device)  # [B]
-        self._longest_penalty = ranking.penalty(limits.float())  # [B]
+        self._to_beat = np.full(len(limits), -_INFINITY, dtype=np.float32)  # [B]
+        with np.errstate(over="ignore"):  # an infinite one is smaller than any score
+            self._longest_penalty = ranking.penalty(limits.astype(np.float32))  # [B]
 
     def add(
-        self,
-        found: Candidates,
-        ends: Tensor,
-        scores: StepScores,
-        sentences: Tensor,
-        length: int,
-        coverage: Coverage | None,
+        self, found: Candidates, ends: Flags, sentences: Ints, length: int, beam: int, coverage: Coverage | None
     ) -> None:
-        """Keep the candidates ``ends`` [b, n] of ``sentences`` [b], which are ``length`` tokens long, in their order."""
-        rows, columns = ends.nonzero(as_tuple=True)
-        parents = found.parents[rows, columns]
-        beam = scores.num_rows // len(sentences)
-        eos_scores = scores.log_probability(torch.full_like(parents, EOS), rows * beam + parents)
+        """Keep the candidates ``ends`` [b, n] of ``sentences`` [b], which are ``length`` tokens long, in their order.
+        ``beam``: rows of a sentence in the step that they come from."""
+        rows, columns = ends.nonzero()
+        parents, totals = found.parents[rows, columns], found.totals[rows, columns]
+        eos_scores = found.log_probabilities[rows, columns]
         penalty = self._ranking.penalty(float(length))
-        totals = found.totals[rows, columns]
-        covered = torch.zeros_like(totals) if coverage is None else coverage.penalties(rows * beam + parents)
+        covered = np.zeros_like(totals) if coverage is None else coverage.penalties(rows * beam + parents)
         events = zip(sentences[rows].tolist(), parents.tolist(), totals.tolist(), covered.tolist(), eos_scores.tolist())
         for sentence, parent, total, uncovered, eos_score in events:
             if math.isnan(total):
@@ -69,13 +62,15 @@ class Finished:
         decided = ranking.stop is StopRule.bound and len(endings) == ranking.nbest
         return endings[-1].score if decided else -_INFINITY
 
-    def settled(self, sentences: Tensor, best: Tensor) -> Tensor:
+    def settled(self, sentences: Ints, best: Floats) -> Flags:
         """[b] True where no continuation of hypotheses with log-probability ``best`` [b] or less can still matter."""
         # A log-probability only falls, the penalty only grows and coverage adds nothing: no score can become better.
-        reachable = best / self._longest_penalty[sentences]
-        return (best == -_INFINITY) | (reachable <= self._to_beat[sentences])
+        with np.errstate(invalid="ignore"):
+            reachable = best / self._longest_penalty[sentences]
+        settled: Flags = (best == -_INFINITY) | (reachable <= self._to_beat[sentences])
+        return settled
 
-    def found(self, sentences: Tensor) -> list[bool]:
+    def found(self, sentences: Ints) -> list[bool]:
         """Whether these [b] have a finished hypothesis."""
         return [bool(self._endings[sentence]) for sentence in sentences.tolist()]
 

@@ -6,9 +6,9 @@ import itertools
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from nmt.data.batch import Batch, collate
+from nmt.data.hypothesis import Ints
 from nmt.data.vocabulary import EOS, SPECIALS, UNK
 from nmt.interface import EncoderDecoder, Hypothesis, VocabularySizes
 from nmt.search import Search, searches
@@ -37,10 +37,9 @@ def batch_mates_never_matter(subject: Subject) -> None:
     for sentence, together in enumerate(_best(search, model, batch)):
         single = alone(batch, sentence)
         by_itself = _best(search, model, single)[0]
-        if torch.equal(together.tokens, by_itself.tokens):
-            assert_close(
-                together.token_scores, by_itself.token_scores, f"token scores of sentence {sentence} in a batch"
-            )
+        if np.array_equal(together.tokens, by_itself.tokens):
+            scores = torch.from_numpy(together.token_scores), torch.from_numpy(by_itself.token_scores)
+            assert_close(*scores, f"token scores of sentence {sentence} in a batch")
         else:
             gap = abs(_forced(model, single, together.tokens) - _forced(model, single, by_itself.tokens))
             assert gap <= TOLERANCE, (
@@ -60,9 +59,13 @@ def forced_scoring_equals_search(subject: Subject) -> None:
                 model, batch.source, batch.source_lengths
             )
         ]
-        forced = score_targets(model, batch.source, batch.source_lengths, [best.tokens for best in found])
+        forced = score_targets(
+            model, batch.source, batch.source_lengths, [torch.from_numpy(best.tokens) for best in found]
+        )
         for hypothesis, scores in zip(found, forced):
-            assert_close(hypothesis.token_scores, scores, "token scores of the beam and of forced scoring")
+            assert_close(
+                torch.from_numpy(hypothesis.token_scores), scores, "token scores of the beam and of forced scoring"
+            )
             total = torch.tensor(hypothesis.log_probability)
             assert_close(total, scores.sum(), "log-probability of the beam and of forced scoring")
 
@@ -75,7 +78,8 @@ def a_beam_of_one_is_greedy(subject: Subject) -> None:
     greedy = searches.build(GreedyConfig(max_len_b=5))(model, batch.source, batch.source_lengths, attention=True)
     for one, (other,) in zip(beam, greedy):
         assert one.tokens.tolist() == other.tokens.tolist(), "beam 1 and greedy search find different translations"
-        assert_close(one.token_scores, other.token_scores, "token scores of beam 1 and of greedy search")
+        scores = torch.from_numpy(one.token_scores), torch.from_numpy(other.token_scores)
+        assert_close(*scores, "token scores of beam 1 and of greedy search")
 
 
 def a_wide_beam_is_exhaustive(subject: Subject) -> None:
@@ -106,5 +110,5 @@ def _best(search: Search, model: EncoderDecoder, batch: Batch) -> list[Hypothesi
     return [ranked[0] for ranked in search(model, batch.source, batch.source_lengths)]
 
 
-def _forced(model: EncoderDecoder, batch: Batch, tokens: Tensor) -> float:
-    return float(score_targets(model, batch.source, batch.source_lengths, [tokens])[0].sum())
+def _forced(model: EncoderDecoder, batch: Batch, tokens: Ints) -> float:
+    return float(score_targets(model, batch.source, batch.source_lengths, [torch.from_numpy(tokens)])[0].sum())

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Tensor
-
+from nmt.data.hypothesis import Floats
 from nmt.data.text import Pause
 from nmt.errors import UsageError
 
@@ -47,7 +46,7 @@ class TranslatedText:
     pieces: list[str]
     score: float  # what the search ranks by, natural logarithm
     token_scores: list[float]  # natural log-probabilities of the pieces and of eos
-    attention: Tensor | None  # [pieces + eos, source pieces + eos], when asked for
+    attention: Floats | None  # [pieces + eos, source pieces + eos], when asked for
     finished: bool  # False: the length limit cut it off
     ends_of_parts: float = (
         0.0  # log-probabilities that ``token_scores`` leave out, where a line was translated in parts
@@ -64,7 +63,7 @@ class TranslatedText:
         if self.attention is None:
             return []
         pieces = self.attention[:-1, :-1]
-        return [(source, target) for target, source in enumerate(pieces.argmax(1).tolist())] if pieces.numel() else []
+        return [(source, target) for target, source in enumerate(pieces.argmax(1).tolist())] if pieces.size else []
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from nmt.data.batch import Ids
+from nmt.data.hypothesis import Floats
 from nmt.translation.lines import TranslatedText
 
 _ENDS = (".", "!", "?", "…", "。", "！", "？", "।", "؟")  # of sentences
@@ -66,8 +65,12 @@ def _joined(parts: Sequence[TranslatedText]) -> TranslatedText:
     )
 
 
-def _diagonal(blocks: Sequence[Tensor]) -> Tensor:
+def _diagonal(blocks: Sequence[Floats]) -> Floats:
     """What each part looked at, in its own part of the source."""
-    inner = [block[:-1, :-1] for block in blocks[:-1]]
-    whole: Tensor = torch.block_diag(*inner, blocks[-1])  # type: ignore[no-untyped-call]
+    blocks = [*(block[:-1, :-1] for block in blocks[:-1]), blocks[-1]]
+    whole = np.zeros(np.sum([block.shape for block in blocks], axis=0), dtype=np.float32)
+    row = column = 0
+    for block in blocks:
+        whole[row : row + len(block), column : column + block.shape[1]] = block
+        row, column = row + len(block), column + block.shape[1]
     return whole

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from nmt.config.choices import InvalidText
+from nmt.data.hypothesis import Hypothesis
 from nmt.data.language_pair import LanguagePair
 from nmt.data.text import read_lines
 from nmt.data.vocabulary import UNK
 from nmt.errors import DataError, UsageError
-from nmt.interface import Hypothesis
 
 
 class UnknownWords:
@@ -32,7 +32,7 @@ class UnknownWords:
         if not unknown:
             return self._pair.target.decode(ids)
         surfaces = self._pair.source.surfaces(line)[first:]
-        pieces = hypothesis.attention.size(1) - 1  # eos stands for no word
+        pieces = hypothesis.attention.shape[1] - 1  # eos stands for no word
         if len(surfaces) < pieces:
             return self._pair.target.decode(ids)
         looked_at = hypothesis.attention[unknown, :pieces].argmax(1).tolist()

@@ -9,24 +9,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt.interface import DecoderState, StepOutput
-from nmt.native.library import library
-from nmt.search import candidates
-from nmt.search.candidates import StepScores
+from nmt.search import model_decoding
+from nmt.search.model_decoding import ModelScores
 
 BANNED = (0, 2)
 
 
-@pytest.fixture(params=["C", "torch", "blocks"], autouse=True, scope="module")
+@pytest.fixture(params=["whole", "blocks"], autouse=True, scope="module")
 def ranked_by(request):
-    """The same in C, where that was built, and in torch, where a large vocabulary is ranked by blocks, row by row."""
-    if request.param == "C" and library() is None:
-        pytest.skip("the C part was not built: no C compiler")
+    """A large vocabulary is ranked by blocks, and summed row by row."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(candidates, "ranks", lambda like: request.param == "C")
         if request.param == "blocks":
-            patch.setattr(candidates, "_FEW", 0)
-            patch.setattr(candidates, "_CACHED_NUMBERS", 0)
+            patch.setattr(model_decoding, "_FEW", 0)
+            patch.setattr(model_decoding, "_CACHED_NUMBERS", 0)
         yield
+
+
+def best(scores, totals, count: int, *, eos_allowed: bool, normalised: bool = False):
+    step = ModelScores(StepOutput(torch.as_tensor(scores), normalised, DecoderState()))
+    return step.best(np.asarray(totals, dtype=np.float32), count, BANNED if eos_allowed else (*BANNED, 3))
 
 
 def by_sorting(scores: np.ndarray, totals: np.ndarray, count: int, eos_allowed: bool) -> list[list[tuple]]:
@@ -60,33 +61,31 @@ def test_candidates_are_those_of_a_full_sort_even_with_ties(
     scores = random.integers(0, levels, size=(batch * beam, vocabulary)).astype(np.float32)  # few levels: many ties
     scores[:, [0, 2, 3]] += 5000.0 * loud_banned  # what must not be chosen may still score best
     totals = -random.integers(0, levels, size=(batch, beam)).astype(np.float32)
-    step = StepScores(StepOutput(torch.from_numpy(scores.copy()), True, DecoderState()))
-    found = step.best(torch.from_numpy(totals), 2 * beam, eos_allowed=eos_allowed)
+    found = best(scores.copy(), totals, 2 * beam, eos_allowed=eos_allowed, normalised=True)
     for row, expected in enumerate(by_sorting(scores, totals, 2 * beam, eos_allowed)):
         real = len(expected)
         assert found.totals[row, :real].tolist() == [one[0] for one in expected]
         assert found.parents[row, :real].tolist() == [one[1] for one in expected]
         assert found.tokens[row, :real].tolist() == [one[2] for one in expected]
-        assert found.totals[row, real:].eq(-float("inf")).all()
+        assert found.totals[row, real:].tolist() == [-np.inf] * (2 * beam - real)
 
 
 @pytest.mark.parametrize("vocabulary", [5, 64, 100, 1000])
 def test_normaliser_is_the_log_sum_exp_of_each_row(vocabulary):
     scores = torch.randn(6, vocabulary, generator=torch.Generator().manual_seed(1)) * 50  # whose powers are no float32
-    normaliser = StepScores(StepOutput(scores, False, DecoderState())).normaliser
+    normaliser = ModelScores(StepOutput(scores, False, DecoderState())).normaliser
     torch.testing.assert_close(normaliser, scores.double().logsumexp(1).float(), rtol=1e-6, atol=1e-5)
 
 
 def test_empty_slots_continue_nothing():
-    step = StepScores(StepOutput(torch.randn(2, 100), False, DecoderState()))
-    found = step.best(torch.tensor([[0.0, -float("inf")]]), 4, eos_allowed=True)
+    found = best(torch.randn(2, 100), [[0.0, -np.inf]], 4, eos_allowed=True)
     assert found.parents.tolist() == [[0, 0, 0, 0]]
 
 
 def test_scores_of_the_step_are_left_as_they_were():
     scores = torch.randn(4, 130)
     before = scores.clone()
-    StepScores(StepOutput(scores, False, DecoderState())).best(torch.zeros(2, 2), 4, eos_allowed=False)
+    best(scores, np.zeros((2, 2)), 4, eos_allowed=False)
     assert torch.equal(scores, before)
 
 
@@ -94,16 +93,14 @@ def test_banned_tokens_that_score_best_hide_no_other_token():
     scores = torch.zeros(1, 700)
     scores[0, [0, 2, 3]] = 100.0  # pad, bos and eos, in the first block of the vocabulary
     scores[0, [300, 600]] = torch.tensor([2.0, 1.0])  # in two others
-    step = StepScores(StepOutput(scores, False, DecoderState()))
-    assert step.best(torch.zeros(1, 1), 2, eos_allowed=False).tokens.tolist() == [[300, 600]]
+    assert best(scores, np.zeros((1, 1)), 2, eos_allowed=False).tokens.tolist() == [[300, 600]]
 
 
 def test_what_is_no_number_or_forbidden_is_never_chosen():
     scores = torch.zeros(1, 70)
     scores[0, [5, 65]] = torch.tensor([-float("inf"), 1.0])
-    step = StepScores(StepOutput(scores, True, DecoderState()))
-    found = step.best(torch.zeros(1, 1), 70, eos_allowed=True)
-    real = found.tokens[found.totals > -float("inf")].tolist()
+    found = best(scores, np.zeros((1, 1)), 70, eos_allowed=True, normalised=True)
+    real = found.tokens[found.totals > -np.inf].tolist()
     assert real == [65, *(token for token in range(70) if token not in (0, 2, 5, 65))]
 
 
@@ -112,5 +109,14 @@ def test_scores_that_are_no_numbers_make_totals_none():
     for wrong in (0, 1):
         scores = torch.randn(4, 70)
         scores[wrong, 69] = float("nan")
-        found = StepScores(StepOutput(scores, False, DecoderState())).best(torch.zeros(2, 2), 4, eos_allowed=True)
-        assert found.totals[0].isnan().any() and found.totals[1].isfinite().all()
+        found = best(scores, np.zeros((2, 2)), 4, eos_allowed=True)
+        assert np.isnan(found.totals[0]).any() and np.isfinite(found.totals[1]).all()
+
+
+def test_log_probabilities_are_those_of_the_tokens_chosen():
+    scores = torch.randn(4, 70)
+    found = best(scores, -np.arange(4).reshape(2, 2), 6, eos_allowed=True)
+    expected = scores.log_softmax(1).view(2, 2, 70)
+    for sentence in range(2):
+        chosen = expected[sentence, found.parents[sentence], found.tokens[sentence]]
+        np.testing.assert_allclose(found.log_probabilities[sentence], chosen, atol=1e-6)

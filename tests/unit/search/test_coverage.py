@@ -72,7 +72,7 @@ def test_a_model_without_attention_is_refused() -> None:
 
 
 def test_small_weights_of_half_precision_are_not_lost_in_their_sum() -> None:
-    coverage = Coverage(1.0, torch.tensor([2]))
+    coverage = Coverage(1.0, np.array([2]))
     for _ in range(600):
-        coverage.add(torch.tensor([[0.001, 0.999]], dtype=torch.bfloat16))
-    assert coverage.penalties(torch.tensor([0])).item() == pytest.approx(np.log(0.6), rel=1e-2)
+        coverage.add(np.array([[0.001, 0.999]], dtype=np.float16))
+    assert coverage.penalties(np.array([0])).item() == pytest.approx(np.log(0.6), rel=1e-3)

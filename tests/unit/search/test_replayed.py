@@ -74,7 +74,9 @@ def assert_same(found: Sequence[Hypothesis], expected: Sequence[Hypothesis]) -> 
     assert [one.tokens.tolist() for one in found] == [one.tokens.tolist() for one in expected]
     for one, other in zip(found, expected):
         assert one.finished == other.finished
-        assert_close(one.token_scores, other.token_scores, "scores of recorded steps and of others")
+        assert_close(
+            *map(torch.from_numpy, (one.token_scores, other.token_scores)), "scores of recorded steps and of others"
+        )
 
 
 def test_models_whose_steps_vary_say_so() -> None:
@@ -110,7 +112,9 @@ def test_attention_is_that_of_the_source() -> None:
     for one, other in zip(found_by(search, kept, model, attention=True), expected, strict=True):
         assert one.attention is not None and other.attention is not None
         assert one.attention.shape == other.attention.shape
-        assert_close(one.attention, other.attention, "attention of steps in place and of others")
+        assert_close(
+            *map(torch.from_numpy, (one.attention, other.attention)), "attention of steps in place and of others"
+        )
     assert_same(found_by(search, kept, model), expected)
 
 

@@ -180,7 +180,7 @@ def test_scores_are_the_models_own_log_probabilities(model, rows, config, count)
         for one in hypotheses:
             tokens = tuple(one.tokens.tolist())
             expected = [model.log_probabilities(source, tokens[:t])[token] for t, token in enumerate(tokens)]
-            np.testing.assert_allclose(one.token_scores.numpy(), expected, atol=1e-4)
+            np.testing.assert_allclose(one.token_scores, expected, atol=1e-4)
             assert one.score == one.log_probability == pytest.approx(sum(expected), abs=1e-3)
 
 
@@ -250,8 +250,8 @@ def test_the_generators_of_torch_are_neither_read_nor_moved() -> None:
 def test_forced_scoring_equals_the_scores_of_samples() -> None:
     model, rows = ToyModel(5), padded([SOURCE, (4, 4, 4, EOS)])
     found = [hypotheses[0] for hypotheses in SamplingSearch(SamplingConfig(temperature=2.0), 1)(model, *rows)]
-    for one, scores in zip(found, score_targets(model, *rows, [one.tokens for one in found])):
-        torch.testing.assert_close(one.token_scores, scores)
+    for one, scores in zip(found, score_targets(model, *rows, [torch.from_numpy(one.tokens) for one in found])):
+        torch.testing.assert_close(torch.from_numpy(one.token_scores), scores)
 
 
 def test_attention_is_that_of_the_model_at_each_step() -> None:
@@ -261,7 +261,7 @@ def test_attention_is_that_of_the_model_at_each_step() -> None:
             tokens = tuple(one.tokens.tolist())
             expected = np.stack([model.attention(source, tokens[:t]) for t in range(len(tokens))])
             assert one.attention is not None
-            np.testing.assert_allclose(one.attention.numpy(), expected, atol=1e-5)
+            np.testing.assert_allclose(one.attention, expected, atol=1e-5)
 
 
 def test_a_model_without_scores_is_a_data_error() -> None:

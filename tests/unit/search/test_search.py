@@ -167,9 +167,9 @@ def test_translations_do_not_depend_on_batch_mates_or_their_order(model, sources
 def test_token_scores_are_those_of_forced_scoring_and_sum_to_the_log_probability(model, sources, options):
     source, lengths = padded(sources)
     best = [hypotheses[0] for hypotheses in beam_search(options)(model, source, lengths)]
-    forced = score_targets(model, source, lengths, [one.tokens for one in best])
+    forced = score_targets(model, source, lengths, [torch.from_numpy(one.tokens) for one in best])
     for one, scores in zip(best, forced):
-        torch.testing.assert_close(one.token_scores, scores, atol=1e-4, rtol=0)
+        torch.testing.assert_close(torch.from_numpy(one.token_scores), scores, atol=1e-4, rtol=0)
         assert one.log_probability == pytest.approx(float(scores.sum()), abs=1e-4)
 
 
@@ -185,7 +185,7 @@ def test_attention_is_that_of_each_token_over_the_real_source(name, model, sourc
         tokens = tuple(hypotheses[0].tokens.tolist())
         expected = np.stack([model.attention(source, tokens[:t]) for t in range(len(tokens))])
         assert hypotheses[0].attention is not None
-        np.testing.assert_allclose(hypotheses[0].attention.numpy(), expected, atol=1e-5)
+        np.testing.assert_allclose(hypotheses[0].attention, expected, atol=1e-5)
 
 
 def test_attention_is_absent_unless_asked_for():
@@ -222,7 +222,7 @@ def test_ensemble_attention_is_the_mean_of_its_members():
     hypothesis = beam_search(Settings())(Ensemble(models), *padded([(4, 1, EOS)]), attention=True)[0][0]
     expected = np.mean([model.attention((4, 1, EOS), ()) for model in models], axis=0)
     assert hypothesis.attention is not None
-    np.testing.assert_allclose(hypothesis.attention[0].numpy(), expected, atol=1e-5)
+    np.testing.assert_allclose(hypothesis.attention[0], expected, atol=1e-5)
 
 
 @settings(max_examples=40)

@@ -1,0 +1,1 @@
+"""What translates with a trained model."""

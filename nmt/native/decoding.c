@@ -1,0 +1,235 @@
+/* A Transformer that translates: sentences are encoded, and their hypotheses grow step by step.
+
+   B sentences at the beginning, b of them still there, K hypotheses of each, N = b * K rows, D width, V pieces. */
+
+#include "layers.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define FIRST_ROOM 16 /* steps that there is room for at first; it doubles when full */
+
+/* An embedding, positions that are added to it, and layers. */
+typedef struct {
+    const float *embedding; /* [V, D] */
+    const float *positions; /* [any, D], or NULL */
+    float scale;            /* of the embedding */
+    const Layer *layers;
+    int64_t count;
+    Norm last; /* after the last layer, if there is one */
+} Stack;
+
+typedef struct {
+    Stack source, target;
+    Matrix output;
+    int64_t width;
+} Model;
+
+typedef struct {
+    const Model *model;
+    int64_t sentences, beam, steps, room;
+    int64_t begun;    /* B */
+    int64_t *places;  /* [b] where each sentence still there stood at the beginning */
+    int64_t *caches;  /* [b] and where its caches stand now */
+    int64_t *offsets; /* [B + 1] of the sources */
+    float **memory;   /* by layer: keys and values of the sources, [positions, 2 D] */
+    float **keys;     /* by layer: [caches, room, K, D] */
+    float **values;
+    int32_t *slots;       /* [N, room] */
+    int32_t *other_slots; /* where the next ones are made */
+    float *hidden;        /* [N, D] */
+    float *scores;        /* [N, V] of the last step */
+    float *maxima;        /* of the blocks of scores */
+    float *normaliser;    /* [N] */
+    const Matrix *own;    /* [B] a part of the output layer for each sentence, or NULL */
+    int64_t pieces;       /* V, or those of the longest part */
+} Decoding;
+
+void summarise(const float *scores, int64_t rows, int64_t tokens, float *maxima, float *normaliser);
+void best_continuations(const float *scores, const float *maxima, const float *totals, const float *normaliser, int64_t B,
+                        int64_t K, int64_t V, int64_t count, const uint8_t *banned, int64_t num_banned, float *best,
+                        int64_t *parents, int64_t *tokens);
+
+FOR_EACH_PROCESSOR
+static void embed(const Stack *stack, const int64_t *ids, const int64_t *positions, int64_t position, int64_t rows,
+                  int64_t width, float *x) {
+    for (int64_t r = 0; r < rows; r++, x += width) {
+        const float *row = stack->embedding + ids[r] * width;
+        const float *place = stack->positions + (positions ? positions[r] : position) * width;
+        if (stack->positions)
+#pragma omp simd
+            for (int64_t i = 0; i < width; i++) x[i] = row[i] * stack->scale + place[i];
+        else
+#pragma omp simd
+            for (int64_t i = 0; i < width; i++) x[i] = row[i] * stack->scale;
+    }
+}
+
+static void last_norm(const Stack *stack, float *x, int64_t rows, int64_t width) {
+    if (stack->last.weight) normalise(&stack->last, x, rows, width, x);
+}
+
+/* The states of all sources, one after the other: x [positions, D]; ``positions``: of each piece in its sentence. */
+static void encode(const Model *model, const int64_t *ids, const int64_t *positions, int64_t B, const int64_t *offsets,
+                   float *x) {
+    embed(&model->source, ids, positions, 0, offsets[B], model->width, x);
+    for (int64_t i = 0; i < model->source.count; i++) encoder_layer(model->source.layers + i, x, B, offsets);
+    last_norm(&model->source, x, offsets[B], model->width);
+}
+
+static void *array(int64_t count, size_t size) {
+    void *memory = malloc((size_t)(count > 0 ? count : 1) * size);
+    return memory;
+}
+
+void end_decoding(Decoding *d) {
+    if (!d) return;
+    for (int64_t i = 0; i < d->model->target.count; i++) {
+        if (d->memory) free(d->memory[i]);
+        if (d->keys) free(d->keys[i]);
+        if (d->values) free(d->values[i]);
+    }
+    void *parts[] = {d->places, d->caches, d->offsets, d->memory, d->keys,   d->values,    d->slots,
+                     d->other_slots, d->hidden, d->scores, d->maxima, d->normaliser, d};
+    for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) free(parts[i]);
+}
+
+/* Whether there is memory for everything but the caches. */
+static int make_room(Decoding *d, int64_t positions) {
+    const int64_t layers = d->model->target.count, width = d->model->width, rows = d->begun * d->beam;
+    d->places = array(d->begun, sizeof(int64_t));
+    d->caches = array(d->begun, sizeof(int64_t));
+    d->offsets = array(d->begun + 1, sizeof(int64_t));
+    d->memory = calloc((size_t)layers, sizeof(float *));
+    d->keys = calloc((size_t)layers, sizeof(float *));
+    d->values = calloc((size_t)layers, sizeof(float *));
+    d->hidden = array(rows * width, sizeof(float));
+    d->scores = array(rows * d->pieces, sizeof(float));
+    d->maxima = array(rows * ((d->pieces + 63) / 64), sizeof(float));
+    d->normaliser = array(rows, sizeof(float));
+    if (!d->places || !d->caches || !d->offsets || !d->memory || !d->keys || !d->values || !d->hidden || !d->scores ||
+        !d->maxima || !d->normaliser)
+        return 0;
+    for (int64_t i = 0; i < layers; i++)
+        if (!(d->memory[i] = array(positions * 2 * width, sizeof(float)))) return 0;
+    return 1;
+}
+
+/* Twice the room for steps, for the sentences alone that are still there. */
+static int grow(Decoding *d) {
+    const int64_t room = d->room ? 2 * d->room : FIRST_ROOM, width = d->model->width, step = d->beam * width;
+    const int64_t rows = d->sentences * d->beam;
+    int32_t *slots = array(rows * room, sizeof(int32_t)), *others = array(rows * room, sizeof(int32_t));
+    if (slots && others) {
+        for (int64_t n = 0; n < rows && d->steps; n++)
+            memcpy(slots + n * room, d->slots + n * d->room, (size_t)d->steps * sizeof(int32_t));
+        free(d->slots);
+        free(d->other_slots);
+        d->slots = slots;
+        d->other_slots = others;
+    } else {
+        free(slots);
+        free(others);
+        return 0;
+    }
+    for (int64_t i = 0; i < 2 * d->model->target.count; i++) {
+        float **which = i % 2 ? d->values + i / 2 : d->keys + i / 2;
+        float *larger = array(d->sentences * room * step, sizeof(float));
+        if (!larger) return 0;
+        for (int64_t b = 0; b < d->sentences && d->steps; b++)
+            memcpy(larger + b * room * step, *which + d->caches[b] * d->room * step,
+                   (size_t)(d->steps * step) * sizeof(float));
+        free(*which);
+        *which = larger;
+    }
+    for (int64_t b = 0; b < d->sentences; b++) d->caches[b] = b;
+    d->room = room;
+    return 1;
+}
+
+/* Sources of B sentences: ids and their positions one after the other, sentence b from offsets[b] to offsets[b + 1].
+   ``own``: [B] a part of the output layer for each, with so many ``pieces`` at most; NULL: the whole one. NULL comes back
+   where there is no memory for it. What is given by address must stay there until the end. */
+Decoding *begin_decoding(const Model *model, int64_t B, int64_t K, const int64_t *ids, const int64_t *positions,
+                         const int64_t *offsets, const Matrix *own, int64_t pieces) {
+    Decoding *d = calloc(1, sizeof(Decoding));
+    if (!d) return NULL;
+    *d = (Decoding){.model = model, .sentences = B, .beam = K, .begun = B, .own = own};
+    d->pieces = own ? pieces : model->output.outputs;
+    float *states = array(offsets[B] * model->width, sizeof(float));
+    if (!states || !make_room(d, offsets[B]) || !grow(d)) {
+        free(states);
+        end_decoding(d);
+        return NULL;
+    }
+    memcpy(d->offsets, offsets, (size_t)(B + 1) * sizeof(int64_t));
+    for (int64_t b = 0; b < B; b++) d->places[b] = d->caches[b] = b;
+    encode(model, ids, positions, B, offsets, states);
+    for (int64_t i = 0; i < model->target.count; i++)
+        multiply(&model->target.layers[i].memory, states, model->width, offsets[B], d->memory[i], 2 * model->width, 0);
+    free(states);
+    return d;
+}
+
+static void score(Decoding *d) {
+    const int64_t rows = d->sentences * d->beam, width = d->model->width;
+    if (d->own)
+        for (int64_t b = 0; b < d->sentences; b++)
+            multiply(d->own + d->places[b], d->hidden + b * d->beam * width, width, d->beam,
+                     d->scores + b * d->beam * d->pieces, d->pieces, 0);
+    else
+        multiply(&d->model->output, d->hidden, width, rows, d->scores, d->pieces, 0);
+    summarise(d->scores, rows, d->pieces, d->maxima, d->normaliser);
+}
+
+/* The last token [N] of each hypothesis becomes the scores of the next one. ``weights`` [N, weights_row] receive the
+   attention of the last layer to the source, the mean over its heads; NULL: not asked. Returns whether there was memory. */
+int64_t decoding_step(Decoding *d, const int64_t *tokens, float *weights, int64_t weights_row) {
+    const Stack *target = &d->model->target;
+    const int64_t rows = d->sentences * d->beam;
+    if (d->steps == d->room && !grow(d)) return 0;
+    for (int64_t n = 0; n < rows; n++) d->slots[n * d->room + d->steps] = (int32_t)(n % d->beam);
+    embed(target, tokens, NULL, d->steps, rows, d->model->width, d->hidden);
+    d->steps++;
+    for (int64_t i = 0; i < target->count; i++) {
+        const Past past = {d->keys[i], d->values[i], d->caches, d->slots, d->room, d->room, d->steps};
+        const int last = i == target->count - 1;
+        const Source source = {d->memory[i], d->places, d->offsets, last ? weights : NULL, weights_row};
+        decoder_step(target->layers + i, d->hidden, d->sentences, d->beam, &past, &source);
+    }
+    last_norm(target, d->hidden, rows, d->model->width);
+    score(d);
+    return 1;
+}
+
+/* The ``count`` best continuations of each sentence (see ranking.c), and the log-probability of the token of each. */
+void decoding_best(const Decoding *d, const float *totals, int64_t count, const uint8_t *banned, int64_t num_banned,
+                   float *best, int64_t *parents, int64_t *tokens, float *logarithms) {
+    best_continuations(d->scores, d->maxima, totals, d->normaliser, d->sentences, d->beam, d->pieces, count, banned,
+                       num_banned, best, parents, tokens);
+    for (int64_t i = 0; i < d->sentences * count; i++) {
+        const int64_t n = i / count * d->beam + parents[i];
+        logarithms[i] = d->scores[n * d->pieces + tokens[i]] - d->normaliser[n];
+    }
+}
+
+/* The hypotheses of the next step: of the sentences ``staying`` [count] among those still there, in this order, slot k
+   goes on from parents[staying[i] * K + k]. */
+void decoding_follow(Decoding *d, const int64_t *parents, const int64_t *staying, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t b = staying[i]; /* never before i */
+        for (int64_t k = 0; k < d->beam; k++)
+            memcpy(d->other_slots + (i * d->beam + k) * d->room,
+                   d->slots + (b * d->beam + parents[b * d->beam + k]) * d->room, (size_t)d->steps * sizeof(int32_t));
+        d->places[i] = d->places[b];
+        d->caches[i] = d->caches[b];
+    }
+    int32_t *slots = d->slots;
+    d->slots = d->other_slots;
+    d->other_slots = slots;
+    d->sentences = count;
+}
+
+/* The scores [N, V] of the last step, and the logarithm [N] of the sum of their exponentials. */
+const float *decoding_scores(const Decoding *d) { return d->scores; }
+const float *decoding_normaliser(const Decoding *d) { return d->normaliser; }

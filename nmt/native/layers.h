@@ -1,0 +1,50 @@
+/* The layers of a Transformer. D width, N rows, B sentences, K hypotheses of each. */
+
+#ifndef NMT_LAYERS_H
+#define NMT_LAYERS_H
+
+#include "native.h"
+
+typedef struct {
+    const float *weight, *bias; /* NULL: nothing is normalised */
+    float epsilon;
+} Norm;
+
+/* The parts of a layer, in the order in which they run. An encoder's has no attention over a memory. */
+typedef struct {
+    Matrix projection, look_output;    /* projection: queries, keys, values */
+    Matrix query, memory, read_output; /* memory: keys, values */
+    Matrix inner, outer;
+    Norm look_norm, read_norm, feed_norm;
+    int64_t norm_first; /* before the sublayer, not after it */
+    int64_t heads, width;
+    float look_scale, read_scale;
+} Layer;
+
+/* What the hypotheses of a sentence wrote: keys and values by sentence, step and slot. Row n went through
+   slots[n * slots_row + t] at step t; sentence b stands at places[b]. */
+typedef struct {
+    float *keys, *values;
+    const int64_t *places;
+    const int32_t *slots;
+    int64_t slots_row, room, steps; /* room for so many steps; made, with the one of now */
+} Past;
+
+/* What a layer reads of the sources: keys and values side by side, [positions of all sentences, 2 D]; the source of the
+   sentence at place p has rows offsets[p] to offsets[p + 1]. */
+typedef struct {
+    const float *rows;
+    const int64_t *places, *offsets;
+    float *weights; /* [N, weights_row] receive what each row gives each position, the mean over the heads; NULL: not asked */
+    int64_t weights_row;
+} Source;
+
+void normalise(const Norm *norm, const float *x, int64_t rows, int64_t width, float *y);
+
+/* All positions of B sentences one after the other: sentence b has rows offsets[b] to offsets[b + 1] of x. */
+void encoder_layer(const Layer *layer, float *x, int64_t B, const int64_t *offsets);
+
+/* One step of B sentences with K hypotheses each: x [B * K, D] becomes what the layer makes of it. */
+void decoder_step(const Layer *layer, float *x, int64_t B, int64_t K, const Past *past, const Source *source);
+
+#endif
