@@ -1,86 +1,89 @@
 """Sentences that the C code translates together, step by step.
 
-Shapes: B sentences, K beam, N = B*K hypotheses of those still there, V pieces, S positions of the longest source.
+Shapes: B sentences, b of them still there, K beam, N = b*K hypotheses, V pieces, S positions of the longest source.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from nmt.engines.native.matrices import Floats, PartsOfOutput
+from nmt.data.hypothesis import Floats, Ints
+from nmt.engines.native.matrices import PartsOfOutput
 from nmt.engines.native.model import NativeModel
 from nmt.native.library import address, built
+from nmt.search.candidates import Candidates
+from nmt.search.rules import Changes
 
-Ints = npt.NDArray[np.int64]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Ids = npt.NDArray[np.integer]
+BLOCK = 64  # as in ranking.c
 
 
 class NativeDecoding:
     """The hypotheses of a batch of sentences. Memory of C: it is given back when nobody holds this any more."""
 
-    def __init__(
-        self,
-        model: NativeModel,
-        sources: Sequence[npt.NDArray[np.integer]],
-        beam: int,
-        lists: Sequence[npt.NDArray[np.integer]] | None = None,
-    ) -> None:
-        """``sources``: ids that end in eos. ``lists``: of each sentence the pieces that it may need."""
+    leave_freely = True  # nothing is moved
+
+    def __init__(self, model: NativeModel, sources: Sequence[Ids], beam: int, lists: Sequence[Ids] | None) -> None:
         self._handle: int | None = None
-        self._found = built()
+        self._found, self._model = built(), model
         lengths = np.array([len(source) for source in sources])
         offsets = np.concatenate([[0], lengths.cumsum()])
         ids = np.concatenate([np.asarray(source, dtype=np.int64) for source in sources])
         positions = np.concatenate([np.arange(length) for length in lengths])
         self._longest = int(lengths.max())
         model.reach(self._longest)
-        self._model = model
+        self._lists = None if lists is None else _padded(lists)  # [B, V] of all sentences, then of those still there
         self._own = None if lists is None else PartsOfOutput(model.output, lists)
         self.pieces = model.output.matrix.outputs if self._own is None else self._own.longest
         own = None if self._own is None else ctypes.addressof(self._own.matrices)
-        self._beam, self._steps, self.sentences = beam, 0, len(sources)
+        self.beam, self.sentences, self._steps = beam, len(sources), 0
         self._handle = self._found.begin_decoding(
             model.address, len(sources), beam, address(ids), address(positions), address(offsets), own, self.pieces
         )
         if not self._handle:
             raise MemoryError(f"no memory for {len(sources)} sentences")
 
-    def step(self, tokens: Ints, attention: bool = False) -> Floats | None:
-        """The last token [N] of each hypothesis; the attention [N, S] of the next one, if it is asked for."""
+    def step(self, tokens: Ints, attention: bool = False) -> NativeScores:
+        if self._lists is not None:
+            tokens = np.take_along_axis(self._lists, tokens.reshape(self.sentences, -1), axis=1).ravel()
         self._steps += 1
         self._model.reach(self._steps)
         weights = np.zeros((len(tokens), self._longest), dtype=np.float32) if attention else None
         if not self._found.decoding_step(self._handle, address(tokens), address(weights), self._longest):
             raise MemoryError(f"no memory for {self._steps} steps")
-        return weights
-
-    def best(self, totals: Floats, count: int, banned: bytes) -> tuple[Floats, Ints, Ints, Floats]:
-        """Totals, parents, tokens and log-probabilities of the tokens [B, count], best first; ``totals`` [B, K] are those
-        of the hypotheses. ``banned``: a flag for each of the first ids."""
-        best = np.empty((len(totals), count), dtype=np.float32)
-        logarithms, parents = np.empty_like(best), np.empty((len(totals), count), dtype=np.int64)
-        tokens = np.empty_like(parents)
-        places = address(best), address(parents), address(tokens), address(logarithms)
-        self._found.decoding_best(self._handle, address(totals), count, banned, len(banned), *places)
-        return best, parents, tokens, logarithms
+        return NativeScores(self, weights)
 
     def follow(self, parents: Ints, staying: Ints) -> None:
-        """Of the sentences ``staying``, slot k goes on from ``parents`` [B, K]."""
+        parents = np.ascontiguousarray(parents)  # under this name: an address keeps nothing alive
         self._found.decoding_follow(self._handle, address(parents), address(staying), len(staying))
+        if self._lists is not None and len(staying) < self.sentences:
+            self._lists = self._lists[staying]
         self.sentences = len(staying)
+
+    def best(self, totals: Floats, count: int, banned: bytes) -> Candidates:
+        """See ranking.c. ``banned``: a flag for each of the first ids."""
+        found = _empty(len(totals), count)
+        places = address(found.totals), address(found.parents), address(found.tokens), address(found.log_probabilities)
+        self._found.decoding_best(self._handle, address(totals), count, banned, len(banned), *places)
+        return found
 
     @property
     def scores(self) -> Floats:
         """[N, V] of the last step, until the next one."""
-        return self._view(self._found.decoding_scores(self._handle), (self.sentences * self._beam, self.pieces))
+        return self._view(self._found.decoding_scores(self._handle), (self.sentences * self.beam, self.pieces))
 
     @property
     def normaliser(self) -> Floats:
-        """[N]"""
-        return self._view(self._found.decoding_normaliser(self._handle), (self.sentences * self._beam,))
+        """[N] the logarithm of the sum of their exponentials."""
+        return self._view(self._found.decoding_normaliser(self._handle), (self.sentences * self.beam,))
 
     def _view(self, begin: int, shape: tuple[int, ...]) -> Floats:
         return np.ctypeslib.as_array(ctypes.cast(begin, ctypes.POINTER(ctypes.c_float)), shape)
@@ -89,3 +92,66 @@ class NativeDecoding:
         if self._handle:
             self._found.end_decoding(self._handle)
             self._handle = None
+
+
+class NativeScores:
+    """The scores of one step, which lie where C has written them."""
+
+    def __init__(self, decoding: NativeDecoding, attention: Floats | None) -> None:
+        self._decoding = decoding
+        self._changed: Floats | None = None  # [N, V] what is ranked, where that is not what the model says
+        self.attention = attention
+
+    def change(self, changes: Changes) -> None:
+        self._changed = changes.applied(self._decoding.scores, self._decoding.normaliser)
+
+    def best(self, totals: Floats, count: int, banned: Sequence[int]) -> Candidates:
+        flags = bytearray(max(banned) + 1)
+        for token in banned:
+            flags[token] = 1
+        totals = np.ascontiguousarray(totals)
+        if self._changed is None:
+            return self._decoding.best(totals, count, bytes(flags))
+        return self._best_of_changed(self._changed, totals, count, bytes(flags))
+
+    def log_probability(self, tokens: Ints, rows: Ints) -> Floats:
+        found: Floats = self._decoding.scores[rows, tokens] - self._decoding.normaliser[rows]
+        return found
+
+    def ranked(self, first: int, end: int) -> Floats:
+        scores = self._decoding.scores if self._changed is None else self._changed
+        found: Floats = scores[first:end] - self._decoding.normaliser[first:end, None]
+        return found
+
+    def ranked_there(self) -> Tensor:
+        import torch
+
+        return torch.from_numpy(self.ranked(0, len(self._decoding.scores)))
+
+    def _best_of_changed(self, scores: Floats, totals: Floats, count: int, flags: bytes) -> Candidates:
+        library, normaliser = built(), self._decoding.normaliser
+        sentences, beam = totals.shape
+        rows, vocabulary = scores.shape
+        maxima = np.empty((rows, -(-vocabulary // BLOCK)), dtype=np.float32)
+        library.summarise(address(scores), rows, vocabulary, address(maxima), None)
+        found = _empty(sentences, count)
+        given = address(scores), address(maxima), address(totals), address(normaliser)
+        places = address(found.totals), address(found.parents), address(found.tokens)
+        library.best_continuations(*given, sentences, beam, vocabulary, count, flags, len(flags), *places)
+        of_rows = np.arange(0, rows, beam)[:, None] + found.parents
+        found.log_probabilities[:] = self.log_probability(found.tokens, of_rows)
+        return found
+
+
+def _empty(sentences: int, count: int) -> Candidates:
+    floats = np.empty((2, sentences, count), dtype=np.float32)
+    ints = np.empty((2, sentences, count), dtype=np.int64)
+    return Candidates(floats[0], ints[0], ints[1], floats[1])
+
+
+def _padded(lists: Sequence[Ids]) -> Ints:
+    longest = max(map(len, lists))
+    whole = np.zeros((len(lists), longest), dtype=np.int64)
+    for row, pieces in zip(whole, lists):
+        row[: len(pieces)] = pieces
+    return whole
