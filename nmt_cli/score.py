@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt.config.choices import ScoreFormat
-from nmt.config.sections import ScoreConfig
+from nmt.config.scoring import ScoreConfig
 from nmt.data.parallel_text import Reading, where_they_part
 from nmt.data.text import read_stream
 from nmt.errors import DataError, UsageError

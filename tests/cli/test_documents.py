@@ -26,7 +26,8 @@ from nmt.config.generation import GenerateConfig
 from nmt.config.option import flags_of
 from nmt.config.presets import default_choices
 from nmt.config.publish import publish
-from nmt.config.sections import PreprocessConfig, ScoreConfig, TrainConfig
+from nmt.config.scoring import ScoreConfig
+from nmt.config.sections import PreprocessConfig, TrainConfig
 from nmt.config.shortlist import ShortlistConfig
 from nmt_cli.argv import rewrite, take_config
 from nmt_cli.flags import ADVICE, ALIASES, ALIASES_OF_SCORING, grammar
