@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from nmt.config.choices import InvalidText, Precision, ProgressStyle, Strategy
+from nmt.config.choices import InvalidText, PieceMarks, Precision, ProgressStyle, Strategy
 from nmt.config.option import group, option, section, user_dir_option
 from nmt.config.parameters import ParametersConfig
 from nmt.config.span import Span
@@ -74,6 +74,11 @@ class PreprocessConfig:
         flag="--srcdict",
     )
     tgtdict: str | None = option(None, help="given target vocabulary, likewise", flag="--tgtdict")
+    pieces: PieceMarks | None = option(
+        None,
+        help="how the text was cut already: none, subword_nmt or sentencepiece; null: recognised by its marks",
+        flag="--pieces",
+    )
     align_suffix: str | None = option(
         None, help="suffix of files of word alignments: lines of i-j pairs, words from 0", flag="--align-suffix"
     )
