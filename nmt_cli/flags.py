@@ -28,6 +28,8 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "--max-sentences": ("--batch-size",),
     "--warmup-steps": ("--warmup-updates",),
     "--sampling": ("--search", "sampling"),
+    "--post-process": ("--remove-bpe",),
+    "--no-remove-bpe": ("--remove-bpe", "none"),
 }
 
 # Flags of fairseq that have no counterpart, with what to do instead.
@@ -37,8 +39,6 @@ ADVICE: dict[str, str] = {
     "--nwordssrc": "use --vocab-size",
     "--nwordstgt": "use --vocab-size",
     "--bpe": "text is cut by the tokenizer: tokenizer=bpe",
-    "--remove-bpe": "the output is detokenised text already; leave it out",
-    "--post-process": "the output is detokenised text already; leave it out",
     "--sacrebleu": "nmt-score prints sacreBLEU's scores with their signature",
     "--results-path": "use --output FILE",
     "--tensorboard-logdir": "use --tensorboard; the events go to the run folder",

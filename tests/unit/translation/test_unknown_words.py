@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from nmt.config.choices import PieceMarks
 from nmt.data.language_pair import LanguagePair
 from nmt.data.tokenizers.words import WordsConfig, WordTokenizer
 from nmt.data.vocabulary import EOS, UNK
@@ -57,3 +58,11 @@ def test_a_dictionary_is_read_and_what_is_wrong_with_it_is_named(tmp_path: Path)
     path.write_text("Haus house\nHund\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"dictionary:2 should be a source word, a space, and its translation"):
         read_dictionary(path)
+
+
+def test_a_piece_that_is_copied_is_joined_like_any_other() -> None:
+    pair = LanguagePair("de", "en", SOURCE, TARGET.joining(PieceMarks.subword_nmt), shared=False)
+    found = hypothesis("the dog is called X Y", [0, 1, 2, 2, 3, 4, 5], width=6)
+    assert UnknownWords(pair, {}).text(found, "der hund heisst Bel@@ lo", 0) == "the dog is called Bello"
+    dictionary = {"Bel@@": "Re@@", "lo": "x"}
+    assert UnknownWords(pair, dictionary).text(found, "der hund heisst Bel@@ lo", 0) == "the dog is called Rex"
