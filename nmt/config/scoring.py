@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nmt.config.choices import InvalidText, ScoreFormat
+from nmt.config.choices import InvalidText, PieceMarks, ScoreFormat
 from nmt.config.option import option, user_dir_option
 from nmt.config.sections import MAX_LINE_BYTES, require_positive
 
@@ -17,6 +17,13 @@ class ScoreConfig:
     ref: list[str] = option([], help="references, one a line; several files with commas", flag="--ref")
     metrics: list[str] = option(["bleu"], help="bleu, chrf, ter, exact; several with commas", flag="--metrics")
     tokenize: str = option("13a", help="sacreBLEU tokenizer: 13a, none, zh, char, intl, ...", flag="--tokenize")
+    remove_bpe: PieceMarks | None = option(
+        None,
+        help="join pieces of hypotheses and references first: none, subword_nmt (the flag alone) or sentencepiece; null: "
+        "none, with a warning where text looks cut",
+        flag="--remove-bpe",
+        implied=PieceMarks.subword_nmt,
+    )
     lowercase: bool = option(False, help="score lower-cased", flag="--lowercase")
     format: ScoreFormat = option(ScoreFormat.text, help="text or json", flag="--format")
     on_invalid_utf8: InvalidText = option(
