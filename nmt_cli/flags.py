@@ -81,7 +81,11 @@ ALIASES_OF_SCORING = {"-s": ("--sys",), "-r": ("--ref",)}
 
 # Flags of one command that users also give to others.
 _LANGUAGES = "only nmt-preprocess needs it, corpora and models know their languages; leave it out"
-ADVICE_ELSEWHERE = dict.fromkeys(("-s", "-t", "--source-lang", "--target-lang"), _LANGUAGES)
+_PIECES = "nmt-generate and nmt-score have it; validation joins pieces where the corpus says so: leave it out"
+ADVICE_ELSEWHERE = {
+    **dict.fromkeys(("-s", "-t", "--source-lang", "--target-lang"), _LANGUAGES),
+    **dict.fromkeys(("--remove-bpe", "--post-process"), _PIECES),
+}
 
 
 def grammar(config_class: type, groups: Iterable[str]) -> Grammar:

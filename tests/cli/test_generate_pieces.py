@@ -11,13 +11,14 @@ import pytest
 from nmt.config.choices import OutputFormat, PieceMarks
 from nmt.config.generation import GenerateConfig
 from nmt.config.option import flags_of
-from nmt.config.sections import PreprocessConfig
+from nmt.config.sections import PreprocessConfig, TrainConfig
 from nmt.data.cut_text import joined
 from nmt.data.language_pair import LanguagePair
 from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers import tokenizers
 from nmt.data.tokenizers.sentencepiece import BpeConfig
 from nmt.data.tokenizers.words import WordsConfig, WordTokenizer
+from nmt.errors import UsageError
 from nmt.search.beam import BeamConfig
 from nmt.search.greedy import GreedyConfig
 from nmt.translation import Translator
@@ -174,3 +175,9 @@ def test_a_model_that_reranks_reads_pieces_where_they_are_joined(
     options = {"path": str(model), "input": str(tmp_path / "source"), "rerank": str(backward), "remove_bpe": joins}
     assert len(generated(capsys, **options, search=BeamConfig(beam_size=2))) == 1
     assert asked == [in_pieces]
+
+
+@pytest.mark.parametrize("flag", ["--remove-bpe", "--post-process"])
+def test_training_is_told_that_it_needs_no_such_flag(flag: str) -> None:
+    with pytest.raises(UsageError, match="validation joins pieces where the corpus says so"):
+        rewrite(["bin", flag], grammar(TrainConfig, ["model"]))
