@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from nmt.config.choices import PieceMarks
 from nmt.data.cut_text import SAMPLE_LINES, joined, joined_lines, recognised
+from nmt.data.tokenizers import tokenizers
+from nmt.data.tokenizers.sentencepiece import BpeConfig
 
 SUBWORD, SENTENCE = PieceMarks.subword_nmt, PieceMarks.sentencepiece
 RAW = ["the house is old .", "two dogs run", "a house , a tree", "snow"]
@@ -79,3 +81,11 @@ def test_what_is_recognised_is_counted_without_blank_lines() -> None:
 def test_a_sample_of_a_long_text_is_looked_at() -> None:
     lines = iter(["rot"] * (SAMPLE_LINES + 5))
     assert recognised(lines).of == SAMPLE_LINES and len(list(lines)) == 5
+
+
+def test_what_sentencepiece_itself_cuts_is_recognised_and_comes_back() -> None:
+    text = [f"{one} {two}" for one in RAW for two in RAW]
+    tokenizer = tokenizers.build(BpeConfig(vocab_size=40)).train(text, 1)
+    cut = [" ".join(tokenizer.pieces(ids.tolist())) for ids in tokenizer.encode(text)]
+    assert cut != text and recognised(cut).marks is SENTENCE
+    assert joined_lines(cut, SENTENCE) == text
