@@ -15,8 +15,9 @@ from nmt.data.cut_text import SHOWN, Recognised, recognised
 from nmt.data.language_pair import LanguagePair, find_pair
 from nmt.data.parallel_text import ParallelText, Reading
 from nmt.data.tokenizers import Tokenizer, TokenizerBuilder, tokenizers
-from nmt.errors import UsageError
+from nmt.errors import DataError, UsageError
 from nmt.progress import going_on
+from nmt.storage.foreign import corpus_of_fairseq
 
 logger = logging.getLogger("nmt.data.learning")
 
@@ -105,6 +106,8 @@ def _given(config: PreprocessConfig, named: str | None, side: str) -> Tokenizer 
         return None
     folder = find_pair(Path(named))
     if folder is None:
+        if (found := corpus_of_fairseq(Path(named))) is not None:
+            raise DataError(f"{named} is {found}")
         return _builder(config).given(Path(named))
     pair = LanguagePair.load(folder)
     if config.joined_dictionary and pair.source.vocabulary != pair.target.vocabulary:
