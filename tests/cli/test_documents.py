@@ -31,6 +31,7 @@ from nmt.config.sections import PreprocessConfig, TrainConfig
 from nmt.config.shortlist import ShortlistConfig
 from nmt_cli.argv import rewrite, take_config
 from nmt_cli.flags import ADVICE, ALIASES, ALIASES_OF_SCORING, grammar
+from nmt_cli.foreign_flags import FOREIGN
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/**/*.md")])
@@ -190,7 +191,14 @@ def flags_of_fairseq() -> Iterator[str]:
 @pytest.mark.parametrize("flag", sorted(set(flags_of_fairseq())))
 def test_a_flag_of_the_fairseq_tables_is_one_of_ours_or_answered_with_advice(flag: str) -> None:
     ours = {known.name for _, config in COMMANDS.values() for known in flags_of(config)}
-    assert flag in {*ours, *ALIASES, *ALIASES_OF_SCORING, *ADVICE}
+    assert flag in {*ours, *ALIASES, *ALIASES_OF_SCORING, *ADVICE, *FOREIGN}
+
+
+def test_the_document_says_what_becomes_of_every_foreign_flag() -> None:
+    text = (ROOT / "docs" / "coming-from-fairseq.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"^\| flag \| what is done \|\n(.*?)\n\n", text, flags=re.DOTALL | re.MULTILINE)
+    cells = " ".join(line.split("|")[1] for line in table.split("\n"))
+    assert set(re.findall(r"`(--[\w-]+)", cells)) == set(FOREIGN)
 
 
 def test_what_a_fairseq_table_calls_the_same_is_looked_up_too() -> None:
