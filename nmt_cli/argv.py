@@ -61,6 +61,7 @@ class Grammar:
     bare: str | None = None  # the list that bare arguments fill ("data")
     instead_of_bare: Callable[[str], str] = "--help lists the flags, not {}".format  # where there is no such list
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # other spellings: "--cpu" -> --device cpu
+    values: Mapping[tuple[str, str], str] = field(default_factory=dict)  # other spellings of a flag's value
     foreign: Mapping[str, ForeignFlag] = field(default_factory=dict)  # flags of other toolkits that are understood
     advice: Mapping[str, str] = field(default_factory=dict)  # those that are not: what to do instead
     keys: Callable[[], Mapping[str, str]] = dict  # of options, by flags that one might expect; only messages need them
@@ -263,9 +264,10 @@ class _Rewriter:
     def _value(self, flag: Flag, given: str | None) -> str:
         if flag.kind is FlagKind.switch:
             return "true" if given is None else given
-        if given is None and flag.implied is not None:
-            return self._next(flag.name) if self._names_a_choice(flag.implied) else flag.implied.name
+        if given is None and flag.implied is not None and not self._names_a_choice(flag.name, flag.implied):
+            return flag.implied.name
         value = given if given is not None else self._next(flag.name)
+        value = self._grammar.values.get((flag.name, value), value)
         if flag.kind is FlagKind.text:
             return quoted(value)
         if not value:
@@ -277,9 +279,12 @@ class _Rewriter:
         yield self._next(name)
         yield from self._following()
 
-    def _names_a_choice(self, implied: Enum) -> bool:
+    def _names_a_choice(self, name: str, implied: Enum) -> bool:
         """Whether the next argument is the value of a flag that needs none, and not the next corpus folder."""
-        return bool(self._waiting) and set(self._waiting[-1].split(",")) <= set(type(implied).__members__)
+        if not self._waiting:
+            return False
+        named = set(self._waiting[-1].split(",")) <= set(type(implied).__members__)
+        return named or (name, self._waiting[-1]) in self._grammar.values
 
     def _next(self, name: str) -> str:
         if not self._waiting or self._is_flag(self._waiting[-1]):

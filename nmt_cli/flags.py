@@ -78,6 +78,9 @@ ADVICE: dict[str, str] = {
     },
 }
 
+# Other spellings of values: fairseq names the marks of pieces themselves.
+VALUES = {("--remove-bpe", marks): "subword_nmt" for marks in ("@@", "@@ ")}
+
 # What fairseq-score calls them; elsewhere -s is a language, and -r is Hydra's.
 ALIASES_OF_SCORING = {"-s": ("--sys",), "-r": ("--ref",)}
 
@@ -106,6 +109,7 @@ def grammar(config_class: type, groups: Iterable[str]) -> Grammar:
         names=names,
         bare="data" if "data" in names else None,
         instead_of_bare=functools.partial(instead_of_bare, flags),
+        values=VALUES,
         aliases={alias: words for alias, words in spellings.items() if words[0] in flags and alias not in flags},
         foreign={name: flag for name, flag in FOREIGN.items() if flag.needs in flags and name not in flags},
         keys=functools.partial(_keys, config_class),

@@ -97,7 +97,7 @@ FOREIGN: dict[str, ForeignFlag] = {
     "--eval-bleu-detok-args": ForeignFlag("--valid-metrics", "nothing is left to detokenise", takes_value=True),
     "--eval-bleu-remove-bpe": ForeignFlag(
         "--valid-metrics",
-        f"{_TEXT_AS_GIVEN}, without the marks of its own tokenizer",
+        "pieces are joined, of text that came in pieces where the corpus has recorded its marks",
         optional=frozenset({"@@", "@@ ", "sentencepiece", "subword_nmt", "letter", "_EOW", "none"}),
     ),
     "--eval-bleu-print-samples": ForeignFlag(

@@ -10,7 +10,8 @@ import nmt.optim
 import nmt.search  # noqa: F401 - importing a package registers its components
 from nmt.config.generation import GenerateConfig
 from nmt.config.option import groups_of
-from nmt.config.sections import ScoreConfig, TrainConfig
+from nmt.config.scoring import ScoreConfig
+from nmt.config.sections import TrainConfig
 from nmt.errors import UsageError
 from nmt_cli.argv import CommandLine, rewrite
 from nmt_cli.flags import ADVICE, grammar
@@ -156,3 +157,9 @@ def test_what_else_is_wrong_with_the_line_is_named_beside_unknown_flags() -> Non
     with pytest.raises(UsageError) as caught:
         read("--zzzz", "--beam")
     assert str(caught.value) == "(1) unknown flag --zzzz; --help lists them; (2) --beam needs a value"
+
+
+@pytest.mark.parametrize("value", [[], ["@@"], ["@@ "], ["subword_nmt"]])
+def test_marks_of_pieces_may_be_named_as_fairseq_does(value: list[str]) -> None:
+    line = read("data-bin/x", "--remove-bpe", *value, command=GenerateConfig)
+    assert line.overrides == ("data=['data-bin/x']", "remove_bpe=subword_nmt")
