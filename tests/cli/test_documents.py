@@ -6,7 +6,9 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -99,6 +101,38 @@ def test_the_document_says_what_becomes_of_every_foreign_flag() -> None:
 
 def test_what_a_fairseq_table_calls_the_same_is_looked_up_too() -> None:
     assert {("nmt-train", "--reset-meters"), ("nmt-generate", "--no-repeat-ngram-size")} <= set(fairseq_tables())
+
+
+# What the README's run and that of the script need not share: names of files, and what is done to an old one.
+PLACES = {"trainpref", "validpref", "testpref", "destdir", "data", "save_dir", "path", "input", "output", "overwrite"}
+PLACES |= {"sys", "ref"}
+
+
+def without_places(section: Any) -> Any:
+    if not isinstance(section, dict):
+        return section
+    return {key: without_places(value) for key, value in section.items() if key not in PLACES}
+
+
+@pytest.mark.parametrize("program", ["nmt-preprocess", "nmt-train", "nmt-generate", "nmt-score"])
+def test_the_readme_has_the_settings_of_the_result_that_it_states(program: str) -> None:
+    documents = ("README.md", "examples/multi30k/run_raw.sh")
+    readme, script = (
+        without_places(asdict(compose(command)))  # type: ignore[call-overload]
+        for document in documents
+        for command in all_commands()
+        if (command.document, command.program) == (document, program)
+    )
+    assert readme == script
+
+
+def test_the_readme_states_the_result_of_its_settings() -> None:
+    table = (ROOT / "examples/multi30k/README.md").read_text(encoding="utf-8")
+    (row,) = re.findall(r"^\| `run_raw.sh` \| \d.*", table, flags=re.MULTILINE)
+    _, _, _, in_2016, in_2017, signature, minutes = (cell.strip(" `") for cell in re.split(r"(?<!\\)\|", row)[:-1])
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert f"{in_2016} BLEU on test_2016_flickr and {in_2017} on test_2017_flickr" in readme
+    assert signature.replace("\\", "") in readme and f"after {minutes} CPU minutes" in readme
 
 
 def test_the_readme_counts_the_commands_of_its_table() -> None:
