@@ -48,7 +48,8 @@ LEFT_OUT: dict[tuple[str, str], str] = {
     ("docs/benchmarks.md", "python benchmarks/"): MEASURES,
     ("docs/getting-started.md", "python3 -m venv .venv"): INSTALLS,
     ("docs/getting-started.md", ". .venv/bin/activate"): INSTALLS,
-    ("docs/getting-started.md", "pip install ."): INSTALLS,
+    ("docs/getting-started.md", "pip install . "): INSTALLS,
+    ("docs/getting-started.md", "pip install '.["): INSTALLS,
     ("docs/performance.md", "torchrun --nnodes 2"): MACHINES,
     (
         "docs/training.md",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
+import re
 import shutil
 import string
 import subprocess
@@ -18,8 +19,9 @@ GIVEN: dict[str, str] = {
     "docs/adding-a-component.md": "data-bin/x runs/x text",
     "docs/adding-a-model.md": "data-bin/x source.txt",
     "docs/benchmarks.md": "CORPUS",
+    "docs/coming-from-fairseq.md": "data-bin/iwslt14.tokenized.de-en",
     "docs/configuration.md": "data-bin/x data-bin/multi30k data-bin/other runs/first runs/general runs/x source.txt",
-    "docs/getting-started.md": "text runs/other source.txt source.txt.gz",
+    "docs/getting-started.md": "text cut runs/other source.txt source.txt.gz",
     "docs/models.md": "corpus",
     "docs/objectives.md": "data-bin/x data-bin/medical runs/general runs/likelihood runs/big runs/x text",
     "docs/performance.md": "data-bin/en-de",
@@ -36,6 +38,7 @@ SAME = {
     "CORPUS": "data-bin/en-de",
     "corpus": "data-bin/en-de",
     "data-bin/other": "data-bin/x",
+    "data-bin/iwslt14.tokenized.de-en": "data-bin/x",
     "runs/first": "runs/x",
     "runs/general": "runs/x",
     "runs/likelihood": "runs/x",
@@ -96,6 +99,8 @@ def _write_texts(folder: Path) -> None:
             lines = [" ".join(words[number] for number in sentence) for sentence in sentences]
             lines[0] = " ".join([lines[0], *known[language]])
             _write(folder / f"text/{split}.{language}", lines)
+            if split in ("train", "valid", "test"):
+                _write(folder / f"cut/{split}.{language}", [re.sub(r"(\w{3})(?=\w)", r"\1@@ ", line) for line in lines])
         _write(folder / f"text/{split}.align", [" ".join(f"{n}-{n}" for n in range(len(s))) for s in sentences])
     shutil.copy(folder / "text/test1.de", folder / "text/test1-second.de")
     shutil.copy(folder / "text/test1.en", folder / "source.txt")
