@@ -46,12 +46,15 @@ class Task:
         assert old in data
         self.write(name, data.replace(old, new, 1))
 
+    def arguments(self, *more: str) -> list[str]:
+        """Of nmt-preprocess; words are its tokenizer if no other is named."""
+        given = ["--source-lang", "en", "--target-lang", "de", "--trainpref", f"{self.folder}/train"]
+        given += ["--validpref", f"{self.folder}/valid", "--destdir", f"{self.folder}/corpus"]
+        return [*given, *([] if any("tokenizer" in word for word in more) else ["--tokenizer", "words"]), *more]
+
     def run(self, *more: str, **surroundings: Any) -> tuple[int, str]:
-        """Status and log of nmt-preprocess on it."""
-        given = ("--source-lang", "en", "--target-lang", "de", "--trainpref", f"{self.folder}/train")
-        given = (*given, "--validpref", f"{self.folder}/valid", "--destdir", f"{self.folder}/corpus")
-        tokenizer = () if any("tokenizer" in word for word in more) else ("--tokenizer", "words")
-        done = run_copy("preprocess", *given, *tokenizer, *more, **surroundings)
+        """Status and log of nmt-preprocess."""
+        done = run_copy("preprocess", *self.arguments(*more), **surroundings)
         assert done.stdout == b""
         return done.returncode, done.stderr.decode()
 

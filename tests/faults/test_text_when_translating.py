@@ -12,7 +12,6 @@ import pytest
 from tests.commands import run_copy
 from tests.tiny_models import WORDS, in_english, some_lines, write_tiny_model
 
-
 KNOWN = tuple(word for word in WORDS if word not in ("schnee", "snow"))
 
 
