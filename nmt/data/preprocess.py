@@ -54,7 +54,7 @@ def preprocess(config: PreprocessConfig, progress: Progress = lambda split, done
                 check_alignments(text, reading, counts[text.split])
     pair = language_pair(config, next((text for text in texts if text.split == TRAIN), None), reading)
     pair = with_marks(pair, config.pieces, texts[0], reading)  # the training text, if there is any
-    with new_folder(destination, overwrite=True) as folder:  # check_destination sees that nothing gets lost
+    with new_folder(destination, overwrite=config.overwrite) as folder:
         pair.save(folder / "tokenizer")
         encoder = _Encoder(folder, pair, config, reading, progress)
         tallies = [encoder.write(text, counts[text.split]) for text in texts]

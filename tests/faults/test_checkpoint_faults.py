@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from nmt.storage.checkpoints import checkpoints_in, read_checkpoint, read_info, write_checkpoint
-from nmt.storage.files import Lock
+from nmt.storage.lock import Lock
 from tests.commands import run_copy
 from tests.faults.tiny_runs import nmt_train, refused
 
