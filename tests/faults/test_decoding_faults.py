@@ -78,6 +78,26 @@ def test_fault_80_different_line_counts_are_bad_data_with_the_line_where_they_pa
     assert "hyp has 8 lines, ref has 9" in said and "line" in said.partition(";")[2]
 
 
+WITHOUT_NETWORK = """
+import socket
+
+def nobody(*_, **__):
+    raise socket.gaierror(-3, "Temporary failure in name resolution")
+
+socket.getaddrinfo = nobody
+"""
+
+
+def test_fault_76_a_tokenizer_that_cannot_be_fetched_says_where_its_file_belongs(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("a b\n")
+    line = ("--sys", "text", "--ref", "text", "--tokenize", "flores200")
+    cache = str(tmp_path / "cache")
+    said = refused("score", *line, status=69, cwd=tmp_path, before=WITHOUT_NETWORK, SACREBLEU=cache)
+    assert f"tokenizer 'flores200' needs a file that it could not download to {cache} (" in said
+    assert "connect to the network once, or put the file there" in said
+    assert run_copy("score", *line[:4], cwd=tmp_path, before=WITHOUT_NETWORK, SACREBLEU=cache).returncode == 0
+
+
 def test_fault_83_an_output_that_exists_is_kept_until_it_may_be_replaced(learned: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.write_text("precious\n")

@@ -233,7 +233,7 @@ def test_faults_73_and_92_a_clock_that_jumps_by_hours_changes_nothing(
     assert 0 < end["seconds"] < 60
 
 
-def test_fault_91_a_run_does_not_go_on_with_another_tokenizer(copy_corpus: Path, sound: Path, tmp_path: Path) -> None:
+def test_faults_30_and_91_no_run_goes_on_with_another_tokenizer(copy_corpus: Path, sound: Path, tmp_path: Path) -> None:
     """Neither with that of another corpus, nor beside one that somebody put in the place of its own."""
     task = Task(tmp_path)
     other = task.make(joined_dictionary=True).folder
@@ -242,6 +242,8 @@ def test_fault_91_a_run_does_not_go_on_with_another_tokenizer(copy_corpus: Path,
     assert (
         "was trained with other vocabularies than those of the corpus; give the corpus that it was trained on" in said
     )
+    said = refused("generate", other, "--path", run, "--gen-subset", "valid", "--cpu", status=65)
+    assert f"{other} was made with another source vocabulary than {run}" in said
     shutil.rmtree(run / "tokenizer")
     shutil.copytree(other / "tokenizer", run / "tokenizer")
     said = nmt_train(copy_corpus, run, "--max-update", "8", status=65).splitlines()[-1]

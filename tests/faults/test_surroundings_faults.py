@@ -91,6 +91,13 @@ def test_fault_88_a_model_that_is_read_only_is_read(closed: Path, tmp_path: Path
     assert sorted((path, path.stat().st_mtime_ns) for path in closed.rglob("*")) == before
 
 
+def test_fault_19_a_file_that_may_not_be_read_is_missing_input(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("a\n")
+    (tmp_path / "text").chmod(0o000)
+    said = refused("score", "--sys", "text", "--ref", "text", status=66, cwd=tmp_path, before=WITHOUT_PRIVILEGES)
+    assert f"cannot read text: Permission denied (working directory: {tmp_path})" in said
+
+
 def test_fault_88_what_would_write_to_a_read_only_folder_says_so(closed: Path, copy_corpus: Path) -> None:
     more = ("--max-update", "8")
     said = nmt_train(copy_corpus, closed, *more, status=73, before=WITHOUT_PRIVILEGES).splitlines()[-1]

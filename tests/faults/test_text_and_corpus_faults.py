@@ -6,6 +6,7 @@ The numbers are those of the catalogue. A fault with status 0 is survived, and m
 from __future__ import annotations
 
 import gzip
+import lzma
 import os
 import re
 import socket
@@ -41,10 +42,10 @@ class Fault:
         return f"{self.number}-{self.name.replace(' ', '-')}"
 
 
-def pack(task: Task, name: str, cut: int = 0) -> None:
-    content = gzip.compress((task.folder / name).read_bytes())
+def pack(task: Task, name: str, cut: int = 0, how: str = "gz") -> None:
+    content = {"gz": gzip, "xz": lzma}[how].compress((task.folder / name).read_bytes())
     (task.folder / name).unlink()
-    task.write(f"{name}.gz", content[: len(content) - cut])
+    task.write(f"{name}.{how}", content[: len(content) - cut])
 
 
 def bomb(task: Task) -> None:
@@ -79,6 +80,11 @@ def repeat_training_text(task: Task) -> None:
 
 def one_file_twice(task: Task) -> None:
     in_place_of(task, "train.de", lambda path: path.symlink_to(task.folder / "train.en"))
+
+
+def with_notes(task: Task) -> None:
+    task.make()
+    task.write("corpus/notes.txt", ["mine"])
 
 
 SKIP, REPLACE = ("--on-invalid-utf8", "skip"), ("--on-invalid-utf8", "replace")
@@ -164,6 +170,7 @@ WHEN_PREPROCESSING = [
         ("--max-line-bytes", "500"),
     ),
     Fault(17, "packed text", lambda t: pack(t, "train.en"), 0, "18 of 18 pairs kept"),
+    Fault(17, "packed with xz", lambda t: pack(t, "train.en", how="xz"), 0, "18 of 18 pairs kept"),
     Fault(
         17,
         "truncated gzip",
@@ -216,6 +223,14 @@ WHEN_PREPROCESSING = [
         BPE_TOO_LARGE,
     ),
     Fault(36, "destination not empty", lambda t: t.make(), 73, "corpus exists and is not empty"),
+    Fault(
+        36,
+        "file of the user in the destination",
+        with_notes,
+        73,
+        r"corpus holds files that are not of a corpus, such as notes\.txt; --overwrite replaces a whole corpus only",
+        ("--overwrite",),
+    ),
 ]
 
 
