@@ -18,7 +18,8 @@ from pathlib import Path
 from hydra.core.override_parser.types import Quote, QuotedString
 
 from nmt.config.option import Flag, FlagKind
-from nmt.errors import UsageError, did_you_mean
+from nmt.errors import UsageError, did_you_mean, numbered
+from nmt_cli.foreign_flags import ForeignFlag
 
 # Hydra's flags that take a value, with the values allowed where they are few. A test compares both tables with Hydra's
 # parser. `--experimental-rerun` is left out on purpose: it unpickles a file.
@@ -60,7 +61,9 @@ class Grammar:
     bare: str | None = None  # the list that bare arguments fill ("data")
     instead_of_bare: Callable[[str], str] = "--help lists the flags, not {}".format  # where there is no such list
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # other spellings: "--cpu" -> --device cpu
-    advice: Mapping[str, str] = field(default_factory=dict)  # flags of other toolkits: what to do instead
+    values: Mapping[tuple[str, str], str] = field(default_factory=dict)  # other spellings of a flag's value
+    foreign: Mapping[str, ForeignFlag] = field(default_factory=dict)  # flags of other toolkits that are understood
+    advice: Mapping[str, str] = field(default_factory=dict)  # those that are not: what to do instead
     keys: Callable[[], Mapping[str, str]] = dict  # of options, by flags that one might expect; only messages need them
 
 
@@ -70,6 +73,7 @@ class CommandLine:
 
     overrides: tuple[str, ...]
     hydra: tuple[str, ...]  # Hydra's flags with their values
+    notes: tuple[str, ...] = ()  # what became of flags of other toolkits, for the log
 
     @property
     def argv(self) -> list[str]:
@@ -169,27 +173,36 @@ class _Rewriter:
         self._grammar = grammar
         self._overrides: list[str] = []
         self._hydra: list[str] = []
+        self._notes: list[str] = []
+        self._wrong: list[str] = []
         self._lists: dict[str, list[str]] = {}  # by key: what flags and bare arguments give, one after the other
         self._joined: dict[str, list[str]] = {}  # by key: texts that become one
         self._whole: dict[str, str] = {}  # by key: the override that gives such a list as a whole
 
     def rewrite(self) -> CommandLine:
         while self._waiting:
-            argument = self._waiting.pop()
-            if argument.startswith("-") and argument != "-":
-                self._flag(argument)
-            elif self._is_override(argument):
-                self._overrides.append(self._override(argument))
-            else:
-                self._extend(self._key_of_bare(argument), [argument])
+            try:
+                self._take(self._waiting.pop())
+            except UsageError as error:  # whoever brings a long line from elsewhere hears of all flags at once
+                self._wrong.append(str(error))
         for key, argument in self._whole.items():
             if key in self._lists:
-                raise UsageError(
+                self._wrong.append(
                     f"{argument}: a flag or a bare argument gives {key} too; write it in one of these ways"
                 )
+        if self._wrong:
+            raise UsageError(numbered(list(dict.fromkeys(self._wrong))))
         lists = [f"{key}={_list(items)}" for key, items in self._lists.items()]
         joined = [f"{key}={quoted(','.join(items))}" for key, items in self._joined.items()]
-        return CommandLine((*lists, *joined, *self._overrides), tuple(self._hydra))
+        return CommandLine((*lists, *joined, *self._overrides), tuple(self._hydra), tuple(self._notes))
+
+    def _take(self, argument: str) -> None:
+        if argument.startswith("-") and argument != "-":
+            self._flag(argument)
+        elif self._is_override(argument):
+            self._overrides.append(self._override(argument))
+        else:
+            self._extend(self._key_of_bare(argument), [argument])
 
     def _flag(self, argument: str) -> None:
         name, equals, given = argument.partition("=")
@@ -214,17 +227,36 @@ class _Rewriter:
             self._hydra.append(name)
         elif name in HYDRA_VALUE_FLAGS or name in INFO_FLAGS:
             self._hydra.extend(self._hydra_value(name, given if equals else None))
+        elif name in self._grammar.foreign:
+            self._foreign(name, given if equals else None)
         else:
-            raise UsageError(self._without_flag(name, given if equals else None) or self._unknown(name))
+            values = [given] if equals else [*self._following()]
+            self._wrong.append(self._without_flag(name, values) or self._unknown(name))
 
-    def _without_flag(self, name: str, given: str | None) -> str | None:
+    def _foreign(self, name: str, given: str | None) -> None:
+        """What a flag of another toolkit stands for is read in its place."""
+        flag = self._grammar.foreign[name]
+        if given is None and flag.takes_value:
+            given = self._next(name)
+        elif given is None and self._waiting and self._waiting[-1] in flag.optional:
+            given = self._waiting.pop()
+        elif given is not None and not flag.takes_value and not flag.optional:
+            raise UsageError(f"{name} takes no value")
+        words, note = flag.becomes(name, given)
+        self._waiting.extend(reversed(words))
+        self._notes.append(note)
+
+    def _following(self) -> Iterator[str]:
+        """All that is neither a flag nor an override: it may be a value."""
+        while self._waiting and not self._is_flag(self._waiting[-1]) and not self._is_override(self._waiting[-1]):
+            yield self._waiting.pop()
+
+    def _without_flag(self, name: str, values: Sequence[str]) -> str | None:
         """What to write in place of a flag that does not exist although its option does."""
         key = self._grammar.keys().get(name.replace("_", "-"))
         if key is None:
             return None
-        follows = given is None and self._waiting and not self._is_flag(self._waiting[-1])
-        value = given if given is not None else self._waiting[-1] if follows else "VALUE"
-        return f"{name} is not a flag; write the option's key: {key}={value}"
+        return f"{name} is not a flag; write the option's key: {key}={values[0] if values else 'VALUE'}"
 
     def _extend(self, key: str, items: list[str]) -> None:
         self._lists.setdefault(key, []).extend(items)
@@ -232,9 +264,10 @@ class _Rewriter:
     def _value(self, flag: Flag, given: str | None) -> str:
         if flag.kind is FlagKind.switch:
             return "true" if given is None else given
-        if given is None and flag.implied is not None:
-            return self._next(flag.name) if self._names_a_choice(flag.implied) else flag.implied.name
+        if given is None and flag.implied is not None and not self._names_a_choice(flag.name, flag.implied):
+            return flag.implied.name
         value = given if given is not None else self._next(flag.name)
+        value = self._grammar.values.get((flag.name, value), value)
         if flag.kind is FlagKind.text:
             return quoted(value)
         if not value:
@@ -244,12 +277,14 @@ class _Rewriter:
     def _values(self, name: str) -> Iterator[str]:
         """The first value whatever it looks like, then all that is neither a flag nor an override."""
         yield self._next(name)
-        while self._waiting and not self._is_flag(self._waiting[-1]) and not self._is_override(self._waiting[-1]):
-            yield self._waiting.pop()
+        yield from self._following()
 
-    def _names_a_choice(self, implied: Enum) -> bool:
+    def _names_a_choice(self, name: str, implied: Enum) -> bool:
         """Whether the next argument is the value of a flag that needs none, and not the next corpus folder."""
-        return bool(self._waiting) and set(self._waiting[-1].split(",")) <= set(type(implied).__members__)
+        if not self._waiting:
+            return False
+        named = set(self._waiting[-1].split(",")) <= set(type(implied).__members__)
+        return named or (name, self._waiting[-1]) in self._grammar.values
 
     def _next(self, name: str) -> str:
         if not self._waiting or self._is_flag(self._waiting[-1]):

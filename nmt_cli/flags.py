@@ -10,6 +10,7 @@ from nmt.config.option import Flag, FlagKind, flags_of, groups_of, options_of
 from nmt.registry import registry_for
 from nmt_cli.argv import Grammar
 from nmt_cli.bare import instead_of_bare
+from nmt_cli.foreign_flags import FOREIGN
 
 # Other spellings of flags, for every command that has the flag they lead to.
 ALIASES: dict[str, tuple[str, ...]] = {
@@ -28,31 +29,32 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "--max-sentences": ("--batch-size",),
     "--warmup-steps": ("--warmup-updates",),
     "--sampling": ("--search", "sampling"),
+    "--post-process": ("--remove-bpe",),
+    "--no-remove-bpe": ("--remove-bpe", "none"),
 }
 
 # Flags of fairseq that have no counterpart, with what to do instead.
 ADVICE: dict[str, str] = {
+    "--scoring": "use nmt-score --metrics bleu,chrf,ter, or --valid-metrics while training",
+    "--eval-tokenized-bleu": "use --valid-tokenize none if the corpus was made of tokenised text; of other text sacreBLEU's "
+    "own 13a is meant, which is the default",
+    "--load-alignments": "--criterion guided_alignment takes the alignments of its corpus; leave it out",
+    "--sentence-avg": "gradients are divided by target tokens, or by sentences where the criterion says so; leave it out",
+    "--min-lr": "training ends by --max-update, --max-epoch, --stop-time-hours or --patience; leave it out",
+    "--stop-min-lr": "training ends by --max-update, --max-epoch, --stop-time-hours or --patience; leave it out",
     "--dry-run": "--cfg job prints what a command line composes to and does nothing; nmt-train --max-update 1 tries it",
-    "--task": "there is one task, translation; leave it out",
     "--nwordssrc": "use --vocab-size",
     "--nwordstgt": "use --vocab-size",
     "--bpe": "text is cut by the tokenizer: tokenizer=bpe",
-    "--remove-bpe": "the output is detokenised text already; leave it out",
-    "--post-process": "the output is detokenised text already; leave it out",
     "--sacrebleu": "nmt-score prints sacreBLEU's scores with their signature",
     "--results-path": "use --output FILE",
     "--tensorboard-logdir": "use --tensorboard; the events go to the run folder",
     "--restore-file": "the same command again continues from the last checkpoint of --save-dir",
     "--no-epoch-checkpoints": "use checkpoint.save_interval=null",
     "--disable-validation": "use validation.interval=null",
-    "--eval-bleu": "use --valid-metrics bleu",
     "--force-anneal": "use --lr-scheduler halving --halve-after N-1",
-    "--maximize-best-checkpoint-metric": "each metric knows its direction; leave it out",
-    "--log-format": "use --progress lines or --progress bar; the run folder holds log.jsonl",
-    "--ddp-backend": "torchrun starts the processes; leave it out, or use --distributed-strategy fsdp for fully_sharded",
     "--distributed-world-size": "start the processes with torchrun --nproc-per-node N -m nmt_cli.train",
     "--distributed-init-method": "start the processes with torchrun, whose --rdzv-endpoint says where they meet",
-    "--num-workers": "batches are read from mapped files; leave it out",
     "--quiet": "standard output holds translations only; --progress none silences the display",
     "--model-overrides": "a model is what its checkpoint says; leave it out",
     "--no-save-optimizer-state": "use --keep-training-states N, the number of last checkpoints that keep it",
@@ -76,12 +78,20 @@ ADVICE: dict[str, str] = {
     },
 }
 
+# Other spellings of values: fairseq names the marks of pieces themselves.
+VALUES = {("--remove-bpe", marks): "subword_nmt" for marks in ("@@", "@@ ")}
+
 # What fairseq-score calls them; elsewhere -s is a language, and -r is Hydra's.
 ALIASES_OF_SCORING = {"-s": ("--sys",), "-r": ("--ref",)}
 
 # Flags of one command that users also give to others.
 _LANGUAGES = "only nmt-preprocess needs it, corpora and models know their languages; leave it out"
-ADVICE_ELSEWHERE = dict.fromkeys(("-s", "-t", "--source-lang", "--target-lang"), _LANGUAGES)
+_PIECES = "nmt-generate and nmt-score have it; validation joins pieces where the corpus says so: leave it out"
+ADVICE_ELSEWHERE = {
+    **dict.fromkeys(("-s", "-t", "--source-lang", "--target-lang"), _LANGUAGES),
+    **dict.fromkeys(("--remove-bpe", "--post-process"), _PIECES),
+}
+_ELSEWHERE = dict.fromkeys(FOREIGN, "this command has no use for it; leave it out")
 
 
 def grammar(config_class: type, groups: Iterable[str]) -> Grammar:
@@ -99,9 +109,11 @@ def grammar(config_class: type, groups: Iterable[str]) -> Grammar:
         names=names,
         bare="data" if "data" in names else None,
         instead_of_bare=functools.partial(instead_of_bare, flags),
+        values=VALUES,
         aliases={alias: words for alias, words in spellings.items() if words[0] in flags and alias not in flags},
+        foreign={name: flag for name, flag in FOREIGN.items() if flag.needs in flags and name not in flags},
         keys=functools.partial(_keys, config_class),
-        advice={**ADVICE, **{flag: text for flag, text in ADVICE_ELSEWHERE.items() if flag not in flags}},
+        advice={**_ELSEWHERE, **ADVICE, **{flag: text for flag, text in ADVICE_ELSEWHERE.items() if flag not in flags}},
     )
 
 

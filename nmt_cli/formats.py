@@ -1,7 +1,8 @@
 """How nmt-generate shows a translation: plain text, fairseq's lines, or JSON lines.
 
 Deviations from fairseq's output: it comes in input order; D lines are detokenised text while H lines keep the pieces;
-S and T lines show the text as it was given; scores follow our length penalty (``--length-penalty power`` is fairseq's);
+S and T lines show the text as it was given, but where D lines have text that was cut before joined to words, so have T
+lines; scores follow our length penalty (``--length-penalty power`` is fairseq's);
 the closing "Generate ... with beam=..." line goes to the log, because standard output carries results only.
 """
 

@@ -12,12 +12,14 @@ from pathlib import Path
 
 import torch
 
-from nmt.config.choices import AlignmentKind, InputFormat, MbrMetric, OutputFormat, ProgressStyle
+from nmt.config.choices import AlignmentKind, InputFormat, MbrMetric, OutputFormat, PieceMarks, ProgressStyle
 from nmt.config.generation import GenerateConfig
 from nmt.config.sections import DeviceConfig
 from nmt.config.validated import WITHOUT_MEANING_FOR_SCORING
 from nmt.data.corpus import Corpus, Split
+from nmt.data.cut_text import joined_lines
 from nmt.data.text import PAUSE, Pause, read_lines, read_live
+from nmt.data.tokenizers import Tokenizer
 from nmt.devices import choose_device, make_current, own_device, set_threads
 from nmt.errors import DataError, UsageError
 from nmt.scoring import TextOptions, scorers
@@ -67,6 +69,7 @@ def translate(config: GenerateConfig) -> None:
             cuda_graphs=config.cuda_graphs,
         )
         _check_width(config, len(translator.pair.target.vocabulary))
+        _tell_of_pieces(config.remove_bpe, translator.pair.target)
         choice = _choice(translator, config, place, workers)
         gc.freeze()  # what is loaded stays: it need not be looked through for what could go
         _Job(config, translator, ranks, choice).run()
@@ -88,7 +91,8 @@ def _choice(translator: Translator, config: GenerateConfig, place: DeviceConfig,
     def score(lines: Iterator[Given], numbers: Iterator[int], config: GenerateConfig) -> Iterator[Translation]:
         return backward.hypotheses(lines, config, numbers=numbers, called="a translation of line")
 
-    return ReverseModel(score, config.rerank_weight, config)
+    joins = translator.writing(config).target.marks is not PieceMarks.none
+    return ReverseModel(score, config.rerank_weight, config, in_pieces=joins and backward.pair.source.keeps_pieces)
 
 
 def _check_width(config: GenerateConfig, pieces: int) -> None:
@@ -97,6 +101,18 @@ def _check_width(config: GenerateConfig, pieces: int) -> None:
     if width > pieces:
         raise UsageError(
             f"search.beam_size={width} is more than the model's {pieces} target pieces; lower it (--beam 4)"
+        )
+
+
+def _tell_of_pieces(asked: PieceMarks | None, target: Tokenizer) -> None:
+    """Of marks to join that will not be found."""
+    if asked in (None, PieceMarks.none, target.marks):
+        return
+    if not target.keeps_pieces:
+        logger.info("--remove-bpe has nothing to join: what the model's tokenizer decodes is joined already")
+    elif target.marks is not PieceMarks.none:
+        logger.warning(
+            f"--remove-bpe {asked.value}: the text that the model learned from has marks of {target.marks.value}"
         )
 
 
@@ -186,7 +202,8 @@ class _Job:
 
         to_score = self._ranks.main and split.targets is not None and len(split) > 0 and not config.score_reference
         pairs: list[tuple[str, str]] | None = [] if to_score and not done else None
-        reference_of = _references(corpus, split) if self._ranks.main else None
+        marks = self._translator.writing(config).target.marks
+        reference_of = _references(corpus, split, marks) if self._ranks.main else None
         self._write(translations, growing, len(split) - done, reference_of, pairs)
         if pairs is not None:
             _report_score(config, pairs)
@@ -253,14 +270,16 @@ def _check_corpus(corpus: Corpus, folder: Path, translator: Translator, config: 
         )
 
 
-def _references(corpus: Corpus, split: Split) -> Callable[[int], str] | None:
-    """The target side as text, by number; of the training split, whose text is not kept, as decoded pieces."""
+def _references(corpus: Corpus, split: Split, marks: PieceMarks) -> Callable[[int], str] | None:
+    """The target side as text, by number, with pieces joined as those of translations are; of the training split, whose
+    text is not kept, as decoded pieces."""
     if split.targets is None:
         return None
     texts = split.target_text()
     if texts is not None:
-        return texts.__getitem__
-    return lambda number: corpus.pair.target.decode(split.target(number).tolist())
+        return joined_lines(texts, marks).__getitem__
+    target = corpus.pair.target.joining(marks)
+    return lambda number: target.decode(split.target(number).tolist())
 
 
 def _report_score(config: GenerateConfig, pairs: list[tuple[str, str]]) -> None:

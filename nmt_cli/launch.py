@@ -114,6 +114,8 @@ class _Launcher:
         if line.asks_for_help:  # Hydra would read all presets a few dozen times for a page of which it shows nothing
             print(help_page(self._command, self._config_class, [*preset_folders(), *line.config_dirs], line.overrides))
             return
+        for note in line.notes:
+            logger.info(note)
         stored = Stored.of(self._command, self._config_class, line, file)
         line, self._finds_search = stored.line, stored.finds_search
         primary = publish(self._command, self._config_class, preset_folders(), stored.defaults)

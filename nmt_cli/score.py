@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from nmt.config.choices import ScoreFormat
-from nmt.config.sections import ScoreConfig
+from nmt.config.choices import PieceMarks, ScoreFormat
+from nmt.config.scoring import ScoreConfig
+from nmt.data.cut_text import joined_lines
 from nmt.data.parallel_text import Reading, where_they_part
 from nmt.data.text import read_stream
 from nmt.errors import DataError, UsageError
@@ -28,7 +29,11 @@ def run(config: ScoreConfig) -> float:
     if not config.ref:
         raise UsageError("name the reference to compare with: --ref FILE")
     hypotheses, references = _read(config)
-    _warn_of_suspicious_text(hypotheses, config.tokenize)
+    if config.remove_bpe is not None:
+        hypotheses, *references = (joined_lines(lines, config.remove_bpe) for lines in (hypotheses, *references))
+    if config.remove_bpe is not PieceMarks.none:
+        _warn_of_pieces(hypotheses, references)
+    _warn_of_tokenised_text(hypotheses, config.tokenize)
     scores = {name: scorer(hypotheses, references) for name, scorer in chosen.items()}
     print(_as_json(config, len(hypotheses), scores) if config.format is ScoreFormat.json else _as_text(scores))
     return next(iter(scores.values())).value
@@ -76,14 +81,24 @@ def _read_stdin(reading: Reading) -> list[str | None]:
     return list(lines)
 
 
-def _warn_of_suspicious_text(hypotheses: list[str], tokenize: str) -> None:
-    """Such scores are computed all the same: only the user knows what the references look like."""
-    marked = lines_with_piece_marks(hypotheses)
-    if marked:
-        logger.warning(
-            f"{marked} of {len(hypotheses)} hypotheses contain marks of subword pieces ('@@ ' or '\u2581'); "
-            f"join the pieces to words before scoring"
-        )
+def _warn_of_pieces(hypotheses: list[str], references: list[list[str]]) -> None:
+    """Such scores are computed all the same, as are those of the next warning: only the user knows what is meant."""
+    marked, in_references = lines_with_piece_marks(hypotheses), sum(map(lines_with_piece_marks, references))
+    if not marked and not in_references:
+        return
+    if marked and in_references:
+        what = "what is scored is pieces, not words"
+    else:
+        cut, whole = ("hypotheses", "references") if marked else ("references", "hypotheses")
+        what = f"the {cut} are compared in pieces with {whole} in words"
+    logger.warning(
+        f"{marked} of {len(hypotheses)} hypotheses contain marks of subword pieces ('@@ ' or '\u2581'), and "
+        f"{in_references} of {sum(map(len, references))} references: {what}; join them with --remove-bpe (subword-nmt) or "
+        f"--remove-bpe sentencepiece"
+    )
+
+
+def _warn_of_tokenised_text(hypotheses: list[str], tokenize: str) -> None:
     if tokenize not in ("none", "char") and looks_tokenised(hypotheses):
         logger.warning(
             "the hypotheses look tokenised (punctuation stands apart); score detokenised text, or, if the references "

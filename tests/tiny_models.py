@@ -25,7 +25,13 @@ from nmt.storage.checkpoints import CheckpointInfo, write_checkpoint
 DICTIONARY = dict(zip("ein mann zwei hunde laufen schnee rot".split(), "a man two dogs run snow red".split()))
 WORDS = (*DICTIONARY, *DICTIONARY.values())
 
-SIZES: dict[str, dict[str, int]] = {
+SIZES: dict[str, dict[str, Any]] = {
+    "conv_s2s": {
+        "embedding_size": 32,
+        "output_size": 32,
+        "encoder_convolutions": ["1x32x1"],
+        "decoder_convolutions": ["2x32x1"],
+    },
     "lstm": {"embedding_size": 32, "hidden_size": 32},
     "transformer": {"encoder_layers": 1, "decoder_layers": 1, "d_model": 32, "d_ff": 32},
 }

@@ -13,6 +13,14 @@ class InvalidText(Enum):
     skip = "skip"
 
 
+class PieceMarks(Enum):
+    """How text shows where its words were cut before it came here."""
+
+    none = "none"
+    subword_nmt = "subword_nmt"  # "hau@@ s": a word goes on
+    sentencepiece = "sentencepiece"  # "\u2581hau s": a word begins
+
+
 class InputFormat(Enum):
     """How lines to translate are written."""
 

@@ -13,6 +13,7 @@ from nmt.config.choices import (
     MbrMetric,
     NumberFormat,
     OutputFormat,
+    PieceMarks,
     ProgressStyle,
 )
 from nmt.config.option import group, option, section, user_dir_option
@@ -61,6 +62,13 @@ class GenerateConfig:
         flag="--resume-output",
     )
     format: OutputFormat = option(OutputFormat.text, help="text, fairseq or jsonl", flag="--format")
+    remove_bpe: PieceMarks | None = option(
+        None,
+        help="join pieces of text that was cut before the corpus was made: none (also --no-remove-bpe), subword_nmt (the "
+        "flag alone) or sentencepiece; null: as the corpus says",
+        flag="--remove-bpe",
+        implied=PieceMarks.subword_nmt,
+    )
     nbest: int = option(1, help="translations shown per sentence", flag="--nbest")
     score_reference: bool = option(
         False,

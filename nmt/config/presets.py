@@ -7,6 +7,7 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
+from nmt.config.names_of_fairseq import NAMES_OF_FAIRSEQ
 from nmt.errors import UsageError, did_you_mean
 from nmt.registry import registry_for
 
@@ -44,6 +45,9 @@ def unknown_preset(group: str, name: str, plugin_folders: Sequence[Path] = ()) -
     """The complaint about a name that a group does not have."""
     if not name:
         return UsageError(f"{group}= names nothing; {group}=NAME chooses, and --help lists the names")
+    called = NAMES_OF_FAIRSEQ.get(group, {}).get(name)
+    if called is not None:
+        return UsageError(f"{group} '{name}' of fairseq is not here under that name: {called}")
     choices = [*preset_names(group, plugin_folders), *schema_names(group)]
     listed = f"there are: {', '.join(choices) or 'none'}"
     if len(choices) > MOST_LISTED:

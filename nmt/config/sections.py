@@ -1,5 +1,5 @@
-"""The options of the commands (of averaging and translating: averaging.py, generation.py). Each one's default, help text
-and flag stand in one place.
+"""The options of the commands (of averaging, translating and scoring: averaging.py, generation.py, scoring.py). Each one's
+default, help text and flag stand in one place.
 
 Options of a component (a model's sizes, an optimizer's rate, the beam) stand beside that component. Sections that two
 commands share are the same dataclass, so a word means the same everywhere.
@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from nmt.config.choices import InvalidText, Precision, ProgressStyle, ScoreFormat, Strategy
+from nmt.config.choices import InvalidText, PieceMarks, Precision, ProgressStyle, Strategy
 from nmt.config.option import group, option, section, user_dir_option
 from nmt.config.parameters import ParametersConfig
 from nmt.config.span import Span
@@ -74,6 +74,11 @@ class PreprocessConfig:
         flag="--srcdict",
     )
     tgtdict: str | None = option(None, help="given target vocabulary, likewise", flag="--tgtdict")
+    pieces: PieceMarks | None = option(
+        None,
+        help="how the text was cut already: none, subword_nmt or sentencepiece; null: recognised by its marks",
+        flag="--pieces",
+    )
     align_suffix: str | None = option(
         None, help="suffix of files of word alignments: lines of i-j pairs, words from 0", flag="--align-suffix"
     )
@@ -367,30 +372,3 @@ class TrainConfig:
     valid_subset: str = option("valid", help="split to validate on", flag="--valid-subset")
     seed: int = option(1, help="seed of everything random", flag="--seed")
     user_dir: str | None = user_dir_option()
-
-
-@dataclass
-class ScoreConfig:
-    """nmt-score: hypotheses and references in, scores with their signatures out."""
-
-    sys: str | None = option(None, help="hypotheses, one a line; default standard input", flag="--sys")
-    ref: list[str] = option([], help="references, one a line; several files with commas", flag="--ref")
-    metrics: list[str] = option(["bleu"], help="bleu, chrf, ter, exact; several with commas", flag="--metrics")
-    tokenize: str = option("13a", help="sacreBLEU tokenizer: 13a, none, zh, char, intl, ...", flag="--tokenize")
-    lowercase: bool = option(False, help="score lower-cased", flag="--lowercase")
-    format: ScoreFormat = option(ScoreFormat.text, help="text or json", flag="--format")
-    on_invalid_utf8: InvalidText = option(
-        InvalidText.error,
-        help="bytes that are not UTF-8: error, replace or skip (in all files)",
-        flag="--on-invalid-utf8",
-    )
-    max_line_bytes: int = option(MAX_LINE_BYTES, help="longest line read, in bytes", flag="--max-line-bytes")
-    user_dir: str | None = user_dir_option()
-
-    def __post_init__(self) -> None:
-        require_positive("", max_line_bytes=self.max_line_bytes)
-
-    @property
-    def instead_of_standard_input(self) -> str | None:
-        """The flag that is to be given where standard input cannot be read; None if it is not read anyway."""
-        return "--sys" if self.sys in (None, "-") else None

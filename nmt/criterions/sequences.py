@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from nmt.criterions.sequences_config import RewardKind as RewardKind
+from nmt.criterions.sequences_config import SequenceConfig as SequenceConfig
 from nmt.data.batch import with_targets
 from nmt.data.vocabulary import PAD
 from nmt.interface import Batch, DecoderOutput, EncoderDecoder, LossReport, Memory, real_positions

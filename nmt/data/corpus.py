@@ -29,7 +29,8 @@ from nmt.data.language_pair import LanguagePair
 from nmt.data.stored_alignments import Alignments, ChainedAlignments, StoredAlignments, alignment_files, mapped
 from nmt.data.vocabulary import EOS, Vocabulary
 from nmt.errors import DataError, did_you_mean
-from nmt.storage.files import Verify, read_manifest, sha256
+from nmt.storage.files import MANIFEST, Verify, read_manifest, sha256
+from nmt.storage.foreign import corpus_of_fairseq
 
 KIND = "corpus"
 FORMAT = 1
@@ -102,6 +103,8 @@ class Corpus:
 
     @classmethod
     def open(cls, folder: Path, verify: Verify = Verify.fast) -> Corpus:
+        if not (folder / MANIFEST).is_file() and (found := corpus_of_fairseq(folder)) is not None:
+            raise DataError(f"{folder} is {found}")
         manifest = read_manifest(folder, KIND, FORMAT, verify=verify, small=_SMALL)
         if not isinstance(manifest.get("splits"), list):
             raise DataError(f"{folder}: the manifest does not list the splits")

@@ -1,6 +1,6 @@
 """Both sides of a translation: the languages and their tokenizers, stored in every corpus and every run folder.
 
-tokenizer/pair.json                   languages, kind and options of the tokenizers, checksums
+tokenizer/pair.json                   languages, kind and options of the tokenizers, how their text was cut before, checksums
 tokenizer/source.* and target.*       what the tokenizers themselves store; joint.* if they are one
 """
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nmt.config.choices import PieceMarks
 from nmt.config.plain import component_from_plain, to_plain
 from nmt.data.tokenizers import Tokenizer, tokenizers
 from nmt.errors import DataError, MissingInputError
@@ -81,7 +82,8 @@ def find_pair(folder: Path) -> Path | None:
 
 def _save_side(folder: Path, stem: str, tokenizer: Tokenizer) -> dict[str, Any]:
     tokenizer.save(folder, stem)
-    return {
+    marks = {} if tokenizer.marks is PieceMarks.none else {"marks": tokenizer.marks.name}
+    return marks | {
         "tokenizer": to_plain(tokenizer.config),
         "entries": len(tokenizer.vocabulary),
         "vocabulary": tokenizer.vocabulary.digest(),
@@ -111,4 +113,10 @@ def _load_side(path: Path, stem: str, tree: dict[str, Any]) -> Tokenizer:
     tokenizer = tokenizers.build(config).load(path.parent, stem)
     if tokenizer.vocabulary.digest() != facts.get("vocabulary"):
         raise DataError(f"{path}: the vocabulary of '{stem}' is not the one that was stored")
-    return tokenizer
+    return tokenizer.joining(_marks(path, facts.get("marks", PieceMarks.none.name)))
+
+
+def _marks(path: Path, name: Any) -> PieceMarks:
+    if name not in PieceMarks.__members__:
+        raise DataError(f"{path}: marks={name!r} is none of {', '.join(PieceMarks.__members__)}")
+    return PieceMarks[name]

@@ -1,18 +1,23 @@
-"""Where the tokenizers of a corpus come from: files that are given, or the training split."""
+"""Where the tokenizers of a corpus come from: files that are given, or the training split; and whether its text was cut
+before."""
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import logging
 from collections.abc import Iterator
 from pathlib import Path
 
+from nmt.config.choices import PieceMarks
 from nmt.config.sections import PreprocessConfig
+from nmt.data.cut_text import SHOWN, Recognised, recognised
 from nmt.data.language_pair import LanguagePair, find_pair
 from nmt.data.parallel_text import ParallelText, Reading
 from nmt.data.tokenizers import Tokenizer, TokenizerBuilder, tokenizers
-from nmt.errors import UsageError
+from nmt.errors import DataError, UsageError
 from nmt.progress import going_on
+from nmt.storage.foreign import corpus_of_fairseq
 
 logger = logging.getLogger("nmt.data.learning")
 
@@ -34,6 +39,42 @@ def language_pair(config: PreprocessConfig, text: ParallelText | None, reading: 
         return LanguagePair(config.source_lang, config.target_lang, source, source, shared=True)
     target = target or _learned(config, text, reading, "target")
     return LanguagePair(config.source_lang, config.target_lang, source, target, shared=False)
+
+
+def with_marks(pair: LanguagePair, pieces: PieceMarks | None, text: ParallelText, reading: Reading) -> LanguagePair:
+    """The pair that joins what was cut before: with the marks that are given, those that ``text`` shows, or those that
+    given tokenizers have. The user is told of each file that looks cut."""
+    source = _marks_of(text.source, pair.source, pieces, reading)
+    target = source if text.target is None else _marks_of(text.target, pair.target, pieces, reading)
+    if pair.shared:
+        joint = pair.target.joining(source if target is PieceMarks.none else target)
+        return dataclasses.replace(pair, source=joint, target=joint)
+    both = pair.target if text.target is None else pair.target.joining(target)
+    return dataclasses.replace(pair, source=pair.source.joining(source), target=both)
+
+
+def _marks_of(path: Path, tokenizer: Tokenizer, pieces: PieceMarks | None, reading: Reading) -> PieceMarks:
+    if pieces is not None:
+        found = Recognised(pieces)
+    else:
+        found = recognised(reading.lines(path, quiet=True))
+    if found.marks is not PieceMarks.none:
+        _tell_of_pieces(path, tokenizer, found)
+    return tokenizer.marks if pieces is None and found.marks is PieceMarks.none else found.marks
+
+
+def _tell_of_pieces(path: Path, tokenizer: Tokenizer, found: Recognised) -> None:
+    seen = f" ({SHOWN[found.marks]} in {found.lines:,} of {found.of:,} lines)" if found.of else ""
+    where = f"{path} is cut into pieces of {found.marks.value} already{seen}"
+    if not tokenizer.keeps_pieces:
+        logger.warning(
+            f"{where}, and the tokenizer cuts it again; give raw text, or keep these pieces with tokenizer=words"
+        )
+    elif found.of:
+        logger.warning(
+            f"{where}: tokenizer=words keeps them, and translations and scores have them joined to words "
+            f"(--pieces none leaves them apart)"
+        )
 
 
 def _source_alone(config: PreprocessConfig, source: Tokenizer) -> LanguagePair:
@@ -65,6 +106,8 @@ def _given(config: PreprocessConfig, named: str | None, side: str) -> Tokenizer 
         return None
     folder = find_pair(Path(named))
     if folder is None:
+        if (found := corpus_of_fairseq(Path(named))) is not None:
+            raise DataError(f"{named} is {found}")
         return _builder(config).given(Path(named))
     pair = LanguagePair.load(folder)
     if config.joined_dictionary and pair.source.vocabulary != pair.target.vocabulary:

@@ -24,7 +24,7 @@ from nmt.data.corpus_writer import SentenceWriter, check_destination, write_text
 from nmt.data.encoding import Flags, encode_all
 from nmt.data.filters import PairFilter, Reason
 from nmt.data.language_pair import LanguagePair
-from nmt.data.learning import language_pair
+from nmt.data.learning import language_pair, with_marks
 from nmt.data.parallel_text import ParallelText, Reading, file_exists, find_file
 from nmt.data.report import PreprocessReport, SplitTally
 from nmt.errors import DataError, UsageError
@@ -53,7 +53,8 @@ def preprocess(config: PreprocessConfig, progress: Progress = lambda split, done
             if text.alignments is not None:
                 check_alignments(text, reading, counts[text.split])
     pair = language_pair(config, next((text for text in texts if text.split == TRAIN), None), reading)
-    with new_folder(destination, overwrite=True) as folder:  # check_destination sees that nothing gets lost
+    pair = with_marks(pair, config.pieces, texts[0], reading)  # the training text, if there is any
+    with new_folder(destination, overwrite=config.overwrite) as folder:
         pair.save(folder / "tokenizer")
         encoder = _Encoder(folder, pair, config, reading, progress)
         tallies = [encoder.write(text, counts[text.split]) for text in texts]

@@ -67,7 +67,7 @@ class LSTMConfig:
     """Sizes and variants of the recurrent model."""
 
     cell: CellKind = option(CellKind.lstm, help="lstm or gru")
-    embedding_size: int = option(256, help="width of the embeddings")
+    embedding_size: int = option(512, help="width of the embeddings")
     hidden_size: int = option(512, help="hidden size of the decoder, and of the encoder's states")
     encoder_size: int | None = option(None, help="width of the encoder's states, if another than hidden_size")
     num_layers: int = option(1, help="layers of the encoder, and of the decoder")

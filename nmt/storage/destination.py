@@ -27,7 +27,7 @@ def check_destination(folder: Path, kind: str, option: str, *, overwrite: bool) 
     if not folder.is_dir():
         raise OutputError(f"{folder} exists and is not a folder; choose another one ({option})")
     present = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
-    if not present:
+    if not present and (overwrite or next(folder.iterdir(), None) is None):
         return
     if not overwrite:
         raise OutputError(f"{folder} exists and is not empty; choose another {option}, or add --overwrite")

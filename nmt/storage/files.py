@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import json
 import logging
@@ -20,6 +19,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, BinaryIO, TypeVar, cast
 
@@ -47,6 +47,7 @@ _ADVICE_OUTPUT = {
     errno.EISDIR: "it is a folder; choose another name",
     errno.ENAMETOOLONG: "choose a shorter name",
 }
+_OCCUPIED = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})  # by what is no empty folder
 STORAGE_FAULTS = frozenset(_ADVICE_STORAGE)
 
 # As `_temporary` names them: of what, by which process of which machine (earlier versions did not say), or what it replaced.
@@ -71,7 +72,7 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
     """Write ``path`` as a whole: the block fills a temporary sibling, which then takes the name."""
     temporary = _temporary(path)
     try:
-        with _said_plainly(path):
+        with said_plainly(path):
             with open(temporary, "wb") as file:
                 yield cast(BinaryIO, file)
                 _flush(file)
@@ -85,19 +86,22 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
 @contextlib.contextmanager
 def new_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """Make a folder as a whole: the block fills a temporary sibling, which is synchronised and then takes the name (of a
-    link, that of what it names)."""
+    link, that of what it names).
+
+    Without ``overwrite`` it takes the place of nothing but an empty folder, also if another process was faster.
+    """
     path = Path(os.path.realpath(path))
-    if path.exists() and not overwrite:
-        raise OutputError(f"{path} exists already; choose another name, or replace it with --overwrite")
+    if not (overwrite or _is_free(path)):
+        raise _taken(path)
     temporary = _temporary(path)
     try:
-        with _said_plainly(path):
+        with said_plainly(path):
             temporary.mkdir(parents=True)
             yield temporary
             for file in sorted(temporary.rglob("*")):
                 _sync_folder(file) if file.is_dir() else _sync_file(file)
             _sync_folder(temporary)
-            _replace_folder(temporary, path)
+            _replace_folder(temporary, path) if overwrite else _name_folder(temporary, path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -187,45 +191,6 @@ def read_manifest(
     return manifest
 
 
-class Lock:
-    """One writer per folder. The kernel releases it when the process ends, however it ends."""
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / ".lock"
-        self._file: IO[str] | None = None
-
-    def __enter__(self) -> Lock:
-        with _said_plainly(self._path):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            file = open(self._path, "a+", encoding="utf-8")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            holder = file.read().strip() or "another process"
-            file.close()
-            raise OutputError(
-                f"{self._path.parent} is being written by {holder}; wait, or use another folder"
-            ) from None
-        except OSError as error:  # some NFS
-            logger.warning(
-                "%s cannot be locked (%s): make sure that no other process writes there",
-                self._path.parent,
-                error.strerror,
-            )
-        file.seek(0)
-        file.truncate()
-        file.write(f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S')}")
-        file.flush()
-        self._file = file
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-
 def remove_leftovers(folder: Path, of: str | None = None) -> list[str]:
     """Delete what interrupted writers left in a folder, all of it (the caller holds its lock) or what belongs to the name
     ``of``. Returns the names.
@@ -242,7 +207,8 @@ def remove_leftovers(folder: Path, of: str | None = None) -> list[str]:
         if temporary is None:
             kept = _DOOMED.fullmatch(path.name) is None
         elif temporary["replaced"]:
-            kept = _put_back(path, path.with_name(temporary["name"]))
+            at_work = temporary["host"] == _host() and _writer_lives(int(temporary["process"]))
+            kept = at_work or _put_back(path, path.with_name(temporary["name"]))
         else:
             kept = _in_work(path, int(temporary["process"]), temporary["host"])
         if not kept:
@@ -264,7 +230,7 @@ def _put_back(old: Path, path: Path) -> bool:
     """Whether a folder had to get its name back: whoever replaced it ended before the new one stood."""
     if os.path.lexists(path) or not (old / MANIFEST).is_file():
         return False
-    with _said_plainly(path):
+    with said_plainly(path):
         os.rename(old, path)
         _sync_folder(path.parent)
     logger.warning("%s is the old one: an interrupted process did not come to replace it", path)
@@ -307,30 +273,55 @@ def _temporary(path: Path) -> Path:
     return path.parent / f".{path.name}.{os.getpid()}-{_host()}.{secrets.token_hex(4)}.tmp"
 
 
+def _is_free(path: Path) -> bool:
+    """Whether no more than an empty folder is there."""
+    return not os.path.lexists(path) or (path.is_dir() and next(path.iterdir(), None) is None)
+
+
+def _taken(path: Path) -> OutputError:
+    return OutputError(f"{path} exists already; choose another name, or replace it with --overwrite")
+
+
+def _name_folder(temporary: Path, path: Path) -> None:
+    """Rename; of several processes that do it the system lets one, and the others find a folder that is not empty."""
+    try:
+        _despite_stale_handles(lambda: os.rename(temporary, path))
+    except OSError as error:
+        if error.errno in _OCCUPIED:
+            raise _taken(path) from error
+        raise
+    _sync_folder(path.parent)
+
+
 def _replace_folder(temporary: Path, path: Path) -> None:
     """Rename over an existing folder; the old one stays whole under another name until the new one stands.
 
     If this is cut short between the two, ``remove_leftovers`` gives the old one its name back.
     """
-    if not path.exists():
-        _despite_stale_handles(lambda: os.rename(temporary, path))
-        _sync_folder(path.parent)
-        return
-    old = _temporary(path).with_suffix(".old.tmp")
-    _despite_stale_handles(lambda: os.rename(path, old))
-    try:
-        _despite_stale_handles(lambda: os.rename(temporary, path))
-    except OSError:
-        os.rename(old, path)
-        raise
+    aside: list[Path] = []
+    while True:
+        old = _temporary(path).with_suffix(".old.tmp")
+        with contextlib.suppress(FileNotFoundError):
+            _despite_stale_handles(partial(os.rename, path, old))
+            aside.append(old)
+        try:
+            _despite_stale_handles(lambda: os.rename(temporary, path))
+            break
+        except OSError as error:
+            if error.errno in _OCCUPIED:  # another process was faster: what it wrote is replaced next
+                continue
+            if old in aside:
+                os.rename(old, path)
+            raise
     _sync_folder(path.parent)
-    with contextlib.suppress(OSError):
-        (old / MANIFEST).unlink(missing_ok=True)  # first: what is deleted in part must not come back
-    shutil.rmtree(old, ignore_errors=True)
+    for old in aside:
+        with contextlib.suppress(OSError):
+            (old / MANIFEST).unlink(missing_ok=True)  # first: what is deleted in part must not come back
+        shutil.rmtree(old, ignore_errors=True)
 
 
 @contextlib.contextmanager
-def _said_plainly(path: Path) -> Iterator[None]:
+def said_plainly(path: Path) -> Iterator[None]:
     """Turn the system's errors into sentences with the right exit status."""
     try:
         yield

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import io
+import itertools
 import pickletools
+import re
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 _LOOKED_AT = 4 * 2**20  # bytes of a pickle: what it imports stands near its beginning
 _SHOWN = 5
+_LINES = 1000  # of what may be a dictionary
+
+_BINARISED = re.compile(r"[^.]+\.(?P<source>[^.-]+)-(?P<target>[^.-]+)\.[^.]+\.bin")
+_COUNTED = re.compile(r"[^ \n]+ \d+(?: #fairseq:overwrite)?\n?")
 
 
 def describe(path: Path) -> str:
@@ -26,6 +32,31 @@ def describe(path: Path) -> str:
             f"such files can run code and are never opened"
         )
     return "a file"
+
+
+def corpus_of_fairseq(folder: Path) -> str | None:
+    """A noun phrase for what fairseq-preprocess wrote, with advice; None: the folder is something else."""
+    dictionaries = sorted(path.name for path in folder.glob("dict.*.txt"))
+    binaries = sorted(path.name for path in folder.glob("*.bin") if path.with_suffix(".idx").is_file())
+    if not dictionaries and not binaries:
+        return None
+    pair = next(filter(None, map(_BINARISED.fullmatch, binaries)), None)
+    source, target = (pair["source"], pair["target"]) if pair else ("SRC", "TGT")
+    return (
+        f"a corpus folder of fairseq ({', '.join([*dictionaries[:1], *binaries[:1]])}), which nmt does not read; make one "
+        f"of the same text: nmt-preprocess --source-lang {source} --target-lang {target} --trainpref TEXT --validpref TEXT "
+        f"--destdir FOLDER"
+    )
+
+
+def is_dictionary_of_fairseq(path: Path) -> bool:
+    """Whether a file has a piece and its count on each line, as far as one looks."""
+    try:
+        with open(path, encoding="utf-8", newline="\n") as file:
+            lines = list(itertools.islice(file, _LINES))
+    except (OSError, UnicodeDecodeError):
+        return False
+    return bool(lines) and all(_COUNTED.fullmatch(line) for line in lines)
 
 
 def _asking(names: list[str]) -> str:

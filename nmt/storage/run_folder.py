@@ -65,6 +65,8 @@ def resolve(path: str | Path) -> Path:
     stored = checkpoints_in(folder)
     if stored:
         return stored[-1]
+    for file in sorted(folder.glob("*.pt")):  # of another toolkit
+        recognise(file)
     raise MissingInputError(f"{folder} holds no checkpoint; give a run folder of nmt-train, or a checkpoint in it")
 
 

@@ -65,7 +65,7 @@ def average_checkpoints(config: AverageConfig) -> Average:
         config=newest.config,
         info=CheckpointInfo(newest.info.update, newest.info.epoch, ("average",), scores, made),
         tokenizer=tokenizer_folder(newest.path),
-        overwrite=True,  # the check saw that nothing else gets lost
+        overwrite=config.overwrite,
     )
     logger.info("wrote %s", output)
     return Average(output, rows)

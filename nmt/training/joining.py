@@ -45,6 +45,9 @@ def join(
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
     try:
         yield _sharded(device) if options.strategy is Strategy.fsdp else Together()
+        # gloo's threads may still hold tensors of the last exchange. To let go of them they need Python, which this process
+        # leaves to them while it waits here; once it has begun to end, they could only abort it.
+        dist.barrier()
     except (dist.DistError, RuntimeError) as error:
         if not isinstance(error, dist.DistError) and "gloo" not in str(error):
             raise

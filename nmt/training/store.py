@@ -13,6 +13,7 @@ import yaml
 from torch import Tensor
 
 from nmt.config.sections import CheckpointConfig
+from nmt.data.language_pair import LanguagePair
 from nmt.errors import DataError, NMTError, OutputError, StorageError
 from nmt.storage.checkpoints import (
     BEST,
@@ -78,9 +79,12 @@ class CheckpointStore:
         """Put what belongs to the run, not to one checkpoint, into its folder: configuration and tokenizer."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._require_own()
+        stale = not _alike(self._tokenizer, self.folder / "tokenizer")  # perhaps of a start that came to nothing
+        if stale:
+            self._require_own_tokenizer()
         with atomic_write(self.folder / "config.yaml") as file:
             file.write(yaml.safe_dump(dict(self._config), sort_keys=False, allow_unicode=True).encode("utf-8"))
-        if not _alike(self._tokenizer, self.folder / "tokenizer"):  # perhaps of a start that came to nothing
+        if stale:
             with new_folder(self.folder / "tokenizer", overwrite=True) as folder:
                 copy_folder(self._tokenizer, folder)
 
@@ -91,6 +95,22 @@ class CheckpointStore:
         if there and not checkpoints_in(self.folder) and not _of_a_run(self.folder / "config.yaml"):
             raise OutputError(
                 f"{self.folder} holds {there[0]}, which is of no training run; choose another --save-dir, or move it away"
+            )
+
+    def _require_own_tokenizer(self) -> None:
+        """Checkpoints that are whole beside a tokenizer of other pieces mean that somebody put it there."""
+        folder = self.folder / "tokenizer"
+        if not folder.is_dir() or not checkpoints_in(self.folder):
+            return
+        try:
+            digests = {LanguagePair.load(one).digest() for one in (folder, self._tokenizer)}
+        except NMTError as error:
+            logger.warning("%s; the tokenizer of the corpus takes its place", error)
+            return
+        if len(digests) > 1:
+            raise DataError(
+                f"{folder} has other vocabularies than the corpus, which the checkpoints beside it were trained on; put the "
+                f"run's own back, or delete it: then that of the corpus is taken"
             )
 
     def restore(self) -> StoredCheckpoint | None:

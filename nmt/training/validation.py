@@ -16,6 +16,7 @@ from nmt.config.sections import BatchingConfig, TrainConfig
 from nmt.data.batch import pad
 from nmt.data.batching import plan_batches
 from nmt.data.corpus import Split
+from nmt.data.cut_text import joined_lines
 from nmt.data.language_pair import LanguagePair
 from nmt.interface import EncoderDecoder, LossReport
 from nmt.progress import Watch, in_lines, watched
@@ -208,11 +209,11 @@ class TranslationValidator:
         return [self._pair.target.decode(hypotheses[0].tokens.tolist()) for hypotheses in results]
 
     def _lines(self, side: str) -> list[str]:
-        """The text as it was read; where a split does not keep it, what its ids stand for."""
+        """The text as it was read, joined if it was cut before; where a split does not keep it, what its ids stand for."""
         text = self._split.source_text() if side == "source" else self._split.target_text()
-        if text is not None:
-            return text[: self._count]
         tokenizer = self._pair.source if side == "source" else self._pair.target
+        if text is not None:
+            return joined_lines(text[: self._count], tokenizer.marks)
         ids = self._split.source if side == "source" else self._split.target
         return [tokenizer.decode(ids(index).tolist()) for index in range(self._count)]
 

@@ -61,9 +61,11 @@ class ReverseModel:
     left out, of which the translations say nothing.
     """
 
-    def __init__(self, score: Score, weight: float, config: GenerateConfig) -> None:
-        """``config``: how the translations were found; the same searching options score the sources."""
+    def __init__(self, score: Score, weight: float, config: GenerateConfig, *, in_pieces: bool = False) -> None:
+        """``config``: how the translations were found; the same searching options score the sources. ``in_pieces``: the
+        other model reads pieces as they are, which the texts of translations have joined."""
         self._score = score
+        self._in_pieces = in_pieces
         self._weight = weight
         self._nbest = config.nbest
         self._config = dataclasses.replace(
@@ -85,7 +87,7 @@ class ReverseModel:
         def lines() -> Iterator[Given]:
             for translation in translations:
                 waiting.append(translation)
-                backward = _backward(translation)
+                backward = self._backward(translation)
                 numbers.extend([translation.number] * len(backward))
                 yield from backward
                 if translation.closes:
@@ -98,7 +100,7 @@ class ReverseModel:
         scored = self._score(lines(), numbered(), self._config)
         for first in scored:
             translation = waiting.popleft()
-            others = itertools.islice(scored, len(_backward(translation)) - 1)
+            others = itertools.islice(scored, len(self._backward(translation)) - 1)
             yield self._ranked(translation, [first, *others])
 
     def _ranked(self, translation: Translation, backward: list[Translation]) -> Translation:
@@ -115,12 +117,12 @@ class ReverseModel:
         ranked = _best(saying, self._nbest) + _best(silent, self._nbest)
         return dataclasses.replace(translation, hypotheses=ranked[: self._nbest])
 
-
-def _backward(translation: Translation) -> list[Line]:
-    """What the other direction is to score: nothing, in a line of its own, of what keeps its order."""
-    if not translation.at_once:
-        return [Line("")]
-    return [Line(hypothesis.text, reference=translation.source) for hypothesis in translation.hypotheses]
+    def _backward(self, translation: Translation) -> list[Line]:
+        """What the other direction is to score: nothing, in a line of its own, of what keeps its order."""
+        if not translation.at_once:
+            return [Line("")]
+        texts = [" ".join(one.pieces) if self._in_pieces else one.text for one in translation.hypotheses]
+        return [Line(text, reference=translation.source) for text in texts]
 
 
 def check_reverse(forward: LanguagePair, backward: LanguagePair, path: str) -> None:

@@ -6,7 +6,7 @@ import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from nmt.config.choices import LongLines
+from nmt.config.choices import LongLines, PieceMarks
 from nmt.config.generation import GenerateConfig
 from nmt.data.batch import Ids
 from nmt.data.corpus import Split
@@ -56,11 +56,12 @@ class Reader:
 
     def windows_of_split(self, split: Split, numbers: Iterable[int]) -> Iterator[Window]:
         texts, remaining = split.source_text(), iter(numbers)
+        source = self._pair.source.joining(PieceMarks.none)  # a source is shown as it was given
         while numbered := list(itertools.islice(remaining, self._config.buffer_size)):
             window = []
             for number in numbered:
                 ids = split.source(number)[:-1]
-                text = texts[number] if texts is not None else self._pair.source.decode(ids.tolist())
+                text = texts[number] if texts is not None else source.decode(ids.tolist())
                 target = tuple(split.target(number)[:-1].tolist()) if self._config.score_reference else ()
                 window.append(self._source(number, text, ids, Request(target=target)))
             yield Window(window)

@@ -68,6 +68,7 @@ _OPTIONS = (
     "unk_dictionary",
     "mbr",
     "choose_among",
+    "remove_bpe",
 )
 
 
@@ -214,6 +215,12 @@ class Translator:
         windows = self._reader(config).windows_of_split(split, range(len(split)) if numbers is None else numbers)
         return self._chosen(self._translate(windows, config, progress, scored), config)
 
+    def writing(self, config: GenerateConfig) -> LanguagePair:
+        """The pair whose target side joins pieces of text that was cut before, as ``config`` says or else the corpus."""
+        if config.remove_bpe is None:
+            return self.pair
+        return dataclasses.replace(self.pair, target=self.pair.target.joining(config.remove_bpe))
+
     def _reader(self, config: GenerateConfig, called: str = "line") -> Reader:
         return Reader(self.pair, config, self._max_source_pieces, self._writes, called)
 
@@ -234,11 +241,12 @@ class Translator:
     ) -> Iterator[Translation]:
         scored = scored or config.mbr is not MbrMetric.none
         search, shown = _search_of(config, scored), config.print_alignment is not AlignmentKind.none
-        unknown = UnknownWords(self.pair, _dictionary(config)) if config.replace_unk else None
+        pair = self.writing(config)
+        unknown = UnknownWords(pair, _dictionary(config)) if config.replace_unk else None
 
         def answer(batch: Batch) -> Found:
             found = self._search(search, batch, attention=shown or unknown is not None)
-            return [[self._as_text(one, part, unknown, shown) for one in some] for some, part in zip(found, batch)]
+            return [[_as_text(one, part, pair, unknown, shown) for one in some] for some, part in zip(found, batch)]
 
         def run(batches: Iterator[Batch | None]) -> Iterator[tuple[Batch, Found] | None]:
             return side_by_side(answer, batches, self._workers) if self._workers > 1 else one_by_one(answer, batches)
@@ -283,19 +291,20 @@ class Translator:
         middle = len(batch) // 2
         return self._search(search, batch[:middle], attention) + self._search(search, batch[middle:], attention)
 
-    def _as_text(
-        self, hypothesis: Hypothesis, part: Part, unknown: UnknownWords | None, attention: bool
-    ) -> TranslatedText:
-        ids = hypothesis.tokens.tolist()[:-1]
-        text = self.pair.target.decode(ids) if unknown is None else unknown.text(hypothesis, part.text, part.first)
-        return TranslatedText(
-            text=one_line(text),
-            pieces=self.pair.target.pieces(ids),
-            score=hypothesis.score,
-            token_scores=hypothesis.token_scores.tolist(),
-            attention=hypothesis.attention if attention else None,
-            finished=hypothesis.finished,
-        )
+
+def _as_text(
+    hypothesis: Hypothesis, part: Part, pair: LanguagePair, unknown: UnknownWords | None, attention: bool
+) -> TranslatedText:
+    ids = hypothesis.tokens.tolist()[:-1]
+    text = pair.target.decode(ids) if unknown is None else unknown.text(hypothesis, part.text, part.first)
+    return TranslatedText(
+        text=one_line(text),
+        pieces=pair.target.pieces(ids),
+        score=hypothesis.score,
+        token_scores=hypothesis.token_scores.tolist(),
+        attention=hypothesis.attention if attention else None,
+        finished=hypothesis.finished,
+    )
 
 
 def _several(lines: Iterable[str | Line], method: str) -> Iterable[str | Line]:

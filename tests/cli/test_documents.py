@@ -3,131 +3,30 @@
 from __future__ import annotations
 
 import re
-import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-import hydra
 import pytest
-from hydra.core.global_hydra import GlobalHydra
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import OmegaConf
 
-import nmt.criterions
-import nmt.data.tokenizers
-import nmt.models
-import nmt.optim
-import nmt.search  # noqa: F401  (each fills its registry)
-from nmt.config.averaging import AverageConfig
-from nmt.config.generation import GenerateConfig
 from nmt.config.option import flags_of
-from nmt.config.presets import default_choices
-from nmt.config.publish import publish
-from nmt.config.sections import PreprocessConfig, ScoreConfig, TrainConfig
-from nmt.config.shortlist import ShortlistConfig
-from nmt_cli.argv import rewrite, take_config
 from nmt_cli.flags import ADVICE, ALIASES, ALIASES_OF_SCORING, grammar
-
-ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/**/*.md")])
-SCRIPTS = sorted(ROOT.glob("examples/**/*.sh"))
-
-COMMANDS = {
-    "nmt-preprocess": ("preprocess", PreprocessConfig),
-    "nmt-train": ("train", TrainConfig),
-    "nmt-average-checkpoints": ("average_checkpoints", AverageConfig),
-    "nmt-generate": ("generate", GenerateConfig),
-    "nmt-shortlist": ("shortlist", ShortlistConfig),
-    "nmt-score": ("score", ScoreConfig),
-}
-SHELL_LANGUAGES = {"bash", "sh", "console", "shell"}
-CONTROL = {"|", "||", "&&", ";", "&", "<", ">", ">>", "2>", "<<<"}
-
-
-@dataclass(frozen=True)
-class CommandLine:
-    """One nmt command as a document shows it."""
-
-    document: str
-    program: str
-    arguments: tuple[str, ...]
-
-    @property
-    def user_dir(self) -> bool:
-        return "--user-dir" in self.arguments
-
-    def __str__(self) -> str:
-        return f"{self.document}: {self.program} {' '.join(self.arguments)}"
-
-
-def fenced_blocks(text: str) -> Iterator[tuple[str, str]]:
-    """Language and content of each fenced block."""
-    for match in re.finditer(r"^```(\w*)\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE):
-        yield match[1], match[2]
-
-
-def commands_in(shell: str, document: str) -> Iterator[CommandLine]:
-    """The nmt commands of a piece of shell: up to a pipe or redirection, continued lines joined."""
-    for line in shell.replace("\\\n", " ").split("\n"):
-        if "nmt-" not in line or line.lstrip().startswith("#"):
-            continue
-        lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;<>()")
-        lexer.whitespace_split = True
-        lexer.commenters = "#"
-        words = list(lexer)
-        for start, word in enumerate(words):
-            if word in COMMANDS and (start == 0 or words[start - 1] in CONTROL):
-                rest = words[start + 1 :]
-                end = next((number for number, other in enumerate(rest) if other in CONTROL), len(rest))
-                yield CommandLine(document, word, tuple(rest[:end]))
-
-
-def all_commands() -> list[CommandLine]:
-    found = []
-    for path in DOCUMENTS:
-        for language, block in fenced_blocks(path.read_text(encoding="utf-8")):
-            if language in SHELL_LANGUAGES:
-                found.extend(commands_in(block, str(path.relative_to(ROOT))))
-    for path in SCRIPTS:
-        # A script's $here is its own folder; plugins are loaded from there.
-        shell = path.read_text(encoding="utf-8").replace("$here", str(path.parent.relative_to(ROOT)))
-        found.extend(commands_in(shell, str(path.relative_to(ROOT))))
-    return found
-
-
-def without_variables(argument: str) -> str:
-    """Some value in place of each variable that only the shell knows."""
-    return re.sub(r"\$\{?\w+\}?", "2", argument)
-
-
-def first_job(overrides: list[str]) -> Iterator[str]:
-    """What a sweep's first job is given. Launchers and sweepers are not: not everybody has them installed."""
-    for override in OverridesParser.create().parse_overrides(overrides):
-        key = override.get_key_element()
-        if override.is_interval_sweep():
-            yield f"{key}={override.value().start}"
-        elif override.is_sweep_override():
-            yield f"{key}={next(override.sweep_string_iterator())}"
-        elif not key.startswith("hydra"):
-            yield str(override.input_line)
-
-
-def compose(command: CommandLine) -> object:
-    """The configuration that a command line leads to, as the launcher makes it."""
-    name, config_class = COMMANDS[command.program]
-    arguments, _ = take_config(command.arguments)  # no document has the file
-    line = rewrite(arguments, grammar(config_class, default_choices(name)))
-    publish(name, config_class)
-    GlobalHydra.instance().clear()
-    with hydra.initialize_config_module("nmt.conf", version_base="1.3"):
-        overrides = [without_variables(override) for override in line.overrides]
-        if line.is_sweep:
-            overrides = list(first_job(overrides))
-        composed = hydra.compose(config_name=name, overrides=overrides)
-    return OmegaConf.to_object(composed)
+from nmt_cli.foreign_flags import FOREIGN
+from tests.documents import (
+    COMMANDS,
+    DOCUMENTS,
+    ROOT,
+    CommandLine,
+    all_commands,
+    commands_in,
+    compose,
+    fenced_blocks,
+    without_variables,
+    write_files,
+)
 
 
 def test_the_documents_show_every_command() -> None:
@@ -140,13 +39,14 @@ def test_command_line_composes(command: CommandLine) -> None:
 
 
 @pytest.mark.parametrize("command", [command for command in all_commands() if command.user_dir], ids=str)
-def test_command_line_with_a_plugin_composes(command: CommandLine) -> None:
+def test_command_line_with_a_plugin_composes(command: CommandLine, tmp_path: Path) -> None:
     """In a process of its own: what a plugin registers stays registered."""
     module = command.program.removeprefix("nmt-").replace("-", "_")
     program = f"from nmt_cli.{module} import main; main()"
     given = map(without_variables, command.arguments)
     arguments = [sys.executable, "-c", program, *given, "--cfg", "job"]
-    result = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, check=False)
+    write_files(command.document, tmp_path)
+    result = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
 
 
@@ -189,11 +89,50 @@ def flags_of_fairseq() -> Iterator[str]:
 @pytest.mark.parametrize("flag", sorted(set(flags_of_fairseq())))
 def test_a_flag_of_the_fairseq_tables_is_one_of_ours_or_answered_with_advice(flag: str) -> None:
     ours = {known.name for _, config in COMMANDS.values() for known in flags_of(config)}
-    assert flag in {*ours, *ALIASES, *ALIASES_OF_SCORING, *ADVICE}
+    assert flag in {*ours, *ALIASES, *ALIASES_OF_SCORING, *ADVICE, *FOREIGN}
+
+
+def test_the_document_says_what_becomes_of_every_foreign_flag() -> None:
+    text = (ROOT / "docs" / "coming-from-fairseq.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"^\| flag \| what is done \|\n(.*?)\n\n", text, flags=re.DOTALL | re.MULTILINE)
+    cells = " ".join(line.split("|")[1] for line in table.split("\n"))
+    assert set(re.findall(r"`(--[\w-]+)", cells)) == set(FOREIGN)
 
 
 def test_what_a_fairseq_table_calls_the_same_is_looked_up_too() -> None:
     assert {("nmt-train", "--reset-meters"), ("nmt-generate", "--no-repeat-ngram-size")} <= set(fairseq_tables())
+
+
+# What the README's run and that of the script need not share: names of files, and what is done to an old one.
+PLACES = {"trainpref", "validpref", "testpref", "destdir", "data", "save_dir", "path", "input", "output", "overwrite"}
+PLACES |= {"sys", "ref"}
+
+
+def without_places(section: Any) -> Any:
+    if not isinstance(section, dict):
+        return section
+    return {key: without_places(value) for key, value in section.items() if key not in PLACES}
+
+
+@pytest.mark.parametrize("program", ["nmt-preprocess", "nmt-train", "nmt-generate", "nmt-score"])
+def test_the_readme_has_the_settings_of_the_result_that_it_states(program: str) -> None:
+    documents = ("README.md", "examples/multi30k/run_raw.sh")
+    readme, script = (
+        without_places(asdict(compose(command)))  # type: ignore[call-overload]
+        for document in documents
+        for command in all_commands()
+        if (command.document, command.program) == (document, program)
+    )
+    assert readme == script
+
+
+def test_the_readme_states_the_result_of_its_settings() -> None:
+    table = (ROOT / "examples/multi30k/README.md").read_text(encoding="utf-8")
+    (row,) = re.findall(r"^\| `run_raw.sh` \| \d.*", table, flags=re.MULTILINE)
+    _, _, _, in_2016, in_2017, signature, minutes = (cell.strip(" `") for cell in re.split(r"(?<!\\)\|", row)[:-1])
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert f"{in_2016} BLEU on test_2016_flickr and {in_2017} on test_2017_flickr" in readme
+    assert signature.replace("\\", "") in readme and f"after {minutes} CPU minutes" in readme
 
 
 def test_the_readme_counts_the_commands_of_its_table() -> None:

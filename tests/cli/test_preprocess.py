@@ -11,6 +11,7 @@ import pytest
 
 from nmt.data.corpus import Corpus
 from nmt.storage.files import Verify
+from tests.commands import run_copy
 
 SOURCE = ["the old house", "the green tree", "an old tree", "the house"]
 TARGET = ["das alte Haus", "der grüne Baum", "ein alter Baum", "das Haus"]
@@ -76,3 +77,15 @@ def test_help_and_work_do_without_torch(prefix: str, tmp_path: Path) -> None:
     for given in (["--help"], [*arguments, "tokenizer=words"]):
         result = subprocess.run([sys.executable, "-c", program, *given], capture_output=True, text=True, check=False)
         assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize(("flags", "marks"), [([], "subword_nmt"), (["--pieces", "none"], "none")])
+def test_text_that_is_cut_already_is_told_of_unless_the_flag_says_how(
+    flags: list[str], marks: str, prefix: str, tmp_path: Path
+) -> None:
+    Path(f"{prefix}.de").write_text("".join(f"{line}@@ s\n" for line in TARGET), encoding="utf-8")
+    languages = ("--source-lang", "en", "--target-lang", "de", "--trainpref", prefix, "--destdir", tmp_path / "corpus")
+    result = run_copy("preprocess", *languages, "tokenizer=words", *flags)
+    assert result.returncode == 0, result.stderr
+    assert Corpus.open(tmp_path / "corpus").pair.target.marks.name == marks
+    assert (b"is cut into pieces of subword_nmt already" in result.stderr) == (not flags)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from sacrebleu.metrics import BLEU
 
+from nmt.config.scoring import ScoreConfig
 from tests.commands import run_copy
 
 HYPOTHESES = ["A man in a blue shirt.", "Zwei Hunde laufen im Schnee.", "nothing to see"]
@@ -171,7 +172,53 @@ def test_characters_that_look_like_line_breaks_do_not_break_lines(tmp_path: Path
 def test_warns_of_subword_marks(tmp_path: Path) -> None:
     hypotheses = write(tmp_path / "h.txt", ["ein gro@@ ßer Hund", "\u2581ein \u2581Mann", "gut"])
     result = nmt_score("--sys", hypotheses, "--ref", hypotheses)
-    assert "2 of 3 hypotheses contain marks of subword pieces" in result.stderr
+    assert (
+        "2 of 3 hypotheses contain marks of subword pieces ('@@ ' or '\u2581'), and 2 of 3 references" in result.stderr
+    )
+    assert "what is scored is pieces, not words" in result.stderr and result.stderr.count("\n") == 1
+
+
+CUT, WHOLE = ["ein gro@@ ßer Hund", "hau@@", "gut"], ["ein großer Hund", "hau", "gut"]
+
+
+def test_pieces_beside_words_get_a_warning_that_says_which_is_which(tmp_path: Path) -> None:
+    cut, whole = write(tmp_path / "cut.txt", CUT), write(tmp_path / "whole.txt", WHOLE)
+    result = nmt_score("--sys", cut, "--ref", whole, "--metrics", "exact")
+    assert (
+        "the hypotheses are compared in pieces with references in words; join them with --remove-bpe" in result.stderr
+    )
+    assert result.stdout.endswith("(1 of 3 lines)\n")  # nothing is joined unasked
+    result = nmt_score("--sys", whole, "--ref", f"{cut},{whole}")
+    assert "0 of 3 hypotheses" in result.stderr and "2 of 6 references" in result.stderr
+    assert "the references are compared in pieces with hypotheses in words" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "lines"),
+    [
+        (["--remove-bpe"], CUT),
+        (["--post-process", "subword_nmt"], CUT),
+        (["--remove-bpe", "sentencepiece"], ["\u2581ein \u2581gro ßer \u2581Hund", "\u2581ha u", "\u2581gut"]),
+    ],
+)
+def test_pieces_are_joined_on_both_sides_before_scoring(flags: list[str], lines: list[str], tmp_path: Path) -> None:
+    cut, whole = write(tmp_path / "cut.txt", lines), write(tmp_path / "whole.txt", WHOLE)
+    for hypotheses, reference in ((cut, whole), (whole, cut), (cut, f"{whole},{cut}")):
+        result = nmt_score("--sys", hypotheses, "--ref", reference, "--metrics", "exact", *flags)
+        assert result.stdout.endswith("(3 of 3 lines)\n") and result.stderr == ""
+
+
+def test_marks_that_are_left_after_joining_are_told_of(tmp_path: Path) -> None:
+    lines = write(tmp_path / "cut.txt", CUT)
+    assert (
+        "marks of subword pieces" in nmt_score("--sys", lines, "--ref", lines, "--remove-bpe", "sentencepiece").stderr
+    )
+
+
+def test_who_wants_pieces_scored_is_not_warned(tmp_path: Path) -> None:
+    assert ScoreConfig().remove_bpe is None
+    lines = write(tmp_path / "cut.txt", CUT)
+    assert nmt_score("--sys", lines, "--ref", lines, "--no-remove-bpe").stderr == ""
 
 
 def test_warns_of_tokenised_hypotheses_unless_the_tokenizer_is_none(tmp_path: Path) -> None:

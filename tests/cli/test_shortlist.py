@@ -67,7 +67,7 @@ def test_mistakes_are_told(corpus: Path, tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_written_is_refused_before_anything_is_learned(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nmt_cli.shortlist.learn", lambda *_: pytest.fail("it was learned"))
+    monkeypatch.setattr("nmt.data.shortlist.learn", lambda *_: pytest.fail("it was learned"))
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o500)
     monkeypatch.setattr("os.access", lambda path, mode: path != closed)  # who runs the tests may write anywhere

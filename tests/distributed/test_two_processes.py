@@ -274,3 +274,16 @@ def test_a_gradient_that_is_not_finite_is_found_in_whichever_part_it_is(copy_cor
     assert "update 1 is skipped" in log
     (dump,) = (tmp_path / "run").glob("*/update-*.json")
     assert json.loads(dump.read_text(encoding="utf-8"))["parameters"] == ["model.source_input.embedding.table.weight"]
+
+
+@pytest.mark.timeout(600)
+def test_processes_whose_parameters_part_are_found_out_at_the_next_checkpoint(
+    copy_corpus: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    options = [str(copy_corpus), *TINY, *SCARCE, "criterion.strays=true", "--max-update", "2"]
+    process = start(TWO, *options, "--save-dir", str(folder))
+    _, log = process.communicate(timeout=300)
+    assert process.returncode == 1 and "Traceback" not in log
+    assert len(re.findall("^nmt-train: after update 2 the processes have different parameters", log, re.MULTILINE)) == 2
+    assert "start again from the last checkpoint" in log and not checkpoints_in(folder)

@@ -13,6 +13,7 @@ from nmt.data.corpus import Corpus
 from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.words import WordsConfig
 from nmt.errors import NMTError
+from tests.commands import run_copy
 
 SOURCE = [f"{a} {b} {c}" for a in ("one", "two", "three") for b in ("red", "green") for c in ("tree", "house", "car")]
 TARGET = [line.upper() for line in SOURCE]
@@ -44,6 +45,18 @@ class Task:
         data = (self.folder / name).read_bytes()
         assert old in data
         self.write(name, data.replace(old, new, 1))
+
+    def arguments(self, *more: str) -> list[str]:
+        """Of nmt-preprocess; words are its tokenizer if no other is named."""
+        given = ["--source-lang", "en", "--target-lang", "de", "--trainpref", f"{self.folder}/train"]
+        given += ["--validpref", f"{self.folder}/valid", "--destdir", f"{self.folder}/corpus"]
+        return [*given, *([] if any("tokenizer" in word for word in more) else ["--tokenizer", "words"]), *more]
+
+    def run(self, *more: str, **surroundings: Any) -> tuple[int, str]:
+        """Status and log of nmt-preprocess."""
+        done = run_copy("preprocess", *self.arguments(*more), **surroundings)
+        assert done.stdout == b""
+        return done.returncode, done.stderr.decode()
 
     def make(self, **options: Any) -> Corpus:
         report = preprocess(replace(self.config, **options))

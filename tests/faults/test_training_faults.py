@@ -21,7 +21,8 @@ from nmt.config.sections import TrainConfig, TrainingConfig, ValidationConfig
 from nmt.errors import DataError, Interrupted, NMTError, OutputError, StorageError, UsageError
 from nmt.scoring.exact import Exact
 from nmt.storage.checkpoints import checkpoints_in, pointed, read_checkpoint
-from nmt.storage.files import Lock, Verify
+from nmt.storage.files import Verify
+from nmt.storage.lock import Lock
 from nmt.training import store as store_module
 from nmt.training.assemble import train
 from nmt.training.store import CheckpointStore

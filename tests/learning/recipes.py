@@ -69,6 +69,13 @@ RECIPES: dict[str, Recipe] = {
     ),
     "deep_att_tiny": DEEP_ATT,
     "deep_att_wmt": _sized(DEEP_ATT, encoder_layers=4, decoder_layers=3),
+    "fconv": _groups(["2x64x3"], ["2x64x3"]),
+    "fconv_iwslt_de_en": _groups(["2x64x3"], ["2x64x3"]),
+    "fconv_wmt_en_de": _groups(["2x32x3", "1x64x3", "1x96x1"], ["2x32x3", "1x64x3", "1x96x1"]),
+    "fconv_wmt_en_fr": _groups(
+        ["1x32x3", "1x48x3", "1x64x3", "1x96x1", "1x128x1"], ["1x32x3", "1x48x3", "1x64x3", "1x96x1", "1x128x1"]
+    ),
+    "fconv_wmt_en_ro": _groups(["2x64x3"], ["2x64x3"]),
     "gnmt_4": _sized(GNMT, encoder_layers=4, decoder_layers=4),
     "gnmt_tiny": GNMT,
     "gnmt_wmt": _sized(GNMT, encoder_layers=4, decoder_layers=4),
@@ -77,12 +84,14 @@ RECIPES: dict[str, Recipe] = {
     "lstm_bidirectional": DOT_ATTENTION,
     "lstm_deep_residual": _sized(LSTM, readout_size=32),
     "lstm_luong": _sized(LSTM, num_layers=2, init_range=0.2),
+    "lstm_luong_wmt_en_de": _sized(LSTM, num_layers=2, init_range=0.2),
     "lstm_moe_32": _sized(EXPERTS, num_experts=16),
     "lstm_moe_tiny": EXPERTS,
     "lstm_peeky": ONE_VECTOR,
     "lstm_plain": ONE_VECTOR,
     "lstm_sutskever": _sized(ONE_VECTOR, num_layers=2, init_range=0.1),
     "lstm_tiny": LSTM,
+    "lstm_wiseman_iwslt_de_en": _sized(LSTM, init_range=0.2),
     "memory_network_tiny": MEMORY,
     "neural_gpu_tiny": NEURAL_GPU,
     "neural_gpu_wmt": NEURAL_GPU,
@@ -94,6 +103,7 @@ RECIPES: dict[str, Recipe] = {
     "transformer_base_v3": TRANSFORMER,
     "transformer_big": TRANSFORMER,
     "transformer_deep_shallow": _sized(TRANSFORMER, encoder_layers=4, decoder_layers=1),
+    "transformer_iwslt_de_en": TRANSFORMER,
     "transformer_local": TRANSFORMER,
     "transformer_moe_8": _sized(TRANSFORMER, num_experts=4),
     "transformer_moe_tiny": TRANSFORMER,
@@ -102,6 +112,11 @@ RECIPES: dict[str, Recipe] = {
     "transformer_ssru": TRANSFORMER,
     "transformer_tiny": TRANSFORMER,
     "transformer_universal": replace(_sized(TRANSFORMER, encoder_layers=3, decoder_layers=3), updates=1200),
+    "transformer_vaswani_wmt_en_de_big": TRANSFORMER,
+    "transformer_vaswani_wmt_en_fr_big": TRANSFORMER,
+    "transformer_wmt_en_de": TRANSFORMER,
+    "transformer_wmt_en_de_big": TRANSFORMER,
+    "transformer_wmt_en_de_big_t2t": TRANSFORMER,
 }
 
 

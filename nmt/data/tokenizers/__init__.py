@@ -5,11 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from nmt.config.choices import PieceMarks
 from nmt.data.text import one_line
 from nmt.data.vocabulary import UNK, Vocabulary
 from nmt.registry import Registry, import_all
@@ -22,6 +23,12 @@ class Tokenizer(ABC):
 
     config: Any  # the registered configuration that it was built from, stored with the model
     vocabulary: Vocabulary
+    keeps_pieces: ClassVar[bool] = False  # what stands between spaces stays whole, so pieces of text cut before do
+    marks: PieceMarks = PieceMarks.none  # with which its text was cut before; decoding joins such pieces
+
+    def joining(self, marks: PieceMarks) -> Tokenizer:
+        """The same for text that was cut with these marks; itself where pieces do not stay whole."""
+        return self
 
     @abstractmethod
     def encode(self, lines: Sequence[str]) -> list[IdArray]:

@@ -21,6 +21,7 @@ from nmt.data.text import one_line, read_lines, require_text, visible_spaces
 from nmt.data.tokenizers import IdArray, Tokenizer, TokenizerBuilder
 from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
 from nmt.errors import DataError, MissingInputError, UsageError
+from nmt.storage.foreign import is_dictionary_of_fairseq
 
 UNKNOWN_MARK = "\u2047"  # a double question mark, as sentencepiece shows it
 
@@ -137,6 +138,10 @@ class PieceListBuilder(TokenizerBuilder):
             lines[piece] = number
         if not lines:
             raise DataError(f"{path} is empty")
+        if is_dictionary_of_fairseq(path):
+            logger.info(
+                f"{path} is a dictionary as fairseq writes it: its pieces are taken in its order, its counts are not"
+            )
         specials = [special for special in SPECIALS if lines.pop(special, 0)]
         if specials:
             logger.warning(f"{path}: {' '.join(specials)} left out of the list; specials have ids of their own")

@@ -24,6 +24,7 @@ from nmt.data.text import one_line, require_text, visible_spaces
 from nmt.data.tokenizers import IdArray, Tokenizer, TokenizerBuilder, tokenizers
 from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
 from nmt.errors import DataError, MissingInputError, UsageError
+from nmt.storage.foreign import is_dictionary_of_fairseq
 
 # The trained model's bytes depend on the number of threads: one number for every machine.
 _TRAINING_THREADS = 4
@@ -219,6 +220,11 @@ class _SentencePieceBuilder(TokenizerBuilder):
     def given(self, path: Path) -> Tokenizer:
         """A model file from anywhere: tried out in a process of its own before it is let in here."""
         model = _read_model(path)
+        if is_dictionary_of_fairseq(path):
+            raise DataError(
+                f"{path} is a dictionary of fairseq (a piece and its count on each line), which does not say how text is "
+                f"cut; give the sentencepiece model that cut it, or take tokenizer=words for text that is cut already"
+            )
         if not _survives(path):
             raise DataError(
                 f"tokenizer file {path} is damaged, or no sentencepiece model; a list of pieces needs tokenizer=words "

@@ -8,8 +8,9 @@ from nmt.models.lstm_config import AttentionKind, BridgeKind, CellKind, ContextP
 from nmt.testing.conformance import Subject
 
 
-def _variant(name: str, **options: Any) -> Subject:
-    return Subject(f"lstm_{name}", LSTMConfig(**options).shrink())
+def _variant(name: str, embedding_size: int = 256, **options: Any) -> Subject:
+    """Embeddings and states of different widths, unless the variant needs them alike."""
+    return Subject(f"lstm_{name}", LSTMConfig(embedding_size=embedding_size, **options).shrink())
 
 
 VARIANTS = (

@@ -32,6 +32,7 @@ class ScarceConfig(CrossEntropyConfig):
 
     sentences: int = option(0, help="for how many sentences the second process has memory; 0: for all")
     backward: bool = option(False, help="whether memory runs short in the backward pass, not in the forward pass")
+    strays: bool = option(False, help="whether a parameter of the second process changes by itself")
     spoiled: bool = option(False, help="whether the gradient of one row, which the second process holds, is not finite")
 
 
@@ -40,12 +41,16 @@ class Scarce(TokenCrossEntropy):
         super().__init__(0.0, config.auxiliary_weights)
         self.sentences = config.sentences
         self.backward = config.backward
+        self.strays = config.strays
         self.spoiled = config.spoiled
 
     def forward(self, model: EncoderDecoder, batch: Batch) -> LossReport:
         short = self.training and self.sentences and second() and batch.num_sentences > self.sentences
         if short and not self.backward:
             exhausted(batch)
+        if self.training and self.strays and second():
+            with torch.no_grad():
+                model.get_parameter(SPOILED).view(-1)[0] += 1e-6
         report = super().forward(model, batch)
         if short:
             report.loss_sum.register_hook(lambda gradient: exhausted(batch))

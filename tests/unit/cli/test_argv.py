@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from nmt.config.choices import AlignmentKind
 from nmt.config.generation import GenerateConfig
 from nmt.config.option import Flag, FlagKind
-from nmt.config.sections import PreprocessConfig, ScoreConfig, TrainConfig
+from nmt.config.scoring import ScoreConfig
+from nmt.config.sections import PreprocessConfig, TrainConfig
 from nmt.errors import UsageError
 from nmt_cli.argv import (
     HYDRA_SWITCHES,

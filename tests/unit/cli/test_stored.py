@@ -22,7 +22,8 @@ from nmt.config.help import help_page
 from nmt.config.plain import to_plain
 from nmt.config.presets import default_choices
 from nmt.config.publish import publish
-from nmt.config.sections import PreprocessConfig, ScoreConfig, TrainConfig
+from nmt.config.scoring import ScoreConfig
+from nmt.config.sections import PreprocessConfig, TrainConfig
 from nmt.errors import DataError, MissingInputError, NMTError, UsageError
 from nmt.search.beam_config import BeamConfig
 from nmt.search.diverse_config import DiverseBeamConfig

@@ -17,7 +17,8 @@ import nmt.search  # noqa: F401 - importing a package registers its components
 from nmt.config.averaging import AverageConfig
 from nmt.config.generation import GenerateConfig
 from nmt.config.publish import publish
-from nmt.config.sections import PreprocessConfig, ScoreConfig, TrainConfig
+from nmt.config.scoring import ScoreConfig
+from nmt.config.sections import PreprocessConfig, TrainConfig
 from nmt.config.shortlist import ShortlistConfig
 
 COMMANDS: dict[str, type] = {

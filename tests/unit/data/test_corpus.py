@@ -320,3 +320,16 @@ def test_text_of_the_right_size_is_looked_at_when_it_is_read(
     assert split.source_text() == SOURCE
     with pytest.raises(DataError, match=rf"valid\.de\.txt is damaged: {complaint}"):
         split.target_text()
+
+
+def test_a_corpus_folder_of_fairseq_is_named_as_such(tmp_path: Path) -> None:
+    (tmp_path / "dict.en.txt").write_text("house 2\n", encoding="utf-8")
+    with pytest.raises(
+        DataError, match=r"is a corpus folder of fairseq \(dict.en.txt\), .* make one of the same text: nmt-p"
+    ):
+        Corpus.open(tmp_path)
+
+
+def test_a_corpus_of_ours_stays_one_whatever_lies_beside_its_files(folder: Path) -> None:
+    (folder / "dict.en.txt").write_text("house 2\n", encoding="utf-8")
+    assert Corpus.open(folder).splits == ("train", "valid")

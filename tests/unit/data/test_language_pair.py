@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from nmt.config.choices import PieceMarks
 from nmt.data.language_pair import LanguagePair, find_pair
 from nmt.data.tokenizers import Tokenizer, tokenizers
 from nmt.data.tokenizers.characters import CharConfig
@@ -125,3 +126,26 @@ def test_a_pair_is_found_in_a_tokenizer_corpus_or_run_folder(inside: str, tmp_pa
     assert find_pair(tmp_path) is None
     joint().save(tmp_path / inside)
     assert find_pair(tmp_path) == tmp_path / inside
+
+
+def test_how_text_was_cut_before_is_stored_with_each_side(tmp_path: Path) -> None:
+    cut = LanguagePair("en", "de", words(), words().joining(PieceMarks.subword_nmt), shared=False)
+    cut.save(tmp_path)
+    loaded = LanguagePair.load(tmp_path)
+    assert (loaded.source.marks, loaded.target.marks) == (PieceMarks.none, PieceMarks.subword_nmt)
+    assert loaded.digest() == cut.digest()
+
+
+def test_a_pair_that_says_nothing_of_marks_joins_nothing(tmp_path: Path) -> None:
+    separate().save(tmp_path)
+    assert "marks" not in (tmp_path / "pair.json").read_text(encoding="utf-8")
+    assert LanguagePair.load(tmp_path).target.marks is PieceMarks.none
+
+
+def test_unknown_marks_are_refused(tmp_path: Path) -> None:
+    cut = words().joining(PieceMarks.sentencepiece)
+    LanguagePair("en", "de", cut, cut, shared=True).save(tmp_path)
+    path = tmp_path / "pair.json"
+    path.write_text(path.read_text(encoding="utf-8").replace('"sentencepiece"', '"other"'), encoding="utf-8")
+    with pytest.raises(DataError, match="marks='other' is none of none, subword_nmt, sentencepiece"):
+        LanguagePair.load(tmp_path)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
 
 from nmt.data.tokenizers.characters import CharConfig
 from nmt.data.tokenizers.sentencepiece import BpeConfig
-from nmt.errors import UsageError
+from nmt.errors import DataError, UsageError
 from tests.unit.data.small_text import SOURCE, TARGET, Text, write
 
 
@@ -45,6 +46,30 @@ def test_given_lists_of_pieces_are_taken_as_they_are(joined: bool, text: Text) -
     corpus, _ = text.make(joined_dictionary=joined, **given)
     assert corpus.pair.source.vocabulary.pieces[4:] == ("the", "house", "is")
     assert corpus.pair.target.vocabulary.pieces[4:] == (("the", "house", "is") if joined else ("ist", "Haus"))
+
+
+def test_a_dictionary_of_fairseq_is_a_list_of_words_and_the_log_says_so(
+    text: Text, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(text.folder / "dict.en.txt", ["the 3", "house 2"])
+    with caplog.at_level(logging.INFO, "nmt"):
+        corpus, _ = text.make(srcdict=f"{text.folder}/dict.en.txt")
+    assert corpus.pair.source.vocabulary.pieces[4:] == ("the", "house")
+    assert "dict.en.txt is a dictionary as fairseq writes it: its pieces are taken in its order" in caplog.text
+
+
+def test_a_dictionary_of_fairseq_is_named_where_a_model_is_needed(text: Text) -> None:
+    write(text.folder / "dict.en.txt", ["the 3", "house 2"])
+    with pytest.raises(
+        DataError, match=r"dict.en.txt is a dictionary of fairseq .* give the sentencepiece model that cut"
+    ):
+        text.make(tokenizer=BpeConfig(), srcdict=f"{text.folder}/dict.en.txt")
+
+
+def test_a_corpus_folder_of_fairseq_is_named_where_a_vocabulary_is_needed(text: Text) -> None:
+    write(text.folder / "dict.en.txt", ["the 3", "house 2"])
+    with pytest.raises(DataError, match=r"is a corpus folder of fairseq \(dict.en.txt\)"):
+        text.make(srcdict=str(text.folder))
 
 
 def test_one_side_may_be_given_and_the_other_learned(text: Text) -> None:

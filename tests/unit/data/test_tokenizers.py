@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nmt.config.choices import PieceMarks
 from nmt.config.option import flags_of
 from nmt.config.sections import PreprocessConfig
 from nmt.data.tokenizers import Tokenizer, tokenizers
@@ -175,3 +176,33 @@ def test_a_missing_file_is_named(tokenizer: Tokenizer, tmp_path: Path) -> None:
 def test_tokenizer_options_have_flags(flag: str) -> None:
     keys = {known.name: known.key for known in flags_of(PreprocessConfig)}
     assert keys[flag] == f"tokenizer.{flag[2:].replace('-', '_')}"
+
+
+@pytest.mark.parametrize(
+    ("marks", "line", "text"),
+    [
+        (PieceMarks.subword_nmt, "ein hau@@ s steht", "ein haus steht"),
+        (PieceMarks.sentencepiece, "\u2581ein \u2581hau s \u2581steht", "ein haus steht"),
+        (PieceMarks.none, "ein hau@@ s steht", "ein hau@@ s steht"),
+    ],
+)
+def test_words_of_text_that_was_cut_before_are_joined_when_they_are_decoded(
+    marks: PieceMarks, line: str, text: str
+) -> None:
+    tokenizer = train(WordsConfig(), [line]).joining(marks)
+    ids = tokenizer.encode([line])[0].tolist()
+    assert tokenizer.pieces(ids) == tokenizer.surfaces(line) == line.split()
+    assert tokenizer.decode(ids) == text
+
+
+def test_a_piece_in_place_of_an_unknown_one_is_joined_too() -> None:
+    tokenizer = train(WordsConfig(), ["ein hau@@ s"]).joining(PieceMarks.subword_nmt)
+    ids = tokenizer.encode(["ein gar@@ ten@@ hau@@ s"])[0].tolist()
+    assert tokenizer.decode_with(ids, ["gar@@", "ten@@"]) == "ein gartenhaus"
+
+
+def test_joining_leaves_the_tokenizer_as_it_was(tokenizer: Tokenizer) -> None:
+    before = tokenizer.marks
+    other = tokenizer.joining(PieceMarks.subword_nmt)
+    assert tokenizer.marks is before is PieceMarks.none
+    assert (other.marks is PieceMarks.subword_nmt) == tokenizer.keeps_pieces == (other is not tokenizer)

@@ -22,7 +22,7 @@ SIZES = VocabularySizes(20, 30, shared=False)
 
 def build(sizes: VocabularySizes = SIZES, **options: Any) -> LSTM:
     torch.manual_seed(1)
-    model = models.build(replace(LSTMConfig(dropout=0.0).shrink(), **options), sizes)
+    model = models.build(replace(LSTMConfig(embedding_size=256, dropout=0.0).shrink(), **options), sizes)
     assert isinstance(model, LSTM)
     return model.eval()
 
@@ -210,7 +210,7 @@ def test_the_presets_of_the_papers_have_the_sizes_of_the_papers(preset: str) -> 
         ({"attention": AttentionKind.none, "attention_window": 3}, "attention_window=3 needs attention"),
         ({"attention": AttentionKind.none, "bridge": BridgeKind.zero}, "bridge=zero without attention leaves"),
         ({"encoder_size": 15, "bidirectional": True}, "encoder_size=15 is odd.*model.encoder_size"),
-        ({"residual_from": 1}, "residual_from=1 adds embeddings of 256 to states of 512 in"),
+        ({"residual_from": 1, "embedding_size": 256}, "residual_from=1 adds embeddings of 256 to states of 512 in"),
         ({"residual_from": 1, "embedding_size": 512, "peeky": True}, "residual_from=1 cannot add"),
         ({"attention_window": 0}, "attention_window=0"),
     ],

@@ -31,6 +31,7 @@ LENGTHS = (2, 9, 5, 1, 20, 7, 3)
 VARYING = (
     "bytenet",
     "conv_s2s",
+    "fconv",
     "lstm_moe",
     "memory_network",
     "neural_gpu",

@@ -16,7 +16,6 @@ from nmt.errors import DataError, MissingInputError, OutputError, StorageError
 from nmt.storage import files
 from nmt.storage.destination import check_destination
 from nmt.storage.files import (
-    Lock,
     Verify,
     atomic_write,
     copy_folder,
@@ -194,30 +193,45 @@ def test_a_missing_folder_is_status_66(tmp_path: Path) -> None:
         read_manifest(tmp_path / "nowhere", "thing", 1)
 
 
-def test_a_second_writer_is_told_who_holds_the_lock(tmp_path: Path) -> None:
-    code = "import sys, pathlib; from nmt.storage.files import Lock; Lock(pathlib.Path(sys.argv[1])).__enter__()"
-    with Lock(tmp_path):
-        second = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
-    assert f"process {os.getpid()} on" in second.stderr and second.returncode != 0
+@pytest.mark.parametrize("there", ["files", "an empty folder", "a file"])
+def test_what_another_process_wrote_meanwhile_is_not_replaced_unless_it_may_be(tmp_path: Path, there: str) -> None:
+    def meanwhile() -> None:
+        if there == "a file":
+            (tmp_path / "folder").write_text("theirs")
+        else:
+            (tmp_path / "folder").mkdir()
+        if there == "files":
+            (tmp_path / "folder" / "theirs").touch()
+
+    if there == "an empty folder":
+        with new_folder(tmp_path / "folder") as folder:
+            meanwhile()
+            (folder / "ours").touch()
+        assert os.listdir(tmp_path / "folder") == ["ours"]
+        return
+    with pytest.raises(OutputError, match="folder exists already"), new_folder(tmp_path / "folder"):
+        meanwhile()
+    assert os.listdir(tmp_path) == ["folder"] and not (tmp_path / "folder" / "ours").exists()
 
 
-def test_a_lock_is_free_again_after_its_block(tmp_path: Path) -> None:
-    with Lock(tmp_path):
-        pass
-    with Lock(tmp_path) as lock:
-        assert lock is not None
-
-
-def test_a_file_system_without_locks_is_warned_of(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_what_another_process_wrote_while_it_was_replaced_is_replaced_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def unsupported(*_: object) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "old").touch()
+    rename, theirs = os.rename, iter(["theirs", "theirs too"])
 
-    monkeypatch.setattr(files.fcntl, "flock", unsupported)
-    with Lock(tmp_path):
-        assert f"process {os.getpid()} on" in (tmp_path / ".lock").read_text()
-    assert "cannot be locked (No locks available): make sure that no other process" in caplog.text
+    def disturbed(old: Path, new: Path) -> None:
+        rename(old, new)
+        name = next(theirs, None) if str(new).endswith(".old.tmp") else None
+        if name is not None:
+            (tmp_path / "folder").mkdir()
+            (tmp_path / "folder" / name).touch()
+
+    monkeypatch.setattr(files.os, "rename", disturbed)
+    with new_folder(tmp_path / "folder", overwrite=True) as folder:
+        (folder / "ours").touch()
+    assert os.listdir(tmp_path) == ["folder"] and os.listdir(tmp_path / "folder") == ["ours"]
 
 
 @pytest.mark.parametrize(("stale", "succeeds"), [(1, True), (2, True), (3, False)])
@@ -340,6 +354,13 @@ def interrupted_replacement(tmp_path: Path, ended: int) -> Path:
     old = tmp_path / f".model.{ended}-00ff00ff.00ff00ff.old.tmp"
     (tmp_path / "model").rename(old)
     return old
+
+
+def test_a_folder_that_is_just_being_replaced_is_left_to_who_replaces_it(tmp_path: Path) -> None:
+    old = interrupted_replacement(tmp_path, os.getppid())
+    aside = old.with_name(files._temporary(tmp_path / "model").name.replace(f".{os.getpid()}-", f".{os.getppid()}-"))
+    aside = old.rename(aside.with_suffix(".old.tmp"))
+    assert remove_leftovers(tmp_path) == [] and os.listdir(tmp_path) == [aside.name]
 
 
 def test_a_folder_whose_replacement_never_came_gets_its_name_back(tmp_path: Path, ended: int) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from nmt.storage.foreign import describe
+from nmt.storage.foreign import corpus_of_fairseq, describe, is_dictionary_of_fairseq
 
 
 class Evil:
@@ -69,3 +69,54 @@ def test_a_pickle_that_is_cut_off_or_no_pickle_is_still_named(file: Path) -> Non
 def test_any_other_file_is_a_file(file: Path) -> None:
     file.write_bytes(b"")
     assert describe(file) == "a file"
+
+
+def binarised(folder: Path, *names: str) -> Path:
+    """A folder with empty files of these names."""
+    folder.mkdir()
+    for name in names:
+        (folder / name).touch()
+    return folder
+
+
+def test_what_fairseq_preprocess_wrote_is_recognised_with_its_languages(tmp_path: Path) -> None:
+    names = ("dict.de.txt", "dict.en.txt", "preprocess.log", "train.de-en.de.bin", "train.de-en.de.idx")
+    said = corpus_of_fairseq(binarised(tmp_path / "data-bin", *names))
+    assert said is not None
+    assert said.startswith(
+        "a corpus folder of fairseq (dict.de.txt, train.de-en.de.bin), which nmt does not read; make one"
+    )
+    assert "nmt-preprocess --source-lang de --target-lang en --trainpref TEXT" in said
+
+
+@pytest.mark.parametrize("names", [("dict.de.txt",), ("train.x-y.x.bin", "train.x-y.x.idx")])
+def test_dictionaries_or_binaries_alone_are_fairseqs_as_well(names: tuple[str, ...], tmp_path: Path) -> None:
+    said = corpus_of_fairseq(binarised(tmp_path / "data-bin", *names))
+    assert said is not None and f"({names[0]})" in said
+
+
+@pytest.mark.parametrize("names", [(), ("dict.txt", "train.bin"), ("train.idx",), ("train.de", "train.en")])
+def test_other_folders_are_not_taken_for_fairseqs(names: tuple[str, ...], tmp_path: Path) -> None:
+    assert corpus_of_fairseq(binarised(tmp_path / "data", *names)) is None
+
+
+DICTIONARIES: list[tuple[str, bytes, bool]] = [
+    ("pieces and counts", b", 12\nHaus@@ 3\nmadeupword0000 0\n", True),
+    ("an overwritten special", b"<unk> 5 #fairseq:overwrite\na 2\n", True),
+    ("a carriage return is part of a piece", b"a\r 2\n", True),
+    ("pieces alone", b"a\nb\n", False),
+    ("scores of sentencepiece", b"<unk>\t0\n,\t-3.1\n", False),
+    ("text", b"ein altes Haus\n", False),
+    ("nothing", b"", False),
+    ("bytes", b"\xff\xfe 1\n", False),
+]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"), [case[1:] for case in DICTIONARIES], ids=[case[0] for case in DICTIONARIES]
+)
+def test_a_dictionary_of_fairseq_has_a_piece_and_a_count_on_each_line(
+    content: bytes, expected: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "dict.de.txt").write_bytes(content)
+    assert is_dictionary_of_fairseq(tmp_path / "dict.de.txt") is expected

@@ -24,6 +24,7 @@ from nmt.training.batches import read_batch
 from nmt.training.step import Step
 from nmt.training.validation import LossValidator, Place, TranslationValidator, ValidationStopped
 from nmt.training.world import Alone
+from tests.unit.data.small_text import Text
 
 PLACE = Place(torch.device("cpu"), contextlib.nullcontext, Alone())
 Make = Callable[..., Any]
@@ -157,6 +158,24 @@ class Counting:
     def __call__(self, hypotheses: Any, references: Any) -> Any:
         self.hypotheses = list(hypotheses)
         return scorers.build(scorers.config_class("exact")(), TextOptions())(hypotheses, references)
+
+
+@pytest.mark.parametrize("split", ["train", "valid"])
+def test_text_that_was_cut_before_is_scored_and_shown_in_words(
+    split: str, tmp_path: Path, make_step: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a split that keeps its text, and of one that does not."""
+    text, counting = Text(tmp_path), Counting()
+    text.write("train", ["ein hau@@ s", "rot"], ["ein hau@@ s", "rot"])
+    text.write("valid", ["hau@@ s ein", "rot"], ["hau@@ s ein", "rot"])
+    corpus, _ = text.make(joined_dictionary=True, validpref=f"{tmp_path}/valid")
+    parts = {"split": corpus.split(split), "scorers": {"exact": counting}, "samples": 1}
+    with caplog.at_level(logging.INFO, "nmt.training"):
+        assert translation_validator(corpus.folder, make_step(), **parts)(never) == {"exact": 100.0}
+    words = {"train": "ein haus", "valid": "haus ein"}[split]
+    assert counting.hypotheses == [words, "rot"]
+    shown = [message.split(":")[1].strip() for message in caplog.messages if message.startswith("sample")]
+    assert shown == [words] * 3
 
 
 def test_only_the_first_sentences_are_translated_if_so_limited(copy_corpus: Path, make_step: Make) -> None:

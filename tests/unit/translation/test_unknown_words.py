@@ -7,12 +7,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from nmt.config.choices import PieceMarks
 from nmt.data.language_pair import LanguagePair
 from nmt.data.tokenizers.words import WordsConfig, WordTokenizer
 from nmt.data.vocabulary import EOS, UNK
 from nmt.errors import DataError, UsageError
 from nmt.interface import Hypothesis
+from nmt.translation import Translator
 from nmt.translation.unknown_words import UnknownWords, read_dictionary
+from tests.tiny_models import WORDS, in_english, write_tiny_model
 
 SOURCE, TARGET = (WordTokenizer(WordsConfig(), words.split()) for words in ("der hund heisst", "the dog is called"))
 PAIR = LanguagePair("de", "en", SOURCE, TARGET, shared=False)
@@ -57,3 +60,24 @@ def test_a_dictionary_is_read_and_what_is_wrong_with_it_is_named(tmp_path: Path)
     path.write_text("Haus house\nHund\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"dictionary:2 should be a source word, a space, and its translation"):
         read_dictionary(path)
+
+
+def test_a_piece_that_is_copied_is_joined_like_any_other() -> None:
+    pair = LanguagePair("de", "en", SOURCE, TARGET.joining(PieceMarks.subword_nmt), shared=False)
+    found = hypothesis("the dog is called X Y", [0, 1, 2, 2, 3, 4, 5], width=6)
+    assert UnknownWords(pair, {}).text(found, "der hund heisst Bel@@ lo", 0) == "the dog is called Bello"
+    dictionary = {"Bel@@": "Re@@", "lo": "x"}
+    assert UnknownWords(pair, dictionary).text(found, "der hund heisst Bel@@ lo", 0) == "the dog is called Rex"
+
+
+def test_conv_s2s_replaces_unknown_words_by_the_mean_of_its_layers_attention(tmp_path: Path) -> None:
+    """As section 4.3 of its paper does: from a dictionary, else the source word."""
+    known = tuple(word for word in WORDS if word not in ("schnee", "snow"))
+    model = write_tiny_model(tmp_path / "model", model="conv_s2s", words=known, updates=150)
+    (tmp_path / "dictionary").write_text("schnee powder\n", encoding="utf-8")
+    translator = Translator.load(model)
+    for line in ("ein schnee", "schnee laufen", "zwei schnee"):
+        before, after = in_english(line).split("snow")
+        assert translator.translate([line], replace_unk=True) == [f"{before}schnee{after}"]
+        found = translator.translate([line], replace_unk=True, unk_dictionary=str(tmp_path / "dictionary"))
+        assert found == [f"{before}powder{after}"]

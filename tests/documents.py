@@ -1,0 +1,171 @@
+"""What the documents and scripts show: their fenced blocks, the nmt commands in them, and each as a configuration."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import hydra
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
+
+import nmt.criterions
+import nmt.data.tokenizers
+import nmt.models
+import nmt.optim
+import nmt.search  # noqa: F401  (each fills its registry)
+from nmt.config.averaging import AverageConfig
+from nmt.config.generation import GenerateConfig
+from nmt.config.presets import default_choices
+from nmt.config.publish import publish
+from nmt.config.scoring import ScoreConfig
+from nmt.config.sections import PreprocessConfig, TrainConfig
+from nmt.config.shortlist import ShortlistConfig
+from nmt_cli.argv import rewrite, take_config
+from nmt_cli.flags import grammar
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/**/*.md")])
+SCRIPTS = sorted(ROOT.glob("examples/**/*.sh"))
+
+COMMANDS = {
+    "nmt-preprocess": ("preprocess", PreprocessConfig),
+    "nmt-train": ("train", TrainConfig),
+    "nmt-average-checkpoints": ("average_checkpoints", AverageConfig),
+    "nmt-generate": ("generate", GenerateConfig),
+    "nmt-shortlist": ("shortlist", ShortlistConfig),
+    "nmt-score": ("score", ScoreConfig),
+}
+SHELL_LANGUAGES = {"bash", "sh", "console", "shell"}
+CONTROL = {"|", "||", "&&", ";", "&", "<", ">", ">>", "2>", "<<<"}
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """One nmt command as a document shows it."""
+
+    document: str
+    program: str
+    arguments: tuple[str, ...]
+
+    @property
+    def user_dir(self) -> bool:
+        return "--user-dir" in self.arguments
+
+    def __str__(self) -> str:
+        return f"{self.document}: {self.program} {' '.join(self.arguments)}"
+
+
+def fenced_blocks(text: str) -> Iterator[tuple[str, str]]:
+    """Language and content of each fenced block."""
+    for match in re.finditer(r"^```(\w*)\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE):
+        yield match[1], match[2]
+
+
+def files_of(text: str) -> Iterator[tuple[str, str]]:
+    """Name and content of each file that a document shows: a block whose first line is a comment with its name."""
+    for language, block in fenced_blocks(text):
+        named = re.match(r"# ([\w/]+\.(?:py|yaml))\n", block)
+        if named is not None and language in ("python", "yaml"):
+            yield named[1], block
+
+
+def write_files(document: str, folder: Path) -> None:
+    """The files that a document shows, and the examples of this checkout, which it may name."""
+    for name in ("examples", "benchmarks"):
+        (folder / name).symlink_to(ROOT / name)
+    for name, content in files_of((ROOT / document).read_text(encoding="utf-8")):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content, encoding="utf-8")
+
+
+def commands_in(shell: str, document: str) -> Iterator[CommandLine]:
+    """The nmt commands of a piece of shell: up to a pipe or redirection, continued lines joined."""
+    for line in shell.replace("\\\n", " ").split("\n"):
+        if "nmt-" not in line or line.lstrip().startswith("#"):
+            continue
+        lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;<>()")
+        lexer.whitespace_split = True
+        lexer.commenters = "#"
+        words = list(lexer)
+        for start, word in enumerate(words):
+            if word in COMMANDS and (start == 0 or words[start - 1] in CONTROL):
+                rest = words[start + 1 :]
+                end = next((number for number, other in enumerate(rest) if other in CONTROL), len(rest))
+                yield CommandLine(document, word, tuple(rest[:end]))
+
+
+def all_commands() -> list[CommandLine]:
+    found = []
+    for path in DOCUMENTS:
+        for language, block in fenced_blocks(path.read_text(encoding="utf-8")):
+            if language in SHELL_LANGUAGES:
+                found.extend(commands_in(block, str(path.relative_to(ROOT))))
+    for path in SCRIPTS:
+        # A script's $here is its own folder; plugins are loaded from there.
+        shell = path.read_text(encoding="utf-8").replace("$here", str(path.parent.relative_to(ROOT)))
+        found.extend(commands_in(shell, str(path.relative_to(ROOT))))
+    return found
+
+
+def without_variables(argument: str) -> str:
+    """Some value in place of each variable that only the shell knows."""
+    return re.sub(r"\$\{?\w+\}?", "2", argument)
+
+
+def first_job(overrides: list[str]) -> Iterator[str]:
+    """What a sweep's first job is given. Launchers and sweepers are not: not everybody has them installed."""
+    for override in OverridesParser.create().parse_overrides(overrides):
+        key = override.get_key_element()
+        if override.is_interval_sweep():
+            yield f"{key}={override.value().start}"
+        elif override.is_sweep_override():
+            yield f"{key}={next(override.sweep_string_iterator())}"
+        elif not key.startswith("hydra"):
+            yield str(override.input_line)
+
+
+def compose(command: CommandLine) -> object:
+    """The configuration that a command line leads to, as the launcher makes it."""
+    name, config_class = COMMANDS[command.program]
+    arguments, _ = take_config(command.arguments)  # no document has the file
+    line = rewrite(arguments, grammar(config_class, default_choices(name)))
+    publish(name, config_class)
+    GlobalHydra.instance().clear()
+    with hydra.initialize_config_module("nmt.conf", version_base="1.3"):
+        overrides = [without_variables(override) for override in line.overrides]
+        if line.is_sweep:
+            overrides = list(first_job(overrides))
+        composed = hydra.compose(config_name=name, overrides=overrides)
+    return OmegaConf.to_object(composed)
+
+
+PIECES = re.compile(r"^```(\w*)\n(.*?)^```$|(?<!`)`([^`]+)`(?!`)", flags=re.DOTALL | re.MULTILINE)
+
+
+def shell_lines(text: str) -> Iterator[str]:
+    """Every command line of a document as it stands, in order: of blocks in shell, continued lines with them, and of code
+    within sentences what is a whole command."""
+    for match in PIECES.finditer(text):
+        language, block, inline = match.groups()
+        if inline is not None and _is_whole(inline):
+            yield " ".join(inline.split())
+        elif language in SHELL_LANGUAGES:
+            line = ""
+            for part in block.splitlines(keepends=True):
+                line += part
+                if not part.endswith("\\\n"):
+                    if line.strip() and not line.lstrip().startswith("#"):
+                        yield line.rstrip("\n")
+                    line = ""
+
+
+def _is_whole(code: str) -> bool:
+    """Whether code in a sentence is a command that can be given as it stands: not one option of it, nor a pattern."""
+    program, _, rest = " ".join(code.split()).partition(" ")
+    named = "/" in rest or "--help" in rest
+    return program in COMMANDS and named and "..." not in rest and re.search(r"\b[A-Z]{4,}\b", rest) is None

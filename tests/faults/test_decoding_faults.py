@@ -1,0 +1,110 @@
+"""The fault catalogue for translating and scoring, through nmt-generate; the numbers are those of the catalogue."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from nmt.models.transformer_config import PositionKind
+from tests.commands import run_copy
+from tests.faults.tiny_runs import refused
+from tests.tiny_models import write_tiny_model
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that has learned vectors for eight positions."""
+    folder = tmp_path_factory.mktemp("models") / "model"
+    return write_tiny_model(folder, model="transformer", updates=0, positions=PositionKind.learned, max_positions=8)
+
+
+def answers(model: Path, stdin: str, *options: str) -> tuple[list[dict[str, object]], str]:
+    done = run_copy("generate", "--path", model, "--cpu", "--format", "jsonl", *options, stdin=stdin.encode())
+    said = done.stderr.decode()
+    assert done.returncode == 0 and "Traceback" not in said, said
+    return [json.loads(line) for line in done.stdout.decode().splitlines()], said
+
+
+def test_fault_77_translations_that_reach_the_limit_are_shown_and_flagged(learned: Path) -> None:
+    found, said = answers(learned, "rot\nein mann\n", "--max-len-a", "0", "--max-len-b", "1", "search.min_len=1")
+    flags = [hypothesis["finished"] for line in found for hypothesis in line["hypotheses"]]
+    assert len(flags) == 2 and not all(flags)
+    assert "translations were cut off at the length limit, first that of line " in said
+
+
+def test_fault_79_a_line_beyond_the_learned_positions_is_translated_in_parts(learned: Path) -> None:
+    found, said = answers(learned, f"rot\n{'rot ' * 20}\n", "--max-len-b", "3")
+    assert len(found) == 2
+    assert "line 2 has 20 pieces; it is translated in 3 parts (the model has no positions for more)" in said
+
+
+def test_fault_79_training_on_a_sentence_beyond_the_learned_positions_is_refused(
+    copy_corpus: Path, tmp_path: Path
+) -> None:
+    model = "model=transformer_tiny model.positions=learned model.max_positions=4 --max-update 2 --cpu".split()
+    said = refused("train", copy_corpus, *model, "--save-dir", tmp_path / "run", status=65)
+    assert "the longest source of split 'train' has 8 pieces, but the model reads only 4; raise its limit, or " in said
+    assert not list((tmp_path / "run").glob("checkpoint-*"))
+
+
+SCORED = ("--input-format", "tsv", "--score-reference", "--format", "jsonl", "--cpu")
+
+
+@pytest.mark.parametrize(
+    ("stdin", "says"),
+    [
+        (b"rot\tred\nrot\n", "standard input, line 2 should have two fields"),
+        (
+            b"rot\tred\nrot\t" + b"red " * 20 + b"\n",
+            "line 2 has a reference of 20 pieces, and the model writes at most 7; leave the line out",
+        ),
+    ],
+)
+def test_fault_80_a_reference_that_cannot_be_scored_is_refused_by_its_line(
+    stdin: bytes, says: str, learned: Path, tmp_path: Path
+) -> None:
+    line = ("--path", learned, *SCORED, "--output", tmp_path / "out")
+    assert says in refused("generate", *line, status=65, stdin=stdin)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_fault_80_different_line_counts_are_bad_data_with_the_line_where_they_part(tmp_path: Path) -> None:
+    lines = [f"this is line {number} of a text" for number in range(9)]
+    (tmp_path / "ref").write_text("".join(f"{line}\n" for line in lines))
+    (tmp_path / "hyp").write_text("".join(f"{line}\n" for line in lines if "4" not in line))
+    said = refused("score", "--sys", "hyp", "--ref", "ref", status=65, cwd=tmp_path)
+    assert "hyp has 8 lines, ref has 9" in said and "line" in said.partition(";")[2]
+
+
+WITHOUT_NETWORK = """
+import socket
+
+def nobody(*_, **__):
+    raise socket.gaierror(-3, "Temporary failure in name resolution")
+
+socket.getaddrinfo = nobody
+"""
+
+
+def test_fault_76_a_tokenizer_that_cannot_be_fetched_says_where_its_file_belongs(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("a b\n")
+    line = ("--sys", "text", "--ref", "text", "--tokenize", "flores200")
+    cache = str(tmp_path / "cache")
+    said = refused("score", *line, status=69, cwd=tmp_path, before=WITHOUT_NETWORK, SACREBLEU=cache)
+    assert f"tokenizer 'flores200' needs a file that it could not download to {cache} (" in said
+    assert "connect to the network once, or put the file there" in said
+    assert run_copy("score", *line[:4], cwd=tmp_path, before=WITHOUT_NETWORK, SACREBLEU=cache).returncode == 0
+
+
+def test_fault_83_an_output_that_exists_is_kept_until_it_may_be_replaced(learned: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.write_text("precious\n")
+    line = ("--path", learned, "--cpu", "--output", out)
+    assert "out exists already; choose another name, or replace it with --overwrite" in refused(
+        "generate", *line, status=73, stdin=b"rot\n"
+    )
+    assert out.read_text() == "precious\n"
+    assert run_copy("generate", *line, "--overwrite", stdin=b"rot\nrot\n").returncode == 0
+    assert out.read_text().count("\n") == 2 and list(tmp_path.iterdir()) == [out]

@@ -1,0 +1,132 @@
+"""The folder that documents speak of, in miniature: its texts, corpora and models have the names that they use."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import re
+import shutil
+import string
+import subprocess
+from pathlib import Path
+
+from tests.documents import write_files
+from tests.literally.copies import Shims
+
+# What stands in a document's folder before its first command: what its commands read and none of them makes.
+GIVEN: dict[str, str] = {
+    "README.md": "multi30k",
+    "docs/adding-a-component.md": "data-bin/x runs/x text",
+    "docs/adding-a-model.md": "data-bin/x source.txt",
+    "docs/benchmarks.md": "CORPUS",
+    "docs/coming-from-fairseq.md": "data-bin/iwslt14.tokenized.de-en",
+    "docs/configuration.md": "data-bin/x data-bin/multi30k data-bin/other runs/first runs/general runs/x source.txt",
+    "docs/getting-started.md": "text cut runs/other source.txt source.txt.gz",
+    "docs/models.md": "corpus",
+    "docs/objectives.md": "data-bin/x data-bin/medical runs/general runs/likelihood runs/big runs/x text",
+    "docs/performance.md": "data-bin/en-de",
+    "docs/training.md": "data-bin/x data-bin/en-de runs/en-de runs/de-en",
+    "docs/translating.md": "data-bin/en-de checkpoints source.txt",
+    "examples/date/README.md": "date.txt.gz",
+    "examples/multi30k/README.md": "data",
+    "examples/plugin/README.md": "data-bin/x source.txt",
+}
+
+# The same thing under several names.
+SAME = {
+    "data-bin/multi30k": "data-bin/en-de",
+    "CORPUS": "data-bin/en-de",
+    "corpus": "data-bin/en-de",
+    "data-bin/other": "data-bin/x",
+    "data-bin/iwslt14.tokenized.de-en": "data-bin/x",
+    "runs/first": "runs/x",
+    "runs/general": "runs/x",
+    "runs/likelihood": "runs/x",
+    "runs/big": "runs/x",
+    "runs/de-en": "runs/x",
+    "runs/other": "runs/en-de",
+    "checkpoints": "runs/en-de",
+}
+
+PREPARATION = """
+set -e
+small='--trainpref text/few --validpref text/valid --source-lang de --target-lang en --vocab-size 150'
+nmt-preprocess $small --destdir data-bin/x
+nmt-preprocess $small --destdir data-bin/medical --normalization identity
+nmt-preprocess --source-lang en --target-lang de --trainpref text/train --validpref text/valid \
+    --testpref text/test1,text/test2 --destdir data-bin/en-de --vocab-size 8000 --joined-dictionary
+nmt-train data-bin/x --save-dir runs/x &
+nmt-train data-bin/en-de --save-dir runs/en-de --valid-metrics bleu
+nmt-average-checkpoints --inputs runs/en-de --num-epoch-checkpoints 2 --output runs/en-de/averaged
+wait
+"""
+
+WORDS, LINES, FEW, TESTED = 4000, 1000, 40, 6
+
+
+def prepare(folder: Path, shims: Shims) -> None:
+    """All of it; takes some seconds."""
+    _write_texts(folder)
+    log = folder / "preparation.log"
+    with log.open("w", encoding="utf-8") as file:
+        done = subprocess.run(
+            ["bash", "-c", PREPARATION], cwd=folder, env=shims.environment, stdout=file, stderr=file, check=False
+        )
+    assert done.returncode == 0, log.read_text(encoding="utf-8")
+
+
+def furnish(document: str, folder: Path, prepared: Path) -> None:
+    """What the document's commands find: a copy of what was prepared, the files that it shows, and the examples."""
+    for name in GIVEN.get(document, "").split():
+        source = prepared / SAME.get(name, name)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, folder / name)
+    write_files(document, folder)
+
+
+def _write_texts(folder: Path) -> None:
+    """Sentences of invented words, one for one in both languages."""
+    chance = random.Random(1)
+    (folder / "text").mkdir()
+    letters = string.ascii_lowercase + "E"
+    lexicon = [["".join(chance.choices(letters, k=chance.randint(3, 6))) for _ in range(WORDS)] for _ in range(2)]
+    known = {"de": "Ein Hund das zwei Hunde".split(), "en": "a dog the two dogs".split()}
+    sizes = {"train": LINES, "few": FEW, "valid": TESTED, "test": TESTED, "test1": TESTED, "test2": TESTED}
+    for split, size in sizes.items():
+        longest = 8 if split == "train" else 3
+        sentences = [[chance.randrange(WORDS) for _ in range(chance.randint(1, longest))] for _ in range(size)]
+        for words, language in zip(lexicon, ("de", "en")):
+            lines = [" ".join(words[number] for number in sentence) for sentence in sentences]
+            lines[0] = " ".join([lines[0], *known[language]])
+            _write(folder / f"text/{split}.{language}", lines)
+            if split in ("train", "valid", "test"):
+                _write(folder / f"cut/{split}.{language}", [re.sub(r"(\w{3})(?=\w)", r"\1@@ ", line) for line in lines])
+        _write(folder / f"text/{split}.align", [" ".join(f"{n}-{n}" for n in range(len(s))) for s in sentences])
+    shutil.copy(folder / "text/test1.de", folder / "text/test1-second.de")
+    shutil.copy(folder / "text/test1.en", folder / "source.txt")
+    (folder / "source.txt.gz").write_bytes(gzip.compress((folder / "source.txt").read_bytes()))
+    _write_multi30k(folder)
+    _write_dates(folder)
+
+
+def _write(path: Path, lines: list[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def _write_multi30k(folder: Path) -> None:
+    """The files of examples/multi30k/README.md."""
+    names = {"train": "train", "val": "valid", "test_2016_flickr": "test1", "test_2017_flickr": "test2"}
+    for name, split in names.items():
+        for language in ("de", "en"):
+            content = gzip.compress((folder / f"text/{split}.{language}").read_bytes())
+            for place in ("multi30k/{}", "data/multi30k/{}", "data/multi30k_tok/{}.lc.norm.tok"):
+                path = folder / f"{place.format(name)}.{language}.gz"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+
+
+def _write_dates(folder: Path) -> None:
+    dates = [(f"{month}/{day}/1976", f"1976-{month:02}-{day:02}") for month in range(1, 13) for day in range(1, 29)]
+    lines = "".join(f"{written:<29}_{meant}\n" for written, meant in dates)
+    (folder / "date.txt.gz").write_bytes(gzip.compress(lines.encode()))

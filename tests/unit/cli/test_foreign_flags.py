@@ -1,0 +1,165 @@
+"""Flags of fairseq: what is understood becomes ours or changes nothing and says so, what is not is refused with advice."""
+
+from __future__ import annotations
+
+import pytest
+
+import nmt.criterions
+import nmt.models
+import nmt.optim
+import nmt.search  # noqa: F401 - importing a package registers its components
+from nmt.config.generation import GenerateConfig
+from nmt.config.option import groups_of
+from nmt.config.scoring import ScoreConfig
+from nmt.config.sections import TrainConfig
+from nmt.errors import UsageError
+from nmt_cli.argv import CommandLine, rewrite
+from nmt_cli.flags import ADVICE, grammar
+from nmt_cli.foreign_flags import FOREIGN
+
+
+def read(*argv: str, command: type = TrainConfig) -> CommandLine:
+    return rewrite(argv, grammar(command, groups_of(command)))
+
+
+TAKEN: list[tuple[list[str], list[str], str]] = [
+    (["--eval-bleu"], ["validation.metrics=['bleu']"], "--eval-bleu: taken as --valid-metrics=bleu"),
+    (
+        ["--eval-bleu-args", '{"beam": 5, "max_len_a": 1.2, "max_len_b": 10}'],
+        ["search.beam_size=5", "search.max_len_a=1.2", "search.max_len_b=10"],
+        '--eval-bleu-args {"beam": 5, "max_len_a": 1.2, "max_len_b": 10}: taken as search.beam_size=5 '
+        "search.max_len_a=1.2 search.max_len_b=10",
+    ),
+    (
+        ["--memory-efficient-fp16"],
+        ["device.precision=fp16"],
+        "--memory-efficient-fp16: taken as --precision fp16; the parameters stay in float32",
+    ),
+    (["--log-format", "simple"], ["report.progress=lines"], "--log-format simple: taken as --progress lines"),
+]
+
+
+@pytest.mark.parametrize(("argv", "overrides", "note"), TAKEN, ids=[case[0][0] for case in TAKEN])
+def test_a_flag_that_has_a_counterpart_becomes_it_and_says_so(argv: list[str], overrides: list[str], note: str) -> None:
+    line = read(*argv)
+    assert ([*line.overrides], line.notes) == (overrides, (note,))
+
+
+IDLE: list[list[str]] = [
+    ["--task", "translation"],
+    ["--eval-bleu-args", "{}"],
+    ["--eval-bleu-detok", "moses"],
+    ["--eval-bleu-detok-args", "{}"],
+    ["--eval-bleu-remove-bpe"],
+    ["--eval-bleu-remove-bpe", "@@ "],
+    ["--eval-bleu-remove-bpe=sentencepiece"],
+    ["--eval-bleu-print-samples"],
+    ["--maximize-best-checkpoint-metric"],
+    ["--skip-invalid-size-inputs-valid-test"],
+    ["--num-workers", "4"],
+    ["--ddp-backend", "legacy_ddp"],
+]
+
+
+@pytest.mark.parametrize("argv", IDLE, ids=" ".join)
+def test_a_flag_that_changes_nothing_says_so(argv: list[str]) -> None:
+    line = read(*argv)
+    assert line.overrides == ()
+    (note,) = line.notes
+    assert note.startswith(f"{' '.join(argv).replace('=', ' ')} changes nothing: ")
+
+
+def test_lenpen_has_fairseqs_meaning_where_it_is_given_to_fairseqs_flag() -> None:
+    line = read("--eval-bleu-args", '{"lenpen": 0.6}')
+    assert line.overrides == ("search.length_penalty=power", "search.lenpen=0.6")
+
+
+def test_a_corpus_folder_after_a_flag_without_value_stays_one() -> None:
+    for flag in ("--eval-bleu", "--eval-bleu-remove-bpe", "--eval-bleu-print-samples"):
+        assert "data=['data-bin/x']" in read(flag, "data-bin/x").overrides
+
+
+def test_a_flag_of_ours_that_follows_wins() -> None:
+    line = read("--eval-bleu-args", '{"beam": 4}', "--beam", "6")
+    assert line.overrides == ("search.beam_size=4", "search.beam_size=6")
+
+
+REFUSED: list[tuple[list[str], str]] = [
+    (["--task", "translation_lev"], "--task translation_lev: there is one task, translation; leave it out"),
+    (["--eval-bleu=yes"], "--eval-bleu takes no value"),
+    (["--eval-bleu-detok"], "--eval-bleu-detok needs a value"),
+    (["--eval-bleu-args", "beam=5"], '--eval-bleu-args beam=5: it takes JSON, such as \'{"beam": 5, "lenpen": 1}\''),
+    (["--eval-bleu-args", "[5]"], '--eval-bleu-args [5]: it takes JSON, such as \'{"beam": 5, "lenpen": 1}\''),
+    (
+        ["--eval-bleu-args", '{"max_len": 5}'],
+        "--eval-bleu-args: there is no counterpart of 'max_len' (did you mean 'max_len_b'?); it takes beam, lenpen, "
+        "max_len_a, max_len_b, min_len, no_repeat_ngram_size, and all others are options of --search",
+    ),
+    (["--eval-bleu-args", '{"beam": "5"}'], '--eval-bleu-args: beam is a number, not "5"'),
+    (["--eval-bleu-args", '{"beam": true}'], "--eval-bleu-args: beam is a number, not true"),
+    (
+        ["--log-format", "json"],
+        "--log-format json: use --progress lines or --progress bar; the run folder holds log.jsonl",
+    ),
+    (
+        ["--ddp-backend", "fully_sharded"],
+        "--ddp-backend fully_sharded: torchrun starts the processes; leave it out, or use --distributed-strategy fsdp "
+        "for fully_sharded",
+    ),
+    (
+        ["--eval-tokenized-bleu"],
+        "--eval-tokenized-bleu is not a flag here: use --valid-tokenize none if the corpus was made of tokenised text; of "
+        "other text sacreBLEU's own 13a is meant, which is the default",
+    ),
+    (
+        ["--scoring", "bleu"],
+        "--scoring is not a flag here: use nmt-score --metrics bleu,chrf,ter, or --valid-metrics while training",
+    ),
+]
+
+
+@pytest.mark.parametrize(("argv", "message"), REFUSED, ids=[" ".join(case[0]) for case in REFUSED])
+def test_what_would_lose_its_meaning_is_refused_with_advice(argv: list[str], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        read(*argv)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("command", [GenerateConfig, ScoreConfig])
+def test_a_command_that_validates_nothing_refuses_flags_of_validation(command: type) -> None:
+    with pytest.raises(
+        UsageError, match="--eval-bleu is not a flag here: this command has no use for it; leave it out"
+    ):
+        read("--eval-bleu", command=command)
+
+
+def test_no_flag_is_both_understood_and_advised_against() -> None:
+    assert not FOREIGN.keys() & ADVICE.keys()
+
+
+def test_all_unknown_flags_of_a_line_are_named_at_once() -> None:
+    with pytest.raises(UsageError) as caught:
+        read("data-bin/x", "--baem", "4", "--scoring", "bleu", "--d-model", "256", "--zzzz", "--baem", "5")
+    assert str(caught.value) == (
+        "(1) unknown flag --baem (did you mean '--beam'?); (2) --scoring is not a flag here: "
+        f"{ADVICE['--scoring']}; (3) --d-model is not a flag; write the option's key: model.d_model=256; "
+        "(4) unknown flag --zzzz; --help lists them"
+    )
+
+
+def test_values_of_an_unknown_flag_are_not_taken_for_bare_arguments() -> None:
+    with pytest.raises(UsageError) as caught:
+        read("--zzzz", "a", "b", "--metrics", "bleu", command=ScoreConfig)
+    assert str(caught.value) == "unknown flag --zzzz; --help lists them"
+
+
+def test_what_else_is_wrong_with_the_line_is_named_beside_unknown_flags() -> None:
+    with pytest.raises(UsageError) as caught:
+        read("--zzzz", "--beam")
+    assert str(caught.value) == "(1) unknown flag --zzzz; --help lists them; (2) --beam needs a value"
+
+
+@pytest.mark.parametrize("value", [[], ["@@"], ["@@ "], ["subword_nmt"]])
+def test_marks_of_pieces_may_be_named_as_fairseq_does(value: list[str]) -> None:
+    line = read("data-bin/x", "--remove-bpe", *value, command=GenerateConfig)
+    assert line.overrides == ("data=['data-bin/x']", "remove_bpe=subword_nmt")
