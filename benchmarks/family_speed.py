@@ -49,7 +49,7 @@ class Trained:
     """One model, ready to train on and to translate."""
 
     def __init__(self, run: str, batches: TrainingBatches) -> None:
-        model, _, _ = load_model(run, torch.device("cpu"))
+        model = load_model(run, torch.device("cpu")).module
         self.parameters = sum(parameter.numel() for parameter in model.parameters())
         self.step = Step(model.train(), criterions.build(LabelSmoothedCrossEntropyConfig()))
         self.optimizer = torch.optim.Adam(model.parameters(), lr=1e-9)  # the weights are to stay as they are

@@ -67,6 +67,7 @@ def translate(config: GenerateConfig) -> None:
             shortlist=config.shortlist,
             dtype=config.dtype,
             cuda_graphs=config.cuda_graphs,
+            engine=config.engine,
         )
         _check_width(config, len(translator.pair.target.vocabulary))
         _tell_of_pieces(config.remove_bpe, translator.pair.target)
@@ -85,7 +86,7 @@ def _choice(translator: Translator, config: GenerateConfig, place: DeviceConfig,
     """What becomes of translations before they are shown."""
     if config.rerank is None:
         return iter
-    backward = Translator.load(config.rerank, place.name, place.precision, workers=workers, dtype=config.dtype)
+    backward = Translator.load(config.rerank, place.name, place.precision, workers=workers, dtype=config.dtype, engine=config.engine)
     check_reverse(translator.pair, backward.pair, config.rerank)
 
     def score(lines: Iterator[Given], numbers: Iterator[int], config: GenerateConfig) -> Iterator[Translation]:

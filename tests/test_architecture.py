@@ -20,6 +20,7 @@ ROWS = (
     ("nmt.data", "nmt.modules", "nmt.devices"),
     ("nmt.interface",),
     ("nmt.models", "nmt.criterions", "nmt.optim", "nmt.search", "nmt.scoring", "nmt.plotting"),
+    ("nmt.engines",),
     ("nmt.training", "nmt.translation"),
     ("nmt.testing",),
     ("nmt_cli",),

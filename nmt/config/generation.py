@@ -43,6 +43,12 @@ class GenerateConfig:
         help="numbers that weights are kept in: float32, bfloat16, float16 or int8 (on a CPU); default: as --precision says",
         flag="--dtype",
     )
+    engine: str = option(
+        "auto",
+        help="what translates: torch (the model itself), native (C, on a CPU), graphs (recorded steps, on a GPU), one of a "
+        "plugin, or auto",
+        flag="--engine",
+    )
     gen_subset: str = option("test", help="split of the corpus to translate", flag="--gen-subset")
     search: Any = group("search", help="how translations are found", flag="--search")
     input: str | None = option(None, help="file to translate; default, and -: standard input", flag="--input")

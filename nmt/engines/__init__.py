@@ -1,1 +1,71 @@
-"""What translates with a trained model."""
+"""What translates with a trained model. A kind of engine says which models it can hold, and makes an engine of one.
+
+torch    the model itself
+graphs   the model with its steps recorded, on a GPU
+native   a Transformer in C, on a CPU, on weights in few bytes
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from nmt.errors import UsageError
+from nmt.registry import Registry, import_all
+
+if TYPE_CHECKING:
+    import torch
+
+    from nmt.config.choices import NumberFormat
+    from nmt.models.stored import LoadedModel
+    from nmt.search.decoding import Engine
+
+logger = logging.getLogger("nmt.translation")
+
+AUTO = "auto"
+PREFERRED = ("native", "torch")  # what ``auto`` takes: the first one that can hold the model
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What an engine is asked for."""
+
+    device: torch.device
+    number_format: NumberFormat  # of the weights
+    workers: int = 1  # processes that will share the work
+
+
+class EngineKind(Protocol):
+    """Makes engines of models."""
+
+    def misfit(self, model: LoadedModel, wanted: Wanted) -> str | None:
+        """Why it cannot hold the model like this, or should not where nobody asked for it; None: it can."""
+        ...
+
+    def make(self, model: LoadedModel, wanted: Wanted) -> Engine: ...
+
+
+# builder(config) -> EngineKind
+engines: Registry[EngineKind] = Registry("engine")
+
+import_all(__name__, __path__, ending="_engine")
+
+
+def engine_for(name: str, model: LoadedModel, wanted: Wanted) -> Engine:
+    """An engine with the model; ``name``: of a kind, or ``auto``."""
+    if name != AUTO:
+        kind = engines.build(engines.config_class(name)())
+        reason = kind.misfit(model, wanted)
+        if reason is not None:
+            raise UsageError(f"--engine {name} cannot hold this model: {reason}; use --engine {AUTO}")
+        return kind.make(model, wanted)
+    reasons: list[str] = []
+    for candidate in PREFERRED:
+        kind = engines.build(engines.config_class(candidate)())
+        reason = kind.misfit(model, wanted)
+        if reason is None:
+            logger.debug("the %s engine translates%s", candidate, "".join(f" ({why})" for why in reasons))
+            return kind.make(model, wanted)
+        reasons.append(f"{candidate}: {reason}")
+    raise AssertionError(f"no engine holds every model: {'; '.join(reasons)}")

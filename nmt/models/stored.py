@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,19 @@ def architecture(section: Any) -> Any:
     return {key: architecture(value) for key, value in section.items() if "dropout" not in key}
 
 
-def load_model(path: str | Path, device: torch.device) -> tuple[EncoderDecoder, LanguagePair, dict[str, Any]]:
-    """The model of a checkpoint (or run folder) in eval mode, its tokenizers, and its configuration as a plain tree."""
+@dataclass(frozen=True)
+class LoadedModel:
+    """The model of a checkpoint, and what it was made by."""
+
+    module: EncoderDecoder  # in eval mode
+    config: Any  # its own options
+    sizes: VocabularySizes
+    pair: LanguagePair
+    tree: dict[str, Any]  # the configuration of its training, as a plain tree
+
+
+def load_model(path: str | Path, device: torch.device) -> LoadedModel:
+    """The model of a checkpoint (or run folder)."""
     checkpoint = resolve(path)
     stored = read_checkpoint(checkpoint)
     tokenizer = tokenizer_folder(checkpoint)
@@ -42,4 +54,4 @@ def load_model(path: str | Path, device: torch.device) -> tuple[EncoderDecoder, 
     )
     model = models.build(config, sizes)
     load_parameters(model, stored.model, str(checkpoint))
-    return model.to(device).eval(), pair, stored.config
+    return LoadedModel(model.to(device).eval(), config, sizes, pair, stored.config)

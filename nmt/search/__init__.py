@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from nmt.registry import Registry, import_configs
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from nmt.interface import Decodable, Hypothesis
+    from nmt.data.hypothesis import Hypothesis
+    from nmt.interface import Decodable
+    from nmt.search.decoding import Engine, Ids
     from nmt.search.requests import Request
 
 
@@ -28,6 +30,21 @@ class Search(Protocol):
     ) -> list[list[Hypothesis]]:
         """For each of the B sentences its hypotheses, best first; never an empty list. ``requests``: one a sentence."""
         ...
+
+
+@runtime_checkable
+class EngineSearch(Protocol):
+    """A search that need not take its steps in torch: ``find`` drives an engine (nmt.search.decoding)."""
+
+    def find(
+        self,
+        engine: Engine,
+        sources: Sequence[Ids],
+        *,
+        lists: Sequence[Ids] | None = None,
+        attention: bool = False,
+        requests: Sequence[Request] | None = None,
+    ) -> list[list[Hypothesis]]: ...
 
 
 # builder(config, nbest: int = 1) -> Search

@@ -19,7 +19,10 @@ from nmt.search.candidates import Candidates
 from nmt.search.rules import Changes
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
+
+    from nmt.interface import Decodable
 
 Ids = npt.NDArray[np.integer]
 
@@ -68,6 +71,30 @@ class Decoding(Protocol):
 
 class Engine(Protocol):
     """A model that is ready to translate."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        ...
+
+    @property
+    def longest_source(self) -> int | None:
+        """The longest source (eos included) that the model can read; None: no limit of its own."""
+        ...
+
+    @property
+    def decodable(self) -> Decodable:
+        """The same for searches that take their steps in torch."""
+        ...
+
+    @property
+    def scored(self) -> Decodable:
+        """What scores given translations; a model that is trained as well reads them at once."""
+        ...
+
+    def forget(self) -> None:
+        """Memory is short: what is kept for later batches may go."""
+        ...
 
     def begin(self, sources: Sequence[Ids], beam: int, lists: Sequence[Ids] | None = None) -> Decoding:
         """``sources``: ids ending in eos. ``lists``: of each sentence the target ids that it may need, the special ones

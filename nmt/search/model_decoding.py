@@ -36,19 +36,33 @@ _INFINITY = float("inf")
 class ModelEngine:
     """A model, or an ensemble, on a device."""
 
-    def __init__(self, model: Decodable, device: torch.device) -> None:
-        self.model = model
+    def __init__(
+        self,
+        model: Decodable,
+        device: torch.device,
+        *,
+        scored: Decodable | None = None,
+        longest_source: int | None = None,
+    ) -> None:
+        """``scored``: what given translations are scored by, if not by ``model``."""
+        self.decodable = model
+        self.scored = model if scored is None else scored
         self.device = device
+        self.longest_source = longest_source
+
+    def forget(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
 
     def begin(self, sources: Sequence[Ids], beam: int, lists: Sequence[Ids] | None = None) -> ModelDecoding:
         source, lengths = (part.to(self.device) for part in pad(sources))
-        model = self.model if lists is None else Shortlisted(self.model, lists, self.device)
+        model = self.decodable if lists is None else Shortlisted(self.decodable, lists, self.device)
         with torch.inference_mode():
             memory, state = model.start(model.encode(source, lengths), beam)
         return ModelDecoding(model, self.device, memory, state)
 
     def longest_targets(self, source_lengths: Ints) -> Ints | None:
-        limits = self.model.max_target_lengths(torch.from_numpy(source_lengths).to(self.device))
+        limits = self.decodable.max_target_lengths(torch.from_numpy(source_lengths).to(self.device))
         return None if limits is None else limits.cpu().numpy()
 
 

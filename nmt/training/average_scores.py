@@ -52,7 +52,8 @@ class Judge:
 
     def __init__(self, path: Path, data: Sequence[str], device: torch.device) -> None:
         """``path``: a checkpoint of the run; ``data``: other corpus folders than those of its configuration."""
-        model, pair, tree = load_model(path, device)
+        loaded = load_model(path, device)
+        model, pair, tree = loaded.module, loaded.pair, loaded.tree
         config = from_plain(TrainConfig, tree, origin=str(path / "config.yaml"))
         config = replace(config, data=list(data) or config.data, validation=replace(config.validation, samples=0))
         config = replace(config, report=replace(config.report, progress=ProgressStyle.lines))

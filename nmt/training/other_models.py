@@ -27,7 +27,8 @@ def start_from(config: TrainConfig, model: EncoderDecoder, pair: LanguagePair) -
     """
     path = config.checkpoint.finetune_from_model
     assert path is not None, "the caller asks for it"
-    other, other_pair, stored = load_model(path, torch.device("cpu"))
+    loaded = load_model(path, torch.device("cpu"))
+    other, other_pair, stored = loaded.module, loaded.pair, loaded.tree
     others = differences(architecture(stored["model"]), architecture(to_plain(config)["model"]))
     if others:  # where shapes do not fit either, loading says so
         listed = "; ".join(f"model.{key}: {change}" for key, change in others.items())
@@ -45,7 +46,8 @@ def start_from(config: TrainConfig, model: EncoderDecoder, pair: LanguagePair) -
 
 def load_teacher(path: str, pair: LanguagePair, device: torch.device) -> EncoderDecoder:
     """A trained model that will not change, of any architecture."""
-    teacher, other_pair, _ = load_model(path, device)
+    loaded = load_model(path, device)
+    teacher, other_pair = loaded.module, loaded.pair
     if other_pair.digest() != pair.digest():
         raise _other_vocabularies(path)
     return teacher.requires_grad_(False)

@@ -7,6 +7,7 @@ Translator.load("checkpoints").translate(["Ein Hund läuft."], beam=4)
 from __future__ import annotations
 
 from nmt.translation.lines import Line, TranslatedText, Translation
-from nmt.translation.translator import Translator, best_texts, translation_options
+from nmt.translation.options import translation_options
+from nmt.translation.translator import Translator, best_texts
 
 __all__ = ["Line", "TranslatedText", "Translation", "Translator", "best_texts", "translation_options"]

@@ -18,10 +18,8 @@ import torch
 
 from nmt.config.choices import AlignmentKind, MbrMetric, NumberFormat, Precision
 from nmt.config.generation import ON_A_CPU, ON_A_GPU, GenerateConfig
-from nmt.config.option import flags_of
-from nmt.config.plain import from_plain, to_plain
 from nmt.config.validated import ValidatedSearch
-from nmt.data.batch import pad
+from nmt.data.batch import Ids, pad
 from nmt.data.corpus import Split
 from nmt.data.language_pair import LanguagePair
 from nmt.data.shortlist import Shortlist
@@ -29,26 +27,29 @@ from nmt.data.text import one_line
 from nmt.data.tokenizers import IdArray
 from nmt.data.vocabulary import EOS
 from nmt.devices import choose_device, is_shortage, precision_named
-from nmt.errors import DataError, DeviceError, UsageError, did_you_mean
-from nmt.interface import Decodable, EncoderDecoder, Hypothesis
+from nmt.engines import AUTO, Wanted, engine_for
+from nmt.engines.ensemble import together_as_one
+from nmt.engines.number_formats import choose_format, format_named
+from nmt.errors import DeviceError, UsageError
+from nmt.interface import Hypothesis
 from nmt.models.stored import load_model
 from nmt.plugins import UserDir, load_plugins
-from nmt.search import Search, searches
+from nmt.search import EngineSearch, Search, searches
 from nmt.search.beam_config import BeamConfig
-from nmt.search.ensemble import Ensemble
+from nmt.search.decoding import Engine
 from nmt.search.forced import ForcedSearch
 from nmt.search.greedy import GreedySearch
 from nmt.search.greedy_config import GreedyConfig
 from nmt.search.length_penalty import LengthPenalty
-from nmt.search.replayed import Replayed, replayed
 from nmt.search.requests import Request
 from nmt.search.sampling_config import SamplingConfig
+from nmt.search.short_lists import in_ids, in_places
 from nmt.search.shortlisted import Shortlisted
 from nmt.storage.run_folder import split_paths
 from nmt.translation.choosing import MinimumBayesRisk
 from nmt.translation.lines import Given, Line, TranslatedText, Translation
 from nmt.translation.long_lines import together
-from nmt.translation.number_formats import choose_format, format_named, prepare
+from nmt.translation.options import translation_options
 from nmt.translation.reading import Reader
 from nmt.translation.unknown_words import UnknownWords, read_dictionary
 from nmt.translation.windows import Batch, Found, Part, Progress, Window, batches_of, in_order
@@ -56,53 +57,32 @@ from nmt.translation.workers import one_by_one, possible, side_by_side
 
 logger = logging.getLogger("nmt.translation")
 
-# Options of GenerateConfig that `Translator.translate` takes too.
-_OPTIONS = (
-    "nbest",
-    "batch_size",
-    "max_tokens",
-    "buffer_size",
-    "max_source_length",
-    "long_lines",
-    "replace_unk",
-    "unk_dictionary",
-    "mbr",
-    "choose_among",
-    "remove_bpe",
-)
-
 
 class Translator:
     """One model, or several as an ensemble, with the tokenizers of both languages."""
 
     def __init__(
         self,
-        members: Sequence[EncoderDecoder],
+        members: Sequence[Engine],
         pair: LanguagePair,
-        device: torch.device,
         ensemble_weights: Sequence[float] = (),
         workers: int = 1,
         shortlist: Shortlist | None = None,
-        cuda_graphs: bool = False,
         validated: ValidatedSearch | None = None,
     ) -> None:
-        """``members`` are on ``device`` and in eval mode, and all belong to ``pair``. ``validated``: the search that is
-        used unless options say otherwise."""
+        """``members`` are on one device, and all belong to ``pair``. ``validated``: the search that is used unless options
+        say otherwise."""
         self.pair = pair
-        self.device = device
-        self._workers = workers if device.type == "cpu" and possible() else 1
+        self._engine = (
+            together_as_one(members, ensemble_weights) if len(members) > 1 or ensemble_weights else members[0]
+        )
+        self._members = members
+        self.device = self._engine.device
+        self._workers = workers if self.device.type == "cpu" and possible() else 1
         self._shortlist = shortlist
         self._validated = validated or ValidatedSearch({})
-        together = len(members) > 1 or ensemble_weights
-
-        def as_one(seen: Sequence[Decodable]) -> Decodable:
-            return Ensemble(seen, ensemble_weights) if together else seen[0]
-
-        recorded = [replayed(member, device) for member in members] if cuda_graphs else members
-        self._recorded = [model for model in recorded if isinstance(model, Replayed)]
-        self._model, self._scored = as_one(recorded), as_one(members)  # whole targets are scored at once
-        limits = [limit for limit in (member.max_source_length() for member in members) if limit is not None]
-        self._max_source_pieces = min(limits) - 1 if limits else None  # eos takes one position
+        longest = self._engine.longest_source
+        self._max_source_pieces = None if longest is None else longest - 1  # eos takes one position
 
     @classmethod
     def load(
@@ -116,6 +96,7 @@ class Translator:
         shortlist: str | Path | None = None,
         dtype: NumberFormat | str | None = None,
         cuda_graphs: bool = False,
+        engine: str = AUTO,
     ) -> Translator:
         """A run folder (its best checkpoint), a checkpoint, or several joined by ``:`` as an ensemble.
 
@@ -123,32 +104,34 @@ class Translator:
         ``ensemble_weights``: how much each model's probabilities count, all alike if there are none. ``workers``:
         processes that share the work where there is more than one batch of it, on a CPU; they are forked, so leave it at
         1 in a program that has threads. ``shortlist``: a file of nmt-shortlist. ``dtype``: what weights are kept in,
-        "float32", "bfloat16", "float16" or "int8"; None: as ``precision`` says. ``cuda_graphs``: on a GPU, record what a
-        step launches and repeat it.
+        "float32", "bfloat16", "float16" or "int8"; None: as ``precision`` says. ``engine``: "torch", "native" (C, on a CPU),
+        "graphs" (on a GPU, record what a step launches and repeat it; ``cuda_graphs`` is the same), one of a plugin, or
+        "auto".
         """
         load_plugins(user_dir)
         chosen = choose_device(device)
         if cuda_graphs:
             _check_recording(chosen, shortlist)
+            engine = "graphs"
         paths = split_paths(str(path))
         loaded = [load_model(one, chosen) for one in paths]
-        _, pair, _ = loaded[0]
-        for other, (_, other_pair, _) in zip(paths[1:], loaded[1:]):
-            if other_pair.digest() != pair.digest():
+        pair = loaded[0].pair
+        for other, model in zip(paths[1:], loaded[1:]):
+            if model.pair.digest() != pair.digest():
                 raise UsageError(
                     f"{paths[0]} and {other} have different vocabularies, so they cannot translate together; "
                     f"an ensemble's models are trained on one corpus folder"
                 )
-            if other_pair.is_reverse_of(pair):
+            if model.pair.is_reverse_of(pair):
                 raise UsageError(
                     f"{paths[0]} translates from {pair.source_lang} to {pair.target_lang}, and {other} the other way; "
                     f"an ensemble's models share their direction"
                 )
-        wanted = choose_format(format_named(dtype), precision_named(precision), chosen)
-        members = [prepare(model, wanted, chosen, workers) for model, _, _ in loaded]
+        number_format = choose_format(format_named(dtype), precision_named(precision), chosen)
+        members = [engine_for(engine, model, Wanted(chosen, number_format, workers)) for model in loaded]
         short = None if shortlist is None else Shortlist.load(Path(shortlist), pair)
-        validated = ValidatedSearch({one: tree for one, (_, _, tree) in zip(paths, loaded)})
-        return cls(members, pair, chosen, ensemble_weights, workers, short, cuda_graphs, validated)
+        validated = ValidatedSearch({one: model.tree for one, model in zip(paths, loaded)})
+        return cls(members, pair, ensemble_weights, workers, short, validated)
 
     def translate(self, lines: Iterable[str | Line], **options: Any) -> list[str]:
         """The translation of each line; an empty one of an empty line.
@@ -226,8 +209,8 @@ class Translator:
 
     def _writes(self, pieces: int) -> int | None:
         """The most pieces that the model writes for so many of the source."""
-        limit = self._scored.max_target_lengths(torch.tensor([pieces + 1]))
-        return None if limit is None else int(limit) - 1  # eos takes one position
+        limits = self._engine.longest_targets(np.array([pieces + 1]))
+        return None if limits is None else int(limits[0]) - 1  # eos takes one position
 
     def _chosen(self, translations: Iterator[Translation], config: GenerateConfig) -> Iterator[Translation]:
         """What is to be shown of what was found."""
@@ -263,19 +246,12 @@ class Translator:
 
     def _search(self, search: Search, batch: Batch, attention: bool) -> list[list[Hypothesis]]:
         """A batch that does not fit into the memory is halved until it does."""
-        padded, lengths = pad([np.append(one.ids, EOS) for one in batch])
-        source, lengths = padded.to(self.device), lengths.to(self.device)
         asked = [one.request for one in batch]
         requests = asked if isinstance(search, ForcedSearch) or any(request != Request() for request in asked) else None
         try:
-            if isinstance(search, ForcedSearch):
-                return search(self._scored, source, lengths, attention=attention, requests=requests)
-            if self._shortlist is None:
-                return search(self._model, source, lengths, attention=attention, requests=requests)
-            short = Shortlisted(self._model, [_pieces_for(one, self._shortlist) for one in batch], self.device)
-            return short.found(search(short, source, lengths, attention=attention, requests=short.asked(requests)))
+            return self._found(search, batch, attention, requests)
         except Exception as error:
-            if not is_shortage(error):
+            if not isinstance(error, MemoryError) and not is_shortage(error):
                 raise
             if len(batch) == 1:
                 elsewhere = "" if self.device.type == "cpu" else ", or use --device cpu"
@@ -284,12 +260,31 @@ class Translator:
                     f"{self.device}; lower --max-source-length, --beam or --nbest{elsewhere}"
                 ) from None
         logger.warning(f"a batch of {len(batch)} lines does not fit into the memory of {self.device}; it is halved")
-        for model in self._recorded:
-            model.forget()
-        if self.device.type == "cuda":
-            torch.cuda.empty_cache()
+        for member in self._members:
+            member.forget()
         middle = len(batch) // 2
         return self._search(search, batch[:middle], attention) + self._search(search, batch[middle:], attention)
+
+    def _found(
+        self, search: Search, batch: Batch, attention: bool, requests: Sequence[Request] | None
+    ) -> list[list[Hypothesis]]:
+        sources: list[Ids] = [np.append(one.ids, EOS) for one in batch]
+        lists = None
+        if self._shortlist is not None and not isinstance(search, ForcedSearch):
+            lists = [_pieces_for(one, self._shortlist) for one in batch]
+        if isinstance(search, EngineSearch):
+            if lists is None:
+                return search.find(self._engine, sources, attention=attention, requests=requests)
+            places = in_places(requests, lists)
+            found = search.find(self._engine, sources, lists=lists, attention=attention, requests=places)
+            return in_ids(found, lists)
+        source, lengths = (part.to(self.device) for part in pad(sources))
+        if isinstance(search, ForcedSearch):
+            return search(self._engine.scored, source, lengths, attention=attention, requests=requests)
+        if lists is None:
+            return search(self._engine.decodable, source, lengths, attention=attention, requests=requests)
+        short = Shortlisted(self._engine.decodable, lists, self.device)
+        return short.found(search(short, source, lengths, attention=attention, requests=short.asked(requests)))
 
 
 def _as_text(
@@ -317,45 +312,6 @@ def best_texts(translation: Translation, nbest: int) -> list[str]:
     """Exactly ``nbest`` lines for one line: empty ones where the search found fewer."""
     texts = [hypothesis.text for hypothesis in translation.hypotheses[:nbest]]
     return texts + [""] * (nbest - len(texts))
-
-
-def translation_options(options: dict[str, Any], validated: ValidatedSearch | None = None) -> GenerateConfig:
-    """Keyword arguments of ``translate`` as a configuration; an unknown name is an error that lists the known ones.
-
-    What they leave open is as the model was ``validated``, or as the search has it by default.
-    """
-    remaining = dict(options)
-    chosen = remaining.pop("search", None)
-    ours = {name: remaining.pop(name) for name in _OPTIONS if name in remaining}
-    stored = None if validated is None else validated.unless(chosen, [_option_of(name) for name in remaining])
-    search_class = searches.config_class(chosen or "beam") if stored is None else type(stored)
-    aliases = _aliases(search_class)
-    for name in remaining:
-        if name not in aliases:
-            known = sorted({*_OPTIONS, *aliases, "search"})
-            raise UsageError(
-                f"translate has no option '{name}'{did_you_mean(name, known)}; there are: {', '.join(known)}"
-            )
-    theirs = {} if stored is None else to_plain(stored)
-    theirs.pop("name", None)
-    theirs |= {aliases[name]: to_plain(value) for name, value in remaining.items()}
-    try:
-        search: Any = from_plain(search_class, theirs, origin="translate", where="search")
-        return dataclasses.replace(from_plain(GenerateConfig, ours, origin="translate"), search=search)
-    except DataError as error:
-        raise UsageError(str(error)) from None
-
-
-def _aliases(search_class: type) -> dict[str, str]:
-    """Names of the options of a search, by those that ``translate`` knows them under."""
-    flags = {flag.name.lstrip("-").replace("-", "_"): flag.key for flag in flags_of(search_class)}
-    return flags | {field.name: field.name for field in dataclasses.fields(search_class)}
-
-
-def _option_of(name: str) -> str:
-    """The option that a keyword means in whichever search has it."""
-    every = (_aliases(searches.config_class(search)) for search in searches.names())
-    return next((aliases[name] for aliases in every if name in aliases), name)
 
 
 def _check_recording(device: torch.device, shortlist: str | Path | None) -> None:

@@ -1,1 +1,1 @@
-"""The engine in C for CPUs: a Transformer's whole step in one call, on weights in few bytes."""
+"""A Transformer in C (nmt/native/decoding.c): its weights, its decodings, and the engine that holds them."""

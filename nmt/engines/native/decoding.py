@@ -54,12 +54,16 @@ class NativeDecoding:
     def step(self, tokens: Ints, attention: bool = False) -> NativeScores:
         if self._lists is not None:
             tokens = np.take_along_axis(self._lists, tokens.reshape(self.sentences, -1), axis=1).ravel()
+        return NativeScores(self, self.step_by_ids(tokens, attention))
+
+    def step_by_ids(self, tokens: Ints, attention: bool) -> Floats | None:
+        """``tokens`` [N] by their ids, whatever lists there are; the attention [N, S], if it is asked for."""
         self._steps += 1
         self._model.reach(self._steps)
         weights = np.zeros((len(tokens), self._longest), dtype=np.float32) if attention else None
         if not self._found.decoding_step(self._handle, address(tokens), address(weights), self._longest):
             raise MemoryError(f"no memory for {self._steps} steps")
-        return NativeScores(self, weights)
+        return weights
 
     def follow(self, parents: Ints, staying: Ints) -> None:
         parents = np.ascontiguousarray(parents)  # under this name: an address keeps nothing alive

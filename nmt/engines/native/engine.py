@@ -1,8 +1,10 @@
-"""The engine in C: a Transformer as it is described (nmt.models.transformer_weights), on a CPU."""
+"""A Transformer as it is described (nmt.models.transformer_weights), in C on a CPU."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +14,11 @@ from nmt.data.hypothesis import Ints
 from nmt.engines.native.decoding import NativeDecoding
 from nmt.engines.native.model import NativeModel
 from nmt.models.transformer_weights import TransformerWeights
+
+if TYPE_CHECKING:
+    import torch
+
+    from nmt.interface import Decodable
 
 
 class NativeEngine:
@@ -32,3 +39,22 @@ class NativeEngine:
     def longest_targets(self, source_lengths: Ints) -> Ints | None:
         limit = self._model.longest_target
         return None if limit is None else np.full_like(source_lengths, limit)
+
+    def forget(self) -> None:
+        """Nothing is kept."""
+
+    @property
+    def device(self) -> torch.device:
+        import torch
+
+        return torch.device("cpu")
+
+    @cached_property
+    def decodable(self) -> Decodable:
+        from nmt.engines.native.in_torch import NativeDecodable
+
+        return NativeDecodable(self)
+
+    @property
+    def scored(self) -> Decodable:
+        return self.decodable

@@ -66,8 +66,8 @@ def test_scores_and_attention_are_the_models_while_sentences_leave(name: str) ->
     for step in range(25):
         found, expected = ours.step(tokens, True), theirs.step(tokens, True)
         rows = len(tokens)
-        np.testing.assert_allclose(found.ranked(0, rows), expected.ranked(0, rows), atol=2e-5)
-        np.testing.assert_allclose(found.attention, expected.attention, atol=1e-5)
+        np.testing.assert_allclose(found.ranked(0, rows), expected.ranked(0, rows), atol=1e-4)
+        np.testing.assert_allclose(found.attention, expected.attention, atol=1e-5, rtol=1e-4)
         staying = np.delete(np.arange(there), 1) if step in (3, 17) else np.arange(there)
         parents = random.integers(0, BEAM, size=(there, BEAM))
         for one in (ours, theirs):

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from nmt.config.choices import NumberFormat, Precision
+from nmt.engines.number_formats import choose_format, format_named
 from nmt.errors import UsageError
 from nmt.native.library import PROCESSORS, SWITCH, forget, library, processor
 from nmt.native.packing import packs
 from nmt.native.ranking import ranks
-from nmt.translation.number_formats import choose_format, format_named
 from tests.unit.native.levels import needs_library
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")

@@ -44,7 +44,7 @@ def average(run: Path, **options: Any) -> Average:
 
 def scores_of(checkpoint: Path, corpus: Path) -> dict[str, float]:
     """Without any of the code of validation: each sentence by itself, label smoothing of 0.1 by its definition."""
-    model, _, _ = load_model(checkpoint, CPU)
+    model = load_model(checkpoint, CPU).module
     split = Corpus.open(corpus).split("valid")
     loss = nll = tokens = 0.0
     for index in range(len(split)):

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from nmt.config.generation import GenerateConfig
+from nmt.engines.graphs_engine import GraphsEngine
 from nmt.errors import UsageError
 from nmt.native.library import forget
 from nmt.search import replayed
@@ -38,6 +39,7 @@ def recorders(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     monkeypatch.setattr(replayed, "Recordings", recorder_for)
     monkeypatch.setattr(translating, "_check_recording", lambda device, shortlist: None)
+    monkeypatch.setattr(GraphsEngine, "misfit", lambda *_: None)
     monkeypatch.setenv("NMT_NATIVE", "off")
     forget()
     yield found
@@ -66,7 +68,7 @@ def test_a_batch_that_does_not_fit_is_halved_without_recordings(
 ) -> None:
     translator = Translator.load(folder, cuda_graphs=True)
     expected = translator.translate(LINES)
-    model = translator._model
+    model = translator._engine.decodable
     assert isinstance(model, replayed.Replayed) and model.kept()[0] > 0
     step = model.step
 

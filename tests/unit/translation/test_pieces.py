@@ -83,7 +83,7 @@ def test_alignments_are_between_pieces(translator: Translator) -> None:
     best = found.hypotheses[0]
     assert found.source == "zwei hau@@ s" and found.source_pieces == ["zwei", "hau@@", "s"]
     assert [target for _, target in best.alignment] == list(range(len(best.pieces)))
-    assert best.attention is not None and best.attention.size(1) == 4
+    assert best.attention is not None and best.attention.shape[1] == 4
 
 
 def test_a_reference_is_scored_in_pieces_and_shown_in_words(translator: Translator) -> None:

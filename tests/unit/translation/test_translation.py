@@ -83,7 +83,7 @@ def test_window_is_all_that_is_read_ahead(translator):
 
 @pytest.mark.parametrize("blank", ["", " ", "\t \t", "\u3000", None])
 def test_blank_line_is_translated_to_an_empty_one_without_the_model(translator, monkeypatch, blank):
-    monkeypatch.setattr(translator, "_model", None)
+    monkeypatch.setattr(translator, "_engine", None)
     config = GenerateConfig(search=BeamConfig())
     assert [one.hypotheses[0].text for one in translator.hypotheses([blank, blank], config)] == ["", ""]
 
@@ -283,7 +283,7 @@ def test_progress_counts_every_line_once(translator):
 @pytest.mark.parametrize("cpu", [False, True])
 def test_batch_that_does_not_fit_is_halved(translator, monkeypatch, caplog, cpu):
     expected = translator.translate(LINES)
-    encode = translator._model.encode
+    encode = translator._engine.decodable.encode
 
     def small_memory(source, lengths):
         if len(source) > 4 and cpu:
@@ -292,7 +292,7 @@ def test_batch_that_does_not_fit_is_halved(translator, monkeypatch, caplog, cpu)
             raise torch.OutOfMemoryError("CUDA out of memory")
         return encode(source, lengths)
 
-    monkeypatch.setattr(translator._model, "encode", small_memory)
+    monkeypatch.setattr(translator._engine.decodable, "encode", small_memory)
     assert translator.translate(LINES) == expected
     assert "it is halved" in caplog.text
 
@@ -301,7 +301,7 @@ def test_line_that_does_not_fit_alone_is_a_device_error(translator, monkeypatch)
     def no_memory(source, lengths):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(translator._model, "encode", no_memory)
+    monkeypatch.setattr(translator._engine.decodable, "encode", no_memory)
     with pytest.raises(DeviceError, match="line 2 .* does not fit"):
         translator.translate(["", "ein mann"])
 

@@ -10,6 +10,7 @@ import torch
 
 from nmt.config.choices import NumberFormat, Precision
 from nmt.devices import parameter_type
+from nmt.engines import Wanted
 from nmt.errors import UsageError
 from nmt.interface import EncoderDecoder
 from nmt.models.packed_output import pack_model
@@ -52,11 +53,11 @@ def choose_format(wanted: NumberFormat | None, precision: Precision, device: tor
     return wanted
 
 
-def prepare(model: EncoderDecoder, wanted: NumberFormat, device: torch.device, workers: int) -> EncoderDecoder:
-    """The model with its weights in that format; ``workers`` will share the work."""
-    if device.type == "cpu" and library() is not None:
-        alone = workers == 1 and torch.get_num_threads() > _FEW_THREADS
-        if wanted is not NumberFormat.float32 or (packs(device) and not alone):
-            pack_model(model, wanted)
+def prepared(model: EncoderDecoder, wanted: Wanted) -> EncoderDecoder:
+    """The model with its weights in that format, for torch."""
+    if wanted.device.type == "cpu" and library() is not None:
+        alone = wanted.workers == 1 and torch.get_num_threads() > _FEW_THREADS
+        if wanted.number_format is not NumberFormat.float32 or (packs(wanted.device) and not alone):
+            pack_model(model, wanted.number_format)
         return model
-    return model.to(parameter_type(device, _PRECISIONS[wanted]))
+    return model.to(parameter_type(wanted.device, _PRECISIONS[wanted.number_format]))
