@@ -53,19 +53,24 @@ import_all(__name__, __path__, ending="_engine")
 
 
 def engine_for(name: str, model: LoadedModel, wanted: Wanted) -> Engine:
-    """An engine with the model; ``name``: of a kind, or ``auto``."""
+    """An engine with the model; ``name``: of a kind, or ``auto``. The log says which one it is."""
+    kind = engines.build(engines.config_class(_chosen(name, model, wanted))())
+    return kind.make(model, wanted)
+
+
+def _chosen(name: str, model: LoadedModel, wanted: Wanted) -> str:
     if name != AUTO:
-        kind = engines.build(engines.config_class(name)())
-        reason = kind.misfit(model, wanted)
+        reason = engines.build(engines.config_class(name)()).misfit(model, wanted)
         if reason is not None:
-            raise UsageError(f"--engine {name} cannot hold this model: {reason}; use --engine {AUTO}")
-        return kind.make(model, wanted)
-    reasons: list[str] = []
+            raise UsageError(f"--engine {name} cannot take this model: {reason}; use --engine {AUTO}")
+        logger.info("the %s engine translates, in %s", name, wanted.number_format.value)
+        return name
+    reasons = list[str]()
     for candidate in PREFERRED:
-        kind = engines.build(engines.config_class(candidate)())
-        reason = kind.misfit(model, wanted)
+        reason = engines.build(engines.config_class(candidate)()).misfit(model, wanted)
         if reason is None:
-            logger.debug("the %s engine translates%s", candidate, "".join(f" ({why})" for why in reasons))
-            return kind.make(model, wanted)
-        reasons.append(f"{candidate}: {reason}")
-    raise AssertionError(f"no engine holds every model: {'; '.join(reasons)}")
+            why = f" (not the {' or the '.join(reasons)})" if reasons else ""
+            logger.info("the %s engine translates, in %s%s", candidate, wanted.number_format.value, why)
+            return candidate
+        reasons.append(f"{candidate} one, since {reason}")
+    raise AssertionError(f"no engine takes every model: {reasons}")

@@ -4,54 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-from torch import Tensor
+import numpy as np
+import numpy.typing as npt
 
-from nmt.native.library import at, built, library
+from nmt.native.library import address, built
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
 
 _BLOCK = 64  # as in ranking.c
 
 
-def ranks(like: Tensor) -> bool:
-    """Whether it works where ``like`` is."""
-    return like.device.type == "cpu" and library() is not None
-
-
-def summarise(scores: Tensor, *, normalise: bool) -> tuple[Tensor, Tensor | None]:
+def summarise(scores: Floats, *, normalise: bool) -> tuple[Floats, Floats | None]:
     """Of scores [N, V] the highest of each block [N, C], and if asked the log-sum-exp [N]."""
-    found = built()
     rows, vocabulary = scores.shape
-    maxima = scores.new_empty(rows, -(-vocabulary // _BLOCK))
-    normaliser = scores.new_empty(rows) if normalise else None
-    found.summarise(scores.data_ptr(), rows, vocabulary, maxima.data_ptr(), at(normaliser))
+    maxima = np.empty((rows, -(-vocabulary // _BLOCK)), dtype=np.float32)
+    normaliser = np.empty(rows, dtype=np.float32) if normalise else None
+    built().summarise(address(scores), rows, vocabulary, address(maxima), address(normaliser))
     return maxima, normaliser
 
 
 def best_continuations(
-    scores: Tensor, maxima: Tensor, totals: Tensor, normaliser: Tensor, count: int, banned: Sequence[int]
-) -> tuple[Tensor, Tensor, Tensor]:
+    scores: Floats, maxima: Floats, totals: Floats, normaliser: Floats, count: int, banned: Sequence[int]
+) -> tuple[Floats, Ints, Ints]:
     """Totals, parents and tokens [B, count], best first; ``totals`` [B, K] are those of the hypotheses."""
-    found = built()
-    (batch, beam), vocabulary = totals.shape, scores.size(1)
-    best = totals.new_empty(batch, count)
-    places = torch.empty(2, batch, count, dtype=torch.long)
+    (batch, beam), vocabulary = totals.shape, scores.shape[1]
+    best, places = np.empty((batch, count), dtype=np.float32), np.empty((2, batch, count), dtype=np.int64)
+    flags, totals = flags_of(banned), np.ascontiguousarray(totals)
+    given = address(scores), address(maxima), address(totals), address(normaliser)
+    found = address(best), address(places[0]), address(places[1])
+    built().best_continuations(*given, batch, beam, vocabulary, count, flags, len(flags), *found)
+    return best, places[0], places[1]
+
+
+def flags_of(banned: Sequence[int]) -> bytes:
+    """1 for each of the first ids that is banned."""
     flags = bytearray(max(banned) + 1)
     for token in banned:
         flags[token] = 1
-    totals, normaliser = totals.contiguous(), normaliser.contiguous()
-    found.best_continuations(
-        scores.data_ptr(),
-        maxima.data_ptr(),
-        totals.data_ptr(),
-        normaliser.data_ptr(),
-        batch,
-        beam,
-        vocabulary,
-        count,
-        bytes(flags),
-        len(flags),
-        best.data_ptr(),
-        places[0].data_ptr(),
-        places[1].data_ptr(),
-    )
-    return best, places[0], places[1]
+    return bytes(flags)

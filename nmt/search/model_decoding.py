@@ -21,6 +21,8 @@ from torch import Tensor
 from nmt.data.batch import pad
 from nmt.data.hypothesis import Floats, Ints
 from nmt.interface import Decodable, DecoderState, Memory, StepOutput
+from nmt.native.library import library
+from nmt.native.ranking import best_continuations, summarise
 from nmt.search.candidates import Candidates
 from nmt.search.decoding import Ids
 from nmt.search.rules import Changes
@@ -105,13 +107,14 @@ class ModelScores:
 
     def __init__(self, output: StepOutput) -> None:
         self._own = output.scores.float().contiguous()  # [N, V]
-        self._look_at(self._own)
-        self.normaliser = self._own.new_zeros(len(self._own)) if output.normalised else self._log_sum_exp()  # [N]
+        self._in_c = self._own.device.type == "cpu" and library() is not None
+        normaliser = self._look_at(self._own, normalise=not output.normalised)
+        self.normaliser = self._own.new_zeros(len(self._own)) if normaliser is None else normaliser  # [N]
         self.attention: Floats | None = None if output.attention is None else _here(output.attention.float())
 
     def change(self, changes: Changes) -> None:
         with torch.inference_mode():
-            self._look_at(changed(self._own, self.normaliser, changes))
+            self._look_at(changed(self._own, self.normaliser, changes), normalise=False)
 
     def log_probability(self, tokens: Ints, rows: Ints) -> Floats:
         tokens_there, rows_there = (torch.from_numpy(part).to(self._own.device) for part in (tokens, rows))
@@ -127,7 +130,15 @@ class ModelScores:
 
     def best(self, totals: Floats, count: int, banned: Sequence[int]) -> Candidates:
         with torch.inference_mode():
+            if self._in_c:
+                return self._best_in_c(totals, count, banned)
             return self._best(torch.from_numpy(totals).to(self.scores.device), count, list(banned))
+
+    def _best_in_c(self, totals: Floats, count: int, banned: Sequence[int]) -> Candidates:
+        scores, normaliser, own = self.scores.numpy(), self.normaliser.numpy(), self._own.numpy()
+        best, parents, tokens = best_continuations(scores, self._maxima.numpy(), totals, normaliser, count, banned)
+        rows = np.arange(0, totals.size, totals.shape[1])[:, None] + parents
+        return Candidates(best, parents, tokens, own[rows, tokens] - normaliser[rows])
 
     def _best(self, totals: Tensor, count: int, banned: list[int]) -> Candidates:
         base = totals - self.normaliser.view_as(totals)  # [B, K]
@@ -146,14 +157,19 @@ class ModelScores:
         found, places = _here(values.gather(1, best)), _here(chosen)
         return Candidates(found, places // vocabulary, places % vocabulary, _here(logarithms))
 
-    def _look_at(self, scores: Tensor) -> None:
-        """Find the highest score of each block."""
+    def _look_at(self, scores: Tensor, *, normalise: bool) -> Tensor | None:
+        """Find the highest score of each block, and if asked the log-sum-exp [N]."""
         self.scores = scores
+        if self._in_c:
+            maxima, normaliser = summarise(scores.numpy(), normalise=normalise)
+            self._maxima = torch.from_numpy(maxima)
+            return None if normaliser is None else torch.from_numpy(normaliser)
         rows, vocabulary = scores.shape
         self._blocks = vocabulary // _WIDTH if vocabulary > _FEW else 0
         covered = self._blocks * _WIDTH
         self._rest = scores[:, covered:]  # [N, fewer than W] what fills no block
         self._maxima = scores[:, :covered].view(rows, self._blocks, _WIDTH).amax(-1)  # [N, C]
+        return self._log_sum_exp() if normalise else None
 
     def _rest_elements(self, base: Tensor, banned: list[int]) -> tuple[Tensor, Tensor]:
         """Totals [B, K * rest] of all tokens that fill no block, and their positions in the sentence's K * V."""

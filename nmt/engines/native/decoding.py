@@ -16,6 +16,7 @@ from nmt.data.hypothesis import Floats, Ints
 from nmt.engines.native.matrices import PartsOfOutput
 from nmt.engines.native.model import NativeModel
 from nmt.native.library import address, built
+from nmt.native.ranking import best_continuations, flags_of, summarise
 from nmt.search.candidates import Candidates
 from nmt.search.rules import Changes
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Ids = npt.NDArray[np.integer]
-BLOCK = 64  # as in ranking.c
 
 
 class NativeDecoding:
@@ -110,13 +110,14 @@ class NativeScores:
         self._changed = changes.applied(self._decoding.scores, self._decoding.normaliser)
 
     def best(self, totals: Floats, count: int, banned: Sequence[int]) -> Candidates:
-        flags = bytearray(max(banned) + 1)
-        for token in banned:
-            flags[token] = 1
         totals = np.ascontiguousarray(totals)
         if self._changed is None:
-            return self._decoding.best(totals, count, bytes(flags))
-        return self._best_of_changed(self._changed, totals, count, bytes(flags))
+            return self._decoding.best(totals, count, flags_of(banned))
+        maxima, _ = summarise(self._changed, normalise=False)
+        normaliser = self._decoding.normaliser
+        best, parents, tokens = best_continuations(self._changed, maxima, totals, normaliser, count, banned)
+        rows = np.arange(0, totals.size, totals.shape[1])[:, None] + parents
+        return Candidates(best, parents, tokens, self.log_probability(tokens, rows))
 
     def log_probability(self, tokens: Ints, rows: Ints) -> Floats:
         found: Floats = self._decoding.scores[rows, tokens] - self._decoding.normaliser[rows]
@@ -131,20 +132,6 @@ class NativeScores:
         import torch
 
         return torch.from_numpy(self.ranked(0, len(self._decoding.scores)))
-
-    def _best_of_changed(self, scores: Floats, totals: Floats, count: int, flags: bytes) -> Candidates:
-        library, normaliser = built(), self._decoding.normaliser
-        sentences, beam = totals.shape
-        rows, vocabulary = scores.shape
-        maxima = np.empty((rows, -(-vocabulary // BLOCK)), dtype=np.float32)
-        library.summarise(address(scores), rows, vocabulary, address(maxima), None)
-        found = _empty(sentences, count)
-        given = address(scores), address(maxima), address(totals), address(normaliser)
-        places = address(found.totals), address(found.parents), address(found.tokens)
-        library.best_continuations(*given, sentences, beam, vocabulary, count, flags, len(flags), *places)
-        of_rows = np.arange(0, rows, beam)[:, None] + found.parents
-        found.log_probabilities[:] = self.log_probability(found.tokens, of_rows)
-        return found
 
 
 def _empty(sentences: int, count: int) -> Candidates:

@@ -16,7 +16,6 @@ from nmt.engines.number_formats import choose_format, format_named
 from nmt.errors import UsageError
 from nmt.native.library import PROCESSORS, SWITCH, forget, library, processor
 from nmt.native.packing import packs
-from nmt.native.ranking import ranks
 from tests.unit.native.levels import needs_library
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -36,7 +35,7 @@ def switch(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
 def test_it_is_built_where_there_is_a_compiler() -> None:
     assert library() is not None, "pip install builds nmt/native/*.c"
     assert processor() in PROCESSORS
-    assert ranks(torch.zeros(1)) and not packs(GPU)
+    assert not packs(GPU)
 
 
 @needs_library
@@ -51,7 +50,7 @@ def test_the_switch_names_the_most_that_is_used(switch: pytest.MonkeyPatch, name
 def test_it_can_be_switched_off(switch: pytest.MonkeyPatch) -> None:
     switch.setenv(SWITCH, "off")
     assert library() is None and processor() is None
-    assert not packs(CPU) and not ranks(torch.zeros(1))
+    assert not packs(CPU)
     for wanted in (NumberFormat.int8, NumberFormat.float16):
         with pytest.raises(
             UsageError, match=f"dtype {wanted.value} on a CPU needs the C part of nmt.*use --dtype float32"
