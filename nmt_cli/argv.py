@@ -18,7 +18,7 @@ from pathlib import Path
 from hydra.core.override_parser.types import Quote, QuotedString
 
 from nmt.config.option import Flag, FlagKind
-from nmt.errors import UsageError, did_you_mean, numbered
+from nmt.errors import UsageError, closest, numbered
 from nmt_cli.foreign_flags import ForeignFlag
 
 # Hydra's flags that take a value, with the values allowed where they are few. A test compares both tables with Hydra's
@@ -48,6 +48,7 @@ _OTHER_COMMANDS = (
 PRINTING_FLAGS = frozenset({"--help", "-h", "--hydra-help", "--version", "--cfg", "-c", "--info", "-i"})
 
 _OVERRIDE = re.compile(r"(?P<sign>\+\+|\+|~)?(?P<key>[A-Za-z_][\w./@:-]*)=(?P<value>.*)", re.DOTALL)
+_LETTERS = re.compile(r"-[A-Za-z]{1,2}")
 _DELETION = re.compile(r"~[A-Za-z_][\w./@:-]*")
 
 
@@ -305,9 +306,9 @@ class _Rewriter:
         return [name, value]
 
     def _is_flag(self, argument: str) -> bool:
-        """``--x`` always is one; a single dash may begin a number or stand for standard input."""
-        known = argument in HYDRA_SWITCHES | INFO_FLAGS or argument in HYDRA_VALUE_FLAGS
-        return argument.startswith("--") or known or argument in self._grammar.aliases
+        """``--x`` always is one, and so is a dash with a letter or two; it may also begin a number or stand for standard
+        input."""
+        return argument.startswith("--") or _LETTERS.fullmatch(argument) is not None
 
     def _negated(self, name: str) -> str | None:
         """The key of a switch that may be on without its flag, for ``--no-x``."""
@@ -363,9 +364,11 @@ class _Rewriter:
             *HYDRA_SWITCHES,
             *HYDRA_VALUE_FLAGS,
         ]
-        known = [flag for flag in known if flag.startswith("--")]  # a letter resembles any other
-        spelling = name.replace("_", "-")
-        return f"unknown flag {name}{did_you_mean(spelling, known) or '; --help lists them'}"
+        # Without the dashes, which make short words alike; a letter resembles any other.
+        words = [flag[2:] for flag in known if flag.startswith("--")]
+        meant = closest(name.replace("_", "-").lstrip("-"), words) if name.startswith("--") else None
+        hint = "; --help lists them" if meant is None else f" (did you mean '--{meant}'?)"
+        return f"unknown flag {name}{hint}"
 
 
 def _split(values: Iterator[str] | list[str]) -> list[str]:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from nmt.config.averaging import AverageConfig
+from nmt.config.sections import LOSSES
+from nmt.scoring import scorers
 from nmt_cli.launch import launch
 
 
 def run(config: AverageConfig) -> None:
     """Write the average; print its scores beside those of its parts, and its folder last."""
+    if config.metric not in (None, *LOSSES):
+        scorers.config_class(config.metric)  # a misspelt one is refused before anybody waits for torch
     from nmt.training.average_scores import table
     from nmt.training.averaging import average_checkpoints
 

@@ -29,6 +29,8 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "--max-sentences": ("--batch-size",),
     "--warmup-steps": ("--warmup-updates",),
     "--sampling": ("--search", "sampling"),
+    "--seed": ("--sampling-seed",),
+    "--relu-dropout": ("--activation-dropout",),
     "--post-process": ("--remove-bpe",),
     "--no-remove-bpe": ("--remove-bpe", "none"),
 }
@@ -45,7 +47,20 @@ ADVICE: dict[str, str] = {
     "--dry-run": "--cfg job prints what a command line composes to and does nothing; nmt-train --max-update 1 tries it",
     "--nwordssrc": "use --vocab-size",
     "--nwordstgt": "use --vocab-size",
+    "--dataset-impl": "a corpus has one format; leave it out",
+    "--padding-factor": "a vocabulary is as large as --vocab-size says; leave it out",
+    "--max-source-positions": "use model.max_positions=N with model.positions=learned; sinusoids have no limit",
+    "--max-target-positions": "use model.max_positions=N with model.positions=learned; sinusoids have no limit",
+    "--left-pad-source": "padding changes nothing here; leave it out",
+    "--left-pad-target": "padding changes nothing here; leave it out",
+    "--required-batch-size-multiple": "batches take what --max-tokens allows; leave it out",
+    "--batch-size-valid": "validation has batches of its own size; leave it out",
+    "--max-tokens-valid": "validation has batches of its own size; leave it out",
+    "--find-unused-parameters": "all parameters are used; leave it out",
     "--bpe": "text is cut by the tokenizer: tokenizer=bpe",
+    "--report-accuracy": "use --valid-metrics exact for whole sentences",
+    "--num-shards": "start the processes with torchrun, which share the lines",
+    "--shard-id": "start the processes with torchrun, which share the lines",
     "--sacrebleu": "nmt-score prints sacreBLEU's scores with their signature",
     "--results-path": "use --output FILE",
     "--tensorboard-logdir": "use --tensorboard; the events go to the run folder",
@@ -86,6 +101,7 @@ ALIASES_OF_SCORING = {"-s": ("--sys",), "-r": ("--ref",)}
 
 # Flags of one command that users also give to others.
 _LANGUAGES = "only nmt-preprocess needs it, corpora and models know their languages; leave it out"
+_RAW = "text goes in as nmt-preprocess was given it, and the model's own tokenizer cuts it; leave it out"
 _PIECES = "nmt-generate and nmt-score have it; validation joins pieces where the corpus says so: leave it out"
 ADVICE_ELSEWHERE = {
     **dict.fromkeys(("-s", "-t", "--source-lang", "--target-lang"), _LANGUAGES),
@@ -102,6 +118,8 @@ def grammar(config_class: type, groups: Iterable[str]) -> Grammar:
         by_group = Flag(f"--{group}", group, FlagKind.plain, f"preset of the group {group}", None)
         flags.setdefault(by_group.name, by_group)
     names = frozenset(field.name for field in dataclasses.fields(config_class))
+    of_text = {} if "--tokenizer" in flags else dict.fromkeys(("--tokenizer", "--bpe"), _RAW)
+    elsewhere = {flag: text for flag, text in ADVICE_ELSEWHERE.items() if flag not in flags}
     spellings = ALIASES | ALIASES_OF_SCORING if "--sys" in flags else ALIASES
     return Grammar(
         flags=flags,
@@ -113,7 +131,7 @@ def grammar(config_class: type, groups: Iterable[str]) -> Grammar:
         aliases={alias: words for alias, words in spellings.items() if words[0] in flags and alias not in flags},
         foreign={name: flag for name, flag in FOREIGN.items() if flag.needs in flags and name not in flags},
         keys=functools.partial(_keys, config_class),
-        advice={**_ELSEWHERE, **ADVICE, **{flag: text for flag, text in ADVICE_ELSEWHERE.items() if flag not in flags}},
+        advice={**_ELSEWHERE, **ADVICE, **of_text, **elsewhere},
     )
 
 

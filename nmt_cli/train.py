@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import nmt.criterions
@@ -10,6 +11,8 @@ import nmt.models
 import nmt.optim
 import nmt.search  # noqa: F401 - their options are known from here on; torch is imported by what trains
 from nmt.config.sections import TrainConfig
+from nmt.data.corpus import Corpus
+from nmt.scoring import scorers
 from nmt_cli.allocator import arrange_memory
 
 if TYPE_CHECKING:
@@ -20,6 +23,7 @@ logger = logging.getLogger("nmt.train")
 
 def run(config: TrainConfig) -> float | None:
     """Train; the best validation figure is what a sweep compares."""
+    _check_names(config)
     from nmt.training.assemble import train
 
     result = train(config)
@@ -27,6 +31,15 @@ def run(config: TrainConfig) -> float | None:
         logger.warning("%s could not be computed: %s", metric, reason)
     logger.info(_summary(result))
     return result.best
+
+
+def _check_names(config: TrainConfig) -> None:
+    """Misspelt names are refused before anybody waits for torch."""
+    for metric in config.validation.metrics:
+        scorers.config_class(metric)
+    for folder in config.data:
+        if not Path(folder).expanduser().exists():
+            Corpus.open(Path(folder))  # says what is missing
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nmt.config.option import FlagKind, option, user_dir_option
-from nmt.config.sections import require_positive
+from nmt.config.sections import require_device, require_positive
 
 
 @dataclass
@@ -36,6 +36,7 @@ class AverageConfig:
     user_dir: str | None = user_dir_option()
 
     def __post_init__(self) -> None:
+        require_device(self.device)
         require_positive("", num_update_checkpoints=self.num_update_checkpoints)
         require_positive("", num_epoch_checkpoints=self.num_epoch_checkpoints)
         require_positive("", num_best_checkpoints=self.num_best_checkpoints)

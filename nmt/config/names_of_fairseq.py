@@ -13,7 +13,6 @@ NAMES_OF_FAIRSEQ: dict[str, dict[str, str]] = {
     },
     "scheduler": {
         "reduce_lr_on_plateau": "use plateau; its --lr-shrink is 0.5 unless given (fairseq's is 0.1)",
-        "polynomial_decay": "use polynomial; without --total-num-update it ends with the run",
         "fixed": "use constant; where --force-anneal N was given, halving with --halve-after N-1",
         "tri_stage": "use wsd",
     },

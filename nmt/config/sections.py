@@ -8,6 +8,7 @@ commands share are the same dataclass, so a word means the same everywhere.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -173,8 +174,11 @@ class TrainingConfig:
         require_not_negative("training", clip_norm=self.clip_norm, clip_value=self.clip_value)
         require_not_negative("training", max_update=self.max_update or 0, max_epoch=self.max_epoch or 0)
         require_not_negative("training", stop_time_hours=self.stop_time_hours or 0)
+        says_none = 0 in (self.max_epoch, self.stop_time_hours)
         self.max_epoch = self.max_epoch or None
         self.stop_time_hours = self.stop_time_hours or None
+        if says_none and self.takes_default_limit:
+            self.max_update = 0
 
     @property
     def takes_default_limit(self) -> bool:
@@ -314,6 +318,12 @@ class ReportConfig:
             raise UsageError("report.wandb_project is empty; name a project with --wandb-project, or leave it out")
 
 
+def require_device(name: str) -> None:
+    """Refuse what names no device; whether it is there is for torch to say."""
+    if re.fullmatch(r"auto|cpu|cuda(:\d+)?", name) is None:
+        raise UsageError(f"device.name={name} is none of auto, cpu, cuda, cuda:N (--device)")
+
+
 @dataclass
 class DeviceConfig:
     """Where and in which precision the work is done."""
@@ -325,6 +335,7 @@ class DeviceConfig:
     threads: int | None = option(None, help="CPU threads; null: one per core", flag="--threads")
 
     def __post_init__(self) -> None:
+        require_device(self.name)
         require_positive("device", threads=self.threads)
 
 

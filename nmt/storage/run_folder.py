@@ -54,7 +54,11 @@ def resolve(path: str | Path) -> Path:
     """The checkpoint that a user's path means: itself, or the best (else the last) one of a run folder."""
     folder = Path(path)
     if not folder.exists():
-        raise MissingInputError(f"{folder} does not exist (working directory: {Path.cwd()})")
+        beside = (
+            pointed(folder.parent, LAST) if folder.suffix == ".pt" else None
+        )  # checkpoint_best.pt of another toolkit
+        hint = "" if beside is None else f"; the checkpoints in {folder.parent} are folders: name it, or one of them"
+        raise MissingInputError(f"{folder} does not exist (working directory: {Path.cwd()}){hint}")
     recognise(folder)
     if (folder / MODEL).is_file() or (folder / MANIFEST).is_file():
         return folder

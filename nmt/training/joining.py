@@ -16,7 +16,7 @@ from torch.distributed.rendezvous import rendezvous
 from nmt.config.choices import Strategy
 from nmt.config.sections import DistributedConfig
 from nmt.devices import make_current
-from nmt.errors import DeviceError, NMTError
+from nmt.errors import DeviceError, Interrupted, NMTError
 from nmt.training.world import Alone, Together, World
 
 logger = logging.getLogger("nmt.training")
@@ -48,6 +48,9 @@ def join(
         # gloo's threads may still hold tensors of the last exchange. To let go of them they need Python, which this process
         # leaves to them while it waits here; once it has begun to end, they could only abort it.
         dist.barrier()
+    except Interrupted:  # all of them are, at the same update
+        dist.barrier()
+        raise
     except (dist.DistError, RuntimeError) as error:
         if not isinstance(error, dist.DistError) and "gloo" not in str(error):
             raise

@@ -24,7 +24,7 @@ def tell_limits(config: TrainConfig) -> None:
         earlier = "" if patience is None else f", or before that by --patience {patience}"
         logger.info(
             f"no limit given: training ends after {DEFAULT_MAX_UPDATE:,} updates{earlier}; --max-update, --max-epoch or "
-            f"--stop-time-hours sets another"
+            f"--stop-time-hours sets another, --max-update 0 none"
         )
     elif limits.last_update is None and limits.max_epoch is None:
         if limits.stop_time_hours is None:

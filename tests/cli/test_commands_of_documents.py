@@ -167,6 +167,14 @@ def test_every_command_of_a_document_runs(
         check_output(command, document, tmp_path, shims)
 
 
+@pytest.mark.parametrize("word", NEEDED)
+def test_what_a_line_needs_is_installed_or_its_commands_are_not_run(word: str) -> None:
+    """Each skip says that a line of the documents was not run here."""
+    if not is_installed(NEEDED[word]):
+        pytest.skip(f"lines with {word} need {NEEDED[word]}, which is not installed")
+    assert can_run(word)
+
+
 def check_output(done: Done, document: str, folder: Path, shims: Shims) -> None:
     """What nmt-generate and nmt-score promise: a translation for each line, a figure for each metric."""
     for command in commands_in(done.line, document):

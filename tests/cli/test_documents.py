@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import subprocess
 import sys
@@ -13,7 +14,9 @@ from typing import Any
 import pytest
 
 from nmt.config.option import flags_of
-from nmt_cli.flags import ADVICE, ALIASES, ALIASES_OF_SCORING, grammar
+from nmt.config.presets import default_choices
+from nmt.data.batch import Batch
+from nmt_cli.flags import grammar
 from nmt_cli.foreign_flags import FOREIGN
 from tests.documents import (
     COMMANDS,
@@ -78,18 +81,26 @@ def test_flag_of_the_fairseq_tables_exists(program: str, flag: str) -> None:
     assert flag in {known.name for known in flags_of(COMMANDS[program][1])}
 
 
-def flags_of_fairseq() -> Iterator[str]:
-    """Those in the first column of the same tables."""
+def flags_of_fairseq() -> Iterator[tuple[str, str]]:
+    """Command and fairseq's flag, of each row of the same tables."""
     text = (ROOT / "docs" / "coming-from-fairseq.md").read_text(encoding="utf-8")
+    program = ""
     for line in text.split("\n"):
-        if line.startswith("| `"):
-            yield from re.findall(r"`(--[\w-]+)", line.split("|")[1])
+        cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
+        if not cells:
+            program = ""
+        elif cells[0] == "fairseq" and cells[1] in COMMANDS:
+            program = cells[1]
+        elif program:
+            yield from ((program, flag) for flag in re.findall(r"`(--[\w-]+)", cells[0]))
 
 
-@pytest.mark.parametrize("flag", sorted(set(flags_of_fairseq())))
-def test_a_flag_of_the_fairseq_tables_is_one_of_ours_or_answered_with_advice(flag: str) -> None:
-    ours = {known.name for _, config in COMMANDS.values() for known in flags_of(config)}
-    assert flag in {*ours, *ALIASES, *ALIASES_OF_SCORING, *ADVICE, *FOREIGN}
+@pytest.mark.parametrize(("program", "flag"), sorted(set(flags_of_fairseq())))
+def test_a_flag_of_the_fairseq_tables_is_understood_or_answered_with_advice(program: str, flag: str) -> None:
+    """By the command of the table."""
+    name, config = COMMANDS[program]
+    known = grammar(config, default_choices(name))
+    assert flag in {*known.flags, *known.aliases, *known.foreign, *known.advice}
 
 
 def test_the_document_says_what_becomes_of_every_foreign_flag() -> None:
@@ -180,3 +191,11 @@ def test_groups_table_of_the_configuration_document_is_complete() -> None:
         row = next(line for line in text.split("\n") if line.startswith(f"| `{role}`"))
         named = set(re.findall(r"`(\w+)`", row.split("|")[3]))
         assert named == set(registry_for(role).names()), role
+
+
+def test_the_page_on_models_explains_every_field_of_a_batch_and_the_short_list_of_start() -> None:
+    text = (ROOT / "docs" / "adding-a-model.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"^\| field \| shape \| \|\n\|[-|]+\|\n(.*?)\n\n", text, flags=re.DOTALL | re.MULTILINE)
+    explained = {name for row in table.split("\n") for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+    assert explained == {field.name for field in dataclasses.fields(Batch)}
+    assert re.search(r"^\| `start` \|.*`vocabulary`", text, flags=re.MULTILINE) or "`vocabulary`" in text

@@ -45,6 +45,40 @@ def test_help_and_wrong_words_are_answered_without_torch(command: str, tmp_path:
     assert all(" ".join(line) in done.stderr for line in lines), done.stderr
 
 
+@pytest.mark.parametrize(
+    ("command", "line", "message"),
+    [
+        ("train", ["here", "--valid-metrics", "bleuu"], "unknown scorer 'bleuu' (did you mean 'bleu'?)"),
+        ("train", ["here", "--device", "cudaa"], "device.name=cudaa is none of auto, cpu, cuda, cuda:N (--device)"),
+        ("train", ["nowhere"], "nowhere is not a folder"),
+        ("generate", ["--path", "nowhere"], "nowhere does not exist"),
+        (
+            "generate",
+            ["--path", "here", "--device", "gpu"],
+            "device.name=gpu is none of auto, cpu, cuda, cuda:N (--device)",
+        ),
+        (
+            "average_checkpoints",
+            ["--inputs", "here", "--metric", "bluee"],
+            "unknown scorer 'bluee' (did you mean 'bleu'?)",
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_misspelt_values_are_answered_without_torch(
+    command: str, line: list[str], message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "here").mkdir()
+    code = (
+        f"import sys; from nmt_cli.{command} import main; sys.argv = ['x', *{line}]\n"
+        "try: main()\n"
+        "finally: assert 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stderr.startswith(f"nmt-{command.replace('_', '-')}: {message}"), done.stderr
+    assert done.stderr.count("\n") == 1 and done.returncode in (2, 66)
+
+
 def test_no_command_loads_torchs_compiler_unasked(tmp_path: Path) -> None:
     """It takes as long as the rest of torch; so imports of what needs it stand where that is used."""
     code = (

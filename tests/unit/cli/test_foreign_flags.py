@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 import nmt.criterions
@@ -10,8 +12,9 @@ import nmt.optim
 import nmt.search  # noqa: F401 - importing a package registers its components
 from nmt.config.generation import GenerateConfig
 from nmt.config.option import groups_of
+from nmt.config.presets import preset_names
 from nmt.config.scoring import ScoreConfig
-from nmt.config.sections import TrainConfig
+from nmt.config.sections import PreprocessConfig, TrainConfig
 from nmt.errors import UsageError
 from nmt_cli.argv import CommandLine, rewrite
 from nmt_cli.flags import ADVICE, grammar
@@ -163,3 +166,32 @@ def test_what_else_is_wrong_with_the_line_is_named_beside_unknown_flags() -> Non
 def test_marks_of_pieces_may_be_named_as_fairseq_does(value: list[str]) -> None:
     line = read("data-bin/x", "--remove-bpe", *value, command=GenerateConfig)
     assert line.overrides == ("data=['data-bin/x']", "remove_bpe=subword_nmt")
+
+
+def test_unknown_letters_are_flags_too_and_no_values_of_others() -> None:
+    with pytest.raises(UsageError) as error:
+        read("data-bin/x", "-s", "de", "-t", "en", "-q", "3", "--lr", "-1e-3")
+    assert re.findall(r"\(\d\) (?:unknown flag )?(-\w)\b", str(error.value)) == ["-s", "-t", "-q"]
+
+
+@pytest.mark.parametrize(("flag", "meant"), [("--beem", "'--beam'"), ("--foo", None), ("--fancy", None)])
+def test_what_was_meant_is_guessed_from_the_letters_and_not_from_the_dashes(flag: str, meant: str | None) -> None:
+    with pytest.raises(UsageError) as error:
+        read(flag, "1", command=GenerateConfig)
+    assert str(error.value) == f"unknown flag {flag}" + (
+        f" (did you mean {meant}?)" if meant else "; --help lists them"
+    )
+
+
+def test_translating_takes_fairseqs_seed_and_no_tokenizer() -> None:
+    assert read("--seed", "7", command=GenerateConfig).overrides == ("search.seed=7",)
+    for flag in ("--tokenizer", "--bpe"):
+        with pytest.raises(UsageError, match=f"{flag} is not a flag here: text goes in as nmt-preprocess was given it"):
+            read(flag, "moses", command=GenerateConfig)
+    with pytest.raises(UsageError, match="--bpe is not a flag here: text is cut by the tokenizer: tokenizer=bpe"):
+        read("--bpe", "sentencepiece", command=PreprocessConfig)
+
+
+def test_fairseqs_name_of_polynomial_is_a_preset_of_it() -> None:
+    assert read("--lr-scheduler", "polynomial_decay").overrides == ("scheduler=polynomial_decay",)
+    assert "polynomial_decay" in preset_names("scheduler")

@@ -50,8 +50,10 @@ def test_any_limit_takes_the_place_of_the_default_and_so_does_none(given: dict[s
 
 
 @pytest.mark.parametrize("name", ["max_epoch", "stop_time_hours"])
-def test_zero_epochs_or_hours_are_no_limit_of_that_kind(name: str) -> None:
-    assert TrainingConfig(**{name: 0}) == TrainingConfig()
+def test_zero_epochs_or_hours_are_no_limit(name: str) -> None:
+    """Neither of that kind nor, where nothing else is said, the default one."""
+    alone = TrainingConfig(**{name: 0})
+    assert alone == TrainingConfig(max_update=0) and alone.last_update is None
     assert getattr(TrainingConfig(**{name: 0, "max_update": 3}), name) is None
 
 

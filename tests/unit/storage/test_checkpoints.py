@@ -236,3 +236,13 @@ def test_writing_takes_no_copies_of_what_is_written(tmp_path: Path) -> None:
         [sys.executable, "-c", program, str(tmp_path / "c")], check=True, capture_output=True, text=True
     )
     assert int(result.stdout) < 100_000_000, "of 400 MB"
+
+
+def test_a_checkpoint_by_another_toolkits_name_is_answered_with_the_run_folder(tmp_path: Path) -> None:
+    set_pointer(tmp_path, LAST, save(tmp_path, 1))
+    with pytest.raises(
+        MissingInputError, match=rf"checkpoint_best.pt does not exist .*; the checkpoints in {tmp_path} are f"
+    ):
+        resolve(tmp_path / "checkpoint_best.pt")
+    with pytest.raises(MissingInputError, match=r"does not exist \(working directory: [^;]*\)$"):
+        resolve(tmp_path / "nothing" / "checkpoint_best.pt")

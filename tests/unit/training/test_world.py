@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,8 @@ from torch import Tensor, nn
 from nmt.config.choices import Strategy
 from nmt.config.sections import DistributedConfig, TrainingConfig
 from nmt.devices import own_device
-from nmt.errors import NMTError, UsageError
+from nmt.errors import Interrupted, NMTError, UsageError
+from nmt.training import joining
 from nmt.training.joining import join
 from nmt.training.trainer import Trainer
 from nmt.training.world import Alone, Together
@@ -118,3 +120,26 @@ def test_a_strategy_that_divides_needs_more_than_one_process(
     assert [message.endswith("start several with torchrun") for message in caplog.messages] == (
         [True] if strategy is Strategy.fsdp else []
     )
+
+
+@pytest.mark.parametrize(
+    ("error", "meetings"), [(None, 1), (Interrupted("stopped"), 1), (ValueError("wrong"), 0)], ids=str
+)
+def test_processes_meet_before_they_end_unless_one_of_them_fails(
+    error: Exception | None, meetings: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others would wait for one that fails."""
+    met: list[bool] = []
+    for name, stand_in in {
+        "barrier": lambda: met.append(True),
+        "init_process_group": lambda *_, **__: None,
+        "destroy_process_group": lambda: met.append(False),
+    }.items():
+        monkeypatch.setattr(dist, name, stand_in)
+    monkeypatch.setattr(joining, "Together", Alone)
+    monkeypatch.setattr(joining, "rendezvous", lambda *_, **__: iter([(dist.HashStore(), 0, 2)]))
+    expectation = contextlib.nullcontext() if error is None else pytest.raises(type(error))
+    with expectation, join(DistributedConfig(), torch.device("cpu"), {"RANK": "0", "WORLD_SIZE": "2"}):
+        if error is not None:
+            raise error
+    assert met == [True] * meetings + [False]
