@@ -86,7 +86,9 @@ def _choice(translator: Translator, config: GenerateConfig, place: DeviceConfig,
     """What becomes of translations before they are shown."""
     if config.rerank is None:
         return iter
-    backward = Translator.load(config.rerank, place.name, place.precision, workers=workers, dtype=config.dtype, engine=config.engine)
+    backward = Translator.load(
+        config.rerank, place.name, place.precision, workers=workers, dtype=config.dtype, engine=config.engine
+    )
     check_reverse(translator.pair, backward.pair, config.rerank)
 
     def score(lines: Iterator[Given], numbers: Iterator[int], config: GenerateConfig) -> Iterator[Translation]:
