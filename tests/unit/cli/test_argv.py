@@ -7,6 +7,11 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given
 from hypothesis import strategies as st
 
+import nmt.criterions
+import nmt.data.tokenizers
+import nmt.models
+import nmt.optim
+import nmt.search  # noqa: F401 - importing a package makes its components known
 from nmt.config.choices import AlignmentKind
 from nmt.config.generation import GenerateConfig
 from nmt.config.option import Flag, FlagKind
@@ -302,7 +307,6 @@ def test_flags_of_fairseq_without_counterpart_are_answered_with_advice(
 
 
 def test_fairseqs_switch_for_sampling_chooses_the_search() -> None:
-    import nmt.search  # noqa: F401 - the group of the flag
 
     assert rewrite(["--sampling"], grammar(GenerateConfig, ["search"])).argv == ["search=sampling"]
 
