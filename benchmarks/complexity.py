@@ -46,7 +46,7 @@ KERNEL = 3
 NEIGHBOURHOOD = 16
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
 FITTED_FROM = 1024
-COUNTED = (64, 128, 256, 512)  # lengths at which operations and paths are counted
+COUNTED = (128, 256, 512)  # lengths at which operations and paths are counted; shorter ones are computed otherwise
 
 
 class Attention(nn.Module):

@@ -6,6 +6,7 @@ matplotlib is used without pyplot: no global figures, no back-end to choose, saf
 from __future__ import annotations
 
 import textwrap
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +17,8 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import text_to_path
 from matplotlib.ticker import MaxNLocator
 
 from nmt.errors import DataError, MissingInputError
@@ -26,9 +29,9 @@ _DPI = 150
 _CELL = 0.2  # inches of one attention weight; with _LABEL_SIZE points a label just fits its row or column
 _LABEL_SIZE = 9
 _LETTER = 0.09  # inches, the width of a letter at _LABEL_SIZE points
-_TITLE_WIDTH = 3.0  # inches that the title of a panel may fill where its map is narrower
-_TITLE_LINE = 0.16  # inches, the height of a line of it
-_TITLE_LINES = 3  # what is longer ends in an ellipsis
+_TITLE_LINES = 3  # of a panel's title at _LABEL_SIZE points; what is longer is set smaller
+_SMALL_TITLE_SIZE, _SMALL_TITLE_LINES = 7, 16  # points, and lines; what is longer still ends in an ellipsis
+_LINE = 1.28 / 72  # inches, the height of a line of letters of one point
 _CURVE_TITLE, _CURVE_NAME = 70, 40  # letters of a line above curves, and of a name in their legend
 _MARGIN = 0.3  # inches around a panel
 _PAGE_WIDTH = 11.0  # inches; panels are set in lines of at most this width, like words
@@ -115,7 +118,7 @@ def plot_attention(panels: Sequence[AttentionPanel], output: Path) -> None:
     figure = Figure(figsize=(width, height), dpi=_DPI)
     image: Any = None
     for panel, box in zip(panels, boxes):
-        image = _draw_attention(figure.add_axes(box.map_area(width, height)), replace(panel, title=box.title))
+        image = _draw_attention(figure.add_axes(box.map_area(width, height)), panel, box)
     scale_height = min(2.0, 0.6 * height)
     scale = figure.add_axes(
         ((width - 0.8) / width, 0.5 - scale_height / height / 2, 0.12 / width, scale_height / height)
@@ -158,7 +161,8 @@ class _PanelBox:
     map_height: float
     label_width: float  # of the output's pieces, left of the map
     label_height: float  # of the source's pieces, above the map
-    title: str = ""  # in lines
+    title: str = ""  # in lines, above all of this and no wider
+    title_size: int = _LABEL_SIZE  # points
     left: float = 0.0
     top: float = 0.0
 
@@ -167,23 +171,25 @@ class _PanelBox:
         longest_source = max((len(piece) for piece in panel.source), default=1)
         longest_target = max((len(piece) for piece in panel.target), default=1)
         map_width = _CELL * len(panel.source)
+        label_width = _LETTER * longest_target + 0.1
+        title, title_size = _fitted(panel.title, label_width + map_width)
         return cls(
             map_width=map_width,
             map_height=_CELL * len(panel.target),
-            label_width=_LETTER * longest_target + 0.1,
+            label_width=label_width,
             label_height=_LETTER * longest_source + 0.15,
-            title=_wrapped(panel.title, int(max(map_width, _TITLE_WIDTH) / _LETTER)),
+            title=title,
+            title_size=title_size,
         )
 
     @property
     def width(self) -> float:
-        title_width = _LETTER * max(map(len, self.title.splitlines()), default=0)
-        return self.label_width + max(self.map_width, title_width) + _MARGIN
+        return self.label_width + self.map_width + _MARGIN
 
     @property
     def height(self) -> float:
         lines = len(self.title.splitlines())
-        title_height = 0.09 + _TITLE_LINE * lines if lines else 0.0
+        title_height = 0.09 + _LINE * self.title_size * lines if lines else 0.0
         return self.label_height + title_height + self.map_height + _MARGIN
 
     def map_area(self, page_width: float, page_height: float) -> tuple[float, float, float, float]:
@@ -243,7 +249,7 @@ def _draw_metrics(axes: Axes, metrics: dict[str, Curve]) -> None:
     axes.legend(loc="lower right")
 
 
-def _draw_attention(axes: Axes, panel: AttentionPanel) -> Any:
+def _draw_attention(axes: Axes, panel: AttentionPanel, box: _PanelBox) -> Any:
     expected = (len(panel.target), len(panel.source))
     assert panel.weights.shape == expected, f"attention {panel.weights.shape}, pieces {expected}"
     image = axes.imshow(panel.weights, cmap="gray", vmin=0.0, vmax=1.0, interpolation="nearest", aspect="equal")
@@ -255,8 +261,9 @@ def _draw_attention(axes: Axes, panel: AttentionPanel) -> Any:
     axes.set_yticklabels([_label(p) for p in panel.target], fontsize=_LABEL_SIZE, parse_math=False)
     axes.xaxis.tick_top()
     axes.tick_params(length=0)
-    if panel.title:
-        axes.set_title(panel.title, fontsize=_LABEL_SIZE, loc="left", parse_math=False)
+    if box.title:
+        left = -box.label_width / box.map_width  # where the labels begin, as a share of the map
+        axes.set_title(box.title, fontsize=box.title_size, loc="left", x=left, parse_math=False)
     return image
 
 
@@ -264,8 +271,32 @@ def _label(piece: str) -> str:
     return piece.replace(" ", _SPACE).replace(_WORD_BOUNDARY, _SPACE) or _SPACE
 
 
-def _wrapped(title: str, letters: int) -> str:
-    return "\n".join(textwrap.wrap(title, letters, max_lines=_TITLE_LINES, placeholder=" \N{HORIZONTAL ELLIPSIS}"))
+def _wrapped(title: str, letters: int, max_lines: int = _TITLE_LINES) -> str:
+    return "\n".join(textwrap.wrap(title, letters, max_lines=max_lines, placeholder=" \N{HORIZONTAL ELLIPSIS}"))
+
+
+def _fitted(title: str, width: float) -> tuple[str, int]:
+    """A title in lines of at most so many inches, and the size of its letters: small only where it needs many lines."""
+    lines = _within(title, width, _LABEL_SIZE, _TITLE_LINES)
+    if "".join(lines.split()) == "".join(title.split()):
+        return lines, _LABEL_SIZE
+    return _within(title, width, _SMALL_TITLE_SIZE, _SMALL_TITLE_LINES), _SMALL_TITLE_SIZE
+
+
+def _within(title: str, width: float, size: int, max_lines: int) -> str:
+    """Wrapped to as many letters a line as have room: letters differ in width."""
+    most = max(1, int(width / (0.25 * size / 72)))  # hardly a letter is narrower than a quarter of its size
+    candidates = (_wrapped(title, letters, max_lines) for letters in range(most, 0, -1))
+    return next(
+        (lines for lines in candidates if all(_inches(line, size) <= width for line in lines.splitlines())),
+        _wrapped(title, 1, max_lines),
+    )
+
+
+def _inches(text: str, size: int) -> float:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of letters that the font lacks: drawing them says it once more
+        return float(text_to_path.get_text_width_height_descent(text, FontProperties(size=size), False)[0]) / 72
 
 
 def _shortened(name: str) -> str:

@@ -19,6 +19,7 @@ from hydra.core.override_parser.types import Quote, QuotedString
 
 from nmt.config.option import Flag, FlagKind
 from nmt.errors import UsageError, closest, numbered
+from nmt_cli.bare import refused_value
 from nmt_cli.foreign_flags import ForeignFlag
 
 # Hydra's flags that take a value, with the values allowed where they are few. A test compares both tables with Hydra's
@@ -282,10 +283,12 @@ class _Rewriter:
 
     def _names_a_choice(self, name: str, implied: Enum) -> bool:
         """Whether the next argument is the value of a flag that needs none, and not the next corpus folder."""
-        if not self._waiting:
-            return False
-        named = set(self._waiting[-1].split(",")) <= set(type(implied).__members__)
-        return named or (name, self._waiting[-1]) in self._grammar.values
+        word, choices = self._waiting[-1] if self._waiting else "-", type(implied).__members__
+        if set(word.split(",")) <= set(choices) or (name, word) in self._grammar.values:
+            return True
+        if self._grammar.bare is None and not word.startswith("-") and not self._is_override(word):
+            raise UsageError(refused_value(name, self._waiting.pop(), choices, self._grammar.instead_of_bare))
+        return False
 
     def _next(self, name: str) -> str:
         if not self._waiting or self._is_flag(self._waiting[-1]):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-from nmt.errors import UsageError
+from nmt.errors import UsageError, did_you_mean
 
 # Of commands whose bare arguments are corpus folders; {file} is what was given.
 _FILES = {
@@ -27,6 +27,14 @@ def instead_of_bare(flags: Collection[str], argument: str) -> str:
     return next(
         (_filled(advice, argument) for flag, advice in _NOTHING.items() if flag in flags), "--help lists the flags"
     )
+
+
+def refused_value(flag: str, word: str, choices: Collection[str], instead: Callable[[str], str]) -> str:
+    """The complaint about a word after a flag that may stand alone, in a command that takes no bare argument."""
+    wrong = next(part for part in word.split(",") if part not in choices)
+    meant = did_you_mean(wrong, choices)
+    advice = "" if meant else f"; {instead(word)}"
+    return f"{flag} {word}: choose one of {', '.join(choices)}{meant}, or leave the value out{advice}"
 
 
 def refuse_files(command: str, config: Any) -> None:

@@ -58,8 +58,11 @@ class ConfigFile:
         found = self.tree.get("user_dir")
         return found if isinstance(found, str) else None
 
-    def defaults(self, config_class: type) -> Defaults:
+    def defaults(self, command: str, config_class: type) -> Defaults:
         """Checked against the options of a command: whatever is wrong is said of the file."""
+        from nmt_cli.whose_file import refuse_file_of_another  # it knows all commands, which takes 10 ms
+
+        refuse_file_of_another(command, self.path, self.tree)
         origin, groups = str(self.path), groups_of(config_class)
         try:
             from_plain(config_class, self.tree, origin=origin)
@@ -111,7 +114,7 @@ class Stored:
         other_primary = line.value_of("--config-name", "-cn")
         if file is not None and other_primary is not None:
             raise UsageError(f"--config {file.path} and --config-name {other_primary} exclude each other; give one")
-        defaults = None if file is None else file.defaults(config_class)
+        defaults = None if file is None else file.defaults(command, config_class)
         if command != "generate" or (defaults is not None and "search" in defaults.components):
             return cls(line, defaults)
         asked = SearchAsked.by(line.overrides)

@@ -2,7 +2,8 @@
 
 Long sequences are computed in blocks. The queries of a block see the keys of the block and of its margins, so time and
 memory grow with the length, not with its square. A key stands in up to three windows: to keep these copies from taking
-more memory than they save, a few blocks are computed at a time, and once more for the gradient.
+more memory than they save, a few blocks of a few sentences are computed at a time, and once more for the gradient. A short
+sequence has few scores: it is computed at once, and under a mask where blocks would take more.
 
 Shapes: B sentences, N hypotheses, H heads, T positions, n blocks of b positions, w = margins + b positions of a window.
 """
@@ -11,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from nmt.modules.attention import Attend, CausalSelfAttention, SelfAttention
+from nmt.modules.attention import LONG, Attend, CausalSelfAttention, SelfAttention
 from nmt.modules.autoregression import INITIAL_CAPACITY, Lineage, Past
 from nmt.modules.head_sizes import HeadSizes
 from nmt.modules.key_value_cache import RecentKeyValueCache
@@ -25,10 +27,15 @@ from nmt.modules.sight import FlatSight, Places, Segments, Sight, whole_sequence
 
 SMALLEST_BLOCK = 4
 
-# A long sequence is computed in parts, one after the other. Each part repeats the calls of all operations.
-AT_ONCE = 512  # positions, whose copies need no saving
-MOST_PARTS = 24
-SMALLEST_PART = 64  # positions
+# Positions up to which copies of keys need no saving: there, full attention on a CPU holds all its scores.
+SHORT = LONG[torch.float32] - 1
+
+# Windows up to whose length a short sequence takes less time and memory under a mask than in blocks.
+FEW_WINDOWS = 2
+
+# A long batch is computed in parts, one after the other. Each part repeats the calls of all operations.
+PARTS = 24  # about so many
+SMALLEST_PART = 64  # positions, of all its sentences together
 
 # A part of a sequence [B, H, T, d] between the part before it and the one after it.
 Surrounded = tuple[Tensor, Tensor, Tensor]
@@ -70,7 +77,7 @@ class Neighbourhood:
     def sight(self, padding: Tensor) -> Sight:
         """``padding`` [B, 1, 1, T] is -inf where there is padding."""
         length, device = padding.size(-1), padding.device
-        if length <= self.window:
+        if length <= max(self.window, min(FEW_WINDOWS * self.window, SHORT)):
             return self._banded(padding)
         queries, keys = torch.arange(self.block, device=device), torch.arange(self.window, device=device) - self.behind
         blocks = Blocks(Places(queries, keys, length), *self._relation(queries, keys))
@@ -94,17 +101,27 @@ class Neighbourhood:
         if record is not None:  # the weights [B, H, T, T] are asked for: there is no saving them
             assert sight.bias is not None
             return attend(queries, keys, values, self._banded(sight.bias), record)  # type: ignore[no-any-return]
-        size = self._part(queries.size(2))
-        parts = [
+        sentences, positions = self._part(queries.size(0), queries.size(2))
+        groups = zip(*(_sentences(x, sentences) for x in (queries, keys, values, sight.padding)))
+        parts = [self._split(positions, *group) for group in groups]
+        several = len(parts) > 1 or len(parts[0]) > 1
+        compute = _again_for_the_gradient if several and torch.is_grad_enabled() else _once
+        look = partial(compute, self._look_from_blocks, attend, sight.blocks)
+        rows = [torch.cat([look(*part) for part in group], 2) for group in parts]
+        return torch.cat(rows) if len(rows) > 1 else rows[0]
+
+    def _split(
+        self, size: int, queries: Tensor, keys: Tensor, values: Tensor, padding: Tensor
+    ) -> list[tuple[Tensor, Surrounded, Surrounded, Tensor]]:
+        """Parts of ``size`` positions, as ``_look_from_blocks`` takes them."""
+        return [
             *zip(
                 torch.split(queries, size, 2),
                 _surrounded(keys, size),
                 _surrounded(values, size),
-                torch.split(sight.padding, size // self.block, 1),
+                torch.split(padding, size // self.block, 1),
             )
         ]
-        compute = _again_for_the_gradient if len(parts) > 1 and torch.is_grad_enabled() else _once
-        return torch.cat([compute(self._look_from_blocks, attend, sight.blocks, *part) for part in parts], 2)
 
     def _look_from_blocks(
         self, attend: Attend, blocks: Blocks, queries: Tensor, keys: Surrounded, values: Surrounded, padding: Tensor
@@ -114,12 +131,17 @@ class Neighbourhood:
         attended = attend(self._blocks(queries), self._windows(keys), self._windows(values), sight, None)
         return self._unblock(attended, queries)
 
-    def _part(self, length: int) -> int:
-        """Positions that are computed at a time: whole blocks."""
-        if length <= AT_ONCE:
-            return -(-length // self.block) * self.block
-        least = max(SMALLEST_PART, -(-length // MOST_PARTS))
-        return -(-least // self.block) * self.block
+    def _part(self, sentences: int, length: int) -> tuple[int, int]:
+        """Sentences and positions that are computed at a time: whole blocks.
+
+        The copies of a part grow with the positions of all its sentences together. Where a block of every sentence
+        would be too much of the batch, a part has fewer sentences.
+        """
+        if length <= SHORT:
+            return sentences, -(-length // self.block) * self.block
+        size = max(SMALLEST_PART, sentences * length // PARTS)
+        positions = max(1, round(size / (sentences * self.block))) * self.block
+        return min(sentences, max(1, size // positions)), positions
 
     def _banded(self, padding: Tensor) -> Sight:
         places = whole_sequence(padding.size(-1), padding.device)
@@ -156,6 +178,10 @@ def _bias(padding: Tensor, outside: Tensor, own: Tensor) -> Tensor:
     Padding sees itself: a row without any key would have no softmax.
     """
     return padding.masked_fill(outside, float("-inf")).masked_fill(own, 0.0)
+
+
+def _sentences(x: Tensor, size: int) -> tuple[Tensor, ...]:
+    return torch.split(x, size) if size < x.size(0) else (x,)
 
 
 def _surrounded(x: Tensor, size: int) -> list[Surrounded]:

@@ -20,7 +20,9 @@ _BAR_WITHOUT_END = "{desc} | update {n_fmt} [{elapsed}]"
 class Display(Protocol):
     """Is told of every update, and of figures now and then."""
 
-    def advance(self, update: int) -> None: ...
+    def advance(self, update: int, epoch: int) -> bool:
+        """An update of this epoch is made. Whether it is one to show the figures of: else they could be taken for those
+        of another epoch."""
 
     def show(self, event: Mapping[str, Any]) -> None: ...
 
@@ -39,8 +41,8 @@ def choose_display(style: ProgressStyle, update: int, total: int | None, clock: 
 class Silence:
     """Shows nothing."""
 
-    def advance(self, update: int) -> None:
-        pass
+    def advance(self, update: int, epoch: int) -> bool:
+        return False
 
     def show(self, event: Mapping[str, Any]) -> None:
         pass
@@ -89,8 +91,9 @@ class Bar(Silence):
         from tqdm import tqdm
 
         stream = Expendable(sys.stderr)
+        self._epoch = 1 if update == 0 else None  # None: not known before the first update
         self._bar = tqdm(
-            desc="epoch 1" if update == 0 else "",
+            desc="" if self._epoch is None else f"epoch {self._epoch}",
             total=total,
             initial=update,
             smoothing=0,  # the time left at the mean speed of this process
@@ -100,11 +103,14 @@ class Bar(Silence):
         )
         self._figures = tqdm(bar_format="{desc}", dynamic_ncols=True, position=1, leave=True, file=stream)
 
-    def advance(self, update: int) -> None:
+    def advance(self, update: int, epoch: int) -> bool:
+        begins, self._epoch = epoch != self._epoch, epoch
         self._bar.update(update - self._bar.n)
+        if begins:
+            self._bar.set_description_str(f"epoch {epoch}")
+        return begins
 
     def show(self, event: Mapping[str, Any]) -> None:
-        self._bar.set_description_str(f"epoch {event['epoch']}", refresh=False)
         self._figures.set_description_str(
             f"loss {event['loss']:.3f} | ppl {figure(event['ppl'])} | norm {event['grad_norm']:.3f} | "
             f"lr {event['lr']:.2e} | {event['tokens_per_second']:.0f} tok/s | {megabytes(event['memory_mb'])}"

@@ -28,8 +28,8 @@ logger = logging.getLogger("nmt.training")
 class Reporter:
     """Collects updates and records them at every ``log_interval``. Nothing that fails in here ends training.
 
-    What is shown in between (at the first update, each half minute, at the end of an epoch) are the figures since the
-    last record. It is not recorded, and no figure that is depends on it.
+    What is shown in between (at the first update, each half minute, at the end of an epoch, on a bar also at the
+    beginning) are the figures since the last record. It is not recorded, and no figure that is depends on it.
     """
 
     def __init__(
@@ -81,9 +81,9 @@ class Reporter:
     ) -> None:
         """Take note of one update; ``seconds``: how long the run has taken so far."""
         self._meters.add(report)
-        self._display.advance(update)
+        wanted = self._display.advance(update, epoch)
         recorded = update % self._options.log_interval == 0
-        if recorded or ends_epoch or self._pace is None or self._pace.due():
+        if recorded or ends_epoch or wanted or self._pace is None or self._pace.due():
             event = {"event": "train", "update": update, "epoch": epoch, **self._meters.means()}
             event |= {"memory_mb": round(self._memory() / 1e6, 1), "seconds": round(seconds, 1)}
             self._display.show({**event, "ends_epoch": ends_epoch})

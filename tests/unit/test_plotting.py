@@ -168,13 +168,29 @@ def test_every_sentence_gets_a_panel_of_the_same_scale(tmp_path: Path, drawn: li
     assert cells == {(plotting._CELL, plotting._CELL)}
 
 
-def test_a_long_title_is_wrapped_and_does_not_widen_the_page(tmp_path: Path, drawn: list[Figure]) -> None:
-    for title in ("one word", "word " * 100, "w" * 500):
-        plot_attention([panel("ab", "xy", title=title)], tmp_path / "attention.png")
-    short, long, unbroken = (figure.get_size_inches()[0] for figure in drawn)
-    assert max(long, unbroken) < short + 3.5
-    title = drawn[1].axes[0].get_title(loc="left")
-    assert title.count("\n") == 2 and title.endswith("\N{HORIZONTAL ELLIPSIS}")
+SENTENCE = "a title of many words that says what the source is and what the output is, at some length"
+
+
+def test_a_title_does_not_widen_the_page_and_stays_on_it(tmp_path: Path, drawn: list[Figure]) -> None:
+    for title in ("", "word", SENTENCE, "word " * 100, "w" * 500, "W" * 500):
+        plot_attention([panel("abcd", "wxyz", title=title)], tmp_path / "attention.png")
+    assert {figure.get_size_inches()[0] for figure in drawn} == {drawn[0].get_size_inches()[0]}
+    for figure in drawn[1:]:
+        figure.canvas.draw()
+        page, panel_with_title, scale = figure.bbox, *(axes.get_tightbbox() for axes in figure.axes)
+        assert page.x0 <= panel_with_title.x0 and panel_with_title.x1 <= scale.x0 and panel_with_title.y1 <= page.y1
+
+
+def test_a_title_of_a_sentence_is_readable_to_its_end_above_a_small_map(tmp_path: Path, drawn: list[Figure]) -> None:
+    plot_attention([panel("abcd", "wxyz", title=SENTENCE)], tmp_path / "attention.png")
+    assert drawn[0].axes[0].get_title(loc="left").split() == SENTENCE.split()
+
+
+def test_a_title_that_would_be_taller_than_any_map_ends_in_an_ellipsis(tmp_path: Path, drawn: list[Figure]) -> None:
+    for title in ("word " * 100, "w" * 500):
+        plot_attention([panel("abcd", "wxyz", title=title)], tmp_path / "attention.png")
+    assert all(figure.axes[0].get_title(loc="left").endswith("\N{HORIZONTAL ELLIPSIS}") for figure in drawn)
+    assert all(figure.get_size_inches()[1] < 4.0 for figure in drawn)
 
 
 def test_long_names_leave_room_for_curves(tmp_path: Path, drawn: list[Figure]) -> None:

@@ -7,6 +7,11 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given
 from hypothesis import strategies as st
 
+import nmt.criterions
+import nmt.data.tokenizers
+import nmt.models
+import nmt.optim
+import nmt.search  # noqa: F401 - importing a package makes its components known
 from nmt.config.choices import AlignmentKind
 from nmt.config.generation import GenerateConfig
 from nmt.config.option import Flag, FlagKind
@@ -186,6 +191,38 @@ def test_a_wrong_command_line_is_refused_in_one_line(argv: list[str], message: s
     assert str(caught.value) == message
 
 
+OF_REMOVE_BPE = "choose one of none, subword_nmt, sentencepiece"
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["subword"], f"--remove-bpe subword: {OF_REMOVE_BPE} (did you mean 'subword_nmt'?), or leave the value out"),
+        (
+            ["none,sentencepeice", "-m"],
+            f"--remove-bpe none,sentencepeice: {OF_REMOVE_BPE} (did you mean 'sentencepiece'?), or leave the value out",
+        ),
+        (
+            ["out.en"],
+            f"--remove-bpe out.en: {OF_REMOVE_BPE}, or leave the value out; hypotheses are given with --sys out.en",
+        ),
+    ],
+    ids=["misspelt", "one of several misspelt", "a file"],
+)
+def test_a_word_after_a_flag_that_may_stand_alone_is_taken_for_its_value_where_no_bare_argument_is(
+    argv: list[str], message: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        rewrite(["--sys", "h", "--remove-bpe", *argv, "--ref", "r"], grammar(ScoreConfig, []))
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("after", [[], ["--ref", "r"], ["format=json"], ["-r", "r"]])
+def test_a_flag_may_stand_alone_where_no_bare_argument_is(after: list[str]) -> None:
+    line = rewrite(["--remove-bpe", *after], grammar(ScoreConfig, []))
+    assert "remove_bpe=subword_nmt" in line.overrides
+
+
 def test_a_command_without_data_refuses_bare_arguments() -> None:
     with pytest.raises(UsageError, match="'x' is neither a flag nor key=value"):
         rewrite(["x"], Grammar(flags={}))
@@ -270,7 +307,6 @@ def test_flags_of_fairseq_without_counterpart_are_answered_with_advice(
 
 
 def test_fairseqs_switch_for_sampling_chooses_the_search() -> None:
-    import nmt.search  # noqa: F401 - the group of the flag
 
     assert rewrite(["--sampling"], grammar(GenerateConfig, ["search"])).argv == ["search=sampling"]
 

@@ -7,6 +7,7 @@ import re
 import pytest
 
 import nmt.criterions
+import nmt.data.tokenizers
 import nmt.models
 import nmt.optim
 import nmt.search  # noqa: F401 - importing a package registers its components

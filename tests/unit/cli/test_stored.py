@@ -17,6 +17,8 @@ import nmt.data.tokenizers
 import nmt.models
 import nmt.optim
 import nmt.search  # noqa: F401  (each fills its registry)
+from nmt.config import presets
+from nmt.config.averaging import AverageConfig
 from nmt.config.generation import GenerateConfig
 from nmt.config.help import help_page
 from nmt.config.plain import to_plain
@@ -24,11 +26,13 @@ from nmt.config.presets import default_choices
 from nmt.config.publish import publish
 from nmt.config.scoring import ScoreConfig
 from nmt.config.sections import PreprocessConfig, TrainConfig
+from nmt.config.shortlist import ShortlistConfig
 from nmt.errors import DataError, MissingInputError, NMTError, UsageError
 from nmt.search.beam_config import BeamConfig
 from nmt.search.diverse_config import DiverseBeamConfig
 from nmt.search.greedy_config import GreedyConfig
 from nmt.search.sampling_config import SamplingConfig
+from nmt_cli import whose_file
 from nmt_cli.argv import rewrite, take_config
 from nmt_cli.composition import text_of
 from nmt_cli.flags import grammar
@@ -39,6 +43,8 @@ COMMANDS: dict[str, type] = {
     "generate": GenerateConfig,
     "preprocess": PreprocessConfig,
     "score": ScoreConfig,
+    "average_checkpoints": AverageConfig,
+    "shortlist": ShortlistConfig,
 }
 MakeModel = Callable[..., str]
 
@@ -171,7 +177,8 @@ WRONG_FILES: list[tuple[str, str, type[NMTError], str]] = [
         DataError,
         "does not know the option training.max_updates .did you",
     ),
-    ("another command's", "path: x", DataError, "does not know the option path"),
+    ("another command's", "path: x", UsageError, "is a configuration of nmt-generate, not of nmt-train; give it to"),
+    ("as much another command's", "path: x\nseed: 1", DataError, "does not know the option path"),
     ("an unknown component", "model: {name: transformr}", UsageError, "unknown model 'transformr' .did you mean"),
     ("no name", "model: {d_model: 3}", DataError, "the section of the model has no name"),
     ("a wrong type", "seed: one", DataError, "seed='one' should be of type int"),
@@ -193,6 +200,42 @@ def test_what_is_wrong_with_a_file_is_said_of_the_file(
     with pytest.raises(kind, match=message) as caught:
         composition("train", "--config", file)
     assert file in str(caught.value) and type(caught.value) is kind
+
+
+@pytest.mark.parametrize(
+    ("command", "advice"),
+    [
+        ("generate", "to use the model of the run, leave --config out and give --path {folder}"),
+        ("average_checkpoints", "to use the model of the run, leave --config out and give --inputs {folder}"),
+        ("preprocess", "give it to nmt-train, or give a file that nmt-preprocess --cfg job printed"),
+        ("score", "give it to nmt-train, or give a file that nmt-score --cfg job printed"),
+        ("shortlist", "give it to nmt-train, or give a file that nmt-shortlist --cfg job printed"),
+    ],
+)
+def test_the_file_of_a_training_run_is_known_as_such_by_other_commands(
+    run_file: str, command: str, advice: str
+) -> None:
+    program = f"nmt-{command.replace('_', '-')}"
+    with pytest.raises(UsageError) as caught:
+        composition(command, "--config", run_file)
+    expected = advice.format(folder=Path(run_file).parent)
+    assert str(caught.value) == f"{run_file} is a configuration of nmt-train, not of {program}; {expected}"
+
+
+def test_a_training_file_under_another_name_does_not_tell_where_the_run_is(run_file: str, tmp_path: Path) -> None:
+    file = write(tmp_path / "mine.yaml", Path(run_file).read_text())
+    with pytest.raises(UsageError, match="leave --config out and give --path RUN$"):
+        composition("generate", "--config", file)
+
+
+def test_a_misspelt_option_is_not_taken_for_one_of_another_command(tmp_path: Path) -> None:
+    file = write(tmp_path / "file.yaml", "tokenize: {name: words}")  # nmt-score has that one
+    with pytest.raises(DataError, match="does not know the option tokenize .did you mean 'tokenizer'"):
+        composition("preprocess", "--config", file)
+
+
+def test_files_of_every_command_are_known() -> None:
+    assert set(whose_file._CONFIGURATIONS) == set(presets.COMMANDS)
 
 
 def test_a_file_that_is_not_there_is_missing(tmp_path: Path) -> None:

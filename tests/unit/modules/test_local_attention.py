@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache, partial
 
 import pytest
 import torch
@@ -92,12 +93,12 @@ def test_blocks_equal_the_band_mask_with_every_kind_of_scores(kind: str) -> None
 
 
 LONG = 203  # positions: several parts, the last of which is neither whole nor of whole blocks
-PARTED = pytest.mark.parametrize("neighbourhood", [3, 24, 40])
+PARTED = pytest.mark.parametrize("neighbourhood", [3, 24, 33])
 
 
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nmt.modules.local_attention.SMALLEST_PART", 8)
-    monkeypatch.setattr("nmt.modules.local_attention.AT_ONCE", 0)
+    monkeypatch.setattr("nmt.modules.local_attention.SHORT", 0)
 
 
 def look_and_gradients(look: Callable[..., Tensor], inputs: list[Tensor]) -> list[Tensor]:
@@ -185,22 +186,75 @@ def test_memory_grows_linearly_with_length(make: Callable[[int], SelfAttention],
     assert peak_bytes(make(4), 800, gradient) <= 2.1 * peak_bytes(make(4), 400, gradient)
 
 
+RESTRICTED = {"encoder": LocalSelfAttention, "decoder": LocalCausalSelfAttention}
+FULL = {"encoder": SelfAttention, "decoder": CausalSelfAttention}
+SIDES = pytest.mark.parametrize("side", RESTRICTED)
+BATCHES = pytest.mark.parametrize("batch", [1, 4])
+NEIGHBOURHOODS = pytest.mark.parametrize("neighbourhood", [16, 64])
+
+
+@cache
+def peak(side: str, neighbourhood: int | None, batch: int, length: int, heads: int = 1) -> int:
+    """Bytes of a forward and a backward pass, in full attention without ``neighbourhood``."""
+    sizes = HeadSizes(d_model=64 * heads, num_heads=heads, d_k=64, d_v=64)
+    kind = (sizes, False, ScaledDotProduct(0.0))
+    attention: SelfAttention = FULL[side](*kind) if neighbourhood is None else RESTRICTED[side](neighbourhood, *kind)
+    x, nothing = torch.randn(batch, length, sizes.d_model), torch.zeros(batch, 1, 1, length)
+    with LiveBytes() as memory:
+        sight = attention.whole(x) if isinstance(attention, CausalSelfAttention) else attention.around(nothing)
+        attention(x, sight).sum().backward()
+    return memory.peak
+
+
+@SIDES
+@BATCHES
+@NEIGHBOURHOODS
+@pytest.mark.parametrize("length", [512, 1024])
+def test_twice_the_length_takes_about_twice_the_memory(side: str, batch: int, neighbourhood: int, length: int) -> None:
+    growth = peak(side, neighbourhood, batch, 2 * length) / peak(side, neighbourhood, batch, length)
+    assert 1.6 < growth < 2.1
+
+
+@SIDES
+@BATCHES
+@NEIGHBOURHOODS
+@pytest.mark.parametrize("length", [512, 1024, 2048])
+def test_long_sequences_take_no_more_memory_than_in_full_attention(
+    side: str, batch: int, neighbourhood: int, length: int
+) -> None:
+    """Although torch's fused kernel keeps no scores.
+
+    Up to a few percent; by more only where a single block and its margins are much of all that there is.
+    """
+    single_block = batch * length < 24 * neighbourhood and side == "encoder"
+    assert peak(side, neighbourhood, batch, length) < (1.3 if single_block else 1.04) * peak(side, None, batch, length)
+
+
 @pytest.mark.parametrize("length", [1024, 2048, 4096])
 @pytest.mark.parametrize("heads", [1, 4])
 def test_long_sequences_take_less_memory_than_in_full_attention(length: int, heads: int) -> None:
-    """Although torch's fused kernel keeps no scores."""
-    sizes = HeadSizes(d_model=64 * heads, num_heads=heads, d_k=64, d_v=64)
-    peaks = []
-    for attention in (
-        LocalSelfAttention(16, sizes, False, ScaledDotProduct(0.0)),
-        SelfAttention(sizes, False, ScaledDotProduct(0.0)),
-    ):
-        x, nothing = torch.randn(1, length, sizes.d_model), torch.zeros(1, 1, 1, length)
-        with LiveBytes() as memory:
-            attention(x, attention.around(nothing)).sum().backward()
-        peaks.append(memory.peak)
-    restricted, full = peaks
-    assert restricted < full
+    assert peak("encoder", 16, 1, length, heads) < peak("encoder", None, 1, length, heads)
+
+
+@pytest.mark.parametrize("neighbourhood", [33, 40])
+def test_parts_of_some_of_the_sentences_equal_the_band_mask(neighbourhood: int) -> None:
+    """Of three sentences a part has two, and then the one that is left."""
+    attention, lengths = encoder(neighbourhood).double(), torch.tensor((771, 31, 600))
+    bias = padding(tuple(lengths.tolist())).double()
+    sight = attention.around(bias)
+    assert attention.neighbourhood._part(3, 771)[0] == 2
+    masked = (bias + band(771, neighbourhood, neighbourhood)).masked_fill(torch.eye(771, dtype=torch.bool), 0.0)
+    there = torch.arange(771) < lengths[:, None]
+
+    def real_rows(look: Callable[..., Tensor], sight: Sight) -> Callable[..., Tensor]:
+        return lambda *qkv: look(*qkv, sight, None).transpose(1, 2)[there]
+
+    widths = (SIZES.d_k, SIZES.d_k, SIZES.d_v)
+    inputs = [torch.randn(3, 2, 771, width, dtype=torch.float64, requires_grad=True) for width in widths]
+    found = look_and_gradients(real_rows(attention.look, sight), inputs)
+    whole = Sight(masked, whole_sequence(771, masked.device))
+    expected = look_and_gradients(real_rows(partial(SelfAttention.look, attention), whole), inputs)
+    torch.testing.assert_close(found, expected)
 
 
 def test_memory_of_full_attention_grows_with_the_square() -> None:

@@ -175,7 +175,7 @@ def test_both_lines_of_the_bar_fit_80_columns_and_nothing_is_cut_off(
 ) -> None:
     narrow = narrow_terminal(monkeypatch)
     bar = Bar(123_400, total)
-    bar.advance(123_456)
+    bar.advance(123_456, 17)
     bar.show(EVENT)
     bar.close()
     first, second = screen(narrow)
@@ -187,11 +187,31 @@ def test_both_lines_of_the_bar_fit_80_columns_and_nothing_is_cut_off(
 def test_a_line_of_the_log_does_not_tear_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     narrow = narrow_terminal(monkeypatch)
     bar = Bar(0, 10)
-    bar.advance(1)
+    bar.advance(1, 1)
     tqdm.write("a line of the log", file=sys.stderr)
     bar.close()
     first, second = screen(narrow)
     assert first == "a line of the log" and second.startswith("epoch 1 ")
+
+
+@pytest.mark.parametrize("after", [0, 20], ids=["from the beginning", "resumed"])
+def test_the_bar_shows_the_epoch_under_way_and_a_loss_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    """28 updates an epoch, whose figures are recorded at its end; the loss of an update is twice its number."""
+    narrow = narrow_terminal(monkeypatch)
+    options = ReportConfig(log_interval=28, progress=ProgressStyle.bar, html=False)
+    reporter = Reporter(tmp_path, options, total_updates=60, memory=lambda: 0, clock=lambda: 0.0)
+    reporter.start(after)
+    seen = {}
+    for number in range(after + 1, 31):
+        epoch = 1 if number <= 28 else 2
+        reporter.update(number, epoch, update_report(number), seconds=number, ends_epoch=number == 28)
+        seen[number] = screen(narrow)
+    reporter.close()
+    assert seen[28][0].startswith("epoch 1 ")
+    assert seen[29][0].startswith("epoch 2 ") and seen[29][1].startswith("loss 58.000 |")
+    assert seen[30][0].startswith("epoch 2 ")
 
 
 @pytest.mark.parametrize(
