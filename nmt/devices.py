@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from nmt.config.choices import Precision
+from nmt.config.sections import require_device
 from nmt.errors import DeviceError, UsageError
 
 # Microseconds of computing, of all cores together, in a period of so many: a container's share, in its newer and older form.
@@ -23,15 +24,10 @@ def choose_device(name: str) -> torch.device:
     """The device that ``auto``, ``cpu``, ``cuda`` or ``cuda:N`` means on this machine."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise UsageError(f"device.name={name} is none of auto, cpu, cuda, cuda:N (--device)") from None
-    if device.type not in ("cpu", "cuda"):
-        raise UsageError(f"device.name={name} is none of auto, cpu, cuda, cuda:N (--device)")
-    if device.type == "cuda":
-        _require_cuda(name, device)
-    return device
+    require_device(name)
+    if name.startswith("cuda"):
+        _require_cuda(name)
+    return torch.device(name)
 
 
 def own_device(name: str, environment: Mapping[str, str] = os.environ) -> str:
@@ -119,11 +115,11 @@ def is_shortage(error: BaseException) -> bool:
     )
 
 
-def _require_cuda(name: str, device: torch.device) -> None:
+def _require_cuda(name: str) -> None:
     if not torch.cuda.is_available():
         built = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built without CUDA"
         raise DeviceError(
             f"device.name={name}, but no GPU can be used (torch {torch.__version__}, {built}); use --device cpu"
         )
-    if device.index is not None and device.index >= torch.cuda.device_count():
+    if int(name.partition(":")[2] or 0) >= torch.cuda.device_count():
         raise DeviceError(f"device.name={name}, but there are only {torch.cuda.device_count()} GPUs, numbered from 0")

@@ -6,6 +6,8 @@ corpus split among it, goes to the log on standard error.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import nmt.search  # noqa: F401 - its options are known from here on; torch is imported by what translates
 from nmt.config.generation import GenerateConfig
 from nmt.storage.run_folder import resolve, split_paths
@@ -14,7 +16,8 @@ from nmt_cli.allocator import arrange_memory
 
 def run(config: GenerateConfig) -> None:
     for path in split_paths(config.path):
-        resolve(path)  # a misspelt one is refused before anybody waits for torch
+        if not Path(path).exists():
+            resolve(path)  # says what is missing before anybody waits for torch
     from nmt_cli.generate_job import translate
 
     translate(config)

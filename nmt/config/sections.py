@@ -320,7 +320,7 @@ class ReportConfig:
 
 def require_device(name: str) -> None:
     """Refuse what names no device; whether it is there is for torch to say."""
-    if re.fullmatch(r"auto|cpu|cuda(:\d+)?", name) is None:
+    if re.fullmatch(r"auto|cpu|cuda(:(0|[1-9]\d*))?", name) is None:
         raise UsageError(f"device.name={name} is none of auto, cpu, cuda, cuda:N (--device)")
 
 

@@ -427,9 +427,11 @@ def test_scoring_without_references_or_with_several_translations_is_refused(
         ({"replace_unk": True, "unk_dictionary": "no/dictionary"}, "no/dictionary"),
     ],
 )
-def test_what_no_search_can_do_is_refused_before_a_model_is_looked_for(options: dict[str, Any], complaint: str) -> None:
+def test_what_no_search_can_do_is_refused_before_a_model_is_looked_for(
+    options: dict[str, Any], complaint: str, tmp_path: Path
+) -> None:
     with pytest.raises(NMTError, match=complaint):
-        run(GenerateConfig(path="no/model", **options))
+        run(GenerateConfig(path=str(tmp_path), **options))
 
 
 def test_a_beam_wider_than_the_vocabulary_is_refused(model: Path, tmp_path: Path) -> None:

@@ -198,7 +198,8 @@ def test_device_stays_one(model):
 
 
 def test_folder_as_output_is_refused_before_anything_is_read(tmp_path):
-    status, complaint = refused("--path", "nowhere", "--output", tmp_path, "--overwrite")
+    (tmp_path / "no_model").mkdir()
+    status, complaint = refused("--path", tmp_path / "no_model", "--output", tmp_path, "--overwrite")
     assert status == 73
     assert str(tmp_path) in complaint
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nmt.config.sections import DEFAULT_MAX_UPDATE, BatchingConfig, FilterConfig, TrainingConfig
+from nmt.config.sections import DEFAULT_MAX_UPDATE, BatchingConfig, DeviceConfig, FilterConfig, TrainingConfig
 from nmt.errors import UsageError
 
 
@@ -59,3 +59,14 @@ def test_zero_epochs_or_hours_are_no_limit(name: str) -> None:
 
 def test_a_norm_of_zero_is_accepted() -> None:
     assert TrainingConfig(clip_norm=0).clip_norm == 0
+
+
+@pytest.mark.parametrize("name", ["tpu", "", "CUDA", "cuda:", "cuda:-1", "cuda:007", "cuda:1x"])
+def test_what_is_no_name_of_a_device_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match=f"device.name={name} is none of auto, cpu, cuda, cuda:N"):
+        DeviceConfig(name)
+
+
+@pytest.mark.parametrize("name", ["auto", "cpu", "cuda", "cuda:0", "cuda:10"])
+def test_names_of_devices_are_taken(name: str) -> None:
+    assert DeviceConfig(name).name == name

@@ -266,7 +266,6 @@ def test_pairs_that_are_left_out_may_be_too_long_for_the_model() -> None:
     ("changes", "named"),
     [
         ({"seed": -1}, "seed=-1"),
-        ({"device": DeviceConfig("tpu")}, "device.name=tpu"),
         ({"validation": ValidationConfig(metrics=["blue"])}, "blue"),
     ],
 )

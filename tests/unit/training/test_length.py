@@ -48,9 +48,10 @@ def told(config: TrainConfig, caplog: pytest.LogCaptureFixture) -> str:
     ("training", "patience", "said"),
     [
         ({}, None, "no limit given: training ends after 100,000 updates; "),
-        ({"max_epoch": 0}, 3, "no limit given: training ends after 100,000 updates, or before that by --patience 3; "),
+        ({}, 3, "no limit given: training ends after 100,000 updates, or before that by --patience 3; "),
         ({"max_update": 0}, None, "training has no limit and ends when it is stopped"),
         ({"max_update": 0}, 3, "training has no limit and ends by --patience 3, or when it is stopped"),
+        ({"max_epoch": 0}, None, "training has no limit and ends when it is stopped"),
         ({"stop_time_hours": 1.0}, None, "the warm-up takes 4,000 of them; --warmup-updates sets another number"),
     ],
 )
