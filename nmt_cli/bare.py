@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt.errors import UsageError, did_you_mean
+from nmt.storage.foreign import is_dictionary_of_fairseq
 
 # Of commands whose bare arguments are corpus folders; {file} is what was given.
 _FILES = {
@@ -15,6 +16,7 @@ _FILES = {
     "shortlist": "a shortlist is learned from a corpus folder, which nmt-preprocess makes",
     "average_checkpoints": "checkpoints are given with --inputs",
 }
+_OF_DICTIONARY = "a corpus is made of text: nmt-preprocess --trainpref TEXT (--srcdict FILE takes a dictionary)"
 # Of commands that take no bare argument, by a flag that they alone have.
 _NOTHING = {
     "--sys": "hypotheses are given with --sys {file}",
@@ -41,6 +43,8 @@ def refuse_files(command: str, config: Any) -> None:
     """Refuse files among the corpus folders."""
     for name in getattr(config, "data", None) or ():
         if command in _FILES and Path(name).expanduser().is_file():
+            if is_dictionary_of_fairseq(Path(name).expanduser()):
+                raise UsageError(f"{name} is a dictionary of fairseq, no corpus folder; {_OF_DICTIONARY}")
             raise UsageError(f"{name} is a file, no corpus folder; {_filled(_FILES[command], name)}")
 
 

@@ -29,7 +29,6 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "--max-sentences": ("--batch-size",),
     "--warmup-steps": ("--warmup-updates",),
     "--sampling": ("--search", "sampling"),
-    "--seed": ("--sampling-seed",),
     "--relu-dropout": ("--activation-dropout",),
     "--post-process": ("--remove-bpe",),
     "--no-remove-bpe": ("--remove-bpe", "none"),
@@ -106,6 +105,7 @@ _PIECES = "nmt-generate and nmt-score have it; validation joins pieces where the
 ADVICE_ELSEWHERE = {
     **dict.fromkeys(("-s", "-t", "--source-lang", "--target-lang"), _LANGUAGES),
     **dict.fromkeys(("--remove-bpe", "--post-process"), _PIECES),
+    "--seed": "only sampling draws anything, and has --sampling-seed; leave it out",
 }
 _ELSEWHERE = dict.fromkeys(FOREIGN, "this command has no use for it; leave it out")
 

@@ -80,6 +80,7 @@ def _search(name: str, value: str) -> Sequence[str]:
     return words
 
 
+_JOINED = ("@@", "@@ ", "sentencepiece", "subword_nmt")  # marks that are known here too
 _TEXT_AS_GIVEN = "translations come out as text like that which nmt-preprocess was given"
 
 FOREIGN: dict[str, ForeignFlag] = {
@@ -98,7 +99,11 @@ FOREIGN: dict[str, ForeignFlag] = {
     "--eval-bleu-remove-bpe": ForeignFlag(
         "--valid-metrics",
         "pieces are joined, of text that came in pieces where the corpus has recorded its marks",
-        optional=frozenset({"@@", "@@ ", "sentencepiece", "subword_nmt", "letter", "_EOW", "none"}),
+        optional=frozenset({*_JOINED, "letter", "_EOW", "none"}),
+        words=_one_of(
+            dict.fromkeys(("", *_JOINED), ()),
+            "pieces are joined as the corpus says; leave it out (nmt-preprocess --pieces sets it)",
+        ),
     ),
     "--eval-bleu-print-samples": ForeignFlag(
         "--valid-metrics", "each validation shows translations in the log (--valid-samples N: how many)"
@@ -110,10 +115,10 @@ FOREIGN: dict[str, ForeignFlag] = {
         "--data", "no sentence is left out for its length, a long one gets a batch of its own"
     ),
     "--memory-efficient-fp16": ForeignFlag(
-        "--precision", "the parameters stay in float32", words=_always("--precision", "fp16")
+        "--precision", "in training the parameters stay in float32", words=_always("--precision", "fp16")
     ),
     "--memory-efficient-bf16": ForeignFlag(
-        "--precision", "the parameters stay in float32", words=_always("--precision", "bf16")
+        "--precision", "in training the parameters stay in float32", words=_always("--precision", "bf16")
     ),
     "--log-format": ForeignFlag(
         "--progress",

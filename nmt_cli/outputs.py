@@ -4,7 +4,6 @@ where it was stopped."""
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import gzip
 import logging
 import lzma
@@ -22,6 +21,7 @@ from nmt.data.language_pair import PAIR_FILE
 from nmt.errors import OutputError, StorageError, UsageError
 from nmt.storage.checkpoints import checksums, resolve, tokenizer_folder
 from nmt.storage.files import MANIFEST, atomic_write, read_json, remove_leftovers_of, sha256, write_json
+from nmt.storage.lock import locked
 from nmt.storage.run_folder import split_paths
 from nmt_cli.progress import beside_bar
 
@@ -171,16 +171,10 @@ class Growing:
             file = open(self._partial, "ab")  # noqa: SIM115 - open as long as the process goes on with it
         except OSError as error:
             raise OutputError(f"cannot create {self._partial}: {error.strerror}; choose another --output") from error
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not locked(file, self._partial):
             file.close()
             raise OutputError(
                 f"another process is writing {self._partial}; wait until it is done, or choose another --output"
-            ) from None
-        except OSError as error:  # some NFS
-            logger.warning(
-                f"{self._partial} cannot be locked ({error.strerror}): make sure that nothing else writes it"
             )
         if not self._partial.exists():
             file.close()

@@ -16,7 +16,7 @@ from nmt.config.shortlist import ShortlistConfig
 from nmt.errors import UsageError, closest
 from nmt.storage.run_folder import CONFIG
 
-_CONFIGURATIONS: Mapping[str, type] = {
+CONFIGURATIONS: Mapping[str, type] = {
     "preprocess": PreprocessConfig,
     "train": TrainConfig,
     "average_checkpoints": AverageConfig,
@@ -43,7 +43,7 @@ def refuse_file_of_another(command: str, path: Path, tree: Mapping[str, Any]) ->
 
 def _owner(command: str, tree: Mapping[str, Any]) -> str:
     """The one command that knows more of the options than any other does; in doubt ``command``."""
-    names = {other: {field.name for field in dataclasses.fields(kind)} for other, kind in _CONFIGURATIONS.items()}
+    names = {other: {field.name for field in dataclasses.fields(kind)} for other, kind in CONFIGURATIONS.items()}
     if all(key in names[command] or closest(key, names[command]) for key in tree):
         return command
     known = {other: len(tree.keys() & names[other]) for other in names}

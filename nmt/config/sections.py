@@ -39,6 +39,13 @@ def require_not_negative(section_name: str, **values: float) -> None:
             raise UsageError(f"{_key(section_name, name)}={value} must be a finite number that is not negative")
 
 
+def require_share(section_name: str, **values: float) -> None:
+    """Refuse what is no share of a whole that leaves something of it."""
+    for name, value in values.items():
+        if not 0.0 <= value < 1.0:
+            raise UsageError(f"{_key(section_name, name)}={value} must be at least 0 and less than 1")
+
+
 def _key(section_name: str, name: str) -> str:
     """An option of no section has its own name."""
     return f"{section_name}.{name}" if section_name else name

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nmt.config.option import option
+from nmt.config.sections import require_share
 from nmt.criterions import criterions
 from nmt.criterions.cross_entropy_config import CrossEntropyConfig
-from nmt.errors import UsageError
 
 
 @criterions.declare("label_smoothed_cross_entropy")
@@ -18,5 +18,4 @@ class LabelSmoothedCrossEntropyConfig(CrossEntropyConfig):
     label_smoothing: float = option(0.1, help="share of probability spread evenly", flag="--label-smoothing")
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.label_smoothing < 1.0:
-            raise UsageError(f"criterion.label_smoothing={self.label_smoothing} must be at least 0 and less than 1")
+        require_share("criterion", label_smoothing=self.label_smoothing)

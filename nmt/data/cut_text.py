@@ -55,7 +55,7 @@ def joined(line: str, marks: PieceMarks) -> str:
 
 
 def joined_lines(lines: Sequence[str], marks: PieceMarks) -> list[str]:
-    """All lines of a text, joined; a text without a single mark was not cut, and keeps its spaces."""
-    if marks is PieceMarks.sentencepiece and not any(_WORD_BEGINS in line for line in lines):
+    """All lines of a text, joined; a text that sentencepiece did not cut keeps its spaces."""
+    if marks is PieceMarks.sentencepiece and recognised(lines).marks is not marks:
         return list(lines)
     return [joined(line, marks) for line in lines]

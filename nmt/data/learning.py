@@ -47,7 +47,7 @@ def with_marks(pair: LanguagePair, pieces: PieceMarks | None, text: ParallelText
     source = _marks_of(text.source, pair.source, pieces, reading)
     target = source if text.target is None else _marks_of(text.target, pair.target, pieces, reading)
     if pair.shared:
-        joint = pair.target.joining(source if target is PieceMarks.none else target)
+        joint = pair.target.joining(target)  # what is written decides: raw text would lose its spaces
         return dataclasses.replace(pair, source=joint, target=joint)
     both = pair.target if text.target is None else pair.target.joining(target)
     return dataclasses.replace(pair, source=pair.source.joining(source), target=both)

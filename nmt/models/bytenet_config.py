@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from nmt.config.option import FlagKind, option
-from nmt.config.sections import require_not_negative, require_positive
+from nmt.config.sections import require_not_negative, require_positive, require_share
 from nmt.errors import UsageError
 from nmt.models import models
 
@@ -47,8 +47,7 @@ class ByteNetConfig:
         require_positive("model", encoder_sets=self.encoder_sets, decoder_sets=self.decoder_sets)
         require_positive("model", encoder_kernel=self.encoder_kernel, decoder_kernel=self.decoder_kernel)
         require_not_negative("model", unfold_b=self.unfold_b)
-        if not 0.0 <= self.dropout < 1.0:
-            raise UsageError(f"model.dropout={self.dropout} must be at least 0 and less than 1")
+        require_share("model", dropout=self.dropout)
         if not self.dilations or min(self.dilations) < 1:
             raise UsageError(
                 f"model.dilations={self.dilations} should be whole numbers from 1 up, such as [1,2,4,8,16]"

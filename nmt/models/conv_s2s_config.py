@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 
 from nmt.config.option import FlagKind, option
-from nmt.config.sections import require_positive
+from nmt.config.sections import require_positive, require_share
 from nmt.errors import UsageError
 from nmt.models import models
 
@@ -60,8 +60,7 @@ class ConvS2SConfig:
     def __post_init__(self) -> None:
         require_positive("model", embedding_size=self.embedding_size, output_size=self.output_size)
         require_positive("model", max_positions=self.max_positions)
-        if not 0.0 <= self.dropout < 1.0:
-            raise UsageError(f"model.dropout={self.dropout} must be at least 0 and less than 1")
+        require_share("model", dropout=self.dropout)
         for group in self.encoder_groups():
             if group.kernel % 2 == 0:
                 raise UsageError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from nmt.config.option import option
-from nmt.config.sections import require_positive
+from nmt.config.sections import require_positive, require_share
 from nmt.errors import UsageError
 from nmt.models import models
 
@@ -27,8 +27,7 @@ class GNMTConfig:
         require_positive("model", encoder_layers=self.encoder_layers, decoder_layers=self.decoder_layers)
         require_positive("model", embedding_size=self.embedding_size, hidden_size=self.hidden_size)
         require_positive("model", residual_from=self.residual_from, init_range=self.init_range)
-        if not 0.0 <= self.dropout < 1.0:
-            raise UsageError(f"model.dropout={self.dropout} must be at least 0 and less than 1")
+        require_share("model", dropout=self.dropout)
         if self.decoder_layers < 2:
             raise UsageError(
                 f"decoder_layers={self.decoder_layers} leaves no layer that sees the source: the bottom one only asks; use "

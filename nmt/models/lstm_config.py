@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from nmt.config.option import FlagKind, option
-from nmt.config.sections import require_positive
+from nmt.config.sections import require_positive, require_share
 from nmt.errors import UsageError
 from nmt.models import models
 
@@ -112,8 +112,7 @@ class LSTMConfig:
         require_positive("model", num_layers=self.num_layers, residual_from=self.residual_from)
         require_positive("model", encoder_size=self.encoder_size, attention_window=self.attention_window)
         require_positive("model", readout_size=self.readout_size, init_range=self.init_range)
-        if not 0.0 <= self.dropout < 1.0:
-            raise UsageError(f"model.dropout={self.dropout} must be at least 0 and less than 1")
+        require_share("model", dropout=self.dropout)
         for applies, message in _contradictions(self):
             if applies:
                 raise UsageError(message)

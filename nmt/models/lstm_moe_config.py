@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from nmt.config.option import option
-from nmt.config.sections import require_not_negative, require_positive
+from nmt.config.sections import require_not_negative, require_positive, require_share
 from nmt.errors import UsageError
 from nmt.models import models
 
@@ -28,8 +28,7 @@ class LSTMMoEConfig:
         require_positive("model", width=self.width, cell_size=self.cell_size, num_experts=self.num_experts)
         require_positive("model", experts_per_token=self.experts_per_token, expert_size=self.expert_size)
         require_not_negative("model", importance_weight=self.importance_weight, load_weight=self.load_weight)
-        if not 0.0 <= self.dropout < 1.0:
-            raise UsageError(f"model.dropout={self.dropout} must be at least 0 and less than 1")
+        require_share("model", dropout=self.dropout)
         if self.experts_per_token > self.num_experts:
             raise UsageError(
                 f"experts_per_token={self.experts_per_token} is more than num_experts={self.num_experts}; lower it"

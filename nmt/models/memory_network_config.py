@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from nmt.config.option import option
-from nmt.config.sections import require_positive
+from nmt.config.sections import require_positive, require_share
 from nmt.errors import UsageError
 from nmt.models import models
 
@@ -45,8 +45,7 @@ class MemoryNetworkConfig:
         require_positive("model", num_layers=self.num_layers)
         if self.init_std <= 0.0:
             raise UsageError(f"model.init_std={self.init_std} must be greater than 0")
-        if not 0.0 <= self.dropout < 1.0:
-            raise UsageError(f"model.dropout={self.dropout} must be at least 0 and less than 1")
+        require_share("model", dropout=self.dropout)
 
     def shrink(self) -> MemoryNetworkConfig:
         """The same structure in small sizes, for tests."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from nmt.config.option import option
-from nmt.config.sections import require_positive
+from nmt.config.sections import require_positive, require_share
 from nmt.errors import UsageError
 from nmt.models import models
 from nmt.models.symbol_bits import check_symbol_bits
@@ -63,8 +63,7 @@ class NeuralTuringMachineConfig:
         require_positive("model", read_heads=self.read_heads, write_heads=self.write_heads)
         require_positive("model", shift_range=self.shift_range)
         check_symbol_bits(self.symbol_bits)
-        if not 0.0 <= self.dropout < 1.0:
-            raise UsageError(f"model.dropout={self.dropout} must be at least 0 and less than 1")
+        require_share("model", dropout=self.dropout)
         if self.memory_slots <= 2 * self.shift_range:
             raise UsageError(
                 f"model.memory_slots={self.memory_slots} is too few for steps of up to model.shift_range="

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from nmt.config.option import FlagKind, option
-from nmt.config.sections import require_positive
+from nmt.config.sections import require_positive, require_share
 from nmt.errors import UsageError
 from nmt.models import models
 from nmt.modules.head_sizes import HeadSizes
@@ -129,9 +129,8 @@ class TransformerConfig:
         require_positive("model", relative_distance=self.relative_distance)
         require_positive("model", encoder_neighbourhood=self.encoder_neighbourhood)
         require_positive("model", decoder_neighbourhood=self.decoder_neighbourhood)
-        for name in ("dropout", "attention_dropout", "activation_dropout"):
-            if not 0.0 <= getattr(self, name) < 1.0:
-                raise UsageError(f"model.{name}={getattr(self, name)} must be at least 0 and less than 1")
+        require_share("model", dropout=self.dropout, attention_dropout=self.attention_dropout)
+        require_share("model", activation_dropout=self.activation_dropout)
         if self.d_model % self.num_heads and None in (self.d_k, self.d_v):
             raise UsageError(
                 f"d_model={self.d_model} is not divisible by num_heads={self.num_heads}; set model.d_k and model.d_v "

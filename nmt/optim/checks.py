@@ -23,13 +23,6 @@ def check_rates(lr: float | None, weight_decay: float, *, name: str = "lr") -> N
         )
 
 
-def check_shares(**shares: float) -> None:
-    """Of what is kept from one update to the next."""
-    for name, value in shares.items():
-        if not 0.0 <= value < 1.0:
-            raise UsageError(f"optimizer.{name}={value} must be at least 0 and less than 1")
-
-
 def check_betas(betas: Sequence[float], example: str) -> None:
     if len(betas) != 2 or not all(0.0 <= beta < 1.0 for beta in betas):
         raise UsageError(f"optimizer.betas={list(betas)} must be two numbers of at least 0 and less than 1 ({example})")

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from nmt.config.option import option
-from nmt.config.sections import require_positive
+from nmt.config.sections import require_positive, require_share
 from nmt.errors import UsageError
 from nmt.optim import optimizers
 from nmt.optim.adamw_config import AdamWConfig
-from nmt.optim.checks import check_shares
 
 MOST_ITERATIONS = 99  # torch's limit
 
@@ -32,7 +31,7 @@ class MuonConfig(AdamWConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_shares(momentum=self.momentum)
+        require_share("optimizer", momentum=self.momentum)
         require_positive("optimizer", iterations=self.iterations)
         if self.iterations > MOST_ITERATIONS:
             raise UsageError(f"optimizer.iterations={self.iterations} must be at most {MOST_ITERATIONS}; 5 are usual")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nmt.config.option import option
+from nmt.config.sections import require_share
 from nmt.errors import UsageError
 from nmt.optim import optimizers
-from nmt.optim.checks import check_rates, check_shares
+from nmt.optim.checks import check_rates
 
 DEFAULT_RATE = 0.25
 
@@ -23,7 +24,7 @@ class NagConfig:
 
     def __post_init__(self) -> None:
         check_rates(self.lr, self.weight_decay)
-        check_shares(momentum=self.momentum)
+        require_share("optimizer", momentum=self.momentum)
         if self.momentum == 0.0:
             raise UsageError("optimizer.momentum=0.0 leaves nothing of nag; use --optimizer sgd")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nmt.config.option import option
-from nmt.config.sections import require_positive
+from nmt.config.sections import require_positive, require_share
 from nmt.optim import optimizers
-from nmt.optim.checks import check_rates, check_shares
+from nmt.optim.checks import check_rates
 
 DEFAULT_RATE = 1e-4
 
@@ -25,7 +25,7 @@ class RmspropConfig:
 
     def __post_init__(self) -> None:
         check_rates(self.lr, self.weight_decay)
-        check_shares(momentum=self.momentum, decay=self.decay)
+        require_share("optimizer", momentum=self.momentum, decay=self.decay)
         require_positive("optimizer", eps=self.eps)
 
     @property

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nmt.config.option import option
+from nmt.config.sections import require_share
 from nmt.errors import UsageError
 from nmt.optim import optimizers
-from nmt.optim.checks import check_rates, check_shares
+from nmt.optim.checks import check_rates
 
 DEFAULT_RATE = 0.1
 
@@ -24,7 +25,7 @@ class SgdConfig:
 
     def __post_init__(self) -> None:
         check_rates(self.lr, self.weight_decay)
-        check_shares(momentum=self.momentum)
+        require_share("optimizer", momentum=self.momentum)
         if self.nesterov and self.momentum == 0.0:
             raise UsageError("optimizer.nesterov=true needs a momentum; set optimizer.momentum (--momentum 0.9)")
 

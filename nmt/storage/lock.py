@@ -8,12 +8,23 @@ import os
 import socket
 import time
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from nmt.errors import OutputError
 from nmt.storage.files import said_plainly
 
 logger = logging.getLogger("nmt.storage")
+
+
+def locked(file: IO[Any], written: Path) -> bool:
+    """Whether no other process holds the lock of the file, which stands for ``written``."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:  # some NFS
+        logger.warning(f"{written} cannot be locked ({error.strerror}): make sure that no other process writes there")
+    return True
 
 
 class Lock:
@@ -27,21 +38,11 @@ class Lock:
         with said_plainly(self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             file = open(self._path, "a+", encoding="utf-8")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not locked(file, self._path.parent):
             file.seek(0)
             holder = file.read().strip() or "another process"
             file.close()
-            raise OutputError(
-                f"{self._path.parent} is being written by {holder}; wait, or use another folder"
-            ) from None
-        except OSError as error:  # some NFS
-            logger.warning(
-                "%s cannot be locked (%s): make sure that no other process writes there",
-                self._path.parent,
-                error.strerror,
-            )
+            raise OutputError(f"{self._path.parent} is being written by {holder}; wait, or use another folder")
         file.seek(0)
         file.truncate()
         file.write(f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S')}")

@@ -29,7 +29,8 @@ class Reporter:
     """Collects updates and records them at every ``log_interval``. Nothing that fails in here ends training.
 
     What is shown in between (at the first update, each half minute, at the end of an epoch, on a bar also at the
-    beginning) are the figures since the last record. It is not recorded, and no figure that is depends on it.
+    beginning) are the figures of the epoch under way since the last record. It is not recorded, and no figure that is
+    depends on it.
     """
 
     def __init__(
@@ -46,7 +47,9 @@ class Reporter:
         self._total = total_updates
         self._memory = memory
         self._clock = clock
-        self._meters = Meters()
+        self._meters = Meters()  # since the last record
+        self._of_epoch = Meters()  # the same, of the epoch under way alone
+        self._epoch = 0
         self._log = EventLog(folder / "log.jsonl")
         self._folder = folder
         self._sinks = Sinks({})
@@ -80,17 +83,21 @@ class Reporter:
         self, update: int, epoch: int, report: UpdateReport, seconds: float, *, ends_epoch: bool = False
     ) -> None:
         """Take note of one update; ``seconds``: how long the run has taken so far."""
-        self._meters.add(report)
+        if epoch != self._epoch:
+            self._epoch, self._of_epoch = epoch, Meters()
+        for meters in (self._meters, self._of_epoch):
+            meters.add(report)
         wanted = self._display.advance(update, epoch)
         recorded = update % self._options.log_interval == 0
         if recorded or ends_epoch or wanted or self._pace is None or self._pace.due():
-            event = {"event": "train", "update": update, "epoch": epoch, **self._meters.means()}
+            means = (self._meters if recorded else self._of_epoch).means()
+            event = {"event": "train", "update": update, "epoch": epoch, **means}
             event |= {"memory_mb": round(self._memory() / 1e6, 1), "seconds": round(seconds, 1)}
             self._display.show({**event, "ends_epoch": ends_epoch})
             self._pace = Pace(self._clock)
             if recorded:
                 self._record(event)
-                self._meters = Meters()
+                self._meters, self._of_epoch = Meters(), Meters()
 
     def skipped(self, update: int, epoch: int, figures: UpdateReport, *, number: int) -> None:
         """An update was not made, the ``number``-th, because its loss or gradient is not finite; JSON has no numbers for

@@ -61,8 +61,8 @@ def test_a_wrong_flag_in_a_document_would_be_noticed() -> None:
         compose(command)
 
 
-def fairseq_tables() -> Iterator[tuple[str, str]]:
-    """Command and our flag, of each row of the tables whose second column is headed by a command."""
+def rows_of_fairseq() -> Iterator[tuple[str, list[str]]]:
+    """Command and cells, of each row of the tables whose second column is headed by a command."""
     text = (ROOT / "docs" / "coming-from-fairseq.md").read_text(encoding="utf-8")
     program = ""
     for line in text.split("\n"):
@@ -72,27 +72,25 @@ def fairseq_tables() -> Iterator[tuple[str, str]]:
         elif cells[0] == "fairseq" and cells[1] in COMMANDS:
             program = cells[1]
         elif program:
-            ours = " ".join(cells[:2]) if cells[1].startswith("the same") else cells[1]
-            yield from ((program, flag) for flag in re.findall(r"`(--[\w-]+)`", ours))
+            yield program, cells
 
 
-@pytest.mark.parametrize(("program", "flag"), sorted(set(fairseq_tables())))
+def flags_of_ours() -> Iterator[tuple[str, str]]:
+    """Command and our flag, of each row of the tables."""
+    for program, cells in rows_of_fairseq():
+        ours = " ".join(cells[:2]) if cells[1].startswith("the same") else cells[1]
+        yield from ((program, flag) for flag in re.findall(r"`(--[\w-]+)`", ours))
+
+
+@pytest.mark.parametrize(("program", "flag"), sorted(set(flags_of_ours())))
 def test_flag_of_the_fairseq_tables_exists(program: str, flag: str) -> None:
     assert flag in {known.name for known in flags_of(COMMANDS[program][1])}
 
 
 def flags_of_fairseq() -> Iterator[tuple[str, str]]:
-    """Command and fairseq's flag, of each row of the same tables."""
-    text = (ROOT / "docs" / "coming-from-fairseq.md").read_text(encoding="utf-8")
-    program = ""
-    for line in text.split("\n"):
-        cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
-        if not cells:
-            program = ""
-        elif cells[0] == "fairseq" and cells[1] in COMMANDS:
-            program = cells[1]
-        elif program:
-            yield from ((program, flag) for flag in re.findall(r"`(--[\w-]+)", cells[0]))
+    """Command and fairseq's flag, of each row of the tables."""
+    for program, cells in rows_of_fairseq():
+        yield from ((program, flag) for flag in re.findall(r"`(--[\w-]+)", cells[0]))
 
 
 @pytest.mark.parametrize(("program", "flag"), sorted(set(flags_of_fairseq())))
@@ -111,7 +109,7 @@ def test_the_document_says_what_becomes_of_every_foreign_flag() -> None:
 
 
 def test_what_a_fairseq_table_calls_the_same_is_looked_up_too() -> None:
-    assert {("nmt-train", "--reset-meters"), ("nmt-generate", "--no-repeat-ngram-size")} <= set(fairseq_tables())
+    assert {("nmt-train", "--reset-meters"), ("nmt-generate", "--no-repeat-ngram-size")} <= set(flags_of_ours())
 
 
 # What the README's run and that of the script need not share: names of files, and what is done to an old one.

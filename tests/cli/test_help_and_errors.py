@@ -203,6 +203,15 @@ def test_a_file_in_place_of_a_corpus_folder_gets_advice(command: str, advice: st
     assert done.stderr == f"nmt-{command.replace('_', '-')}: news.de is a file, no corpus folder; {advice}"
 
 
+def test_a_dictionary_of_fairseq_in_place_of_a_corpus_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "dict.de.txt").write_text("haus 7\nist 5\n")
+    done = start("train", "dict.de.txt", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(
+        "nmt-train: dict.de.txt is a dictionary of fairseq, no corpus folder; a corpus is made"
+    )
+
+
 def test_flags_overrides_and_hydras_flags_mix_in_any_order(tmp_path: Path) -> None:
     line = ["x", "--cfg", "job", "--lr", "0.1", "+model=transformer_tiny", "-p", "optimizer.lr", "seed=3"]
     done = start("train", *line, cwd=tmp_path)

@@ -37,7 +37,7 @@ TAKEN: list[tuple[list[str], list[str], str]] = [
     (
         ["--memory-efficient-fp16"],
         ["device.precision=fp16"],
-        "--memory-efficient-fp16: taken as --precision fp16; the parameters stay in float32",
+        "--memory-efficient-fp16: taken as --precision fp16; in training the parameters stay in float32",
     ),
     (["--log-format", "simple"], ["report.progress=lines"], "--log-format simple: taken as --progress lines"),
 ]
@@ -91,6 +91,18 @@ def test_a_flag_of_ours_that_follows_wins() -> None:
 REFUSED: list[tuple[list[str], str]] = [
     (["--task", "translation_lev"], "--task translation_lev: there is one task, translation; leave it out"),
     (["--eval-bleu=yes"], "--eval-bleu takes no value"),
+    *(
+        (
+            ["--eval-bleu-remove-bpe", value],
+            f"--eval-bleu-remove-bpe {value}: pieces are joined as the corpus says; {it}",
+        )
+        for it in ["leave it out (nmt-preprocess --pieces sets it)"]
+        for value in ["none", "letter", "_EOW"]
+    ),
+    (
+        ["--eval-bleu-remove-bpe=foo"],
+        "--eval-bleu-remove-bpe foo: pieces are joined as the corpus says; leave it out (nmt-preprocess --pieces sets it)",
+    ),
     (["--eval-bleu-detok"], "--eval-bleu-detok needs a value"),
     (["--eval-bleu-args", "beam=5"], '--eval-bleu-args beam=5: it takes JSON, such as \'{"beam": 5, "lenpen": 1}\''),
     (["--eval-bleu-args", "[5]"], '--eval-bleu-args [5]: it takes JSON, such as \'{"beam": 5, "lenpen": 1}\''),
@@ -184,8 +196,9 @@ def test_what_was_meant_is_guessed_from_the_letters_and_not_from_the_dashes(flag
     )
 
 
-def test_translating_takes_fairseqs_seed_and_no_tokenizer() -> None:
-    assert read("--seed", "7", command=GenerateConfig).overrides == ("search.seed=7",)
+def test_translating_takes_no_seed_and_no_tokenizer() -> None:
+    with pytest.raises(UsageError, match="--seed is not a flag here: only sampling draws anything, and has --samp"):
+        read("--seed", "7", command=GenerateConfig)
     for flag in ("--tokenizer", "--bpe"):
         with pytest.raises(UsageError, match=f"{flag} is not a flag here: text goes in as nmt-preprocess was given it"):
             read(flag, "moses", command=GenerateConfig)

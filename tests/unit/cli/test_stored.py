@@ -235,7 +235,7 @@ def test_a_misspelt_option_is_not_taken_for_one_of_another_command(tmp_path: Pat
 
 
 def test_files_of_every_command_are_known() -> None:
-    assert set(whose_file._CONFIGURATIONS) == set(presets.COMMANDS)
+    assert set(whose_file.CONFIGURATIONS) == set(presets.COMMANDS)
 
 
 def test_a_file_that_is_not_there_is_missing(tmp_path: Path) -> None:

@@ -14,28 +14,16 @@ import nmt.data.tokenizers
 import nmt.models
 import nmt.optim
 import nmt.search  # noqa: F401 - importing a package registers its components
-from nmt.config.averaging import AverageConfig
-from nmt.config.generation import GenerateConfig
 from nmt.config.publish import publish
-from nmt.config.scoring import ScoreConfig
-from nmt.config.sections import PreprocessConfig, TrainConfig
-from nmt.config.shortlist import ShortlistConfig
+from nmt_cli.whose_file import CONFIGURATIONS
 
-COMMANDS: dict[str, type] = {
-    "preprocess": PreprocessConfig,
-    "train": TrainConfig,
-    "average_checkpoints": AverageConfig,
-    "generate": GenerateConfig,
-    "shortlist": ShortlistConfig,
-    "score": ScoreConfig,
-}
 Compose = Callable[..., Any]
 
 
 @pytest.fixture(scope="session")
 def unchecked() -> Callable[..., DictConfig]:
     """compose(command, *overrides) -> the configuration before its dataclasses look at the values."""
-    for command, config_class in COMMANDS.items():
+    for command, config_class in CONFIGURATIONS.items():
         publish(command, config_class)
 
     def compose_command(command: str, *overrides: str) -> DictConfig:
@@ -53,4 +41,4 @@ def composed(unchecked: Callable[..., DictConfig]) -> Compose:
 
 @pytest.fixture(scope="session")
 def commands() -> dict[str, type]:
-    return COMMANDS
+    return CONFIGURATIONS

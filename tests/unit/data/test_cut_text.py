@@ -48,9 +48,13 @@ def test_words_that_were_cut_anywhere_come_back(words: list[list[str]]) -> None:
         assert joined(" ".join("@@ ".join(pieces) for pieces in words), SUBWORD) == whole
 
 
-def test_a_text_without_a_mark_of_sentencepiece_keeps_its_spaces() -> None:
-    assert joined_lines(RAW, SENTENCE) == RAW
-    assert joined_lines([*RAW, "\u2581a"], SENTENCE)[1] == "twodogsrun"
+@pytest.mark.parametrize("also", [[], ["\u2581a"], ["a\u2581b \u2581 c"]])
+def test_a_text_that_sentencepiece_did_not_cut_keeps_its_spaces(also: list[str]) -> None:
+    assert joined_lines([*RAW, *also], SENTENCE) == [*RAW, *also]
+
+
+def test_a_line_without_a_mark_is_joined_with_the_rest_of_its_text() -> None:
+    assert joined_lines(["\u2581ein \u2581hau s", "hau s"], SENTENCE) == ["ein haus", "haus"]
 
 
 @pytest.mark.parametrize(

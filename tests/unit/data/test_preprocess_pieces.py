@@ -66,6 +66,15 @@ def test_a_joint_vocabulary_records_it_once(text: Text) -> None:
     assert marks_of(corpus) == (SUBWORD, SUBWORD) and corpus.pair.source is corpus.pair.target
 
 
+@pytest.mark.parametrize("marks", [SUBWORD, SENTENCE])
+def test_a_joint_vocabulary_joins_what_its_target_shows(text: Text, marks: PieceMarks) -> None:
+    """A raw target keeps its spaces though the source was cut."""
+    text.write("train", cut(SOURCE, marks), TARGET)
+    corpus, _ = text.make(joined_dictionary=True)
+    assert marks_of(corpus) == (NONE, NONE)
+    assert corpus.pair.target.decode(corpus.split("train").target(0).tolist()) == TARGET[0]
+
+
 def test_raw_text_gives_no_warning_and_no_record(text: Text, caplog: pytest.LogCaptureFixture) -> None:
     text.write("train", SOURCE, TARGET)
     corpus, _ = text.make()

@@ -98,7 +98,7 @@ def fairseq_inverse_sqrt(updates: int, warmup: int, start: float, peak: float) -
 
 @pytest.mark.parametrize("warmup", [0, 1, 7])
 @pytest.mark.parametrize(("power", "end"), [(1.0, 0.0), (1.0, 0.01), (2.0, 0.0), (0.5, 0.02)])
-def test_polynomial_has_the_rates_of_fairseq_at_every_update(warmup: int, power: float, end: float) -> None:
+def test_polynomial_has_the_rate_that_fairseq_shows_beside_every_update(warmup: int, power: float, end: float) -> None:
     config = PolynomialConfig(warmup, power=power, end_learning_rate=end, total_num_update=40)
     updates = list(range(1, 45))
     found = factors(config, Horizon(100, 8, base_rate=0.05), updates)
@@ -108,14 +108,14 @@ def test_polynomial_has_the_rates_of_fairseq_at_every_update(warmup: int, power:
 
 @pytest.mark.parametrize("warmup", [0, 1, 7])
 @pytest.mark.parametrize("share", [0.0, 0.2])
-def test_cosine_has_the_rates_of_fairseq_at_every_update(warmup: int, share: float) -> None:
+def test_cosine_has_the_rate_that_fairseq_shows_beside_every_update(warmup: int, share: float) -> None:
     updates = list(range(1, 41))
     found = factors(CosineConfig(warmup, end=share), Horizon(40, 8), updates)
     assert found == pytest.approx([fairseq_cosine(update, warmup, 40, 1.0, share) for update in updates], abs=1e-12)
 
 
 @pytest.mark.parametrize("start", [0.0, 0.01])
-def test_inverse_sqrt_has_the_rates_of_fairseq_at_every_update(start: float) -> None:
+def test_inverse_sqrt_has_the_rate_that_fairseq_shows_beside_every_update(start: float) -> None:
     updates = list(range(1, 60))
     found = factors(InverseSqrtConfig(9, warmup_init_lr=start), Horizon(40, 8, base_rate=0.05), updates)
     expected = [fairseq_inverse_sqrt(update, 9, start, 0.05) for update in updates]

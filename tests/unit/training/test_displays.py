@@ -195,12 +195,13 @@ def test_a_line_of_the_log_does_not_tear_the_bar(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("after", [0, 20], ids=["from the beginning", "resumed"])
+@pytest.mark.parametrize("log_interval", [5, 28, 100])
 def test_the_bar_shows_the_epoch_under_way_and_a_loss_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_interval: int, after: int
 ) -> None:
-    """28 updates an epoch, whose figures are recorded at its end; the loss of an update is twice its number."""
+    """28 updates an epoch, whose figures are recorded at its end or elsewhere; the loss of an update is twice its number."""
     narrow = narrow_terminal(monkeypatch)
-    options = ReportConfig(log_interval=28, progress=ProgressStyle.bar, html=False)
+    options = ReportConfig(log_interval=log_interval, progress=ProgressStyle.bar, html=False)
     reporter = Reporter(tmp_path, options, total_updates=60, memory=lambda: 0, clock=lambda: 0.0)
     reporter.start(after)
     seen = {}
