@@ -35,7 +35,7 @@ from nmt.modules.convolution import CausalConvolution, SameConvolution
 from nmt.modules.head_sizes import HeadSizes
 from nmt.modules.local_attention import LocalSelfAttention
 from nmt.modules.recurrent import LSTMLayer
-from nmt.modules.sight import Sight
+from nmt.modules.mask import Mask
 from nmt.testing.live_bytes import LiveBytes
 
 matplotlib.use("Agg")
@@ -58,7 +58,7 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         padding = x.new_zeros(x.size(0), 1, 1, x.size(1))
-        attended: Tensor = self.attention(x, self.attention.around(padding), None)
+        attended: Tensor = self.attention(x, self.attention.padding_mask(padding), None)
         return attended
 
 
@@ -67,9 +67,9 @@ class WrittenOut(ScaledDotProduct):
     computed by, never holds it."""
 
     def forward(
-        self, queries: Tensor, keys: Tensor, values: Tensor, sight: Sight, record: list[Tensor] | None
+        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: list[Tensor] | None
     ) -> Tensor:
-        return Attend.forward(self, queries, keys, values, sight, record)
+        return Attend.forward(self, queries, keys, values, mask, record)
 
 
 class Recurrence(nn.Module):

@@ -11,13 +11,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
 from nmt.data.batch import Batch
 from nmt.data.hypothesis import Hypothesis
+from nmt.modules.overriding import require_together
 from nmt.trees import RowTree
 
 __all__ = [
@@ -36,9 +37,6 @@ __all__ = [
     "StepOutput",
     "VocabularySizes",
 ]
-
-
-State = TypeVar("State", bound="DecoderState")
 
 
 @dataclass(frozen=True)
@@ -62,10 +60,6 @@ class DecoderState(RowTree):
     A step consumes its state: only the returned one is valid, so caches may be preallocated and written in place.
     ``rows`` is only called with indices that permute or repeat within a sentence, or that drop whole sentences.
     """
-
-    def reaching(self: State, steps: int) -> State:
-        """The same with room for so many steps; for what ``start_fixed`` made."""
-        return self
 
 
 @dataclass(frozen=True)
@@ -146,13 +140,8 @@ class OutputLayer(nn.Module, ABC):
     def __init_subclass__(cls, **options: Any) -> None:
         """Other logits need another ``restrict`` and ``linear``: inherited ones would train and translate by the old."""
         super().__init_subclass__(**options)
-        others = [name for name in ("restrict", "linear") if name not in vars(cls)]
-        inherited = [name for name in others if not hasattr(getattr(cls, name), "__isabstractmethod__")]
-        if "logits" in vars(cls) and inherited:
-            raise TypeError(
-                f"{cls.__name__} overrides logits, but not {' and '.join(inherited)}, which compute the same in other "
-                f"ways; override them too (linear may return None)"
-            )
+        why = "which compute the same in other ways; override them too (linear may return None)"
+        require_together(cls, "logits", ("restrict", "linear"), why)
 
     @abstractmethod
     def logits(self, hidden: Tensor) -> Tensor:
@@ -176,9 +165,7 @@ class EncoderDecoder(nn.Module, ABC):
 
     output: OutputLayer
     width: int  # the size that the `noam` schedule scales with (d_model; hidden size of a recurrent model)
-    scores_at_once = True  # False: only steps give scores to which those of a search are equal, and not just close
-    takes_rounded_rows = True  # False: padding changes last bits of its sums, which int8 and bf16 would enlarge
-    few_shapes = False  # set it: where there is no padding, rather compute a little for nothing than meet another shape
+    shapes_depend_on_tokens = False  # True: how large operands are depends on what the tokens are, as with experts
 
     @abstractmethod
     def encode(self, source: Tensor, source_lengths: Tensor) -> Memory: ...
@@ -195,13 +182,6 @@ class EncoderDecoder(nn.Module, ABC):
     @abstractmethod
     def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput: ...
 
-    def start_fixed(self, memory: Memory, beam_size: int, steps: int) -> tuple[Memory, DecoderState] | None:
-        """As ``start``, for steps that compute with tensors alone and change no shape and no other part of the state, so
-        that what one of them launches can be repeated; there is room for the first ``steps``. What one writes into its state
-        it writes alike when it is made again. None: the model's vary.
-        """
-        return None
-
     def max_target_lengths(self, source_lengths: Tensor) -> Tensor | None:
         return None
 
@@ -209,9 +189,9 @@ class EncoderDecoder(nn.Module, ABC):
         """The longest source (eos included) that the model can read; None: no limit of its own."""
         return None
 
-    def without_padding(self, device: torch.device) -> bool:
-        """Whether its layers compute on real positions alone in training there, under the autocast of now."""
-        return False
+    def scores(self, hidden: Tensor, restricted: Scoring | None = None) -> Tensor:
+        """[N, D] -> [N, V], or [N, V'] by a ``restricted`` output layer."""
+        return (self.output if restricted is None else restricted).logits(hidden)
 
     def forward(self, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
         return self.decode(self.encode(batch.source, batch.source_lengths), batch, attention)

@@ -28,9 +28,9 @@ class GraphsEngine(EngineKind):
         return None if wanted.device.type == "cuda" else f"it is for NVIDIA GPUs, and the device is {wanted.device}"
 
     def make(self, model: LoadedModel, wanted: Wanted) -> Engine:
+        from nmt.engines.graphs.replay import Replayed, replayed
         from nmt.engines.number_formats import prepared
         from nmt.search.model_decoding import ModelEngine
-        from nmt.search.replayed import Replayed, replayed
 
         module = prepared(model.module, wanted)
         recorded = replayed(module, wanted.device)

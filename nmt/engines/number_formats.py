@@ -1,8 +1,4 @@
-"""What a model's weights are kept in while it translates.
-
-On a CPU linear layers are packed for the C code, if there is any (nmt.native); everything else stays in float32. Without it,
-and on a GPU, torch computes with the whole model in one type.
-"""
+"""What numbers a model's weights are kept in while it translates."""
 
 from __future__ import annotations
 
@@ -13,11 +9,8 @@ from nmt.devices import parameter_type
 from nmt.engines import Wanted
 from nmt.errors import UsageError
 from nmt.interface import EncoderDecoder
-from nmt.models.packed_output import pack_model
+from nmt.modules.weight_norm import with_fixed_weights
 from nmt.native.library import library
-from nmt.native.packing import packs
-
-_FEW_THREADS = 2  # one thread of C keeps up with so many of torch
 
 _OF_PRECISION = {Precision.bf16: NumberFormat.bfloat16, Precision.fp16: NumberFormat.float16}
 _PRECISIONS = {
@@ -54,10 +47,7 @@ def choose_format(wanted: NumberFormat | None, precision: Precision, device: tor
 
 
 def prepared(model: EncoderDecoder, wanted: Wanted) -> EncoderDecoder:
-    """The model with its weights in that format, for torch."""
-    if wanted.device.type == "cpu" and library() is not None:
-        alone = wanted.workers == 1 and torch.get_num_threads() > _FEW_THREADS
-        if wanted.number_format is not NumberFormat.float32 or (packs(wanted.device) and not alone):
-            pack_model(model, wanted.number_format)
-        return model
-    return model.to(parameter_type(wanted.device, _PRECISIONS[wanted.number_format]))
+    """The model for torch: on a CPU in float32, which other numbers would only slow down, on a GPU in those that are wanted."""
+    if wanted.device.type == "cpu":
+        return with_fixed_weights(model)
+    return with_fixed_weights(model.to(parameter_type(wanted.device, _PRECISIONS[wanted.number_format])))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor, nn
 
@@ -38,7 +38,7 @@ class AttendedMemory(Memory):
     """What the encoder read, in the order of the source."""
 
     source: Attended
-    output: Scoring  # over the shortlist, if there is one
+    output: Scoring | None = field(default=None, kw_only=True)  # over the short list, if there is one
 
 
 @dataclass
@@ -87,18 +87,15 @@ class AttentiveRecurrent(EncoderDecoder, ABC):
 
     def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
         assert isinstance(memory, AttendedMemory)
-        output = self.output if vocabulary is None else self.output.restrict(vocabulary)
+        restricted = None if vocabulary is None else self.output.restrict(vocabulary)
         states = memory.source.states
-        return replace(memory, output=output), StackState(self.decoder.start(states.size(0) * beam_size, states))
-
-    def start_fixed(self, memory: Memory, beam_size: int, steps: int) -> tuple[Memory, DecoderState] | None:
-        return self.start(memory, beam_size)
+        return replace(memory, output=restricted), StackState(self.decoder.start(states.size(0) * beam_size, states))
 
     def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
         assert isinstance(memory, AttendedMemory) and isinstance(state, StackState)
         embedded = self.dropout(self.target_embedding(tokens))[:, None]  # [N, 1, E]
         hidden, weights, layers = self.decoder(embedded, memory.source, state.layers)
-        scores = memory.output.logits(hidden[:, 0])
+        scores = self.scores(hidden[:, 0], memory.output)
         asked = weights.flatten(0, 1) if attention else None  # [N, S]
         return StepOutput(scores, False, StackState(layers), asked)
 

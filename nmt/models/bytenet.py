@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import torch
@@ -127,7 +127,7 @@ class ByteNetMemory(Memory):
     """The encoder's output, unfolded."""
 
     unfolded: Tensor  # [B, U, D] zeros beyond each sentence's own |t^| = a |s| + b
-    output: Scoring  # over the shortlist, if there is one
+    output: Scoring | None = field(default=None, kw_only=True)  # over the short list, if there is one
 
 
 @dataclass
@@ -168,7 +168,7 @@ class ByteNet(EncoderDecoder):
         padding = ~real_positions(unfolded_lengths, longest)[:, :, None]
         for block in self.encoder:
             x = block(x, padding)
-        return ByteNetMemory(x.masked_fill(padding, 0.0), self.output)
+        return ByteNetMemory(x.masked_fill(padding, 0.0))
 
     def decode(self, memory: Memory, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
         assert isinstance(memory, ByteNetMemory)
@@ -182,10 +182,10 @@ class ByteNet(EncoderDecoder):
     def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
         assert isinstance(memory, ByteNetMemory)
         rows = memory.unfolded.size(0) * beam_size
-        output = self.output if vocabulary is None else self.output.restrict(vocabulary)
+        restricted = None if vocabulary is None else self.output.restrict(vocabulary)
         positions = torch.zeros(rows, dtype=torch.long, device=memory.unfolded.device)
         caches = tuple(block.empty_cache(rows, memory.unfolded) for block in self._decoder_blocks())
-        return replace(memory, output=output), ByteNetState(positions, caches)
+        return replace(memory, output=restricted), ByteNetState(positions, caches)
 
     def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
         assert isinstance(memory, ByteNetMemory) and isinstance(state, ByteNetState)
@@ -197,7 +197,7 @@ class ByteNet(EncoderDecoder):
         for block, cache in zip(self._decoder_blocks(), state.caches):
             x, cache = block.step(x, cache)
             caches.append(cache)
-        scores = memory.output.logits(self.head(x[:, 0]))
+        scores = self.scores(self.head(x[:, 0]), memory.output)
         return StepOutput(scores, False, ByteNetState(state.positions + 1, tuple(caches)))
 
     def unfolded_lengths(self, source_lengths: Tensor) -> Tensor:

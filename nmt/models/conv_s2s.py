@@ -6,7 +6,7 @@ C channels, E embedding, D width of the output layer, V vocabulary.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -42,7 +42,7 @@ from nmt.modules.padding import padding_bias, real_rows
 from nmt.modules.positions import LearnedPositions
 from nmt.modules.sharing import shares_embeddings
 from nmt.modules.transformer_layers import InputLayer
-from nmt.modules.weight_norm import NormalisedLinear, with_fixed_weights
+from nmt.modules.weight_norm import NormalisedLinear
 
 EMBEDDING_STD = 0.1  # of embeddings and positions: section 3.5
 
@@ -74,11 +74,10 @@ class NormalisedOutput(OutputLayer):
 
 @dataclass
 class ConvS2SMemory(Memory):
-    """What the decoder attends to, and from ``start`` on the layers that work on single positions."""
+    """What the decoder attends to."""
 
     source: AttendedSource
-    decoder: GatedDecoder | None = None  # with fixed weights
-    output: Scoring | None = None  # with fixed weights, and over the shortlist if there is one
+    output: Scoring | None = field(default=None, kw_only=True)  # over the short list, if there is one
 
 
 @dataclass
@@ -93,8 +92,6 @@ class ConvS2SState(DecoderState):
 @models.register("conv_s2s", ConvS2SConfig)
 class ConvS2S(EncoderDecoder):
     """Gated convolutions, multi-step attention and learned positions."""
-
-    takes_rounded_rows = False  # sums of convolutions and attention are torch's, in float32
 
     def __init__(self, config: ConvS2SConfig, sizes: VocabularySizes) -> None:
         super().__init__()
@@ -139,18 +136,17 @@ class ConvS2S(EncoderDecoder):
         assert isinstance(memory, ConvS2SMemory)
         keys = memory.source.keys
         rows = keys.size(0) * beam_size
-        output = with_fixed_weights(self.output) if vocabulary is None else self.output.restrict(vocabulary)
+        restricted = None if vocabulary is None else self.output.restrict(vocabulary)
         positions = torch.zeros(rows, dtype=torch.long, device=keys.device)
         state = ConvS2SState(positions, self.decoder.empty_caches(rows, like=keys))
-        return replace(memory, decoder=with_fixed_weights(self.decoder), output=output), state
+        return replace(memory, output=restricted), state
 
     def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
         assert isinstance(memory, ConvS2SMemory) and isinstance(state, ConvS2SState)
-        assert memory.decoder is not None and memory.output is not None, "the memory comes from start()"
         record: list[Tensor] = []  # by layer [B, K, S]
         embedded = self.target_input.at(tokens, state.positions, state.length + 1)[:, None]  # [N, 1, E]
-        x, caches = memory.decoder.step(embedded, state.caches, memory.source, record)
-        scores = memory.output.logits(memory.decoder.read_out(x[:, 0]))
+        x, caches = self.decoder.step(embedded, state.caches, memory.source, record)
+        scores = self.scores(self.decoder.read_out(x[:, 0]), memory.output)
         weights = torch.stack(record).mean(0).flatten(0, 1) if attention else None  # [N, S] the mean of all layers
         return StepOutput(scores, False, ConvS2SState(state.positions + 1, caches, state.length + 1), weights)
 

@@ -79,4 +79,4 @@ class GNMT(AttentiveRecurrent):
 
     def encode(self, source: Tensor, source_lengths: Tensor) -> AttendedMemory:
         states, _ = self.encoder(self.dropout(self.source_embedding(source)), source_lengths)
-        return AttendedMemory(attended(states, source_lengths, self.decoder.attention), self.output)
+        return AttendedMemory(attended(states, source_lengths, self.decoder.attention))

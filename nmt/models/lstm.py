@@ -74,7 +74,7 @@ class LSTM(EncoderDecoder):
             states = reverse_within_lengths(states, source_lengths)
         summary = last[-1][:, 0] if self.peeky else None
         read = attended(states, source_lengths, self.decoder.attention, summary)
-        return LSTMMemory(read, self.output, self.bridge(last))
+        return LSTMMemory(read, self.bridge(last))
 
     def decode(self, memory: Memory, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
         assert isinstance(memory, LSTMMemory)
@@ -84,18 +84,15 @@ class LSTM(EncoderDecoder):
 
     def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
         assert isinstance(memory, LSTMMemory)
-        output = self.output if vocabulary is None else self.output.restrict(vocabulary)
+        restricted = None if vocabulary is None else self.output.restrict(vocabulary)
         layers = tuple(state.repeat_interleave(beam_size, dim=0) for state in memory.first)
-        return replace(memory, output=output), LSTMState(self.decoder.first(layers))
-
-    def start_fixed(self, memory: Memory, beam_size: int, steps: int) -> tuple[Memory, DecoderState] | None:
-        return self.start(memory, beam_size)
+        return replace(memory, output=restricted), LSTMState(self.decoder.first(layers))
 
     def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
         assert isinstance(memory, LSTMMemory) and isinstance(state, LSTMState)
         embedded = self.dropout(self.target_embedding(tokens)).view(memory.source.states.size(0), -1, self._embedding)
         hidden, weights, position = self.decoder.step(embedded, memory.source, state.position)
-        scores = memory.output.logits(hidden.flatten(0, 1))
+        scores = self.scores(hidden.flatten(0, 1), memory.output)
         asked = weights.flatten(0, 1) if attention and weights is not None else None  # [N, S]
         return StepOutput(scores, False, LSTMState(position), asked)
 

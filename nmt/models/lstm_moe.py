@@ -120,12 +120,9 @@ class LSTMMoE(AttentiveRecurrent):
         self.encoder = Encoder(config)
         self.decoder: Decoder = Decoder(config)
 
-    def start_fixed(self, memory: Memory, beam_size: int, steps: int) -> None:
-        return None
-
     def encode(self, source: Tensor, source_lengths: Tensor) -> LSTMMoEMemory:
         states, usage = self.encoder(self.dropout(self.source_embedding(source)), source_lengths)
-        return LSTMMoEMemory(attended(states, source_lengths, self.decoder.attention), self.output, usage)
+        return LSTMMoEMemory(attended(states, source_lengths, self.decoder.attention), usage)
 
     def decode(self, memory: Memory, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
         assert isinstance(memory, LSTMMoEMemory)

@@ -6,7 +6,7 @@ E target embedding, H hidden size of the LSTM, D slot size, V vocabulary.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -46,7 +46,7 @@ class SourceSlots(Memory):
 
     slots: tuple[Tensor, ...]  # K + 1 times [B, S, D]
     bias: Tensor  # [B, 1, S] 0 at real positions, -inf at padding
-    output: Scoring  # over the shortlist, if there is one
+    output: Scoring | None = field(default=None, kw_only=True)  # over the short list, if there is one
 
 
 @dataclass
@@ -92,7 +92,7 @@ class MemoryNetwork(EncoderDecoder):
             )
         slots = tuple(slots(source, source_lengths) for slots in self.slots)
         bias = padding_bias(source_lengths, source.size(1), slots[0].dtype)[:, None]  # [B, 1, S]
-        return SourceSlots(slots, bias, self.output)
+        return SourceSlots(slots, bias)
 
     def decode(self, memory: Memory, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
         assert isinstance(memory, SourceSlots)
@@ -105,15 +105,15 @@ class MemoryNetwork(EncoderDecoder):
 
     def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
         assert isinstance(memory, SourceSlots)
-        output = self.output if vocabulary is None else self.output.restrict(vocabulary)
+        restricted = None if vocabulary is None else self.output.restrict(vocabulary)
         rows = memory.bias.size(0) * beam_size
-        return replace(memory, output=output), MemoryNetworkState(self._zeros(rows, memory))
+        return replace(memory, output=restricted), MemoryNetworkState(self._zeros(rows, memory))
 
     def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
         assert isinstance(memory, SourceSlots) and isinstance(state, MemoryNetworkState)
         states, layers = self.decoder(self._embed(tokens[:, None]), state.layers)  # [N, 1, H]
         answers, weights = self._ask(states.view(memory.bias.size(0), -1, states.size(-1)), memory)  # [B, K, D]
-        scores = memory.output.logits(answers.flatten(0, 1))
+        scores = self.scores(answers.flatten(0, 1), memory.output)
         return StepOutput(scores, False, MemoryNetworkState(layers), weights[-1].flatten(0, 1) if attention else None)
 
     def max_source_length(self) -> int | None:

@@ -6,7 +6,7 @@ C maps, W width, H height, E source embedding, V vocabulary. Images are [N, C, W
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -41,7 +41,7 @@ class NeuralGPUMemory(Memory):
     image: Tensor  # [B, C, W, H] zero beyond a sentence's own width
     inside: Tensor  # [B, 1, W, 1] 1 within it
     lengths: Tensor  # [B]
-    output: Scoring  # over the shortlist, if there is one
+    output: Scoring | None = field(default=None, kw_only=True)  # over the short list, if there is one
 
 
 @dataclass
@@ -62,8 +62,6 @@ class NeuralGPU(EncoderDecoder):
     Each sentence has an image of its own width and as many encoder steps as its source has pieces; what is beyond that
     width stays zero, so that batch mates change nothing. (The authors pad a batch to one length and take that for both.)
     """
-
-    takes_rounded_rows = False  # sums of convolutions are torch's, in float32
 
     def __init__(self, config: NeuralGPUConfig, sizes: VocabularySizes) -> None:
         super().__init__()
@@ -92,7 +90,7 @@ class NeuralGPU(EncoderDecoder):
             after = self.encoder(self.dropout(image, source_lengths), inside)
             going_on = (step < source_lengths)[:, None, None, None]
             image = torch.where(going_on, after, image)
-        return NeuralGPUMemory(image, inside, source_lengths, self.output)
+        return NeuralGPUMemory(image, inside, source_lengths)
 
     def decode(self, memory: Memory, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
         assert isinstance(memory, NeuralGPUMemory)
@@ -112,13 +110,13 @@ class NeuralGPU(EncoderDecoder):
             tensor.repeat_interleave(beam_size, dim=0) for tensor in (memory.image, memory.inside, memory.lengths)
         )
         state = NeuralGPUState(image, torch.zeros_like(image[:, :, :, 0]), inside, lengths, torch.zeros_like(lengths))
-        output = self.output if vocabulary is None else self.output.restrict(vocabulary)
-        return replace(memory, output=output), state
+        restricted = None if vocabulary is None else self.output.restrict(vocabulary)
+        return replace(memory, output=restricted), state
 
     def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
         assert isinstance(memory, NeuralGPUMemory) and isinstance(state, NeuralGPUState)
         state, read = self._advance(tokens, state)
-        return StepOutput(memory.output.logits(read), False, state)
+        return StepOutput(self.scores(read, memory.output), False, state)
 
     def max_target_lengths(self, source_lengths: Tensor) -> Tensor | None:
         return self._widths(source_lengths)

@@ -9,7 +9,7 @@ E input channels, C controller, H heads (R that read), L slots of the memory, W 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -54,7 +54,7 @@ class NTMMemory(Memory):
     """The machine as it stands after reading the source."""
 
     machine: MachineState  # B rows
-    output: Scoring  # over the shortlist, if there is one
+    output: Scoring | None = field(default=None, kw_only=True)  # over the short list, if there is one
 
 
 @dataclass
@@ -85,7 +85,7 @@ class NeuralTuringMachine(EncoderDecoder):
 
     def encode(self, source: Tensor, source_lengths: Tensor) -> Memory:
         inputs = self.dropout(self.source_embedding(source))  # [B, S, E]
-        return NTMMemory(self.machine.absorb(inputs, source_lengths), self.output)
+        return NTMMemory(self.machine.absorb(inputs, source_lengths))
 
     def decode(self, memory: Memory, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
         assert isinstance(memory, NTMMemory)
@@ -95,14 +95,14 @@ class NeuralTuringMachine(EncoderDecoder):
 
     def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
         assert isinstance(memory, NTMMemory)
-        output = self.output if vocabulary is None else self.output.restrict(vocabulary)
+        restricted = None if vocabulary is None else self.output.restrict(vocabulary)
         machine = memory.machine.map(lambda tensor: tensor.repeat_interleave(beam_size, dim=0))
-        return replace(memory, output=output), NTMState(machine)
+        return replace(memory, output=restricted), NTMState(machine)
 
     def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
         assert isinstance(memory, NTMMemory) and isinstance(state, NTMState)
         outputs, machine = self.machine.answer(self._inputs(tokens[:, None]), state.machine)  # [N, 1, D]
-        return StepOutput(memory.output.logits(self.dropout(outputs[:, 0])), False, NTMState(machine))
+        return StepOutput(self.scores(self.dropout(outputs[:, 0]), memory.output), False, NTMState(machine))
 
     def _inputs(self, tokens: Tensor) -> Tensor:
         """What the machine gets while it answers. [N, T] -> [N, T, E]"""

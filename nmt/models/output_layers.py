@@ -53,6 +53,20 @@ class TiedOutput(OutputLayer):
 
 
 @dataclass
+class SharedVocabulary(RowTree):
+    """A linear map over a part of the vocabulary, the same for all sentences."""
+
+    weight: Tensor  # [V', D]
+    bias: Tensor | None  # [V']
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return F.linear(hidden, self.weight, self.bias)
+
+    def rows(self, index: Tensor) -> SharedVocabulary:
+        return self
+
+
+@dataclass
 class OwnVocabularies(RowTree):
     """A linear map for each sentence, over a vocabulary of its own. Lives in a memory: sentences leave it."""
 
@@ -84,7 +98,7 @@ def restricted(weight: Tensor, bias: Tensor | None, vocabulary: Tensor) -> Scori
     """A linear map over some ids only."""
     part = None if bias is None else bias.detach()[vocabulary]
     if vocabulary.dim() == 1:
-        return LinearOutput(weight.detach()[vocabulary], part)
+        return SharedVocabulary(weight.detach()[vocabulary], part)
     own = weight.detach()[vocabulary]
     absent = absences(vocabulary, own.dtype)
     return OwnVocabularies(own.transpose(1, 2).contiguous(), absent if part is None else absent + part[:, None])

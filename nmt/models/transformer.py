@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import torch
@@ -23,7 +23,6 @@ from nmt.interface import (
     Batch,
     DecoderOutput,
     DecoderState,
-    EncoderDecoder,
     Memory,
     Scoring,
     StepOutput,
@@ -34,15 +33,13 @@ from nmt.models import models
 from nmt.models.output_layers import LinearOutput, TiedOutput
 from nmt.models.transformer_config import NormOrder, PositionKind, TransformerConfig
 from nmt.models.transformer_parts import Stacks, final_norm, stacks_of
-from nmt.modules.autoregression import FixedLineage, Lineage, Past
+from nmt.models.without_padding import WithoutPadding
+from nmt.modules.autoregression import BeamHistory, LayerCache
 from nmt.modules.embeddings import Borrowed, Embedding
-from nmt.modules.flat_attention import kernel_runs
-from nmt.modules.native_layers import encode
 from nmt.modules.padding import padding_bias, real_rows
-from nmt.modules.sight import Room, Segments, Sight, across
+from nmt.modules.mask import Mask
 from nmt.modules.stack import Stack
-from nmt.modules.transformer_layers import InputLayer, MemoryHeads, Record, SourceLayer, Step, TargetLayer
-from nmt.native.layers import Layer as NativeLayer
+from nmt.modules.transformer_layers import InputLayer, MemoryHeads, Record, SourceLayer, TargetLayer
 
 __all__ = ["NormOrder", "PositionKind", "Transformer", "TransformerConfig", "TransformerMemory", "TransformerState"]
 
@@ -58,21 +55,12 @@ class Encoder(nn.Module):
     def stack(self) -> Iterator[SourceLayer]:
         return iter(cast(Iterable[SourceLayer], self.layers))
 
-    def forward(self, x: Tensor, sight: Sight, record: Record) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask, record: Record) -> Tensor:
         """[B, S, D] -> [B, S, D]"""
-        native = None if self.training or record.of("encoder") is not None else self._natively()
-        if native is not None and record.lengths is not None:
-            x = encode(native, x, record.lengths)
-        else:
-            for layer in self.stack():
-                x = layer(x, sight, record)
+        for layer in self.stack():
+            x = layer(x, mask, record)
         normed: Tensor = self.norm(x)
         return normed
-
-    def _natively(self) -> list[NativeLayer] | None:
-        """The layers in C, where that knows all of them."""
-        layers = [native for layer in self.stack() if (native := layer.natively()) is not None]
-        return layers if len(layers) == len(self.layers) else None
 
 
 class Decoder(nn.Module):
@@ -86,23 +74,18 @@ class Decoder(nn.Module):
     def stack(self) -> Iterator[TargetLayer]:
         return iter(cast(Iterable[TargetLayer], self.layers))
 
-    def prepare(self, states: Tensor) -> tuple[MemoryHeads, ...]:
-        """What the steps of each layer read of the memory's states [B, S, D]."""
-        return tuple(layer.prepare(states) for layer in self.stack())
+    def project(self, states: Tensor) -> tuple[MemoryHeads, ...]:
+        """What each layer reads of the memory's states [B, S, D]; contiguous, since every step reads it."""
+        projected = (layer.project(states) for layer in self.stack())
+        return tuple((keys.contiguous(), values.contiguous()) for keys, values in projected)
 
-    def start(self, sentences: int, beam: int, like: Tensor) -> tuple[Past, ...]:
+    def start(self, sentences: int, beam: int, like: Tensor) -> tuple[LayerCache, ...]:
         return tuple(layer.start(sentences, beam, like) for layer in self.stack())
 
-    def start_fixed(self, sentences: int, beam: int, steps: int, like: Tensor) -> tuple[Past, ...] | None:
-        """The same with room for so many steps, where all layers can do that."""
-        pasts = [layer.start_fixed(sentences, beam, steps, like) for layer in self.stack()]
-        known = tuple(past for past in pasts if past is not None)
-        return known if len(known) == len(pasts) else None
-
-    def forward(self, x: Tensor, sight: Sight, states: Tensor, seen: Sight, record: Record) -> Tensor:
-        """All positions at once, [B, T, D] -> [B, T, D]; ``seen``: what may be seen of the memory's states [B, S, D]."""
+    def forward(self, x: Tensor, mask: Mask, states: Tensor, memory_mask: Mask, record: Record) -> Tensor:
+        """All positions at once, [B, T, D] -> [B, T, D]; ``memory_mask``: what may be seen of the memory's states [B, S, D]."""
         for layer in self.stack():
-            x = layer(x, sight, states, seen, record)
+            x = layer(x, mask, states, memory_mask, record)
         normed: Tensor = self.norm(x)
         return normed
 
@@ -110,14 +93,14 @@ class Decoder(nn.Module):
         self, x: Tensor, state: TransformerState, memory: TransformerMemory, record: Record
     ) -> tuple[Tensor, TransformerState]:
         """One position, [B, K, D] -> [B, K, D], and the state with that position in it."""
-        lineage, seen = state.lineage.entered(), Sight(memory.bias)
-        sight = next(self.stack()).now(state.pasts[0], lineage)
-        pasts: list[Past] = []
-        for step, heads, past in zip(memory.steps, memory.projected, state.pasts):
-            x, past = step(x, past, sight, heads, seen, record)
-            pasts.append(past)
+        history, memory_mask = state.history.entered(), Mask(memory.bias)
+        mask = next(self.stack()).step_mask(state.caches[0], history)
+        caches: list[LayerCache] = []
+        for layer, heads, past in zip(self.stack(), memory.projected, state.caches):
+            x, cache = layer.step(x, cache, mask, heads, memory_mask, record)
+            caches.append(cache)
         normed: Tensor = self.norm(x)
-        return normed, TransformerState(lineage.passed(), tuple(pasts))
+        return normed, TransformerState(history.passed(), tuple(caches))
 
 
 @dataclass
@@ -127,23 +110,19 @@ class TransformerMemory(Memory):
     states: Tensor  # [B, S, D]
     bias: Tensor  # [B, 1, 1, S] 0 at real positions, -inf at padding
     projected: tuple[MemoryHeads, ...] = ()  # by layer
-    steps: tuple[Step, ...] = ()  # what computes a step of each layer
-    output: Scoring | None = None  # over the shortlist, if there is one
+    output: Scoring | None = field(default=None, kw_only=True)  # over the short list, if there is one
 
 
 @dataclass
 class TransformerState(DecoderState):
     """Where the hypotheses come from, and what each layer remembers of them."""
 
-    lineage: Lineage
-    pasts: tuple[Past, ...]  # by layer
-
-    def reaching(self, steps: int) -> TransformerState:
-        return TransformerState(self.lineage.reaching(steps), tuple(past.reaching(steps) for past in self.pasts))
+    history: BeamHistory
+    caches: tuple[LayerCache, ...]  # by layer
 
 
 @models.register("transformer", TransformerConfig)
-class Transformer(EncoderDecoder):
+class Transformer(WithoutPadding):
     """An encoder-decoder made of attention alone."""
 
     def __init__(self, config: TransformerConfig, sizes: VocabularySizes, stacks: Stacks | None = None) -> None:
@@ -163,15 +142,6 @@ class Transformer(EncoderDecoder):
         self.decoder = Decoder(stacks.decoder(config), final_norm(config))
         self.output = TiedOutput(target) if shares_output else LinearOutput(_output_weight(sizes.target, self.width))
 
-    def forward(self, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
-        if attention is None and self.without_padding(batch.source.device):
-            return self._forward_flat(batch)
-        return super().forward(batch, attention)
-
-    def without_padding(self, device: torch.device) -> bool:
-        """Where the device has a kernel for that, and every layer may use it."""
-        return kernel_runs(device) and all(layer.flat for layer in (*self.encoder.stack(), *self.decoder.stack()))
-
     def encode(self, source: Tensor, source_lengths: Tensor) -> TransformerMemory:
         return self._encode(source, source_lengths, Record(lengths=source_lengths))
 
@@ -180,34 +150,27 @@ class Transformer(EncoderDecoder):
         self.target_input.positions.check_length(batch.target_in.size(1), "target")
         record = Record(attention.kinds if attention else (), batch.target_lengths)
         x = self.target_input(batch.target_in)
-        x = self.decoder(x, next(self.decoder.stack()).whole(x), memory.states, Sight(memory.bias), record)
+        x = self.decoder(x, next(self.decoder.stack()).causal_mask(x), memory.states, Mask(memory.bias), record)
         hidden = real_rows(x, batch.target_lengths, batch.target_offsets, batch.num_tokens)
         return DecoderOutput(hidden, self._maps(record, batch) if attention else None, self._auxiliary(memory, record))
 
     def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
         assert isinstance(memory, TransformerMemory)
         sentences = memory.states.size(0)
-        pasts = self.decoder.start(sentences, beam_size, like=_as_computed(memory.states))
-        lineage = Lineage.start(sentences, beam_size, like=memory.states)
-        return self._prepared(memory, vocabulary), TransformerState(lineage, pasts)
-
-    def start_fixed(self, memory: Memory, beam_size: int, steps: int) -> tuple[Memory, DecoderState] | None:
-        assert isinstance(memory, TransformerMemory)
-        sentences = memory.states.size(0)
-        pasts = self.decoder.start_fixed(sentences, beam_size, steps, like=_as_computed(memory.states))
-        if pasts is None:
-            return None
-        lineage = FixedLineage.with_room(sentences, beam_size, steps, like=memory.states)
-        return self._prepared(memory, None), TransformerState(lineage, pasts)
+        caches = self.decoder.start(sentences, beam_size, like=_as_computed(memory.states))
+        history = BeamHistory.start(sentences, beam_size, like=memory.states)
+        restricted = None if vocabulary is None else self.output.restrict(vocabulary)
+        memory = replace(memory, projected=self.decoder.project(memory.states), output=restricted)
+        return memory, TransformerState(history, caches)
 
     def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
         assert isinstance(memory, TransformerMemory) and isinstance(state, TransformerState)
-        assert memory.output is not None, "the memory comes from start()"
-        record, lineage = Record(("cross",) if attention else ()), state.lineage
-        x = self.target_input.at(tokens, lineage.positions, lineage.bound)  # [N, D]
-        x = x.view(-1, lineage.beam, self.width)  # the hypotheses of a sentence are queries side by side
+        assert memory.projected, "the memory comes from start()"
+        record, history = Record(("cross",) if attention else ()), state.history
+        x = self.target_input.at(tokens, history.positions, history.bound)  # [N, D]
+        x = x.view(-1, history.beam, self.width)  # the hypotheses of a sentence are queries side by side
         x, state = self.decoder.step(x, state, memory, record)
-        scores = memory.output.logits(x.flatten(0, 1))
+        scores = self.scores(x.flatten(0, 1), memory.output)
         # The last layer's cross-attention [B, H, K, S], the mean over its heads.
         weights = record.attention["cross"][-1].mean(1).flatten(0, 1) if attention else None  # [N, S]
         return StepOutput(scores, False, state, weights)
@@ -219,32 +182,11 @@ class Transformer(EncoderDecoder):
     def max_source_length(self) -> int | None:
         return self.source_input.positions.limit
 
-    def _prepared(self, memory: TransformerMemory, vocabulary: Tensor | None) -> TransformerMemory:
-        """The memory with what steps need of it."""
-        output = self.output if vocabulary is None else self.output.restrict(vocabulary)
-        steps = tuple(layer.stepper() for layer in self.decoder.stack())
-        return replace(memory, projected=self.decoder.prepare(memory.states), steps=steps, output=output)
-
     def _encode(self, source: Tensor, source_lengths: Tensor, record: Record) -> TransformerMemory:
         self.source_input.positions.check_length(source.size(1), "source")
         x = self.source_input(source)
         bias = padding_bias(source_lengths, source.size(1), x.dtype)[:, None, None]  # [B, 1, 1, S]
-        return TransformerMemory(self.encoder(x, next(self.encoder.stack()).around(bias), record), bias)
-
-    def _forward_flat(self, batch: Batch) -> DecoderOutput:
-        """As ``forward``, without padding."""
-        self.source_input.positions.check_length(batch.source.size(1), "source")
-        self.target_input.positions.check_length(batch.target_in.size(1), "target")
-        longest, counts = (batch.source.size(1), batch.target_in.size(1)), (batch.num_source_tokens, batch.num_tokens)
-        room = Room.for_sides(counts, longest, batch.num_sentences) if self.few_shapes else None
-        source = Segments.of(batch.source_lengths, batch.source_offsets, longest[0], counts[0], room)
-        target = Segments.of(batch.target_lengths, batch.target_offsets, longest[1], counts[1], room)
-        x = self.source_input.flat(batch.source, source)
-        states = self.encoder(x, next(self.encoder.stack()).along(source), Record())
-        y = self.target_input.flat(batch.target_in, target)
-        sight = next(self.decoder.stack()).along(target)
-        y = self.decoder(y, sight, states, across(target, source), Record())
-        return DecoderOutput(target.real(y[0]), None, {})
+        return TransformerMemory(self.encoder(x, next(self.encoder.stack()).padding_mask(bias), record), bias)
 
     def _auxiliary(self, memory: Memory, record: Record) -> dict[str, Tensor]:
         """Further losses, as named means; the paper has none."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from nmt.modules.attention import Attend
 from nmt.modules.head_sizes import HeadSizes
-from nmt.modules.sight import Sight
+from nmt.modules.mask import Mask
 
 CHUNK = 2**20  # elements of tanh(q + k) that exist at a time
 
@@ -26,7 +26,7 @@ class Additive(Attend):
         self.vector = nn.Parameter(torch.empty(sizes.num_heads, sizes.d_k))
         nn.init.normal_(self.vector, std=sizes.d_k**-0.5)
 
-    def scores(self, queries: Tensor, keys: Tensor, sight: Sight) -> Tensor:
+    def scores(self, queries: Tensor, keys: Tensor, mask: Mask) -> Tensor:
         dtype = self.vector.dtype  # under autocast the sums stay in float32
         scores: Tensor = _AdditiveScores.apply(queries.to(dtype), keys.to(dtype), self.vector)  # type: ignore[no-untyped-call]
         return scores

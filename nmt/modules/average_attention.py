@@ -5,21 +5,19 @@ Shapes: B sentences, K beam, N = B*K hypotheses, T target positions, D model wid
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from nmt.modules.autoregression import Autoregression, Past
+from nmt.modules.autoregression import Autoregression, LayerCache
 from nmt.modules.feed_forward import FeedForward
 from nmt.modules.linear import Linear
-from nmt.modules.plain import require_own
-from nmt.modules.sight import Sight
+from nmt.modules.mask import Mask
 
 
 @dataclass
-class Total(Past):
+class Total(LayerCache):
     """The sum of all inputs so far: one vector a row, however long the sentence."""
 
     total: Tensor  # [N, D] in float32 at least
@@ -38,28 +36,21 @@ class AverageAttention(Autoregression):
         self.feed_forward = FeedForward(d_model, d_ff, dropout)
         self.gates = Linear(2 * d_model, 2 * d_model, bias=False)
 
-    def forward(self, x: Tensor, sight: Sight, record: list[Tensor] | None = None) -> Tensor:
-        return self._gated(x, x.to(_wide(x.dtype)).cumsum(1), sight)
+    def forward(self, x: Tensor, mask: Mask, record: list[Tensor] | None = None) -> Tensor:
+        return self._gated(x, x.to(_wide(x.dtype)).cumsum(1), mask)
 
     def start(self, sentences: int, beam: int, like: Tensor) -> Total:
         return Total(like.new_zeros(sentences * beam, self.d_model, dtype=_wide(like.dtype)))
 
-    def start_fixed(self, sentences: int, beam: int, steps: int, like: Tensor) -> Total:
-        return self.start(sentences, beam, like)
+    def step(self, x: Tensor, cache: LayerCache, mask: Mask) -> tuple[Tensor, LayerCache]:
+        assert isinstance(cache, Total)
+        totals = cache.total.view_as(x) + x
+        return self._gated(x, totals, mask), Total(totals.flatten(0, 1))
 
-    def stepper(self) -> Callable[[Tensor, Past, Sight], tuple[Tensor, Past]]:
-        require_own(self, "_step", "forward")
-        return self._step
-
-    def _step(self, x: Tensor, past: Past, sight: Sight) -> tuple[Tensor, Past]:
-        assert isinstance(past, Total)
-        totals = past.total.view_as(x) + x
-        return self._gated(x, totals, sight), Total(totals.flatten(0, 1))
-
-    def _gated(self, x: Tensor, totals: Tensor, sight: Sight) -> Tensor:
+    def _gated(self, x: Tensor, totals: Tensor, mask: Mask) -> Tensor:
         """x and the sums up to each position [B, T, D] -> [B, T, D]"""
-        assert sight.places is not None
-        means = (totals / (sight.places.queries + 1)[..., None]).to(x.dtype)
+        assert mask.places is not None
+        means = (totals / (mask.places.queries + 1)[..., None]).to(x.dtype)
         averaged = self.feed_forward(means)
         input_gate, forget_gate = torch.sigmoid(self.gates(torch.cat([x, averaged], dim=-1))).chunk(2, dim=-1)
         gated: Tensor = input_gate * x + forget_gate * averaged

@@ -5,8 +5,6 @@ Shapes: B sentences, T positions of either side, n real positions of all sentenc
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 
@@ -55,12 +53,6 @@ class ExpertDecoderLayer(DecoderLayer):
 
     feed_forward: ExpertFeedForward
     flat = False  # each sentence's share in the experts is asked for
-
-    def start_fixed(self, sentences: int, beam: int, steps: int, like: Tensor) -> None:
-        return None  # how many tokens an expert has is another number every time
-
-    def _feeder(self) -> Callable[[Tensor, Record], Tensor]:
-        return self.feed_forward
 
     def feed(self, x: Tensor, record: Record) -> Tensor:
         return _fed(self.feed_forward_residual, self.feed_forward, x, record)

@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt.modules.dropout import Dropout
-from nmt.modules.exact import Exact
 from nmt.modules.linear import at_least_float32
 
 
@@ -26,7 +25,7 @@ class Routing:
     load: Tensor  # [n, E] P(x, i): the probability that an expert would be chosen under other noise
 
 
-class NoisyTopK(Exact):
+class NoisyTopK(nn.Module):
     """G(x) = softmax(KeepTopK(H(x), k)), H(x)_i = (x W_g)_i + N(0, 1) softplus((x W_noise)_i): equations 3 to 5.
 
     Both matrices start at zero, so that all experts are equally likely. The noise is there in training alone.
@@ -59,8 +58,6 @@ class NoisyTopK(Exact):
 
     def _product(self, x: Tensor, matrix: Tensor) -> Tensor:
         """In no fewer than 32 bits: in 16 many experts would be equally good."""
-        if self.exactly:
-            return F.linear(x.double(), matrix).float()
         with torch.autocast(x.device.type, enabled=False):
             return F.linear(at_least_float32(x), at_least_float32(matrix))
 

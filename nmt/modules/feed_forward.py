@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from nmt.modules.dropout import Dropout
 from nmt.modules.linear import Linear
-from nmt.modules.plain import Function, plain
 
 
 class FeedForward(nn.Module):
@@ -18,8 +17,6 @@ class FeedForward(nn.Module):
     The paper does not say how the weights start. torch's own way, uniform within 1 / sqrt(inputs), is smaller than
     Xavier's and learns faster under post-norm (docs/benchmarks.md).
     """
-
-    plain_asks = frozenset[str]()
 
     def __init__(self, d_model: int, d_ff: int, dropout: float = 0.0) -> None:
         """``dropout`` applies to the inner activations."""
@@ -31,10 +28,6 @@ class FeedForward(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         projected: Tensor = self.outer(self.dropout(torch.relu(self.inner(x))))
         return projected
-
-    def plain(self) -> Function:
-        inner, outer = plain(self.inner), plain(self.outer)
-        return lambda x: outer(torch.relu_(inner(x)))
 
 
 class GatedFeedForward(nn.Module):

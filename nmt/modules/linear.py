@@ -13,13 +13,10 @@ Shapes: n rows, R rows with those that were added, K inputs, N outputs.
 from __future__ import annotations
 
 import functools
-from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-
-from nmt.modules.plain import Function, computes_in_half
 
 
 def eighths(number: int) -> int:
@@ -65,13 +62,6 @@ def half_product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tenso
 
 class Linear(nn.Linear):
     """torch's own, except where shapes are expensive."""
-
-    plain_asks = frozenset[str]()
-
-    def plain(self) -> Function:
-        if computes_in_half(self.weight.device):
-            return self.forward
-        return partial(F.linear, weight=self.weight, bias=self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., K] -> [..., N]"""

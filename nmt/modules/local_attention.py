@@ -11,7 +11,7 @@ Shapes: B sentences, N hypotheses, H heads, T positions, n blocks of b positions
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -19,11 +19,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from nmt.modules.attention import LONG, Attend, CausalSelfAttention, SelfAttention
-from nmt.modules.autoregression import INITIAL_CAPACITY, Lineage, Past
+from nmt.modules.attention import Attend, CausalSelfAttention, SelfAttention
+from nmt.modules.attention_kernels import LONG
+from nmt.modules.autoregression import INITIAL_CAPACITY, BeamHistory, LayerCache
+from nmt.modules.flat_batches import FlatMask, Segments, within
 from nmt.modules.head_sizes import HeadSizes
 from nmt.modules.key_value_cache import RecentKeyValueCache
-from nmt.modules.sight import FlatSight, Places, Segments, Sight, whole_sequence, within
+from nmt.modules.mask import Places, Mask, whole_sequence
 
 SMALLEST_BLOCK = 4
 
@@ -51,8 +53,8 @@ class Blocks:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BlockedSight(Sight):
-    """The sight of a sequence that is computed in blocks: ``bias`` [B, 1, 1, T] forbids padding alone."""
+class BlockedMask(Mask):
+    """The mask of a sequence that is computed in blocks: ``bias`` [B, 1, 1, T] forbids padding alone."""
 
     blocks: Blocks
     padding: Tensor  # [B, n, 1, 1, w]: the bias, window by window
@@ -74,7 +76,7 @@ class Neighbourhood:
     def window(self) -> int:
         return self.behind + self.block + self.ahead
 
-    def sight(self, padding: Tensor) -> Sight:
+    def mask(self, padding: Tensor) -> Mask:
         """``padding`` [B, 1, 1, T] is -inf where there is padding."""
         length, device = padding.size(-1), padding.device
         if length <= max(self.window, min(FEW_WINDOWS * self.window, SHORT)):
@@ -84,29 +86,29 @@ class Neighbourhood:
         column = padding.transpose(2, 3)  # [B, 1, T, 1]
         windows = self._windows((column[:, :, :0], column, column[:, :, :0]), fill=float("-inf"))  # [B*n, 1, w, 1]
         windows = windows.transpose(2, 3).view(padding.size(0), -1, 1, 1, self.window)
-        return BlockedSight(padding, whole_sequence(length, device), blocks=blocks, padding=windows)
+        return BlockedMask(padding, whole_sequence(length, device), blocks=blocks, padding=windows)
 
-    def look(
+    def attend_to(
         self,
         attend: Attend,
         queries: Tensor,
         keys: Tensor,
         values: Tensor,
-        sight: Sight,
+        mask: Mask,
         record: list[Tensor] | None,
     ) -> Tensor:
         """[B, H, T, d_k], [B, H, T, d_k], [B, H, T, d_v] -> [B, H, T, d_v]"""
-        if not isinstance(sight, BlockedSight):
-            return attend(queries, keys, values, sight, record)  # type: ignore[no-any-return]
+        if not isinstance(mask, BlockedMask):
+            return attend(queries, keys, values, mask, record)  # type: ignore[no-any-return]
         if record is not None:  # the weights [B, H, T, T] are asked for: there is no saving them
-            assert sight.bias is not None
-            return attend(queries, keys, values, self._banded(sight.bias), record)  # type: ignore[no-any-return]
+            assert mask.bias is not None
+            return attend(queries, keys, values, self._banded(mask.bias), record)  # type: ignore[no-any-return]
         sentences, positions = self._part(queries.size(0), queries.size(2))
-        groups = zip(*(_sentences(x, sentences) for x in (queries, keys, values, sight.padding)))
+        groups = zip(*(_sentences(x, sentences) for x in (queries, keys, values, mask.padding)))
         parts = [self._split(positions, *group) for group in groups]
         several = len(parts) > 1 or len(parts[0]) > 1
         compute = _again_for_the_gradient if several and torch.is_grad_enabled() else _once
-        look = partial(compute, self._look_from_blocks, attend, sight.blocks)
+        look = partial(compute, self._look_from_blocks, attend, mask.blocks)
         rows = [torch.cat([look(*part) for part in group], 2) for group in parts]
         return torch.cat(rows) if len(rows) > 1 else rows[0]
 
@@ -127,8 +129,8 @@ class Neighbourhood:
         self, attend: Attend, blocks: Blocks, queries: Tensor, keys: Surrounded, values: Surrounded, padding: Tensor
     ) -> Tensor:
         """The same for a part of the sequence; ``padding`` [B, n, 1, 1, w]."""
-        sight = Sight(_bias(padding.flatten(0, 1), blocks.outside, blocks.own), blocks.places)
-        attended = attend(self._blocks(queries), self._windows(keys), self._windows(values), sight, None)
+        mask = Mask(_bias(padding.flatten(0, 1), blocks.outside, blocks.own), blocks.places)
+        attended = attend(self._blocks(queries), self._windows(keys), self._windows(values), mask, None)
         return self._unblock(attended, queries)
 
     def _part(self, sentences: int, length: int) -> tuple[int, int]:
@@ -143,9 +145,9 @@ class Neighbourhood:
         positions = max(1, round(size / (sentences * self.block))) * self.block
         return min(sentences, max(1, size // positions)), positions
 
-    def _banded(self, padding: Tensor) -> Sight:
+    def _banded(self, padding: Tensor) -> Mask:
         places = whole_sequence(padding.size(-1), padding.device)
-        return Sight(_bias(padding, *self._relation(places.queries, places.keys)), places)
+        return Mask(_bias(padding, *self._relation(places.queries, places.keys)), places)
 
     def _relation(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
         """Places [T] and [S] -> whether a key is outside of the neighbourhood, and whether it is the query's own [T, S]"""
@@ -209,14 +211,14 @@ class LocalSelfAttention(SelfAttention):
         super().__init__(sizes, bias, attend, rotation)
         self.neighbourhood = Neighbourhood(behind=neighbourhood, ahead=neighbourhood)
 
-    def along(self, segments: Segments) -> FlatSight:
+    def flat_mask(self, segments: Segments) -> FlatMask:
         return within(segments, behind=self.neighbourhood.behind, ahead=self.neighbourhood.ahead)
 
-    def around(self, padding: Tensor) -> Sight:
-        return self.neighbourhood.sight(padding)
+    def padding_mask(self, padding: Tensor) -> Mask:
+        return self.neighbourhood.mask(padding)
 
-    def look(self, queries: Tensor, keys: Tensor, values: Tensor, sight: Sight, record: list[Tensor] | None) -> Tensor:
-        return self.neighbourhood.look(self.attend, queries, keys, values, sight, record)
+    def attend_to(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: list[Tensor] | None) -> Tensor:
+        return self.neighbourhood.attend_to(self.attend, queries, keys, values, mask, record)
 
 
 class LocalCausalSelfAttention(CausalSelfAttention):
@@ -228,14 +230,14 @@ class LocalCausalSelfAttention(CausalSelfAttention):
         super().__init__(sizes, bias, attend, rotation)
         self.neighbourhood = Neighbourhood(behind=neighbourhood, ahead=0)
 
-    def along(self, segments: Segments) -> FlatSight:
+    def flat_mask(self, segments: Segments) -> FlatMask:
         return within(segments, behind=self.neighbourhood.behind, ahead=0)
 
-    def whole(self, x: Tensor) -> Sight:
-        return self.neighbourhood.sight(x.new_zeros(x.size(0), 1, 1, x.size(1)))
+    def causal_mask(self, x: Tensor) -> Mask:
+        return self.neighbourhood.mask(x.new_zeros(x.size(0), 1, 1, x.size(1)))
 
-    def look(self, queries: Tensor, keys: Tensor, values: Tensor, sight: Sight, record: list[Tensor] | None) -> Tensor:
-        return self.neighbourhood.look(self.attend, queries, keys, values, sight, record)
+    def attend_to(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: list[Tensor] | None) -> Tensor:
+        return self.neighbourhood.attend_to(self.attend, queries, keys, values, mask, record)
 
     def start(self, sentences: int, beam: int, like: Tensor) -> RecentKeyValueCache:
         window = self.neighbourhood.behind + 1
@@ -244,11 +246,6 @@ class LocalCausalSelfAttention(CausalSelfAttention):
         cache.window = window
         return cache
 
-    def now(self, past: Past, lineage: Lineage) -> Sight:
-        if isinstance(past, RecentKeyValueCache):
-            return lineage.sight(past.keys.dtype, past.steps())
-        sight = super().now(past, lineage)  # of everything: there is room for it
-        assert sight.bias is not None and sight.places is not None
-        distances = sight.places.queries[:, None, :, None] - sight.places.keys  # [B, 1, K, S*K]
-        bias = sight.bias.masked_fill(distances > self.neighbourhood.behind, float("-inf"))
-        return replace(sight, bias=bias)
+    def step_mask(self, cache: LayerCache, history: BeamHistory) -> Mask:
+        assert isinstance(cache, RecentKeyValueCache)
+        return history.mask(cache.keys.dtype, cache.steps())

@@ -14,7 +14,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nmt.modules.exact import Exact
 from nmt.modules.memory_addressing import Address, head_weights, read, write
 from nmt.trees import RowTree
 
@@ -141,10 +140,9 @@ class StartingMemory(nn.Module):
         return self.slots
 
 
-class MemoryMachine(Exact):
+class MemoryMachine(nn.Module):
     """Controller, heads and memory. What it outputs at a step is the controller's hidden state and what was read."""
 
-    entirely = True
     undecayed = ("first_weights",)
 
     def __init__(self, controller: Controller, heads: Heads, memory: StartingMemory) -> None:
@@ -166,7 +164,6 @@ class MemoryMachine(Exact):
     def absorb(self, inputs: Tensor, lengths: Tensor) -> MachineState:
         """The state after reading inputs [B, T, E], each row stopped after its own number of steps [B]."""
         state = self.start(inputs.size(0))
-        inputs = inputs.double() if self.exactly else inputs
         shortest = int(lengths.min())  # one synchronisation a batch spares most steps the choice between two states
         for number, prepared in enumerate(self.controller.prepare(inputs).unbind(1)):
             _, after = self(prepared, state)
@@ -175,12 +172,11 @@ class MemoryMachine(Exact):
 
     def answer(self, inputs: Tensor, state: MachineState) -> tuple[Tensor, MachineState]:
         """Inputs [B, T, E] -> outputs [B, T, D] and the state after the last step."""
-        given, outputs = inputs.double() if self.exactly else inputs, []
-        for prepared in self.controller.prepare(given).unbind(1):
+        outputs = []
+        for prepared in self.controller.prepare(inputs).unbind(1):
             output, state = self(prepared, state)
             outputs.append(output)
-        answer = torch.stack(outputs, dim=1)
-        return (answer.to(inputs.dtype) if self.exactly else answer), state
+        return torch.stack(outputs, dim=1), state
 
     def forward(self, prepared: Tensor, state: MachineState) -> tuple[Tensor, MachineState]:
         """One step of all rows: the controller's prepared input [B, ...] -> output [B, D] and the next state."""

@@ -18,7 +18,6 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from nmt.modules.dropout import Dropout
 from nmt.modules.linear import bf16_kernels_there
-from nmt.modules.packed_recurrent import PackedGRU, PackedLSTM, PackedRNN
 from nmt.modules.stack import Stack
 
 SATURATING = 1e4  # an input at which the logistic function is exactly 0 or 1, in any number format
@@ -43,7 +42,7 @@ class RecurrentLayer(nn.Module, ABC):
 
     def __init__(self, rnn: nn.RNNBase) -> None:
         super().__init__()
-        self.rnn: nn.RNNBase | PackedRNN = rnn
+        self.rnn = rnn
         self.hidden_size = rnn.proj_size or rnn.hidden_size  # of the output
 
     def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
@@ -53,9 +52,6 @@ class RecurrentLayer(nn.Module, ABC):
 
     def over_sentences(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Over x [B, S, I]: states [B, S, H] (padding may hold anything), and [B, P, H] after each sentence's end."""
-        if isinstance(self.rnn, PackedRNN):
-            states, after = self.rnn(x, self._for_torch(self.zeros(x.size(0), x)), lengths)
-            return states, self._from_torch(after)
         if x.device.type == "cpu":
             return self._frozen(x, lengths, self.zeros(x.size(0), x))
         return self._packed(x, lengths)
@@ -81,17 +77,8 @@ class RecurrentLayer(nn.Module, ABC):
         last = states[torch.arange(len(x)), lengths - 1]  # an LSTM's output gate still moves at padding
         return states, self._with_output(after, last)
 
-    def pack(self) -> None:
-        """For translating: the results of a row do not depend on the others from now on. It cannot be trained then."""
-        if isinstance(self.rnn, nn.LSTM):
-            self.rnn = PackedLSTM(self.rnn)
-        elif isinstance(self.rnn, nn.GRU):
-            self.rnn = PackedGRU(self.rnn)
-
     def of_input(self, x: Tensor, most: int | None = None) -> Tensor:
         """W x [..., I] for all gates, or the first ``most`` of its numbers."""
-        if isinstance(self.rnn, PackedRNN):
-            return self.rnn.of_input(x)[..., :most]
         return F.linear(x, self.rnn.get_parameter("weight_ih_l0")[:most])
 
     def zeros(self, rows: int, like: Tensor) -> Tensor:

@@ -11,11 +11,10 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
-from nmt.modules.exact import Exact
 from nmt.modules.linear import at_least_float32
 
 
-class RecurrentAttention(Exact, ABC):
+class RecurrentAttention(nn.Module, ABC):
     """Queries to contexts."""
 
     context_size: int
@@ -25,15 +24,8 @@ class RecurrentAttention(Exact, ABC):
         """[B, S, H] -> what the scores need of the states, computed once."""
 
     @abstractmethod
-    def look(self, queries: Tensor, keys: Tensor, states: Tensor, bias: Tensor) -> tuple[Tensor, Tensor | None]:
-        """As ``forward``, in the type of what is given."""
-
     def forward(self, queries: Tensor, keys: Tensor, states: Tensor, bias: Tensor) -> tuple[Tensor, Tensor | None]:
         """queries [B, T, Q], bias [B, 1, S] (-inf at padding) -> contexts [B, T, context_size], weights [B, T, S]."""
-        if not self.exactly:
-            return self.look(queries, keys, states, bias)
-        contexts, weights = self.look(queries.double(), keys.double(), states.double(), bias)
-        return contexts.to(queries.dtype), None if weights is None else weights.to(queries.dtype)
 
 
 class NoAttention(RecurrentAttention):
@@ -44,7 +36,7 @@ class NoAttention(RecurrentAttention):
     def project(self, states: Tensor) -> Tensor:
         return states[:, :, :0]
 
-    def look(self, queries: Tensor, keys: Tensor, states: Tensor, bias: Tensor) -> tuple[Tensor, Tensor | None]:
+    def forward(self, queries: Tensor, keys: Tensor, states: Tensor, bias: Tensor) -> tuple[Tensor, Tensor | None]:
         return queries[:, :, :0], None
 
 
@@ -59,9 +51,9 @@ class ContentAttention(RecurrentAttention):
     def scores(self, queries: Tensor, keys: Tensor) -> Tensor:
         """[B, T, S]"""
 
-    def look(self, queries: Tensor, keys: Tensor, states: Tensor, bias: Tensor) -> tuple[Tensor, Tensor | None]:
+    def forward(self, queries: Tensor, keys: Tensor, states: Tensor, bias: Tensor) -> tuple[Tensor, Tensor | None]:
         scores = self.scores(queries, keys) + bias
-        weights = torch.softmax(scores.double() if self.exactly else scores, dim=-1)
+        weights = torch.softmax(scores, dim=-1)
         return weights @ states, weights
 
 
@@ -147,7 +139,7 @@ class PredictedWindow(RecurrentAttention):
     def project(self, states: Tensor) -> Tensor:
         return self.content.project(states)
 
-    def look(self, queries: Tensor, keys: Tensor, states: Tensor, bias: Tensor) -> tuple[Tensor, Tensor | None]:
+    def forward(self, queries: Tensor, keys: Tensor, states: Tensor, bias: Tensor) -> tuple[Tensor, Tensor | None]:
         lengths = (bias == 0).sum(-1, keepdim=True)  # [B, 1, 1]
         centre = at_least_float32(
             self.centre(torch.tanh(self.hidden(queries)))

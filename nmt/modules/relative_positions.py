@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from nmt.modules.attention import Attend
 from nmt.modules.head_sizes import HeadSizes
-from nmt.modules.sight import Sight
+from nmt.modules.mask import Mask
 
 
 class RelativeDotProduct(Attend):
@@ -32,20 +32,20 @@ class RelativeDotProduct(Attend):
         nn.init.normal_(self.key_vectors, std=sizes.d_k**-0.5)
         nn.init.normal_(self.value_vectors, std=sizes.d_v**-0.5)
 
-    def scores(self, queries: Tensor, keys: Tensor, sight: Sight) -> Tensor:
+    def scores(self, queries: Tensor, keys: Tensor, mask: Mask) -> Tensor:
         scaled: Tensor = queries * queries.size(-1) ** -0.5
         by_distance: Tensor = scaled @ self.key_vectors.transpose(-1, -2)  # [B, H, T, R]
         scores: Tensor = scaled @ keys.transpose(-1, -2)
-        spread = by_distance.gather(-1, self._distances(sight).expand(scores.shape))
+        spread = by_distance.gather(-1, self._distances(mask).expand(scores.shape))
         return scores + spread
 
-    def mix(self, weights: Tensor, values: Tensor, sight: Sight) -> Tensor:
+    def mix(self, weights: Tensor, values: Tensor, mask: Mask) -> Tensor:
         by_distance = weights.new_zeros(*weights.shape[:-1], self.value_vectors.size(1))  # [B, H, T, R]
-        by_distance = by_distance.scatter_add(-1, self._distances(sight).expand(weights.shape), weights)
+        by_distance = by_distance.scatter_add(-1, self._distances(mask).expand(weights.shape), weights)
         return weights @ values + by_distance @ self.value_vectors
 
-    def _distances(self, sight: Sight) -> Tensor:
+    def _distances(self, mask: Mask) -> Tensor:
         """Rows of the tables, broadcasting to [B, H, T, S]."""
-        assert sight.places is not None, "relative positions are for self-attention"
-        distances = sight.places.keys[..., None, :] - sight.places.queries[..., :, None]  # [T, S] or [B, K, S]
+        assert mask.places is not None, "relative positions are for self-attention"
+        distances = mask.places.keys[..., None, :] - mask.places.queries[..., :, None]  # [T, S] or [B, K, S]
         return (distances.clamp(-self.behind, self.ahead) + self.behind).unsqueeze(-3)

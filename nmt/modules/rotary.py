@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from nmt.modules.positions import SinusoidalPositions
-from nmt.modules.sight import Places
+from nmt.modules.mask import Places
 
 
 class Rotary(nn.Module):

@@ -6,21 +6,19 @@ Shapes: B sentences, K beam, N = B*K hypotheses, T target positions, D model wid
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from nmt.modules.autoregression import Autoregression, Past
+from nmt.modules.autoregression import Autoregression, LayerCache
 from nmt.modules.linear import Linear
-from nmt.modules.plain import require_own
-from nmt.modules.sight import Sight
+from nmt.modules.mask import Mask
 
 
 @dataclass
-class Cell(Past):
+class Cell(LayerCache):
     """One vector a row, however long the sentence."""
 
     cell: Tensor  # [N, D] in float32 at least
@@ -41,7 +39,7 @@ class SSRU(Autoregression):
             nn.init.xavier_uniform_(linear.weight)
         nn.init.zeros_(self.forget.bias)
 
-    def forward(self, x: Tensor, sight: Sight, record: list[Tensor] | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask, record: list[Tensor] | None = None) -> Tensor:
         cells: Tensor = _LinearRecurrence.apply(*self._gated(x))  # type: ignore[no-untyped-call]
         return torch.relu(cells).to(x.dtype)
 
@@ -49,17 +47,10 @@ class SSRU(Autoregression):
         wide = torch.promote_types(like.dtype, torch.float32)
         return Cell(like.new_zeros(sentences * beam, self.d_model, dtype=wide))
 
-    def start_fixed(self, sentences: int, beam: int, steps: int, like: Tensor) -> Cell:
-        return self.start(sentences, beam, like)
-
-    def stepper(self) -> Callable[[Tensor, Past, Sight], tuple[Tensor, Past]]:
-        require_own(self, "_step", "forward")
-        return self._step
-
-    def _step(self, x: Tensor, past: Past, sight: Sight) -> tuple[Tensor, Past]:
-        assert isinstance(past, Cell)
+    def step(self, x: Tensor, cache: LayerCache, mask: Mask) -> tuple[Tensor, LayerCache]:
+        assert isinstance(cache, Cell)
         kept, added = self._gated(x.flatten(0, 1))
-        cell = torch.addcmul(added, kept, past.cell)
+        cell = torch.addcmul(added, kept, cache.cell)
         return torch.relu(cell).view(x.shape).to(x.dtype), Cell(cell)
 
     def _gated(self, x: Tensor) -> tuple[Tensor, Tensor]:

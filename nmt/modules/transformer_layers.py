@@ -8,19 +8,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor, nn
 
-from nmt.modules import native_layers
 from nmt.modules.attention import CrossAttention, SelfAttention
-from nmt.modules.autoregression import Autoregression, Lineage, Past
+from nmt.modules.autoregression import OVERRIDE_STEP, Autoregression, BeamHistory, LayerCache
 from nmt.modules.dropout import Dropout
-from nmt.modules.native import SlotCache, SlotSight
-from nmt.modules.plain import plain, require_own
+from nmt.modules.flat_batches import FlatMask, Segments
+from nmt.modules.overriding import require_together
 from nmt.modules.positions import Positions
 from nmt.modules.residual import Residual
-from nmt.modules.sight import FlatSight, Segments, Sight
-from nmt.native.layers import Layer as NativeLayer
+from nmt.modules.mask import Mask
 
 
 class Record:
@@ -79,23 +78,19 @@ class SourceLayer(nn.Module, ABC):
 
     @property
     def flat(self) -> bool:
-        """Whether it can do without padding (``along``) as it is set now."""
+        """Whether it can do without padding (``flat_mask``) as it is set now."""
         return False
 
-    def along(self, segments: Segments) -> FlatSight:
-        """The sight of sentences without padding, where the layer is ``flat``."""
+    def flat_mask(self, segments: Segments) -> FlatMask:
+        """The mask of sentences without padding, where the layer is ``flat``."""
         raise NotImplementedError
 
-    def natively(self) -> NativeLayer | None:
-        """The layer in C, where that knows all its parts."""
-        return None
-
     @abstractmethod
-    def around(self, padding: Tensor) -> Sight:
+    def padding_mask(self, padding: Tensor) -> Mask:
         """``padding`` [B, 1, 1, S] is -inf at padding."""
 
     @abstractmethod
-    def forward(self, x: Tensor, sight: Sight, record: Record) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask, record: Record) -> Tensor:
         """[B, S, D] -> [B, S, D]"""
 
 
@@ -113,22 +108,15 @@ class EncoderLayer(SourceLayer):
     def flat(self) -> bool:
         return self.self_attention.flat
 
-    def along(self, segments: Segments) -> FlatSight:
-        return self.self_attention.along(segments)
+    def flat_mask(self, segments: Segments) -> FlatMask:
+        return self.self_attention.flat_mask(segments)
 
-    def around(self, padding: Tensor) -> Sight:
-        return self.self_attention.around(padding)
+    def padding_mask(self, padding: Tensor) -> Mask:
+        return self.self_attention.padding_mask(padding)
 
-    def forward(self, x: Tensor, sight: Sight, record: Record) -> Tensor:
-        x = self.self_residual(x, lambda y: self.self_attention(y, sight, record.of("encoder")))
+    def forward(self, x: Tensor, mask: Mask, record: Record) -> Tensor:
+        x = self.self_residual(x, lambda y: self.self_attention(y, mask, record.of("encoder")))
         return self.feed(x, record)
-
-    def natively(self) -> NativeLayer | None:
-        if type(self) is not EncoderLayer:
-            return None
-        return native_layers.layer_of(
-            self.self_attention, self.self_residual, self.feed_forward, self.feed_forward_residual
-        )
 
     def feed(self, x: Tensor, record: Record) -> Tensor:
         """The last sublayer: [B, S, D] -> [B, S, D]"""
@@ -139,20 +127,21 @@ class EncoderLayer(SourceLayer):
 MemoryHeads = tuple[Tensor, Tensor]  # keys [B, H, S, d_k] and values [B, H, S, d_v] of the memory
 
 
-# x, its past, what it sees of that, the memory, what it sees of that, and what is recorded
-Step = Callable[[Tensor, Past, Sight, MemoryHeads, Sight, Record], tuple[Tensor, Past]]
-
-
 class TargetLayer(nn.Module, ABC):
     """A layer of the decoder. The layers of a stack see alike: the first one says what, once for all."""
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for method in ("forward", "read"):
+            require_together(cls, method, ("step",), OVERRIDE_STEP)
+
     @property
     def flat(self) -> bool:
-        """Whether it can do without padding (``along``) as it is set now."""
+        """Whether it can do without padding (``flat_mask``) as it is set now."""
         return False
 
-    def along(self, segments: Segments) -> FlatSight:
-        """The sight of sentences without padding, where the layer is ``flat``."""
+    def flat_mask(self, segments: Segments) -> FlatMask:
+        """The mask of sentences without padding, where the layer is ``flat``."""
         raise NotImplementedError
 
     @abstractmethod
@@ -160,37 +149,30 @@ class TargetLayer(nn.Module, ABC):
         """What the layer reads of the memory's states [B, S, D]."""
 
     @abstractmethod
-    def prepare(self, states: Tensor) -> MemoryHeads:
-        """The same for steps, once for all of them."""
+    def causal_mask(self, x: Tensor) -> Mask:
+        """The mask of all positions of x [B, T, D]."""
+
+    def forward(self, x: Tensor, mask: Mask, states: Tensor, memory_mask: Mask, record: Record) -> Tensor:
+        """All positions at once: [B, T, D] -> [B, T, D]; ``memory_mask``: what may be seen of the memory's states [B, S, D]."""
+        return self.read(x, mask, self.project(states), memory_mask, record)
 
     @abstractmethod
-    def whole(self, x: Tensor) -> Sight:
-        """The sight of all positions of x [B, T, D]."""
-
-    def forward(self, x: Tensor, sight: Sight, states: Tensor, seen: Sight, record: Record) -> Tensor:
-        """All positions at once: [B, T, D] -> [B, T, D]; ``seen``: what may be seen of the memory's states [B, S, D]."""
-        return self.read(x, sight, self.project(states), seen, record)
-
-    @abstractmethod
-    def read(self, x: Tensor, sight: Sight, memory: MemoryHeads, seen: Sight, record: Record) -> Tensor:
+    def read(self, x: Tensor, mask: Mask, memory: MemoryHeads, memory_mask: Mask, record: Record) -> Tensor:
         """The same, of what ``project`` gave."""
 
     @abstractmethod
-    def start(self, sentences: int, beam: int, like: Tensor) -> Past:
+    def start(self, sentences: int, beam: int, like: Tensor) -> LayerCache:
         """The past of hypotheses that have none yet."""
 
-    def start_fixed(self, sentences: int, beam: int, steps: int, like: Tensor) -> Past | None:
-        """The same with room for so many steps, none of which changes a shape; None: the layer cannot."""
-        return None
+    @abstractmethod
+    def step_mask(self, cache: LayerCache, history: BeamHistory) -> Mask:
+        """The mask of one step."""
 
     @abstractmethod
-    def now(self, past: Past, lineage: Lineage) -> Sight:
-        """The sight of one step."""
-
-    @abstractmethod
-    def stepper(self) -> Step:
-        """What computes one position, [B, K, D] -> [B, K, D], and the past with that position in it. Made anew whenever
-        decoding begins (see plain.py)."""
+    def step(
+        self, x: Tensor, cache: LayerCache, mask: Mask, memory: MemoryHeads, memory_mask: Mask, record: Record
+    ) -> tuple[Tensor, LayerCache]:
+        """One position, [B, K, D] -> [B, K, D], and the past with that position in it. The old cache is consumed."""
 
 
 class DecoderLayer(TargetLayer):
@@ -212,80 +194,38 @@ class DecoderLayer(TargetLayer):
     def flat(self) -> bool:
         return self.self_attention.flat and self.cross_attention.flat
 
-    def along(self, segments: Segments) -> FlatSight:
-        return self.self_attention.along(segments)
+    def flat_mask(self, segments: Segments) -> FlatMask:
+        return self.self_attention.flat_mask(segments)
 
     def project(self, states: Tensor) -> MemoryHeads:
         return self.cross_attention.project(states)
 
-    def prepare(self, states: Tensor) -> MemoryHeads:
-        return self.cross_attention.prepare(states)
+    def causal_mask(self, x: Tensor) -> Mask:
+        return self.self_attention.causal_mask(x)
 
-    def whole(self, x: Tensor) -> Sight:
-        return self.self_attention.whole(x)
+    def read(self, x: Tensor, mask: Mask, memory: MemoryHeads, memory_mask: Mask, record: Record) -> Tensor:
+        x = self.self_residual(x, lambda y: self.self_attention(y, mask, record.of("decoder")))
+        return self._read_memory(x, memory, memory_mask, record)
 
-    def read(self, x: Tensor, sight: Sight, memory: MemoryHeads, seen: Sight, record: Record) -> Tensor:
-        x = self.self_residual(x, lambda y: self.self_attention(y, sight, record.of("decoder")))
-        return self._read_memory(x, memory, seen, record)
-
-    def start(self, sentences: int, beam: int, like: Tensor) -> Past:
+    def start(self, sentences: int, beam: int, like: Tensor) -> LayerCache:
         return self.self_attention.start(sentences, beam, like)
 
-    def start_fixed(self, sentences: int, beam: int, steps: int, like: Tensor) -> Past | None:
-        return self.self_attention.start_fixed(sentences, beam, steps, like)
+    def step_mask(self, cache: LayerCache, history: BeamHistory) -> Mask:
+        return self.self_attention.step_mask(cache, history)
 
-    def now(self, past: Past, lineage: Lineage) -> Sight:
-        return self.self_attention.now(past, lineage)
+    def step(
+        self, x: Tensor, cache: LayerCache, mask: Mask, memory: MemoryHeads, memory_mask: Mask, record: Record
+    ) -> tuple[Tensor, LayerCache]:
+        def attend_back(y: Tensor) -> Tensor:
+            nonlocal past
+            attended, cache = self.self_attention.step(y, cache, mask)
+            return attended
 
-    def stepper(self) -> Step:
-        step, native = self._stepper(), self.natively()
-        if native is None:
-            return step
-        layer = native
+        x = self.self_residual(x, attend_back)
+        return self._read_memory(x, memory, memory_mask, record), past
 
-        def whole(
-            x: Tensor, past: Past, sight: Sight, memory: MemoryHeads, seen: Sight, record: Record
-        ) -> tuple[Tensor, Past]:
-            if isinstance(sight, SlotSight) and isinstance(past, SlotCache) and record.of("cross") is None:
-                return native_layers.step(layer, x, past, sight, memory, seen)
-            return step(x, past, sight, memory, seen, record)
-
-        return whole
-
-    def natively(self) -> NativeLayer | None:
-        """The layer in C, where that knows all its parts."""
-        if type(self) is not DecoderLayer:
-            return None
-        looking, reading = (self.self_attention, self.self_residual), (self.cross_attention, self.cross_residual)
-        return native_layers.target_layer_of(*looking, *reading, self.feed_forward, self.feed_forward_residual)
-
-    def _stepper(self) -> Step:
-        require_own(self, "_stepper", "forward", "read", "_read_memory")
-        require_own(self, "_feeder", "feed")
-        for residual in (self.self_residual, self.cross_residual, self.feed_forward_residual):
-            require_own(residual, "halves", "forward")
-        look_back, read, feed = self.self_attention.stepper(), plain(self.cross_attention), self._feeder()
-        (before_look, after_look), (before_read, after_read), (before_feed, after_feed) = (
-            residual.halves() for residual in (self.self_residual, self.cross_residual, self.feed_forward_residual)
-        )
-
-        def step(
-            x: Tensor, past: Past, sight: Sight, memory: MemoryHeads, seen: Sight, record: Record
-        ) -> tuple[Tensor, Past]:
-            seen_back, past = look_back(before_look(x), past, sight)
-            x = after_look(x, seen_back)
-            x = after_read(x, read(before_read(x), *memory, seen, record.of("cross")))
-            return after_feed(x, feed(before_feed(x), record)), past
-
-        return step
-
-    def _feeder(self) -> Callable[[Tensor, Record], Tensor]:
-        """The last sublayer without its residual connection."""
-        feed = plain(self.feed_forward)
-        return lambda x, record: feed(x)
-
-    def _read_memory(self, x: Tensor, memory: MemoryHeads, seen: Sight, record: Record) -> Tensor:
-        x = self.cross_residual(x, lambda y: self.cross_attention(y, *memory, seen, record.of("cross")))
+    def _read_memory(self, x: Tensor, memory: MemoryHeads, memory_mask: Mask, record: Record) -> Tensor:
+        x = self.cross_residual(x, lambda y: self.cross_attention(y, *memory, memory_mask, record.of("cross")))
         return self.feed(x, record)
 
     def feed(self, x: Tensor, record: Record) -> Tensor:

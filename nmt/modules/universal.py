@@ -13,10 +13,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from nmt.modules.autoregression import Lineage, Past
+from nmt.modules.autoregression import BeamHistory, LayerCache
+from nmt.modules.flat_batches import FlatMask, Segments
 from nmt.modules.positions import Positions, sinusoids
-from nmt.modules.sight import FlatSight, Segments, Sight
-from nmt.modules.transformer_layers import MemoryHeads, Record, SourceLayer, Step, TargetLayer
+from nmt.modules.mask import Mask
+from nmt.modules.transformer_layers import MemoryHeads, Record, SourceLayer, TargetLayer
 
 
 class Coordinates(nn.Module):
@@ -30,10 +31,10 @@ class Coordinates(nn.Module):
         self.register_buffer("times", times, persistent=False)
         self.times: Tensor
 
-    def forward(self, sight: Sight) -> tuple[Tensor, ...]:
+    def forward(self, mask: Mask) -> tuple[Tensor, ...]:
         """By step: [T, D], or [B, K, D] in decoding; with ``NoPositions`` [1, D]."""
-        assert sight.places is not None
-        positions = self.positions.at(sight.places.queries, sight.places.bound)
+        assert mask.places is not None
+        positions = self.positions.at(mask.places.queries, mask.places.bound)
         return tuple(positions + time for time in self.times)
 
 
@@ -49,26 +50,23 @@ class UniversalEncoderLayer(SourceLayer):
     def flat(self) -> bool:
         return self.layer.flat
 
-    def along(self, segments: Segments) -> FlatSight:
-        return self.layer.along(segments)
+    def flat_mask(self, segments: Segments) -> FlatMask:
+        return self.layer.flat_mask(segments)
 
-    def around(self, padding: Tensor) -> Sight:
-        return self.layer.around(padding)
+    def padding_mask(self, padding: Tensor) -> Mask:
+        return self.layer.padding_mask(padding)
 
-    def forward(self, x: Tensor, sight: Sight, record: Record) -> Tensor:
-        for signal in self.coordinates(sight):
-            x = self.layer(x + signal, sight, record)
+    def forward(self, x: Tensor, mask: Mask, record: Record) -> Tensor:
+        for signal in self.coordinates(mask):
+            x = self.layer(x + signal, mask, record)
         return x
 
 
 @dataclass
-class Pasts(Past):
+class CacheByStep(LayerCache):
     """The past of each application."""
 
-    steps: tuple[Past, ...]
-
-    def reaching(self, steps: int) -> Pasts:
-        return Pasts(tuple(past.reaching(steps) for past in self.steps))
+    steps: tuple[LayerCache, ...]
 
 
 class UniversalDecoderLayer(TargetLayer):
@@ -83,46 +81,33 @@ class UniversalDecoderLayer(TargetLayer):
     def flat(self) -> bool:
         return self.layer.flat
 
-    def along(self, segments: Segments) -> FlatSight:
-        return self.layer.along(segments)
+    def flat_mask(self, segments: Segments) -> FlatMask:
+        return self.layer.flat_mask(segments)
 
     def project(self, states: Tensor) -> MemoryHeads:
         return self.layer.project(states)
 
-    def prepare(self, states: Tensor) -> MemoryHeads:
-        return self.layer.prepare(states)
+    def causal_mask(self, x: Tensor) -> Mask:
+        return self.layer.causal_mask(x)
 
-    def whole(self, x: Tensor) -> Sight:
-        return self.layer.whole(x)
-
-    def read(self, x: Tensor, sight: Sight, memory: MemoryHeads, seen: Sight, record: Record) -> Tensor:
-        for signal in self.coordinates(sight):
-            x = self.layer.read(x + signal, sight, memory, seen, record)
+    def read(self, x: Tensor, mask: Mask, memory: MemoryHeads, memory_mask: Mask, record: Record) -> Tensor:
+        for signal in self.coordinates(mask):
+            x = self.layer.read(x + signal, mask, memory, memory_mask, record)
         return x
 
-    def start(self, sentences: int, beam: int, like: Tensor) -> Pasts:
-        return Pasts(tuple(self.layer.start(sentences, beam, like) for _ in self.coordinates.times))
+    def start(self, sentences: int, beam: int, like: Tensor) -> CacheByStep:
+        return CacheByStep(tuple(self.layer.start(sentences, beam, like) for _ in self.coordinates.times))
 
-    def start_fixed(self, sentences: int, beam: int, steps: int, like: Tensor) -> Pasts | None:
-        pasts = [self.layer.start_fixed(sentences, beam, steps, like) for _ in self.coordinates.times]
-        known = tuple(past for past in pasts if past is not None)
-        return Pasts(known) if len(known) == len(pasts) else None
+    def step_mask(self, cache: LayerCache, history: BeamHistory) -> Mask:
+        assert isinstance(cache, CacheByStep)
+        return self.layer.step_mask(cache.steps[0], history)
 
-    def now(self, past: Past, lineage: Lineage) -> Sight:
-        assert isinstance(past, Pasts)
-        return self.layer.now(past.steps[0], lineage)
-
-    def stepper(self) -> Step:
-        apply = self.layer.stepper()
-
-        def step(
-            x: Tensor, past: Past, sight: Sight, memory: MemoryHeads, seen: Sight, record: Record
-        ) -> tuple[Tensor, Past]:
-            assert isinstance(past, Pasts)
-            after: list[Past] = []
-            for signal, before in zip(self.coordinates(sight), past.steps):
-                x, written = apply(x + signal, before, sight, memory, seen, record)
-                after.append(written)
-            return x, Pasts(tuple(after))
-
-        return step
+    def step(
+        self, x: Tensor, cache: LayerCache, mask: Mask, memory: MemoryHeads, memory_mask: Mask, record: Record
+    ) -> tuple[Tensor, LayerCache]:
+        assert isinstance(cache, CacheByStep)
+        after: list[LayerCache] = []
+        for signal, before in zip(self.coordinates(mask), cache.steps):
+            x, written = self.layer.step(x + signal, before, mask, memory, memory_mask, record)
+            after.append(written)
+        return x, CacheByStep(tuple(after))

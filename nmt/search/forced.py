@@ -42,7 +42,7 @@ class ForcedSearch:
         targets = [torch.tensor([*target, EOS]) for target in pieces]
         whole = [len(target) == len(request.target) for target, request in zip(pieces, requests)]
         weights: list[Tensor] | None = [] if attention else None
-        if isinstance(model, EncoderDecoder) and model.scores_at_once and not attention:
+        if isinstance(model, EncoderDecoder) and not attention:
             scores = score_at_once(model, source, source_lengths, targets)
         else:
             scores = score_targets(model, source, source_lengths, targets, weights)

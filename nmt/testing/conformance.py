@@ -50,7 +50,6 @@ LAWS: tuple[Law, ...] = tuple(
         model_laws.attention_is_a_distribution,
         model_laws.a_shortlist_selects_columns,
         model_laws.sentences_have_shortlists_of_their_own,
-        model_laws.fixed_steps_equal_others,
         search_laws.batch_mates_never_matter,
         search_laws.forced_scoring_equals_search,
         search_laws.a_beam_of_one_is_greedy,

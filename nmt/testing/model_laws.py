@@ -42,7 +42,7 @@ def the_future_is_hidden(subject: Subject) -> None:
     ``shapes_depend_on_tokens = True``; then 1e-5 is allowed.
     """
     model = subject.model()
-    allowed = 1e-5 if getattr(model, "shapes_depend_on_tokens", False) else 0.0
+    allowed = 1e-5 if model.shapes_depend_on_tokens else 0.0
     batch = toy_batch(model, EVEN_SOURCE, EVEN_TARGET)
     before = torch.stack(all_log_probabilities(model, batch))  # [B, T, V]
     for position in range(1, batch.target_in.size(1)):
@@ -137,33 +137,6 @@ def sentences_have_shortlists_of_their_own(subject: Subject) -> None:
             )
             assert (own.scores[absent] == -torch.inf).all(), "a pad that fills up a shortlist is possible"
             state, own_state = full.state, own.state
-
-
-def fixed_steps_equal_others(subject: Subject) -> None:
-    """``start_fixed``, if there is one: steps with the scores of others, none of which changes the shape of the state."""
-    model, beam = subject.model(), 2
-    batch = toy_batch(model, EVEN_SOURCE, EVEN_TARGET)
-    with torch.inference_mode():
-        started = model.start_fixed(model.encode(batch.source, batch.source_lengths), beam, 2)
-        if started is None:
-            return
-        fixed_memory, fixed = started
-        memory, state = _start(model, batch, beam)
-        others = torch.arange(batch.num_sentences * beam).view(-1, beam).flip(1).flatten()
-        kept = torch.arange(1, batch.num_sentences)
-        for turn, tokens in enumerate(_words(steps=4, rows=batch.num_sentences * beam)):
-            if turn == 2:  # there is no more room, and the first sentence leaves
-                fixed_memory, memory = fixed_memory.rows(kept), memory.rows(kept)
-                fixed, state = fixed.reaching(4).rows(others[beam:]), state.rows(others[beam:])
-            else:
-                fixed, state = fixed.rows(others[: _rows(memory) * beam]), state.rows(others[: _rows(memory) * beam])
-            tokens = tokens[: _rows(memory) * beam]
-            expected, found = model.step(tokens, memory, state), model.step(tokens, fixed_memory, fixed)
-            assert_close(found.scores, expected.scores, "scores of start_fixed and of start")
-            found = model.step(tokens, fixed_memory, fixed)
-            assert_close(found.scores, expected.scores, "scores of a step after start_fixed that is made again")
-            assert _shapes(found.state) == _shapes(fixed), "a step after start_fixed changes the shapes of its state"
-            fixed, state = found.state, expected.state
 
 
 def _assert_commutes(

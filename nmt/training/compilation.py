@@ -14,6 +14,7 @@ from nmt.data.batch import Batch
 from nmt.devices import is_shortage
 from nmt.errors import UsageError
 from nmt.interface import EncoderDecoder
+from nmt.models.without_padding import WithoutPadding
 from nmt.modules.stack import stacked_layers
 from nmt.training.accumulation import SMALLER_BATCHES
 from nmt.training.precision import Arithmetic
@@ -62,7 +63,7 @@ def compile_layers(step: Step, batch: Batch, arithmetic: Arithmetic, seed: int, 
             layer._compiled_call_impl = None
         for handle in handles:
             handle.remove()
-        step.model.few_shapes = False
+        _ask_for_few_shapes(step.model, False)
         logger.warning("layers run uncompiled: %s", _reason(error, batch))
         return False
     finally:
@@ -75,7 +76,8 @@ def compile_layers(step: Step, batch: Batch, arithmetic: Arithmetic, seed: int, 
 @contextlib.contextmanager
 def any_shape(model: EncoderDecoder) -> Iterator[None]:
     """Inside, layers that were compiled for a few shapes run as they are: a search would meet others at every step."""
-    layers = list(stacked_layers(model)) if model.few_shapes else []
+    few_shapes = isinstance(model, WithoutPadding) and model.few_shapes
+    layers = list(stacked_layers(model)) if few_shapes else []
     compiled = [layer._compiled_call_impl for layer in layers]
     for layer in layers:
         layer._compiled_call_impl = None
@@ -99,11 +101,16 @@ def _meets_few_shapes(step: Step, arithmetic: Arithmetic) -> bool:
         )
         return False
     with arithmetic.forward_pass():
-        possible = step.model.without_padding(arithmetic.device)
+        possible = isinstance(step.model, WithoutPadding) and step.model.without_padding(arithmetic.device)
     if not possible:
         logger.warning("no CUDA graphs: the batches of this model keep their padding here, and shapes vary")
-    step.model.few_shapes = possible
+    _ask_for_few_shapes(step.model, possible)
     return possible
+
+
+def _ask_for_few_shapes(model: EncoderDecoder, few: bool) -> None:
+    if isinstance(model, WithoutPadding):
+        model.few_shapes = few
 
 
 def _prepare_replay(step: Step) -> list[RemovableHandle]:

@@ -27,6 +27,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from nmt.config.sections import TrainConfig
 from nmt.data.corpus import Split
 from nmt.interface import EncoderDecoder
+from nmt.modules.attention_kernels import knows_flat_batches
 from nmt.storage.event_log import Event
 from nmt.training.batches import read_batch
 from nmt.training.step import Step, seed_torch
@@ -110,7 +111,7 @@ def _count(step: Step, split: Split, place: Place, longest: int | None) -> float
         if isinstance(step.model, EncoderDecoder):
             step.model.output.product_type = None
     with autocast():
-        step.model.without_padding(place.device)  # torch knows what its kernel costs once that is imported
+        knows_flat_batches(place.device)  # torch knows what its kernel costs once that is imported
     for indices in _some_of_all_lengths(split, longest):
         batch = read_batch(split, indices).to(place.device)
         counter = FlopCounterMode(display=False, custom_mapping=MORE)

@@ -25,7 +25,7 @@ from nmt.interface import (
 )
 from nmt.models.output_layers import LinearOutput
 from nmt.models.transformer import Transformer, TransformerConfig, TransformerMemory, TransformerState
-from nmt.modules.autoregression import Sight
+from nmt.modules.autoregression import Mask
 from nmt.modules.transformer_layers import EncoderLayer, Record
 from nmt.testing import conformance
 
@@ -56,7 +56,7 @@ class StepsAside(Transformer):
     def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
         output = super().step(tokens, memory, state, attention)
         assert isinstance(state, TransformerState)
-        late = (state.lineage.positions >= 4)[:, None]
+        late = (state.history.positions >= 4)[:, None]
         return replace(output, scores=output.scores * (1 + 0.1 * late))
 
 
@@ -65,8 +65,8 @@ class ForgetfulState(TransformerState):
 
     def rows(self, index: Tensor) -> ForgetfulState:
         moved = super().rows(index)
-        same = len(index) == len(self.lineage.positions)
-        return ForgetfulState(self.lineage if same else moved.lineage, moved.pasts)
+        same = len(index) == len(self.history.positions)
+        return ForgetfulState(self.history if same else moved.history, moved.caches)
 
 
 class MixesRows(Transformer):
@@ -75,12 +75,12 @@ class MixesRows(Transformer):
     def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
         memory, state = super().start(memory, beam_size, vocabulary)
         assert isinstance(state, TransformerState)
-        return memory, ForgetfulState(state.lineage, state.pasts)
+        return memory, ForgetfulState(state.history, state.caches)
 
     def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
         output = super().step(tokens, memory, state, attention)
         assert isinstance(output.state, TransformerState)
-        return replace(output, state=ForgetfulState(output.state.lineage, output.state.pasts))
+        return replace(output, state=ForgetfulState(output.state.history, output.state.caches))
 
 
 class HalfAttention(Transformer):
@@ -141,7 +141,7 @@ class WarmBeam(Transformer):
         output = super().step(tokens, memory, state, attention)
         assert isinstance(state, TransformerState) and isinstance(memory, TransformerMemory)
         beam_size = len(tokens) // memory.states.size(0)
-        late = (state.lineage.positions >= 4)[:, None] & (beam_size >= 4)
+        late = (state.history.positions >= 4)[:, None] & (beam_size >= 4)
         return replace(output, scores=output.scores * (1 + 0.2 * late))
 
 
@@ -221,9 +221,9 @@ class LooksIntoALayer(Transformer):
 class Stubborn(EncoderLayer):
     """A layer that does something else in the backward pass."""
 
-    def forward(self, x: Tensor, sight: Sight, record: Record) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask, record: Record) -> Tensor:
         again = torch._C._current_graph_task_id() >= 0
-        return super().forward(x * (2.0 if again else 1.0), sight, record)
+        return super().forward(x * (2.0 if again else 1.0), mask, record)
 
 
 class NeverTwiceTheSame(Transformer):

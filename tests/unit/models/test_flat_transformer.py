@@ -24,7 +24,7 @@ from nmt.models import transformer as transformer_module
 from nmt.models.transformer import Transformer, TransformerConfig
 from nmt.modules.flat_attention import head_fits, kernel_runs
 from nmt.modules.linear import eighths
-from nmt.modules.sight import Room, Segments
+from nmt.modules.flat_batches import Room, Segments
 from nmt.testing.subjects import load_preset
 
 SIZES = VocabularySizes(20, 20, shared=True)

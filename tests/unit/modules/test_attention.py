@@ -15,7 +15,7 @@ from nmt.modules.attention import CausalSelfAttention, CrossAttention, DotProduc
 from nmt.modules.head_sizes import HeadSizes
 from nmt.modules.key_value_cache import KeyValueCache
 from nmt.modules.padding import padding_bias
-from nmt.modules.sight import Sight
+from nmt.modules.mask import Mask
 from tests.unit.modules.stepping import assert_steps_equal_the_whole
 
 SIZES = HeadSizes(d_model=6, num_heads=2, d_k=3, d_v=5)
@@ -76,7 +76,7 @@ def test_the_encoder_sees_everything_but_padding() -> None:
     weights = (array(query), array(key), array(value), array(attention.output.weight))
     real = np.tile(np.array([True, True, True, False]), (4, 1))
     padding = padding_bias(torch.tensor([3]), 4, x.dtype)[:, None, None]
-    found = attention(x[None], attention.around(padding))[0]
+    found = attention(x[None], attention.padding_mask(padding))[0]
     np.testing.assert_allclose(array(found), multi_head_slowly(array(x), array(x), weights, real), rtol=1e-10)
 
 
@@ -88,7 +88,7 @@ def test_cross_attention_equals_the_loops() -> None:
     real = np.array([True, True, True, False, False])
     expected = multi_head_slowly(array(x), array(memory), weights, np.tile(real, (3, 1)))
     bias = padding_bias(torch.tensor([3]), 5, x.dtype)[:, None, None]
-    found = attention(x[None], *attention.project(memory[None]), Sight(bias))[0]
+    found = attention(x[None], *attention.project(memory[None]), Mask(bias))[0]
     np.testing.assert_allclose(array(found), expected, rtol=1e-10)
 
 
@@ -96,29 +96,29 @@ def test_hypotheses_of_a_sentence_are_its_queries() -> None:
     attention = CrossAttention(SIZES, True, ScaledDotProduct(0.0)).double()
     memory, x = torch.randn(2, 5, 6, dtype=torch.float64), torch.randn(2, 3, 6, dtype=torch.float64)
     bias = padding_bias(torch.tensor([3, 5]), 5, x.dtype)[:, None, None]
-    together = attention(x, *attention.project(memory), Sight(bias))
+    together = attention(x, *attention.project(memory), Mask(bias))
     tiled = attention.project(memory.repeat_interleave(3, 0))
-    one_by_one = attention(x.view(6, 1, 6), *tiled, Sight(bias.repeat_interleave(3, 0)))
+    one_by_one = attention(x.view(6, 1, 6), *tiled, Mask(bias.repeat_interleave(3, 0)))
     torch.testing.assert_close(together.view(6, 1, 6), one_by_one)
 
 
 def test_the_written_out_product_equals_the_fused_kernel() -> None:
     queries, keys, values = torch.randn(2, 3, 4, 5), torch.randn(2, 3, 6, 5), torch.randn(2, 3, 6, 7)
     bias = padding_bias(torch.tensor([4, 6]), 6, torch.float32)[:, None, None]
-    found = ScaledDotProduct(0.3).eval()(queries, keys, values, Sight(bias), None)
+    found = ScaledDotProduct(0.3).eval()(queries, keys, values, Mask(bias), None)
     torch.testing.assert_close(found, F.scaled_dot_product_attention(queries, keys, values, attn_mask=bias))
 
 
 def test_without_a_scale_the_scores_are_larger_by_the_root_of_the_width() -> None:
     queries, keys, values = torch.randn(2, 3, 4, 5), torch.randn(2, 3, 6, 5), torch.randn(2, 3, 6, 7)
-    scaled = ScaledDotProduct(0.0)(queries * math.sqrt(5), keys, values, Sight(None), None)
-    torch.testing.assert_close(DotProduct(0.0)(queries, keys, values, Sight(None), None), scaled)
+    scaled = ScaledDotProduct(0.0)(queries * math.sqrt(5), keys, values, Mask(None), None)
+    torch.testing.assert_close(DotProduct(0.0)(queries, keys, values, Mask(None), None), scaled)
 
 
 def test_recorded_weights_are_distributions_over_what_is_allowed() -> None:
     record: list[Tensor] = []
     attention, x = causal(), torch.randn(2, 4, 6)
-    attention(x, attention.whole(x), record)
+    attention(x, attention.causal_mask(x), record)
     (weights,) = record
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, 2, 4))
     assert not weights.triu(1).any()
@@ -126,9 +126,9 @@ def test_recorded_weights_are_distributions_over_what_is_allowed() -> None:
 
 def test_dropout_applies_to_the_weights_in_training_only() -> None:
     attention, x = causal(dropout=0.5), torch.randn(2, 4, 6)
-    sight = attention.whole(x)
-    assert not torch.equal(attention.train()(x, sight), attention(x, sight))
-    assert torch.equal(attention.eval()(x, sight), attention(x, sight))
+    mask = attention.causal_mask(x)
+    assert not torch.equal(attention.train()(x, mask), attention(x, mask))
+    assert torch.equal(attention.eval()(x, mask), attention(x, mask))
 
 
 @pytest.mark.parametrize("beam", [1, 4])
@@ -148,7 +148,7 @@ def test_a_cache_copies_nothing_until_a_sentence_leaves() -> None:
 def test_a_row_that_sees_one_position_copies_its_value() -> None:
     values = torch.randn(1, 1, 3, 4)
     bias = torch.tensor([[0.0, -math.inf, -math.inf]])
-    found = ScaledDotProduct(0.0)(torch.randn(1, 1, 1, 4), torch.randn(1, 1, 3, 4), values, Sight(bias), None)
+    found = ScaledDotProduct(0.0)(torch.randn(1, 1, 1, 4), torch.randn(1, 1, 3, 4), values, Mask(bias), None)
     torch.testing.assert_close(found[0, 0, 0], values[0, 0, 0])
 
 
@@ -165,7 +165,7 @@ def test_without_the_scale_wide_heads_starve_the_gradient(kind: type[ScaledDotPr
 
     def gradient_of_scores(d_k: int) -> float:
         torch.manual_seed(1)
-        scores = kind(0.0).scores(torch.randn(1, 1, 200, d_k), torch.randn(1, 1, 20, d_k), Sight(None)).detach()
+        scores = kind(0.0).scores(torch.randn(1, 1, 200, d_k), torch.randn(1, 1, 20, d_k), Mask(None)).detach()
         weights = scores.requires_grad_().softmax(-1)
         (gradient,) = torch.autograd.grad((weights * torch.randn(20)).sum(), scores)
         return gradient.abs().mean().item()
@@ -193,9 +193,9 @@ def test_long_sequences_take_the_fused_kernel_of_a_cpu_and_change_nothing(
         bias = bias + torch.full((queries, keys), -math.inf).triu(1)
     weights: list[Tensor] = []
     attend, upstream = ScaledDotProduct(0.0), torch.randn(2, 2, queries, 8, generator=generator)
-    found = attend(*parts, Sight(bias=bias), None)
+    found = attend(*parts, Mask(bias=bias), None)
     assert len(calls) == fused
-    expected = attend(*parts, Sight(bias=bias), weights)
+    expected = attend(*parts, Mask(bias=bias), weights)
     assert len(calls) == fused and len(weights) == 1
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
     both = [torch.autograd.grad(output, parts, upstream, retain_graph=True) for output in (found, expected)]
@@ -207,4 +207,4 @@ def test_with_dropout_long_sequences_are_written_out(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(F, "scaled_dot_product_attention", None)
     queries = torch.randn(1, 1, 300, 4)
     attend = ScaledDotProduct(0.5)
-    assert attend(queries, queries, queries, Sight(bias=None), None).shape == queries.shape
+    assert attend(queries, queries, queries, Mask(bias=None), None).shape == queries.shape

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmt.modules.autoregression import Autoregression, Lineage
+from nmt.modules.autoregression import Autoregression, BeamHistory
 from nmt.modules.average_attention import AverageAttention
 from nmt.modules.ssru import SSRU, by_doubling, by_position
 from nmt.trees import tensors
@@ -68,18 +68,18 @@ def test_steps_equal_all_positions_at_once(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_past_is_one_vector_a_row_however_long_the_sentence(kind: str) -> None:
     module, x = KINDS[kind](), torch.randn(3, 2, WIDTH)
-    past, lineage = module.start(3, 2, x), Lineage.start(3, 2, x)
+    cache, history = module.start(3, 2, x), BeamHistory.start(3, 2, x)
     for _ in range(30):
-        lineage = lineage.entered()
-        _, past = module.stepper()(x, past, module.now(past, lineage))
-        lineage = lineage.passed()
-    assert [tuple(tensor.shape) for tensor in tensors(past)] == [(6, WIDTH)]
+        history = history.entered()
+        _, cache = module.stepper()(x, cache, module.step_mask(cache, history))
+        history = history.passed()
+    assert [tuple(tensor.shape) for tensor in tensors(cache)] == [(6, WIDTH)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_past_is_kept_in_single_precision(kind: str) -> None:
-    past = KINDS[kind]().start(3, 1, torch.zeros(1, dtype=torch.bfloat16))
-    assert [tensor.dtype for tensor in tensors(past)] == [torch.float32]
+    cache = KINDS[kind]().start(3, 1, torch.zeros(1, dtype=torch.bfloat16))
+    assert [tensor.dtype for tensor in tensors(cache)] == [torch.float32]
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 8, 13])
@@ -93,6 +93,6 @@ def test_the_gradient_of_the_recurrence_is_that_of_finite_differences(length: in
     module = ssru().double()
 
     def outputs(x: Tensor) -> Tensor:
-        return module(x, module.whole(x))
+        return module(x, module.causal_mask(x))
 
     assert torch.autograd.gradcheck(outputs, torch.randn(2, length, WIDTH, dtype=torch.float64, requires_grad=True))

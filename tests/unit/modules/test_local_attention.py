@@ -11,14 +11,14 @@ from torch import Tensor
 
 from nmt.modules.additive_attention import Additive
 from nmt.modules.attention import Attend, CausalSelfAttention, ScaledDotProduct, SelfAttention
-from nmt.modules.autoregression import Lineage, Past
+from nmt.modules.autoregression import BeamHistory, LayerCache
 from nmt.modules.head_sizes import HeadSizes
 from nmt.modules.key_value_cache import RecentKeyValueCache
-from nmt.modules.local_attention import BlockedSight, LocalCausalSelfAttention, LocalSelfAttention
+from nmt.modules.local_attention import BlockedMask, LocalCausalSelfAttention, LocalSelfAttention
 from nmt.modules.padding import padding_bias
 from nmt.modules.relative_positions import RelativeDotProduct
 from nmt.modules.rotary import Rotary
-from nmt.modules.sight import Sight, whole_sequence
+from nmt.modules.mask import Mask, whole_sequence
 from nmt.testing.live_bytes import LiveBytes
 from tests.unit.modules.stepping import assert_steps_equal_the_whole
 
@@ -55,20 +55,20 @@ def band(length: int, behind: int, ahead: int) -> Tensor:
 @pytest.mark.parametrize("neighbourhood", [1, 2, 3, 5, 8, 11, 12, 40])
 def test_the_encoders_blocks_equal_the_band_mask(neighbourhood: int) -> None:
     attention, x = encoder(neighbourhood), torch.randn(2, 37, 6)
-    masked = Sight(padding() + band(37, neighbourhood, neighbourhood), whole_sequence(37, x.device))
-    expected = real(SelfAttention.look(attention, *attention.project(x, masked), masked, None)[0].transpose(0, 1))
-    sight = attention.around(padding())
-    found = real(attention.look(*attention.project(x, sight), sight, None)[0].transpose(0, 1))
+    masked = Mask(padding() + band(37, neighbourhood, neighbourhood), whole_sequence(37, x.device))
+    expected = real(SelfAttention.attend_to(attention, *attention.project(x, masked), masked, None)[0].transpose(0, 1))
+    mask = attention.padding_mask(padding())
+    found = real(attention.attend_to(*attention.project(x, mask), mask, None)[0].transpose(0, 1))
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("neighbourhood", [1, 2, 3, 5, 8, 11, 18, 40])
 def test_the_decoders_blocks_equal_the_band_mask(neighbourhood: int) -> None:
     attention, x = decoder(neighbourhood), torch.randn(2, 37, 6)
-    masked = Sight(band(37, neighbourhood, 0), whole_sequence(37, x.device))
+    masked = Mask(band(37, neighbourhood, 0), whole_sequence(37, x.device))
     queries, keys, values = attention.project(x, masked)
-    expected = SelfAttention.look(attention, queries, keys, values, masked, None)
-    found = attention.look(queries, keys, values, attention.whole(x), None)
+    expected = SelfAttention.attend_to(attention, queries, keys, values, masked, None)
+    found = attention.attend_to(queries, keys, values, attention.causal_mask(x), None)
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
 
 
@@ -81,15 +81,15 @@ ATTENDS = {
 @pytest.mark.parametrize("kind", ATTENDS)
 def test_blocks_equal_the_band_mask_with_every_kind_of_scores(kind: str) -> None:
     x = torch.randn(2, 37, 6)
-    for attention, sight, ahead in (
-        (source := encoder(3, ATTENDS[kind](1)), source.around(padding((37, 37))), 3),
-        (target := decoder(3, ATTENDS[kind](0)), target.whole(x), 0),
+    for attention, mask, ahead in (
+        (source := encoder(3, ATTENDS[kind](1)), source.padding_mask(padding((37, 37))), 3),
+        (target := decoder(3, ATTENDS[kind](0)), target.causal_mask(x), 0),
     ):
-        masked = Sight(band(37, 3, ahead), whole_sequence(37, x.device))
-        queries, keys, values = attention.project(x, sight)
-        expected = SelfAttention.look(attention, queries, keys, values, masked, None)
-        assert isinstance(sight, BlockedSight)
-        torch.testing.assert_close(attention.look(queries, keys, values, sight, None), expected, atol=1e-6, rtol=0)
+        masked = Mask(band(37, 3, ahead), whole_sequence(37, x.device))
+        queries, keys, values = attention.project(x, mask)
+        expected = SelfAttention.attend_to(attention, queries, keys, values, masked, None)
+        assert isinstance(mask, BlockedMask)
+        torch.testing.assert_close(attention.attend_to(queries, keys, values, mask, None), expected, atol=1e-6, rtol=0)
 
 
 LONG = 203  # positions: several parts, the last of which is neither whole nor of whole blocks
@@ -118,43 +118,43 @@ def test_parts_equal_the_band_mask_in_values_and_gradients(
     ahead = neighbourhood if side == "encoder" else 0
     attend = ATTENDS[kind](ahead) if kind in ATTENDS else ScaledDotProduct(0.0)
     attention = (encoder if side == "encoder" else decoder)(neighbourhood, attend).double()
-    masked = Sight(band(LONG, neighbourhood, ahead).double(), whole_sequence(LONG, torch.device("cpu")))
-    sight = attention.neighbourhood.sight(torch.zeros(2, 1, 1, LONG, dtype=torch.float64))
+    masked = Mask(band(LONG, neighbourhood, ahead).double(), whole_sequence(LONG, torch.device("cpu")))
+    mask = attention.neighbourhood.mask(torch.zeros(2, 1, 1, LONG, dtype=torch.float64))
     widths = (SIZES.d_k, SIZES.d_k, SIZES.d_v)
     inputs = [torch.randn(2, 2, LONG, width, dtype=torch.float64, requires_grad=True) for width in widths]
     inputs += list(attend.parameters())
-    found = look_and_gradients(lambda q, k, v, *_: attention.look(q, k, v, sight, None), inputs)
-    expected = look_and_gradients(lambda q, k, v, *_: SelfAttention.look(attention, q, k, v, masked, None), inputs)
+    found = look_and_gradients(lambda q, k, v, *_: attention.attend_to(q, k, v, mask, None), inputs)
+    expected = look_and_gradients(lambda q, k, v, *_: SelfAttention.attend_to(attention, q, k, v, masked, None), inputs)
     torch.testing.assert_close(found, expected)
 
 
 def test_parts_see_no_padding(monkeypatch: pytest.MonkeyPatch) -> None:
     attention, x = encoder(5), torch.randn(2, LONG, 6)
-    sight = attention.around(padding((LONG, 90)))
-    whole = attention(x, sight)
+    mask = attention.padding_mask(padding((LONG, 90)))
+    whole = attention(x, mask)
     small_parts(monkeypatch)
-    torch.testing.assert_close(attention(x, sight), whole, atol=1e-6, rtol=0)
+    torch.testing.assert_close(attention(x, mask), whole, atol=1e-6, rtol=0)
     changed = x.clone()
     changed[1, 90:] += 1
-    torch.testing.assert_close(attention(changed, sight)[1, :90], whole[1, :90], atol=1e-6, rtol=0)
+    torch.testing.assert_close(attention(changed, mask)[1, :90], whole[1, :90], atol=1e-6, rtol=0)
 
 
 def test_the_backward_pass_of_parts_drops_the_same_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the weights that were left the result is linear in the values: their gradient gives it back."""
     small_parts(monkeypatch)
     attention = encoder(5, ScaledDotProduct(0.5)).double().train()
-    sight = attention.around(torch.zeros(1, 1, 1, LONG, dtype=torch.float64))
+    mask = attention.padding_mask(torch.zeros(1, 1, 1, LONG, dtype=torch.float64))
     queries, keys = (torch.randn(1, 2, LONG, SIZES.d_k, dtype=torch.float64) for _ in range(2))
     values = torch.randn(1, 2, LONG, SIZES.d_v, dtype=torch.float64, requires_grad=True)
-    found = attention.look(queries, keys, values, sight, None).sum()
+    found = attention.attend_to(queries, keys, values, mask, None).sum()
     (gradient,) = torch.autograd.grad(found, values)
     torch.testing.assert_close((gradient * values).sum(), found)
 
 
 def test_asking_for_the_weights_changes_nothing_and_gives_all_of_them() -> None:
     attention, x = encoder(2), torch.randn(2, 37, 6)
-    sight, record = attention.around(padding()), list[Tensor]()
-    torch.testing.assert_close(real(attention(x, sight, record)), real(attention(x, sight)), atol=1e-6, rtol=0)
+    mask, record = attention.padding_mask(padding()), list[Tensor]()
+    torch.testing.assert_close(real(attention(x, mask, record)), real(attention(x, mask)), atol=1e-6, rtol=0)
     (weights,) = record
     assert weights.shape == (2, 2, 37, 37)
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, 2, 37))
@@ -164,7 +164,7 @@ def test_asking_for_the_weights_changes_nothing_and_gives_all_of_them() -> None:
 
 def test_gradients_are_finite_where_a_sentence_is_shorter_than_a_block() -> None:
     attention, x = encoder(2), torch.randn(2, 37, 6, requires_grad=True)
-    real(attention(x, attention.around(padding()))).sum().backward()
+    real(attention(x, attention.padding_mask(padding()))).sum().backward()
     assert x.grad is not None and torch.isfinite(x.grad).all()
     assert not x.grad[1, LENGTHS[1] :].any()  # padding
 
@@ -174,7 +174,7 @@ def peak_bytes(attention: SelfAttention, length: int, gradient: bool) -> int:
     x = torch.randn(1, length, SIZES.d_model)
     with LiveBytes() as memory, torch.set_grad_enabled(gradient):
         causal = isinstance(attention, CausalSelfAttention)
-        out = attention(x, attention.whole(x) if causal else attention.around(padding((length,))))
+        out = attention(x, attention.causal_mask(x) if causal else attention.padding_mask(padding((length,))))
         if gradient:
             out.sum().backward()
     return memory.peak
@@ -201,8 +201,8 @@ def peak(side: str, neighbourhood: int | None, batch: int, length: int, heads: i
     attention: SelfAttention = FULL[side](*kind) if neighbourhood is None else RESTRICTED[side](neighbourhood, *kind)
     x, nothing = torch.randn(batch, length, sizes.d_model), torch.zeros(batch, 1, 1, length)
     with LiveBytes() as memory:
-        sight = attention.whole(x) if isinstance(attention, CausalSelfAttention) else attention.around(nothing)
-        attention(x, sight).sum().backward()
+        mask = attention.causal_mask(x) if isinstance(attention, CausalSelfAttention) else attention.padding_mask(nothing)
+        attention(x, mask).sum().backward()
     return memory.peak
 
 
@@ -244,18 +244,18 @@ def test_parts_of_some_of_the_sentences_equal_the_band_mask(neighbourhood: int) 
     """Of three sentences a part has two, and then the one that is left."""
     attention, lengths = encoder(neighbourhood).double(), torch.tensor((771, 31, 600))
     bias = padding(tuple(lengths.tolist())).double()
-    sight = attention.around(bias)
+    mask = attention.padding_mask(bias)
     assert attention.neighbourhood._part(3, 771)[0] == 2
     masked = (bias + band(771, neighbourhood, neighbourhood)).masked_fill(torch.eye(771, dtype=torch.bool), 0.0)
     there = torch.arange(771) < lengths[:, None]
 
-    def real_rows(look: Callable[..., Tensor], sight: Sight) -> Callable[..., Tensor]:
-        return lambda *qkv: look(*qkv, sight, None).transpose(1, 2)[there]
+    def real_rows(look: Callable[..., Tensor], mask: Mask) -> Callable[..., Tensor]:
+        return lambda *qkv: look(*qkv, mask, None).transpose(1, 2)[there]
 
     widths = (SIZES.d_k, SIZES.d_k, SIZES.d_v)
     inputs = [torch.randn(3, 2, 771, width, dtype=torch.float64, requires_grad=True) for width in widths]
-    found = look_and_gradients(real_rows(attention.look, sight), inputs)
-    whole = Sight(masked, whole_sequence(771, masked.device))
+    found = look_and_gradients(real_rows(attention.look, mask), inputs)
+    whole = Mask(masked, whole_sequence(771, masked.device))
     expected = look_and_gradients(real_rows(partial(SelfAttention.look, attention), whole), inputs)
     torch.testing.assert_close(found, expected)
 
@@ -279,12 +279,12 @@ def test_steps_equal_all_positions_at_once(neighbourhood: int, kind: str) -> Non
 @pytest.mark.parametrize(("neighbourhood", "columns"), [(3, 4), (15, 16), (20, 21), (300, 64)])
 def test_the_cache_keeps_no_more_than_the_neighbourhood(neighbourhood: int, columns: int) -> None:
     attention, x = decoder(neighbourhood), torch.randn(1, 1, 6)
-    cache: Past = attention.start(1, 1, x)
-    lineage = Lineage.start(1, 1, x)
+    cache: LayerCache = attention.start(1, 1, x)
+    history = BeamHistory.start(1, 1, x)
     for _ in range(40):
-        lineage = lineage.entered()
-        _, cache = attention.stepper()(x, cache, attention.now(cache, lineage))
-        lineage = lineage.passed()
+        history = history.entered()
+        _, cache = attention.stepper()(x, cache, attention.step_mask(cache, history))
+        history = history.passed()
     assert isinstance(cache, RecentKeyValueCache)
     assert cache.values.size(2) == columns and cache.length == 40
 

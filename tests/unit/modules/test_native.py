@@ -7,11 +7,11 @@ import torch
 
 from nmt.modules import native
 from nmt.modules.attention import CausalSelfAttention, CrossAttention, DotProduct, ScaledDotProduct
-from nmt.modules.autoregression import Lineage
+from nmt.modules.autoregression import BeamHistory
 from nmt.modules.head_sizes import HeadSizes
 from nmt.modules.key_value_cache import KeyValueCache
 from nmt.modules.padding import padding_bias
-from nmt.modules.sight import Sight
+from nmt.modules.mask import Mask
 from nmt.native.library import SWITCH, forget
 
 LIKE = torch.zeros(1)
@@ -28,22 +28,22 @@ def test_steps_equal_all_positions_at_once(attend: type[ScaledDotProduct], heads
     torch.manual_seed(1)
     d_model, sentences = 12, 3
     attention = CausalSelfAttention(HeadSizes(d_model, heads, width, width), True, attend(0.0)).eval()
-    lineage, past = Lineage.start(sentences, beam, LIKE), attention.start(sentences, beam, LIKE)
-    assert isinstance(past, native.SlotCache)
+    history, cache = BeamHistory.start(sentences, beam, LIKE), attention.start(sentences, beam, LIKE)
+    assert isinstance(cache, native.SlotCache)
     step, inputs = attention.stepper(), torch.zeros(sentences * beam, 0, d_model)
     with torch.inference_mode():
         for position in range(40):
             x = torch.randn(sentences, beam, d_model)
             inputs = torch.cat([inputs, x.view(-1, 1, d_model)], 1)
-            lineage = lineage.entered()
-            found, past = step(x, past, attention.now(past, lineage))
-            lineage = lineage.passed()
-            expected = attention(inputs, attention.whole(inputs))[:, -1]
+            history = history.entered()
+            found, cache = step(x, cache, attention.step_mask(cache, history))
+            history = history.passed()
+            expected = attention(inputs, attention.causal_mask(inputs))[:, -1]
             torch.testing.assert_close(found.flatten(0, 1), expected, atol=2e-6, rtol=1e-4)
             rows = torch.randint(beam, (sentences, beam)) + torch.arange(0, sentences * beam, beam)[:, None]
             if position == 20:
                 rows, sentences = rows[[0, 2]], 2
-            lineage, past, inputs = lineage.rows(rows.flatten()), past.rows(rows.flatten()), inputs[rows.flatten()]
+            history, cache, inputs = history.rows(rows.flatten()), cache.rows(rows.flatten()), inputs[rows.flatten()]
 
 
 @built
@@ -53,13 +53,13 @@ def test_the_memory_is_read_as_by_torch(dtype: torch.dtype) -> None:
     attention = CrossAttention(HeadSizes(16, 2, 32, 32), True, ScaledDotProduct(0.0)).eval()
     memory, x = torch.randn(3, 9, 16), torch.randn(3, 4, 16)
     bias = padding_bias(torch.tensor([9, 4, 1]), 9, torch.float32)[:, None, None]
-    expected = attention(x, *attention.project(memory), Sight(bias))
+    expected = attention(x, *attention.project(memory), Mask(bias))
     attention, memory, x, bias = attention.to(dtype), memory.to(dtype), x.to(dtype), bias.to(dtype)
     keys, values = attention.prepare(memory)
     kept = torch.tensor([2, 0])
     with torch.inference_mode():
-        found = attention.plain()(x, keys, values, Sight(bias), None)
-        fewer = attention.plain()(x[kept], keys[kept], values[kept], Sight(bias[kept]), None)
+        found = attention.plain()(x, keys, values, Mask(bias), None)
+        fewer = attention.plain()(x[kept], keys[kept], values[kept], Mask(bias[kept]), None)
     assert found.dtype == dtype
     torch.testing.assert_close(found.float(), expected, atol=1e-5 if dtype == torch.float32 else 0.05, rtol=1e-4)
     torch.testing.assert_close(fewer, found[kept], atol=0, rtol=0)  # of a sentence alone

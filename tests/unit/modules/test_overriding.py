@@ -23,7 +23,7 @@ from nmt.modules.linear import Linear
 from nmt.modules.local_attention import LocalCausalSelfAttention
 from nmt.modules.plain import overridden, plain
 from nmt.modules.residual import PostNorm, PreNorm
-from nmt.modules.sight import Sight
+from nmt.modules.mask import Mask
 from nmt.modules.ssru import SSRU
 from nmt.modules.transformer_layers import DecoderLayer
 from nmt.search.forced import score_targets
@@ -35,25 +35,25 @@ SIZES = HeadSizes(d_model=16, num_heads=2, d_k=8, d_v=8)
 class Sharper(ScaledDotProduct):
     """Another score: the documented way to a new kind of attention."""
 
-    def scores(self, queries: Tensor, keys: Tensor, sight: Sight) -> Tensor:
-        return 3 * torch.tanh(super().scores(queries, keys, sight))
+    def scores(self, queries: Tensor, keys: Tensor, mask: Mask) -> Tensor:
+        return 3 * torch.tanh(super().scores(queries, keys, mask))
 
 
 class Halved(ScaledDotProduct):
-    def mix(self, weights: Tensor, values: Tensor, sight: Sight) -> Tensor:
-        return 0.5 * super().mix(weights, values, sight)
+    def mix(self, weights: Tensor, values: Tensor, mask: Mask) -> Tensor:
+        return 0.5 * super().mix(weights, values, mask)
 
 
 class Shifted(ScaledDotProduct):
     def forward(
-        self, queries: Tensor, keys: Tensor, values: Tensor, sight: Sight, record: list[Tensor] | None
+        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: list[Tensor] | None
     ) -> Tensor:
-        return super().forward(queries, keys, values, sight, record) + 0.5
+        return super().forward(queries, keys, values, mask, record) + 0.5
 
 
 class Squared(ScaledDotProduct):
-    def _weights(self, queries: Tensor, keys: Tensor, sight: Sight) -> Tensor:
-        weights = super()._weights(queries, keys, sight) ** 2
+    def _weights(self, queries: Tensor, keys: Tensor, mask: Mask) -> Tensor:
+        weights = super()._weights(queries, keys, mask) ** 2
         return weights / weights.sum(-1, keepdim=True)
 
 
@@ -65,7 +65,7 @@ class Colder(ScaledDotProduct):
 
 
 class Mixin:
-    def scores(self, queries: Tensor, keys: Tensor, sight: Sight) -> Tensor:
+    def scores(self, queries: Tensor, keys: Tensor, mask: Mask) -> Tensor:
         return -(queries @ keys.transpose(-1, -2))
 
 
@@ -74,14 +74,14 @@ class Mixed(Mixin, ScaledDotProduct):
 
 
 class Doubled(CausalSelfAttention):
-    def project(self, x: Tensor, sight: Sight) -> tuple[Tensor, Tensor, Tensor]:
-        queries, keys, values = super().project(x, sight)
+    def project(self, x: Tensor, mask: Mask) -> tuple[Tensor, Tensor, Tensor]:
+        queries, keys, values = super().project(x, mask)
         return queries, keys, 2 * values
 
 
 class Flipped(CausalSelfAttention):
-    def look(self, queries: Tensor, keys: Tensor, values: Tensor, sight: Sight, record: list[Tensor] | None) -> Tensor:
-        return -super().look(queries, keys, values, sight, record)
+    def attend_to(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: list[Tensor] | None) -> Tensor:
+        return -super().attend_to(queries, keys, values, mask, record)
 
 
 class DoubledMemory(CrossAttention):
@@ -92,9 +92,9 @@ class DoubledMemory(CrossAttention):
 
 class Rectified(CrossAttention):
     def forward(
-        self, x: Tensor, keys: Tensor, values: Tensor, sight: Sight, record: list[Tensor] | None = None
+        self, x: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: list[Tensor] | None = None
     ) -> Tensor:
-        return torch.relu(super().forward(x, keys, values, sight, record))
+        return torch.relu(super().forward(x, keys, values, mask, record))
 
 
 class Swish(FeedForward):
@@ -183,7 +183,7 @@ def test_a_model_translates_with_what_its_subclasses_learned(name: str, number_f
 def test_no_fused_kernel_computes_another_formula(kind: type[ScaledDotProduct], length: int) -> None:
     """Long sequences are computed by torch's kernel, which knows equation 1 alone; asking for weights writes it out."""
     attend, x = kind(0.0).eval(), torch.randn(1, 2, length, 8)
-    torch.testing.assert_close(attend(x, x, x, Sight(None), None), attend(x, x, x, Sight(None), []))
+    torch.testing.assert_close(attend(x, x, x, Mask(None), None), attend(x, x, x, Mask(None), []))
     assert not attend.flat
 
 
@@ -205,18 +205,18 @@ def test_steps_of_restricted_attention_keep_to_an_overridden_score() -> None:
 
 
 class Louder(CausalSelfAttention):
-    def forward(self, x: Tensor, sight: Sight, record: list[Tensor] | None = None) -> Tensor:
-        return 2 * super().forward(x, sight, record)
+    def forward(self, x: Tensor, mask: Mask, record: list[Tensor] | None = None) -> Tensor:
+        return 2 * super().forward(x, mask, record)
 
 
 class LouderAverage(AverageAttention):
-    def forward(self, x: Tensor, sight: Sight, record: list[Tensor] | None = None) -> Tensor:
-        return 2 * super().forward(x, sight, record)
+    def forward(self, x: Tensor, mask: Mask, record: list[Tensor] | None = None) -> Tensor:
+        return 2 * super().forward(x, mask, record)
 
 
 class LouderUnit(SSRU):
-    def forward(self, x: Tensor, sight: Sight, record: list[Tensor] | None = None) -> Tensor:
-        return 2 * super().forward(x, sight, record)
+    def forward(self, x: Tensor, mask: Mask, record: list[Tensor] | None = None) -> Tensor:
+        return 2 * super().forward(x, mask, record)
 
 
 class LouderAround(PostNorm):

@@ -11,7 +11,7 @@ import torch
 from nmt.modules.attention import CausalSelfAttention
 from nmt.modules.head_sizes import HeadSizes
 from nmt.modules.relative_positions import RelativeDotProduct
-from nmt.modules.sight import Sight, whole_sequence
+from nmt.modules.mask import Mask, whole_sequence
 from tests.unit.modules.stepping import assert_steps_equal_the_whole
 
 SIZES = HeadSizes(d_model=6, num_heads=2, d_k=3, d_v=4)
@@ -22,7 +22,7 @@ def test_the_equations_pair_by_pair(behind: int, ahead: int) -> None:
     attend = RelativeDotProduct(SIZES, 0.0, behind, ahead).double()
     length = 6
     q, k, v = (torch.randn(1, 2, length, d, dtype=torch.float64) for d in (3, 3, 4))
-    found = attend(q, k, v, Sight(None, whole_sequence(length, q.device)), None)
+    found = attend(q, k, v, Mask(None, whole_sequence(length, q.device)), None)
     for h in range(2):
         for i in range(length):
             row = [min(max(j - i, -behind), ahead) + behind for j in range(length)]
@@ -37,7 +37,7 @@ def test_the_equations_pair_by_pair(behind: int, ahead: int) -> None:
 def test_a_shift_of_the_whole_sequence_changes_nothing() -> None:
     attention = CausalSelfAttention(SIZES, False, RelativeDotProduct(SIZES, 0.0, 3, 0))
     x = torch.randn(1, 1, 6).expand(1, 9, 6)  # the same word everywhere
-    found = attention(x, attention.whole(x))[0]
+    found = attention(x, attention.causal_mask(x))[0]
     torch.testing.assert_close(found[4:], found[3:-1].lerp(found[4:], 1.0))
     assert not torch.allclose(found[1], found[0])  # one distance more to look at
 
@@ -49,6 +49,6 @@ def test_steps_equal_all_positions_at_once() -> None:
 def test_every_vector_of_a_decoder_is_used() -> None:
     attend = RelativeDotProduct(SIZES, 0.0, 3, 0)
     attention, x = CausalSelfAttention(SIZES, False, attend), torch.randn(1, 6, 6)
-    attention(x, attention.whole(x)).square().sum().backward()
+    attention(x, attention.causal_mask(x)).square().sum().backward()
     for vectors in (attend.key_vectors, attend.value_vectors):
         assert vectors.grad is not None and vectors.grad.abs().sum(-1).all()

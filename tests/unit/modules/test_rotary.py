@@ -11,7 +11,7 @@ from nmt.modules.attention import CausalSelfAttention, ScaledDotProduct
 from nmt.modules.head_sizes import HeadSizes
 from nmt.modules.positions import TABLE_LENGTH
 from nmt.modules.rotary import Rotary
-from nmt.modules.sight import Places, whole_sequence
+from nmt.modules.mask import Places, whole_sequence
 from tests.unit.modules.stepping import assert_steps_equal_the_whole
 
 

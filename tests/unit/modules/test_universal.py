@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from nmt.modules.positions import NoPositions, SinusoidalPositions
-from nmt.modules.sight import Sight, whole_sequence
+from nmt.modules.mask import Mask, whole_sequence
 from nmt.modules.transformer_layers import Record, SourceLayer
 from nmt.modules.universal import Coordinates, UniversalEncoderLayer
 
@@ -19,10 +19,10 @@ class Doubling(SourceLayer):
         super().__init__()
         self.factor = nn.Parameter(torch.tensor(2.0))
 
-    def around(self, padding: torch.Tensor) -> Sight:
-        return Sight(padding, whole_sequence(padding.size(-1), padding.device))
+    def padding_mask(self, padding: torch.Tensor) -> Mask:
+        return Mask(padding, whole_sequence(padding.size(-1), padding.device))
 
-    def forward(self, x: torch.Tensor, sight: Sight, record: Record) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, mask: Mask, record: Record) -> torch.Tensor:
         return self.factor * x
 
 
@@ -34,7 +34,7 @@ def signal(position: int, time: int, dimension: int, width: int) -> float:
 
 
 def test_coordinates_are_the_sum_of_position_and_time() -> None:
-    signals = Coordinates(SinusoidalPositions(6), 3, 6)(Sight(None, whole_sequence(5, torch.device("cpu"))))
+    signals = Coordinates(SinusoidalPositions(6), 3, 6)(Mask(None, whole_sequence(5, torch.device("cpu"))))
     for step, found in enumerate(signals):
         for position in range(5):
             expected = [signal(position, step + 1, dimension, 6) for dimension in range(6)]
@@ -42,16 +42,16 @@ def test_coordinates_are_the_sum_of_position_and_time() -> None:
 
 
 def test_without_positions_the_layer_hears_of_time_alone() -> None:
-    signals = Coordinates(NoPositions(), 2, 6)(Sight(None, whole_sequence(5, torch.device("cpu"))))
+    signals = Coordinates(NoPositions(), 2, 6)(Mask(None, whole_sequence(5, torch.device("cpu"))))
     assert [found.shape for found in signals] == [(6,), (6,)]  # the same for every position
     assert not torch.equal(signals[0], signals[1])
 
 
 def test_the_layer_is_applied_at_each_step_to_state_and_signal() -> None:
     layer, x = UniversalEncoderLayer(Doubling(), Coordinates(SinusoidalPositions(6), 3, 6)), torch.randn(2, 4, 6)
-    sight = layer.around(torch.zeros(2, 1, 1, 4))
-    first, second, third = layer.coordinates(sight)
-    torch.testing.assert_close(layer(x, sight, Record()), 2 * (2 * (2 * (x + first) + second) + third))
+    mask = layer.padding_mask(torch.zeros(2, 1, 1, 4))
+    first, second, third = layer.coordinates(mask)
+    torch.testing.assert_close(layer(x, mask, Record()), 2 * (2 * (2 * (x + first) + second) + third))
 
 
 def test_all_steps_have_one_set_of_parameters() -> None:

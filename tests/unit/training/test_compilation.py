@@ -27,7 +27,7 @@ from nmt.interface import VocabularySizes
 from nmt.models import transformer as transformer_module
 from nmt.models.neural_gpu_config import NeuralGPUConfig
 from nmt.models.transformer import TransformerConfig
-from nmt.modules.sight import Room
+from nmt.modules.flat_batches import Room
 from nmt.storage.checkpoints import checkpoints_in, read_checkpoint
 from nmt.training import compilation
 from nmt.training.assemble import train

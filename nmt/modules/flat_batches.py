@@ -1,6 +1,8 @@
-"""Which positions an attention may see.
+"""Batches without padding: the sentences stand one after the other in one long row.
 
-Shapes: B sentences, N hypotheses, T queries, S keys, H heads, M positions of all sentences one after the other.
+Everything in a layer but attention works on single positions and does not notice. Attention has to know where sentences begin.
+
+Shapes: B sentences, T queries, M positions of all sentences one after the other.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from torch import Tensor
 
 from nmt.modules.linear import eighths
 from nmt.modules.padding import real_rows
+from nmt.modules.mask import Places, Mask
 
 EVERYTHING = -1  # in place of a number of positions
 
@@ -21,29 +24,6 @@ EVERYTHING = -1  # in place of a number of positions
 LONGEST = 256  # positions of the longest segment
 SEGMENTS = 128
 USUAL = 16  # positions of a sentence
-
-
-@dataclass(frozen=True)
-class Places:
-    """Where the queries and the keys of a self-attention stand in their sequence."""
-
-    queries: Tensor  # [T]; in a step [B, K]
-    keys: Tensor  # [S]; in a step [1, S]
-    bound: int  # all of them are below it
-
-
-@dataclass(frozen=True)
-class Sight:
-    """Which keys may be seen. It is made once a call, for all layers of a stack."""
-
-    bias: Tensor | None  # added to the scores [B, H, T, S]: -inf forbids; None: everything may be seen
-    places: Places | None = None  # None where they mean nothing: the queries and keys of cross-attention
-
-
-def whole_sequence(length: int, device: torch.device) -> Places:
-    """Every position of a sequence is a query and a key."""
-    positions = torch.arange(length, device=device)
-    return Places(positions, positions, length)
 
 
 @dataclass(frozen=True)
@@ -107,7 +87,7 @@ class Segments:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlatSight(Sight):
+class FlatMask(Mask):
     """Positions see those of their own sentence: so many behind and ahead of themselves, themselves included."""
 
     queries: Segments
@@ -116,11 +96,11 @@ class FlatSight(Sight):
     ahead: int = EVERYTHING
 
 
-def within(segments: Segments, *, behind: int = EVERYTHING, ahead: int = EVERYTHING) -> FlatSight:
-    """The sight of a self-attention."""
-    return FlatSight(None, segments.places, queries=segments, keys=segments, behind=behind, ahead=ahead)
+def within(segments: Segments, *, behind: int = EVERYTHING, ahead: int = EVERYTHING) -> FlatMask:
+    """The mask of a self-attention."""
+    return FlatMask(None, segments.places, queries=segments, keys=segments, behind=behind, ahead=ahead)
 
 
-def across(queries: Segments, keys: Segments) -> FlatSight:
-    """The sight of an attention over another row."""
-    return FlatSight(None, queries=queries, keys=keys)
+def across(queries: Segments, keys: Segments) -> FlatMask:
+    """The mask of an attention over another row."""
+    return FlatMask(None, queries=queries, keys=keys)

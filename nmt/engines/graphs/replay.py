@@ -21,8 +21,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nmt.data.vocabulary import EOS, PAD
+from nmt.engines.graphs.fixed import fixed, widened
+from nmt.engines.graphs.recording import Function, Recordings
 from nmt.interface import Decodable, DecoderState, EncoderDecoder, Memory, StepOutput
-from nmt.modules.recording import Function, Recordings
 from nmt.trees import map_tensors, tensors
 
 logger = logging.getLogger("nmt.search")
@@ -154,7 +155,7 @@ class _Step:
     def try_out(self) -> StepOutput:
         """The step, after which it can be made again."""
         output = self._model.step(self.tokens, self.memory, self.state)
-        assert _shape_of(self.state) == _shape_of(output.state), "start_fixed: a step changes shapes"
+        assert _form_of(self.state) == _form_of(output.state), "a step changes the form of its state"
         return output
 
     def compute(self, attention: bool = False) -> StepOutput:
@@ -181,7 +182,7 @@ class Replayed:
     """A model on a GPU. It serves one search at a time."""
 
     def __init__(self, model: EncoderDecoder, recorder: Recorder) -> None:
-        """``model`` has a ``start_fixed``."""
+        """``model`` has ``fixed_steps``."""
         self._model = model
         self._recorder = recorder
         self._fails = False
@@ -206,16 +207,15 @@ class Replayed:
             return self._model.start(memory, beam_size, vocabulary)
         assert vocabulary is None, "every batch would have another output layer"
         room = max(LEAST_STEPS, 1 << (memory.width - 1).bit_length())
-        started = self._model.start_fixed(memory.memory, beam_size, room)
-        assert started is not None, "a model whose steps vary is not recorded"
-        return replace(memory, memory=started[0]), ReplayedState(started[1], memory.at, beam_size, room)
+        prepared, state = self._model.start(memory.memory, beam_size)
+        return replace(memory, memory=prepared), ReplayedState(fixed(state, room), memory.at, beam_size, room)
 
     def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
         if not isinstance(memory, ReplayedMemory):
             return self._model.step(tokens, memory, state, attention)
         assert isinstance(state, ReplayedState)
         if state.made == state.room:
-            state = replace(state, state=state.state.reaching(2 * state.room), room=2 * state.room)
+            state = replace(state, state=widened(state.state, 2 * state.room), room=2 * state.room)
         step = self._placed(memory.memory, state)
         step.tokens.fill_(EOS).index_copy_(0, state.at.of_hypotheses(state.beam), tokens)
         output = step.compute(attention) if attention or self._fails else self._repeated(step)
@@ -310,10 +310,15 @@ def replayed(model: EncoderDecoder, device: torch.device) -> Decodable:
 
 
 def fixed_steps(model: EncoderDecoder, device: torch.device) -> bool:
-    """Whether all steps of a model launch the same."""
+    """Whether all steps of a model launch the same: with room for them, none changes the form of the state."""
+    if model.shapes_depend_on_tokens:
+        return False
     with torch.inference_mode():
         one = torch.tensor([[EOS]], device=device)
-        return model.start_fixed(model.encode(one, torch.ones_like(one[0])), 1, 1) is not None
+        memory, state = model.start(model.encode(one, torch.ones_like(one[0])), 1)
+        state = fixed(state, 2)
+        before = _form_of(state)
+        return _form_of(model.step(one[0], memory, state).state) == before
 
 
 def _few_sentences(sentences: int) -> int:
@@ -329,6 +334,11 @@ def _few_positions(width: int) -> int:
 
 def _shape_of(tree: Any) -> tuple[Any, ...]:
     return tuple((tensor.dtype, tensor.size()) for tensor in tensors(tree))
+
+
+def _form_of(tree: Any) -> Any:
+    """The tree with types and shapes in place of its tensors."""
+    return map_tensors(lambda tensor: (tensor.dtype, tensor.size()), tree)  # type: ignore[arg-type, return-value]
 
 
 def _dense(tensor: Tensor) -> tuple[int, ...]:
