@@ -30,12 +30,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nmt.modules.attention import Attend, ScaledDotProduct, SelfAttention
-from nmt.modules.convolution import CausalConvolution, SameConvolution
-from nmt.modules.head_sizes import HeadSizes
-from nmt.modules.local_attention import LocalSelfAttention
-from nmt.modules.recurrent import LSTMLayer
-from nmt.modules.mask import Mask
+from nmt.models.convolutional.convolution import CausalConvolution, SameConvolution
+from nmt.models.recurrent.layers import LSTMLayer
+from nmt.models.transformer.attention import Attend, ScaledDotProduct, SelfAttention
+from nmt.models.transformer.head_sizes import HeadSizes
+from nmt.models.transformer.local_attention import LocalSelfAttention
+from nmt.models.transformer.mask import Mask
 from nmt.testing.live_bytes import LiveBytes
 
 matplotlib.use("Agg")
@@ -66,9 +66,7 @@ class WrittenOut(ScaledDotProduct):
     """Equation 1 as it stands: the matrix of all scores exists. The fused kernel, which long sequences are otherwise
     computed by, never holds it."""
 
-    def forward(
-        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: list[Tensor] | None
-    ) -> Tensor:
+    def forward(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: list[Tensor] | None) -> Tensor:
         return Attend.forward(self, queries, keys, values, mask, record)
 
 

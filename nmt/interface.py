@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from nmt.data.batch import Batch
 from nmt.data.hypothesis import Hypothesis
-from nmt.modules.overriding import require_together
+from nmt.layers.overriding import require_together
 from nmt.trees import RowTree
 
 __all__ = [

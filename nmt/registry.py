@@ -144,11 +144,14 @@ def registered_name(config: type) -> str | None:
 
 
 def import_all(package: str, path: Iterable[str], ending: str = "") -> None:
-    """Import every module of a package, or those whose names have an ending, so that its components make themselves
-    known: there is no list to edit."""
+    """Import all modules of a package and of those inside it, so that its components make themselves known without a
+    list to edit; ``ending``: only those whose names end so."""
     for module in pkgutil.iter_modules(path):
-        if module.name.endswith(ending):
-            importlib.import_module(f"{package}.{module.name}")
+        name = f"{package}.{module.name}"
+        if module.ispkg:
+            import_all(name, importlib.import_module(name).__path__, ending)
+        elif module.name.endswith(ending):
+            importlib.import_module(name)
 
 
 def import_configs(package: str, path: Iterable[str]) -> None:

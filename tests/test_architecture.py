@@ -17,10 +17,10 @@ ROWS = (
     ("nmt.errors", "nmt.registry", "nmt.trees", "nmt.storage"),
     ("nmt.config", "nmt.plugins", "nmt.conf"),
     ("nmt.native", "nmt.progress"),
-    ("nmt.data", "nmt.modules", "nmt.devices"),
+    ("nmt.data", "nmt.layers", "nmt.devices"),
     ("nmt.interface",),
     ("nmt.models", "nmt.criterions", "nmt.optim", "nmt.search", "nmt.scoring", "nmt.plotting"),
-    ("nmt.engines",),
+    ("nmt.engines", "nmt.modules"),
     ("nmt.training", "nmt.translation"),
     ("nmt.testing",),
     ("nmt_cli",),
@@ -75,6 +75,13 @@ def test_a_package_imports_only_from_rows_above_its_own(file: Path) -> None:
         other = package_of(imported)
         if other is not None and other != own and (own, other) not in WITHIN_ROW_0:
             assert ROW[other] < ROW[own], f"{module_of(file)} imports {imported}"
+
+
+@pytest.mark.parametrize(
+    "file", [file for file in FILES if module_of(file).startswith(("nmt.layers", "nmt.models"))], ids=module_of
+)
+def test_models_know_neither_engines_nor_c(file: Path) -> None:
+    assert not [name for name in imports_of(file) if name.startswith(("nmt.native", "nmt.engines"))]
 
 
 def test_no_import_goes_in_a_circle() -> None:

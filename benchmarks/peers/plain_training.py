@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nmt.criterions import cross_entropy
-from nmt.modules import attention, dropout
+from nmt.layers import dropout
+from nmt.models.transformer import attention
 from nmt_cli.train import main
 
 

@@ -11,7 +11,7 @@ from nmt.criterions import Criterion, criterions
 from nmt.criterions.cross_entropy_config import CrossEntropyConfig
 from nmt.errors import UsageError, did_you_mean
 from nmt.interface import Batch, DecoderOutput, EncoderDecoder, LossReport
-from nmt.modules.linear_cross_entropy import linear_cross_entropy, smoothed_cross_entropy
+from nmt.layers.linear_cross_entropy import linear_cross_entropy, smoothed_cross_entropy
 
 
 class TokenCrossEntropy(Criterion):

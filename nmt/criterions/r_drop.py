@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from nmt.criterions import Criterion, criterions
+from nmt.criterions.chunked import by_rows, log_probabilities, smoothed_nll, symmetric_divergence
 from nmt.criterions.cross_entropy import token_report, weighted_auxiliary
 from nmt.criterions.r_drop_config import RDropConfig
 from nmt.interface import Batch, EncoderDecoder, LossReport
-from nmt.modules.chunked import by_rows, log_probabilities, smoothed_nll, symmetric_divergence
 
 
 class RDrop(Criterion):

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from nmt.criterions.chunked import by_rows, log_probabilities
 from nmt.criterions.sequences_config import RewardKind as RewardKind
 from nmt.criterions.sequences_config import SequenceConfig as SequenceConfig
 from nmt.data.batch import with_targets
 from nmt.data.vocabulary import PAD
 from nmt.interface import Batch, DecoderOutput, EncoderDecoder, LossReport, Memory, real_positions
-from nmt.modules.chunked import by_rows, log_probabilities
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from nmt.criterions import Criterion, criterions
+from nmt.criterions.chunked import by_rows, cross_entropy_of, log_probabilities, smoothed_nll
 from nmt.criterions.cross_entropy import token_report, weighted_auxiliary
 from nmt.criterions.word_distillation_config import WordDistillationConfig
 from nmt.interface import Batch, EncoderDecoder, LossReport
-from nmt.modules.chunked import by_rows, cross_entropy_of, log_probabilities, smoothed_nll
 
 
 class WordDistillation(Criterion):

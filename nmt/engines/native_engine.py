@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nmt.engines import EngineKind, Wanted, engines
-from nmt.models.transformer_weights import describe, undescribed
+from nmt.models.transformer.weights import describe, undescribed
 from nmt.native.library import processor
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from nmt.devices import parameter_type
 from nmt.engines import Wanted
 from nmt.errors import UsageError
 from nmt.interface import EncoderDecoder
-from nmt.modules.weight_norm import with_fixed_weights
+from nmt.layers.weight_norm import with_fixed_weights
 from nmt.native.library import library
 
 _OF_PRECISION = {Precision.bf16: NumberFormat.bfloat16, Precision.fp16: NumberFormat.float16}
@@ -47,7 +47,7 @@ def choose_format(wanted: NumberFormat | None, precision: Precision, device: tor
 
 
 def prepared(model: EncoderDecoder, wanted: Wanted) -> EncoderDecoder:
-    """The model for torch: on a CPU in float32, which other numbers would only slow down, on a GPU in those that are wanted."""
+    """The model for torch: in float32 on a CPU, where other numbers would slow it down, as wanted on a GPU."""
     if wanted.device.type == "cpu":
         return with_fixed_weights(model)
     return with_fixed_weights(model.to(parameter_type(wanted.device, _PRECISIONS[wanted.number_format])))

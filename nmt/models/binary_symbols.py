@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from nmt.data.vocabulary import BOS, EOS, SPECIALS
 from nmt.interface import OutputLayer, Scoring, VocabularySizes
+from nmt.layers.linear import at_least_float32
 from nmt.models.output_layers import OwnColumns, absences
-from nmt.modules.linear import at_least_float32
 
 NEVER = -30.0  # log-probability, about, of pad, unk and bos: finite, so that label smoothing stays finite
 

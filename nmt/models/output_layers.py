@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from nmt.data.vocabulary import PAD
 from nmt.interface import OutputLayer, Scoring
-from nmt.modules.embeddings import Embedding
+from nmt.layers.embeddings import Embedding
 from nmt.trees import RowTree
 
 

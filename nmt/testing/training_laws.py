@@ -19,8 +19,8 @@ from nmt.criterions.label_smoothed_cross_entropy_config import LabelSmoothedCros
 from nmt.data.vocabulary import SPECIALS
 from nmt.errors import UsageError
 from nmt.interface import EncoderDecoder, VocabularySizes
+from nmt.layers.stack import recompute_layers
 from nmt.models.vocabulary_axes import vocabulary_axes
-from nmt.modules.stack import recompute_layers
 from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, read_checkpoint, write_checkpoint
 from nmt.testing.model_laws import UNEVEN_SOURCE, UNEVEN_TARGET
 from nmt.testing.subjects import JOINT, Subject

@@ -14,8 +14,8 @@ from nmt.data.batch import Batch
 from nmt.devices import is_shortage
 from nmt.errors import UsageError
 from nmt.interface import EncoderDecoder
-from nmt.models.without_padding import WithoutPadding
-from nmt.modules.stack import stacked_layers
+from nmt.layers.stack import stacked_layers
+from nmt.models.transformer.without_padding import WithoutPadding
 from nmt.training.accumulation import SMALLER_BATCHES
 from nmt.training.precision import Arithmetic
 from nmt.training.step import Step, described, seed_torch

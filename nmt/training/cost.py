@@ -27,7 +27,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from nmt.config.sections import TrainConfig
 from nmt.data.corpus import Split
 from nmt.interface import EncoderDecoder
-from nmt.modules.attention_kernels import knows_flat_batches
+from nmt.models.transformer.attention_kernels import knows_flat_batches
 from nmt.storage.event_log import Event
 from nmt.training.batches import read_batch
 from nmt.training.step import Step, seed_torch
@@ -106,7 +106,7 @@ def flops_per_token(step: Step, split: Split, place: Place, *, seed: int, longes
 def _count(step: Step, split: Split, place: Place, longest: int | None) -> float:
     operations, tokens = 0, 0.0
     autocast = place.autocast
-    if place.device.type == "cpu":  # bf16 only adds rows to products (nmt.modules.linear), of so few sentences many
+    if place.device.type == "cpu":  # bf16 only adds rows to products (nmt.layers.linear), of so few sentences many
         autocast = contextlib.nullcontext
         if isinstance(step.model, EncoderDecoder):
             step.model.output.product_type = None

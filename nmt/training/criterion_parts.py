@@ -18,11 +18,11 @@ from torch import Tensor
 
 from nmt.config.sections import TrainConfig
 from nmt.criterions import Criterion, criterions
+from nmt.criterions.sentence_rewards import sentence_bleu, sentence_gleu
 from nmt.criterions.sequences import Reward, Sampler, Translations
 from nmt.criterions.sequences_config import RewardKind, SequenceConfig
 from nmt.errors import UsageError, did_you_mean
 from nmt.interface import EncoderDecoder
-from nmt.modules.sentence_rewards import sentence_bleu, sentence_gleu
 from nmt.search.sampling import SamplingSearch
 from nmt.search.sampling_config import SamplingConfig
 from nmt.training.datasets import Datasets, check_lengths

@@ -8,8 +8,8 @@ from nmt.config.choices import Precision
 from nmt.config.sections import TrainConfig
 from nmt.errors import UsageError
 from nmt.interface import EncoderDecoder, VocabularySizes
+from nmt.layers.stack import recompute_layers
 from nmt.models import models
-from nmt.modules.stack import recompute_layers
 from nmt.optim import optimizers
 from nmt.optim.moving_average import with_average
 from nmt.optim.parameter_groups import freeze, parameter_groups

@@ -22,7 +22,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from nmt.errors import NMTError, UsageError
 from nmt.interface import Batch, LossReport
-from nmt.modules.stack import stacked_layers
+from nmt.layers.stack import stacked_layers
 from nmt.optim.parameter_groups import shown
 from nmt.training.world import Meeting, Together, digest
 

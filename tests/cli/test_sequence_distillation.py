@@ -19,7 +19,7 @@ from nmt.config.sections import (
 from nmt.data.corpus import Corpus
 from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.words import WordsConfig
-from nmt.models.lstm import LSTMConfig
+from nmt.models.recurrent.lstm import LSTMConfig
 from nmt.optim.adam_config import AdamConfig
 from nmt.optim.schedules.constant import ConstantConfig
 from nmt.search.beam_config import BeamConfig

@@ -10,10 +10,10 @@ import torch
 from nmt.criterions import criterions
 from nmt.criterions.expected_reward_config import ExpectedRewardConfig
 from nmt.criterions.minimum_risk_config import MinimumRiskConfig
+from nmt.criterions.sentence_rewards import sentence_gleu
 from nmt.criterions.sequences import decode, draw
 from nmt.data.batch import with_targets
 from nmt.models import models
-from nmt.modules.sentence_rewards import sentence_gleu
 from nmt.testing.subjects import subject
 from nmt.testing.toys import TOLERANCE, all_log_probabilities, toy_batch
 from nmt.training.criterion_parts import sampler

@@ -24,9 +24,9 @@ from nmt.interface import (
     VocabularySizes,
 )
 from nmt.models.output_layers import LinearOutput
-from nmt.models.transformer import Transformer, TransformerConfig, TransformerMemory, TransformerState
-from nmt.modules.autoregression import Mask
-from nmt.modules.transformer_layers import EncoderLayer, Record
+from nmt.models.transformer.autoregression import Mask
+from nmt.models.transformer.layers import EncoderLayer, Record
+from nmt.models.transformer.transformer import Transformer, TransformerConfig, TransformerMemory, TransformerState
 from nmt.testing import conformance
 
 
@@ -115,14 +115,6 @@ class SharesTheShortlist(Transformer):
     def __init__(self, config: TransformerConfig, sizes: VocabularySizes) -> None:
         super().__init__(config, sizes)
         self.output = SharingOutput(torch.randn(sizes.target, self.width) * 0.3)
-
-
-class LouderWhenFixed(Transformer):
-    """Steps that can be recorded read the memory louder."""
-
-    def start_fixed(self, memory: Memory, beam_size: int, steps: int) -> tuple[Memory, DecoderState] | None:
-        assert isinstance(memory, TransformerMemory)
-        return super().start_fixed(replace(memory, states=memory.states * 1.2), beam_size, steps)
 
 
 class NoticesTheBatch(Transformer):
@@ -248,7 +240,6 @@ BROKEN: dict[type[Transformer], tuple[str, set[str]]] = {
     HalfAttention: ("attention_is_a_distribution", set()),
     SortsTheShortlist: ("a_shortlist_selects_columns", set()),
     SharesTheShortlist: ("sentences_have_shortlists_of_their_own", set()),
-    LouderWhenFixed: ("fixed_steps_equal_others", set()),
     NoticesTheBatch: ("batch_mates_never_matter", set()),
     WarmBeam: ("forced_scoring_equals_search", set()),
     ShyOfAttention: ("a_beam_of_one_is_greedy", set()),

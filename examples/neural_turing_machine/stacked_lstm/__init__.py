@@ -30,11 +30,11 @@ from nmt.interface import (
     StepOutput,
     VocabularySizes,
 )
+from nmt.layers.padding import real_rows
 from nmt.models import models
 from nmt.models.binary_symbols import binary_embeddings, binary_output
+from nmt.models.recurrent.layers import LSTMLayer, RecurrentLayer, States
 from nmt.models.symbol_bits import check_symbol_bits
-from nmt.modules.padding import real_rows
-from nmt.modules.recurrent import LSTMLayer, RecurrentLayer, States
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """Decoder states whose tensors keep their shapes from step to step, as a recorded step wants them.
 
-A recurrent state is of this kind by itself. Where a state grows, as a key-value cache does, it gets room for a number of steps.
+A recurrent state is of this kind by itself. One that grows, as a key-value cache does, gets room for a number of steps.
 
 Shapes: B sentences, K beam, N = B*K hypotheses, H heads.
 """
@@ -16,8 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nmt.modules.autoregression import BeamHistory
-from nmt.modules.key_value_cache import KeyValueCache
+from nmt.models.transformer.autoregression import BeamHistory
+from nmt.models.transformer.key_value_cache import KeyValueCache
 
 Tree = TypeVar("Tree")
 
@@ -74,7 +74,8 @@ def fixed(state: Tree, room: int) -> Tree:
             return FixedKeyValueCache(torch.zeros_like(empty.keys), torch.zeros_like(empty.values), room, none)
         return None
 
-    return _changed(change, state)
+    changed: Tree = _changed(change, state)
+    return changed
 
 
 def widened(state: Tree, room: int) -> Tree:
@@ -87,7 +88,8 @@ def widened(state: Tree, room: int) -> Tree:
             return replace(node.padded(room), length=room)
         return None
 
-    return _changed(change, state)
+    changed: Tree = _changed(change, state)
+    return changed
 
 
 def _changed(change: Callable[[Any], Any], node: Any) -> Any:

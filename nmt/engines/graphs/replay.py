@@ -318,7 +318,7 @@ def fixed_steps(model: EncoderDecoder, device: torch.device) -> bool:
         memory, state = model.start(model.encode(one, torch.ones_like(one[0])), 1)
         state = fixed(state, 2)
         before = _form_of(state)
-        return _form_of(model.step(one[0], memory, state).state) == before
+        return bool(_form_of(model.step(one[0], memory, state).state) == before)
 
 
 def _few_sentences(sentences: int) -> int:

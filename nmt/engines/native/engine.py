@@ -1,4 +1,4 @@
-"""A Transformer as it is described (nmt.models.transformer_weights), in C on a CPU."""
+"""A Transformer as it is described (nmt.models.transformer.weights), in C on a CPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nmt.config.choices import NumberFormat
 from nmt.data.hypothesis import Ints
 from nmt.engines.native.decoding import NativeDecoding
 from nmt.engines.native.model import NativeModel
-from nmt.models.transformer_weights import TransformerWeights
+from nmt.models.transformer.weights import TransformerWeights
 
 if TYPE_CHECKING:
     import torch

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from nmt.config.choices import NumberFormat
 from nmt.errors import DataError
-from nmt.models.transformer_weights import Array, Linear
+from nmt.models.transformer.weights import Array, Linear
 from nmt.native.library import address, built
 
 PANEL = 16  # outputs side by side

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from nmt.config.choices import NumberFormat
 from nmt.engines.native.matrices import Floats, Matrix, Packed, float32
-from nmt.models.transformer_weights import (
+from nmt.models.transformer.weights import (
     Attention,
     LayerWeights,
     Linear,

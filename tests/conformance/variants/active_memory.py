@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nmt.models.memory_network_config import MemoryNetworkConfig, Places
-from nmt.models.neural_gpu_config import NeuralGPUConfig
+from nmt.models.memory.memory_network_config import MemoryNetworkConfig, Places
+from nmt.models.memory.neural_gpu_config import NeuralGPUConfig
 from nmt.testing.conformance import Subject
 
 VARIANTS = (

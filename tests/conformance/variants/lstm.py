@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from nmt.models.lstm_config import AttentionKind, BridgeKind, CellKind, ContextPath, LSTMConfig, Merge, ReadoutKind
+from nmt.models.recurrent.lstm_config import (
+    AttentionKind,
+    BridgeKind,
+    CellKind,
+    ContextPath,
+    LSTMConfig,
+    Merge,
+    ReadoutKind,
+)
 from nmt.testing.conformance import Subject
 
 

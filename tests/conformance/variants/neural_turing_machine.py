@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from nmt.models.neural_turing_machine_config import ControllerKind, MemoryStart, NeuralTuringMachineConfig, SymbolKind
+from nmt.models.memory.neural_turing_machine_config import (
+    ControllerKind,
+    MemoryStart,
+    NeuralTuringMachineConfig,
+    SymbolKind,
+)
 from nmt.testing.conformance import Subject
 
 VARIANTS = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nmt.models.transformer_config import (
+from nmt.models.transformer.transformer_config import (
     DecoderKind,
     FeedForwardKind,
     LayerKind,

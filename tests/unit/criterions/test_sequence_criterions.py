@@ -16,12 +16,12 @@ from nmt.criterions.expected_reward import ExpectedReward
 from nmt.criterions.expected_reward_config import ExpectedRewardConfig
 from nmt.criterions.minimum_risk import MinimumRisk
 from nmt.criterions.minimum_risk_config import MinimumRiskConfig
+from nmt.criterions.sentence_rewards import sentence_gleu
 from nmt.criterions.sequences import Translations, decode, draw, references, rewards
 from nmt.data.vocabulary import EOS, PAD
 from nmt.errors import UsageError
 from nmt.interface import Batch
-from nmt.models.lstm import LSTM, LSTMConfig
-from nmt.modules.sentence_rewards import sentence_gleu
+from nmt.models.recurrent.lstm import LSTM, LSTMConfig
 from nmt.training.criterion_parts import sampler
 from tests.unit.criterions.tiny import TinyModel, assert_same_gradients, batch_of, gradients
 

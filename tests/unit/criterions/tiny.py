@@ -25,8 +25,8 @@ from nmt.interface import (
     OutputLayer,
     StepOutput,
 )
+from nmt.layers.padding import real_rows
 from nmt.models.output_layers import LinearOutput
-from nmt.modules.padding import real_rows
 
 WIDTH, VOCABULARY = 4, 8
 

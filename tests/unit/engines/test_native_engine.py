@@ -13,8 +13,8 @@ from nmt.config.choices import NumberFormat
 from nmt.engines.native.engine import NativeEngine
 from nmt.interface import EncoderDecoder, VocabularySizes
 from nmt.models import models
-from nmt.models.transformer_config import NormOrder, PositionKind, ScoreKind, TransformerConfig
-from nmt.models.transformer_weights import describe
+from nmt.models.transformer.transformer_config import NormOrder, PositionKind, ScoreKind, TransformerConfig
+from nmt.models.transformer.weights import describe
 from nmt.native.library import library
 from nmt.search.beam import BeamSearch
 from nmt.search.beam_config import BeamConfig

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from nmt.models.packed_output import pack_model
 
 from nmt import plugins
 from nmt.config.choices import NumberFormat
@@ -18,7 +19,6 @@ from nmt.data.batch import collate
 from nmt.data.vocabulary import EOS
 from nmt.interface import Batch, VocabularySizes
 from nmt.models import models
-from nmt.models.packed_output import pack_model
 from nmt.native.library import library
 from nmt.plugins import load_plugins, preset_folders
 from nmt.testing import conformance

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -69,6 +70,6 @@ def test_a_model_in_bfloat16_searches(subject: Subject) -> None:
     find = BeamSearch(BeamConfig(beam_size=3, max_len_a=0, max_len_b=3))
     for attention in (False, True):
         for (best,) in find(model, batch.source, batch.source_lengths, attention=attention):
-            assert torch.isfinite(best.token_scores).all()
+            assert np.isfinite(best.token_scores).all()
             if best.attention is not None:
-                torch.testing.assert_close(best.attention.sum(1), torch.ones(len(best.tokens)), atol=0.02, rtol=0)
+                np.testing.assert_allclose(best.attention.sum(1), 1, atol=0.02)

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from nmt.interface import OutputLayer
+from nmt.layers.embeddings import Embedding
 from nmt.models.output_layers import LinearOutput, TiedOutput
-from nmt.modules.embeddings import Embedding
 
 LAYERS = {
     "linear": LinearOutput(torch.randn(9, 4)),

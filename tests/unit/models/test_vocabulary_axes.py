@@ -9,9 +9,9 @@ import torch
 
 from nmt.interface import EncoderDecoder, VocabularySizes
 from nmt.models import models
-from nmt.models.lstm import LSTMConfig
-from nmt.models.neural_turing_machine_config import NeuralTuringMachineConfig, SymbolKind
-from nmt.models.transformer import TransformerConfig
+from nmt.models.memory.neural_turing_machine_config import NeuralTuringMachineConfig, SymbolKind
+from nmt.models.recurrent.lstm import LSTMConfig
+from nmt.models.transformer.transformer import TransformerConfig
 from nmt.models.vocabulary_axes import VocabularyAxis, vocabulary_axes
 
 SEPARATE, JOINT = VocabularySizes(30, 40, shared=False), VocabularySizes(30, 30, shared=True)

@@ -15,7 +15,6 @@ from nmt.config.choices import NumberFormat, Precision
 from nmt.engines.number_formats import choose_format, format_named
 from nmt.errors import UsageError
 from nmt.native.library import PROCESSORS, SWITCH, forget, library, processor
-from nmt.native.packing import packs
 from tests.unit.native.levels import needs_library
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -35,7 +34,6 @@ def switch(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
 def test_it_is_built_where_there_is_a_compiler() -> None:
     assert library() is not None, "pip install builds nmt/native/*.c"
     assert processor() in PROCESSORS
-    assert not packs(GPU)
 
 
 @needs_library
@@ -44,13 +42,11 @@ def test_the_switch_names_the_most_that_is_used(switch: pytest.MonkeyPatch, name
     switch.setenv(SWITCH, name)
     found = processor()
     assert found is not None and PROCESSORS.index(found) <= PROCESSORS.index(name)
-    assert packs(CPU) == (found != "portable")
 
 
 def test_it_can_be_switched_off(switch: pytest.MonkeyPatch) -> None:
     switch.setenv(SWITCH, "off")
     assert library() is None and processor() is None
-    assert not packs(CPU)
     for wanted in (NumberFormat.int8, NumberFormat.float16):
         with pytest.raises(
             UsageError, match=f"dtype {wanted.value} on a CPU needs the C part of nmt.*use --dtype float32"

@@ -9,7 +9,7 @@ import torch
 
 from nmt.errors import UsageError
 from nmt.models import models
-from nmt.models.transformer import TransformerConfig
+from nmt.models.transformer.transformer import TransformerConfig
 from nmt.testing import subjects as module
 from nmt.testing.subjects import Subject, load_preset, subject, subjects
 

@@ -19,7 +19,7 @@ from nmt.data.batch import Batch, Ids
 from nmt.data.corpus import Split
 from nmt.data.vocabulary import EOS
 from nmt.interface import VocabularySizes
-from nmt.models.transformer import Transformer, TransformerConfig
+from nmt.models.transformer.transformer import Transformer, TransformerConfig
 from nmt.training.bad_updates import BadUpdates
 from nmt.training.batches import Position, UpdateBatches, read_batch
 from nmt.training.precision import Arithmetic

@@ -34,7 +34,7 @@ from nmt.data.vocabulary import EOS
 from nmt.errors import DataError, DeviceError, UsageError
 from nmt.interface import VocabularySizes
 from nmt.models import models
-from nmt.models.transformer import PositionKind, Transformer, TransformerConfig
+from nmt.models.transformer.transformer import PositionKind, Transformer, TransformerConfig
 from nmt.optim.adam_config import AdamConfig
 from nmt.optim.schedules.constant import ConstantConfig
 from nmt.optim.schedules.inverse_sqrt import InverseSqrtConfig

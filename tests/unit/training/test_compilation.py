@@ -24,10 +24,10 @@ from nmt.criterions.guided_alignment_config import GuidedAlignmentConfig
 from nmt.data.corpus import Split
 from nmt.errors import UsageError
 from nmt.interface import VocabularySizes
-from nmt.models import transformer as transformer_module
-from nmt.models.neural_gpu_config import NeuralGPUConfig
-from nmt.models.transformer import TransformerConfig
-from nmt.modules.flat_batches import Room
+from nmt.models.memory.neural_gpu_config import NeuralGPUConfig
+from nmt.models.transformer import without_padding as without_padding_module
+from nmt.models.transformer.flat_batches import Room
+from nmt.models.transformer.transformer import Transformer, TransformerConfig
 from nmt.storage.checkpoints import checkpoints_in, read_checkpoint
 from nmt.training import compilation
 from nmt.training.assemble import train
@@ -133,7 +133,7 @@ def without_padding(monkeypatch: pytest.MonkeyPatch) -> None:
         return torch.einsum("hqk,khd->qhd", scores.masked_fill(unseen, float("-inf")).softmax(-1), value)
 
     monkeypatch.setattr(varlen, "varlen_attn", attend)
-    monkeypatch.setattr(transformer_module, "kernel_runs", lambda device: True)
+    monkeypatch.setattr(without_padding_module, "knows_flat_batches", lambda device: True)
 
 
 class Recording:
@@ -197,7 +197,7 @@ def test_gradients_do_not_stay_where_the_next_replay_writes(
 ) -> None:
     monkeypatch.setattr(compilation, "BACKEND", Recording())
     config = TransformerConfig(1, 1, d_model=16, d_ff=24, num_heads=2, dropout=0.0)
-    model = transformer_module.Transformer(config, VocabularySizes(20, 20, shared=True))
+    model = Transformer(config, VocabularySizes(20, 20, shared=True))
     step, batch = Step(model, build_criterion(CrossEntropyConfig())), read_batch(make_split(6), np.arange(2))
     owned: list[int] = []
     own = compilation._own_gradient

@@ -23,7 +23,7 @@ from nmt.data.corpus import Split
 from nmt.data.vocabulary import EOS
 from nmt.interface import Batch, LossReport, VocabularySizes
 from nmt.models import models
-from nmt.models.transformer import Transformer, TransformerConfig
+from nmt.models.transformer.transformer import Transformer, TransformerConfig
 from nmt.storage.checkpoints import checkpoints_in, read_checkpoint
 from nmt.testing.subjects import JOINT, subject
 from nmt.training.assemble import train

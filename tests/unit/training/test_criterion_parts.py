@@ -18,14 +18,14 @@ from nmt.criterions.expected_reward_config import ExpectedRewardConfig
 from nmt.criterions.guided_alignment_config import GuidedAlignmentConfig
 from nmt.criterions.minimum_risk_config import MinimumRiskConfig
 from nmt.criterions.r_drop_config import RDropConfig
+from nmt.criterions.sentence_rewards import sentence_bleu, sentence_gleu
 from nmt.criterions.sequences_config import RewardKind
 from nmt.criterions.word_distillation_config import WordDistillationConfig
 from nmt.data.corpus import Corpus
 from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.words import WordsConfig
 from nmt.errors import DataError, UsageError
-from nmt.models.transformer import Transformer
-from nmt.modules.sentence_rewards import sentence_bleu, sentence_gleu
+from nmt.models.transformer.transformer import Transformer
 from nmt.optim.schedules.constant import ConstantConfig
 from nmt.storage.checkpoints import checkpoints_in, read_checkpoint
 from nmt.training.assemble import train

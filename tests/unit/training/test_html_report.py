@@ -16,7 +16,7 @@ import yaml
 from nmt.config.plain import to_plain
 from nmt.config.sections import ReportConfig, TrainConfig, TrainingConfig, ValidationConfig
 from nmt.errors import MissingInputError
-from nmt.models.transformer import TransformerConfig
+from nmt.models.transformer.transformer import TransformerConfig
 from nmt.training import html_report
 from nmt.training.assemble import train
 from nmt.training.run_record import RunRecord, changed_options

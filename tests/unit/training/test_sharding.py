@@ -17,8 +17,8 @@ from nmt.criterions import criterions
 from nmt.criterions.cross_entropy_config import CrossEntropyConfig
 from nmt.data.corpus import Split
 from nmt.errors import UsageError
+from nmt.layers.stack import Stack, recompute_layers
 from nmt.models import models
-from nmt.modules.stack import Stack, recompute_layers
 from nmt.search import searches
 from nmt.search.beam_config import BeamConfig
 from nmt.testing.model_laws import UNEVEN_SOURCE, UNEVEN_TARGET

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt.config.sections import TrainingConfig
 from nmt.data.corpus import Split
-from nmt.models import transformer as transformer_module
+from nmt.models.transformer import without_padding as without_padding_module
 from nmt.training.batches import read_batch
 from nmt.training.step import Step, Totals, clip, divide
 from nmt.training.stepping import Stepping
@@ -54,7 +54,7 @@ def test_an_update_waits_for_nothing(
     few_shapes: bool,
 ) -> None:
     kernel = Mock(side_effect=lambda query, *rest, **options: query + rest[1].sum())
-    monkeypatch.setattr(transformer_module, "kernel_runs", lambda device: flat)
+    monkeypatch.setattr(without_padding_module, "knows_flat_batches", lambda device: flat)
     monkeypatch.setattr(varlen, "varlen_attn", kernel)
     step, totals = make_step(), Totals()
     step.model.few_shapes = few_shapes

@@ -7,17 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from nmt.config.choices import AlignmentKind, NumberFormat
 from nmt.config.generation import GenerateConfig
-from nmt.models import models
-from nmt.models.packed_output import pack_model
 from nmt.native.library import SWITCH, forget, library
-from nmt.search.beam import BeamSearch
 from nmt.search.beam_config import BeamConfig
-from nmt.testing.subjects import subject
-from nmt.testing.toys import all_log_probabilities, toy_batch
 from nmt.translation import Translator
 from tests.tiny_models import in_english, some_lines, write_tiny_model
 
@@ -73,19 +67,3 @@ def test_torch_translates_in_either_where_there_is_no_c(
         forget()
     assert sum(one.text == in_english(line) for one, line in zip(found, LINES)) >= 0.95 * len(LINES)
     assert all(one.attention is not None and one.attention.dtype == np.float32 for one in found)
-
-
-@pytest.mark.parametrize("name", models.names())
-@pytest.mark.parametrize("number_format", [NumberFormat.float32, NumberFormat.int8], ids=lambda one: one.value)
-def test_every_model_can_be_packed(name: str, number_format: NumberFormat) -> None:
-    plain, packed = subject(name).model().eval(), subject(name).model().eval()
-    pack_model(packed, number_format)
-    batch = toy_batch(plain, [5, 3, 1], [4, 1, 6])
-    with torch.no_grad():
-        exact, found = (torch.cat(all_log_probabilities(model, batch)).exp() for model in (plain, packed))
-    if number_format is NumberFormat.float32:
-        torch.testing.assert_close(found, exact, atol=1e-5, rtol=1e-4)
-    assert (found - exact).abs().sum(1).median() < 0.1  # routing to experts may turn over for a few
-    search = BeamSearch(BeamConfig(beam_size=2, max_len_a=0.0, max_len_b=5))
-    with torch.no_grad():
-        assert all(best for best in search(packed, batch.source, batch.source_lengths))

@@ -1,0 +1,1 @@
+"""Convolutional models: ByteNet, ConvS2S."""

@@ -1,0 +1,225 @@
+"""ByteNet, a dilated convolutional decoder stacked on a dilated convolutional encoder: Kalchbrenner et al. 2016,
+arXiv:1610.10099.
+
+Shapes: B sentences, K beam, N = B*K hypotheses, S source positions, U unfolded source positions, T target positions,
+M real target positions, D width of the residual stream (twice the hidden size), V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nmt.data.vocabulary import PAD
+from nmt.interface import (
+    AttentionMaps,
+    AttentionRequest,
+    Batch,
+    DecoderOutput,
+    DecoderState,
+    EncoderDecoder,
+    Memory,
+    OutputLayer,
+    Scoring,
+    StepOutput,
+    VocabularySizes,
+    real_positions,
+)
+from nmt.layers.dropout import Dropout
+from nmt.layers.embeddings import Borrowed, Embedding
+from nmt.layers.padding import real_rows
+from nmt.layers.sharing import shares_embeddings
+from nmt.layers.stack import Stack
+from nmt.models import models
+from nmt.models.convolutional.bytenet_config import ByteNetConfig, CombinationKind
+from nmt.models.convolutional.convolution import CausalConvolution, SameConvolution
+from nmt.models.output_layers import LinearOutput, TiedOutput
+
+
+class Block(nn.Module):
+    """What a residual block has around its convolution, the variant with ReLUs: section 3.6 and figure 3 (left).
+
+    Layer norm, ReLU and a map to half the width; layer norm, ReLU and the convolution; layer norm, ReLU and a map back.
+    """
+
+    def __init__(self, hidden_size: int, dropout: float) -> None:
+        super().__init__()
+        self.before = nn.Sequential(
+            nn.LayerNorm(2 * hidden_size),
+            nn.ReLU(),
+            nn.Linear(2 * hidden_size, hidden_size),
+            nn.LayerNorm(hidden_size),
+            nn.ReLU(),
+        )
+        self.after = nn.Sequential(nn.LayerNorm(hidden_size), nn.ReLU(), nn.Linear(hidden_size, 2 * hidden_size))
+        self.dropout = Dropout(dropout)
+
+
+class EncoderBlock(Block):
+    """A residual block that looks both ways."""
+
+    def __init__(self, hidden_size: int, kernel: int, dilation: int, dropout: float) -> None:
+        super().__init__(hidden_size, dropout)
+        self.convolution = SameConvolution(nn.Linear(kernel * hidden_size, hidden_size), kernel, dilation)
+
+    def forward(self, x: Tensor, padding: Tensor) -> Tensor:
+        """[B, U, D] -> [B, U, D]; ``padding`` [B, U, 1]"""
+        return self.dropout.add(x, self.after(self.convolution(self.before(x), padding)))
+
+
+class DecoderBlock(Block):
+    """A residual block that looks back only."""
+
+    def __init__(self, hidden_size: int, kernel: int, dilation: int, dropout: float) -> None:
+        super().__init__(hidden_size, dropout)
+        self.hidden_size = hidden_size
+        self.convolution = CausalConvolution(nn.Linear(kernel * hidden_size, hidden_size), kernel, dilation)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """All positions at once: [B, T, D] -> [B, T, D]"""
+        return self.dropout.add(x, self.after(self.convolution(self.before(x))))
+
+    def empty_cache(self, rows: int, like: Tensor) -> Tensor:
+        return self.convolution.empty_cache(rows, self.hidden_size, like)
+
+    def step(self, x: Tensor, cache: Tensor) -> tuple[Tensor, Tensor]:
+        """One position: [N, 1, D] -> [N, 1, D], and the convolution's next cache."""
+        convolved, cache = self.convolution.step(self.before(x), cache)
+        return self.dropout.add(x, self.after(convolved)), cache
+
+
+class Addition(nn.Module):
+    """The target's embedding plus the encoder's output."""
+
+    def forward(self, embedded: Tensor, unfolded: Tensor) -> Tensor:
+        """[..., D] twice -> [..., D]"""
+        return embedded + unfolded
+
+
+class Concatenation(nn.Module):
+    """A linear map of both."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(2 * width, width)
+
+    def forward(self, embedded: Tensor, unfolded: Tensor) -> Tensor:
+        """[..., D] twice -> [..., D]"""
+        combined: Tensor = self.linear(torch.cat([embedded, unfolded], dim=-1))
+        return combined
+
+
+def beside(unfolded: Tensor, positions: Tensor) -> Tensor:
+    """The encoder's output [B, U, D] at the positions of hypotheses [B, K], zeros beyond its end -> [B, K, D]"""
+    within = positions < unfolded.size(1)
+    index = torch.where(within, positions, 0)[:, :, None].expand(-1, -1, unfolded.size(2))
+    return unfolded.gather(1, index).masked_fill(~within[:, :, None], 0.0)
+
+
+@dataclass
+class ByteNetMemory(Memory):
+    """The encoder's output, unfolded."""
+
+    unfolded: Tensor  # [B, U, D] zeros beyond each sentence's own |t^| = a |s| + b
+    output: Scoring | None = field(default=None, kw_only=True)  # over the short list, if there is one
+
+
+@dataclass
+class ByteNetState(DecoderState):
+    """How far each hypothesis is, and the last inputs of the convolutions."""
+
+    positions: Tensor  # [N] of the next token
+    caches: tuple[Tensor, ...]  # by block [N, (k - 1) r, D / 2]
+
+
+@models.register("bytenet", ByteNetConfig)
+class ByteNet(EncoderDecoder):
+    """Position t of the decoder stands on position t of the encoder: no attention, and time linear in the length."""
+
+    def __init__(self, config: ByteNetConfig, sizes: VocabularySizes) -> None:
+        super().__init__()
+        self.width = 2 * config.hidden_size
+        self.unfold_a, self.unfold_b = config.unfold_a, config.unfold_b
+        shared = shares_embeddings(config.share_all_embeddings, sizes.shared)
+        scale = math.sqrt(self.width)  # embeddings of unit variance
+        self.source_embedding = Embedding(sizes.source, self.width, scale)
+        self.target_embedding = (
+            Borrowed(self.source_embedding) if shared else Embedding(sizes.target, self.width, scale)
+        )
+        self.dropout = Dropout(config.dropout)
+        self.encoder = _blocks(EncoderBlock, config.encoder_sets, config.encoder_kernel, config)
+        self.combination = Addition() if config.combination is CombinationKind.add else Concatenation(self.width)
+        self.decoder = _blocks(DecoderBlock, config.decoder_sets, config.decoder_kernel, config)
+        self.head = nn.Sequential(nn.Linear(self.width, self.width), nn.ReLU())
+        self.output = TiedOutput(self.source_embedding) if shared else _output(sizes.target, self.width)
+
+    def encode(self, source: Tensor, source_lengths: Tensor) -> Memory:
+        unfolded_lengths = self.unfolded_lengths(source_lengths)
+        longest = int(self.unfolded_lengths(torch.tensor([source.size(1)])))
+        # As in section 6, the source is lengthened by padding symbols, which are read like any other.
+        source = F.pad(source, (0, longest - source.size(1)), value=PAD)  # [B, U]
+        x = self.dropout(self.source_embedding(source))
+        padding = ~real_positions(unfolded_lengths, longest)[:, :, None]
+        for block in self.encoder:
+            x = block(x, padding)
+        return ByteNetMemory(x.masked_fill(padding, 0.0))
+
+    def decode(self, memory: Memory, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
+        assert isinstance(memory, ByteNetMemory)
+        missing = batch.target_in.size(1) - memory.unfolded.size(1)
+        x = self._decoder_input(batch.target_in, F.pad(memory.unfolded, (0, 0, 0, missing)))  # cut if there is too much
+        for block in self._decoder_blocks():
+            x = block(x)
+        hidden = self.head(real_rows(x, batch.target_lengths, batch.target_offsets, batch.num_tokens))
+        return DecoderOutput(hidden, AttentionMaps({}) if attention else None)
+
+    def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
+        assert isinstance(memory, ByteNetMemory)
+        rows = memory.unfolded.size(0) * beam_size
+        restricted = None if vocabulary is None else self.output.restrict(vocabulary)
+        positions = torch.zeros(rows, dtype=torch.long, device=memory.unfolded.device)
+        caches = tuple(block.empty_cache(rows, memory.unfolded) for block in self._decoder_blocks())
+        return replace(memory, output=restricted), ByteNetState(positions, caches)
+
+    def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
+        assert isinstance(memory, ByteNetMemory) and isinstance(state, ByteNetState)
+        of_sentences = (memory.unfolded.size(0), -1)  # the K hypotheses of a sentence beside each other
+        source = beside(memory.unfolded, state.positions.view(of_sentences))
+        x = self._decoder_input(tokens.view(of_sentences), source)
+        x = x.flatten(0, 1)[:, None]  # [N, 1, D]
+        caches: list[Tensor] = []
+        for block, cache in zip(self._decoder_blocks(), state.caches):
+            x, cache = block.step(x, cache)
+            caches.append(cache)
+        scores = self.scores(self.head(x[:, 0]), memory.output)
+        return StepOutput(scores, False, ByteNetState(state.positions + 1, tuple(caches)))
+
+    def unfolded_lengths(self, source_lengths: Tensor) -> Tensor:
+        """|t^| = a |s| + b, rounded up (section 3.2, equation 2), and never less than the source to be read."""
+        lengths = torch.ceil(source_lengths.to(torch.float64) * self.unfold_a + self.unfold_b).to(source_lengths.dtype)
+        return torch.maximum(lengths, source_lengths)
+
+    def _decoder_input(self, tokens: Tensor, source: Tensor) -> Tensor:
+        """Tokens [B, T or K] and the encoder's output at their positions [B, T or K, D] -> [B, T or K, D]"""
+        combined: Tensor = self.combination(self.dropout(self.target_embedding(tokens)), source)
+        return combined
+
+    def _decoder_blocks(self) -> Iterator[DecoderBlock]:
+        return iter(cast(Iterable[DecoderBlock], self.decoder))
+
+
+def _blocks(kind: type[EncoderBlock] | type[DecoderBlock], sets: int, kernel: int, config: ByteNetConfig) -> Stack:
+    return Stack(
+        kind(config.hidden_size, kernel, dilation, config.dropout) for _ in range(sets) for dilation in config.dilations
+    )
+
+
+def _output(vocabulary_size: int, width: int) -> OutputLayer:
+    linear = nn.Linear(width, vocabulary_size)
+    return LinearOutput(linear.weight.detach(), linear.bias.detach())

@@ -1,0 +1,133 @@
+"""An end-to-end memory network over the source, asked by a decoder LSTM: Sukhbaatar et al. 2015, arXiv:1503.08895.
+
+Shapes: B sentences, K beam, N = B*K hypotheses, S source positions, T target positions, M real target positions,
+E target embedding, H hidden size of the LSTM, D slot size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor, nn
+
+from nmt.errors import DataError
+from nmt.interface import (
+    AttentionMaps,
+    AttentionRequest,
+    Batch,
+    DecoderOutput,
+    DecoderState,
+    EncoderDecoder,
+    Memory,
+    Scoring,
+    StepOutput,
+    VocabularySizes,
+)
+from nmt.layers.dropout import Dropout
+from nmt.layers.embeddings import Embedding
+from nmt.layers.padding import padding_bias, real_rows
+from nmt.models import models
+from nmt.models.memory.memory_hops import Distances, Hops, Slots, from_end, from_start
+from nmt.models.memory.memory_network_config import MemoryNetworkConfig, Places
+from nmt.models.output_layers import LinearOutput
+from nmt.models.recurrent.layers import LSTMLayer, RecurrentDecoder, States
+
+DISTANCES: dict[Places, tuple[Distances, ...]] = {
+    Places.end: (from_end,),
+    Places.start: (from_start,),
+    Places.both: (from_start, from_end),
+}
+
+
+@dataclass
+class SourceSlots(Memory):
+    """What the hops read: K + 1 sets of slots, one for each piece of the source."""
+
+    slots: tuple[Tensor, ...]  # K + 1 times [B, S, D]
+    bias: Tensor  # [B, 1, S] 0 at real positions, -inf at padding
+    output: Scoring | None = field(default=None, kw_only=True)  # over the short list, if there is one
+
+
+@dataclass
+class MemoryNetworkState(DecoderState):
+    """Where the decoder LSTM is; it starts from zero and knows the source only through what the hops return."""
+
+    layers: States  # by layer: [N, 2, H]
+
+
+@models.register("memory_network", MemoryNetworkConfig)
+class MemoryNetwork(EncoderDecoder):
+    """Pieces of the source are slots of a memory; each output asks several times before it answers.
+
+    The paper asks one question in one sentence. Here each target position has one, B h_t, with h_t the state of an LSTM
+    over the target so far; the answer is W u^{K+1} as in the paper's equation 3. The paper ties W to the last C, which
+    a vocabulary of the target's own does not allow.
+    """
+
+    def __init__(self, config: MemoryNetworkConfig, sizes: VocabularySizes) -> None:
+        super().__init__()
+        size = config.slot_size
+        self.width = size
+        self.hidden_size = config.hidden_size
+        self.longest_source = config.max_positions
+        self.slots = nn.ModuleList(
+            Slots(sizes.source, size, DISTANCES[config.places], config.max_positions, config.init_std)
+            for _ in range(config.num_hops + 1)
+        )
+        self.target_embedding = Embedding(sizes.target, config.embedding_size)
+        inputs = [config.embedding_size, *[config.hidden_size] * (config.num_layers - 1)]
+        self.decoder = RecurrentDecoder([LSTMLayer(given, config.hidden_size) for given in inputs], config.dropout)
+        self.question = nn.Linear(config.hidden_size, size, bias=False)
+        self.hops = Hops(size)
+        self.dropout = Dropout(config.dropout)
+        self.output = LinearOutput(torch.empty(sizes.target, size).normal_(std=config.init_std))
+
+    def encode(self, source: Tensor, source_lengths: Tensor) -> Memory:
+        if source.size(1) > self.longest_source:
+            raise DataError(
+                f"a source sentence has {source.size(1)} pieces, but the memory has places for {self.longest_source}; "
+                f"raise model.max_positions, or filter such sentences (--max-length {self.longest_source - 1} when "
+                f"preprocessing)"
+            )
+        slots = tuple(slots(source, source_lengths) for slots in self.slots)
+        bias = padding_bias(source_lengths, source.size(1), slots[0].dtype)[:, None]  # [B, 1, S]
+        return SourceSlots(slots, bias)
+
+    def decode(self, memory: Memory, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
+        assert isinstance(memory, SourceSlots)
+        states, _ = self.decoder(self._embed(batch.target_in), self._zeros(batch.num_sentences, memory))
+        answers, weights = self._ask(states, memory)
+        hidden = real_rows(answers, batch.target_lengths, batch.target_offsets, batch.num_tokens)
+        wanted = attention is not None and "cross" in attention.kinds
+        maps = {"cross": tuple(weight[:, None] for weight in weights)} if wanted else {}  # a hop is a layer
+        return DecoderOutput(hidden, AttentionMaps(maps) if attention else None)
+
+    def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
+        assert isinstance(memory, SourceSlots)
+        restricted = None if vocabulary is None else self.output.restrict(vocabulary)
+        rows = memory.bias.size(0) * beam_size
+        return replace(memory, output=restricted), MemoryNetworkState(self._zeros(rows, memory))
+
+    def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
+        assert isinstance(memory, SourceSlots) and isinstance(state, MemoryNetworkState)
+        states, layers = self.decoder(self._embed(tokens[:, None]), state.layers)  # [N, 1, H]
+        answers, weights = self._ask(states.view(memory.bias.size(0), -1, states.size(-1)), memory)  # [B, K, D]
+        scores = self.scores(answers.flatten(0, 1), memory.output)
+        return StepOutput(scores, False, MemoryNetworkState(layers), weights[-1].flatten(0, 1) if attention else None)
+
+    def max_source_length(self) -> int | None:
+        return self.longest_source
+
+    def _embed(self, tokens: Tensor) -> Tensor:
+        embedded: Tensor = self.dropout(self.target_embedding(tokens))
+        return embedded
+
+    def _zeros(self, rows: int, memory: SourceSlots) -> States:
+        shape = (rows, LSTMLayer.parts, self.hidden_size)
+        return tuple(memory.bias.new_zeros(shape) for _ in self.decoder.layers)
+
+    def _ask(self, states: Tensor, memory: SourceSlots) -> tuple[Tensor, list[Tensor]]:
+        """States [B, T, H] -> what the output layer reads [B, T, D], and the weights [B, T, S] of each hop."""
+        answers, weights = self.hops(self.dropout(self.question(states)), memory.slots, memory.bias)
+        return self.dropout(answers), weights

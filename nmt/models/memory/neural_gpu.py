@@ -1,0 +1,169 @@
+"""The extended Neural GPU: Kaiser and Bengio 2016, arXiv:1610.08613; Kaiser and Sutskever 2016, arXiv:1511.08228.
+
+Shapes: B sentences, K beam, N = B*K hypotheses, S source positions, T target positions, M real target positions,
+C maps, W width, H height, E source embedding, V vocabulary. Images are [N, C, W, H].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor, nn
+
+from nmt.errors import DataError
+from nmt.interface import (
+    AttentionMaps,
+    AttentionRequest,
+    Batch,
+    DecoderOutput,
+    DecoderState,
+    EncoderDecoder,
+    Memory,
+    Scoring,
+    StepOutput,
+    VocabularySizes,
+)
+from nmt.layers.embeddings import Embedding
+from nmt.layers.padding import real_rows
+from nmt.models import models
+from nmt.models.memory.conv_gru import ConvGRU, ImageDropout, ImageStep, orthogonal_filters
+from nmt.models.memory.neural_gpu_config import NeuralGPUConfig
+from nmt.models.output_layers import LinearOutput
+
+SPREAD = 1.7  # embeddings start evenly within +-1.7, in the authors' published code
+
+
+@dataclass
+class NeuralGPUMemory(Memory):
+    """The image when its sentence's own steps are done, and how large it is."""
+
+    image: Tensor  # [B, C, W, H] zero beyond a sentence's own width
+    inside: Tensor  # [B, 1, W, 1] 1 within it
+    lengths: Tensor  # [B]
+    output: Scoring | None = field(default=None, kw_only=True)  # over the short list, if there is one
+
+
+@dataclass
+class NeuralGPUState(DecoderState):
+    """The image and the output tape of each hypothesis."""
+
+    image: Tensor  # [N, C, W, H]
+    tape: Tensor  # [N, C, W] the embedded outputs so far, zero after them
+    inside: Tensor  # [N, 1, W, 1]
+    lengths: Tensor  # [N] of the sources
+    positions: Tensor  # [N] of the next token
+
+
+@models.register("neural_gpu", NeuralGPUConfig)
+class NeuralGPU(EncoderDecoder):
+    """Active memory: every step changes the whole image by gated convolutions; outputs are written to a tape it reads.
+
+    Each sentence has an image of its own width and as many encoder steps as its source has pieces; what is beyond that
+    width stays zero, so that batch mates change nothing. (The authors pad a batch to one length and take that for both.)
+    """
+
+    def __init__(self, config: NeuralGPUConfig, sizes: VocabularySizes) -> None:
+        super().__init__()
+        self.width = maps = config.num_maps
+        self.height = config.height
+        self.width_rule = (config.width_a, config.width_b)
+        self.source_embedding = Embedding(sizes.source, config.embedding_size)
+        self.target_embedding = Embedding(sizes.target, maps)
+        for embedding in (self.source_embedding, self.target_embedding):
+            nn.init.uniform_(embedding.weight, -SPREAD, SPREAD)
+        self.input = nn.Linear(config.embedding_size, maps)
+        orthogonal_filters(self.input.weight)
+        nn.init.zeros_(self.input.bias)
+        self.norm = nn.LayerNorm(maps)
+        self.first = ConvGRU(maps)
+        self.encoder = ImageStep([ConvGRU(maps) for _ in range(config.num_convs)])
+        self.decoder = ImageStep([ConvGRU(maps, read_maps=maps) for _ in range(config.num_convs)])
+        self.dropout = ImageDropout(config.dropout)
+        output = torch.empty(sizes.target, maps)
+        orthogonal_filters(output)
+        self.output = LinearOutput(output)
+
+    def encode(self, source: Tensor, source_lengths: Tensor) -> Memory:
+        image, inside = self._first_image(source, source_lengths)
+        for step in range(source.size(1)):
+            after = self.encoder(self.dropout(image, source_lengths), inside)
+            going_on = (step < source_lengths)[:, None, None, None]
+            image = torch.where(going_on, after, image)
+        return NeuralGPUMemory(image, inside, source_lengths)
+
+    def decode(self, memory: Memory, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
+        assert isinstance(memory, NeuralGPUMemory)
+        self._check_lengths(batch)
+        _, state = self.start(memory, beam_size=1)
+        assert isinstance(state, NeuralGPUState)
+        hidden = []
+        for tokens in batch.target_in.unbind(1):
+            state, read = self._advance(tokens, state)
+            hidden.append(read)
+        rows = real_rows(torch.stack(hidden, 1), batch.target_lengths, batch.target_offsets, batch.num_tokens)
+        return DecoderOutput(rows, AttentionMaps({}) if attention else None)
+
+    def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
+        assert isinstance(memory, NeuralGPUMemory)
+        image, inside, lengths = (
+            tensor.repeat_interleave(beam_size, dim=0) for tensor in (memory.image, memory.inside, memory.lengths)
+        )
+        state = NeuralGPUState(image, torch.zeros_like(image[:, :, :, 0]), inside, lengths, torch.zeros_like(lengths))
+        restricted = None if vocabulary is None else self.output.restrict(vocabulary)
+        return replace(memory, output=restricted), state
+
+    def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
+        assert isinstance(memory, NeuralGPUMemory) and isinstance(state, NeuralGPUState)
+        state, read = self._advance(tokens, state)
+        return StepOutput(self.scores(read, memory.output), False, state)
+
+    def max_target_lengths(self, source_lengths: Tensor) -> Tensor | None:
+        return self._widths(source_lengths)
+
+    def _widths(self, source_lengths: Tensor) -> Tensor:
+        """[...] of the images of sources of these lengths."""
+        a, b = self.width_rule
+        return torch.floor(source_lengths.to(torch.float64) * a + b).to(torch.int64)
+
+    def _first_image(self, source: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """The source in the first row of an image, after a gated convolution; and where the image is, [B, 1, W, 1]."""
+        widest = int(self._widths(torch.tensor(source.size(1))))
+        columns = torch.arange(widest, device=source.device)
+        widths = self._widths(lengths)
+        embedded = self.source_embedding(source)  # [B, S, E]
+        cells = embedded.new_zeros(len(source), widest, self.height, embedded.size(2))  # [B, W, H, E]
+        real = columns[: source.size(1)] < lengths[:, None]
+        cells[:, : source.size(1), 0] = embedded * real[:, :, None]
+        image = self.norm(self.input(cells)).permute(0, 3, 1, 2)  # [B, C, W, H]
+        inside = (columns < widths[:, None]).to(image.dtype)[:, None, :, None]  # [B, 1, W, 1]
+        return self.first(image * inside, inside), inside
+
+    def _advance(self, tokens: Tensor, state: NeuralGPUState) -> tuple[NeuralGPUState, Tensor]:
+        """Write the last tokens [N] to the tape (bos has no place there), take one step, and read [N, C].
+
+        o_t is read from the first row of column t of the image: arXiv:1610.08613, section 2.3.
+        """
+        columns = torch.arange(state.tape.size(2), device=tokens.device)
+        written = (columns == state.positions[:, None] - 1)[:, None]  # [N, 1, W]
+        tape = torch.where(written, self.target_embedding(tokens)[:, :, None], state.tape)
+        image = self.decoder(self.dropout(state.image, state.lengths), state.inside, self._as_image(tape))
+        here = (columns == state.positions[:, None])[:, None].to(image.dtype)
+        read = (image[:, :, :, 0] * here).sum(2)
+        return replace(state, image=image, tape=tape, positions=state.positions + 1), read
+
+    def _as_image(self, tape: Tensor) -> Tensor:
+        """[N, C, W] -> [N, C, W, H], the same in every row."""
+        return tape[:, :, :, None].expand(-1, -1, -1, self.height)
+
+    def _check_lengths(self, batch: Batch) -> None:
+        """Every target within its own image, whoever stands beside it: one synchronisation a batch."""
+        widths = self._widths(batch.source_lengths)
+        too_long = (batch.target_lengths > widths).nonzero()[:, 0].tolist()
+        if too_long:
+            row = too_long[0]
+            raise DataError(
+                f"a target sentence has {int(batch.target_lengths[row])} pieces, but the image of its source is "
+                f"{int(widths[row])} wide; raise model.width_a or model.width_b, or filter such pairs (--max-ratio when "
+                f"preprocessing)"
+            )

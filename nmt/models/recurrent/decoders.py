@@ -1,0 +1,213 @@
+"""Recurrent decoders with attention: where the context goes, and what the output layer sees.
+
+Shapes: B sentences, K beam, N = B*K hypotheses (K = 1 in training), S source positions, T target positions, E embedding,
+H hidden size, C context, Z summary, D width of the readout.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from nmt.layers.dropout import Dropout
+from nmt.layers.padding import padding_bias
+from nmt.layers.recurrent_attention import RecurrentAttention
+from nmt.models.recurrent.layers import RecurrentDecoder, RecurrentLayer, States
+from nmt.trees import RowTree
+
+
+@dataclass
+class Attended(RowTree):
+    """What a decoder reads of the source at every step: B rows."""
+
+    states: Tensor  # [B, S, C]
+    keys: Tensor  # [B, S, ...] what the attention needs of them
+    bias: Tensor  # [B, 1, S] 0 at real positions, -inf at padding
+    summary: Tensor | None = None  # [B, Z] the encoder's last state, if the decoder sees it at every step
+
+
+def attended(states: Tensor, lengths: Tensor, attention: RecurrentAttention, summary: Tensor | None = None) -> Attended:
+    """The encoder's states [B, S, C] of sentences of these lengths, as ``attention`` reads them."""
+    bias = padding_bias(lengths, states.size(1), states.dtype)[:, None]  # [B, 1, S]
+    return Attended(states, attention.project(states), bias, summary)
+
+
+@dataclass
+class Position(RowTree):
+    """Where a decoder is: N rows."""
+
+    layers: States
+    fed: Tensor | None = None  # [N, D] the readout of the step before, if it comes back as input
+
+
+class Readout(nn.Module, ABC):
+    """What the output layer sees of context, state and more, put side by side."""
+
+    size: int
+
+
+class PlainReadout(Readout):
+    """Just that."""
+
+    def __init__(self, input_size: int) -> None:
+        super().__init__()
+        self.size = input_size
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
+class TanhReadout(Readout):
+    """tanh(W [c; h]): Luong et al. 2015, equation 5."""
+
+    def __init__(self, input_size: int, size: int) -> None:
+        super().__init__()
+        self.size = size
+        self.linear = nn.Linear(input_size, size, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(self.linear(x))
+
+
+class MaxoutReadout(Readout):
+    """The larger of each pair of 2D linear maps: Bahdanau et al. 2015, section A.2.2."""
+
+    def __init__(self, input_size: int, size: int) -> None:
+        super().__init__()
+        self.size = size
+        self.linear = nn.Linear(input_size, 2 * size, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        pairs: Tensor = self.linear(x)
+        return pairs.view(*pairs.shape[:-1], self.size, 2).amax(-1)
+
+
+class AttentiveDecoder(nn.Module, ABC):
+    """A recurrent stack, an attention and a readout."""
+
+    def __init__(
+        self,
+        stack: RecurrentDecoder,
+        attention: RecurrentAttention,
+        readout: Readout,
+        dropout: float,
+        reads_embedding: bool = False,
+        reads_context: bool = True,
+    ) -> None:
+        """What the readout sees beside the state: the last piece's embedding, the context."""
+        super().__init__()
+        self.stack = stack
+        self.attention = attention
+        self.readout = readout
+        self.dropout = Dropout(dropout)
+        self.reads_embedding = reads_embedding
+        self.reads_context = reads_context
+
+    def first(self, layers: States) -> Position:
+        """The position before the first step."""
+        return Position(layers)
+
+    @abstractmethod
+    def forward(self, embedded: Tensor, source: Attended, position: Position) -> tuple[Tensor, Tensor | None]:
+        """Teacher forcing: embedded [B, T, E] -> readouts [B, T, D], weights [B, T, S]."""
+
+    @abstractmethod
+    def step(self, embedded: Tensor, source: Attended, position: Position) -> tuple[Tensor, Tensor | None, Position]:
+        """One position of N hypotheses: embedded [B, K, E] -> readouts [B, K, D], weights [B, K, S], and the next."""
+
+    def _recur(self, x: Tensor, layers: States) -> tuple[Tensor, States]:
+        """One position of [B, K, I] -> [B, K, H]."""
+        states, after = self.stack(x.flatten(0, 1)[:, None], layers)
+        return states.view(*x.shape[:2], -1), after
+
+    def _read_out(self, context: Tensor, state: Tensor, embedded: Tensor, source: Attended) -> Tensor:
+        """All of [B, T, ...] -> [B, T, D]"""
+        parts = [context, state] if self.reads_context else [state]
+        if self.reads_embedding:
+            parts.append(embedded)
+        hidden: Tensor = self.dropout(self.readout(beside(source.summary, *parts)))
+        return hidden
+
+
+class ContextAfter(AttentiveDecoder):
+    """Attention follows the recurrence and never feeds back: a whole target in one go."""
+
+    def forward(self, embedded: Tensor, source: Attended, position: Position) -> tuple[Tensor, Tensor | None]:
+        states, _ = self.stack(beside(source.summary, embedded), position.layers)
+        return self._attend(states, embedded, source)
+
+    def step(self, embedded: Tensor, source: Attended, position: Position) -> tuple[Tensor, Tensor | None, Position]:
+        states, layers = self._recur(beside(source.summary, embedded), position.layers)
+        return *self._attend(states, embedded, source), Position(layers)
+
+    def _attend(self, states: Tensor, embedded: Tensor, source: Attended) -> tuple[Tensor, Tensor | None]:
+        contexts, weights = self.attention(states, source.keys, source.states, source.bias)
+        return self._read_out(contexts, states, embedded, source), weights
+
+
+class StepwiseDecoder(AttentiveDecoder):
+    """What comes back as input makes every step wait for the one before."""
+
+    def forward(self, embedded: Tensor, source: Attended, position: Position) -> tuple[Tensor, Tensor | None]:
+        hidden, weights = [], []
+        for x in embedded.unbind(1):
+            one, weight, position = self.step(x[:, None], source, position)
+            hidden.append(one)
+            weights.append(weight)
+        maps = None if weights[0] is None else torch.cat([weight for weight in weights if weight is not None], dim=1)
+        return torch.cat(hidden, dim=1), maps
+
+
+class ContextFirst(StepwiseDecoder):
+    """The state before a step asks, and the context is part of the step's input: Bahdanau et al. 2015, section 3.1."""
+
+    def step(self, embedded: Tensor, source: Attended, position: Position) -> tuple[Tensor, Tensor | None, Position]:
+        queries = position.layers[-1][:, 0].view(*embedded.shape[:2], -1)  # [B, K, H]
+        contexts, weights = self.attention(queries, source.keys, source.states, source.bias)
+        states, layers = self._recur(beside(source.summary, embedded, contexts), position.layers)
+        return self._read_out(contexts, states, embedded, source), weights, Position(layers)
+
+
+class ReadoutFed(StepwiseDecoder):
+    """The readout comes back as input of the next step, "input feeding": Luong et al. 2015, section 3.3."""
+
+    def first(self, layers: States) -> Position:
+        return Position(layers, layers[0].new_zeros(layers[0].size(0), self.readout.size))
+
+    def step(self, embedded: Tensor, source: Attended, position: Position) -> tuple[Tensor, Tensor | None, Position]:
+        assert position.fed is not None
+        fed = position.fed.view(*embedded.shape[:2], -1)  # [B, K, D]
+        states, layers = self._recur(beside(source.summary, embedded, fed), position.layers)
+        contexts, weights = self.attention(states, source.keys, source.states, source.bias)
+        hidden = self._read_out(contexts, states, embedded, source)
+        return hidden, weights, Position(layers, hidden.flatten(0, 1))
+
+
+def beside(summary: Tensor | None, *parts: Tensor) -> Tensor:
+    """[B, T, ...] each -> side by side, the summary [B, Z] at every position among them."""
+    if summary is not None:
+        parts = (*parts, summary[:, None].expand(-1, parts[0].size(1), -1))
+    return torch.cat(parts, dim=-1) if len(parts) > 1 else parts[0]
+
+
+def asking_and_reading(
+    layer: RecurrentLayer, attention: RecurrentAttention, embedded: Tensor, source: Attended, state: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """A layer whose output at one position asks for the context that is part of its input at the next one.
+
+    embedded [N, T, E] -> inputs [N, T, C + E], outputs [N, T, H], weights [B, N/B * T, S] (T > 1 only where N = B), and
+    the state after the last position.
+    """
+    inputs, outputs, weights = [], [], []
+    for piece in embedded.unbind(1):
+        queries = layer.output_of(state).view(source.states.size(0), -1, layer.hidden_size)  # [B, K, H]
+        contexts, weight = attention(queries, source.keys, source.states, source.bias)
+        x = torch.cat([contexts.flatten(0, 1), piece], dim=-1)[:, None]  # [N, 1, C + E]
+        output, state = layer(x, state)
+        inputs.append(x)
+        outputs.append(output)
+        weights.append(weight)
+    return torch.cat(inputs, dim=1), torch.cat(outputs, dim=1), torch.cat(weights, dim=1), state

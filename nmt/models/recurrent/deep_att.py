@@ -1,0 +1,86 @@
+"""Deep-Att, a deep recurrent model with fast-forward connections: Zhou et al. 2016, arXiv:1606.04199.
+
+Shapes: B sentences, N hypotheses, S source positions, T target positions, E embedding, H hidden size, C width of what the
+attention reads.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from nmt.interface import VocabularySizes
+from nmt.layers.recurrent_attention import AdditiveAttention
+from nmt.models import models
+from nmt.models.recurrent.attentive_recurrent import AttendedMemory, AttentiveRecurrent, DecoderStack
+from nmt.models.recurrent.decoders import Attended, asking_and_reading, attended
+from nmt.models.recurrent.deep_att_config import DeepAttConfig
+from nmt.models.recurrent.fast_forward import FastForward, FastForwardColumn
+from nmt.models.recurrent.layers import LSTMLayer, States
+
+
+class Encoder(nn.Module):
+    """Two columns whose directions alternate in opposite order, seen through W_p: section 3.2."""
+
+    def __init__(self, config: DeepAttConfig) -> None:
+        super().__init__()
+        self.columns = nn.ModuleList(
+            FastForwardColumn(
+                config.embedding_size, config.hidden_size, config.encoder_layers, config.dropout, backwards=backwards
+            )
+            for backwards in (False, True)
+        )
+        self.projection = nn.Linear(10 * config.hidden_size, config.memory_size, bias=False)
+
+    def forward(self, embedded: Tensor, lengths: Tensor) -> Tensor:
+        """[B, S, E] -> [B, S, C]"""
+        projected: Tensor = self.projection(torch.cat([column(embedded, lengths) for column in self.columns], dim=-1))
+        return projected
+
+
+class Decoder(DecoderStack):
+    """One column. The bottom layer's state asks for the context that is part of its next input; the rest sees f and h.
+
+    So only the bottom layer has to take one position after the other.
+    """
+
+    def __init__(self, config: DeepAttConfig) -> None:
+        super().__init__()
+        size = config.hidden_size
+        inputs = [config.embedding_size + config.memory_size, *[3 * size] * (config.decoder_layers - 1)]
+        self.layers = nn.ModuleList(FastForward(LSTMLayer(width, size), config.dropout) for width in inputs)
+        self.attention = AdditiveAttention(size, config.memory_size)
+
+    def start(self, rows: int, like: Tensor) -> States:
+        return tuple(layer.layer.zeros(rows, like) for layer in self._stack())
+
+    def forward(self, embedded: Tensor, source: Attended, layers: States) -> tuple[Tensor, Tensor, States]:
+        """The readout is [Half(f), h] of the top layer."""
+        bottom, *upper = self._stack()
+        given, hidden, weights, state = asking_and_reading(bottom.layer, self.attention, embedded, source, layers[0])
+        x, after = bottom.passed_on(given, hidden), [state]
+        for layer, before in zip(upper, layers[1:]):
+            hidden, state = layer.layer(x, before)
+            x = layer.passed_on(x, hidden)
+            after.append(state)
+        return x, weights, tuple(after)
+
+    def _stack(self) -> list[FastForward]:
+        return cast("list[FastForward]", list(self.layers))
+
+
+@models.register("deep_att", DeepAttConfig)
+class DeepAtt(AttentiveRecurrent):
+    """Interleaved columns of LSTMs; half of every layer's feed-forward block goes on untouched."""
+
+    def __init__(self, config: DeepAttConfig, sizes: VocabularySizes) -> None:
+        super().__init__(sizes, config.embedding_size, 3 * config.hidden_size, config.dropout)
+        self.width = config.hidden_size
+        self.encoder = Encoder(config)
+        self.decoder = Decoder(config)
+
+    def encode(self, source: Tensor, source_lengths: Tensor) -> AttendedMemory:
+        states = self.encoder(self.dropout(self.source_embedding(source)), source_lengths)
+        return AttendedMemory(attended(states, source_lengths, self.decoder.attention))

@@ -1,0 +1,82 @@
+"""Google's neural machine translation system, GNMT: Wu et al. 2016, arXiv:1609.08144, section 3.
+
+Shapes: B sentences, N hypotheses, S source positions, T target positions, E embedding, H hidden size, C width of the
+encoder's states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from nmt.interface import VocabularySizes
+from nmt.layers.dropout import Dropout
+from nmt.layers.recurrent_attention import AdditiveAttention
+from nmt.layers.stack import Stack
+from nmt.models import models
+from nmt.models.recurrent.attentive_recurrent import AttendedMemory, AttentiveRecurrent, DecoderStack
+from nmt.models.recurrent.decoders import Attended, attended
+from nmt.models.recurrent.gnmt_config import GNMTConfig
+from nmt.models.recurrent.layers import Concatenated, LSTMLayer, OneWay, RecurrentEncoder, States, is_residual
+from nmt.models.recurrent.parts import initialise
+
+
+class Decoder(DecoderStack):
+    """A bottom layer that sees the target alone and asks, and upper layers that all see the context.
+
+    The context a_i is asked for by y_{i-1}, the bottom layer's output at the step before (equation 4), "sent directly to
+    all the remaining decoder layers" and concatenated to their inputs. The bottom layer never sees a context, so
+    training needs no loop over positions.
+    """
+
+    def __init__(self, config: GNMTConfig, states_size: int) -> None:
+        super().__init__()
+        size, upper = config.hidden_size, config.decoder_layers - 1
+        self.bottom = LSTMLayer(config.embedding_size, size)
+        self.upper = Stack(LSTMLayer(size + states_size, size) for _ in range(upper))
+        self.attention = AdditiveAttention(size, states_size)
+        self.dropout = Dropout(config.dropout)
+        self.residual_from = config.residual_from
+
+    def start(self, rows: int, like: Tensor) -> States:
+        return tuple(layer.zeros(rows, like) for layer in (self.bottom, *self._upper()))
+
+    def forward(self, embedded: Tensor, source: Attended, layers: States) -> tuple[Tensor, Tensor, States]:
+        asking = layers[0][:, :1]  # [N, 1, H]
+        x, bottom = self.bottom(embedded, layers[0])
+        queries = torch.cat([asking, x[:, :-1]], dim=1)  # y_{i-1}
+        queries = queries.reshape(source.states.size(0), -1, queries.size(-1))  # [B, N/B * T, H]
+        contexts, weights = self.attention(queries, source.keys, source.states, source.bias)
+        contexts = contexts.view(*x.shape[:2], -1)  # [N, T, C]
+        after = [bottom]
+        for number, (layer, state) in enumerate(zip(self._upper(), layers[1:]), 2):
+            output, state = layer(torch.cat([self.dropout(x), contexts], dim=-1), state)
+            x = output + x if is_residual(number, self.residual_from) else output
+            after.append(state)
+        return self.dropout(x), weights, tuple(after)
+
+    def _upper(self) -> Iterator[LSTMLayer]:
+        return (cast(LSTMLayer, layer) for layer in self.upper)
+
+
+@models.register("gnmt", GNMTConfig)
+class GNMT(AttentiveRecurrent):
+    """Deep stacks of LSTMs with residual connections, one attention between them."""
+
+    def __init__(self, config: GNMTConfig, sizes: VocabularySizes) -> None:
+        size = config.hidden_size
+        super().__init__(sizes, config.embedding_size, size, config.dropout)
+        self.width = size
+        first = Concatenated(LSTMLayer(config.embedding_size, size), LSTMLayer(config.embedding_size, size))
+        inputs = [2 * size, *[size] * (config.encoder_layers - 2)][: config.encoder_layers - 1]
+        rest = [OneWay(LSTMLayer(width, size)) for width in inputs]
+        self.encoder = RecurrentEncoder([first, *rest], config.dropout, config.residual_from)
+        self.decoder = Decoder(config, states_size=size if rest else 2 * size)
+        initialise(self, config.init_range)
+
+    def encode(self, source: Tensor, source_lengths: Tensor) -> AttendedMemory:
+        states, _ = self.encoder(self.dropout(self.source_embedding(source)), source_lengths)
+        return AttendedMemory(attended(states, source_lengths, self.decoder.attention))

@@ -1,0 +1,308 @@
+"""Recurrent layers that padding cannot reach, and stacks of them.
+
+Shapes: B sentences, N hypotheses, S source positions, T positions, I inputs, H hidden size, P parts of a state.
+The state of a layer is one tensor [N, P, H]: part 0 is its output, an LSTM keeps its cell as part 1.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from nmt.layers.dropout import Dropout
+from nmt.layers.linear import bf16_kernels_there
+from nmt.layers.stack import Stack
+
+SATURATING = 1e4  # an input at which the logistic function is exactly 0 or 1, in any number format
+
+States = tuple[Tensor, ...]  # by layer: [N, P, H]
+
+
+def reverse_within_lengths(x: Tensor, lengths: Tensor) -> Tensor:
+    """Each sentence of x [B, S, ...] backwards, by its own length; padding stays where it is."""
+    positions = torch.arange(x.size(1), device=x.device)[None, :]
+    last = lengths[:, None] - 1
+    index = torch.where(positions <= last, last - positions, positions)  # [B, S]
+    index = index.view(*index.shape, *([1] * (x.dim() - 2))).expand_as(x)
+    return x.gather(1, index)
+
+
+class RecurrentLayer(nn.Module, ABC):
+    """One layer in one direction: torch's, over whole sentences or from a given state on."""
+
+    parts: ClassVar[int]
+    gates_at_padding: ClassVar[tuple[float, ...]]  # inputs of the gates, in torch's order, that keep the state as it is
+
+    def __init__(self, rnn: nn.RNNBase) -> None:
+        super().__init__()
+        self.rnn = rnn
+        self.hidden_size = rnn.proj_size or rnn.hidden_size  # of the output
+
+    def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """From a state [N, P, H] over x [N, T, I]: outputs [N, T, H], and the state after the last position."""
+        outputs, after = self.rnn(x, self._for_torch(state))
+        return outputs, self._from_torch(after)
+
+    def over_sentences(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Over x [B, S, I]: states [B, S, H] (padding may hold anything), and [B, P, H] after each sentence's end."""
+        if x.device.type == "cpu":
+            return self._frozen(x, lengths, self.zeros(x.size(0), x))
+        return self._packed(x, lengths)
+
+    def _packed(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Packing reads the lengths on the host: one synchronisation a batch."""
+        packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        output, after = self.rnn(packed)
+        states, _ = pad_packed_sequence(output, batch_first=True, total_length=x.size(1))
+        return states, self._from_torch(after)
+
+    def _frozen(self, x: Tensor, lengths: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+        """The same without packing, whose backward pass is slow on a CPU where lengths are alike (they are sorted).
+
+        One more input says "padding". Its weights hold the gates so that at padding the state stays exactly what it was
+        after the last real position.
+        """
+        gates = x.new_tensor(self.gates_at_padding)[:, None, None].expand(-1, self.rnn.hidden_size, 1)
+        padding = (torch.arange(x.size(1)) >= lengths[:, None])[:, :, None].to(x.dtype)  # [B, S, 1]
+        of_input, of_state, *biases = self.rnn.parameters()
+        weights = [torch.cat([of_input, gates.flatten(0, 1)], dim=1), of_state, *biases]
+        states, after = self._run(torch.cat([x, padding], dim=2), start, weights)
+        last = states[torch.arange(len(x)), lengths - 1]  # an LSTM's output gate still moves at padding
+        return states, self._with_output(after, last)
+
+    def of_input(self, x: Tensor, most: int | None = None) -> Tensor:
+        """W x [..., I] for all gates, or the first ``most`` of its numbers."""
+        return F.linear(x, self.rnn.get_parameter("weight_ih_l0")[:most])
+
+    def zeros(self, rows: int, like: Tensor) -> Tensor:
+        """The state [rows, P, H] before anything is read, in the type and on the device of ``like``."""
+        return like.new_zeros(rows, self.parts, self.hidden_size)
+
+    def output_of(self, state: Tensor) -> Tensor:
+        """[N, P, H] -> [N, H]"""
+        return state[:, 0]
+
+    def _with_output(self, state: Tensor, output: Tensor) -> Tensor:
+        return torch.cat([output[:, None], state[:, 1:]], dim=1)
+
+    @abstractmethod
+    def _run(self, x: Tensor, start: Tensor, weights: list[Tensor]) -> tuple[Tensor, Tensor]:
+        """torch's function with these weights: states and the last state [N, P, H]."""
+
+    @abstractmethod
+    def _for_torch(self, state: Tensor) -> Tensor | tuple[Tensor, Tensor]: ...
+
+    @abstractmethod
+    def _from_torch(self, state: Tensor | tuple[Tensor, Tensor]) -> Tensor: ...
+
+
+def _lacks_bf16(x: Tensor) -> bool:
+    """Whether x would be read in bf16 by a CPU for which oneDNN has no such LSTM: it is read in float32 instead."""
+    if x.device.type != "cpu" or bf16_kernels_there():
+        return False
+    autocast = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") is torch.bfloat16
+    return x.dtype is torch.bfloat16 or autocast
+
+
+class LSTMLayer(RecurrentLayer):
+    """i, f, o = sigma(W x_t + U h_{t-1} + b) each with its own W, U, b; g = tanh(W x_t + U h_{t-1} + b);
+    c_t = f * c_{t-1} + i * g; h_t = o * tanh(c_t): Zaremba et al. 2014, arXiv:1409.2329, section 3.1 (no peepholes).
+
+    torch has two b for each, whose sum counts.
+    """
+
+    parts = 2
+    gates_at_padding = (-SATURATING, SATURATING, 0.0, 0.0)  # input, forget, cell, output
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__(nn.LSTM(input_size, hidden_size, batch_first=True))
+
+    def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        if _lacks_bf16(x):
+            return self._run(x, state, list(self.rnn.parameters()))
+        return super().forward(x, state)
+
+    def _run(self, x: Tensor, start: Tensor, weights: list[Tensor]) -> tuple[Tensor, Tensor]:
+        if _lacks_bf16(x):
+            with torch.autocast("cpu", enabled=False):
+                states, after = self._run(x.float(), start.float(), [weight.float() for weight in weights])
+            return states.bfloat16(), after.bfloat16()
+        states, hidden, cell = torch.lstm(x, self._for_torch(start), weights, True, 1, 0.0, self.training, False, True)
+        return states, self._from_torch((hidden, cell))
+
+    def _for_torch(self, state: Tensor) -> tuple[Tensor, Tensor]:
+        hidden, cell = state.unbind(1)
+        return hidden[None].contiguous(), cell[None].contiguous()
+
+    def _from_torch(self, state: Tensor | tuple[Tensor, Tensor]) -> Tensor:
+        return torch.stack([part[0] for part in state], dim=1)
+
+
+class ProjectedLSTMLayer(LSTMLayer):
+    """An LSTM whose output h = W (o * tanh(c)) is narrower than its cell: Sak et al. 2014, arXiv:1402.1128, equation 6.
+
+    The state is one part, [h; c].
+    """
+
+    parts = 1
+
+    def __init__(self, input_size: int, cell_size: int, output_size: int) -> None:
+        RecurrentLayer.__init__(self, nn.LSTM(input_size, cell_size, batch_first=True, proj_size=output_size))
+        # Once a process torch says that oneDNN has no projections and that it does without: nothing to act upon.
+        warnings.filterwarnings("ignore", message="LSTM with projections is not supported with oneDNN")
+
+    def zeros(self, rows: int, like: Tensor) -> Tensor:
+        return like.new_zeros(rows, 1, self.hidden_size + self.rnn.hidden_size)
+
+    def output_of(self, state: Tensor) -> Tensor:
+        return state[:, 0, : self.hidden_size]
+
+    def _with_output(self, state: Tensor, output: Tensor) -> Tensor:
+        return torch.cat([output[:, None], state[:, :, self.hidden_size :]], dim=2)
+
+    def _for_torch(self, state: Tensor) -> tuple[Tensor, Tensor]:
+        hidden, cell = state[:, 0, : self.hidden_size], state[:, 0, self.hidden_size :]
+        return hidden[None].contiguous(), cell[None].contiguous()
+
+    def _from_torch(self, state: Tensor | tuple[Tensor, Tensor]) -> Tensor:
+        return torch.cat([part[0] for part in state], dim=1)[:, None]
+
+
+class GRULayer(RecurrentLayer):
+    """r, z = sigma(W x_t + U h_{t-1} + b); n = tanh(W x_t + b + r * (U h_{t-1} + b)); h_t = (1 - z) * n + z * h_{t-1}.
+
+    Cho et al. 2014, arXiv:1406.1078, equations 5 to 8, which apply r before U; torch's order is that of cuDNN.
+    """
+
+    parts = 1
+    gates_at_padding = (0.0, SATURATING, 0.0)  # reset, update, new
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__(nn.GRU(input_size, hidden_size, batch_first=True))
+
+    def _run(self, x: Tensor, start: Tensor, weights: list[Tensor]) -> tuple[Tensor, Tensor]:
+        states, hidden = torch.gru(x, self._for_torch(start), weights, True, 1, 0.0, self.training, False, True)
+        return states, self._from_torch(hidden)
+
+    def _for_torch(self, state: Tensor) -> Tensor:
+        return state[:, 0][None].contiguous()
+
+    def _from_torch(self, state: Tensor | tuple[Tensor, Tensor]) -> Tensor:
+        return cast(Tensor, state)[0][:, None]
+
+
+def read(layer: RecurrentLayer, x: Tensor, lengths: Tensor, backwards: bool) -> tuple[Tensor, Tensor]:
+    """x [B, S, I] -> states [B, S, H] in the order of x, and the last state [B, P, H] in the direction of reading."""
+    if not backwards:
+        return layer.over_sentences(x, lengths)
+    states, last = layer.over_sentences(reverse_within_lengths(x, lengths), lengths)
+    return reverse_within_lengths(states, lengths), last
+
+
+class OneWay(nn.Module):
+    """A layer of an encoder that reads each sentence from its beginning, or from its own end."""
+
+    def __init__(self, layer: RecurrentLayer, backwards: bool = False) -> None:
+        super().__init__()
+        self.layer = layer
+        self.backwards = backwards
+        self.size = layer.hidden_size
+
+    def forward(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """[B, S, I] -> states [B, S, size] in the order of x, and the last state [B, P, size]."""
+        return read(self.layer, x, lengths, self.backwards)
+
+
+class BothWays(nn.Module, ABC):
+    """A layer of an encoder in both directions, merged into one, in the states and in the last state."""
+
+    def __init__(self, forward_layer: RecurrentLayer, backward_layer: RecurrentLayer) -> None:
+        super().__init__()
+        self.directions = nn.ModuleList([OneWay(forward_layer), OneWay(backward_layer, backwards=True)])
+        self.size = self.merge(torch.zeros(forward_layer.hidden_size), torch.zeros(backward_layer.hidden_size)).numel()
+
+    @abstractmethod
+    def merge(self, onward: Tensor, backward: Tensor) -> Tensor:
+        """Two tensors [..., H] to one."""
+
+    def forward(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        (states, last), (back_states, back_last) = (direction(x, lengths) for direction in self.directions)
+        return self.merge(states, back_states), self.merge(last, back_last)
+
+
+class Concatenated(BothWays):
+    """Both directions side by side: Schuster and Paliwal 1997; Bahdanau et al. 2015, section 3.2."""
+
+    def merge(self, onward: Tensor, backward: Tensor) -> Tensor:
+        return torch.cat([onward, backward], dim=-1)
+
+
+class Summed(BothWays):
+    """The sum of both directions."""
+
+    def merge(self, onward: Tensor, backward: Tensor) -> Tensor:
+        return onward + backward
+
+
+class Averaged(BothWays):
+    """The mean of both directions."""
+
+    def merge(self, onward: Tensor, backward: Tensor) -> Tensor:
+        return (onward + backward) / 2
+
+
+class RecurrentEncoder(nn.Module):
+    """A stack of layers over the source; from layer ``residual_from`` (counted from 1) on, inputs are added to outputs.
+
+    The sum is taken after the recurrence: x^i = m^i + x^(i-1), Wu et al. 2016, arXiv:1609.08144, equation 6. The state of a
+    layer is never part of it, and dropout acts on what a layer reads, never on the path around it.
+    """
+
+    def __init__(self, layers: Sequence[OneWay | BothWays], dropout: float, residual_from: int | None = None) -> None:
+        super().__init__()
+        self.layers = Stack(layers)
+        self.dropout = Dropout(dropout)
+        self.residual_from = residual_from
+
+    def forward(self, embedded: Tensor, lengths: Tensor) -> tuple[Tensor, States]:
+        """[B, S, I] -> states [B, S, H] (padding may hold anything), and each layer's state after the last position."""
+        x, last = embedded, []
+        for number, layer in enumerate(self.layers, 1):
+            output, state = layer(self.dropout(x) if number > 1 else x, lengths)
+            x = output + x if is_residual(number, self.residual_from) else output
+            last.append(state)
+        return x, tuple(last)
+
+
+class RecurrentDecoder(nn.Module):
+    """A stack of layers from given states on: a whole sequence at once, or one position."""
+
+    def __init__(self, layers: Sequence[RecurrentLayer], dropout: float, residual_from: int | None = None) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.dropout = Dropout(dropout)
+        self.residual_from = residual_from
+
+    def stack(self) -> Iterator[RecurrentLayer]:
+        return (cast(RecurrentLayer, layer) for layer in self.layers)
+
+    def forward(self, x: Tensor, states: States) -> tuple[Tensor, States]:
+        """[N, T, I] -> [N, T, H], and the states after the last position (padding included)."""
+        after = []
+        for number, (layer, state) in enumerate(zip(self.stack(), states), 1):
+            output, state = layer(self.dropout(x) if number > 1 else x, state)
+            x = output + x if is_residual(number, self.residual_from) else output
+            after.append(state)
+        return x, tuple(after)
+
+
+def is_residual(number: int, residual_from: int | None) -> bool:
+    """Whether layer ``number``, counted from 1, adds its input to its output."""
+    return residual_from is not None and number >= residual_from

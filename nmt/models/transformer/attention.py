@@ -1,0 +1,229 @@
+"""Multi-head attention: Vaswani et al. 2017, section 3.2.
+
+Shapes: B sentences, K beam, S keys, T queries, D model width, H heads.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from nmt.layers.dropout import Dropout
+from nmt.layers.linear import Linear
+from nmt.layers.padding import causal_bias
+from nmt.models.transformer import attention_kernels
+from nmt.models.transformer.autoregression import INITIAL_CAPACITY, Autoregression, BeamHistory, LayerCache
+from nmt.models.transformer.flat_batches import FlatMask, Segments, within
+from nmt.models.transformer.head_sizes import HeadSizes
+from nmt.models.transformer.key_value_cache import KeyValueCache
+from nmt.models.transformer.mask import Mask, whole_sequence
+
+
+class Attend(nn.Module, ABC):
+    """softmax(scores) V inside the heads; a kind of attention is the way it scores.
+
+    A subclass says how by ``scores``, and if need be by ``mix``. Training, decoding and every number format follow it.
+    """
+
+    flat = False  # whether it can do without padding (``FlatMask``) as it is set now
+
+    def __init__(self, dropout: float) -> None:
+        super().__init__()
+        self.dropout = Dropout(dropout)
+
+    @abstractmethod
+    def scores(self, queries: Tensor, keys: Tensor, mask: Mask) -> Tensor:
+        """[B, H, T, d_k] and [B, H, S, d_k] -> [B, H, T, S]"""
+
+    def mix(self, weights: Tensor, values: Tensor, mask: Mask) -> Tensor:
+        """[B, H, T, S] and [B, H, S, d_v] -> [B, H, T, d_v]"""
+        return weights @ values
+
+    def forward(
+        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: list[Tensor] | None = None
+    ) -> Tensor:
+        """queries [B, H, T, d_k], keys [B, H, S, d_k], values [B, H, S, d_v] -> [B, H, T, d_v]
+
+        ``record`` receives the weights [B, H, T, S].
+        """
+        scores = self.scores(queries, keys, mask)
+        weights = torch.softmax(scores if mask.bias is None else scores + mask.bias, dim=-1)
+        if record is not None:
+            record.append(weights)
+        return self.mix(self.dropout(weights), values, mask)
+
+
+class ScaledDotProduct(Attend):
+    """softmax(Q K^T / sqrt(d_k)) V: equation 1."""
+
+    fused = True  # kernels that know the formula, up to its scale, compute the same
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """A subclass with another formula is computed by its own parts."""
+        super().__init_subclass__(**options)
+        formula = ("scores", "mix", "forward")
+        cls.fused = all(getattr(cls, name) is getattr(ScaledDotProduct, name) for name in formula)
+
+    @property
+    def flat(self) -> bool:  # type: ignore[override]
+        return self.fused and (not self.training or self.dropout.p == 0.0)
+
+    def scale(self, d_k: int) -> float:
+        scale: float = d_k**-0.5
+        return scale
+
+    def scores(self, queries: Tensor, keys: Tensor, mask: Mask) -> Tensor:
+        return (queries * self.scale(queries.size(-1))) @ keys.transpose(-1, -2)
+
+    def forward(
+        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: list[Tensor] | None = None
+    ) -> Tensor:
+        if record is not None or not self.fused:  # a kernel gives no weights
+            return super().forward(queries, keys, values, mask, record)
+        scale, dropout = self.scale(queries.size(-1)), self.dropout.p if self.training else 0.0
+        formula = super().forward
+        return attention_kernels.attend(formula, queries, keys, values, mask, scale=scale, dropout=dropout)
+
+
+class DotProduct(ScaledDotProduct):
+    """softmax(Q K^T) V: without the scale, whose effect section 3.2.1 argues for."""
+
+    def scale(self, d_k: int) -> float:
+        return 1.0
+
+
+def split_heads(x: Tensor, num_heads: int) -> Tensor:
+    """[B, T, H*d] -> [B, H, T, d]"""
+    return x.view(*x.shape[:2], num_heads, -1).transpose(1, 2)
+
+
+def merge_heads(x: Tensor) -> Tensor:
+    """[B, H, T, d] -> [B, T, H*d]"""
+    return x.transpose(1, 2).flatten(2)
+
+
+class SelfAttention(nn.Module):
+    """Queries, keys and values from the same sequence, projected by one matrix.
+
+    The rows of ``projection`` are W^Q, W^K and W^V one after the other, each by head.
+    """
+
+    def __init__(self, sizes: HeadSizes, bias: bool, attend: Attend, rotation: nn.Module | None = None) -> None:
+        """``rotation``, if any, turns queries and keys by their positions."""
+        super().__init__()
+        self.sizes = sizes
+        self.parts = (sizes.keys, sizes.keys, sizes.values)
+        self.projection = Linear(sizes.d_model, sum(self.parts), bias=bias)
+        self.output = Linear(sizes.values, sizes.d_model, bias=bias)
+        self.attend = attend
+        self.rotation = rotation
+        _initialise(self.projection, self.parts)
+        nn.init.xavier_uniform_(self.output.weight)
+
+    def padding_mask(self, padding: Tensor) -> Mask:
+        """What every position of a sequence sees; ``padding`` [B, 1, 1, S] is -inf at padding."""
+        return Mask(padding, whole_sequence(padding.size(-1), padding.device))
+
+    @property
+    def flat(self) -> bool:
+        """Whether it can do without padding."""
+        return self.attend.flat and attention_kernels.knows_flat_heads(self.sizes.d_k, self.sizes.d_v)
+
+    def flat_mask(self, segments: Segments) -> FlatMask:
+        """The same without padding."""
+        return within(segments)
+
+    def project(self, x: Tensor, mask: Mask) -> tuple[Tensor, Tensor, Tensor]:
+        """[B, T, D] -> queries, keys, values [B, H, T, d]"""
+        queries, keys, values = (
+            split_heads(part, self.sizes.num_heads) for part in self.projection(x).split(self.parts, dim=-1)
+        )
+        if self.rotation is not None:
+            queries, keys = self.rotation(queries, mask.places), self.rotation(keys, mask.places)
+        return queries, keys, values
+
+    def forward(self, x: Tensor, mask: Mask, record: list[Tensor] | None = None) -> Tensor:
+        """[B, T, D] -> [B, T, D]"""
+        attended: Tensor = self.output(merge_heads(self.attend_to(*self.project(x, mask), mask, record)))
+        return attended
+
+    def attend_to(
+        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: list[Tensor] | None
+    ) -> Tensor:
+        """[B, H, T, d_k], [B, H, T, d_k], [B, H, T, d_v] -> [B, H, T, d_v]"""
+        attended: Tensor = self.attend(queries, keys, values, mask, record)
+        return attended
+
+
+class CausalSelfAttention(SelfAttention, Autoregression):
+    """Each position sees itself and those before it: the decoder's self-attention, section 3.2.3.
+
+    A target's own padding stands after every real position, so nothing real sees it.
+    """
+
+    def causal_mask(self, x: Tensor) -> Mask:
+        length = x.size(1)
+        return Mask(causal_bias(length, x.dtype, x.device), whole_sequence(length, x.device))
+
+    def flat_mask(self, segments: Segments) -> FlatMask:
+        return within(segments, ahead=0)
+
+    def start(self, sentences: int, beam: int, like: Tensor) -> KeyValueCache:
+        sizes = (sentences, self.sizes.num_heads, self.sizes.d_k, self.sizes.d_v)
+        return KeyValueCache.empty(sizes, beam, INITIAL_CAPACITY, like)
+
+    def step_mask(self, cache: LayerCache, history: BeamHistory) -> Mask:
+        assert isinstance(cache, KeyValueCache)
+        return history.mask(cache.keys.dtype)
+
+    def step(self, x: Tensor, cache: LayerCache, mask: Mask) -> tuple[Tensor, LayerCache]:
+        assert isinstance(cache, KeyValueCache)
+        queries, keys, values = self.project(x, mask)
+        cache = cache.append(keys, values)
+        attended: Tensor = self.output(merge_heads(self.attend_to(queries, *cache.filled(), mask, None)))
+        return attended, cache
+
+
+class CrossAttention(nn.Module):
+    """Queries from the decoder, keys and values from the memory."""
+
+    def __init__(self, sizes: HeadSizes, bias: bool, attend: Attend) -> None:
+        super().__init__()
+        self.sizes = sizes
+        self.parts = (sizes.keys, sizes.values)
+        self.query = Linear(sizes.d_model, sizes.keys, bias=bias)
+        self.memory = Linear(sizes.d_model, sum(self.parts), bias=bias)  # rows: W^K, then W^V
+        self.output = Linear(sizes.values, sizes.d_model, bias=bias)
+        self.attend = attend
+        _initialise(self.query, (sizes.keys,))
+        _initialise(self.memory, self.parts)
+        nn.init.xavier_uniform_(self.output.weight)
+
+    @property
+    def flat(self) -> bool:
+        """Whether it can do without padding."""
+        return self.attend.flat and attention_kernels.knows_flat_heads(self.sizes.d_k, self.sizes.d_v)
+
+    def project(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """[B, S, D] -> keys [B, H, S, d_k], values [B, H, S, d_v]: once for all queries."""
+        keys, values = self.memory(memory).split(self.parts, dim=-1)
+        return split_heads(keys, self.sizes.num_heads), split_heads(values, self.sizes.num_heads)
+
+    def forward(
+        self, x: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: list[Tensor] | None = None
+    ) -> Tensor:
+        """x [B, T, D], or [B, K, D]: the K hypotheses of a sentence are K queries, so the memory keeps its B rows."""
+        queries = split_heads(self.query(x), self.sizes.num_heads)
+        projected: Tensor = self.output(merge_heads(self.attend(queries, keys, values, mask, record)))
+        return projected
+
+
+def _initialise(linear: Linear, parts: tuple[int, ...]) -> None:
+    """Xavier for each part of a joint projection, smaller by sqrt(2) so that early attention is almost even."""
+    for part in torch.split(linear.weight.detach(), list(parts)):
+        nn.init.xavier_uniform_(part, gain=2**-0.5)
+    if linear.bias is not None:
+        nn.init.zeros_(linear.bias)

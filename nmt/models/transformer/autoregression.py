@@ -1,0 +1,123 @@
+"""How a target position sees those before it. What stands in a decoder layer's first sublayer keeps to this interface.
+
+Shapes: B sentences, K beam, N = B*K hypotheses, H heads, T positions, S steps, D model width.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nmt.layers.overriding import require_together
+from nmt.models.transformer.flat_batches import FlatMask, Segments
+from nmt.models.transformer.mask import Mask, Places, whole_sequence
+from nmt.trees import RowTree
+
+OVERRIDE_STEP = "which decodes with what was learned; override it too"
+
+INITIAL_CAPACITY = 16  # steps that there is room for at first; it doubles when full
+
+
+class LayerCache(RowTree, ABC):
+    """What a layer keeps of the positions decoded so far, by hypothesis or by slot of a sentence's beam."""
+
+
+@dataclass
+class BeamHistory(RowTree):
+    """How far each hypothesis is, and in which slot of its sentence's beam it was at each step."""
+
+    positions: Tensor  # [N] of the next token
+    slots: Tensor  # [N, capacity] by step
+    beam: int
+    length: int = 0  # steps made; no position is beyond
+
+    @classmethod
+    def start(cls, sentences: int, beam: int, like: Tensor) -> BeamHistory:
+        positions = torch.zeros(sentences * beam, dtype=torch.long, device=like.device)
+        return cls(positions, torch.zeros(sentences * beam, 0, dtype=torch.int32, device=like.device), beam)
+
+    @property
+    def bound(self) -> int:
+        """Exclusive upper bound of this step's positions."""
+        return self.length + 1
+
+    def entered(self) -> BeamHistory:
+        """The history with the next step in it: every hypothesis writes into the slot where it stands now."""
+        slots = self.slots
+        if slots.size(1) == self.length:
+            slots = F.pad(slots, (0, max(INITIAL_CAPACITY, self.length)))
+        slots.view(-1, self.beam, slots.size(1))[:, :, self.length] = self._every_slot()
+        return BeamHistory(self.positions, slots, self.beam, self.length)
+
+    def passed(self) -> BeamHistory:
+        """The history after that step."""
+        return BeamHistory(self.positions + 1, self.slots, self.beam, self.length + 1)
+
+    def mask(self, dtype: torch.dtype, steps: Tensor | None = None) -> Mask:
+        """Columns are what all K slots of a sentence wrote in each of the ``steps`` [S] (None: in all so far), S*K of them;
+        a hypothesis sees those of its own past alone."""
+        count, beam = self.bound, self.beam
+        slots = self.slots[:, :count] if steps is None else self.slots.index_select(1, steps)  # [N, S]
+        if steps is None:
+            steps = torch.arange(count, device=slots.device)
+        places = Places(self.queries, steps.repeat_interleave(beam)[None], count)
+        if not self._has_others:
+            return Mask(None, places)
+        others = slots[:, :, None] != self._every_slot()  # [N, S, K]
+        bias = torch.zeros(others.shape, dtype=dtype, device=slots.device).masked_fill_(others, -torch.inf)
+        return Mask(bias.view(-1, 1, beam, slots.size(1) * beam), places)
+
+    @property
+    def queries(self) -> Tensor:
+        """[B, K] positions of the next token."""
+        return self.positions.view(-1, self.beam)
+
+    @property
+    def _has_others(self) -> bool:
+        """Whether anything is written that is not in a hypothesis' own past."""
+        return self.beam > 1
+
+    def _every_slot(self) -> Tensor:
+        return torch.arange(self.beam, dtype=torch.int32, device=self.slots.device)
+
+
+class Autoregression(nn.Module, ABC):
+    """All positions at once in training, one after the other in decoding, with the same result."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        require_together(cls, "forward", ("step",), OVERRIDE_STEP)
+
+    @property
+    def flat(self) -> bool:
+        """Whether it can do without padding."""
+        return False
+
+    def causal_mask(self, x: Tensor) -> Mask:
+        """The mask of all positions of x [B, T, D]."""
+        return Mask(None, whole_sequence(x.size(1), x.device))
+
+    def flat_mask(self, segments: Segments) -> FlatMask:
+        """The mask of all positions of sentences without padding, where it is ``flat``."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def forward(self, x: Tensor, mask: Mask, record: list[Tensor] | None) -> Tensor:
+        """[B, T, D] -> [B, T, D]; position t depends on positions 0 ... t. ``record`` receives attention weights."""
+
+    @abstractmethod
+    def start(self, sentences: int, beam: int, like: Tensor) -> LayerCache:
+        """The empty cache of their hypotheses, with the device and the type of ``like``."""
+
+    def step_mask(self, cache: LayerCache, history: BeamHistory) -> Mask:
+        """The mask of one step."""
+        return Mask(None, Places(history.queries, history.queries, history.bound))
+
+    @abstractmethod
+    def step(self, x: Tensor, cache: LayerCache, mask: Mask) -> tuple[Tensor, LayerCache]:
+        """One position, [B, K, D] -> [B, K, D], and the cache with that position in it. The old one is consumed."""

@@ -1,0 +1,206 @@
+"""The layers of the Transformer: Vaswani et al. 2017, section 3.1 and figure 1.
+
+Shapes: B sentences, K beam, N = B*K hypotheses, S source positions, T target positions, D model width, H heads.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from nmt.layers.overriding import require_together
+from nmt.models.transformer.attention import CrossAttention, SelfAttention
+from nmt.models.transformer.autoregression import OVERRIDE_STEP, Autoregression, BeamHistory, LayerCache
+from nmt.models.transformer.flat_batches import FlatMask, Segments
+from nmt.models.transformer.mask import Mask
+from nmt.models.transformer.residual import Residual
+
+
+class Record:
+    """What the layers of one pass leave behind besides their result."""
+
+    def __init__(self, kinds: Sequence[str] = (), lengths: Tensor | None = None) -> None:
+        """``kinds`` of attention that are asked for; real ``lengths`` [B] of the sentences (None: no padding)."""
+        self.attention: dict[str, list[Tensor]] = {kind: [] for kind in kinds}  # weights, by layer
+        self.lengths = lengths
+        self.usage: list[Tensor] = []  # of experts, by layer that has some: [real positions, ...]
+
+    def of(self, kind: str) -> list[Tensor] | None:
+        """Where the weights of a kind of attention go; None: nobody asks."""
+        return self.attention.get(kind)
+
+
+@dataclass(frozen=True)
+class LayerParts:
+    """What the layers of a model are made of: functions, each of which makes a fresh part."""
+
+    source_attention: Callable[[], SelfAttention]
+    target_attention: Callable[[], Autoregression]
+    cross_attention: Callable[[], CrossAttention]
+    feed_forward: Callable[[], nn.Module]
+    residual: Callable[[], Residual]
+
+
+class SourceLayer(nn.Module, ABC):
+    """A layer of the encoder. The layers of a stack see alike: the first one says what, once for all."""
+
+    @property
+    def flat(self) -> bool:
+        """Whether it can do without padding (``flat_mask``) as it is set now."""
+        return False
+
+    def flat_mask(self, segments: Segments) -> FlatMask:
+        """The mask of sentences without padding, where the layer is ``flat``."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def padding_mask(self, padding: Tensor) -> Mask:
+        """``padding`` [B, 1, 1, S] is -inf at padding."""
+
+    @abstractmethod
+    def forward(self, x: Tensor, mask: Mask, record: Record) -> Tensor:
+        """[B, S, D] -> [B, S, D]"""
+
+
+class EncoderLayer(SourceLayer):
+    """Self-attention and a feed-forward network."""
+
+    def __init__(self, parts: LayerParts) -> None:
+        super().__init__()
+        self.self_attention = parts.source_attention()
+        self.self_residual = parts.residual()
+        self.feed_forward = parts.feed_forward()
+        self.feed_forward_residual = parts.residual()
+
+    @property
+    def flat(self) -> bool:
+        return self.self_attention.flat
+
+    def flat_mask(self, segments: Segments) -> FlatMask:
+        return self.self_attention.flat_mask(segments)
+
+    def padding_mask(self, padding: Tensor) -> Mask:
+        return self.self_attention.padding_mask(padding)
+
+    def forward(self, x: Tensor, mask: Mask, record: Record) -> Tensor:
+        x = self.self_residual(x, lambda y: self.self_attention(y, mask, record.of("encoder")))
+        return self.feed(x, record)
+
+    def feed(self, x: Tensor, record: Record) -> Tensor:
+        """The last sublayer: [B, S, D] -> [B, S, D]"""
+        fed: Tensor = self.feed_forward_residual(x, self.feed_forward)
+        return fed
+
+
+MemoryHeads = tuple[Tensor, Tensor]  # keys [B, H, S, d_k] and values [B, H, S, d_v] of the memory
+
+
+class TargetLayer(nn.Module, ABC):
+    """A layer of the decoder. The layers of a stack see alike: the first one says what, once for all."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for method in ("forward", "read"):
+            require_together(cls, method, ("step",), OVERRIDE_STEP)
+
+    @property
+    def flat(self) -> bool:
+        """Whether it can do without padding (``flat_mask``) as it is set now."""
+        return False
+
+    def flat_mask(self, segments: Segments) -> FlatMask:
+        """The mask of sentences without padding, where the layer is ``flat``."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def project(self, states: Tensor) -> MemoryHeads:
+        """What the layer reads of the memory's states [B, S, D]."""
+
+    @abstractmethod
+    def causal_mask(self, x: Tensor) -> Mask:
+        """The mask of all positions of x [B, T, D]."""
+
+    def forward(self, x: Tensor, mask: Mask, states: Tensor, memory_mask: Mask, record: Record) -> Tensor:
+        """All positions at once: [B, T, D] -> [B, T, D]; ``memory_mask``: which states [B, S, D] may be seen."""
+        return self.read(x, mask, self.project(states), memory_mask, record)
+
+    @abstractmethod
+    def read(self, x: Tensor, mask: Mask, memory: MemoryHeads, memory_mask: Mask, record: Record) -> Tensor:
+        """The same, of what ``project`` gave."""
+
+    @abstractmethod
+    def start(self, sentences: int, beam: int, like: Tensor) -> LayerCache:
+        """The cache before the first step."""
+
+    @abstractmethod
+    def step_mask(self, cache: LayerCache, history: BeamHistory) -> Mask:
+        """The mask of one step."""
+
+    @abstractmethod
+    def step(
+        self, x: Tensor, cache: LayerCache, mask: Mask, memory: MemoryHeads, memory_mask: Mask, record: Record
+    ) -> tuple[Tensor, LayerCache]:
+        """One position, [B, K, D] -> [B, K, D], and the cache with that position in it. The old one is consumed."""
+
+
+class DecoderLayer(TargetLayer):
+    """Self-attention over what is written so far, attention over the memory, and a feed-forward network.
+
+    ``self_attention`` keeps its name in saved models, whatever stands in its place.
+    """
+
+    def __init__(self, parts: LayerParts) -> None:
+        super().__init__()
+        self.self_attention = parts.target_attention()
+        self.self_residual = parts.residual()
+        self.cross_attention = parts.cross_attention()
+        self.cross_residual = parts.residual()
+        self.feed_forward = parts.feed_forward()
+        self.feed_forward_residual = parts.residual()
+
+    @property
+    def flat(self) -> bool:
+        return self.self_attention.flat and self.cross_attention.flat
+
+    def flat_mask(self, segments: Segments) -> FlatMask:
+        return self.self_attention.flat_mask(segments)
+
+    def project(self, states: Tensor) -> MemoryHeads:
+        return self.cross_attention.project(states)
+
+    def causal_mask(self, x: Tensor) -> Mask:
+        return self.self_attention.causal_mask(x)
+
+    def read(self, x: Tensor, mask: Mask, memory: MemoryHeads, memory_mask: Mask, record: Record) -> Tensor:
+        x = self.self_residual(x, lambda y: self.self_attention(y, mask, record.of("decoder")))
+        return self._read_memory(x, memory, memory_mask, record)
+
+    def start(self, sentences: int, beam: int, like: Tensor) -> LayerCache:
+        return self.self_attention.start(sentences, beam, like)
+
+    def step_mask(self, cache: LayerCache, history: BeamHistory) -> Mask:
+        return self.self_attention.step_mask(cache, history)
+
+    def step(
+        self, x: Tensor, cache: LayerCache, mask: Mask, memory: MemoryHeads, memory_mask: Mask, record: Record
+    ) -> tuple[Tensor, LayerCache]:
+        def attend_back(y: Tensor) -> Tensor:
+            nonlocal cache
+            attended, cache = self.self_attention.step(y, cache, mask)
+            return attended
+
+        x = self.self_residual(x, attend_back)
+        return self._read_memory(x, memory, memory_mask, record), cache
+
+    def _read_memory(self, x: Tensor, memory: MemoryHeads, memory_mask: Mask, record: Record) -> Tensor:
+        x = self.cross_residual(x, lambda y: self.cross_attention(y, *memory, memory_mask, record.of("cross")))
+        return self.feed(x, record)
+
+    def feed(self, x: Tensor, record: Record) -> Tensor:
+        """The last sublayer: [..., T, D] -> [..., T, D]"""
+        fed: Tensor = self.feed_forward_residual(x, self.feed_forward)
+        return fed

@@ -1,0 +1,200 @@
+"""From options to modules: for each kind of part a table of what an option's values mean.
+
+Adding a kind is a value of its enum in transformer_config.py, a line in a table here, and a line for each option that it
+excludes in the table of conflicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from nmt.layers.positions import LearnedPositions, NoPositions, Positions, SinusoidalPositions
+from nmt.models.transformer.additive_attention import Additive
+from nmt.models.transformer.attention import (
+    Attend,
+    CausalSelfAttention,
+    CrossAttention,
+    DotProduct,
+    ScaledDotProduct,
+    SelfAttention,
+)
+from nmt.models.transformer.autoregression import Autoregression
+from nmt.models.transformer.average_attention import AverageAttention
+from nmt.models.transformer.feed_forward import FeedForward, GatedFeedForward
+from nmt.models.transformer.layers import DecoderLayer, EncoderLayer, LayerParts, SourceLayer, TargetLayer
+from nmt.models.transformer.local_attention import LocalCausalSelfAttention, LocalSelfAttention
+from nmt.models.transformer.relative_positions import RelativeDotProduct
+from nmt.models.transformer.residual import PostNorm, PreNorm, Residual
+from nmt.models.transformer.rotary import Rotary
+from nmt.models.transformer.ssru import SSRU
+from nmt.models.transformer.transformer_config import (
+    DecoderKind,
+    FeedForwardKind,
+    LayerKind,
+    NormKind,
+    NormOrder,
+    PositionKind,
+    ScoreKind,
+    TransformerConfig,
+)
+from nmt.models.transformer.universal import Coordinates, UniversalDecoderLayer, UniversalEncoderLayer
+
+Config = TransformerConfig
+
+
+# Feed-forward networks: any module that keeps the shape [..., D].
+
+FEED_FORWARDS: dict[FeedForwardKind, Callable[[Config], nn.Module]] = {
+    FeedForwardKind.relu: lambda c: FeedForward(c.d_model, c.d_ff, c.activation_dropout),
+    FeedForwardKind.glu: lambda c: GatedFeedForward(torch.sigmoid, c.d_model, c.d_ff, c.activation_dropout),
+    FeedForwardKind.geglu: lambda c: GatedFeedForward(F.gelu, c.d_model, c.d_ff, c.activation_dropout),
+    FeedForwardKind.swiglu: lambda c: GatedFeedForward(F.silu, c.d_model, c.d_ff, c.activation_dropout),
+}
+
+
+# Norms and residual connections.
+
+NORMS: dict[NormKind, Callable[[int], nn.Module]] = {
+    NormKind.layer_norm: nn.LayerNorm,
+    NormKind.rms_norm: partial(nn.RMSNorm, eps=1e-6),  # the paper divides by zero where everything is zero
+}
+
+RESIDUALS: dict[NormOrder, type[Residual]] = {NormOrder.post: PostNorm, NormOrder.pre: PreNorm}
+
+FINAL_NORMS: dict[NormOrder, Callable[[Config], nn.Module]] = {
+    NormOrder.post: lambda c: nn.Identity(),
+    NormOrder.pre: lambda c: NORMS[c.norm_kind](c.d_model),
+}
+
+
+def residual(config: Config) -> Residual:
+    return RESIDUALS[config.norm](NORMS[config.norm_kind](config.d_model), config.dropout)
+
+
+def final_norm(config: Config) -> nn.Module:
+    """What ends a stack of layers."""
+    return FINAL_NORMS[config.norm](config)
+
+
+# Attention inside the heads.
+
+SCORES: dict[ScoreKind, Callable[[Config], Attend]] = {
+    ScoreKind.scaled_dot: lambda c: ScaledDotProduct(c.attention_dropout),
+    ScoreKind.dot: lambda c: DotProduct(c.attention_dropout),
+    ScoreKind.additive: lambda c: Additive(c.head_sizes(), c.attention_dropout),
+}
+
+
+def scores(config: Config) -> Attend:
+    return SCORES[config.attention_score](config)
+
+
+# Positions: vectors for the embeddings, scores with distances (of what is ahead, too, or not), a rotation.
+
+
+@dataclass(frozen=True)
+class PositionParts:
+    """Where a kind of positions enters the model."""
+
+    vectors: Callable[[Config], Positions]
+    source_scores: Callable[[Config], Attend] = scores
+    target_scores: Callable[[Config], Attend] = scores
+    rotation: Callable[[Config], nn.Module | None] = lambda config: None
+
+
+def _relative(config: Config, ahead: int) -> RelativeDotProduct:
+    return RelativeDotProduct(config.head_sizes(), config.attention_dropout, config.relative_distance, ahead)
+
+
+POSITIONS: dict[PositionKind, PositionParts] = {
+    PositionKind.sinusoidal: PositionParts(lambda c: SinusoidalPositions(c.d_model)),
+    PositionKind.learned: PositionParts(lambda c: LearnedPositions(c.d_model, c.max_positions)),
+    PositionKind.relative: PositionParts(
+        lambda c: NoPositions(),
+        source_scores=lambda c: _relative(c, ahead=c.relative_distance),
+        target_scores=lambda c: _relative(c, ahead=0),
+    ),
+    PositionKind.rotary: PositionParts(
+        lambda c: NoPositions(),
+        rotation=lambda c: Rotary(c.head_sizes().d_k),
+    ),
+}
+
+
+# Self-attention of the encoder, what the decoder has for it, and cross-attention.
+
+
+def source_attention(config: Config) -> SelfAttention:
+    reach = config.encoder_neighbourhood
+    kind = SelfAttention if reach is None else partial(LocalSelfAttention, reach)
+    positions = POSITIONS[config.positions]
+    return kind(config.head_sizes(), config.attention_bias, positions.source_scores(config), positions.rotation(config))
+
+
+def _causal_self_attention(config: Config) -> CausalSelfAttention:
+    reach = config.decoder_neighbourhood
+    kind = CausalSelfAttention if reach is None else partial(LocalCausalSelfAttention, reach)
+    positions = POSITIONS[config.positions]
+    return kind(config.head_sizes(), config.attention_bias, positions.target_scores(config), positions.rotation(config))
+
+
+TARGET_ATTENTIONS: dict[DecoderKind, Callable[[Config], Autoregression]] = {
+    DecoderKind.self_attention: _causal_self_attention,
+    DecoderKind.average_attention: lambda c: AverageAttention(c.d_model, c.d_ff, c.activation_dropout),
+    DecoderKind.ssru: lambda c: SSRU(c.d_model),
+}
+
+
+def layer_parts(config: Config) -> LayerParts:
+    """What all layers of a model are made of."""
+    return LayerParts(
+        source_attention=lambda: source_attention(config),
+        target_attention=lambda: TARGET_ATTENTIONS[config.decoder](config),
+        cross_attention=lambda: CrossAttention(config.head_sizes(), config.attention_bias, scores(config)),
+        feed_forward=lambda: FEED_FORWARDS[config.feed_forward](config),
+        residual=lambda: residual(config),
+    )
+
+
+# Stacks of layers, and what is added to the embeddings before them.
+
+
+@dataclass(frozen=True)
+class Stacks:
+    """How a kind of layers is stacked."""
+
+    input_positions: Callable[[Config], Positions]
+    encoder: Callable[[Config], list[SourceLayer]]
+    decoder: Callable[[Config], list[TargetLayer]]
+
+
+def position_vectors(config: Config) -> Positions:
+    return POSITIONS[config.positions].vectors(config)
+
+
+def _coordinates(config: Config, steps: int) -> Coordinates:
+    return Coordinates(position_vectors(config), steps, config.d_model)
+
+
+STACKS: dict[LayerKind, Stacks] = {
+    LayerKind.separate: Stacks(
+        position_vectors,
+        encoder=lambda c: [EncoderLayer(layer_parts(c)) for _ in range(c.encoder_layers)],
+        decoder=lambda c: [DecoderLayer(layer_parts(c)) for _ in range(c.decoder_layers)],
+    ),
+    LayerKind.universal: Stacks(
+        lambda c: NoPositions(),  # the layer adds them at each step
+        encoder=lambda c: [UniversalEncoderLayer(EncoderLayer(layer_parts(c)), _coordinates(c, c.encoder_layers))],
+        decoder=lambda c: [UniversalDecoderLayer(DecoderLayer(layer_parts(c)), _coordinates(c, c.decoder_layers))],
+    ),
+}
+
+
+def stacks_of(config: Config) -> Stacks:
+    return STACKS[config.layers]

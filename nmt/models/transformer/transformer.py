@@ -1,0 +1,215 @@
+"""The Transformer of "Attention Is All You Need": Vaswani et al. 2017, arXiv:1706.03762.
+
+This file is the paper's model, and stays so for every variant of it: the layers' parts are chosen by transformer_parts.py
+from the options in transformer_config.py.
+
+Shapes: B sentences, K beam, N = B*K hypotheses, S source positions, T target positions, M real target positions,
+D model width, H heads, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from nmt.interface import (
+    AttentionMaps,
+    AttentionRequest,
+    Batch,
+    DecoderOutput,
+    DecoderState,
+    Memory,
+    Scoring,
+    StepOutput,
+    VocabularySizes,
+    real_positions,
+)
+from nmt.layers.embeddings import Borrowed, Embedding
+from nmt.layers.input_layer import InputLayer
+from nmt.layers.padding import padding_bias, real_rows
+from nmt.layers.stack import Stack
+from nmt.models import models
+from nmt.models.output_layers import LinearOutput, TiedOutput
+from nmt.models.transformer.autoregression import BeamHistory, LayerCache
+from nmt.models.transformer.layers import MemoryHeads, Record, SourceLayer, TargetLayer
+from nmt.models.transformer.mask import Mask
+from nmt.models.transformer.parts import Stacks, final_norm, stacks_of
+from nmt.models.transformer.transformer_config import NormOrder, PositionKind, TransformerConfig
+from nmt.models.transformer.without_padding import WithoutPadding
+
+__all__ = ["NormOrder", "PositionKind", "Transformer", "TransformerConfig", "TransformerMemory", "TransformerState"]
+
+
+class Encoder(nn.Module):
+    """A stack of encoder layers; pre-norm stacks end in a norm."""
+
+    def __init__(self, layers: list[SourceLayer], norm: nn.Module) -> None:
+        super().__init__()
+        self.layers = Stack(layers)
+        self.norm = norm
+
+    def stack(self) -> Iterator[SourceLayer]:
+        return iter(cast(Iterable[SourceLayer], self.layers))
+
+    def forward(self, x: Tensor, mask: Mask, record: Record) -> Tensor:
+        """[B, S, D] -> [B, S, D]"""
+        for layer in self.stack():
+            x = layer(x, mask, record)
+        normed: Tensor = self.norm(x)
+        return normed
+
+
+class Decoder(nn.Module):
+    """A stack of decoder layers; pre-norm stacks end in a norm."""
+
+    def __init__(self, layers: list[TargetLayer], norm: nn.Module) -> None:
+        super().__init__()
+        self.layers = Stack(layers)
+        self.norm = norm
+
+    def stack(self) -> Iterator[TargetLayer]:
+        return iter(cast(Iterable[TargetLayer], self.layers))
+
+    def project(self, states: Tensor) -> tuple[MemoryHeads, ...]:
+        """What each layer reads of the memory's states [B, S, D]; contiguous, since every step reads it."""
+        projected = (layer.project(states) for layer in self.stack())
+        return tuple((keys.contiguous(), values.contiguous()) for keys, values in projected)
+
+    def start(self, sentences: int, beam: int, like: Tensor) -> tuple[LayerCache, ...]:
+        return tuple(layer.start(sentences, beam, like) for layer in self.stack())
+
+    def forward(self, x: Tensor, mask: Mask, states: Tensor, memory_mask: Mask, record: Record) -> Tensor:
+        """All positions at once, [B, T, D] -> [B, T, D]; ``memory_mask``: which states [B, S, D] may be seen."""
+        for layer in self.stack():
+            x = layer(x, mask, states, memory_mask, record)
+        normed: Tensor = self.norm(x)
+        return normed
+
+    def step(
+        self, x: Tensor, state: TransformerState, memory: TransformerMemory, record: Record
+    ) -> tuple[Tensor, TransformerState]:
+        """One position, [B, K, D] -> [B, K, D], and the state with that position in it."""
+        history, memory_mask = state.history.entered(), Mask(memory.bias)
+        mask = next(self.stack()).step_mask(state.caches[0], history)
+        caches: list[LayerCache] = []
+        for layer, heads, cache in zip(self.stack(), memory.projected, state.caches):
+            x, written = layer.step(x, cache, mask, heads, memory_mask, record)
+            caches.append(written)
+        normed: Tensor = self.norm(x)
+        return normed, TransformerState(history.passed(), tuple(caches))
+
+
+@dataclass
+class TransformerMemory(Memory):
+    """The encoder's states, and from ``start`` on what decoding computes once."""
+
+    states: Tensor  # [B, S, D]
+    bias: Tensor  # [B, 1, 1, S] 0 at real positions, -inf at padding
+    projected: tuple[MemoryHeads, ...] = ()  # by layer
+    output: Scoring | None = field(default=None, kw_only=True)  # over the short list, if there is one
+
+
+@dataclass
+class TransformerState(DecoderState):
+    """Where the hypotheses come from, and what each layer remembers of them."""
+
+    history: BeamHistory
+    caches: tuple[LayerCache, ...]  # by layer
+
+
+@models.register("transformer", TransformerConfig)
+class Transformer(WithoutPadding):
+    """An encoder-decoder made of attention alone."""
+
+    def __init__(self, config: TransformerConfig, sizes: VocabularySizes, stacks: Stacks | None = None) -> None:
+        """``stacks``: other layers than those that the configuration names."""
+        super().__init__()
+        stacks = stacks or stacks_of(config)
+        scale = math.sqrt(config.d_model)
+        shares_all = config.shares_all(sizes)
+        source = Embedding(sizes.source, config.d_model, scale)
+        target = source if shares_all else Embedding(sizes.target, config.d_model, scale)
+        shares_output = shares_all or config.share_decoder_embeddings
+        self.width = config.d_model
+        self.source_input = InputLayer(source, stacks.input_positions(config), config.dropout)
+        borrowed = Borrowed(source) if shares_all else target
+        self.target_input = InputLayer(borrowed, stacks.input_positions(config), config.dropout)
+        self.encoder = Encoder(stacks.encoder(config), final_norm(config))
+        self.decoder = Decoder(stacks.decoder(config), final_norm(config))
+        self.output = TiedOutput(target) if shares_output else LinearOutput(_output_weight(sizes.target, self.width))
+
+    def encode(self, source: Tensor, source_lengths: Tensor) -> TransformerMemory:
+        return self._encode(source, source_lengths, Record(lengths=source_lengths))
+
+    def decode(self, memory: Memory, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
+        assert isinstance(memory, TransformerMemory)
+        self.target_input.positions.check_length(batch.target_in.size(1), "target")
+        record = Record(attention.kinds if attention else (), batch.target_lengths)
+        x = self.target_input(batch.target_in)
+        x = self.decoder(x, next(self.decoder.stack()).causal_mask(x), memory.states, Mask(memory.bias), record)
+        hidden = real_rows(x, batch.target_lengths, batch.target_offsets, batch.num_tokens)
+        return DecoderOutput(hidden, self._maps(record, batch) if attention else None, self._auxiliary(memory, record))
+
+    def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
+        assert isinstance(memory, TransformerMemory)
+        sentences = memory.states.size(0)
+        caches = self.decoder.start(sentences, beam_size, like=_as_computed(memory.states))
+        history = BeamHistory.start(sentences, beam_size, like=memory.states)
+        restricted = None if vocabulary is None else self.output.restrict(vocabulary)
+        memory = replace(memory, projected=self.decoder.project(memory.states), output=restricted)
+        return memory, TransformerState(history, caches)
+
+    def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
+        assert isinstance(memory, TransformerMemory) and isinstance(state, TransformerState)
+        assert memory.projected, "the memory comes from start()"
+        record, history = Record(("cross",) if attention else ()), state.history
+        x = self.target_input.at(tokens, history.positions, history.bound)  # [N, D]
+        x = x.view(-1, history.beam, self.width)  # the hypotheses of a sentence are queries side by side
+        x, state = self.decoder.step(x, state, memory, record)
+        scores = self.scores(x.flatten(0, 1), memory.output)
+        # The last layer's cross-attention [B, H, K, S], the mean over its heads.
+        weights = record.attention["cross"][-1].mean(1).flatten(0, 1) if attention else None  # [N, S]
+        return StepOutput(scores, False, state, weights)
+
+    def max_target_lengths(self, source_lengths: Tensor) -> Tensor | None:
+        limit = self.target_input.positions.limit
+        return None if limit is None else torch.full_like(source_lengths, limit)
+
+    def max_source_length(self) -> int | None:
+        return self.source_input.positions.limit
+
+    def _encode(self, source: Tensor, source_lengths: Tensor, record: Record) -> TransformerMemory:
+        self.source_input.positions.check_length(source.size(1), "source")
+        x = self.source_input(source)
+        bias = padding_bias(source_lengths, source.size(1), x.dtype)[:, None, None]  # [B, 1, 1, S]
+        return TransformerMemory(self.encoder(x, next(self.encoder.stack()).padding_mask(bias), record), bias)
+
+    def _auxiliary(self, memory: Memory, record: Record) -> dict[str, Tensor]:
+        """Further losses, as named means; the paper has none."""
+        return {}
+
+    def _maps(self, record: Record, batch: Batch) -> AttentionMaps:
+        maps = dict(record.attention)
+        if "encoder" in maps:  # the memory does not keep them: the encoder runs once more, for those who ask
+            again = Record(("encoder",), batch.source_lengths)
+            self._encode(batch.source, batch.source_lengths, again)
+            maps |= again.attention
+        for kind, lengths in {"encoder": batch.source_lengths, "decoder": batch.target_lengths}.items():
+            if kind in maps:  # queries at padding may have looked at padding
+                maps[kind] = [w * real_positions(lengths, w.size(-1))[:, None, None] for w in maps[kind]]
+        return AttentionMaps({kind: tuple(weights) for kind, weights in maps.items()})
+
+
+def _as_computed(states: Tensor) -> Tensor:
+    """A tensor of the type that products are computed in: autocast's, if it is on."""
+    device = states.device.type
+    return states.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else states
+
+
+def _output_weight(vocabulary_size: int, d_model: int) -> Tensor:
+    return torch.empty(vocabulary_size, d_model).normal_(std=d_model**-0.5)

@@ -1,0 +1,83 @@
+"""A Transformer with mixtures of experts: the feed-forward networks of some layers are many, of which each token reads few.
+
+The gate and its losses are those of Shazeer et al. 2017, arXiv:1701.06538; that every second layer has experts is from
+Lepikhin et al. 2020, arXiv:2006.16668, section 2.1. Shapes: B sentences, S source positions, n real target positions,
+D model width, E experts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from nmt.interface import Memory, VocabularySizes
+from nmt.layers.experts import Experts, NoisyTopK, balance, tokens_by_sentence
+from nmt.models import models
+from nmt.models.transformer.expert_layers import ExpertDecoderLayer, ExpertEncoderLayer, ExpertFeedForward
+from nmt.models.transformer.layers import DecoderLayer, EncoderLayer, LayerParts, Record, SourceLayer, TargetLayer
+from nmt.models.transformer.parts import Stacks, layer_parts, position_vectors
+from nmt.models.transformer.transformer import Transformer, TransformerMemory
+from nmt.models.transformer.transformer_moe_config import TransformerMoEConfig
+
+__all__ = ["TransformerMoE", "TransformerMoEConfig", "TransformerMoEMemory"]
+
+
+def has_experts(config: TransformerMoEConfig, layer: int, layers: int) -> bool:
+    """Of ``layers`` numbered from zero; the top one always has some."""
+    return (layers - 1 - layer) % config.experts_every == 0
+
+
+def expert_parts(config: TransformerMoEConfig) -> LayerParts:
+    """What a layer with experts is made of."""
+    width, inner = config.d_model, config.expert_size or config.d_ff
+    gating = partial(NoisyTopK, width, config.num_experts, config.experts_per_token)
+    experts = partial(Experts, width, inner, config.num_experts, config.activation_dropout)
+    return replace(layer_parts(config), feed_forward=lambda: ExpertFeedForward(gating(), experts()))
+
+
+def stacks(config: TransformerMoEConfig) -> Stacks:
+    """Dense layers, and among them layers with experts."""
+    dense, expert = layer_parts(config), expert_parts(config)
+
+    def encoder_layer(layer: int) -> SourceLayer:
+        return ExpertEncoderLayer(expert) if has_experts(config, layer, config.encoder_layers) else EncoderLayer(dense)
+
+    def decoder_layer(layer: int) -> TargetLayer:
+        return ExpertDecoderLayer(expert) if has_experts(config, layer, config.decoder_layers) else DecoderLayer(dense)
+
+    return Stacks(
+        position_vectors,
+        encoder=lambda c: [encoder_layer(layer) for layer in range(c.encoder_layers)],
+        decoder=lambda c: [decoder_layer(layer) for layer in range(c.decoder_layers)],
+    )
+
+
+@dataclass
+class TransformerMoEMemory(TransformerMemory):
+    """What the encoder read, and how its experts were used."""
+
+    usage: Tensor = field(default_factory=lambda: torch.empty(0))  # [B, layers, 2, E] importance and load, by sentence
+
+
+@models.register("transformer_moe", TransformerMoEConfig)
+class TransformerMoE(Transformer):
+    """An encoder-decoder made of attention and experts."""
+
+    shapes_depend_on_tokens = True  # how many tokens an expert reads
+
+    def __init__(self, config: TransformerMoEConfig, sizes: VocabularySizes) -> None:
+        super().__init__(config, sizes, stacks(config))
+        self.importance_weight, self.load_weight = config.importance_weight, config.load_weight
+
+    def _encode(self, source: Tensor, source_lengths: Tensor, record: Record) -> TransformerMoEMemory:
+        memory = super()._encode(source, source_lengths, record)
+        usage = [tokens_by_sentence(used, source_lengths) for used in record.usage]
+        return TransformerMoEMemory(memory.states, memory.bias, usage=torch.stack(usage, dim=1))
+
+    def _auxiliary(self, memory: Memory, record: Record) -> dict[str, Tensor]:
+        assert isinstance(memory, TransformerMoEMemory)
+        decoder = torch.stack([used.sum(0) for used in record.usage])
+        return balance(torch.cat([memory.usage.sum(0), decoder]), self.importance_weight, self.load_weight)

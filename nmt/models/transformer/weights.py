@@ -1,0 +1,217 @@
+"""A trained Transformer as plain numbers under plain names, for what translates with it or writes it for another toolkit.
+
+Every matrix maps its second axis to its first: y = x W^T + b. Arrays are views of what was loaded wherever they can be.
+
+Shapes: V vocabulary, D model width, F inner width of a feed-forward network.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nmt.errors import UsageError
+from nmt.models.transformer.transformer_config import (
+    DecoderKind,
+    FeedForwardKind,
+    LayerKind,
+    NormKind,
+    NormOrder,
+    PositionKind,
+    ScoreKind,
+    TransformerConfig,
+)
+
+if TYPE_CHECKING:
+    from nmt.interface import VocabularySizes
+
+Array = npt.NDArray[np.floating[Any]]
+
+EPSILON = 1e-5  # torch's, in every norm
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A linear map."""
+
+    weight: Array  # [outputs, inputs]
+    bias: Array | None = None  # [outputs]
+
+
+@dataclass(frozen=True)
+class Norm:
+    """A norm over D, with a gain and a shift."""
+
+    weight: Array
+    bias: Array
+    epsilon: float = EPSILON
+
+
+@dataclass(frozen=True)
+class Attention:
+    """softmax(scale Q K^T) V; the outputs of ``query``, ``key`` and ``value`` stand by head."""
+
+    query: Linear
+    key: Linear
+    value: Linear
+    output: Linear
+    scale: float
+
+
+@dataclass(frozen=True)
+class FeedForward:
+    """outer(activation(inner(x)))"""
+
+    inner: Linear  # [F, D]
+    outer: Linear  # [D, F]
+    activation: str = "relu"
+
+
+@dataclass(frozen=True)
+class LayerWeights:
+    """A layer with the norm of each sublayer; an encoder's reads no memory."""
+
+    self_attention: Attention
+    self_norm: Norm
+    cross_attention: Attention | None
+    cross_norm: Norm | None
+    feed_forward: FeedForward
+    feed_forward_norm: Norm
+
+
+@dataclass(frozen=True)
+class StackWeights:
+    """An encoder or a decoder: embedding times ``scale``, plus position, then the layers, then ``norm`` if there is one."""
+
+    embedding: Array  # [V, D]
+    scale: float
+    positions: Array | None  # [most positions, D] learned ones; None: the paper's sinusoids
+    layers: tuple[LayerWeights, ...]
+    norm: Norm | None
+
+
+@dataclass(frozen=True)
+class TransformerWeights:
+    """The whole model. ``output`` may be an embedding's own array."""
+
+    source: StackWeights
+    target: StackWeights
+    output: Linear  # [V, D]
+    num_heads: int
+    norm_first: bool  # before each sublayer, and not after it
+
+    @property
+    def width(self) -> int:
+        return int(self.output.weight.shape[1])
+
+
+def sinusoids(count: int, width: int) -> npt.NDArray[np.float32]:
+    """[count, D]: PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i + 1) = cos of the same (section 3.5 of the paper)."""
+    angles = np.arange(count)[:, None] / 10000.0 ** (np.arange(0, width, 2) / width)
+    table = np.empty((count, width), dtype=np.float32)
+    table[:, 0::2], table[:, 1::2] = np.sin(angles), np.cos(angles)
+    return table
+
+
+# What has no place in the description yet: an option, its plain value, and what another value brings into a layer.
+_PLAIN = (
+    ("positions", (PositionKind.sinusoidal, PositionKind.learned)),
+    ("decoder", (DecoderKind.self_attention,)),
+    ("norm_kind", (NormKind.layer_norm,)),
+    ("feed_forward", (FeedForwardKind.relu,)),
+    ("attention_score", (ScoreKind.scaled_dot, ScoreKind.dot)),
+    ("encoder_neighbourhood", (None,)),
+    ("decoder_neighbourhood", (None,)),
+    ("layers", (LayerKind.separate,)),
+)
+
+
+def undescribed(config: object) -> str | None:
+    """What of a model's options has no place in the description; None: all of it has."""
+    if type(config) is not TransformerConfig:
+        return "its architecture"
+    for name, plain in _PLAIN:
+        value = getattr(config, name)
+        if value not in plain:
+            return f"model.{name}={getattr(value, 'value', value)}"
+    return None
+
+
+def describe(config: TransformerConfig, sizes: VocabularySizes, stored: Mapping[str, Array]) -> TransformerWeights:
+    """The description of a model with these options and parameters (by their names in its state)."""
+    missing = undescribed(config)
+    if missing is not None:
+        raise UsageError(f"{missing} has no place in the description of a Transformer's weights")
+    return _Reader(config, sizes, stored).model()
+
+
+class _Reader:
+    """Parameters of our own Transformer by what they are."""
+
+    def __init__(self, config: TransformerConfig, sizes: VocabularySizes, stored: Mapping[str, Array]) -> None:
+        self._config = config
+        self._stored = stored
+        heads = config.head_sizes()
+        self._parts = (heads.keys, heads.keys, heads.values)
+        self._scale = heads.d_k**-0.5 if config.attention_score is ScoreKind.scaled_dot else 1.0
+        self._joint = config.shares_all(sizes)
+
+    def model(self) -> TransformerWeights:
+        config, source = self._config, self._stored["source_input.embedding.table.weight"]
+        target = source if self._joint else self._stored["target_input.embedding.table.weight"]
+        shares_output = self._joint or config.share_decoder_embeddings
+        output = Linear(target) if shares_output else self._linear("output")
+        return TransformerWeights(
+            self._stack("encoder", "source_input", source, config.encoder_layers),
+            self._stack("decoder", "target_input", target, config.decoder_layers),
+            output,
+            config.num_heads,
+            config.norm is NormOrder.pre,
+        )
+
+    def _stack(self, name: str, input_name: str, embedding: Array, count: int) -> StackWeights:
+        learned = self._config.positions is PositionKind.learned
+        positions = self._stored[f"{input_name}.positions.weight"] if learned else None
+        layers = tuple(self._layer(f"{name}.layers.{number}", name == "decoder") for number in range(count))
+        norm = self._norm(f"{name}.norm") if self._config.norm is NormOrder.pre else None
+        return StackWeights(embedding, math.sqrt(self._config.d_model), positions, layers, norm)
+
+    def _layer(self, name: str, reads: bool) -> LayerWeights:
+        return LayerWeights(
+            self._attention(f"{name}.self_attention", joint="projection"),
+            self._norm(f"{name}.self_residual.norm"),
+            self._attention(f"{name}.cross_attention", joint="memory") if reads else None,
+            self._norm(f"{name}.cross_residual.norm") if reads else None,
+            FeedForward(self._linear(f"{name}.feed_forward.inner"), self._linear(f"{name}.feed_forward.outer")),
+            self._norm(f"{name}.feed_forward_residual.norm"),
+        )
+
+    def _attention(self, name: str, joint: str) -> Attention:
+        """``joint``: the name of the matrix that makes keys and values, in self-attention the queries too."""
+        if joint == "projection":
+            query, key, value = _split(self._linear(f"{name}.{joint}"), self._parts)
+        else:
+            query, (key, value) = (
+                self._linear(f"{name}.query"),
+                _split(self._linear(f"{name}.{joint}"), self._parts[1:]),
+            )
+        return Attention(query, key, value, self._linear(f"{name}.output"), self._scale)
+
+    def _linear(self, name: str) -> Linear:
+        return Linear(self._stored[f"{name}.weight"], self._stored.get(f"{name}.bias"))
+
+    def _norm(self, name: str) -> Norm:
+        return Norm(self._stored[f"{name}.weight"], self._stored[f"{name}.bias"])
+
+
+def _split(linear: Linear, sizes: Sequence[int]) -> list[Linear]:
+    """The maps that stand one below the other in a joint matrix."""
+    at = np.cumsum(sizes)[:-1]
+    weights = np.split(linear.weight, at)
+    biases = [None] * len(weights) if linear.bias is None else np.split(linear.bias, at)
+    return [Linear(weight, bias) for weight, bias in zip(weights, biases)]

@@ -1,0 +1,141 @@
+"""Every pair of values of the Transformer's options: it works, or it is refused with a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from enum import Enum
+from itertools import combinations
+from typing import Any
+
+import pytest
+import torch
+
+from nmt.errors import UsageError
+from nmt.models.transformer.transformer_config import (
+    CONFLICTS,
+    DecoderKind,
+    FeedForwardKind,
+    LayerKind,
+    NormKind,
+    NormOrder,
+    PositionKind,
+    ScoreKind,
+    TransformerConfig,
+)
+from nmt.testing.conformance import Subject
+from nmt.testing.model_laws import padding_never_matters, steps_equal_teacher_forcing
+from tests.unit.models.every_parameter import every_parameter_learns
+
+SMALL = TransformerConfig().shrink()
+
+# Values beside the defaults: of each option that changes the structure, and one number more of each that does not.
+STRUCTURES: dict[str, tuple[Any, ...]] = {
+    "d_model": (15,),  # odd
+    "d_k": (5,),  # odd
+    "d_v": (7,),
+    "positions": (PositionKind.learned, PositionKind.relative, PositionKind.rotary),
+    "share_all_embeddings": (False,),
+    "share_decoder_embeddings": (False,),
+    "norm": (NormOrder.pre,),
+    "attention_bias": (True,),
+    "norm_kind": (NormKind.rms_norm,),
+    "feed_forward": (FeedForwardKind.glu, FeedForwardKind.geglu, FeedForwardKind.swiglu),
+    "attention_score": (ScoreKind.dot, ScoreKind.additive),
+    "encoder_neighbourhood": (1,),
+    "decoder_neighbourhood": (2,),
+    "decoder": (DecoderKind.average_attention, DecoderKind.ssru),
+    "layers": (LayerKind.universal,),
+}
+NUMBERS: dict[str, tuple[Any, ...]] = {
+    "encoder_layers": (1,),
+    "decoder_layers": (3,),
+    "d_ff": (9,),
+    "num_heads": (4,),
+    "dropout": (0.3,),
+    "attention_dropout": (0.3,),
+    "activation_dropout": (0.3,),
+    "max_positions": (7,),
+    "relative_distance": (1,),
+}
+VALUES = STRUCTURES | NUMBERS
+
+# What is refused, and the beginning of the reason.
+REFUSED = {
+    ("d_model=15", "positions=sinusoidal"): "sinusoids come in pairs",
+    ("d_model=15", "layers=universal"): "universal layers are told the step by sinusoids",
+    ("d_model=15", "positions=rotary"): "rotary positions turn pairs",  # of 15 / 3 numbers
+    ("d_model=15", "num_heads=4"): "d_model=15 is not divisible by num_heads=4",
+    ("d_k=5", "positions=rotary"): "rotary positions turn pairs",
+    ("positions=rotary", "attention_score=additive"): "a rotation is for dot products",
+    ("positions=relative", "attention_score=dot"): "relative positions are defined",
+    ("positions=relative", "attention_score=additive"): "relative positions are defined",
+    ("positions=relative", "decoder=average_attention"): "these positions live in self-attention",
+    ("positions=relative", "decoder=ssru"): "these positions live in self-attention",
+    ("positions=rotary", "decoder=average_attention"): "these positions live in self-attention",
+    ("positions=rotary", "decoder=ssru"): "these positions live in self-attention",
+    ("decoder_neighbourhood=2", "decoder=average_attention"): "a neighbourhood restricts self-attention",
+    ("decoder_neighbourhood=2", "decoder=ssru"): "a neighbourhood restricts self-attention",
+    ("positions=learned", "layers=universal"): "universal layers are told position and step",
+}
+
+
+def spelt(name: str, value: Any) -> str:
+    return f"{name}={getattr(value, 'value', value)}"
+
+
+def every_pair() -> dict[tuple[str, str], dict[str, Any]]:
+    return {
+        (spelt(first, one), spelt(second, other)): {first: one, second: other}
+        for first, second in combinations(VALUES, 2)
+        for one in VALUES[first]
+        for other in VALUES[second]
+    } | {("d_model=15", "positions=sinusoidal"): {"d_model": 15, "positions": PositionKind.sinusoidal}}
+
+
+PAIRS = every_pair()
+
+
+def configure(options: dict[str, Any]) -> TransformerConfig:
+    # An odd width needs a number of heads that divides it, and positions that exist for it.
+    odd: dict[str, Any] = {"num_heads": 3, "positions": PositionKind.learned} if "d_model" in options else {}
+    return replace(SMALL, **(odd | options))
+
+
+@pytest.fixture
+def double_precision() -> Iterator[None]:
+    """Pairs such as unscaled scores and gates round differently enough to hide a mistake in the tolerance."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def test_every_option_takes_part() -> None:
+    assert set(VALUES) == {field.name for field in fields(TransformerConfig)}
+    for name, values in VALUES.items():
+        default = getattr(SMALL, name)
+        assert default not in values, name
+        assert not isinstance(default, Enum) or {default, *values} == set(type(default)), name
+
+
+def test_every_refusal_is_among_the_pairs() -> None:
+    assert set(REFUSED) <= set(PAIRS)
+    for conflict in CONFLICTS:
+        assert any(conflict.reason.startswith(reason) for reason in REFUSED.values()), conflict.reason
+
+
+@pytest.mark.parametrize("names", REFUSED, ids="-".join)
+def test_what_excludes_each_other_is_refused_with_a_sentence(names: tuple[str, str]) -> None:
+    with pytest.raises(UsageError, match=f"{REFUSED[names]}.*((;|[.]) [Uu]se |leave|set )") as refusal:
+        configure(PAIRS[names])
+    assert all(name in str(refusal.value) for name in names if not name.startswith("d_"))
+
+
+@pytest.mark.usefixtures("double_precision")
+@pytest.mark.parametrize("names", [names for names in PAIRS if names not in REFUSED], ids="-".join)
+def test_every_other_pair_of_options_works(names: tuple[str, str]) -> None:
+    subject = Subject("-".join(names), configure(PAIRS[names]))
+    steps_equal_teacher_forcing(subject)
+    every_parameter_learns(subject)
+    if set(PAIRS[names]) <= set(STRUCTURES):  # a number decides nothing about padding
+        padding_never_matters(subject)
