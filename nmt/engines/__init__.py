@@ -43,6 +43,10 @@ class EngineKind(Protocol):
         """Why it cannot hold the model like this, or should not where nobody asked for it; None: it can."""
         ...
 
+    def computes_in(self, wanted: Wanted) -> NumberFormat:
+        """What numbers the weights would be kept in."""
+        return wanted.number_format
+
     def make(self, model: LoadedModel, wanted: Wanted) -> Engine: ...
 
 
@@ -54,23 +58,31 @@ import_all(__name__, __path__, ending="_engine")
 
 def engine_for(name: str, model: LoadedModel, wanted: Wanted) -> Engine:
     """An engine with the model; ``name``: of a kind, or ``auto``. The log says which one it is."""
-    kind = engines.build(engines.config_class(_chosen(name, model, wanted))())
+    name, reasons = _chosen(name, model, wanted)
+    kind = _kind(name)
+    found = kind.computes_in(wanted)
+    refused = "" if found is wanted.number_format else f", not {wanted.number_format.value}"
+    why = f" (not the {' or the '.join(reasons)})" if reasons else ""
+    level = logging.WARNING if refused else logging.INFO
+    logger.log(level, "the %s engine translates, in %s%s%s", name, found.value, refused, why)
     return kind.make(model, wanted)
 
 
-def _chosen(name: str, model: LoadedModel, wanted: Wanted) -> str:
+def _chosen(name: str, model: LoadedModel, wanted: Wanted) -> tuple[str, list[str]]:
+    """The kind of engine, and why those that ``auto`` prefers are not it."""
     if name != AUTO:
-        reason = engines.build(engines.config_class(name)()).misfit(model, wanted)
+        reason = _kind(name).misfit(model, wanted)
         if reason is not None:
             raise UsageError(f"--engine {name} cannot take this model: {reason}; use --engine {AUTO}")
-        logger.info("the %s engine translates, in %s", name, wanted.number_format.value)
-        return name
+        return name, []
     reasons = list[str]()
     for candidate in PREFERRED:
-        reason = engines.build(engines.config_class(candidate)()).misfit(model, wanted)
+        reason = _kind(candidate).misfit(model, wanted)
         if reason is None:
-            why = f" (not the {' or the '.join(reasons)})" if reasons else ""
-            logger.info("the %s engine translates, in %s%s", candidate, wanted.number_format.value, why)
-            return candidate
+            return candidate, reasons
         reasons.append(f"{candidate} one, since {reason}")
     raise AssertionError(f"no engine takes every model: {reasons}")
+
+
+def _kind(name: str) -> EngineKind:
+    return engines.build(engines.config_class(name)())

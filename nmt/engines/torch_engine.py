@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from nmt.config.choices import NumberFormat
 from nmt.engines import EngineKind, Wanted, engines
 
 if TYPE_CHECKING:
@@ -26,6 +27,10 @@ class TorchEngine(EngineKind):
 
     def misfit(self, model: LoadedModel, wanted: Wanted) -> str | None:
         return None
+
+    def computes_in(self, wanted: Wanted) -> NumberFormat:
+        """On a CPU in float32: fewer bytes would only slow it down."""
+        return NumberFormat.float32 if wanted.device.type == "cpu" else wanted.number_format
 
     def make(self, model: LoadedModel, wanted: Wanted) -> Engine:
         from nmt.engines.number_formats import prepared

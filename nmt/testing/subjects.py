@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +63,14 @@ def subject(name: str) -> Subject:
 def subjects() -> tuple[Subject, ...]:
     """Every registered model and every preset, those of loaded plugins included."""
     return tuple(subject(name) for name in (*models.names(), *preset_names("model", preset_folders())))
+
+
+def kinds() -> tuple[Subject, ...]:
+    """The same, with one subject in place of presets that only differ in sizes or in how much is dropped out."""
+    first: dict[str, Subject] = {}
+    for one in subjects():
+        first.setdefault(re.sub(r"dropout=0\.\d*[1-9]\d*", "dropout=some", repr(one.config)), one)
+    return tuple(first.values())
 
 
 def load_preset(name: str) -> Any:

@@ -55,6 +55,16 @@ def test_what_c_does_not_know_is_translated_with_by_torch(lstm: Path, caplog: py
     ]
 
 
+@needs_library
+def test_numbers_that_c_alone_knows_are_float32_elsewhere(lstm: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "nmt.translation"):
+        found = Translator.load(lstm, device="cpu", dtype="int8")
+    assert caplog.messages == [
+        "the torch engine translates, in float32, not int8 (not the native one, since its architecture is not in its C code)"
+    ]
+    assert found.translate(LINES) == Translator.load(lstm, device="cpu").translate(LINES)
+
+
 def test_without_c_torch_translates(transformer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SWITCH, "off")
     forget()

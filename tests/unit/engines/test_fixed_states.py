@@ -8,17 +8,16 @@ from torch import Tensor
 
 from nmt.engines.graphs.fixed import fixed, widened
 from nmt.engines.graphs.replay import _form_of, fixed_steps
-from nmt.testing.subjects import Subject, subjects
+from nmt.testing.subjects import Subject, kinds
 from nmt.testing.toys import assert_close, toy_batch
 
 CPU = torch.device("cpu")
 SENTENCES, BEAM = 3, 2
-KINDS = {str(one.config): one for one in subjects()}  # presets that differ in their sizes alone are one
-RECORDED = [one for one in KINDS.values() if fixed_steps(one.model().eval(), CPU)]
+RECORDED = [one for one in kinds() if fixed_steps(one.model().eval(), CPU)]
 
 
 def test_most_models_have_steps_that_can_be_recorded() -> None:
-    names = {one.name for one in subjects() if fixed_steps(one.model().eval(), CPU)}
+    names = {one.name for one in kinds() if fixed_steps(one.model().eval(), CPU)}
     assert {"transformer", "transformer_relative", "transformer_ssru", "lstm", "gnmt"} <= names
     assert not {"transformer_moe", "transformer_local", "lstm_moe", "conv_s2s"} & names
 

@@ -20,14 +20,13 @@ from nmt.native.library import forget
 from nmt.search import Search, searches
 from nmt.search.ensemble import Ensemble
 from nmt.search.forced import score_targets
-from nmt.testing.subjects import Subject, subject, subjects
+from nmt.testing.subjects import Subject, kinds, subject
 from nmt.testing.toys import assert_close, toy_batch
 from tests.unit.engines.tape import Recorder
 
 CPU = torch.device("cpu")
 LENGTHS = (2, 9, 5, 1, 20, 7, 3)
-KINDS = {str(one.config): one for one in subjects()}  # presets that differ in their sizes alone are one
-RECORDED = [one for one in KINDS.values() if fixed_steps(one.model().eval(), CPU)]
+RECORDED = [one for one in kinds() if fixed_steps(one.model().eval(), CPU)]
 SEARCHES: dict[str, tuple[str, dict[str, Any], int]] = {
     "beam": ("beam", {"beam_size": 3, "max_len_b": 8}, 3),
     "beyond the first room": ("beam", {"beam_size": 2, "min_len": 40, "max_len_b": 50}, 1),

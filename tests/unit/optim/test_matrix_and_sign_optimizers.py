@@ -22,7 +22,7 @@ from nmt.optim.lion_config import LionConfig
 from nmt.optim.muon import for_muon
 from nmt.optim.muon_config import MuonConfig
 from nmt.optim.schedule_free_adamw_config import ScheduleFreeAdamWConfig
-from nmt.testing.subjects import Subject, subjects
+from nmt.testing.subjects import Subject, kinds
 from nmt.training.modes import training_mode
 
 Array = NDArray[np.float64]
@@ -154,7 +154,7 @@ def test_muon_leaves_embeddings_output_layer_and_all_that_is_no_matrix_to_adamw(
         torch.testing.assert_close(mixed[name], parameter, msg=name)
 
 
-@pytest.mark.parametrize("subject", subjects(), ids=str)
+@pytest.mark.parametrize("subject", kinds(), ids=str)
 def test_what_the_vocabulary_indexes_is_not_for_muon_in_any_architecture(subject: Subject) -> None:
     sizes = VocabularySizes(41, 43, shared=False)
     names = MuonConfig().adamw_names

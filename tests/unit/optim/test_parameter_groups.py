@@ -15,7 +15,7 @@ from nmt.optim import ParameterGroups
 from nmt.optim.adamw_config import AdamWConfig
 from nmt.optim.parameter_groups import freeze, parameter_groups
 from nmt.optim.sgd_config import SgdConfig
-from nmt.testing.subjects import Subject, subjects
+from nmt.testing.subjects import Subject, kinds
 
 
 class Model(nn.Module):
@@ -133,7 +133,7 @@ SPARED = {
 }
 
 
-@pytest.mark.parametrize("subject", subjects(), ids=str)
+@pytest.mark.parametrize("subject", kinds(), ids=str)
 def test_weight_decay_of_matrices_knows_the_biases_and_norms_of_every_model(subject: Subject) -> None:
     """Their shapes do not tell: experts have a bias each, [E, 1, F], and a weight may be a single row."""
     model = subject.model()
