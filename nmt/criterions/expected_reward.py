@@ -14,6 +14,7 @@ from torch import Tensor
 from nmt.criterions import Criterion, criterions
 from nmt.criterions.cross_entropy import token_sums, weighted_auxiliary
 from nmt.criterions.expected_reward_config import ExpectedRewardConfig
+from nmt.criterions.parts import CriterionParts
 from nmt.criterions.sequences import Reward, Sampler, decode, draw, references, rewards, sentence_report
 from nmt.interface import Batch, EncoderDecoder, LossReport, Memory
 
@@ -62,5 +63,5 @@ class ExpectedReward(Criterion):
 
 
 @criterions.register("expected_reward", ExpectedRewardConfig)
-def build(config: ExpectedRewardConfig, *, sampler: Sampler, reward: Reward) -> ExpectedReward:
-    return ExpectedReward(sampler, reward, config.likelihood_weight, config.auxiliary_weights)
+def build(config: ExpectedRewardConfig, parts: CriterionParts) -> ExpectedReward:
+    return ExpectedReward(parts.sampler, parts.reward, config.likelihood_weight, config.auxiliary_weights)

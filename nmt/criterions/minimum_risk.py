@@ -13,6 +13,7 @@ from torch import Tensor
 from nmt.criterions import Criterion, criterions
 from nmt.criterions.cross_entropy import weighted_auxiliary
 from nmt.criterions.minimum_risk_config import MinimumRiskConfig
+from nmt.criterions.parts import CriterionParts
 from nmt.criterions.sequences import Reward, Sampler, Translations, decode, draw, references, rewards, sentence_report
 from nmt.data.vocabulary import PAD
 from nmt.interface import Batch, EncoderDecoder, LossReport
@@ -70,5 +71,5 @@ def _repeated(candidates: Translations) -> Tensor:
 
 
 @criterions.register("minimum_risk", MinimumRiskConfig)
-def build(config: MinimumRiskConfig, *, sampler: Sampler, reward: Reward) -> MinimumRisk:
-    return MinimumRisk(sampler, reward, config.sharpness, config.auxiliary_weights)
+def build(config: MinimumRiskConfig, parts: CriterionParts) -> MinimumRisk:
+    return MinimumRisk(parts.sampler, parts.reward, config.sharpness, config.auxiliary_weights)

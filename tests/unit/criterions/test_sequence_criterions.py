@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -166,7 +167,9 @@ def test_the_gradient_estimates_that_of_the_expectation_over_all_translations() 
 
     config = ExpectedRewardConfig(samples=count, max_len_a=0.0, max_len_b=2, likelihood_weight=0.0)
     torch.manual_seed(1)
-    report = criterions.build(config, sampler=sampler(config), reward=sentence_gleu)(model, batch_of(PAIRS[0]))
+    report = criterions.build(config, SimpleNamespace(sampler=sampler(config), reward=sentence_gleu))(
+        model, batch_of(PAIRS[0])
+    )
     assert -report.loss_sum.item() == pytest.approx(expected.item(), abs=0.02)
     found = gradients(model, report.loss_sum)
     scale = max(gradient.abs().max().item() for gradient in exact.values())
@@ -227,7 +230,9 @@ def test_drawing_under_autocast_leaves_the_gradients_whole(config: Any) -> None:
 
     torch.manual_seed(1)
     model = LSTM(LSTMConfig(embedding_size=6, hidden_size=8), VocabularySizes(8, 8, shared=False))
-    criterion = criterions.build(config, sampler=sampler(config), reward=lambda tokens, *_: tokens[:, 0].float())
+    criterion = criterions.build(
+        config, SimpleNamespace(sampler=sampler(config), reward=lambda tokens, *_: tokens[:, 0].float())
+    )
     with torch.autocast("cpu", torch.bfloat16):
         report = criterion(model, BATCH)
     report.loss_sum.backward()
