@@ -177,6 +177,7 @@ class EncoderDecoder(nn.Module, ABC):
     width: int  # the size that the `noam` schedule scales with (d_model; hidden size of a recurrent model)
     scores_at_once = True  # False: only steps give scores to which those of a search are equal, and not just close
     takes_rounded_rows = True  # False: padding changes last bits of its sums, which int8 and bf16 would enlarge
+    shapes_depend_on_tokens = False  # True: experts read as many tokens as are sent to them, so last bits may differ
     few_shapes = False  # set it: where there is no padding, rather compute a little for nothing than meet another shape
 
     @abstractmethod

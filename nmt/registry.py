@@ -12,11 +12,12 @@ known, and NAME is imported when one is built. So a page of help or a misspelt o
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from nmt.errors import UsageError, did_you_mean
@@ -51,8 +52,10 @@ class _Declared:
 class Registry(Generic[T]):
     """The components of one role ("model", "criterion", ...), by name and by configuration type."""
 
-    def __init__(self, role: str) -> None:
+    def __init__(self, role: str, base: type = object) -> None:
+        """``base``: declares, with defaults, what is asked of the configurations of this role."""
         self.role = role
+        self._base = base
         self._entries: dict[str, Entry[T]] = {}
         self._declared: dict[str, _Declared] = {}
         _registries[role] = self
@@ -65,6 +68,7 @@ class Registry(Generic[T]):
             assert module.endswith(CONFIG), f"{config.__name__} of {self.role} '{name}' is declared in {module}"
             declared = _Declared(config, module.removesuffix(CONFIG), _source_file(config))
             self._refuse_clash(name, config, declared.source)
+            self._complete(config)
             self._declared[name] = declared
             return config
 
@@ -72,7 +76,7 @@ class Registry(Generic[T]):
 
     def register(self, name: str, config: type) -> Callable[[BuilderType], BuilderType]:
         """A decorator that files a builder under ``name``; ``config`` is the dataclass that it is built from."""
-        if not is_dataclass(config):
+        if not dataclasses.is_dataclass(config):
             raise TypeError(f"the configuration of {self.role} '{name}' must be a dataclass, not {config!r}")
 
         def file(builder: BuilderType) -> BuilderType:
@@ -80,6 +84,7 @@ class Registry(Generic[T]):
             declared = self._declared.get(name)
             if declared is None or declared.config is not config or name in self._entries:
                 self._refuse_clash(name, config, entry.source)
+            self._complete(config)
             self._entries[name] = entry
             return builder
 
@@ -92,6 +97,13 @@ class Registry(Generic[T]):
                 raise ValueError(f"{self.role} '{name}' is registered twice: in {known.source} and in {source}")
             if known.config is config:
                 raise ValueError(f"{config.__name__} already configures {self.role} '{other}' ({known.source})")
+
+    def _complete(self, config: type) -> None:
+        """Give a configuration that does not extend the base what it lacks of it: a plug-in's need not extend it."""
+        fields = {field.name for field in dataclasses.fields(config)}
+        for name, default in vars(self._base).items():
+            if not name.startswith("_") and name not in fields and not hasattr(config, name):
+                setattr(config, name, default)
 
     def build(self, config: Any, /, *parts: Any, **named_parts: Any) -> T:
         """Build the component that ``config`` (an instance of a registered dataclass) describes."""

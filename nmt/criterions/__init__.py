@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from nmt.config.roles import CriterionConfig
 from nmt.registry import Registry, import_configs
 
 if TYPE_CHECKING:
@@ -11,10 +12,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Criterion", "criterions"]
 
-# builder(config, **parts) -> Criterion. A builder is handed the finished parts that it names as parameters: `sampler`
-# and `reward` (see `nmt.criterions.sequences`; their options are those of `SequenceConfig`), `teacher` (an
-# `EncoderDecoder` in eval mode; the option `teacher` says where it lies).
-criterions: Registry[Criterion] = Registry("criterion")
+# builder(config) or builder(config, parts: CriterionParts) -> Criterion. A builder may also name single parts (`sampler`,
+# `reward`, `teacher`) as its parameters.
+criterions: Registry[Criterion] = Registry("criterion", CriterionConfig)
 
 import_configs(__name__, __path__)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nmt.config.option import option
+from nmt.config.roles import CriterionConfig
 from nmt.criterions import criterions
 
 
 @criterions.declare("cross_entropy")
 @dataclass
-class CrossEntropyConfig:
+class CrossEntropyConfig(CriterionConfig):
     """Negative log-likelihood, without smoothing."""
 
     auxiliary_weights: dict[str, float] = option(

@@ -16,8 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
+from nmt.config.checks import require_positive
 from nmt.config.plain import to_plain
-from nmt.config.sections import PreprocessConfig, require_positive
+from nmt.config.sections import PreprocessConfig
 from nmt.data.alignments import check_alignments, write_alignments
 from nmt.data.corpus import FORMAT, KIND
 from nmt.data.corpus_writer import SentenceWriter, check_destination, write_text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nmt.config.sections import require_not_negative, require_positive
+from nmt.config.checks import require_not_negative, require_positive
 from nmt.errors import UsageError
 
 LARGEST_RATE = 1e4  # far above any that works: beyond it single precision overflows after a few updates

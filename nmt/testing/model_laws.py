@@ -42,7 +42,7 @@ def the_future_is_hidden(subject: Subject) -> None:
     ``shapes_depend_on_tokens = True``; then 1e-5 is allowed.
     """
     model = subject.model()
-    allowed = 1e-5 if getattr(model, "shapes_depend_on_tokens", False) else 0.0
+    allowed = 1e-5 if model.shapes_depend_on_tokens else 0.0
     batch = toy_batch(model, EVEN_SOURCE, EVEN_TARGET)
     before = torch.stack(all_log_probabilities(model, batch))  # [B, T, V]
     for position in range(1, batch.target_in.size(1)):

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nmt.config.option import option
+from nmt.config.roles import SchedulerConfig
 from nmt.errors import UsageError
 from nmt.optim import Horizon
 
 
 @dataclass
-class WarmupConfig:
+class WarmupConfig(SchedulerConfig):
     """A schedule that begins with a climb to the peak."""
 
     warmup_updates: int | None = option(
