@@ -14,6 +14,8 @@ from nmt.criterions import criterions
 class CrossEntropyConfig(CriterionConfig):
     """Negative log-likelihood, without smoothing."""
 
+    label_smoothing = 0.0  # an option of those that extend it
+
     auxiliary_weights: dict[str, float] = option(
         {}, help="weight of each auxiliary loss that the model reports, by name; 1 unless given"
     )

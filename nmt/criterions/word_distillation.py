@@ -8,9 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from nmt.criterions import Criterion, criterions
+from nmt.criterions import Criterion, CriterionParts, criterions
 from nmt.criterions.cross_entropy import token_report, weighted_auxiliary
-from nmt.criterions.parts import CriterionParts
 from nmt.criterions.word_distillation_config import WordDistillationConfig
 from nmt.interface import Batch, EncoderDecoder, LossReport
 from nmt.modules.chunked import by_rows, cross_entropy_of, log_probabilities, smoothed_nll

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from nmt.config.sections import TrainConfig
-from nmt.criterions import Criterion, criterions
-from nmt.criterions.parts import CriterionParts
+from nmt.criterions import Criterion, CriterionParts, criterions
 from nmt.criterions.sequences import Reward, Sampler, Translations
 from nmt.criterions.sequences_config import RewardKind, SequenceConfig
 from nmt.errors import UsageError, did_you_mean
@@ -66,7 +65,8 @@ class _Parts:
 def build_criterion(config: TrainConfig, datasets: Datasets, device: torch.device, world: World) -> Criterion:
     """The criterion that ``config`` chooses, with the parts that its builder asks for."""
     name = criterions.name_of(type(config.criterion))
-    asked = list(inspect.signature(criterions.entry(name).builder).parameters.values())[1:]  # the first is the config
+    builder = criterions.builder(type(config.criterion))
+    asked = list(inspect.signature(builder).parameters.values())[1:]  # the first is the config
     parts: CriterionParts = _Parts(config, datasets, device, world)
     given: dict[str, Any] = {}
     for parameter in asked:
@@ -77,7 +77,7 @@ def build_criterion(config: TrainConfig, datasets: Datasets, device: torch.devic
                 f"criterion '{name}' asks for a part '{parameter.name}'{did_you_mean(parameter.name, PARTS)}; there are: "
                 f"{', '.join(PARTS)}"
             )
-    return criterions.build(config.criterion, **given)
+    return builder(config.criterion, **given)
 
 
 def sampler(

@@ -148,7 +148,7 @@ def test_every_component_of_nmt_is_registered_by_the_module_beside_its_options()
 
     for registry in (nmt.models.models, nmt.criterions.criterions, nmt.optim.optimizers, nmt.search.searches):
         for name in registry.names():
-            assert registry.entry(name).config is registry.config_class(name)
+            assert callable(registry.builder(registry.config_class(name)))
 
 
 def test_an_unregistered_configuration_is_refused(boxes: Registry[tuple[object, ...]]) -> None:

@@ -68,12 +68,17 @@ def reward_of(tokens: list[int], reference: list[int]) -> float:
     return (found & wanted).total() / max(found.total(), wanted.total(), 1)
 
 
+def drawing(drawn: list[list[list[int]]]) -> Any:
+    return SimpleNamespace(sampler=GivenSampler(drawn), reward=sentence_gleu)
+
+
 def expected_reward(drawn: list[list[list[int]]] = DRAWN, weight: float = 0.017, **auxiliary: float) -> ExpectedReward:
-    return ExpectedReward(GivenSampler(drawn), sentence_gleu, weight, auxiliary)
+    config = ExpectedRewardConfig(likelihood_weight=weight, auxiliary_weights=auxiliary)
+    return ExpectedReward(config, drawing(drawn))
 
 
 def minimum_risk(drawn: list[list[list[int]]] = DRAWN, sharpness: float = 0.3) -> MinimumRisk:
-    return MinimumRisk(GivenSampler(drawn), sentence_gleu, sharpness, {})
+    return MinimumRisk(MinimumRiskConfig(sharpness=sharpness), drawing(drawn))
 
 
 # --- drawing and scoring

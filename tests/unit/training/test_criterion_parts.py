@@ -12,12 +12,11 @@ import pytest
 import torch
 
 from nmt.config.sections import PreprocessConfig, TrainConfig, TrainingConfig, ValidationConfig
-from nmt.criterions import Criterion, criterions
+from nmt.criterions import Criterion, CriterionParts, criterions
 from nmt.criterions.cross_entropy_config import CrossEntropyConfig
 from nmt.criterions.expected_reward_config import ExpectedRewardConfig
 from nmt.criterions.guided_alignment_config import GuidedAlignmentConfig
 from nmt.criterions.minimum_risk_config import MinimumRiskConfig
-from nmt.criterions.parts import CriterionParts
 from nmt.criterions.r_drop_config import RDropConfig
 from nmt.criterions.sequences_config import RewardKind
 from nmt.criterions.word_distillation_config import WordDistillationConfig
