@@ -121,7 +121,7 @@ def _walk(config: type, prefix: str, *, all_of_them: bool = False) -> Iterator[F
             name = field.metadata.get("flag") or f"{key}="
             kind, implied = _kind(field.metadata.get("kind"), hints[field.name]), field.metadata.get("implied")
             choices = choices_of(hints[field.name])
-            yield Flag(name, key, kind, field.metadata["help"], _default(field), implied, choices)
+            yield Flag(name, key, kind, field.metadata["help"], default_of(field), implied, choices)
         if "section" in field.metadata:
             yield from _walk(field.metadata["section"], f"{key}.")
         if "group" in field.metadata:
@@ -151,7 +151,7 @@ def _kind(declared: FlagKind | None, hint: Any) -> FlagKind:
     return FlagKind.text if {*choices} <= {str, type(None)} else FlagKind.plain
 
 
-def _default(field: dataclasses.Field[Any]) -> Any:
+def default_of(field: dataclasses.Field[Any]) -> Any:
     if field.default is not dataclasses.MISSING:
         return field.default
     if field.default_factory is not dataclasses.MISSING:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from nmt.config.option import default_of
 from nmt.config.plain import component_from_plain, to_plain
 from nmt.errors import DataError, UsageError
 from nmt.registry import registered_name
@@ -75,12 +76,8 @@ def _unusual(search: Any, besides: Collection[str]) -> Sequence[str]:
     return [
         f"{field.name}={_shown(values[field.name])}"
         for field in dataclasses.fields(search)
-        if field.name not in besides and values[field.name] != to_plain(_default(field))
+        if field.name not in besides and values[field.name] != to_plain(default_of(field))
     ]
-
-
-def _default(field: dataclasses.Field[Any]) -> Any:
-    return field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
 
 
 def _shown(value: Any) -> str:
