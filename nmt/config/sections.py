@@ -1,8 +1,7 @@
-"""The options of the commands (of averaging, translating and scoring: averaging.py, generation.py, scoring.py). Each one's
-default, help text and flag stand in one place.
+"""The options of nmt-preprocess and nmt-train, and the sections that commands share; other commands have files of their own.
 
-Options of a component (a model's sizes, an optimizer's rate, the beam) stand beside that component. Sections that two
-commands share are the same dataclass, so a word means the same everywhere.
+The default, help text and flag of an option stand in its field. Options of a component (a model's sizes, an optimizer's
+rate, the beam) stand beside that component. A section of two commands is one dataclass, so a word means the same everywhere.
 """
 
 from __future__ import annotations
@@ -166,12 +165,12 @@ class TrainingConfig:
 
     @property
     def takes_default_limit(self) -> bool:
-        """Whether nothing is said of when training ends. ``max_update`` of 0 is something: that it has no limit."""
+        """Whether the user set no limit at all. ``max_update=0`` is set: training then has no limit."""
         return self.max_update is None and self.max_epoch is None and self.stop_time_hours is None
 
     @property
     def last_update(self) -> int | None:
-        """The limit of updates in force; None: there is none."""
+        """The update that training ends with; None: updates are not limited."""
         return DEFAULT_MAX_UPDATE if self.takes_default_limit else self.max_update or None
 
 
@@ -215,6 +214,7 @@ class ValidationConfig:
 
     @property
     def is_on(self) -> bool:
+        """Whether there are validations."""
         return self.interval is not None or self.interval_updates is not None
 
 

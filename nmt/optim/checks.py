@@ -1,4 +1,4 @@
-"""What options of several optimizers must satisfy."""
+"""Checks of options that several optimizers have."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LARGEST_RATE = 1e4  # far above any that works: beyond it single precision overf
 
 
 def check_rates(lr: float | None, weight_decay: float, *, name: str = "lr") -> None:
-    """``name``: the option that the rate stands in."""
+    """``name``: the option that ``lr`` is the value of."""
     require_positive("optimizer", **{name: lr})
     require_not_negative("optimizer", weight_decay=weight_decay)
     if lr is not None and lr > LARGEST_RATE:
