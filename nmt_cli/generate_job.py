@@ -98,7 +98,7 @@ def _choice(translator: Translator, config: GenerateConfig, place: DeviceConfig,
 
 def _check_width(config: GenerateConfig, pieces: int) -> None:
     """A search could do it, with slots that stay empty; who asks for it mistook a number."""
-    width = config.search.beam_size
+    width = config.search_facts.beam_size
     if width is not None and width > pieces:
         raise UsageError(
             f"search.beam_size={width} is more than the model's {pieces} target pieces; lower it (--beam 4)"
@@ -297,7 +297,7 @@ def _report_score(config: GenerateConfig, pairs: list[tuple[str, str]]) -> None:
     scorer = scorers.build(scorers.config_class("bleu")(), TextOptions())
     hypotheses, references = zip(*pairs)
     score = scorer(hypotheses, [references])
-    beam = config.search.beam_size or 1
+    beam = config.search_facts.beam_size or 1
     logger.info(
         f"Generate {config.gen_subset} with beam={beam}: {score.name}|{score.signature} = {score.value:.2f} {score.detail}"
     )

@@ -17,7 +17,7 @@ from nmt.config.choices import (
     ProgressStyle,
 )
 from nmt.config.option import group, option, section, user_dir_option
-from nmt.config.roles import AnySearch, CommandConfig
+from nmt.config.roles import AnySearch, CommandConfig, SearchConfig
 from nmt.config.sections import MAX_LINE_BYTES, DeviceConfig
 
 ON_A_CPU, ON_A_GPU = 1024, 4096  # pieces of a batch; on a CPU measured: 512 and 2,048 are slower
@@ -194,6 +194,11 @@ class GenerateConfig(CommandConfig):
         return "--input" if self.input in (None, "-") and not self.data else None
 
     @property
+    def search_facts(self) -> SearchConfig:
+        """The search; where none is chosen, what is assumed of one."""
+        return self.search or SearchConfig()
+
+    @property
     def chooses(self) -> bool:
         """Whether more is found than shown."""
         return self.mbr is not MbrMetric.none or self.rerank is not None
@@ -202,4 +207,4 @@ class GenerateConfig(CommandConfig):
         """How many translations of a line the search is asked for."""
         if not self.chooses:
             return self.nbest
-        return self.choose_among or self.search.beam_size or SAMPLES_TO_COMPARE
+        return self.choose_among or self.search_facts.beam_size or SAMPLES_TO_COMPARE
