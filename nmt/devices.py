@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 
+from nmt.config.checks import require_device
 from nmt.config.choices import Precision
-from nmt.config.sections import require_device
 from nmt.errors import DeviceError, UsageError
 
 # Microseconds of computing, of all cores together, in a period of so many: a container's share, in its newer and older form.

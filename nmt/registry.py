@@ -12,11 +12,12 @@ known, and NAME is imported when one is built. So a page of help or a misspelt o
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from nmt.errors import UsageError, did_you_mean
@@ -31,30 +32,22 @@ CONFIG = "_config"  # what the name of a module of options ends in
 
 @dataclass(frozen=True)
 class Entry(Generic[T]):
-    """What is known of one registered component."""
-
-    name: str
-    config: type
-    builder: Builder[T]
-    source: str  # the file that registered it
-
-
-@dataclass(frozen=True)
-class _Declared:
-    """What is known of a component before its builder is imported."""
+    """What is known of one component."""
 
     config: type
-    module: str  # registers the builder
-    source: str  # the file that declared it
+    source: str  # the file that declared it, or registered it
+    module: str = ""  # registers the builder of a declared component when it is imported
+    builder: Builder[T] | None = None  # None: declared, and not imported yet
 
 
 class Registry(Generic[T]):
     """The components of one role ("model", "criterion", ...), by name and by configuration type."""
 
-    def __init__(self, role: str) -> None:
+    def __init__(self, role: str, base: type = object) -> None:
+        """``base``: declares, with defaults, what is asked of the configurations of this role."""
         self.role = role
+        self._base = base
         self._entries: dict[str, Entry[T]] = {}
-        self._declared: dict[str, _Declared] = {}
         _registries[role] = self
 
     def declare(self, name: str) -> Callable[[ConfigType], ConfigType]:
@@ -63,67 +56,72 @@ class Registry(Generic[T]):
         def file(config: ConfigType) -> ConfigType:
             module = config.__module__
             assert module.endswith(CONFIG), f"{config.__name__} of {self.role} '{name}' is declared in {module}"
-            declared = _Declared(config, module.removesuffix(CONFIG), _source_file(config))
-            self._refuse_clash(name, config, declared.source)
-            self._declared[name] = declared
+            self._file(name, Entry(config, _source_file(config), module.removesuffix(CONFIG)))
             return config
 
         return file
 
     def register(self, name: str, config: type) -> Callable[[BuilderType], BuilderType]:
         """A decorator that files a builder under ``name``; ``config`` is the dataclass that it is built from."""
-        if not is_dataclass(config):
+        if not dataclasses.is_dataclass(config):
             raise TypeError(f"the configuration of {self.role} '{name}' must be a dataclass, not {config!r}")
 
         def file(builder: BuilderType) -> BuilderType:
-            entry: Entry[T] = Entry(name, config, builder, _source_file(builder))
-            declared = self._declared.get(name)
-            if declared is None or declared.config is not config or name in self._entries:
-                self._refuse_clash(name, config, entry.source)
-            self._entries[name] = entry
+            declared = self._entries.get(name)
+            if declared is not None and declared.config is config and declared.builder is None:
+                self._entries[name] = replace(declared, builder=builder)
+            else:
+                self._file(name, Entry(config, _source_file(builder), builder=builder))
             return builder
 
         return file
 
-    def _refuse_clash(self, name: str, config: type, source: str) -> None:
+    def _file(self, name: str, entry: Entry[T]) -> None:
         """One component has a name, and one component a configuration."""
-        for other, known in self._known().items():
+        for other, known in self._entries.items():
             if other == name:
-                raise ValueError(f"{self.role} '{name}' is registered twice: in {known.source} and in {source}")
-            if known.config is config:
-                raise ValueError(f"{config.__name__} already configures {self.role} '{other}' ({known.source})")
+                raise ValueError(f"{self.role} '{name}' is registered twice: in {known.source} and in {entry.source}")
+            if known.config is entry.config:
+                raise ValueError(f"{known.config.__name__} already configures {self.role} '{other}' ({known.source})")
+        self._complete(entry.config)
+        self._entries[name] = entry
+
+    def _complete(self, config: type) -> None:
+        """Give a configuration that does not extend the base what it lacks of it: a plug-in's need not extend it."""
+        fields = {field.name for field in dataclasses.fields(config)}
+        for name, default in vars(self._base).items():
+            if not name.startswith("_") and name not in fields and not hasattr(config, name):
+                setattr(config, name, default)
 
     def build(self, config: Any, /, *parts: Any, **named_parts: Any) -> T:
         """Build the component that ``config`` (an instance of a registered dataclass) describes."""
-        return self.entry(self.name_of(type(config))).builder(config, *parts, **named_parts)
+        return self.builder(type(config))(config, *parts, **named_parts)
+
+    def builder(self, config: type) -> Builder[T]:
+        """What makes the component of this configuration. Its module is imported now if it was only declared."""
+        name = self.name_of(config)
+        if self._entries[name].builder is None:
+            importlib.import_module(self._entries[name].module)
+        builder = self._entries[name].builder
+        assert builder is not None, f"{self._entries[name].module} does not register {self.role} '{name}'"
+        return builder
 
     def name_of(self, config: type) -> str:
-        for name, known in self._known().items():
+        for name, known in self._entries.items():
             if known.config is config:
                 return name
         raise UsageError(f"no {self.role} is registered for the configuration {config.__name__}")
 
     def config_class(self, name: str) -> type:
-        known = self._known()
-        if name not in known:
+        if name not in self._entries:
             raise UsageError(
-                f"unknown {self.role} '{name}'{did_you_mean(name, known)}; there are: "
+                f"unknown {self.role} '{name}'{did_you_mean(name, self._entries)}; there are: "
                 f"{', '.join(self.names())}. A plugin's components need it: --user-dir PATH"
             )
-        return known[name].config
-
-    def entry(self, name: str) -> Entry[T]:
-        """With its builder, which is imported now if it was only declared."""
-        self.config_class(name)
-        if name not in self._entries:
-            importlib.import_module(self._declared[name].module)
-        return self._entries[name]
+        return self._entries[name].config
 
     def names(self) -> tuple[str, ...]:
-        return tuple(sorted(self._known()))
-
-    def _known(self) -> dict[str, Entry[T] | _Declared]:
-        return {**self._declared, **self._entries}
+        return tuple(sorted(self._entries))
 
 
 _registries: dict[str, Registry[Any]] = {}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any
 
+from nmt.config.roles import CommandConfig
 from nmt.errors import UsageError, did_you_mean
 from nmt.storage.foreign import is_dictionary_of_fairseq
 
@@ -39,9 +39,9 @@ def refused_value(flag: str, word: str, choices: Collection[str], instead: Calla
     return f"{flag} {word}: choose one of {', '.join(choices)}{meant}, or leave the value out{advice}"
 
 
-def refuse_files(command: str, config: Any) -> None:
+def refuse_files(command: str, config: CommandConfig) -> None:
     """Refuse files among the corpus folders."""
-    for name in getattr(config, "data", None) or ():
+    for name in config.data:
         if command in _FILES and Path(name).expanduser().is_file():
             if is_dictionary_of_fairseq(Path(name).expanduser()):
                 raise UsageError(f"{name} is a dictionary of fairseq, no corpus folder; {_OF_DICTIONARY}")

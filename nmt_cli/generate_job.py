@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from nmt.config.checks import Rules, refuse
 from nmt.config.choices import AlignmentKind, InputFormat, MbrMetric, OutputFormat, PieceMarks, ProgressStyle
 from nmt.config.generation import GenerateConfig
 from nmt.config.sections import DeviceConfig
@@ -100,8 +101,8 @@ def _choice(translator: Translator, config: GenerateConfig, place: DeviceConfig,
 
 def _check_width(config: GenerateConfig, pieces: int) -> None:
     """A search could do it, with slots that stay empty; who asks for it mistook a number."""
-    width = getattr(config.search, "beam_size", 1)
-    if width > pieces:
+    width = config.search_facts.beam_size
+    if width is not None and width > pieces:
         raise UsageError(
             f"search.beam_size={width} is more than the model's {pieces} target pieces; lower it (--beam 4)"
         )
@@ -121,33 +122,42 @@ def _tell_of_pieces(asked: PieceMarks | None, target: Tokenizer) -> None:
 
 def _check(config: GenerateConfig) -> None:
     """What costs nothing to find out before a model is loaded."""
-    if len(config.data) > 1:
-        raise UsageError(f"one corpus folder can be translated at a time, not {len(config.data)}")
-    if config.data and config.input is not None:
-        raise UsageError(f"give a corpus folder ({config.data[0]}) or --input {config.input}, not both")
-    if config.data and config.input_format is not InputFormat.text:
-        raise UsageError(f"--input-format {config.input_format.value} is for lines of text, not for a corpus folder")
-    if config.score_reference and not config.data and config.input_format is InputFormat.text:
-        raise UsageError("--score-reference needs references: give a corpus folder, or --input-format tsv or jsonl")
-    if config.score_reference and config.format is OutputFormat.text:
-        raise UsageError("--format text shows no scores; add --format jsonl or fairseq to --score-reference")
-    if config.print_alignment is not AlignmentKind.none and config.format is OutputFormat.text:
-        raise UsageError("--format text shows no alignments; add --format jsonl or fairseq to --print-alignment")
-    if config.score_reference:
-        _check_scoring(config)
+    refuse(*_contradictions(config), *(_of_scoring(config) if config.score_reference else ()))
     check_search(config)
     check_output(config)
 
 
-def _check_scoring(config: GenerateConfig) -> None:
+def _contradictions(config: GenerateConfig) -> Rules:
+    """Where lines come from, and what a format has no room for."""
+    shows_text_alone = config.format is OutputFormat.text
+    if config.data:
+        yield len(config.data) > 1, f"one corpus folder can be translated at a time, not {len(config.data)}"
+        yield config.input is not None, f"give a corpus folder ({config.data[0]}) or --input {config.input}, not both"
+        yield (
+            config.input_format is not InputFormat.text,
+            f"--input-format {config.input_format.value} is for lines of text, not for a corpus folder",
+        )
+    yield (
+        config.score_reference and not config.data and config.input_format is InputFormat.text,
+        "--score-reference needs references: give a corpus folder, or --input-format tsv or jsonl",
+    )
+    yield (
+        config.score_reference and shows_text_alone,
+        "--format text shows no scores; add --format jsonl or fairseq to --score-reference",
+    )
+    yield (
+        config.print_alignment is not AlignmentKind.none and shows_text_alone,
+        "--format text shows no alignments; add --format jsonl or fairseq to --print-alignment",
+    )
+
+
+def _of_scoring(config: GenerateConfig) -> Rules:
     """Given translations have the model's own probabilities, under the length penalty."""
-    if config.shortlist is not None:
-        raise UsageError("--score-reference looks at all pieces; leave out --shortlist")
-    if config.replace_unk:
-        raise UsageError("--score-reference shows the text that it scores; leave out --replace-unk")
+    yield config.shortlist is not None, "--score-reference looks at all pieces; leave out --shortlist"
+    yield config.replace_unk, "--score-reference shows the text that it scores; leave out --replace-unk"
     for key, flag, usual in WITHOUT_MEANING_FOR_SCORING:
-        if getattr(config.search, key, usual) != usual:
-            raise UsageError(f"--score-reference takes no account of {flag}; leave it out")
+        without_meaning = getattr(config.search, key, usual) != usual
+        yield without_meaning, f"--score-reference takes no account of {flag}; leave it out"
 
 
 class _Job:
@@ -290,7 +300,7 @@ def _report_score(config: GenerateConfig, pairs: list[tuple[str, str]]) -> None:
     scorer = scorers.build(scorers.config_class("bleu")(), TextOptions())
     hypotheses, references = zip(*pairs)
     score = scorer(hypotheses, [references])
-    beam = getattr(config.search, "beam_size", 1)
+    beam = config.search_facts.beam_size or 1
     logger.info(
         f"Generate {config.gen_subset} with beam={beam}: {score.name}|{score.signature} = {score.value:.2f} {score.detail}"
     )

@@ -27,6 +27,7 @@ from nmt.config.choices import ProgressStyle
 from nmt.config.help import help_page
 from nmt.config.presets import default_choices, program_of
 from nmt.config.publish import CONFIG_PATH, publish
+from nmt.config.roles import CommandConfig
 from nmt.errors import Interrupted, NMTError, OutputError, UsageError, numbered
 from nmt.plugins import load_plugins, plugin_places, preset_folders
 from nmt.storage.files import STORAGE_FAULTS
@@ -40,7 +41,7 @@ from nmt_cli.stored import ConfigFile, Stored, put_search_of_model
 from nmt_cli.streams import configure_logging, discard, logger, say, use_utf8
 from nmt_cli.sweep import Job, JobFailed, Sweep, is_of_launcher
 
-Config = TypeVar("Config")
+Config = TypeVar("Config", bound=CommandConfig)
 
 _OF_PRINTING = ("--cfg", "-c", "--package", "-p", "--resolve")
 _WITHOUT_A_FOLDER = ("hydra.run.dir=.", "hydra.output_subdir=null")
@@ -73,7 +74,7 @@ def _folder_of_sweep(option: str) -> Iterator[None]:
 class _Launcher:
     """One start of one command."""
 
-    def __init__(self, command: str, config_class: type, run: Callable[[Any], float | None]) -> None:
+    def __init__(self, command: str, config_class: type[CommandConfig], run: Callable[[Any], float | None]) -> None:
         self._command = command
         self._program = program_of(command)
         self._config_class = config_class
@@ -213,7 +214,7 @@ class _Launcher:
         for key in _additions(config):
             raise UsageError(unknown_key(key, self._command, self._config_class))
         refuse_files(self._command, config)
-        named = getattr(config, "instead_of_standard_input", None)
+        named = config.instead_of_standard_input
         if job is not None and named is not None:  # the first job would read all of it
             raise UsageError(f"the jobs of a sweep cannot share standard input; give them a file: {named} FILE")
         return config

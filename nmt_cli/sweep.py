@@ -202,13 +202,11 @@ class Job:
         """Take note of what the run is judged by; refuse a sweeper that was told to look for the worst, or for nothing."""
         if not isinstance(config, TrainConfig):
             return
-        from nmt.training.contradictions import validates  # brings torch, which other commands need not wait for
-
         metric = config.validation.best_metric
         higher = higher_is_better(metric)
         self._facts |= {"metric": metric, "higher_is_better": higher}
         direction = OmegaConf.select(HydraConfig.get().sweeper, "direction")
-        if direction is not None and not validates(config):
+        if direction is not None and not config.validation.is_on:
             raise UsageError(
                 f"this sweeper looks for the best {metric} of a validation, and no run makes one; give --validate-interval 1"
             )

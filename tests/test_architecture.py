@@ -29,7 +29,7 @@ ROW = {package: number for number, row in enumerate(ROWS) for package in row}
 WITHIN_ROW_0 = {("nmt.registry", "nmt.errors"), ("nmt.storage", "nmt.errors")}  # both raise
 
 HYDRA_LIVES_IN = ("nmt/config/publish.py", "nmt_cli/")
-OMEGACONF_LIVES_IN = ("nmt/config/", "nmt_cli/", "nmt/testing/subjects.py")  # the last one reads presets
+OMEGACONF_LIVES_IN = ("nmt/config/", "nmt_cli/")
 TORCH_FREE = ("nmt.config.publish", "nmt.plugins", "nmt.storage.run_folder", "nmt.data.preprocess", "nmt.scoring")
 TORCH_FREE_COMMANDS = (
     "nmt_cli.argv",

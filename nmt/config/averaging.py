@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nmt.config.checks import require_device, require_positive
 from nmt.config.option import FlagKind, option, user_dir_option
-from nmt.config.sections import require_device, require_positive
+from nmt.config.roles import CommandConfig
 
 
 @dataclass
-class AverageConfig:
+class AverageConfig(CommandConfig):
     """nmt-average-checkpoints: several checkpoints in, one without training state out."""
 
     inputs: list[str] = option([], help="run folder, or checkpoints", flag="--inputs", kind=FlagKind.many)

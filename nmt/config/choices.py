@@ -14,7 +14,7 @@ class InvalidText(Enum):
 
 
 class PieceMarks(Enum):
-    """How text shows where its words were cut before it came here."""
+    """How given text marks where its words were cut into pieces."""
 
     none = "none"
     subword_nmt = "subword_nmt"  # "hau@@ s": a word goes on
@@ -37,7 +37,7 @@ class LongLines(Enum):
 
 
 class MbrMetric(Enum):
-    """What minimum Bayes risk compares translations by."""
+    """The metric by which minimum Bayes risk compares translations."""
 
     none = "none"
     chrf = "chrf"
@@ -71,12 +71,12 @@ class Precision(Enum):
 
 
 class NumberFormat(Enum):
-    """What weights are kept in while translating."""
+    """The number format of weights while translating."""
 
     float32 = "float32"
     bfloat16 = "bfloat16"
     float16 = "float16"
-    int8 = "int8"  # with a scale for each output, and for each row that it is multiplied with
+    int8 = "int8"  # with a scale for each row of the weights and of their input
 
 
 class Strategy(Enum):

@@ -25,14 +25,14 @@ class Chosen:
 
 
 @dataclass
-class _Preset:
+class Preset:
     """A preset with all that it inherits."""
 
     component: str | None = None
     values: dict[str, Any] = field(default_factory=dict)  # by key within the group
     groups: dict[str, str | None] = field(default_factory=dict)  # of a recipe: what it chooses
 
-    def inherit(self, other: _Preset) -> None:
+    def inherit(self, other: Preset) -> None:
         self.component = other.component
         self.values |= other.values
         self.groups |= other.groups
@@ -42,15 +42,15 @@ def chosen(command: str, overrides: Sequence[str] = (), folders: Sequence[Path] 
     """What ``overrides`` (``model=lstm_luong``) choose; ``folders`` hold presets beside our own."""
     presets = default_choices(command)
     said = dict(_said(overrides, presets))
-    recipe = _Preset()
+    recipe = Preset()
     if (name := said.get(RECIPE, presets.get(RECIPE))) is not None:
-        recipe = _read(RECIPE, name, folders)
+        recipe = read_preset(RECIPE, name, folders)
     presets |= recipe.groups | said
     components: dict[str, str | None] = {}
     values: dict[str, Any] = {}
     for group, name in presets.items():
         if group != RECIPE:
-            preset = _Preset() if name is None else _read(group, name, folders)
+            preset = Preset() if name is None else read_preset(group, name, folders)
             components[group] = preset.component
             values |= {f"{group}.{key}": value for key, value in preset.values.items()}
     return Chosen(presets, components, values | recipe.values)
@@ -65,23 +65,23 @@ def _said(overrides: Sequence[str], groups: Mapping[str, str | None]) -> Iterato
             yield group, None if name in ("", "null") else name
 
 
-def _read(group: str, name: str, folders: Sequence[Path]) -> _Preset:
+def read_preset(group: str, name: str, folders: Sequence[Path]) -> Preset:
     """A preset and what its defaults list names, in Hydra's order: later values count."""
     file = next((path for folder in (CONF, *folders) if (path := folder / group / f"{name}.yaml").is_file()), None)
     if file is None:
         if name not in schema_names(group):
             raise unknown_preset(group, name, folders)
-        return _Preset(component=name)
+        return Preset(component=name)
     tree = OmegaConf.to_container(OmegaConf.load(file))
     assert isinstance(tree, dict), f"{file} is not a mapping"
     defaults = list(tree.pop("defaults", []))
     own = {str(key): value for key, value in tree.items()}
-    preset = _Preset()
+    preset = Preset()
     for entry in defaults if "_self_" in defaults else [*defaults, "_self_"]:
         if entry == "_self_":
             preset.values |= dict(_flat(own))
         elif isinstance(entry, str):
-            preset.inherit(_read(group, entry, folders))
+            preset.inherit(read_preset(group, entry, folders))
         else:
             preset.groups |= {key.removeprefix("override ").strip("/ "): choice for key, choice in entry.items()}
     return preset

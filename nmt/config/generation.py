@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
+from nmt.config.checks import Rules, refuse, require_not_negative, require_positive
 from nmt.config.choices import (
     AlignmentKind,
     InputFormat,
@@ -17,15 +17,15 @@ from nmt.config.choices import (
     ProgressStyle,
 )
 from nmt.config.option import group, option, section, user_dir_option
-from nmt.config.sections import MAX_LINE_BYTES, DeviceConfig, require_not_negative, require_positive
-from nmt.errors import UsageError
+from nmt.config.roles import AnySearch, CommandConfig, SearchConfig
+from nmt.config.sections import MAX_LINE_BYTES, DeviceConfig
 
 ON_A_CPU, ON_A_GPU = 1024, 4096  # pieces of a batch; on a CPU measured: 512 and 2,048 are slower
 SAMPLES_TO_COMPARE = 32  # unless the user says how many to choose among
 
 
 @dataclass
-class GenerateConfig:
+class GenerateConfig(CommandConfig):
     """nmt-generate: lines of text (or a split of a corpus) in, translations out."""
 
     data: list[str] = option([], help="corpus folder; without one, lines of text are read", flag="--data")
@@ -50,7 +50,7 @@ class GenerateConfig:
         flag="--engine",
     )
     gen_subset: str = option("test", help="split of the corpus to translate", flag="--gen-subset")
-    search: Any = group("search", help="how translations are found", flag="--search")
+    search: AnySearch = group("search", help="how translations are found", flag="--search")
     input: str | None = option(None, help="file to translate; default, and -: standard input", flag="--input")
     input_format: InputFormat = option(
         InputFormat.text,
@@ -147,34 +147,62 @@ class GenerateConfig:
 
     def __post_init__(self) -> None:
         require_positive("", nbest=self.nbest, batch_size=self.batch_size, max_tokens=self.max_tokens)
-        require_positive("", workers=self.workers)
-        require_positive("", buffer_size=self.buffer_size, max_source_length=self.max_source_length)
-        require_positive("", max_line_bytes=self.max_line_bytes)
+        require_positive("", workers=self.workers, buffer_size=self.buffer_size)
+        require_positive("", max_source_length=self.max_source_length, max_line_bytes=self.max_line_bytes)
         require_positive("", choose_among=self.choose_among)
         require_not_negative("", rerank_weight=self.rerank_weight)
-        if self.score_reference and (self.nbest > 1 or self.chooses):
-            raise UsageError(
-                "--score-reference has one translation of each line; leave out --nbest, --mbr and --rerank"
-            )
-        if self.unk_dictionary is not None and not self.replace_unk:
-            raise UsageError(f"--unk-dictionary {self.unk_dictionary} is for --replace-unk; add it")
-        if self.mbr is not MbrMetric.none and self.rerank is not None:
-            raise UsageError("--mbr and --rerank each put translations in an order of their own; give one")
-        if self.rerank is None and self.rerank_weight != 1.0:
-            raise UsageError(
-                f"--rerank-weight {self.rerank_weight:g} is for --rerank; name the other direction's model"
-            )
-        if self.choose_among is not None and not self.chooses:
-            raise UsageError(f"--choose-among {self.choose_among} is for --mbr and --rerank; give one of them")
-        if self.search is not None and self.candidates() < self.nbest:
-            raise UsageError(f"--nbest {self.nbest} is more than there is to choose among; raise --choose-among")
-        if self.chooses:
-            self._check_choice()
+        refuse(*self._options_of_others(), *self._choices())
+
+    def _options_of_others(self) -> Rules:
+        """Options that mean nothing without another one, or beside it."""
+        yield (
+            self.score_reference and (self.nbest > 1 or self.chooses),
+            "--score-reference has one translation of each line; leave out --nbest, --mbr and --rerank",
+        )
+        yield (
+            self.unk_dictionary is not None and not self.replace_unk,
+            f"--unk-dictionary {self.unk_dictionary} is for --replace-unk; add it",
+        )
+        yield (
+            self.mbr is not MbrMetric.none and self.rerank is not None,
+            "--mbr and --rerank each put translations in an order of their own; give one",
+        )
+        yield (
+            self.rerank is None and self.rerank_weight != 1.0,
+            f"--rerank-weight {self.rerank_weight:g} is for --rerank; name the other direction's model",
+        )
+        yield (
+            self.choose_among is not None and not self.chooses,
+            f"--choose-among {self.choose_among} is for --mbr and --rerank; give one of them",
+        )
+
+    def _choices(self) -> Rules:
+        """Whether there are as many translations as are shown, and as are chosen among."""
+        if self.search is None:
+            return
+        asked, most = self.candidates(), self.search.finds_at_most
+        too_many = self.chooses and most is not None and asked > most
+        yield asked < self.nbest, f"--nbest {self.nbest} is more than there is to choose among; raise --choose-among"
+        yield (
+            too_many and self.choose_among is None,
+            f"{'--mbr' if self.rerank is None else '--rerank'} chooses among several translations, and the search finds "
+            f"{most} of a line; use --search beam or sampling",
+        )
+        yield (
+            too_many and self.choose_among is not None,
+            f"--choose-among {self.choose_among} is more than the search finds of a line ({most}); lower it, or use "
+            f"--search beam with --beam {self.choose_among}",
+        )
 
     @property
     def instead_of_standard_input(self) -> str | None:
         """The flag that is to be given where standard input cannot be read; None if it is not read anyway."""
         return "--input" if self.input in (None, "-") and not self.data else None
+
+    @property
+    def search_facts(self) -> SearchConfig:
+        """The search; where none is chosen, what is assumed of one."""
+        return self.search or SearchConfig()
 
     @property
     def chooses(self) -> bool:
@@ -185,20 +213,4 @@ class GenerateConfig:
         """How many translations of a line the search is asked for."""
         if not self.chooses:
             return self.nbest
-        return self.choose_among or int(getattr(self.search, "beam_size", SAMPLES_TO_COMPARE))
-
-    def _check_choice(self) -> None:
-        """Whether the search finds as many as there are to choose among; not all searches say how many they find."""
-        most: int | None = getattr(self.search, "finds_at_most", None)
-        if most is None or self.candidates() <= most:
-            return
-        if self.choose_among is None:
-            flag = "--mbr" if self.rerank is None else "--rerank"
-            raise UsageError(
-                f"{flag} chooses among several translations, and the search finds {most} of a line; use --search beam or "
-                f"sampling"
-            )
-        raise UsageError(
-            f"--choose-among {self.choose_among} is more than the search finds of a line ({most}); lower it, or use "
-            f"--search beam with --beam {self.choose_among}"
-        )
+        return self.choose_among or self.search_facts.beam_size or SAMPLES_TO_COMPARE

@@ -13,7 +13,6 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,13 @@ from nmt.registry import registry_for
 
 NARROWEST, WIDEST = 60, 120  # columns
 WIDEST_FLAG = 36
+NOTES = (
+    "Every option has a key, and most have a flag. The key of a flag is its section and its name with underscores "
+    "(--save-dir: checkpoint.save_dir) unless the line names another. An option that shows its key alone has no flag.",
+    "Also: --config FILE (all options from a run's config.yaml, or from what --cfg job printed; others win over it), -m or "
+    "--multirun (one job for each value of key=1,2), --config-dir FOLDER (presets of your own), --info, --resolve, "
+    "--package, --hydra-help, --shell-completion, --version.",
+)
 
 
 def help_page(
@@ -35,12 +41,7 @@ def help_page(
     return _Page(command, config_class, plugin_folders, chosen(command, overrides, plugin_folders)).text()
 
 
-@dataclass(frozen=True)
-class _Row:
-    """One flag as it is shown."""
-
-    flag: str
-    help: str
+Row = tuple[str, str]  # a flag, or what else stands in the first column, and what it is for
 
 
 class _Page:
@@ -78,7 +79,7 @@ class _Page:
         preset = " [group=preset]" if self._groups else ""
         return self._hanging(f"usage: {self._program} ", f"{bare}[--flag value] [key=value]{preset}, in any order")
 
-    def _everyday(self) -> list[_Row]:
+    def _everyday(self) -> list[Row]:
         """What most runs need, as far as the components chosen have it."""
         flags = {flag.name: flag for _, flags in self._flags() for flag in flags}
         return [self._row(flags[name]) for name in GUIDES[self._command].everyday if name in flags]
@@ -87,15 +88,15 @@ class _Page:
         """Where to look for what is not shown here."""
         rows = []
         if GUIDES[self._command].everyday:
-            rows.append(_Row(f"{self._program} --help | less", "every option of what is chosen, presets, examples"))
+            rows.append((f"{self._program} --help | less", "every option of what is chosen, presets, examples"))
         for group in [*self._groups][:1]:
             others = [other for other in self._chosen.presets if other != group]
             alike = f"; {', '.join(others)}: likewise" if others else ""
             what = f"options of another {group} than {self._chosen.presets[group]}"
-            rows.append(_Row(f"{self._program} {group}=NAME --help", f"{what}{alike}"))
-        rows.append(_Row(f"{self._program} ... --cfg job", "what a command line composes to"))
+            rows.append((f"{self._program} {group}=NAME --help", f"{what}{alike}"))
+        rows.append((f"{self._program} ... --cfg job", "what a command line composes to"))
         models = ", docs/models.md" if "model" in self._groups else ""
-        rows.append(_Row(f"docs/configuration.md{models}", "flags, keys, presets and plugins explained"))
+        rows.append((f"docs/configuration.md{models}", "flags, keys, presets and plugins explained"))
         return self._table("where to look further", rows)
 
     def _flags(self) -> Iterator[tuple[str, list[Flag]]]:
@@ -115,7 +116,7 @@ class _Page:
         values = self._chosen.values
         return [dataclasses.replace(flag, default=values.get(flag.key, flag.default)) for flag in flags]
 
-    def _sections(self) -> Iterator[tuple[str, list[_Row]]]:
+    def _sections(self) -> Iterator[tuple[str, list[Row]]]:
         help = {field.name: field.metadata["help"] for field in dataclasses.fields(self._config_class)}
         for name, flags in self._flags():
             title = f"{name}: {help[name]}" if name in help else name
@@ -128,7 +129,7 @@ class _Page:
         preset = "" if name == component else f", a preset of {component}"
         return f"{group}={name}{preset} (another one's options: {self._program} {group}=NAME --help)"
 
-    def _row(self, flag: Flag) -> _Row:
+    def _row(self, flag: Flag) -> Row:
         notes = []
         default = _shown(flag.default)
         if flag.name.endswith("="):  # a key without a flag
@@ -144,7 +145,7 @@ class _Page:
             notes.append(f"key: {flag.key}")
         if default:
             notes.append(f"default: {default}")
-        return _Row(name, f"{flag.help} ({'; '.join(notes)})" if notes else flag.help)
+        return name, f"{flag.help} ({'; '.join(notes)})" if notes else flag.help
 
     def _presets(self) -> str:
         """Choices of each group; the default carries a star."""
@@ -158,21 +159,7 @@ class _Page:
         return "\n".join(["presets (group=preset; * is the default)", *lines])
 
     def _notes(self) -> str:
-        return "\n".join(
-            [
-                "notes",
-                self._note(
-                    "Every option has a key, and most have a flag. The key of a flag is its section and its name with "
-                    "underscores (--save-dir: checkpoint.save_dir) unless the line names another. An option that "
-                    "shows its key alone has no flag."
-                ),
-                self._note(
-                    "Also: --config FILE (all options from a run's config.yaml, or from what --cfg job printed; others win "
-                    "over it), -m or --multirun (one job for each value of key=1,2), --config-dir FOLDER (presets of your "
-                    "own), --info, --resolve, --package, --hydra-help, --shell-completion, --version."
-                ),
-            ]
-        )
+        return "\n".join(["notes", *(self._hanging("  ", note) for note in NOTES)])
 
     def _examples(self) -> str:
         lines = ["examples"]
@@ -183,18 +170,14 @@ class _Page:
             lines += [f"  # {purpose}", f"  {command}"]
         return "\n".join(lines)
 
-    def _table(self, title: str, rows: Sequence[_Row]) -> str:
+    def _table(self, title: str, rows: Sequence[Row]) -> str:
         lines = [self._wrapped(title)]
-        for row in rows:
-            flag = row.flag
+        for flag, text in rows:
             if len(flag) > self._flag_width:  # a line of its own keeps the columns
                 lines.append(f"  {flag}")
                 flag = ""
-            lines.append(self._hanging(f"  {flag:<{self._flag_width}}  ", row.help))
+            lines.append(self._hanging(f"  {flag:<{self._flag_width}}  ", text))
         return "\n".join(lines if rows else [*lines, "  it has no options"])
-
-    def _note(self, text: str) -> str:
-        return self._hanging("  ", text)
 
     def _wrapped(self, text: str) -> str:
         return self._hanging("", text, following="  ")

@@ -78,7 +78,7 @@ def section(section_type: type, *, help: str) -> Any:
 
 
 def group(role: str, *, help: str, flag: str | None = None) -> Any:
-    """A dataclass field chosen by name from a registry: an instance of any configuration type of that role."""
+    """A dataclass field that holds the options of a component, chosen by name from the registry of its role."""
     return dataclasses.field(default=None, metadata={"help": help, "flag": flag, "group": role})
 
 
@@ -99,12 +99,12 @@ def flags_of(config: type) -> list[Flag]:
 
 
 def options_of(config: type, prefix: str = "") -> list[Flag]:
-    """The flags of a section, and those of its options that have none."""
+    """Every option of a section, also those without a flag."""
     return [*_walk(config, prefix, all_of_them=True)]
 
 
 def shared(flags: Sequence[Flag]) -> Flag:
-    """One flag for those of the same name: a switch that is on in some components can be given either way."""
+    """Flags of the same name as one. A switch that is on in some components can be given either way."""
     first = flags[0]
     for flag in flags:
         assert flag.key == first.key, f"{flag.name} stands for both {first.key} and {flag.key}"
@@ -121,7 +121,7 @@ def _walk(config: type, prefix: str, *, all_of_them: bool = False) -> Iterator[F
             name = field.metadata.get("flag") or f"{key}="
             kind, implied = _kind(field.metadata.get("kind"), hints[field.name]), field.metadata.get("implied")
             choices = choices_of(hints[field.name])
-            yield Flag(name, key, kind, field.metadata["help"], _default(field), implied, choices)
+            yield Flag(name, key, kind, field.metadata["help"], default_of(field), implied, choices)
         if "section" in field.metadata:
             yield from _walk(field.metadata["section"], f"{key}.")
         if "group" in field.metadata:
@@ -151,7 +151,7 @@ def _kind(declared: FlagKind | None, hint: Any) -> FlagKind:
     return FlagKind.text if {*choices} <= {str, type(None)} else FlagKind.plain
 
 
-def _default(field: dataclasses.Field[Any]) -> Any:
+def default_of(field: dataclasses.Field[Any]) -> Any:
     if field.default is not dataclasses.MISSING:
         return field.default
     if field.default_factory is not dataclasses.MISSING:

@@ -78,7 +78,7 @@ def from_plain(config_class: type[Config], tree: Any, *, origin: str, where: str
 
 
 def _value(hint: Any, value: Any, *, origin: str, where: str) -> Any:
-    """A plain value as its annotation wants it; a wrong type is an error."""
+    """A plain value converted to its annotated type; a value of another type is an error."""
     if hint is Any:
         return value
     origin_type = typing.get_origin(hint)

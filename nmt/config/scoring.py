@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nmt.config.checks import require_positive
 from nmt.config.choices import InvalidText, PieceMarks, ScoreFormat
 from nmt.config.option import option, user_dir_option
-from nmt.config.sections import MAX_LINE_BYTES, require_positive
+from nmt.config.roles import CommandConfig
+from nmt.config.sections import MAX_LINE_BYTES
 
 
 @dataclass
-class ScoreConfig:
+class ScoreConfig(CommandConfig):
     """nmt-score: hypotheses and references in, scores with their signatures out."""
 
     sys: str | None = option(None, help="hypotheses, one a line; default standard input", flag="--sys")

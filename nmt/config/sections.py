@@ -1,20 +1,22 @@
-"""The options of the commands (of averaging, translating and scoring: averaging.py, generation.py, scoring.py). Each one's
-default, help text and flag stand in one place.
+"""The options of nmt-preprocess and nmt-train, and the sections that commands share; other commands have files of their own.
 
-Options of a component (a model's sizes, an optimizer's rate, the beam) stand beside that component. Sections that two
-commands share are the same dataclass, so a word means the same everywhere.
+The default, help text and flag of an option stand in its field. Options of a component (a model's sizes, an optimizer's
+rate, the beam) stand beside that component. A section of two commands is one dataclass, so a word means the same everywhere.
 """
 
 from __future__ import annotations
 
-import math
-import re
 from dataclasses import dataclass
 from typing import Any
 
+from nmt.config.checks import require_device
+from nmt.config.checks import require_not_negative as require_not_negative  # plug-ins import these three from here too
+from nmt.config.checks import require_positive as require_positive
+from nmt.config.checks import require_share as require_share
 from nmt.config.choices import InvalidText, PieceMarks, Precision, ProgressStyle, Strategy
 from nmt.config.option import group, option, section, user_dir_option
 from nmt.config.parameters import ParametersConfig
+from nmt.config.roles import AnyCriterion, AnyOptimizer, AnyScheduler, AnySearch, CommandConfig
 from nmt.config.span import Span
 from nmt.errors import UsageError
 from nmt.storage.files import Verify
@@ -23,32 +25,6 @@ MAX_LINE_BYTES = 4 * 2**20  # no text has longer lines: beyond it a file is some
 
 
 AUTO = "auto"  # of options that are numbers otherwise
-
-
-def require_positive(section_name: str, **values: float | None) -> None:
-    """Refuse zero, negative and non-finite values of options that count something."""
-    for name, value in values.items():
-        if value is not None and not 0 < value < math.inf:
-            raise UsageError(f"{_key(section_name, name)}={value} must be a finite number greater than zero")
-
-
-def require_not_negative(section_name: str, **values: float) -> None:
-    """Refuse negative and non-finite values of options that may be zero."""
-    for name, value in values.items():
-        if not 0 <= value < math.inf:
-            raise UsageError(f"{_key(section_name, name)}={value} must be a finite number that is not negative")
-
-
-def require_share(section_name: str, **values: float) -> None:
-    """Refuse what is no share of a whole that leaves something of it."""
-    for name, value in values.items():
-        if not 0.0 <= value < 1.0:
-            raise UsageError(f"{_key(section_name, name)}={value} must be at least 0 and less than 1")
-
-
-def _key(section_name: str, name: str) -> str:
-    """An option of no section has its own name."""
-    return f"{section_name}.{name}" if section_name else name
 
 
 @dataclass
@@ -65,7 +41,7 @@ class FilterConfig:
 
 
 @dataclass
-class PreprocessConfig:
+class PreprocessConfig(CommandConfig):
     """nmt-preprocess: parallel text in, a corpus folder out."""
 
     source_lang: str = option("", help="source language, the suffix of its files", flag="--source-lang")
@@ -189,12 +165,12 @@ class TrainingConfig:
 
     @property
     def takes_default_limit(self) -> bool:
-        """Whether nothing is said of when training ends. ``max_update`` of 0 is something: that it has no limit."""
+        """Whether the user set no limit at all. ``max_update=0`` is set: training then has no limit."""
         return self.max_update is None and self.max_epoch is None and self.stop_time_hours is None
 
     @property
     def last_update(self) -> int | None:
-        """The limit of updates in force; None: there is none."""
+        """The update that training ends with; None: updates are not limited."""
         return DEFAULT_MAX_UPDATE if self.takes_default_limit else self.max_update or None
 
 
@@ -235,6 +211,11 @@ class ValidationConfig:
                 f"validation.best_metric={self.best_metric} is not computed; add it to validation.metrics "
                 f"(--valid-metrics {','.join([*self.metrics, self.best_metric])}) or use loss"
             )
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there are validations."""
+        return self.interval is not None or self.interval_updates is not None
 
 
 @dataclass
@@ -325,12 +306,6 @@ class ReportConfig:
             raise UsageError("report.wandb_project is empty; name a project with --wandb-project, or leave it out")
 
 
-def require_device(name: str) -> None:
-    """Refuse what names no device; whether it is there is for torch to say."""
-    if re.fullmatch(r"auto|cpu|cuda(:(0|[1-9]\d*))?", name) is None:
-        raise UsageError(f"device.name={name} is none of auto, cpu, cuda, cuda:N (--device)")
-
-
 @dataclass
 class DeviceConfig:
     """Where and in which precision the work is done."""
@@ -364,15 +339,15 @@ class DistributedConfig:
 
 
 @dataclass
-class TrainConfig:
+class TrainConfig(CommandConfig):
     """nmt-train: a corpus folder in, a run folder with checkpoints out."""
 
     data: list[str] = option([], help="corpus folders; the first argument may be given bare", flag="--data")
     model: Any = group("model", help="architecture and sizes", flag="--arch")
-    criterion: Any = group("criterion", help="training objective", flag="--criterion")
-    optimizer: Any = group("optimizer", help="update rule", flag="--optimizer")
-    scheduler: Any = group("scheduler", help="learning rate over time", flag="--lr-scheduler")
-    search: Any = group("search", help="how validation sentences are translated", flag="--search")
+    criterion: AnyCriterion = group("criterion", help="training objective", flag="--criterion")
+    optimizer: AnyOptimizer = group("optimizer", help="update rule", flag="--optimizer")
+    scheduler: AnyScheduler = group("scheduler", help="learning rate over time", flag="--lr-scheduler")
+    search: AnySearch = group("search", help="how validation sentences are translated", flag="--search")
     batching: BatchingConfig = section(BatchingConfig, help="how sentence pairs form batches")
     training: TrainingConfig = section(TrainingConfig, help="when training ends")
     parameters: ParametersConfig = section(ParametersConfig, help="which parameters are trained, and how")

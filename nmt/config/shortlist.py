@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nmt.config.checks import require_not_negative, require_positive
 from nmt.config.option import option, user_dir_option
-from nmt.config.sections import require_not_negative, require_positive
+from nmt.config.roles import CommandConfig
 
 
 @dataclass
-class ShortlistConfig:
+class ShortlistConfig(CommandConfig):
     """nmt-shortlist: a corpus folder in, a list of the target pieces that each source piece may become out."""
 
     data: list[str] = option([], help="corpus folder", flag="--data")

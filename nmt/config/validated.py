@@ -8,13 +8,14 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from nmt.config.option import default_of
 from nmt.config.plain import component_from_plain, to_plain
 from nmt.errors import DataError, UsageError
 from nmt.registry import registered_name
 
 logger = logging.getLogger("nmt.search")
 
-# Options that do not change what a given translation is worth: key, flag, and the value that asks for nothing.
+# Options that do not change the score of a given translation: key, flag, and the value that does nothing.
 WITHOUT_MEANING_FOR_SCORING: tuple[tuple[str, str, Any], ...] = (
     ("coverage_penalty", "--coverage-penalty", 0.0),
     ("repetition_penalty", "--repetition-penalty", 1.0),
@@ -25,17 +26,17 @@ WITHOUT_MEANING_FOR_SCORING: tuple[tuple[str, str, Any], ...] = (
 
 
 class ValidatedSearch:
-    """As the configurations of one model, or of an ensemble's, have it; the first decides."""
+    """The search stored with a model, or with the models of an ensemble, of which the first decides."""
 
     def __init__(self, trees: Mapping[str, Mapping[str, Any]]) -> None:
-        """``trees``: configurations as plain trees, by the file that each was read from. Nothing is rebuilt yet: the
-        search of a plugin that is not there does no harm to who chooses another."""
+        """``trees``: configurations as plain trees, by the file that each was read from. Nothing is rebuilt yet, so a
+        search of a plugin that is not loaded is an error only where it is used."""
         self._origin = next(iter(trees), "")
         self._sections = [tree.get("search") for tree in trees.values()]
 
     def unless(self, chosen: str | None, options: Collection[str]) -> Any:
-        """The options of this search, as an instance of its dataclass. None: there is none, or the user asks for another
-        one, by name (``chosen``) or by options that this one does not have."""
+        """The options of this search. None: none is stored, or the user wants another one, says its name (``chosen``) or
+        options that the stored one does not have."""
         section = self._sections[0] if self._sections else None
         if section is None or (chosen is not None and isinstance(section, dict) and chosen != section.get("name")):
             return None
@@ -60,13 +61,13 @@ class ValidatedSearch:
 
 
 def for_scoring(search: Any) -> Any:
-    """Without the options that given translations have nothing to do with."""
+    """The search with neutral values of the options that do not change the score of a given translation."""
     fields = {field.name for field in dataclasses.fields(search)}
     return dataclasses.replace(search, **{key: usual for key, _, usual in WITHOUT_MEANING_FOR_SCORING if key in fields})
 
 
 def described(search: Any, besides: Collection[str] = ()) -> str:
-    """The name of a search and what is not as usual with it: ``beam, beam_size=4``. ``besides``: options to pass over."""
+    """The name of a search and its options that are not at their defaults: ``beam, beam_size=4``. ``besides``: left out."""
     return ", ".join([str(registered_name(type(search))), *_unusual(search, besides)])
 
 
@@ -75,12 +76,8 @@ def _unusual(search: Any, besides: Collection[str]) -> Sequence[str]:
     return [
         f"{field.name}={_shown(values[field.name])}"
         for field in dataclasses.fields(search)
-        if field.name not in besides and values[field.name] != to_plain(_default(field))
+        if field.name not in besides and values[field.name] != to_plain(default_of(field))
     ]
-
-
-def _default(field: dataclasses.Field[Any]) -> Any:
-    return field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
 
 
 def _shown(value: Any) -> str:

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from nmt.config.roles import CriterionConfig
 from nmt.registry import Registry, import_configs
 
 if TYPE_CHECKING:
-    from nmt.criterions.criterion import Criterion
+    from nmt.criterions.criterion import Criterion, CriterionParts
 
-__all__ = ["Criterion", "criterions"]
+__all__ = ["Criterion", "CriterionParts", "criterions"]
 
-# builder(config, **parts) -> Criterion. A builder is handed the finished parts that it names as parameters: `sampler`
-# and `reward` (see `nmt.criterions.sequences`; their options are those of `SequenceConfig`), `teacher` (an
-# `EncoderDecoder` in eval mode; the option `teacher` says where it lies).
-criterions: Registry[Criterion] = Registry("criterion")
+# builder(config) or builder(config, parts: CriterionParts) -> Criterion. A builder may also name single parts (`sampler`,
+# `reward`, `teacher`) as its parameters.
+criterions: Registry[Criterion] = Registry("criterion", CriterionConfig)
 
 import_configs(__name__, __path__)
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Criterion":  # on first use: options are known without torch
-        from nmt.criterions.criterion import Criterion
+    if name in ("Criterion", "CriterionParts"):  # on first use: options are known without torch
+        from nmt.criterions import criterion
 
-        return Criterion
+        return getattr(criterion, name)
     raise AttributeError(f"module 'nmt.criterions' has no attribute '{name}'")

@@ -1,13 +1,16 @@
-"""What an objective is to the trainer."""
+"""What an objective is to the trainer, and what it is handed."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from torch import nn
 
 from nmt.interface import Batch, EncoderDecoder, LossReport
+
+if TYPE_CHECKING:
+    from nmt.criterions.sequences import Reward, Sampler
 
 
 class Criterion(nn.Module, ABC):
@@ -18,3 +21,22 @@ class Criterion(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, model: EncoderDecoder, batch: Batch) -> LossReport: ...
+
+
+class CriterionParts(Protocol):
+    """What a builder that has a parameter ``parts`` is handed. Each part is made when it is first read."""
+
+    @property
+    def sampler(self) -> Sampler:
+        """Draws translations; its options are those of ``SequenceConfig``."""
+        ...
+
+    @property
+    def reward(self) -> Reward:
+        """The one that the option ``reward`` names."""
+        ...
+
+    @property
+    def teacher(self) -> EncoderDecoder:
+        """The trained model that the option ``teacher`` names, in eval mode on the model's device; same vocabularies."""
+        ...

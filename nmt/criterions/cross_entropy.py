@@ -14,13 +14,14 @@ from nmt.interface import Batch, DecoderOutput, EncoderDecoder, LossReport
 from nmt.layers.linear_cross_entropy import linear_cross_entropy, smoothed_cross_entropy
 
 
+@criterions.register("cross_entropy", CrossEntropyConfig)
 class TokenCrossEntropy(Criterion):
     """The sum over target tokens, to be divided by their number; the model's auxiliary means are added per token."""
 
-    def __init__(self, label_smoothing: float, auxiliary_weights: Mapping[str, float]) -> None:
+    def __init__(self, config: CrossEntropyConfig) -> None:
         super().__init__()
-        self.label_smoothing = label_smoothing
-        self.auxiliary_weights = dict(auxiliary_weights)
+        self.label_smoothing = config.label_smoothing
+        self.auxiliary_weights = config.auxiliary_weights
 
     def forward(self, model: EncoderDecoder, batch: Batch) -> LossReport:
         decoded = model(batch)
@@ -59,8 +60,3 @@ def token_report(batch: Batch, loss: Tensor, nll: Tensor, auxiliary: Mapping[str
         num_sentences=batch.num_sentences,
         auxiliary={name: value.detach() for name, value in auxiliary.items()},
     )
-
-
-@criterions.register("cross_entropy", CrossEntropyConfig)
-def build(config: CrossEntropyConfig) -> TokenCrossEntropy:
-    return TokenCrossEntropy(0.0, config.auxiliary_weights)

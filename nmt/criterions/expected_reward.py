@@ -5,36 +5,29 @@ Shapes: B sentences, K translations of each, T target positions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from nmt.criterions import Criterion, criterions
+from nmt.criterions import CriterionParts, criterions
 from nmt.criterions.cross_entropy import token_sums, weighted_auxiliary
 from nmt.criterions.expected_reward_config import ExpectedRewardConfig
-from nmt.criterions.sequences import Reward, Sampler, decode, draw, references, rewards, sentence_report
+from nmt.criterions.sequences import SequenceCriterion, decode, draw, references, rewards, sentence_report
 from nmt.interface import Batch, EncoderDecoder, LossReport, Memory
 
 
-class ExpectedReward(Criterion):
+@criterions.register("expected_reward", ExpectedRewardConfig)
+class ExpectedReward(SequenceCriterion):
     """loss = - sum_Y P(Y|X) r(Y, Y*) - weight * log P(Y*|X), to be divided by sentences.
 
     The sum over all translations is estimated from K drawn ones. Its gradient is that of equation 8 with the mean
     reward of a sentence's translations as the baseline: the mean of (r - baseline) * grad log P(Y|X).
     """
 
-    runs_model_once = False
-
-    def __init__(
-        self, sampler: Sampler, reward: Reward, likelihood_weight: float, auxiliary_weights: Mapping[str, float]
-    ) -> None:
-        super().__init__()
-        self._sampler = sampler
-        self._reward = reward
-        self.likelihood_weight = likelihood_weight
-        self.auxiliary_weights = dict(auxiliary_weights)
+    def __init__(self, config: ExpectedRewardConfig, parts: CriterionParts) -> None:
+        super().__init__(config, parts)
+        self.likelihood_weight = config.likelihood_weight
 
     def forward(self, model: EncoderDecoder, batch: Batch) -> LossReport:
         memory = model.encode(batch.source, batch.source_lengths)
@@ -47,8 +40,8 @@ class ExpectedReward(Criterion):
 
     def _expected_reward(self, model: EncoderDecoder, memory: Memory, batch: Batch) -> Tensor:
         """The sum over sentences: its value is the mean reward, its gradient that of equation 8."""
-        drawn = draw(self._sampler, model, batch)
-        earned = rewards(self._reward, drawn, references(batch))  # [B, K]
+        drawn = draw(self.sampler, model, batch)
+        earned = rewards(self.reward, drawn, references(batch))  # [B, K]
         value = earned.mean(1).sum()
         if not torch.is_grad_enabled():
             return value
@@ -59,8 +52,3 @@ class ExpectedReward(Criterion):
         advantage = earned - earned.mean(1, keepdim=True)
         surrogate = (advantage * (scores * chosen).sum(2)).mean(1).sum()
         return value + (surrogate - surrogate.detach())
-
-
-@criterions.register("expected_reward", ExpectedRewardConfig)
-def build(config: ExpectedRewardConfig, *, sampler: Sampler, reward: Reward) -> ExpectedReward:
-    return ExpectedReward(sampler, reward, config.likelihood_weight, config.auxiliary_weights)

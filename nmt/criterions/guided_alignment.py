@@ -18,6 +18,7 @@ from nmt.interface import AttentionMaps, AttentionRequest, Batch, EncoderDecoder
 _CROSS = "cross"
 
 
+@criterions.register("guided_alignment", GuidedAlignmentConfig)
 class GuidedAlignment(Criterion):
     """Cross-entropy of the targets, plus weight times that of the alignments under the attention; per target token.
 
@@ -70,8 +71,3 @@ def _alignment_loss(attention: Tensor, pairs: Tensor) -> Tensor:
     shares = links.index_add_(0, position, torch.ones_like(position, dtype=links.dtype))[position].reciprocal()  # [P]
     chosen = attention[sentence, target, source].float()  # in half precision the logarithm of little is of nothing
     return -(shares * chosen.clamp(min=torch.finfo(torch.float32).tiny).log()).sum()
-
-
-@criterions.register("guided_alignment", GuidedAlignmentConfig)
-def build(config: GuidedAlignmentConfig) -> GuidedAlignment:
-    return GuidedAlignment(config)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
+from nmt.config.checks import require_not_negative, require_positive
 from nmt.config.option import option
-from nmt.config.sections import require_not_negative, require_positive
 from nmt.criterions import criterions
 from nmt.criterions.label_smoothed_cross_entropy_config import LabelSmoothedCrossEntropyConfig
 
@@ -16,7 +15,7 @@ from nmt.criterions.label_smoothed_cross_entropy_config import LabelSmoothedCros
 class GuidedAlignmentConfig(LabelSmoothedCrossEntropyConfig):
     """Which attention is guided, and how strongly. By default it is the one that --print-alignment shows."""
 
-    needs_alignments: ClassVar[bool] = True  # in the training split
+    needs_alignments = True
 
     alignment_weight: float = option(
         0.05, help="weight of the alignments' cross-entropy beside that of the targets", flag="--alignment-lambda"

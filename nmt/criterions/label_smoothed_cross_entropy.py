@@ -6,7 +6,4 @@ from nmt.criterions import criterions
 from nmt.criterions.cross_entropy import TokenCrossEntropy
 from nmt.criterions.label_smoothed_cross_entropy_config import LabelSmoothedCrossEntropyConfig
 
-
-@criterions.register("label_smoothed_cross_entropy", LabelSmoothedCrossEntropyConfig)
-def build(config: LabelSmoothedCrossEntropyConfig) -> TokenCrossEntropy:
-    return TokenCrossEntropy(config.label_smoothing, config.auxiliary_weights)
+criterions.register("label_smoothed_cross_entropy", LabelSmoothedCrossEntropyConfig)(TokenCrossEntropy)

@@ -5,43 +5,35 @@ Shapes: B sentences, K candidates of each, T target positions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 from torch import Tensor
 
-from nmt.criterions import Criterion, criterions
+from nmt.criterions import CriterionParts, criterions
 from nmt.criterions.cross_entropy import weighted_auxiliary
 from nmt.criterions.minimum_risk_config import MinimumRiskConfig
-from nmt.criterions.sequences import Reward, Sampler, Translations, decode, draw, references, rewards, sentence_report
+from nmt.criterions.sequences import SequenceCriterion, Translations, decode, draw, references, rewards, sentence_report
 from nmt.data.vocabulary import PAD
 from nmt.interface import Batch, EncoderDecoder, LossReport
 
 
-class MinimumRisk(Criterion):
+@criterions.register("minimum_risk", MinimumRiskConfig)
+class MinimumRisk(SequenceCriterion):
     """The expected loss 1 - reward under P(y|x)^alpha, renormalised over a few candidates; divided by sentences.
 
     Candidates are the distinct ones of the translations drawn, and the reference (algorithm 1).
     """
 
-    runs_model_once = False
-
-    def __init__(
-        self, sampler: Sampler, reward: Reward, sharpness: float, auxiliary_weights: Mapping[str, float]
-    ) -> None:
-        super().__init__()
-        self._sampler = sampler
-        self._reward = reward
-        self.sharpness = sharpness
-        self.auxiliary_weights = dict(auxiliary_weights)
+    def __init__(self, config: MinimumRiskConfig, parts: CriterionParts) -> None:
+        super().__init__(config, parts)
+        self.sharpness = config.sharpness
 
     def forward(self, model: EncoderDecoder, batch: Batch) -> LossReport:
         wanted = references(batch)
-        candidates = _joined(wanted, draw(self._sampler, model, batch))
+        candidates = _joined(wanted, draw(self.sampler, model, batch))
         scores, decoded = decode(model, model.encode(batch.source, batch.source_lengths), batch, candidates)
         scores = scores.sum(2)  # [B, K] the reference is the first
         shares = self._shares(scores, _repeated(candidates))
-        losses = 1.0 - rewards(self._reward, candidates, wanted)
+        losses = 1.0 - rewards(self.reward, candidates, wanted)
         risk = (shares * losses).sum()
         auxiliary = weighted_auxiliary(self.auxiliary_weights, decoded, batch.num_sentences)
         return sentence_report(batch, risk, -scores[:, 0].sum().detach(), auxiliary)
@@ -67,8 +59,3 @@ def _repeated(candidates: Translations) -> Tensor:
     distinct: tuple[Tensor, Tensor] = torch.unique(candidates.tokens.view(-1, longest), dim=0, return_inverse=True)
     numbers = distinct[1].view(batch, count)
     return (numbers[:, :, None] == numbers[:, None, :]).tril(-1).any(2)
-
-
-@criterions.register("minimum_risk", MinimumRiskConfig)
-def build(config: MinimumRiskConfig, *, sampler: Sampler, reward: Reward) -> MinimumRisk:
-    return MinimumRisk(sampler, reward, config.sharpness, config.auxiliary_weights)

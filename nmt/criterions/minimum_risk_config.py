@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nmt.config.checks import require_positive
 from nmt.config.option import option
-from nmt.config.sections import require_positive
 from nmt.criterions import criterions
 from nmt.criterions.sequences_config import RewardKind, SequenceConfig
 

@@ -15,6 +15,7 @@ from nmt.criterions.r_drop_config import RDropConfig
 from nmt.interface import Batch, EncoderDecoder, LossReport
 
 
+@criterions.register("r_drop", RDropConfig)
 class RDrop(Criterion):
     """The sum of both passes' cross-entropies and alpha times the mean of KL(P1 || P2) and KL(P2 || P1); per token.
 
@@ -45,8 +46,3 @@ class RDrop(Criterion):
             for name, value in weighted_auxiliary(config.auxiliary_weights, decoded, batch.num_tokens).items():
                 auxiliary[name] = auxiliary[name] + value if name in auxiliary else value
         return token_report(batch, loss, nll.detach(), auxiliary)
-
-
-@criterions.register("r_drop", RDropConfig)
-def build(config: RDropConfig) -> RDrop:
-    return RDrop(config)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nmt.config.checks import require_not_negative
 from nmt.config.option import option
-from nmt.config.sections import require_not_negative
 from nmt.criterions import criterions
 from nmt.criterions.label_smoothed_cross_entropy_config import LabelSmoothedCrossEntropyConfig
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from nmt.criterions import Criterion, CriterionParts
 from nmt.criterions.chunked import by_rows, log_probabilities
 from nmt.criterions.sequences_config import RewardKind as RewardKind
 from nmt.criterions.sequences_config import SequenceConfig as SequenceConfig
@@ -39,6 +40,18 @@ Sampler = Callable[[EncoderDecoder, Tensor, Tensor, int], Translations]
 
 # [N] how good hypotheses (ids [N, T], lengths [N]) are beside references (ids [N, R], lengths [N]), from 0 to 1.
 Reward = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+
+
+class SequenceCriterion(Criterion):
+    """An objective that draws translations and rewards them, to be divided by sentences."""
+
+    runs_model_once = False
+
+    def __init__(self, config: SequenceConfig, parts: CriterionParts) -> None:
+        super().__init__()
+        self.auxiliary_weights = config.auxiliary_weights
+        self.sampler = parts.sampler
+        self.reward = parts.reward
 
 
 def draw(sampler: Sampler, model: EncoderDecoder, batch: Batch) -> Translations:

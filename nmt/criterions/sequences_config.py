@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass
 from enum import Enum
 
+from nmt.config.checks import require_not_negative, require_positive
 from nmt.config.option import option
-from nmt.config.sections import require_not_negative, require_positive
+from nmt.config.roles import CriterionConfig
 from nmt.errors import UsageError
 
 
@@ -19,7 +20,7 @@ class RewardKind(Enum):
 
 
 @dataclass
-class SequenceConfig:
+class SequenceConfig(CriterionConfig):
     """How an objective over whole sentences draws translations."""
 
     samples: int = option(15, help="translations drawn of each training sentence", flag="--samples")

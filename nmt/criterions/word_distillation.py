@@ -8,21 +8,21 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from nmt.criterions import Criterion, criterions
+from nmt.criterions import Criterion, CriterionParts, criterions
 from nmt.criterions.chunked import by_rows, cross_entropy_of, log_probabilities, smoothed_nll
 from nmt.criterions.cross_entropy import token_report, weighted_auxiliary
 from nmt.criterions.word_distillation_config import WordDistillationConfig
 from nmt.interface import Batch, EncoderDecoder, LossReport
 
 
+@criterions.register("word_distillation", WordDistillationConfig)
 class WordDistillation(Criterion):
     """(1 - weight) * cross-entropy of the targets + weight * cross-entropy of the teacher's distributions; per token."""
 
-    def __init__(self, config: WordDistillationConfig, teacher: EncoderDecoder) -> None:
-        """``teacher`` is in eval mode, on the model's device, and has the model's vocabularies."""
+    def __init__(self, config: WordDistillationConfig, parts: CriterionParts) -> None:
         super().__init__()
         self._config = config
-        self._teacher = (teacher,)  # a tuple: no part of what is trained, moved or saved
+        self._teacher = (parts.teacher,)  # a tuple: no part of what is trained, moved or saved
 
     def forward(self, model: EncoderDecoder, batch: Batch) -> LossReport:
         config, (teacher,) = self._config, self._teacher
@@ -44,8 +44,3 @@ class WordDistillation(Criterion):
         auxiliary = weighted_auxiliary(config.auxiliary_weights, decoded, batch.num_tokens)
         auxiliary["distillation"] = config.distillation_weight * distilled
         return token_report(batch, (1 - config.distillation_weight) * loss, nll.detach(), auxiliary)
-
-
-@criterions.register("word_distillation", WordDistillationConfig)
-def build(config: WordDistillationConfig, *, teacher: EncoderDecoder) -> WordDistillation:
-    return WordDistillation(config, teacher)

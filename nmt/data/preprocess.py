@@ -16,8 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
+from nmt.config.checks import Rules, refuse, require_positive
 from nmt.config.plain import to_plain
-from nmt.config.sections import PreprocessConfig, require_positive
+from nmt.config.sections import PreprocessConfig
 from nmt.data.alignments import check_alignments, write_alignments
 from nmt.data.corpus import FORMAT, KIND
 from nmt.data.corpus_writer import SentenceWriter, check_destination, write_text
@@ -77,28 +78,29 @@ def preprocess(config: PreprocessConfig, progress: Progress = lambda split, done
 
 
 def _check(config: PreprocessConfig) -> None:
-    """What one option alone cannot know to be wrong."""
     require_positive("", workers=config.workers, max_line_bytes=config.max_line_bytes)
-    for flag, language in (("--source-lang", config.source_lang), ("--target-lang", config.target_lang)):
-        if not language and not (config.only_source and flag == "--target-lang"):
-            raise UsageError(f"name the language of each side, the suffix of its files: {flag} is missing")
-        if "/" in language:
-            raise UsageError(f"{flag} {language} is the suffix of file names; it cannot contain '/'")
-    _check_alignment_suffix(config)
-    if config.source_lang == config.target_lang:
-        raise UsageError(f"source and target language are both '{config.source_lang}'; give the files other suffixes")
-    if config.seed < 0:
-        raise UsageError(f"seed={config.seed} must not be negative (--seed)")
+    refuse(*_contradictions(config))
 
 
-def _check_alignment_suffix(config: PreprocessConfig) -> None:
-    suffix = config.align_suffix
-    if suffix is None:
-        return
-    if not suffix or "/" in suffix or suffix in (config.source_lang, config.target_lang):
-        raise UsageError(f"--align-suffix {suffix}: give the suffix of files that hold word alignments, say align")
-    if config.only_source:
-        raise UsageError("--align-suffix and --only-source exclude each other: an alignment needs both sides")
+def _contradictions(config: PreprocessConfig) -> Rules:
+    languages, suffix = (config.source_lang, config.target_lang), config.align_suffix
+    for flag, language in zip(("--source-lang", "--target-lang"), languages):
+        yield (
+            not language and not (config.only_source and flag == "--target-lang"),
+            f"name the language of each side, the suffix of its files: {flag} is missing",
+        )
+        yield "/" in language, f"{flag} {language} is the suffix of file names; it cannot contain '/'"
+    if suffix is not None:
+        yield (
+            not suffix or "/" in suffix or suffix in languages,
+            f"--align-suffix {suffix}: give the suffix of files that hold word alignments, say align",
+        )
+        yield config.only_source, "--align-suffix and --only-source exclude each other: an alignment needs both sides"
+    yield (
+        config.source_lang and config.source_lang == config.target_lang,
+        f"source and target language are both '{config.source_lang}'; give the files other suffixes",
+    )
+    yield config.seed < 0, f"seed={config.seed} must not be negative (--seed)"
 
 
 def _find_texts(config: PreprocessConfig) -> list[ParallelText]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from nmt.config.roles import OptimizerConfig, SchedulerConfig
 from nmt.optim import schedules
 from nmt.registry import Registry, import_all, import_configs
 
@@ -49,14 +50,11 @@ ParameterGroups = list[dict[str, Any]]
 # Where a group says which rate its last step took, if that is not its "lr".
 APPLIED_RATE = "applied_rate"
 
-# builder(config, groups: ParameterGroups) -> Optimizer. Each configuration has a property `base_rate` (float) and an
-# option `lr: float | None` (flag --lr) that is None unless the user set it.
-optimizers: Registry[torch.optim.Optimizer] = Registry("optimizer")
+# builder(config, groups: ParameterGroups) -> Optimizer
+optimizers: Registry[torch.optim.Optimizer] = Registry("optimizer", OptimizerConfig)
 
-# builder(config, horizon: Horizon) -> Schedule. A configuration whose class attribute `sets_rate` is True computes the
-# rate itself (noam): the optimizer's base rate is then 1, and a user's --lr is refused. One whose class attribute
-# `uses_validation` is True depends on `Progress.validation`: how to validate then belongs to what a run must not change.
-schedulers: Registry[Schedule] = Registry("scheduler")
+# builder(config, horizon: Horizon) -> Schedule
+schedulers: Registry[Schedule] = Registry("scheduler", SchedulerConfig)
 
 import_configs(__name__, __path__)
 import_all(schedules.__name__, schedules.__path__)

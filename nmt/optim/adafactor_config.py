@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
+from nmt.config.checks import require_not_negative
 from nmt.config.option import option
-from nmt.config.sections import require_not_negative
+from nmt.config.roles import OptimizerConfig
 from nmt.errors import UsageError
 from nmt.optim import optimizers
 from nmt.optim.checks import check_rates
 
-DEFAULT_RATE = 1e-2
-
 
 @optimizers.declare("adafactor")
 @dataclass
-class AdafactorConfig:
+class AdafactorConfig(OptimizerConfig):
     """Constants of the paper's section 9."""
 
-    whole_matrices: ClassVar[bool] = True
+    default_rate = 1e-2
+    whole_matrices = True
 
     lr: float | None = option(None, help="largest share of a parameter's size a step; null: 0.01", flag="--lr")
     decay_rate: float = option(
@@ -39,7 +38,3 @@ class AdafactorConfig:
             raise UsageError(f"optimizer.decay_rate={self.decay_rate} must lie between -10 and 0 (--decay-rate -0.8)")
         if not 1.0 <= self.clip_threshold < math.inf:
             raise UsageError(f"optimizer.clip_threshold={self.clip_threshold} must be at least 1 (--clip-threshold 1)")
-
-    @property
-    def base_rate(self) -> float:
-        return DEFAULT_RATE if self.lr is None else self.lr

@@ -1,4 +1,5 @@
-"""Adam: Kingma and Ba 2015, arXiv:1412.6980; torch's implementation."""
+"""Adam and AdamW, torch's implementations: Kingma and Ba 2015, arXiv:1412.6980; AdamW, whose weight decay is decoupled from
+the gradient: Loshchilov and Hutter 2019, arXiv:1711.05101."""
 
 from __future__ import annotations
 
@@ -7,17 +8,22 @@ from typing import Any
 import torch
 
 from nmt.optim import ParameterGroups, optimizers
-from nmt.optim.adam_config import AdamConfig
+from nmt.optim.adam_config import AdamConfig, AdamWConfig
 from nmt.optim.fused import runs_fused
 
 
 @optimizers.register("adam", AdamConfig)
-def build(config: AdamConfig, groups: ParameterGroups) -> torch.optim.Optimizer:
-    return torch.optim.Adam(groups, **options_of(config, groups))
+def build_adam(config: AdamConfig, groups: ParameterGroups) -> torch.optim.Optimizer:
+    return torch.optim.Adam(groups, **_options(config, groups))
 
 
-def options_of(config: AdamConfig, groups: ParameterGroups) -> dict[str, Any]:
-    """As torch's optimizers of this family call them."""
+@optimizers.register("adamw", AdamWConfig)
+def build_adamw(config: AdamWConfig, groups: ParameterGroups) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(groups, **_options(config, groups))
+
+
+def _options(config: AdamConfig, groups: ParameterGroups) -> dict[str, Any]:
+    """The options by torch's names."""
     return {
         "lr": config.base_rate,
         "betas": tuple(config.betas),

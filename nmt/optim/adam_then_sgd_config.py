@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nmt.config.checks import require_not_negative
 from nmt.config.option import option
-from nmt.config.sections import require_not_negative
 from nmt.optim import optimizers
 from nmt.optim.adam_config import AdamConfig
 from nmt.optim.checks import check_rates
-
-DEFAULT_RATE = 2e-4
 
 
 @optimizers.declare("adam_then_sgd")
 @dataclass
 class AdamThenSgdConfig(AdamConfig):
     """The paper's rates and switch; its betas and epsilon are those of Adam's own paper."""
+
+    default_rate = 2e-4
 
     lr: float | None = option(None, help="peak learning rate of Adam; null: 0.0002", flag="--lr")
     betas: list[float] = option([0.9, 0.999], help="decay of the two moment averages", flag="--adam-betas")
@@ -28,7 +28,3 @@ class AdamThenSgdConfig(AdamConfig):
         super().__post_init__()
         check_rates(self.sgd_lr, self.weight_decay, name="sgd_lr")
         require_not_negative("optimizer", switch_update=self.switch_update)
-
-    @property
-    def base_rate(self) -> float:
-        return DEFAULT_RATE if self.lr is None else self.lr

@@ -1,4 +1,4 @@
-"""What optimizers written here have in common: a step is made group by group, on all parameters of a group at once."""
+"""The base of optimizers written here: a step treats all parameters of a group at once, one group after the other."""
 
 from __future__ import annotations
 

@@ -1,17 +1,17 @@
-"""What options of several optimizers must satisfy."""
+"""Checks of options that several optimizers have."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nmt.config.sections import require_not_negative, require_positive
+from nmt.config.checks import require_not_negative, require_positive
 from nmt.errors import UsageError
 
 LARGEST_RATE = 1e4  # far above any that works: beyond it single precision overflows after a few updates
 
 
 def check_rates(lr: float | None, weight_decay: float, *, name: str = "lr") -> None:
-    """``name``: the option that the rate stands in."""
+    """``name``: the option that ``lr`` is the value of."""
     require_positive("optimizer", **{name: lr})
     require_not_negative("optimizer", weight_decay=weight_decay)
     if lr is not None and lr > LARGEST_RATE:

@@ -15,9 +15,6 @@ from nmt.optim.lion_config import LionConfig
 class Lion(GroupOptimizer):
     """Every element moves by the rate, up or down; one running tensor a parameter, where Adam has two."""
 
-    def __init__(self, groups: ParameterGroups, *, lr: float, betas: tuple[float, float], weight_decay: float) -> None:
-        super().__init__(groups, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
-
     def step_group(self, parameters: list[Tensor], gradients: list[Tensor], group: dict[str, Any]) -> None:
         momenta = self.running("momentum", parameters)
         first, second = group["betas"]
@@ -30,5 +27,5 @@ class Lion(GroupOptimizer):
 
 @optimizers.register("lion", LionConfig)
 def build(config: LionConfig, groups: ParameterGroups) -> torch.optim.Optimizer:
-    first, second = config.betas
-    return Lion(groups, lr=config.base_rate, betas=(first, second), weight_decay=config.weight_decay)
+    constants = {"lr": config.base_rate, "betas": tuple(config.betas), "weight_decay": config.weight_decay}
+    return Lion(groups, constants)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
+from nmt.config.checks import require_positive, require_share
 from nmt.config.option import option
-from nmt.config.sections import require_positive, require_share
 from nmt.errors import UsageError
 from nmt.optim import optimizers
-from nmt.optim.adamw_config import AdamWConfig
+from nmt.optim.adam_config import AdamWConfig
 
 MOST_ITERATIONS = 99  # torch's limit
 
@@ -19,7 +18,7 @@ MOST_ITERATIONS = 99  # torch's limit
 class MuonConfig(AdamWConfig):
     """Rate and weight decay are those of both rules; betas and epsilon are AdamW's."""
 
-    whole_matrices: ClassVar[bool] = True
+    whole_matrices = True
 
     momentum: float = option(0.95, help="share of the momentum that is kept (Nesterov's form)", flag="--momentum")
     iterations: int = option(5, help="Newton-Schulz iterations of a step", flag="--muon-iterations")

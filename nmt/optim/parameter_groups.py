@@ -11,12 +11,13 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from torch import nn
 from torch.nn import Parameter
 
 from nmt.config.parameters import Decayed, ParametersConfig
+from nmt.config.roles import OptimizerConfig
 from nmt.errors import UsageError
 from nmt.optim import ParameterGroups
 
@@ -24,6 +25,13 @@ logger = logging.getLogger("nmt.training")
 
 
 _NORMS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.modules.batchnorm._NormBase)
+
+
+@runtime_checkable
+class SparesParameters(Protocol):
+    """A module that names parameters of its own which weight decay should not shrink."""
+
+    undecayed: Sequence[str]
 
 
 @dataclass(frozen=True, eq=False)  # two are the same only if they are one
@@ -53,7 +61,7 @@ def freeze(step: nn.Module, patterns: Sequence[str]) -> None:
     logger.info("%s of %s parameters are frozen", f"{count:,}", f"{total:,}")
 
 
-def parameter_groups(step: nn.Module, options: ParametersConfig, optimizer: Any) -> ParameterGroups:
+def parameter_groups(step: nn.Module, options: ParametersConfig, optimizer: OptimizerConfig) -> ParameterGroups:
     """The trained parameters of ``step``, those of equal rate and weight decay together.
 
     ``optimizer`` is the optimizer's configuration. The first group has the unscaled rate if any has, so that its rate
@@ -61,7 +69,7 @@ def parameter_groups(step: nn.Module, options: ParametersConfig, optimizer: Any)
     """
     trained, factors = _trained(step), options.factors()
     _check_patterns("parameters.lr_scales", "--lr-scales", [pattern for pattern, _ in factors], trained)
-    splits = options.decay is Decayed.matrices and bool(getattr(optimizer, "weight_decay", 0.0))
+    splits = options.decay is Decayed.matrices and bool(optimizer.weight_decay)
     groups: dict[tuple[float, bool], dict[str, Any]] = {}
     for named in trained:
         factor = next((factor for pattern, factor in reversed(factors) if named.matches(pattern)), 1.0)
@@ -81,7 +89,8 @@ def is_spared(owner: nn.Module, name: str) -> bool:
     """
     if isinstance(owner, _NORMS) or "bias" in name.lower().split("_"):
         return True
-    return name in getattr(owner, "undecayed", ()) or getattr(owner, name).dim() <= 1
+    spared = owner.undecayed if isinstance(owner, SparesParameters) else ()
+    return name in spared or getattr(owner, name).dim() <= 1
 
 
 def shown(name: str) -> str:

@@ -20,10 +20,6 @@ from nmt.optim.rmsprop_config import RmspropConfig
 class GravesRmsprop(GroupOptimizer):
     """n and g average the squared gradient and the gradient; a step is -lr * gradient / sqrt(n - g^2 + eps)."""
 
-    def __init__(self, groups: ParameterGroups, **constants: float) -> None:
-        """``constants``: lr, momentum, decay, eps and weight_decay of every group."""
-        super().__init__(groups, constants)
-
     def step_group(self, parameters: list[Tensor], gradients: list[Tensor], group: dict[str, Any]) -> None:
         if group["weight_decay"]:
             gradients = list(torch._foreach_add(gradients, parameters, alpha=group["weight_decay"]))
@@ -43,11 +39,5 @@ class GravesRmsprop(GroupOptimizer):
 
 @optimizers.register("rmsprop", RmspropConfig)
 def build(config: RmspropConfig, groups: ParameterGroups) -> torch.optim.Optimizer:
-    return GravesRmsprop(
-        groups,
-        lr=config.base_rate,
-        momentum=config.momentum,
-        decay=config.decay,
-        eps=config.eps,
-        weight_decay=config.weight_decay,
-    )
+    constants = {"momentum": config.momentum, "decay": config.decay, "eps": config.eps}
+    return GravesRmsprop(groups, {"lr": config.base_rate, "weight_decay": config.weight_decay, **constants})

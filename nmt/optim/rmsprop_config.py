@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nmt.config.checks import require_positive, require_share
 from nmt.config.option import option
-from nmt.config.sections import require_positive, require_share
+from nmt.config.roles import OptimizerConfig
 from nmt.optim import optimizers
 from nmt.optim.checks import check_rates
-
-DEFAULT_RATE = 1e-4
 
 
 @optimizers.declare("rmsprop")
 @dataclass
-class RmspropConfig:
+class RmspropConfig(OptimizerConfig):
     """Constants of equations 38-41; the paper's values."""
+
+    default_rate = 1e-4
 
     lr: float | None = option(None, help="peak learning rate; null: 0.0001", flag="--lr")
     momentum: float = option(0.9, help="share of the last step that is repeated", flag="--momentum")
@@ -27,7 +28,3 @@ class RmspropConfig:
         check_rates(self.lr, self.weight_decay)
         require_share("optimizer", momentum=self.momentum, decay=self.decay)
         require_positive("optimizer", eps=self.eps)
-
-    @property
-    def base_rate(self) -> float:
-        return DEFAULT_RATE if self.lr is None else self.lr

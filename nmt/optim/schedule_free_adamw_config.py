@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from nmt.config.option import option
+from nmt.config.roles import OptimizerConfig
 from nmt.errors import UsageError
 from nmt.optim import optimizers
 from nmt.optim.checks import check_adam
 
-DEFAULT_RATE = 2.5e-3
-
 
 @optimizers.declare("schedule_free_adamw")
 @dataclass
-class ScheduleFreeAdamWConfig:
+class ScheduleFreeAdamWConfig(OptimizerConfig):
     """Constants of the authors' package. A warm-up is the scheduler's; what else a scheduler does is not wanted."""
 
-    schedule_free: ClassVar[bool] = True
+    default_rate = 2.5e-3
+    schedule_free = True
 
     lr: float | None = option(None, help="learning rate after the warm-up; null: 0.0025", flag="--lr")
     betas: list[float] = option(
@@ -35,7 +34,3 @@ class ScheduleFreeAdamWConfig:
         check_adam(self.lr, self.betas, self.eps, self.weight_decay)
         if self.betas[0] == 0.0:
             raise UsageError(f"optimizer.betas={self.betas}: the first must be above 0 (--adam-betas 0.9,0.999)")
-
-    @property
-    def base_rate(self) -> float:
-        return DEFAULT_RATE if self.lr is None else self.lr

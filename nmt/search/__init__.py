@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from nmt.config.roles import SearchConfig
 from nmt.registry import Registry, import_configs
 
 if TYPE_CHECKING:
@@ -48,6 +49,6 @@ class EngineSearch(Protocol):
 
 
 # builder(config, nbest: int = 1) -> Search
-searches: Registry[Search] = Registry("search")
+searches: Registry[Search] = Registry("search", SearchConfig)
 
 import_configs(__name__, __path__)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from nmt.config.checks import require_not_negative, require_positive
 from nmt.config.option import option
-from nmt.config.sections import require_not_negative, require_positive
 from nmt.errors import UsageError
 from nmt.search import searches
 from nmt.search.length_penalty import LengthPenalty

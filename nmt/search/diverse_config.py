@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nmt.config.checks import refuse, require_not_negative, require_positive
 from nmt.config.option import option
-from nmt.config.sections import require_not_negative, require_positive
-from nmt.errors import UsageError
 from nmt.search import searches
 from nmt.search.beam_config import BeamConfig
 
@@ -27,10 +26,12 @@ class DiverseBeamConfig(BeamConfig):
         super().__post_init__()
         require_positive("search", groups=self.groups)
         require_not_negative("search", strength=self.strength)
-        if self.beam_size % self.groups:
-            raise UsageError(
-                f"search.beam_size={self.beam_size} cannot be divided into search.groups={self.groups} equal groups; "
-                f"choose a multiple (--beam {-(-self.beam_size // self.groups) * self.groups})"
-            )
-        if self.coverage_penalty:
-            raise UsageError("search.coverage_penalty is not for diverse beams; leave out --coverage-penalty")
+        multiple = -(-self.beam_size // self.groups) * self.groups
+        refuse(
+            (
+                self.beam_size % self.groups,
+                f"search.beam_size={self.beam_size} cannot be divided into search.groups={self.groups} equal groups; choose "
+                f"a multiple (--beam {multiple})",
+            ),
+            (self.coverage_penalty, "search.coverage_penalty is not for diverse beams; leave out --coverage-penalty"),
+        )

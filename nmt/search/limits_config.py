@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nmt.config.checks import require_not_negative
 from nmt.config.option import option
-from nmt.config.sections import require_not_negative
+from nmt.config.roles import SearchConfig
 from nmt.errors import UsageError
 
 
 @dataclass
-class LengthConfig:
+class LengthConfig(SearchConfig):
     """The options of every search that say how long a translation may become."""
 
     max_len_a: float = option(

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol, cast
 
 import torch
-from omegaconf import OmegaConf
 
+from nmt.config.chosen import read_preset
 from nmt.config.plain import component_from_plain
-from nmt.config.presets import CONF, preset_names
+from nmt.config.presets import preset_names
 from nmt.errors import UsageError
 from nmt.interface import EncoderDecoder, VocabularySizes
 from nmt.models import models
@@ -75,25 +74,13 @@ def kinds() -> tuple[Subject, ...]:
 
 def load_preset(name: str) -> Any:
     """The configuration of a model preset, read without Hydra: its own values over those that it extends."""
-    values = _values(name, [folder / "model" for folder in (CONF, *preset_folders())])
-    return component_from_plain("model", values, origin=f"preset {name}")
-
-
-def _values(name: str, folders: Sequence[Path]) -> dict[str, Any]:
-    files = [folder / f"{name}.yaml" for folder in folders if (folder / f"{name}.yaml").is_file()]
-    if not files:
-        if name in models.names():
-            return {"name": name}
+    if name not in [*models.names(), *preset_names("model", preset_folders())]:
         raise UsageError(
             f"there is no model or preset '{name}'; models: {', '.join(models.names())}; presets of a plugin are known "
             f"after nmt.plugins.load_plugins(FOLDER)"
         )
-    own = cast("dict[str, Any]", OmegaConf.to_container(OmegaConf.load(files[0])))
-    values: dict[str, Any] = {}
-    for parent in own.pop("defaults", []):
-        if parent != "_self_":
-            values |= _values(parent, folders)
-    return values | own
+    preset = read_preset("model", name, preset_folders())
+    return component_from_plain("model", {"name": preset.component, **preset.values}, origin=f"preset {name}")
 
 
 def _shrunk(config: Any, name: str) -> Any:

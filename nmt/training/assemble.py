@@ -328,7 +328,7 @@ class _Run:
         update, ends_epoch = state.update, state.position.batch == 0
         by_updates = options.interval_updates is not None and update % options.interval_updates == 0
         by_epochs = options.interval is not None and ends_epoch and state.epoch % options.interval == 0
-        decides = options.patience is not None or getattr(self._config.scheduler, "uses_validation", False)
+        decides = options.patience is not None or self._config.scheduler.uses_validation
         if decides and not (by_updates or by_epochs):
             logger.warning(
                 "the run had ended at update %d with a validation that a longer run would not have had there: patience and "
@@ -349,8 +349,8 @@ class _Run:
 
     def _schedule(self, optimizer: torch.optim.Optimizer, width: int) -> Schedule:
         config = self._config
-        base_rate = float(config.optimizer.base_rate)
-        if getattr(config.scheduler, "sets_rate", False):
+        base_rate = config.optimizer.base_rate
+        if config.scheduler.sets_rate:
             for group in optimizer.param_groups:
                 group["lr"] /= base_rate
             base_rate = 1.0

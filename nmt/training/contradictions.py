@@ -1,14 +1,16 @@
-"""Options that cannot be true together, found before anything is built and said all at once."""
+"""Options of a training run that cannot go together, refused before anything is built, all in one message."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
+from nmt.config.checks import Rules, refuse
 from nmt.config.choices import Strategy
+from nmt.config.roles import CriterionConfig, OptimizerConfig, SchedulerConfig
 from nmt.config.sections import AUTO, TrainConfig
-from nmt.errors import UsageError, numbered
+from nmt.errors import UsageError
 from nmt.optim import Horizon, default_warmup, schedulers
+from nmt.optim.adam_then_sgd_config import AdamThenSgdConfig
 from nmt.optim.schedules.constant import ConstantConfig
 
 
@@ -21,210 +23,132 @@ class Case:
     max_update: int | None  # estimated from the epochs where only these are limited
 
 
-Rule = Callable[[Case], str | None]
-
-
-def _no_data(case: Case) -> str | None:
-    return None if case.config.data else "no corpus is given; name the folder that nmt-preprocess wrote"
-
-
-def _no_component(case: Case) -> str | None:
-    roles = ("model", "criterion", "optimizer", "scheduler")
-    missing = [role for role in roles if getattr(case.config, role) is None]
-    return f"no {', no '.join(missing)} is chosen" if missing else None
-
-
-def _no_search(case: Case) -> str | None:
-    validation = case.config.validation
-    if case.config.search is not None or not (validation.metrics or validation.samples):
-        return None
-    return "no search is chosen to translate the validation set; set validation.samples=0 if you want none"
-
-
-def _negative_seed(case: Case) -> str | None:
-    return f"seed={case.config.seed} must not be negative" if case.config.seed < 0 else None
-
-
-def _warmup_too_long(case: Case) -> str | None:
-    warmup = getattr(case.config.scheduler, "warmup_updates", None)
-    if warmup is None or case.max_update is None or warmup <= case.max_update:
-        return None
-    return (
-        f"scheduler.warmup_updates={warmup} is more than the {case.max_update} updates of the whole run; lower "
-        f"--warmup-updates, or train longer (--max-update or --max-epoch)"
-    )
-
-
-def _two_rates(case: Case) -> str | None:
-    if not getattr(case.config.scheduler, "sets_rate", False) or getattr(case.config.optimizer, "lr", None) is None:
-        return None
-    return (
-        f"optimizer.lr={case.config.optimizer.lr} has no effect: this scheduler computes the rate from the model's "
-        f"width; leave --lr out and use scheduler.factor, or choose --lr-scheduler inverse_sqrt"
-    )
-
-
-def _one_rate_for_two(case: Case) -> str | None:
-    sgd_lr = getattr(case.config.optimizer, "sgd_lr", None)
-    if not getattr(case.config.scheduler, "sets_rate", False) or sgd_lr is None:
-        return None
-    return (
-        f"optimizer.sgd_lr={sgd_lr} has no effect: this scheduler computes one rate from the model's width, and this "
-        f"optimizer needs two; choose --lr-scheduler halving or constant"
-    )
-
-
-def _two_substitutes_for_a_schedule(case: Case) -> str | None:
-    schedule_free = getattr(case.config.optimizer, "schedule_free", False)
-    if not schedule_free or case.config.scheduler is None or type(case.config.scheduler) is ConstantConfig:
-        return None
-    return (
-        "this optimizer averages weights in place of lowering the rate; choose --lr-scheduler constant, with "
-        "--warmup-updates"
-    )
-
-
-def _two_averages(case: Case) -> str | None:
-    decay = case.config.training.ema_decay
-    if decay is None or not getattr(case.config.optimizer, "schedule_free", False):
-        return None
-    return f"training.ema_decay={decay}, but this optimizer averages weights itself; leave --ema-decay out"
-
-
-def _scheduler_refuses(case: Case) -> str | None:
-    counted_later = case.max_update is None and case.config.training.max_epoch is not None
-    if case.config.scheduler is None or counted_later:
-        return None
-    try:
-        schedulers.build(
-            case.config.scheduler,
-            Horizon(
-                case.max_update,
-                model_width=1,
-                base_rate=getattr(case.config.optimizer, "base_rate", 1.0),
-                warmup_updates=default_warmup(case.max_update),
-            ),
-        )
-    except UsageError as error:
-        return str(error)
-    return None
-
-
-def _divided_matrices(case: Case) -> str | None:
-    """What a step of the optimizer to an element depends on must be with the process that has the element."""
-    divided = case.config.distributed.strategy is Strategy.fsdp
-    if not divided or not getattr(case.config.optimizer, "whole_matrices", False):
-        return None
-    return (
-        "this optimizer looks at whole matrices, of which with distributed.strategy=fsdp each process holds some rows; "
-        "choose another --optimizer, or --distributed-strategy ddp"
-    )
-
-
-def _two_clippings(case: Case) -> str | None:
-    limits = case.config.training
-    if not (limits.clip_norm and limits.clip_value):
-        return None
-    return (
-        f"training.clip_norm={limits.clip_norm} and training.clip_value={limits.clip_value} exclude each other; set one "
-        f"of --clip-norm and --clip-value"
-    )
-
-
-def _no_teacher(case: Case) -> str | None:
-    if getattr(case.config.criterion, "teacher", None) != "":
-        return None
-    return "this criterion learns from a teacher; name its run folder or checkpoint with --teacher"
-
-
-def _mapping_without_model(case: Case) -> str | None:
-    checkpoint = case.config.checkpoint
-    if checkpoint.finetune_from_model is not None or not checkpoint.finetune_map_vocabulary:
-        return None
-    return "checkpoint.finetune_map_vocabulary=true maps nothing; name a trained model with --finetune-from-model"
-
-
-def _patience_without_validation(case: Case) -> str | None:
-    validation = case.config.validation
-    if validates(case.config) or validation.patience is None:
-        return None
-    return f"validation.patience={validation.patience}, but validation is switched off; set --validate-interval 1"
-
-
-def _schedule_without_validation(case: Case) -> str | None:
-    if validates(case.config) or not getattr(case.config.scheduler, "uses_validation", False):
-        return None
-    return "this scheduler follows the validations, but validation is switched off; set --validate-interval 1"
-
-
-def _batch_too_small(case: Case) -> str | None:
-    batching = case.config.batching
-    limit = None if batching.max_tokens == AUTO else batching.token_limit
-    if case.longest is None or limit is None or batching.skip_long or case.longest <= limit:
-        return None
-    return (
-        f"batching.max_tokens={limit} is less than the {case.longest} pieces of the longest training "
-        f"sentence; raise --max-tokens, or leave such pairs out with --skip-long"
-    )
-
-
-def _trial_of_the_whole(case: Case) -> str | None:
-    config = case.config
-    if config.batching.max_tokens != AUTO or config.distributed.strategy is not Strategy.fsdp:
-        return None
-    return (
-        "batching.max_tokens=auto tries the whole model in one process, which distributed.strategy=fsdp is there to avoid; "
-        "give a number (--max-tokens)"
-    )
-
-
-def _nothing_to_replay(case: Case) -> str | None:
-    training = case.config.training
-    if not training.cuda_graphs or training.compile:
-        return None
-    return "training.cuda_graphs=true replays compiled layers; add --compile"
-
-
-def _replay_in_replay(case: Case) -> str | None:
-    training = case.config.training
-    if not (training.cuda_graphs and training.checkpoint_activations):
-        return None
-    return (
-        "training.cuda_graphs=true and training.checkpoint_activations=true exclude each other: layers that run again in "
-        "the backward pass are not recorded; leave --cuda-graphs or --checkpoint-activations out"
-    )
-
-
-RULES: tuple[Rule, ...] = (
-    _no_data,
-    _no_component,
-    _no_search,
-    _negative_seed,
-    _warmup_too_long,
-    _two_rates,
-    _one_rate_for_two,
-    _two_substitutes_for_a_schedule,
-    _two_averages,
-    _scheduler_refuses,
-    _divided_matrices,
-    _two_clippings,
-    _no_teacher,
-    _mapping_without_model,
-    _patience_without_validation,
-    _schedule_without_validation,
-    _batch_too_small,
-    _trial_of_the_whole,
-    _nothing_to_replay,
-    _replay_in_replay,
-)
-
-
-def validates(config: TrainConfig) -> bool:
-    return config.validation.interval is not None or config.validation.interval_updates is not None
-
-
 def check(case: Case) -> None:
     """Refuse a configuration, with all that is wrong with it in one message."""
-    found = [message for message in (rule(case) for rule in RULES) if message is not None]
-    if found:
-        raise UsageError(numbered(found))
+    refuse(*_what_is_missing(case.config), *_rates(case), *_processes(case.config), *_rest(case))
+
+
+def _what_is_missing(config: TrainConfig) -> Rules:
+    chosen = {
+        "model": config.model,
+        "criterion": config.criterion,
+        "optimizer": config.optimizer,
+        "scheduler": config.scheduler,
+    }
+    missing = [role for role, component in chosen.items() if component is None]
+    translates = config.validation.metrics or config.validation.samples
+    yield not config.data, "no corpus is given; name the folder that nmt-preprocess wrote"
+    yield missing, f"no {', no '.join(missing)} is chosen"
+    yield (
+        translates and config.search is None,
+        "no search is chosen to translate the validation set; set validation.samples=0 if you want none",
+    )
+    yield config.seed < 0, f"seed={config.seed} must not be negative"
+
+
+def _rates(case: Case) -> Rules:
+    """The learning rate, and what may stand in for a schedule."""
+    optimizer, scheduler = case.config.optimizer or OptimizerConfig(), case.config.scheduler or SchedulerConfig()
+    warmup, ema_decay = scheduler.warmup_updates, case.config.training.ema_decay
+    yield (
+        warmup is not None and case.max_update is not None and warmup > case.max_update,
+        f"scheduler.warmup_updates={warmup} is more than the {case.max_update} updates of the whole run; lower "
+        f"--warmup-updates, or train longer (--max-update or --max-epoch)",
+    )
+    yield (
+        scheduler.sets_rate and optimizer.lr is not None,
+        f"optimizer.lr={optimizer.lr} has no effect: this scheduler computes the rate from the model's width; leave --lr "
+        f"out and use scheduler.factor, or choose --lr-scheduler inverse_sqrt",
+    )
+    if isinstance(optimizer, AdamThenSgdConfig):
+        yield (
+            scheduler.sets_rate,
+            f"optimizer.sgd_lr={optimizer.sgd_lr} has no effect: this scheduler computes one rate from the model's width, "
+            f"and this optimizer needs two; choose --lr-scheduler halving or constant",
+        )
+    yield (
+        optimizer.schedule_free and type(scheduler) not in (SchedulerConfig, ConstantConfig),
+        "this optimizer averages weights in place of lowering the rate; choose --lr-scheduler constant, with "
+        "--warmup-updates",
+    )
+    yield (
+        optimizer.schedule_free and ema_decay is not None,
+        f"training.ema_decay={ema_decay}, but this optimizer averages weights itself; leave --ema-decay out",
+    )
+    refusal = _refusal_of_scheduler(case, optimizer.base_rate)
+    yield refusal, refusal
+
+
+def _refusal_of_scheduler(case: Case, base_rate: float) -> str:
+    """Why the schedule cannot be made for this run; empty if it can, or if the run's updates are counted later."""
+    counted_later = case.max_update is None and case.config.training.max_epoch is not None
+    if case.config.scheduler is not None and not counted_later:
+        warmup = default_warmup(case.max_update)
+        horizon = Horizon(case.max_update, model_width=1, base_rate=base_rate, warmup_updates=warmup)
+        try:
+            schedulers.build(case.config.scheduler, horizon)
+        except UsageError as error:
+            return str(error)
+    return ""
+
+
+def _processes(config: TrainConfig) -> Rules:
+    """What each process holds, and what is recorded there."""
+    divided, training = config.distributed.strategy is Strategy.fsdp, config.training
+    yield (
+        divided and config.optimizer is not None and config.optimizer.whole_matrices,
+        "this optimizer looks at whole matrices, of which with distributed.strategy=fsdp each process holds some rows; "
+        "choose another --optimizer, or --distributed-strategy ddp",
+    )
+    yield (
+        divided and config.batching.max_tokens == AUTO,
+        "batching.max_tokens=auto tries the whole model in one process, which distributed.strategy=fsdp is there to avoid; "
+        "give a number (--max-tokens)",
+    )
+    yield (
+        training.cuda_graphs and not training.compile,
+        "training.cuda_graphs=true replays compiled layers; add --compile",
+    )
+    yield (
+        training.cuda_graphs and training.checkpoint_activations,
+        "training.cuda_graphs=true and training.checkpoint_activations=true exclude each other: layers that run again in "
+        "the backward pass are not recorded; leave --cuda-graphs or --checkpoint-activations out",
+    )
+
+
+def _rest(case: Case) -> Rules:
+    """Clipping, other models, validation and batches."""
+    config, training, validation, batching = (
+        case.config,
+        case.config.training,
+        case.config.validation,
+        case.config.batching,
+    )
+    criterion, scheduler = config.criterion or CriterionConfig(), config.scheduler or SchedulerConfig()
+    yield (
+        training.clip_norm and training.clip_value,
+        f"training.clip_norm={training.clip_norm} and training.clip_value={training.clip_value} exclude each other; set one "
+        f"of --clip-norm and --clip-value",
+    )
+    yield (
+        criterion.teacher == "",
+        "this criterion learns from a teacher; name its run folder or checkpoint with --teacher",
+    )
+    yield (
+        config.checkpoint.finetune_map_vocabulary and config.checkpoint.finetune_from_model is None,
+        "checkpoint.finetune_map_vocabulary=true maps nothing; name a trained model with --finetune-from-model",
+    )
+    yield (
+        validation.patience is not None and not validation.is_on,
+        f"validation.patience={validation.patience}, but validation is switched off; set --validate-interval 1",
+    )
+    yield (
+        scheduler.uses_validation and not validation.is_on,
+        "this scheduler follows the validations, but validation is switched off; set --validate-interval 1",
+    )
+    limit = None if batching.max_tokens == AUTO or batching.skip_long else batching.token_limit
+    yield (
+        case.longest is not None and limit is not None and case.longest > limit,
+        f"batching.max_tokens={limit} is less than the {case.longest} pieces of the longest training sentence; raise "
+        f"--max-tokens, or leave such pairs out with --skip-long",
+    )

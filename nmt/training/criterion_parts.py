@@ -1,8 +1,4 @@
-"""What a criterion is handed beside its configuration: a sampler, a reward, a teacher.
-
-A builder asks by naming a parameter, so a criterion of a plugin gets the same parts as ours, and the trainer knows of
-none of them.
-"""
+"""Criterions, and what they are handed beside their options: a sampler, a reward, a teacher. The trainer knows of none."""
 
 from __future__ import annotations
 
@@ -11,13 +7,14 @@ import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from nmt.config.sections import TrainConfig
-from nmt.criterions import Criterion, criterions
+from nmt.criterions import Criterion, CriterionParts, criterions
 from nmt.criterions.sentence_rewards import sentence_bleu, sentence_gleu
 from nmt.criterions.sequences import Reward, Sampler, Translations
 from nmt.criterions.sequences_config import RewardKind, SequenceConfig
@@ -30,32 +27,57 @@ from nmt.training.other_models import load_teacher
 from nmt.training.world import World
 
 REWARDS: dict[RewardKind, Reward] = {RewardKind.gleu: sentence_gleu, RewardKind.bleu: sentence_bleu}
+PARTS = (
+    "parts",
+    "sampler",
+    "reward",
+    "teacher",
+)  # parameters that a builder may have: all of them in one, or single ones
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 @dataclass(frozen=True)
-class Order:
-    """What parts are made from."""
+class _Parts:
+    """``CriterionParts`` of a run."""
 
     config: TrainConfig
     datasets: Datasets
     device: torch.device
     world: World
 
+    @cached_property
+    def sampler(self) -> Sampler:
+        return sampler(cast(SequenceConfig, self.config.criterion), self.world.whole)
+
+    @cached_property
+    def reward(self) -> Reward:
+        return REWARDS[cast(SequenceConfig, self.config.criterion).reward]
+
+    @cached_property
+    def teacher(self) -> EncoderDecoder:
+        path = self.config.criterion.teacher
+        assert path is not None, "a criterion that learns from a teacher has an option of this name"
+        teacher = load_teacher(path, self.datasets.pair, self.device)
+        check_lengths(teacher, self.datasets, self.config.batching)
+        return teacher
+
 
 def build_criterion(config: TrainConfig, datasets: Datasets, device: torch.device, world: World) -> Criterion:
     """The criterion that ``config`` chooses, with the parts that its builder asks for."""
     name = criterions.name_of(type(config.criterion))
-    asked = list(inspect.signature(criterions.entry(name).builder).parameters.values())[1:]  # the first is the config
-    order, parts = Order(config, datasets, device, world), dict[str, Any]()
+    builder = criterions.builder(type(config.criterion))
+    asked = list(inspect.signature(builder).parameters.values())[1:]  # the first is the config
+    parts: CriterionParts = _Parts(config, datasets, device, world)
+    given: dict[str, Any] = {}
     for parameter in asked:
         if parameter.name in PARTS:
-            parts[parameter.name] = PARTS[parameter.name](order)
+            given[parameter.name] = parts if parameter.name == "parts" else getattr(parts, parameter.name)
         elif parameter.default is parameter.empty and parameter.kind not in _VARIADIC:
             raise UsageError(
                 f"criterion '{name}' asks for a part '{parameter.name}'{did_you_mean(parameter.name, PARTS)}; there are: "
                 f"{', '.join(PARTS)}"
             )
-    return criterions.build(config.criterion, **parts)
+    return builder(config.criterion, **given)
 
 
 def sampler(
@@ -75,17 +97,3 @@ def sampler(
         return Translations(draws.tokens.clone(), draws.lengths.clone(), draws.finished.clone())
 
     return sample
-
-
-def _teacher(order: Order) -> EncoderDecoder:
-    teacher = load_teacher(order.config.criterion.teacher, order.datasets.pair, order.device)
-    check_lengths(teacher, order.datasets, order.config.batching)
-    return teacher
-
-
-PARTS: dict[str, Callable[[Order], Any]] = {
-    "sampler": lambda order: sampler(order.config.criterion, order.world.whole),
-    "reward": lambda order: REWARDS[order.config.criterion.reward],
-    "teacher": _teacher,
-}
-_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

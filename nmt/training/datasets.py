@@ -14,7 +14,6 @@ from nmt.data.corpus import Corpus, Split, chain, open_corpora
 from nmt.data.language_pair import LanguagePair
 from nmt.errors import DataError
 from nmt.interface import EncoderDecoder
-from nmt.training.contradictions import validates
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Datasets:
 def open_datasets(config: TrainConfig) -> Datasets:
     corpora = open_corpora(config.data, config.verify)
     train = chain([corpus.split(config.train_subset) for corpus in corpora])
-    if getattr(config.criterion, "needs_alignments", False) and train.alignments is None:
+    if config.criterion.needs_alignments and train.alignments is None:
         raise DataError(
             f"the criterion needs word alignments, and split '{train.name}' of {_without_alignments(config, corpora)} has "
             f"none; make the corpus with nmt-preprocess --align-suffix"
@@ -43,11 +42,11 @@ def open_datasets(config: TrainConfig) -> Datasets:
         pair=corpora[0].pair,
         tokenizer=corpora[0].folder / "tokenizer",
         train=train,
-        valid=_validation_split(config, corpora) if validates(config) else None,
+        valid=_validation_split(config, corpora) if config.validation.is_on else None,
         longest=_longest(train),
         identities=[corpus.fingerprint(config.train_subset) for corpus in corpora],
         reports=[{**corpus.report, "folder": str(corpus.folder)} for corpus in corpora],
-        valid_identities=_valid_identities(config, corpora) if validates(config) else [],
+        valid_identities=_valid_identities(config, corpora) if config.validation.is_on else [],
     )
 
 

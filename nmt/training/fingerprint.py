@@ -40,7 +40,7 @@ def fingerprint(config: TrainConfig, data: Sequence[str], valid_data: Sequence[s
         parts["training"]["ema_decay"] = config.training.ema_decay
     usual = to_plain(ParametersConfig())  # runs from before these options go on
     parts["parameters"] = {key: value for key, value in tree["parameters"].items() if value != usual[key]}
-    if getattr(config.scheduler, "uses_validation", False):
+    if config.scheduler.uses_validation:
         parts["valid_subset"] = config.valid_subset
         parts["validation"] = {key: value for key, value in tree["validation"].items() if key not in _WITHOUT_EFFECT}
         parts["validation"]["data"] = list(valid_data)
@@ -71,7 +71,7 @@ def refuse(changed: Mapping[str, str], checkpoint: str, *, flags: Sequence[str])
 
 
 def _criterion(config: TrainConfig, tree: Mapping[str, Any]) -> Any:
-    if getattr(config.criterion, "teacher", None):
+    if config.criterion.teacher:
         return {**tree["criterion"], "teacher": identity(config.criterion.teacher)}
     return tree["criterion"]
 

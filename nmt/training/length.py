@@ -30,7 +30,7 @@ def tell_limits(config: TrainConfig) -> None:
         if limits.stop_time_hours is None:
             end = "when it is stopped" if patience is None else f"by --patience {patience}, or when it is stopped"
             logger.info(f"training has no limit and ends {end}; Ctrl-C and SIGTERM save first")
-        if getattr(config.scheduler, "warmup_updates", 0) is None:
+        if config.scheduler.warmup_updates is None:
             logger.info(
                 f"how many updates the run will have is not known: the warm-up takes {default_warmup(None):,} of them; "
                 f"--warmup-updates sets another number"
@@ -64,7 +64,7 @@ def compare_length(
 ) -> None:
     """Warn if the run has become longer or shorter and rates that lie behind would have been others, or if the warm-up
     that it began with has no end any more."""
-    own = getattr(config.scheduler, "warmup_updates", 0)
+    own = config.scheduler.warmup_updates
     if own is None and now is not None and warmup_updates > now:
         logger.warning(
             f"the run began with a warm-up of {warmup_updates} updates, which stays, and now ends after {now}: the rate "
@@ -82,5 +82,4 @@ def compare_length(
 
 
 def _schedule_of(config: TrainConfig, length: int, warmup_updates: int) -> Schedule:
-    rate = float(config.optimizer.base_rate)
-    return schedulers.build(config.scheduler, Horizon(length, 1, rate, warmup_updates))
+    return schedulers.build(config.scheduler, Horizon(length, 1, config.optimizer.base_rate, warmup_updates))

@@ -108,7 +108,7 @@ class Reader:
 
     def _check_repetition(self, texts: Sequence[str], phrases: Sequence[Phrase], prefix: Phrase, number: int) -> None:
         """What the rule about n-grams would never let a search write."""
-        size = getattr(self._config.search, "no_repeat_ngram", 0)
+        size = self._config.search_facts.no_repeat_ngram
         if not size:
             return
         for (first, one), (second, other) in itertools.combinations_with_replacement(enumerate(phrases), 2):

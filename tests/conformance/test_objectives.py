@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -38,7 +39,7 @@ def test_scores_of_translations_are_those_of_each_beside_its_own_copy_of_the_sou
 def test_every_model_has_gradients_that_repeat_under_the_same_seed(name: str, config: Any) -> None:
     model = subject(name).model().train()
     batch = toy_batch(model, *LENGTHS)
-    criterion = criterions.build(config, sampler=sampler(config), reward=sentence_gleu)
+    criterion = criterions.build(config, SimpleNamespace(sampler=sampler(config), reward=sentence_gleu))
     found = []
     for _ in range(2):
         torch.manual_seed(1)

@@ -26,7 +26,12 @@ from nmt.interface import (
 from nmt.models.output_layers import LinearOutput
 from nmt.models.transformer.autoregression import Mask
 from nmt.models.transformer.layers import EncoderLayer, Record
-from nmt.models.transformer.transformer import Transformer, TransformerConfig, TransformerMemory, TransformerState
+from nmt.models.transformer.transformer import (
+    Transformer,
+    TransformerConfig,
+    TransformerMemory,
+    TransformerState,
+)
 from nmt.testing import conformance
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,6 +53,45 @@ def test_a_second_component_of_one_name_names_both_files(boxes: Registry[tuple[o
 def test_one_configuration_type_serves_one_name(boxes: Registry[tuple[object, ...]]) -> None:
     with pytest.raises(ValueError, match="already configures box 'small'"):
         boxes.register("large", SmallConfig)(lambda config: ())
+
+
+class Base:
+    """What is asked of every configuration of a role."""
+
+    is_heavy = False
+    weight: float = 1.0
+
+    @property
+    def doubled(self) -> float:
+        return 2 * self.weight
+
+
+@pytest.fixture
+def weights() -> Iterator[Registry[object]]:
+    yield Registry("weight", Base)
+    del _registries["weight"]
+
+
+def test_a_configuration_without_the_base_of_its_role_is_given_what_it_lacks(weights: Registry[object]) -> None:
+    @dataclass
+    class Foreign:
+        is_heavy = True
+        doubled: float = dataclasses.field(default_factory=lambda: 7.0)  # no attribute of the class
+
+    weights.register("foreign", Foreign)(lambda config: config)
+    config: Any = Foreign()
+    assert (config.is_heavy, config.weight, config.doubled) == (True, 1.0, 7.0)
+    assert [field.name for field in dataclasses.fields(config)] == ["doubled"], "nothing of it becomes an option"
+
+
+def test_a_property_of_the_base_reads_the_options_of_a_configuration_without_it(weights: Registry[object]) -> None:
+    @dataclass
+    class Foreign:
+        weight: float = 3.0
+
+    weights.register("foreign", Foreign)(lambda config: config)
+    config: Any = Foreign()
+    assert config.doubled == 6.0
 
 
 def test_a_configuration_must_be_a_dataclass(boxes: Registry[tuple[object, ...]]) -> None:
@@ -107,7 +148,7 @@ def test_every_component_of_nmt_is_registered_by_the_module_beside_its_options()
 
     for registry in (nmt.models.models, nmt.criterions.criterions, nmt.optim.optimizers, nmt.search.searches):
         for name in registry.names():
-            assert registry.entry(name).config is registry.config_class(name)
+            assert callable(registry.builder(registry.config_class(name)))
 
 
 def test_an_unregistered_configuration_is_refused(boxes: Registry[tuple[object, ...]]) -> None:

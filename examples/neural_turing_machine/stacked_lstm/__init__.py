@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from nmt.config.checks import require_positive
 from nmt.config.option import option
-from nmt.config.sections import require_positive
 from nmt.data.vocabulary import BOS
 from nmt.interface import (
     AttentionMaps,

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from nmt.config.checks import require_positive
 from nmt.config.choices import InvalidText
 from nmt.config.option import option
-from nmt.config.sections import require_positive
 from nmt.data.text import one_line, read_lines, require_text, visible_spaces
 from nmt.data.tokenizers import IdArray, Tokenizer, TokenizerBuilder
 from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary

@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 import sentencepiece
 
+from nmt.config.checks import require_positive
 from nmt.config.option import option
-from nmt.config.sections import require_positive
 from nmt.data.text import one_line, require_text, visible_spaces
 from nmt.data.tokenizers import IdArray, Tokenizer, TokenizerBuilder, tokenizers
 from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from nmt.config.checks import require_positive, require_share
 from nmt.config.option import option
-from nmt.config.sections import require_positive, require_share
 from nmt.errors import UsageError
 from nmt.models import models
 

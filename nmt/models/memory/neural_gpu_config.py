@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from nmt.config.checks import require_not_negative, require_positive
 from nmt.config.option import option
-from nmt.config.sections import require_not_negative, require_positive
 from nmt.errors import UsageError
 from nmt.models import models
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from nmt.config.checks import Rules, refuse, require_positive, require_share
 from nmt.config.option import FlagKind, option
-from nmt.config.sections import require_positive, require_share
-from nmt.errors import UsageError
 from nmt.models import models
 
 
@@ -113,9 +112,7 @@ class LSTMConfig:
         require_positive("model", encoder_size=self.encoder_size, attention_window=self.attention_window)
         require_positive("model", readout_size=self.readout_size, init_range=self.init_range)
         require_share("model", dropout=self.dropout)
-        for applies, message in _contradictions(self):
-            if applies:
-                raise UsageError(message)
+        refuse(*_contradictions(self))
 
     @property
     def states_size(self) -> int:
@@ -136,60 +133,58 @@ class LSTMConfig:
         )
 
 
-def _contradictions(config: LSTMConfig) -> tuple[tuple[bool, str], ...]:
+def _contradictions(config: LSTMConfig) -> Rules:
     """What cannot be true together, and what to do."""
     size, encoder_size = config.hidden_size, config.states_size
     width_said = "hidden_size" if config.encoder_size is None else "encoder_size"
     attends = config.attention is not AttentionKind.none
     concatenated = config.bidirectional and config.merge is Merge.concat
     first_residual = config.residual_from == 1
-    return (
-        (
-            concatenated and encoder_size % 2 != 0,
-            f"{width_said}={encoder_size} is odd, and each direction of a bidirectional encoder takes half; use an even "
-            f"model.{width_said}, or model.merge=sum",
-        ),
-        (
-            config.attention is AttentionKind.dot and encoder_size != size,
-            f"attention=dot compares states of {encoder_size} with states of {size}; use model.attention=general or "
-            f"additive, or leave model.encoder_size out",
-        ),
-        (
-            config.bridge is BridgeKind.copy and encoder_size != size,
-            f"bridge=copy cannot start a decoder of {size} from states of {encoder_size}; use model.bridge=dense, or "
-            f"leave model.encoder_size out",
-        ),
-        (
-            config.bridge is BridgeKind.backward and not concatenated,
-            "bridge=backward needs the backward direction's own state; set model.bidirectional=true and "
-            "model.merge=concat, or use model.bridge=dense",
-        ),
-        (
-            config.bridge is BridgeKind.backward and not attends and not config.peeky,
-            "bridge=backward without attention leaves what the forward direction has read unused; use "
-            "model.bridge=dense, model.peeky=true, or choose model.attention",
-        ),
-        (
-            config.bridge is BridgeKind.zero and not attends and not config.peeky,
-            "bridge=zero without attention leaves the decoder nothing of the source; use model.bridge=copy, "
-            "model.peeky=true, or choose model.attention",
-        ),
-        (
-            not attends and config.context is not ContextPath.readout,
-            f"context={config.context.name} needs attention; choose model.attention, or leave model.context out",
-        ),
-        (
-            not attends and config.attention_window is not None,
-            f"attention_window={config.attention_window} needs attention; choose model.attention, or leave it out",
-        ),
-        (
-            first_residual and (config.embedding_size != size or encoder_size != size),
-            f"residual_from=1 adds embeddings of {config.embedding_size} to states of {encoder_size} in the encoder and of "
-            f"{size} in the decoder; make them equal, or use model.residual_from=2",
-        ),
-        (
-            first_residual and (config.peeky or config.context is not ContextPath.readout),
-            "residual_from=1 cannot add the first layer's input, which holds more than the embedding here; use "
-            "model.residual_from=2",
-        ),
+    yield (
+        concatenated and encoder_size % 2 != 0,
+        f"{width_said}={encoder_size} is odd, and each direction of a bidirectional encoder takes half; use an even "
+        f"model.{width_said}, or model.merge=sum",
+    )
+    yield (
+        config.attention is AttentionKind.dot and encoder_size != size,
+        f"attention=dot compares states of {encoder_size} with states of {size}; use model.attention=general or "
+        f"additive, or leave model.encoder_size out",
+    )
+    yield (
+        config.bridge is BridgeKind.copy and encoder_size != size,
+        f"bridge=copy cannot start a decoder of {size} from states of {encoder_size}; use model.bridge=dense, or "
+        f"leave model.encoder_size out",
+    )
+    yield (
+        config.bridge is BridgeKind.backward and not concatenated,
+        "bridge=backward needs the backward direction's own state; set model.bidirectional=true and "
+        "model.merge=concat, or use model.bridge=dense",
+    )
+    yield (
+        config.bridge is BridgeKind.backward and not attends and not config.peeky,
+        "bridge=backward without attention leaves what the forward direction has read unused; use "
+        "model.bridge=dense, model.peeky=true, or choose model.attention",
+    )
+    yield (
+        config.bridge is BridgeKind.zero and not attends and not config.peeky,
+        "bridge=zero without attention leaves the decoder nothing of the source; use model.bridge=copy, "
+        "model.peeky=true, or choose model.attention",
+    )
+    yield (
+        not attends and config.context is not ContextPath.readout,
+        f"context={config.context.name} needs attention; choose model.attention, or leave model.context out",
+    )
+    yield (
+        not attends and config.attention_window is not None,
+        f"attention_window={config.attention_window} needs attention; choose model.attention, or leave it out",
+    )
+    yield (
+        first_residual and (config.embedding_size != size or encoder_size != size),
+        f"residual_from=1 adds embeddings of {config.embedding_size} to states of {encoder_size} in the encoder and of "
+        f"{size} in the decoder; make them equal, or use model.residual_from=2",
+    )
+    yield (
+        first_residual and (config.peeky or config.context is not ContextPath.readout),
+        "residual_from=1 cannot add the first layer's input, which holds more than the embedding here; use "
+        "model.residual_from=2",
     )

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from nmt.config.checks import refuse, require_not_negative, require_positive, require_share
 from nmt.config.option import option
-from nmt.config.sections import require_not_negative, require_positive, require_share
-from nmt.errors import UsageError
 from nmt.models import models
 
 
@@ -29,14 +28,16 @@ class LSTMMoEConfig:
         require_positive("model", experts_per_token=self.experts_per_token, expert_size=self.expert_size)
         require_not_negative("model", importance_weight=self.importance_weight, load_weight=self.load_weight)
         require_share("model", dropout=self.dropout)
-        if self.experts_per_token > self.num_experts:
-            raise UsageError(
-                f"experts_per_token={self.experts_per_token} is more than num_experts={self.num_experts}; lower it"
-            )
-        if self.width >= self.cell_size:
-            raise UsageError(
-                f"cell_size={self.cell_size} must be more than width={self.width}, to which it is projected"
-            )
+        refuse(
+            (
+                self.experts_per_token > self.num_experts,
+                f"experts_per_token={self.experts_per_token} is more than num_experts={self.num_experts}; lower it",
+            ),
+            (
+                self.width >= self.cell_size,
+                f"cell_size={self.cell_size} must be more than width={self.width}, to which it is projected",
+            ),
+        )
 
     def shrink(self) -> LSTMMoEConfig:
         """The same structure in small sizes, for tests."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from nmt.config.checks import Rules, refuse, require_positive, require_share
 from nmt.config.option import FlagKind, option
-from nmt.config.sections import require_positive, require_share
-from nmt.errors import UsageError
 from nmt.layers.sharing import shares_embeddings
 from nmt.models import models
 from nmt.models.transformer.head_sizes import HeadSizes
@@ -131,13 +129,60 @@ class TransformerConfig:
         require_positive("model", decoder_neighbourhood=self.decoder_neighbourhood)
         require_share("model", dropout=self.dropout, attention_dropout=self.attention_dropout)
         require_share("model", activation_dropout=self.activation_dropout)
-        if self.d_model % self.num_heads and None in (self.d_k, self.d_v):
-            raise UsageError(
-                f"d_model={self.d_model} is not divisible by num_heads={self.num_heads}; set model.d_k and model.d_v "
-                f"to choose head widths freely"
-            )
-        for conflict in CONFLICTS:
-            conflict.check(self)
+        refuse(*self.conflicts())
+
+    def conflicts(self) -> Rules:
+        """Options that cannot be chosen together."""
+        odd, d_k = self.d_model % 2, self.head_sizes().d_k
+        positions, decoder = f"model.positions={self.positions.name}", f"model.decoder={self.decoder.name}"
+        score = f"model.attention_score={self.attention_score.name}"
+        sinusoidal, learned = self.positions is PositionKind.sinusoidal, self.positions is PositionKind.learned
+        rotary, relative = self.positions is PositionKind.rotary, self.positions is PositionKind.relative
+        universal, attends = self.layers is LayerKind.universal, self.decoder is DecoderKind.self_attention
+        yield (
+            self.d_model % self.num_heads and None in (self.d_k, self.d_v),
+            f"d_model={self.d_model} is not divisible by num_heads={self.num_heads}; set model.d_k and model.d_v to choose "
+            f"head widths freely",
+        )
+        yield (
+            odd and sinusoidal,
+            f"d_model={self.d_model} is odd and {positions}: sinusoids come in pairs; use an even model.d_model or "
+            f"model.positions=learned",
+        )
+        yield (
+            odd and universal,
+            f"d_model={self.d_model} is odd and model.layers=universal: universal layers are told the step by sinusoids, "
+            f"which come in pairs; use an even model.d_model",
+        )
+        yield (
+            rotary and d_k % 2,
+            f"d_k={d_k} is odd and {positions}: rotary positions turn pairs of numbers; use an even model.d_k",
+        )
+        yield (
+            rotary and self.attention_score is ScoreKind.additive,
+            f"{positions} and {score}: a rotation is for dot products, which it makes depend on distances; additive scores "
+            f"have none. Use model.attention_score=scaled_dot, or positions that are added to the embeddings",
+        )
+        yield (
+            relative and self.attention_score is not ScoreKind.scaled_dot,
+            f"{positions} and {score}: relative positions are defined as a part of the scaled dot product; use "
+            f"model.attention_score=scaled_dot, or positions that are added to the embeddings",
+        )
+        yield (
+            not attends and (relative or rotary),
+            f"{positions} and {decoder}: these positions live in self-attention, and this decoder has none; use "
+            f"model.positions=sinusoidal or learned",
+        )
+        yield (
+            not attends and self.decoder_neighbourhood is not None,
+            f"model.decoder_neighbourhood={self.decoder_neighbourhood} and {decoder}: a neighbourhood restricts "
+            f"self-attention, and this decoder has none; leave model.decoder_neighbourhood out",
+        )
+        yield (
+            universal and learned,
+            f"{positions} and model.layers=universal: universal layers are told position and step by sinusoids that they "
+            f"add up; use model.positions=sinusoidal",
+        )
 
     def shrink(self) -> TransformerConfig:
         """The same structure in small sizes, for tests."""
@@ -163,91 +208,3 @@ class TransformerConfig:
     def shares_all(self, sizes: VocabularySizes) -> bool:
         """Whether source, target and output use one matrix."""
         return shares_embeddings(self.share_all_embeddings, sizes.shared)
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Some values of an option, or of what follows from options."""
-
-    said: Callable[[TransformerConfig], str]  # for the message
-    made: Callable[[TransformerConfig], bool]
-
-
-def _is(name: str, *values: Any) -> Choice:
-    """An option with one of these values."""
-
-    def said(config: TransformerConfig) -> str:
-        value = getattr(config, name)
-        return f"model.{name}={value.value if isinstance(value, Enum) else value}"
-
-    return Choice(said, lambda config: getattr(config, name) in values)
-
-
-def _given(name: str) -> Choice:
-    """An option that is not null."""
-    return Choice(lambda config: f"model.{name}={getattr(config, name)}", lambda c: getattr(c, name) is not None)
-
-
-ODD_WIDTH = Choice(lambda config: f"d_model={config.d_model} is odd", lambda config: config.d_model % 2 == 1)
-ODD_HEADS = Choice(lambda config: f"d_k={config.head_sizes().d_k} is odd", lambda c: c.head_sizes().d_k % 2 == 1)
-
-
-@dataclass(frozen=True)
-class Conflict:
-    """Two choices that cannot be made together, and a sentence about it."""
-
-    first: Choice
-    second: Choice
-    reason: str
-
-    def check(self, config: TransformerConfig) -> None:
-        if self.first.made(config) and self.second.made(config):
-            raise UsageError(f"{self.first.said(config)} and {self.second.said(config)}: {self.reason}")
-
-
-WITHOUT_SELF_ATTENTION = _is("decoder", DecoderKind.average_attention, DecoderKind.ssru)
-
-CONFLICTS = (
-    Conflict(
-        ODD_WIDTH,
-        _is("positions", PositionKind.sinusoidal),
-        "sinusoids come in pairs; use an even model.d_model or model.positions=learned",
-    ),
-    Conflict(
-        ODD_WIDTH,
-        _is("layers", LayerKind.universal),
-        "universal layers are told the step by sinusoids, which come in pairs; use an even model.d_model",
-    ),
-    Conflict(
-        ODD_HEADS,
-        _is("positions", PositionKind.rotary),
-        "rotary positions turn pairs of numbers; use an even model.d_k",
-    ),
-    Conflict(
-        _is("positions", PositionKind.rotary),
-        _is("attention_score", ScoreKind.additive),
-        "a rotation is for dot products, which it makes depend on distances; additive scores have none. Use "
-        "model.attention_score=scaled_dot, or positions that are added to the embeddings",
-    ),
-    Conflict(
-        _is("positions", PositionKind.relative),
-        _is("attention_score", ScoreKind.dot, ScoreKind.additive),
-        "relative positions are defined as a part of the scaled dot product; use model.attention_score=scaled_dot, or "
-        "positions that are added to the embeddings",
-    ),
-    Conflict(
-        _is("positions", PositionKind.relative, PositionKind.rotary),
-        WITHOUT_SELF_ATTENTION,
-        "these positions live in self-attention, and this decoder has none; use model.positions=sinusoidal or learned",
-    ),
-    Conflict(
-        _given("decoder_neighbourhood"),
-        WITHOUT_SELF_ATTENTION,
-        "a neighbourhood restricts self-attention, and this decoder has none; leave model.decoder_neighbourhood out",
-    ),
-    Conflict(
-        _is("positions", PositionKind.learned),
-        _is("layers", LayerKind.universal),
-        "universal layers are told position and step by sinusoids that they add up; use model.positions=sinusoidal",
-    ),
-)

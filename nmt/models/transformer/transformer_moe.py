@@ -17,7 +17,14 @@ from nmt.interface import Memory, VocabularySizes
 from nmt.layers.experts import Experts, NoisyTopK, balance, tokens_by_sentence
 from nmt.models import models
 from nmt.models.transformer.expert_layers import ExpertDecoderLayer, ExpertEncoderLayer, ExpertFeedForward
-from nmt.models.transformer.layers import DecoderLayer, EncoderLayer, LayerParts, Record, SourceLayer, TargetLayer
+from nmt.models.transformer.layers import (
+    DecoderLayer,
+    EncoderLayer,
+    LayerParts,
+    Record,
+    SourceLayer,
+    TargetLayer,
+)
 from nmt.models.transformer.parts import Stacks, layer_parts, position_vectors
 from nmt.models.transformer.transformer import Transformer, TransformerMemory
 from nmt.models.transformer.transformer_moe_config import TransformerMoEConfig

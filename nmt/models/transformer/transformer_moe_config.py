@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from nmt.config.checks import Rules, require_not_negative, require_positive
 from nmt.config.option import option
-from nmt.config.sections import require_not_negative, require_positive
-from nmt.errors import UsageError
 from nmt.models import models
 from nmt.models.transformer.transformer_config import LayerKind, TransformerConfig
 
@@ -30,15 +29,18 @@ class TransformerMoEConfig(TransformerConfig):
         require_positive("model", num_experts=self.num_experts, experts_per_token=self.experts_per_token)
         require_positive("model", expert_size=self.expert_size, experts_every=self.experts_every)
         require_not_negative("model", importance_weight=self.importance_weight, load_weight=self.load_weight)
-        if self.experts_per_token > self.num_experts:
-            raise UsageError(
-                f"experts_per_token={self.experts_per_token} is more than num_experts={self.num_experts}; lower it"
-            )
-        if self.layers is LayerKind.universal:
-            raise UsageError(
-                "model.layers=universal and experts: a stack of one layer has no every second one; use "
-                "model.layers=separate"
-            )
+
+    def conflicts(self) -> Rules:
+        """Options that cannot be chosen together."""
+        yield from super().conflicts()
+        yield (
+            self.experts_per_token > self.num_experts,
+            f"experts_per_token={self.experts_per_token} is more than num_experts={self.num_experts}; lower it",
+        )
+        yield (
+            self.layers is LayerKind.universal,
+            "model.layers=universal and experts: a stack of one layer has no every second one; use model.layers=separate",
+        )
 
     def shrink(self) -> TransformerMoEConfig:
         """The same structure in small sizes, for tests."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nmt.config.option import option
+from nmt.config.roles import SchedulerConfig
 from nmt.optim import Horizon, Progress, Schedule, schedulers
 from nmt.optim.schedules.warmup import check_warmup, climb
 
 
 @dataclass
-class ConstantConfig:
+class ConstantConfig(SchedulerConfig):
     """The optimizer's own rate."""
 
     warmup_updates: int = option(0, help="updates of the climb to the rate", flag="--warmup-updates")

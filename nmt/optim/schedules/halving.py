@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from nmt.config.checks import require_not_negative, require_positive
 from nmt.config.option import option
-from nmt.config.sections import require_not_negative, require_positive
+from nmt.config.roles import SchedulerConfig
 from nmt.optim import Horizon, Progress, Schedule, schedulers
 
 
@@ -18,7 +19,7 @@ class HalvingUnit(Enum):
 
 
 @dataclass
-class HalvingConfig:
+class HalvingConfig(SchedulerConfig):
     """The full rate at first, half of it after ``start`` units, then halved every ``every`` units.
 
     The defaults are Luong's: five epochs, then a halving each epoch.

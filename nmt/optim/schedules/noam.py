@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
+from nmt.config.checks import require_positive
 from nmt.config.option import option
-from nmt.config.sections import require_positive
+from nmt.config.roles import SchedulerConfig
 from nmt.errors import UsageError
 from nmt.optim import Horizon, Progress, Schedule, schedulers
 from nmt.optim.checks import LARGEST_RATE
 
 
 @dataclass
-class NoamConfig:
+class NoamConfig(SchedulerConfig):
     """rate = factor * d^-0.5 * min(update^-0.5, update * warmup^-1.5), d being the width of the model."""
 
-    sets_rate: ClassVar[bool] = True  # the rate follows from the model's width: --lr has no meaning here
+    sets_rate = True  # the rate follows from the model's width: --lr has no meaning here
 
     warmup_updates: int = option(4000, help="updates of the climb to the peak", flag="--warmup-updates")
     factor: float = option(1.0, help="multiplies the rate")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
+from nmt.config.checks import require_not_negative
 from nmt.config.option import option
-from nmt.config.sections import require_not_negative
 from nmt.errors import UsageError
 from nmt.optim import Horizon, Progress, Schedule, schedulers
 from nmt.optim.improvement import is_better
@@ -22,7 +21,7 @@ class PlateauConfig(ConstantConfig):
     What improves is the best-checkpoint metric, in its own direction.
     """
 
-    uses_validation: ClassVar[bool] = True
+    uses_validation = True
 
     shrink: float = option(0.5, help="factor on the rate when validation stops improving", flag="--lr-shrink")
     patience: int = option(

@@ -1,11 +1,11 @@
-"""Warm-up to the peak, then down to an end rate along a power of the way that is left: fairseq's polynomial_decay."""
+"""Warm-up to the peak, then a descent to an end rate by a power of the share that is left: fairseq's polynomial_decay."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nmt.config.checks import require_not_negative, require_positive
 from nmt.config.option import option
-from nmt.config.sections import require_not_negative, require_positive
 from nmt.errors import UsageError
 from nmt.optim import Horizon, Progress, Schedule, schedulers
 from nmt.optim.schedules.warmup import WarmupConfig, climb, required_length, share_done, warmup_length
@@ -13,7 +13,7 @@ from nmt.optim.schedules.warmup import WarmupConfig, climb, required_length, sha
 
 @dataclass
 class PolynomialConfig(WarmupConfig):
-    """rate = end + (peak - end) * (1 - share of the way that is behind)^power, and the end rate from the last update on."""
+    """rate = end + (peak - end) * (1 - share of the descent that is done)^power; from the last update on the end rate."""
 
     power: float = option(1.0, help="1 is a straight line, 2 falls faster at first", flag="--power")
     end_learning_rate: float = option(0.0, help="rate of the last update", flag="--end-learning-rate")

@@ -1,16 +1,17 @@
-"""What schedules share: the climb to the peak, and the share of the way down that lies behind."""
+"""What schedules share: the warm-up to the peak, and how much of the descent after it is done."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from nmt.config.option import option
+from nmt.config.roles import SchedulerConfig
 from nmt.errors import UsageError
 from nmt.optim import Horizon
 
 
 @dataclass
-class WarmupConfig:
+class WarmupConfig(SchedulerConfig):
     """A schedule that begins with a climb to the peak."""
 
     warmup_updates: int | None = option(
@@ -25,7 +26,7 @@ class WarmupConfig:
 
 @dataclass
 class DescentConfig(WarmupConfig):
-    """A climb, then a way down that ends with the run, whose length must be known."""
+    """A warm-up, then a descent that ends with the run, whose length must be known."""
 
     end: float = option(0.0, help="share of the peak that is left at the last update")
 
@@ -35,7 +36,7 @@ class DescentConfig(WarmupConfig):
 
 
 def warmup_length(warmup_updates: int | None, horizon: Horizon) -> int:
-    """Updates of the warm-up: as told, else what suits the length of the run."""
+    """Updates of the warm-up: the option, or what suits the length of the run if it is None."""
     return horizon.warmup_updates if warmup_updates is None else warmup_updates
 
 
@@ -45,11 +46,10 @@ def climb(update: int, warmup: int, start: float = 0.0) -> float:
 
 
 def share_done(update: int, warmup: int, last: int) -> float:
-    """How much of the way down is behind: 0 at the end of the warm-up, 1 at the last update, as in fairseq.
+    """The share of the descent that is done: 0 at the end of the warm-up, 1 at the last update, as in fairseq.
 
-    fairseq shows this rate beside the number of the update as well, and makes the next update with it. So its first update
-    has a rate of zero where ours has that of the last (unless an end rate is given): the updates that move anything have
-    the same rates in the same order.
+    fairseq computes this rate after an update, for the next one: its first update has the rate 0, where ours has it at the
+    last (unless an end rate is given). All updates that change parameters have the same rates in the same order.
     """
     return 1.0 if update >= last else (update - warmup) / (last - warmup)
 

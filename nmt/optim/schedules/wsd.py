@@ -26,7 +26,7 @@ class DecayShape(Enum):
 
 @dataclass
 class WsdConfig(DescentConfig):
-    """The climb, the peak, and a way down from it to its share ``end`` in the last ``decay_share`` of the updates."""
+    """A warm-up, the peak rate, and a descent to its share ``end`` in the last ``decay_share`` of the updates."""
 
     end: float = option(0.0, help="share of the peak that would be left one update after the last")
     decay_share: float = option(0.1, help="share of the updates that the decay takes", flag="--decay-share")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -67,12 +68,17 @@ def reward_of(tokens: list[int], reference: list[int]) -> float:
     return (found & wanted).total() / max(found.total(), wanted.total(), 1)
 
 
+def drawing(drawn: list[list[list[int]]]) -> Any:
+    return SimpleNamespace(sampler=GivenSampler(drawn), reward=sentence_gleu)
+
+
 def expected_reward(drawn: list[list[list[int]]] = DRAWN, weight: float = 0.017, **auxiliary: float) -> ExpectedReward:
-    return ExpectedReward(GivenSampler(drawn), sentence_gleu, weight, auxiliary)
+    config = ExpectedRewardConfig(likelihood_weight=weight, auxiliary_weights=auxiliary)
+    return ExpectedReward(config, drawing(drawn))
 
 
 def minimum_risk(drawn: list[list[list[int]]] = DRAWN, sharpness: float = 0.3) -> MinimumRisk:
-    return MinimumRisk(GivenSampler(drawn), sentence_gleu, sharpness, {})
+    return MinimumRisk(MinimumRiskConfig(sharpness=sharpness), drawing(drawn))
 
 
 # --- drawing and scoring
@@ -166,7 +172,9 @@ def test_the_gradient_estimates_that_of_the_expectation_over_all_translations() 
 
     config = ExpectedRewardConfig(samples=count, max_len_a=0.0, max_len_b=2, likelihood_weight=0.0)
     torch.manual_seed(1)
-    report = criterions.build(config, sampler=sampler(config), reward=sentence_gleu)(model, batch_of(PAIRS[0]))
+    report = criterions.build(config, SimpleNamespace(sampler=sampler(config), reward=sentence_gleu))(
+        model, batch_of(PAIRS[0])
+    )
     assert -report.loss_sum.item() == pytest.approx(expected.item(), abs=0.02)
     found = gradients(model, report.loss_sum)
     scale = max(gradient.abs().max().item() for gradient in exact.values())
@@ -227,7 +235,9 @@ def test_drawing_under_autocast_leaves_the_gradients_whole(config: Any) -> None:
 
     torch.manual_seed(1)
     model = LSTM(LSTMConfig(embedding_size=6, hidden_size=8), VocabularySizes(8, 8, shared=False))
-    criterion = criterions.build(config, sampler=sampler(config), reward=lambda tokens, *_: tokens[:, 0].float())
+    criterion = criterions.build(
+        config, SimpleNamespace(sampler=sampler(config), reward=lambda tokens, *_: tokens[:, 0].float())
+    )
     with torch.autocast("cpu", torch.bfloat16):
         report = criterion(model, BATCH)
     report.loss_sum.backward()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -91,7 +92,7 @@ def test_auxiliary_losses_of_both_passes_count() -> None:
 
 def distillation(teacher: TinyModel, weight: float, smoothing: float = 0.0) -> WordDistillation:
     config = WordDistillationConfig(distillation_weight=weight, label_smoothing=smoothing, teacher="somewhere")
-    built = criterions.build(config, teacher=teacher)
+    built = criterions.build(config, SimpleNamespace(teacher=teacher))
     assert isinstance(built, WordDistillation)
     return built
 

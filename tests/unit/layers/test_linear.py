@@ -9,14 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nmt.criterions.label_smoothed_cross_entropy import build
+from nmt.criterions import criterions
 from nmt.criterions.label_smoothed_cross_entropy_config import LabelSmoothedCrossEntropyConfig
 from nmt.data.batch import collate
 from nmt.interface import VocabularySizes
 from nmt.layers import linear
 from nmt.layers.linear import Linear, eighths, with_room
-from nmt.models.transformer import attention_kernels
-from nmt.models.transformer.transformer import Transformer, TransformerConfig
+from nmt.models.transformer.transformer import Transformer, TransformerConfig, attention_kernels
 
 
 def let_kernels_be(there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +106,7 @@ def transformer() -> Transformer:
 def test_training_in_bf16_meets_no_new_shapes_where_batches_are_about_as_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """All of these have between 241 and 256 positions on either side, and real ones."""
     let_kernels_be(True, monkeypatch)
-    model, criterion = transformer(), build(LabelSmoothedCrossEntropyConfig())
+    model, criterion = transformer(), criterions.build(LabelSmoothedCrossEntropyConfig())
     draw = torch.Generator().manual_seed(3)
 
     def train(sentences: int, length: int) -> set[tuple[Any, ...]]:
@@ -130,7 +129,7 @@ def test_training_in_bf16_meets_no_new_shapes_where_batches_are_about_as_large(m
 def test_without_kernels_nothing_is_multiplied_in_bf16_and_the_gradients_are_the_same(
     length: int, output_alone: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, criterion = transformer().eval(), build(LabelSmoothedCrossEntropyConfig())
+    model, criterion = transformer().eval(), criterions.build(LabelSmoothedCrossEntropyConfig())
     model.output.product_type = torch.bfloat16 if output_alone else None
     ids = [torch.randint(4, 50, (length - lacking,)).numpy() for lacking in range(3)]
     gradients = []

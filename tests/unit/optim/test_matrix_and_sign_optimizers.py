@@ -17,7 +17,7 @@ from nmt.errors import UsageError
 from nmt.interface import VocabularySizes
 from nmt.optim import optimizers
 from nmt.optim.adafactor_config import AdafactorConfig
-from nmt.optim.adamw_config import AdamWConfig
+from nmt.optim.adam_config import AdamWConfig
 from nmt.optim.lion_config import LionConfig
 from nmt.optim.muon import for_muon
 from nmt.optim.muon_config import MuonConfig

@@ -13,14 +13,12 @@ from nmt.config.option import flags_of
 from nmt.config.sections import TrainConfig
 from nmt.errors import UsageError
 from nmt.optim import optimizers
-from nmt.optim.adam_config import AdamConfig
+from nmt.optim.adam_config import AdamConfig, AdamWConfig
 from nmt.optim.adam_then_sgd_config import AdamThenSgdConfig
-from nmt.optim.adamw_config import AdamWConfig
 from nmt.optim.fused import runs_fused
-from nmt.optim.nag_config import NagConfig
 from nmt.optim.rmsprop_config import RmspropConfig
 from nmt.optim.schedules.noam import NoamConfig
-from nmt.optim.sgd_config import SgdConfig
+from nmt.optim.sgd_config import NagConfig, SgdConfig
 from nmt.training.modes import training_mode
 
 

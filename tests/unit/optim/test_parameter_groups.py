@@ -12,7 +12,7 @@ from torch import nn
 from nmt.config.parameters import Decayed, ParametersConfig
 from nmt.errors import UsageError
 from nmt.optim import ParameterGroups
-from nmt.optim.adamw_config import AdamWConfig
+from nmt.optim.adam_config import AdamWConfig
 from nmt.optim.parameter_groups import freeze, parameter_groups
 from nmt.optim.sgd_config import SgdConfig
 from nmt.testing.subjects import Subject, kinds

@@ -13,7 +13,7 @@ import torch
 
 from nmt.config.choices import Precision
 from nmt.config.sections import CheckpointConfig, ReportConfig, TrainingConfig, ValidationConfig
-from nmt.criterions.cross_entropy import build as build_criterion
+from nmt.criterions.cross_entropy import TokenCrossEntropy
 from nmt.criterions.cross_entropy_config import CrossEntropyConfig
 from nmt.data.batch import Batch, Ids
 from nmt.data.corpus import Split
@@ -79,7 +79,8 @@ def tiny_step(dropout: float = 0.0, seed: int = 1) -> Step:
     torch.manual_seed(seed)
     config = TransformerConfig(1, 1, d_model=8, d_ff=12, num_heads=2, dropout=dropout)
     return Step(
-        Transformer(config, VocabularySizes(VOCABULARY, VOCABULARY, shared=True)), build_criterion(CrossEntropyConfig())
+        Transformer(config, VocabularySizes(VOCABULARY, VOCABULARY, shared=True)),
+        TokenCrossEntropy(CrossEntropyConfig()),
     )
 
 

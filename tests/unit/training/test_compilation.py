@@ -17,7 +17,7 @@ from torch.nn.attention import varlen
 
 from nmt.config.choices import Precision
 from nmt.config.sections import TrainConfig, TrainingConfig, ValidationConfig
-from nmt.criterions.cross_entropy import build as build_criterion
+from nmt.criterions.cross_entropy import TokenCrossEntropy
 from nmt.criterions.cross_entropy_config import CrossEntropyConfig
 from nmt.criterions.guided_alignment import GuidedAlignment
 from nmt.criterions.guided_alignment_config import GuidedAlignmentConfig
@@ -198,7 +198,7 @@ def test_gradients_do_not_stay_where_the_next_replay_writes(
     monkeypatch.setattr(compilation, "BACKEND", Recording())
     config = TransformerConfig(1, 1, d_model=16, d_ff=24, num_heads=2, dropout=0.0)
     model = Transformer(config, VocabularySizes(20, 20, shared=True))
-    step, batch = Step(model, build_criterion(CrossEntropyConfig())), read_batch(make_split(6), np.arange(2))
+    step, batch = Step(model, TokenCrossEntropy(CrossEntropyConfig())), read_batch(make_split(6), np.arange(2))
     owned: list[int] = []
     own = compilation._own_gradient
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar
 
 import pytest
 
@@ -18,6 +19,7 @@ from nmt.config.sections import (
     ValidationConfig,
 )
 from nmt.errors import UsageError
+from nmt.optim import optimizers, schedulers
 from nmt.optim.adam_config import AdamConfig
 from nmt.optim.adam_then_sgd_config import AdamThenSgdConfig
 from nmt.optim.muon_config import MuonConfig
@@ -103,6 +105,39 @@ def test_each_contradiction_is_refused_by_name(
 )
 def test_what_is_just_possible_passes(tiny_run: MakeConfig, changes: dict[str, Any]) -> None:
     check(case(tiny_run(**changes)))
+
+
+@dataclass
+class ForeignOptimizerConfig:
+    """A plug-in's, written without the base class of its role."""
+
+    lr: float | None = None
+    base_rate: ClassVar[float] = 0.5
+
+
+@dataclass
+class ForeignScheduleConfig:
+    """Likewise, with a fact that it states by its name."""
+
+    sets_rate: ClassVar[bool] = True
+
+
+@pytest.fixture
+def foreign(tiny_run: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> MakeConfig:
+    for registry in (optimizers, schedulers):
+        monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    optimizers.register("foreign", ForeignOptimizerConfig)(lambda config, groups: None)
+    schedulers.register("foreign", ForeignScheduleConfig)(lambda config, horizon: lambda progress: horizon.base_rate)
+    return partial(tiny_run, scheduler=ForeignScheduleConfig())
+
+
+def test_components_of_a_plugin_without_the_base_of_their_role_pass(foreign: MakeConfig) -> None:
+    check(case(foreign(optimizer=ForeignOptimizerConfig())))
+
+
+def test_what_they_state_themselves_counts(foreign: MakeConfig) -> None:
+    with pytest.raises(UsageError, match="^optimizer.lr=0.1 has no effect"):
+        check(case(foreign(optimizer=ForeignOptimizerConfig(lr=0.1))))
 
 
 def test_a_length_in_epochs_is_one_although_its_updates_are_counted_later(tiny_run: MakeConfig) -> None:

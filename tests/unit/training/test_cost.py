@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from nmt.config.sections import ReportConfig, TrainConfig, TrainingConfig
-from nmt.criterions.cross_entropy import build as cross_entropy
+from nmt.criterions.cross_entropy import TokenCrossEntropy
 from nmt.criterions.cross_entropy_config import CrossEntropyConfig
 from nmt.data.corpus import Split
 from nmt.data.vocabulary import EOS
@@ -55,7 +55,7 @@ def split_of(source: int, target: int) -> Split:
 
 
 def step_of(model: Any) -> Step:
-    return Step(model, cross_entropy(CrossEntropyConfig()))
+    return Step(model, TokenCrossEntropy(CrossEntropyConfig()))
 
 
 @pytest.mark.parametrize(("source", "target"), [(9, 7), (60, 40)])

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from nmt.config.sections import PreprocessConfig, TrainConfig, TrainingConfig, ValidationConfig
-from nmt.criterions import Criterion, criterions
+from nmt.criterions import Criterion, CriterionParts, criterions
 from nmt.criterions.cross_entropy_config import CrossEntropyConfig
 from nmt.criterions.expected_reward_config import ExpectedRewardConfig
 from nmt.criterions.guided_alignment_config import GuidedAlignmentConfig
@@ -28,6 +28,7 @@ from nmt.errors import DataError, UsageError
 from nmt.models.transformer.transformer import Transformer
 from nmt.optim.schedules.constant import ConstantConfig
 from nmt.storage.checkpoints import checkpoints_in, read_checkpoint
+from nmt.training import criterion_parts
 from nmt.training.assemble import train
 from nmt.training.criterion_parts import build_criterion, sampler
 from nmt.training.datasets import open_datasets
@@ -97,6 +98,21 @@ def test_the_reward_is_the_one_that_is_named(
 
     built(tiny_run(criterion=replace(asking(build), reward=kind)))
     assert seen == [expected]
+
+
+def test_all_parts_come_in_one_object_and_are_made_when_they_are_read(
+    tiny_run: MakeConfig, asking: Callable[[Any], AskingConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    monkeypatch.setattr(criterion_parts, "sampler", lambda *_: made.append("sampler"))
+
+    def build(config: AskingConfig, parts: CriterionParts) -> Criterion:
+        assert parts.reward is sentence_gleu and not made
+        _ = parts.sampler, parts.sampler
+        return criterions.build(CrossEntropyConfig())
+
+    built(tiny_run(criterion=asking(build)))
+    assert made == ["sampler"]
 
 
 def test_a_criterion_of_a_plugin_gets_what_it_names_and_keeps_its_defaults(

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import varlen
 
-from nmt.criterions.cross_entropy import build as build_criterion
+from nmt.criterions.cross_entropy import TokenCrossEntropy
 from nmt.criterions.cross_entropy_config import CrossEntropyConfig
 from nmt.data.batch import Batch, collate, with_targets
 from nmt.data.batching import plan_batches
@@ -97,7 +97,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
 
 def loss_and_gradients(model: EncoderDecoder, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
     model.zero_grad()
-    report = build_criterion(CrossEntropyConfig())(model, batch)
+    report = TokenCrossEntropy(CrossEntropyConfig())(model, batch)
     report.loss_sum.backward()
     return report.loss_sum, {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 

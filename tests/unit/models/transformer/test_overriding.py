@@ -13,7 +13,12 @@ from nmt.interface import EncoderDecoder, OutputLayer, VocabularySizes
 from nmt.layers.linear import Linear
 from nmt.models import models
 from nmt.models.output_layers import LinearOutput
-from nmt.models.transformer.attention import CausalSelfAttention, CrossAttention, DotProduct, ScaledDotProduct
+from nmt.models.transformer.attention import (
+    CausalSelfAttention,
+    CrossAttention,
+    DotProduct,
+    ScaledDotProduct,
+)
 from nmt.models.transformer.average_attention import AverageAttention
 from nmt.models.transformer.feed_forward import FeedForward
 from nmt.models.transformer.head_sizes import HeadSizes

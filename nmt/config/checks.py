@@ -1,0 +1,51 @@
+"""Refusing values of options, and options that exclude each other."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+
+from nmt.errors import UsageError, numbered
+
+# Each a condition and what is said where it holds: (width % 2, f"model.width={width} is odd; use an even one").
+Rules = Iterator[tuple[object, str]]
+
+
+def refuse(*rules: tuple[object, str]) -> None:
+    """Refuse options that cannot go together: all complaints in one message."""
+    found = [complaint for broken, complaint in rules if broken]
+    if found:
+        raise UsageError(numbered(found))
+
+
+def require_positive(section_name: str, **values: float | None) -> None:
+    """Refuse zero, negative and non-finite values of options that count something."""
+    for name, value in values.items():
+        if value is not None and not 0 < value < math.inf:
+            raise UsageError(f"{_key(section_name, name)}={value} must be a finite number greater than zero")
+
+
+def require_not_negative(section_name: str, **values: float) -> None:
+    """Refuse negative and non-finite values of options that may be zero."""
+    for name, value in values.items():
+        if not 0 <= value < math.inf:
+            raise UsageError(f"{_key(section_name, name)}={value} must be a finite number that is not negative")
+
+
+def require_share(section_name: str, **values: float) -> None:
+    """Refuse what is not a share of a whole: at least 0 and less than 1."""
+    for name, value in values.items():
+        if not 0.0 <= value < 1.0:
+            raise UsageError(f"{_key(section_name, name)}={value} must be at least 0 and less than 1")
+
+
+def require_device(name: str) -> None:
+    """Refuse what names no device. Whether the device is there is for torch to say."""
+    if re.fullmatch(r"auto|cpu|cuda(:(0|[1-9]\d*))?", name) is None:
+        raise UsageError(f"device.name={name} is none of auto, cpu, cuda, cuda:N (--device)")
+
+
+def _key(section_name: str, name: str) -> str:
+    """An option of no section has its own name."""
+    return f"{section_name}.{name}" if section_name else name

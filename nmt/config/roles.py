@@ -1,0 +1,75 @@
+"""What the rest of the program asks of a component's options, by role: each fact is declared here with its default.
+
+The dataclass of a component extends the class of its role and states only what differs. One that does not extend it is
+given the missing attributes when it is registered (``nmt.registry``), so everybody may read them without asking first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+
+class CriterionConfig:
+    """The options of a training objective."""
+
+    needs_alignments: ClassVar[bool] = False  # of the words of the training split
+    teacher: str | None = None  # run folder or checkpoint to learn from; None: needs no teacher, "": not named yet
+
+
+class OptimizerConfig:
+    """The options of an update rule. ``lr`` is an option of its own that stays None unless the user sets it."""
+
+    default_rate: ClassVar[float] = 1.0
+    schedule_free: ClassVar[bool] = False  # averages the weights itself, in place of a schedule and of --ema-decay
+    whole_matrices: ClassVar[bool] = False  # a step needs all elements of a matrix: not for --distributed-strategy fsdp
+    lr: float | None = None
+    weight_decay: float = 0.0
+
+    @property
+    def base_rate(self) -> float:
+        """The learning rate that a schedule's factor is applied to."""
+        return self.default_rate if self.lr is None else self.lr
+
+
+class SchedulerConfig:
+    """The options of a learning rate schedule."""
+
+    sets_rate: ClassVar[bool] = False  # computes the rate itself: the base rate is 1, and --lr is refused
+    uses_validation: ClassVar[bool] = (
+        False  # depends on `Progress.validation`, so a run must not change how it validates
+    )
+    warmup_updates: int | None = 0  # None: chosen by the length of the run
+
+
+class SearchConfig:
+    """The options of a search."""
+
+    beam_size: int | None = None  # hypotheses kept side by side; None: this search has no beam
+    no_repeat_ngram: int = 0  # length in pieces of what a translation must not repeat; 0: everything may repeat
+
+    @property
+    def finds_at_most(self) -> int | None:
+        """Most hypotheses of a sentence; None: as many as it is asked for."""
+        return None
+
+
+class CommandConfig:
+    """The options of a command."""
+
+    data: Sequence[str] = ()  # corpus folders
+
+    @property
+    def instead_of_standard_input(self) -> str | None:
+        """The flag to give where standard input cannot be read; None: it is not read anyway."""
+        return None
+
+
+# The types of fields that hold a component: while the program runs any class, since those of plug-ins need not extend ours.
+if TYPE_CHECKING:
+    AnyCriterion = CriterionConfig
+    AnyOptimizer = OptimizerConfig
+    AnyScheduler = SchedulerConfig
+    AnySearch = SearchConfig
+else:
+    AnyCriterion = AnyOptimizer = AnyScheduler = AnySearch = Any
