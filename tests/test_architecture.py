@@ -19,8 +19,8 @@ ROWS = (
     ("nmt.native", "nmt.progress"),
     ("nmt.data", "nmt.modules", "nmt.devices"),
     ("nmt.interface",),
-    ("nmt.models", "nmt.criterions", "nmt.optim", "nmt.search", "nmt.scoring", "nmt.plotting"),
-    ("nmt.training", "nmt.translation"),
+    ("nmt.models", "nmt.criterions", "nmt.optim", "nmt.search", "nmt.scoring", "nmt.reporting"),
+    ("nmt.training", "nmt.translation", "nmt.plotting"),
     ("nmt.testing",),
     ("nmt_cli",),
 )

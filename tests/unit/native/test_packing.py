@@ -13,7 +13,7 @@ from torch import Tensor
 from nmt.config.choices import NumberFormat
 from nmt.errors import DataError
 from nmt.native.packing import OwnMatrices, Packed, packs
-from nmt.training.memory import resident_memory
+from nmt.reporting.memory import resident_memory
 from tests.unit.native.levels import level, needs_library
 
 __all__ = ["level"]  # a fixture

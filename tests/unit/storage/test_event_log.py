@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nmt.plotting import read_learning_curves
+from nmt.reporting.plotting import read_learning_curves
 from nmt.storage.event_log import EventLog, read_events, stretches
 
 

@@ -12,12 +12,12 @@ import pytest
 
 from nmt.config.choices import ProgressStyle
 from nmt.config.sections import ReportConfig
+from nmt.reporting.cost import Cost
+from nmt.reporting.meters import Meters, perplexity
+from nmt.reporting.reporter import Reporter
+from nmt.reporting.samples import Sample
 from nmt.storage.event_log import EventLog
-from nmt.training.cost import Cost
-from nmt.training.meters import Meters, perplexity
-from nmt.training.report import Reporter
-from nmt.training.validation import Sample
-from tests.unit.training.reports import update_report
+from tests.unit.reporting.reports import update_report
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
@@ -141,7 +141,9 @@ def test_translations_of_a_validation_are_logged(tmp_path: Path, caplog: pytest.
 def test_translations_of_a_validation_are_recorded_once_and_survive_a_continuation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nmt.training.report.log_samples", lambda samples: None)  # pytest's own workers need whole text
+    monkeypatch.setattr(
+        "nmt.reporting.reporter.log_samples", lambda samples: None
+    )  # pytest's own workers need whole text
     reporter = Reporter(tmp_path, ReportConfig(progress=ProgressStyle.none), total_updates=None)
     reporter.start(0)
     odd = "a\u2028b\x85c \udc80"  # two separators of lines, and half a character

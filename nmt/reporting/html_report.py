@@ -13,13 +13,13 @@ from typing import Any
 import yaml
 
 from nmt.errors import MissingInputError
+from nmt.reporting.charts import Chart, Series, short, thinned
+from nmt.reporting.cost import flops_by_time
+from nmt.reporting.displays import duration, figure, megabytes
+from nmt.reporting.html_style import STYLE
+from nmt.reporting.run_record import RunRecord
 from nmt.storage.event_log import stretches
 from nmt.storage.files import atomic_write
-from nmt.training.charts import Chart, Series, short, thinned
-from nmt.training.cost import flops_by_time
-from nmt.training.displays import duration, figure, megabytes
-from nmt.training.html_style import STYLE
-from nmt.training.run_record import RunRecord, changed_options
 
 NAME = "report.html"
 
@@ -268,12 +268,11 @@ def _scientific(value: float) -> str:
 def _configuration(record: RunRecord) -> str:
     if not record.config:
         return ""
+    changed = _table((key, _shown(value)) for key, value in record.last("start").get("changed_options", {}).items())
     whole = escape(yaml.safe_dump(dict(record.config), sort_keys=False, allow_unicode=True))
     return (
-        "<p>Options that differ from their defaults:</p>"
-        + _table((key, _shown(value)) for key, value in changed_options(record.config))
-        + f"<details><summary>All options</summary><pre>{whole}</pre></details>"
-    )
+        "<p>Options that differ from their defaults:</p>" + changed if changed else ""
+    ) + f"<details><summary>All options</summary><pre>{whole}</pre></details>"
 
 
 def _environment(record: RunRecord) -> Iterable[tuple[str, str]]:

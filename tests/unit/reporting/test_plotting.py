@@ -12,9 +12,15 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from nmt import plotting
 from nmt.errors import DataError, MissingInputError
-from nmt.plotting import AttentionPanel, plot_attention, plot_comparison, plot_learning_curve, read_learning_curves
+from nmt.reporting import plotting
+from nmt.reporting.plotting import (
+    AttentionPanel,
+    plot_attention,
+    plot_comparison,
+    plot_learning_curve,
+    read_learning_curves,
+)
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -242,5 +248,7 @@ def test_a_failed_drawing_leaves_the_old_picture(tmp_path: Path, monkeypatch: py
 
 
 def test_plotting_does_not_import_torch_or_pyplot() -> None:
-    program = "import sys, nmt.plotting; print([m for m in ('torch', 'matplotlib.pyplot') if m in sys.modules])"
+    program = (
+        "import sys, nmt.reporting.plotting; print([m for m in ('torch', 'matplotlib.pyplot') if m in sys.modules])"
+    )
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-import nmt.criterions
-import nmt.models
-import nmt.optim
-import nmt.search  # noqa: F401  (each fills its registry)
-from nmt.config.option import groups_of
-from nmt.config.plain import to_plain
-from nmt.config.sections import TrainConfig
-from nmt.registry import registry_for
 from nmt.storage.event_log import Event, read_events
 
 
@@ -87,40 +78,6 @@ class RunRecord:
     @property
     def seconds(self) -> float:
         return max((float(event.get("seconds") or 0) for event in self.events), default=0.0)
-
-
-def changed_options(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The options of a stored training configuration that differ from their defaults, by key.
-
-    The name of a component always counts; its options are compared with its own defaults.
-    """
-    roles = groups_of(TrainConfig)
-    defaults = to_plain(TrainConfig())
-    for key, value in config.items():
-        if key not in roles:
-            yield from _differences({key: value}, {key: defaults.get(key)})
-        elif isinstance(value, dict):
-            yield key, value.get("name")
-            own = {option: given for option, given in value.items() if option != "name"}
-            yield from _differences(own, _defaults_of(roles[key], value.get("name")), f"{key}.")
-
-
-def _differences(given: Mapping[str, Any], defaults: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in given.items():
-        default = defaults.get(key, dataclasses.MISSING)
-        if isinstance(value, dict) and isinstance(default, dict):
-            yield from _differences(value, default, f"{prefix}{key}.")
-        elif value != default:
-            yield f"{prefix}{key}", value
-
-
-def _defaults_of(role: str, name: Any) -> dict[str, Any]:
-    """Of a component; none if it is a plugin's that is not loaded."""
-    registry = registry_for(role)
-    if name not in registry.names():
-        return {}
-    plain = to_plain(registry.config_class(name)())
-    return {key: value for key, value in plain.items() if key != "name"}
 
 
 def _figure(value: Any) -> bool:

@@ -13,8 +13,8 @@ import yaml
 
 from nmt.config.sections import ReportConfig
 from nmt.errors import MissingInputError, UsageError
+from nmt.reporting import html_report
 from nmt.storage.files import read_json, write_json
-from nmt.training import html_report
 
 logger = logging.getLogger("nmt.training")
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.training.charts import HEIGHT, WIDTH, Chart, Series, nice_ticks, short, thinned
+from nmt.reporting.charts import HEIGHT, WIDTH, Chart, Series, nice_ticks, short, thinned
 
 NUMBERS = st.floats(-1e9, 1e9, allow_nan=False)
 

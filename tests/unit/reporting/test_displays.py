@@ -7,7 +7,6 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,10 @@ import pytest
 from tqdm import tqdm
 
 from nmt.config.choices import ProgressStyle
-from nmt.config.sections import ReportConfig, TrainingConfig
-from nmt.training.displays import Bar, duration, figure, megabytes
-from nmt.training.report import Reporter
-from nmt.training.trainer import Trainer
-from tests.unit.training.reports import update_report
+from nmt.config.sections import ReportConfig
+from nmt.reporting.displays import Bar, duration, figure, megabytes
+from nmt.reporting.reporter import Reporter
+from tests.unit.reporting.reports import update_report
 
 EVENT = {
     "event": "train",
@@ -276,15 +274,3 @@ def test_a_bar_that_cannot_be_drawn_is_given_up_and_training_goes_on(
         reporter.update(number, 1, update_report(number), seconds=number)
     reporter.close()
     assert stream.attempts == 1 and len(events(tmp_path)) == 3
-
-
-def test_training_shows_its_first_update_and_the_ends_of_epochs(
-    make_trainer: Callable[..., Trainer], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Three updates an epoch."""
-    options = ReportConfig(log_interval=50, progress=ProgressStyle.lines)
-    reporter = Reporter(tmp_path / "run", options, total_updates=None, clock=lambda: 0.0)
-    with caplog.at_level(logging.INFO, "nmt"):
-        reporter.start(0)
-        make_trainer(reporter=reporter, limits=TrainingConfig(max_update=7)).run()
-    assert updates(caplog) == [1, 3, 6]
