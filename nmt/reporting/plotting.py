@@ -1,6 +1,7 @@
-"""Pictures of a run: its learning curve, and what its decoder attended to. Draws to files only; needs no display.
+"""Pictures of a run: its learning curve as SVG, and what its decoder attended to as PNG.
 
-matplotlib is used without pyplot: no global figures, no back-end to choose, safe inside any program.
+Only attention maps need matplotlib. It is used without pyplot: no global figures, no back-end to choose, safe inside any
+program.
 """
 
 from __future__ import annotations
@@ -8,21 +9,17 @@ from __future__ import annotations
 import textwrap
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties
-from matplotlib.textpath import text_to_path
-from matplotlib.ticker import MaxNLocator
 
-from nmt.errors import DataError, MissingInputError
-from nmt.storage.event_log import read_events
+from nmt.errors import DataError, MissingInputError, UsageError
+from nmt.reporting.charts import HEIGHT, WIDTH, Chart, Series
+from nmt.reporting.rendering import render
+from nmt.reporting.run_record import RunRecord
 from nmt.storage.files import atomic_write
 
 _DPI = 150
@@ -32,30 +29,12 @@ _LETTER = 0.09  # inches, the width of a letter at _LABEL_SIZE points
 _TITLE_LINES = 3  # of a panel's title at _LABEL_SIZE points; what is longer is set smaller
 _SMALL_TITLE_SIZE, _SMALL_TITLE_LINES = 7, 16  # points, and lines; what is longer still ends in an ellipsis
 _LINE = 1.28 / 72  # inches, the height of a line of letters of one point
-_CURVE_TITLE, _CURVE_NAME = 70, 40  # letters of a line above curves, and of a name in their legend
+_CURVE_TITLE = 70  # letters of a line above curves
+_CURVE_LINE = 18  # pixels, the height of a line of letters
 _MARGIN = 0.3  # inches around a panel
 _PAGE_WIDTH = 11.0  # inches; panels are set in lines of at most this width, like words
 _SPACE = "\u2423"  # an open box, so that a space is visible as a label
-_NOT_METRICS = frozenset({"loss", "nll", "ppl", "seconds"})  # of a validation event
 _WORD_BOUNDARY = "\u2581"  # sentencepiece's mark
-
-
-@dataclass(frozen=True)
-class Curve:
-    """One quantity over the updates of a run."""
-
-    updates: list[int] = field(default_factory=list)
-    values: list[float] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class LearningCurves:
-    """What the log of a run says about learning: losses, per target token or what the criterion divides by, and the
-    scores of validation."""
-
-    training_loss: Curve
-    validation_loss: Curve
-    metrics: dict[str, Curve]
 
 
 @dataclass(frozen=True)
@@ -68,41 +47,50 @@ class AttentionPanel:
     title: str = ""
 
 
-def read_learning_curves(log: Path) -> LearningCurves:
-    """The curves in a run's ``log.jsonl``.
-
-    A run that was killed and continued repeats the updates after its last checkpoint: what it wrote last counts.
-    """
-    losses: dict[str, dict[int, float]] = {"train": {}, "valid": {}}
-    metrics: dict[str, dict[int, float]] = {}
-    for event in _events(log):
-        kind, update = event["event"], event["update"]
-        for name, value in event.items():
-            if not isinstance(value, float):  # counts, names, and null for what was not finite
-                continue
-            if name == "loss" and kind in losses:
-                losses[kind][update] = value
-            elif kind == "valid" and name not in _NOT_METRICS:
-                metrics.setdefault(name, {})[update] = value
-    curves = {name: _curve(values) for name, values in metrics.items()}
-    return LearningCurves(_curve(losses["train"]), _curve(losses["valid"]), curves)
-
-
 def plot_learning_curve(log: Path | str, output: Path | str, title: str = "") -> None:
-    """Losses against updates, and below them the validation metrics, as a PNG."""
-    log, output = Path(log), Path(output)
-    curves = read_learning_curves(log)
-    if not curves.training_loss.updates and not curves.validation_loss.updates:
+    """Losses against updates, and below them the validation metrics, as SVG."""
+    record = _record(Path(log))
+    losses = [
+        Series("training", record.curve("train", "loss")),
+        Series("validation", record.curve("valid", "loss"), dots=True),
+    ]
+    scores = [Series(f"validation {name}", record.curve("valid", name), dots=True) for name in sorted(record.scores)]
+    charts = [Chart("loss", losses, from_zero=True), Chart("score", scores, from_zero=True)]
+    if not charts[0].drawn:
         raise DataError(f"{log} has no training or validation events: there is no curve to draw")
-    figure = Figure(figsize=(7.0, 6.0 if curves.metrics else 3.5), dpi=_DPI, layout="constrained")
-    rows = figure.subplots(2 if curves.metrics else 1, 1, sharex=True, squeeze=False)[:, 0]
-    _draw_losses(rows[0], curves)
-    if curves.metrics:
-        _draw_metrics(rows[1], curves.metrics)
-    rows[-1].set_xlabel("update")
-    if title:
-        figure.suptitle(_wrapped(title, _CURVE_TITLE), parse_math=False)
-    _save(figure, output)
+    _draw([chart for chart in charts if chart.drawn], Path(output), title)
+
+
+def plot_comparison(logs: Mapping[str, Path], metric: str, output: Path, title: str = "") -> None:
+    """One validation metric of several runs, by name, against epochs, as SVG."""
+    series = []
+    for name, log in logs.items():
+        events = [event for event in _record(log).of("valid") if isinstance(event.get(metric), (int, float))]
+        if not events:
+            raise DataError(f"{log} has no validation event with '{metric}': train with --valid-metrics {metric}")
+        by_epoch = {event["epoch"]: float(event[metric]) for event in events}
+        series.append(Series(name, sorted(by_epoch.items()), dots=True))
+    _draw([Chart(f"validation {metric}", series, from_zero=True, over="epoch")], output, title)
+
+
+def _record(log: Path) -> RunRecord:
+    if not log.exists():
+        raise MissingInputError(f"there is no training log {log}")
+    return RunRecord.of_log(log)
+
+
+def _draw(charts: Sequence[Chart], output: Path, title: str) -> None:
+    """Charts one below the other, each under the names of its curves."""
+    if output.suffix != ".svg":
+        raise UsageError(f"curves are drawn as SVG: name the file {output.with_suffix('.svg')} instead of {output}")
+    lines = _wrapped(title, _CURVE_TITLE).splitlines()
+    tops = [_CURVE_LINE * (len(lines) + 1)]
+    for chart in charts:
+        tops.append(tops[-1] + HEIGHT + _CURVE_LINE * (len(chart.drawn) + 2))
+    picture = render("picture.svg", charts=list(zip(charts, tops)), title=lines, width=WIDTH, height=tops[-1])
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(output) as file:
+        file.write(picture.encode("utf-8", "replace"))
 
 
 def plot_attention(panels: Sequence[AttentionPanel], output: Path) -> None:
@@ -110,6 +98,10 @@ def plot_attention(panels: Sequence[AttentionPanel], output: Path) -> None:
 
     Every weight is a square of the same size, so that panels of several sentences can be compared.
     """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise UsageError("attention maps need matplotlib: pip install 'nmt-toolkit[plots]'") from None
     if not panels:
         raise DataError("there is no sentence whose attention could be drawn")
     boxes = _set_in_lines([_PanelBox.around(panel) for panel in panels])
@@ -125,31 +117,6 @@ def plot_attention(panels: Sequence[AttentionPanel], output: Path) -> None:
     )
     figure.colorbar(image, cax=scale).set_label("attention weight", fontsize=_LABEL_SIZE)
     scale.tick_params(labelsize=_LABEL_SIZE - 1)
-    _save(figure, output)
-
-
-def plot_comparison(logs: Mapping[str, Path], metric: str, output: Path, title: str = "") -> None:
-    """One validation metric of several runs, by name, against epochs, as a PNG."""
-    figure = Figure(figsize=(7.0, 4.0), dpi=_DPI, layout="constrained")
-    axes = figure.subplots()
-    for name, log in logs.items():
-        values = {
-            event["epoch"]: float(event[metric])
-            for event in _events(log)
-            if event["event"] == "valid" and isinstance(event.get(metric), (int, float))
-        }
-        if not values:
-            raise DataError(f"{log} has no validation event with '{metric}': train with --valid-metrics {metric}")
-        epochs = sorted(values)
-        axes.plot(epochs, [values[epoch] for epoch in epochs], label=_shortened(name), marker="o", markersize=4)
-    axes.set_xlabel("epoch")
-    axes.set_ylabel(f"validation {metric}")
-    axes.set_ylim(bottom=0.0)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.grid(alpha=0.3)
-    axes.legend()
-    if title:
-        axes.set_title(_wrapped(title, _CURVE_TITLE), parse_math=False)
     _save(figure, output)
 
 
@@ -216,40 +183,7 @@ def _set_in_lines(boxes: Sequence[_PanelBox]) -> list[_PanelBox]:
     return placed
 
 
-def _events(log: Path) -> list[dict[str, Any]]:
-    if not log.exists():
-        raise MissingInputError(f"there is no training log {log}")
-    return read_events(log)
-
-
-def _curve(values: dict[int, float]) -> Curve:
-    updates = sorted(values)
-    return Curve(updates, [values[update] for update in updates])
-
-
-def _draw_losses(axes: Axes, curves: LearningCurves) -> None:
-    if curves.training_loss.updates:
-        axes.plot(curves.training_loss.updates, curves.training_loss.values, label="training", linewidth=1.2)
-    if curves.validation_loss.updates:
-        axes.plot(
-            curves.validation_loss.updates, curves.validation_loss.values, label="validation", marker="o", markersize=4
-        )
-    axes.set_ylabel("loss")
-    axes.set_ylim(bottom=0.0)
-    axes.grid(alpha=0.3)
-    axes.legend()
-
-
-def _draw_metrics(axes: Axes, metrics: dict[str, Curve]) -> None:
-    for name, curve in sorted(metrics.items()):
-        axes.plot(curve.updates, curve.values, label=f"validation {name}", marker="o", markersize=4)
-    axes.set_ylabel("score")
-    axes.set_ylim(bottom=0.0)
-    axes.grid(alpha=0.3)
-    axes.legend(loc="lower right")
-
-
-def _draw_attention(axes: Axes, panel: AttentionPanel, box: _PanelBox) -> Any:
+def _draw_attention(axes: Any, panel: AttentionPanel, box: _PanelBox) -> Any:
     expected = (len(panel.target), len(panel.source))
     assert panel.weights.shape == expected, f"attention {panel.weights.shape}, pieces {expected}"
     image = axes.imshow(panel.weights, cmap="gray", vmin=0.0, vmax=1.0, interpolation="nearest", aspect="equal")
@@ -294,18 +228,17 @@ def _within(title: str, width: float, size: int, max_lines: int) -> str:
 
 
 def _inches(text: str, size: int) -> float:
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of letters that the font lacks: drawing them says it once more
         return float(text_to_path.get_text_width_height_descent(text, FontProperties(size=size), False)[0]) / 72
 
 
-def _shortened(name: str) -> str:
-    """Beginning and end, which tell runs apart."""
-    half = _CURVE_NAME // 2
-    return name if len(name) <= _CURVE_NAME else f"{name[:half]}\N{HORIZONTAL ELLIPSIS}{name[-half + 1 :]}"
+def _save(figure: Any, output: Path) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-
-def _save(figure: Figure, output: Path) -> None:
     output.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(output) as file:
         FigureCanvasAgg(figure).print_figure(file, format="png")

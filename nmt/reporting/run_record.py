@@ -11,6 +11,8 @@ import yaml
 
 from nmt.storage.event_log import Event, read_events
 
+_LOSSES = ("loss", "nll", "ppl", "seconds")  # of a validation; its other figures are scores
+
 
 @dataclass(frozen=True)
 class RunRecord:
@@ -23,6 +25,11 @@ class RunRecord:
     @classmethod
     def read(cls, folder: Path) -> RunRecord:
         return cls(folder, tuple(read_events(folder / "log.jsonl")), _configuration(folder / "config.yaml"))
+
+    @classmethod
+    def of_log(cls, log: Path) -> RunRecord:
+        """Of a log alone, whatever its name."""
+        return cls(log.parent, tuple(read_events(log)), {})
 
     def of(self, kind: str) -> list[Event]:
         return [event for event in self.events if event["event"] == kind]
@@ -49,7 +56,14 @@ class RunRecord:
 
     def names(self, kind: str) -> list[str]:
         """The figures that events of a kind have, in the order of their first appearance."""
-        return list(dict.fromkeys(name for event in self.of(kind) for name, value in event.items() if _figure(value)))
+        return list(
+            dict.fromkeys(name for event in self.of(kind) for name, value in event.items() if isinstance(value, float))
+        )
+
+    @property
+    def scores(self) -> list[str]:
+        """The metrics of validation."""
+        return [name for name in self.names("valid") if name not in _LOSSES]
 
     @property
     def update(self) -> int:
@@ -78,10 +92,6 @@ class RunRecord:
     @property
     def seconds(self) -> float:
         return max((float(event.get("seconds") or 0) for event in self.events), default=0.0)
-
-
-def _figure(value: Any) -> bool:
-    return isinstance(value, float)
 
 
 def _configuration(path: Path) -> dict[str, Any]:

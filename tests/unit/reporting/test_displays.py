@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from nmt.config.choices import ProgressStyle
 from nmt.config.sections import ReportConfig
-from nmt.reporting.displays import Bar, duration, figure, megabytes
+from nmt.reporting.displays import Bar
 from nmt.reporting.reporter import Reporter
 from tests.unit.reporting.reports import update_report
 
@@ -211,22 +211,6 @@ def test_the_bar_shows_the_epoch_under_way_and_a_loss_of_it(
     assert seen[28][0].startswith("epoch 1 ")
     assert seen[29][0].startswith("epoch 2 ") and seen[29][1].startswith("loss 58.000 |")
     assert seen[30][0].startswith("epoch 2 ")
-
-
-@pytest.mark.parametrize(
-    ("shown", "expected"),
-    [
-        (figure(3.14159), "3.1416"),
-        (figure(31.4159), "31.42"),
-        (figure(31415.9), "3.142e+04"),
-        (duration(59.9), "0:00:59"),
-        (duration(360_001), "100:00:01"),
-        (megabytes(999.4), "999 MB"),
-        (megabytes(23_456.0), "23.5 GB"),
-    ],
-)
-def test_figures_are_short(shown: str, expected: str) -> None:
-    assert shown == expected
 
 
 @pytest.mark.parametrize(("stream", "bar"), [(Terminal(), True), (io.StringIO(), False)])

@@ -1,4 +1,4 @@
-"""Learning curves read from logs, and pictures that are complete PNG files with the right contents."""
+"""Pictures that are complete, with the right contents: curves as SVG, attention as PNG."""
 
 from __future__ import annotations
 
@@ -12,15 +12,10 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from nmt.errors import DataError, MissingInputError
+from nmt.errors import DataError, MissingInputError, UsageError
 from nmt.reporting import plotting
-from nmt.reporting.plotting import (
-    AttentionPanel,
-    plot_attention,
-    plot_comparison,
-    plot_learning_curve,
-    read_learning_curves,
-)
+from nmt.reporting.plotting import AttentionPanel, plot_attention, plot_comparison, plot_learning_curve
+from tests.unit.reporting.pictures import picture
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -58,92 +53,110 @@ def panel(source: str, target: str, title: str = "") -> AttentionPanel:
     return AttentionPanel(list(source), list(target), weights, title)
 
 
-def test_curves_are_read_by_kind_of_event(tmp_path: Path) -> None:
+def curves(path: Path) -> dict[str, int]:
+    """Names of curves, with their numbers of points."""
+    groups = [group for group in picture(path.read_text()).iter("g") if group.get("class")]
+    names = [text.removeprefix("\u25cf").strip() for text in legends(path)]
+    points = [str(polyline.get("points")).split() for group in groups for polyline in group.iter("polyline")]
+    return {name: len(one) for name, one in zip(names, points, strict=True)}
+
+
+def legends(path: Path) -> list[str]:
+    texts = ["".join(text.itertext()) for text in picture(path.read_text()).iter("text")]
+    return [text for text in texts if text.startswith("\u25cf")]
+
+
+def values(path: Path) -> list[str]:
+    """What the dots of a picture say when pointed at."""
+    return [str(title.text) for title in picture(path.read_text()).iter("title")]
+
+
+def drawn_of(tmp_path: Path, *events: dict[str, Any], tail: str = "") -> dict[str, int]:
+    log = write_log(tmp_path / "log.jsonl", *events, tail=tail)
+    plot_learning_curve(log, tmp_path / "curve.svg")
+    return curves(tmp_path / "curve.svg")
+
+
+def test_losses_and_metrics_are_drawn_against_updates(tmp_path: Path) -> None:
     log = write_log(tmp_path / "log.jsonl", train(10, 3.0), train(20, 2.0), valid(20, 2.5, bleu=7.0, exact=1.0))
-    curves = read_learning_curves(log)
-    assert (curves.training_loss.updates, curves.training_loss.values) == ([10, 20], [3.0, 2.0])
-    assert (curves.validation_loss.updates, curves.validation_loss.values) == ([20], [2.5])
-    assert {name: curve.values for name, curve in curves.metrics.items()} == {"bleu": [7.0], "exact": [1.0]}
+    plot_learning_curve(log, tmp_path / "plots" / "curve.svg", title="date $ task $ <&>")
+    drawn = tmp_path / "plots" / "curve.svg"
+    assert curves(drawn) == {"training": 2, "validation": 1, "validation bleu": 1, "validation exact": 1}
+    assert values(drawn) == [
+        "validation 2.5 at update 20",
+        "validation bleu 7 at update 20",
+        "validation exact 1 at update 20",
+    ]
+    texts = "".join(picture(drawn.read_text()).itertext())
+    assert "date $ task $ <&>" in texts and texts.rstrip().endswith("update")
 
 
 def test_a_continued_run_overwrites_what_it_repeats(tmp_path: Path) -> None:
-    log = write_log(tmp_path / "log.jsonl", train(10, 3.0), train(20, 9.0), train(20, 2.0), train(30, 1.0))
-    curve = read_learning_curves(log).training_loss
-    assert (curve.updates, curve.values) == ([10, 20, 30], [3.0, 2.0, 1.0])
+    assert drawn_of(tmp_path, train(10, 3.0), valid(20, 9.0), valid(20, 2.0)) == {"training": 1, "validation": 1}
+    assert "validation 2 at update 20" in values(tmp_path / "curve.svg")
 
 
 def test_what_was_not_finite_leaves_a_gap(tmp_path: Path) -> None:
     events = [train(10, 3.0), {**train(20, 0.0), "loss": None}, {**valid(20, 0.0), "loss": None, "bleu": None}]
-    curves = read_learning_curves(write_log(tmp_path / "log.jsonl", *events))
-    assert curves.training_loss.updates == [10]
-    assert curves.validation_loss.updates == []
-    assert curves.metrics == {}
+    assert drawn_of(tmp_path, *events) == {"training": 1}
 
 
 def test_a_line_cut_off_by_a_kill_is_ignored(tmp_path: Path) -> None:
-    log = write_log(tmp_path / "log.jsonl", train(10, 3.0), tail='{"event": "trai')
-    assert read_learning_curves(log).training_loss.updates == [10]
-
-
-def test_a_broken_line_inside_the_log_is_ignored(tmp_path: Path) -> None:
-    log = tmp_path / "log.jsonl"
-    log.write_text('{"event": "trai\n' + json.dumps(train(10, 1.0)) + "\n")
-    assert read_learning_curves(log).training_loss.updates == [10]
+    assert drawn_of(tmp_path, train(10, 3.0), tail='{"event": "trai') == {"training": 1}
 
 
 def test_a_file_that_is_no_log_draws_nothing(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     log.write_bytes(b"\xff[1]\n7\n")
     with pytest.raises(DataError, match="no curve to draw"):
-        plot_learning_curve(log, tmp_path / "curve.png")
+        plot_learning_curve(log, tmp_path / "curve.svg")
 
 
 def test_a_missing_log_is_missing_input(tmp_path: Path) -> None:
     with pytest.raises(MissingInputError, match="no training log"):
-        read_learning_curves(tmp_path / "log.jsonl")
+        plot_learning_curve(tmp_path / "log.jsonl", tmp_path / "curve.svg")
 
 
 def test_a_log_without_curves_draws_nothing(tmp_path: Path) -> None:
     log = write_log(tmp_path / "log.jsonl", {"event": "checkpoint", "update": 1, "epoch": 1, "path": "x"})
     with pytest.raises(DataError, match="no curve to draw"):
-        plot_learning_curve(log, tmp_path / "curve.png")
-    assert not (tmp_path / "curve.png").exists()
+        plot_learning_curve(log, tmp_path / "curve.svg")
+    assert not (tmp_path / "curve.svg").exists()
 
 
-def test_learning_curve_shows_losses_and_metrics_against_updates(tmp_path: Path, drawn: list[Figure]) -> None:
-    log = write_log(tmp_path / "log.jsonl", train(10, 3.0), train(20, 2.0), valid(20, 2.5, exact=40.0))
-    plot_learning_curve(log, tmp_path / "plots" / "curve.png", title="date $ task $")
-    assert (tmp_path / "plots" / "curve.png").read_bytes().startswith(PNG)
-    losses, metrics = drawn[0].axes
-    assert [line.get_label() for line in losses.lines] == ["training", "validation"]
-    assert list(losses.lines[0].get_xdata()) == [10, 20]
-    assert [line.get_label() for line in metrics.lines] == ["validation exact"]
-    assert metrics.get_xlabel() == "update"
+def test_a_picture_of_curves_that_is_not_named_svg_is_refused_with_its_right_name(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="curves are drawn as SVG: name the file .*curve.svg instead of .*curve.png"):
+        plot_learning_curve(write_log(tmp_path / "log.jsonl", train(10, 3.0)), tmp_path / "curve.png")
 
 
-def test_learning_curve_without_metrics_has_one_panel(tmp_path: Path, drawn: list[Figure]) -> None:
-    plot_learning_curve(write_log(tmp_path / "log.jsonl", train(10, 3.0)), tmp_path / "curve.png")
-    assert len(drawn[0].axes) == 1
-
-
-def test_a_comparison_shows_a_metric_of_each_run_against_epochs(tmp_path: Path, drawn: list[Figure]) -> None:
+def test_a_comparison_shows_a_metric_of_each_run_against_epochs(tmp_path: Path) -> None:
     one = write_log(tmp_path / "one", *({**valid(10 * n, 1.0, exact=20.0 * n), "epoch": n} for n in (2, 1, 3)))
     two = write_log(tmp_path / "two", {**valid(5, 1.0, exact=7.0), "epoch": 1})
-    plot_comparison({"first": one, "second": two}, "exact", tmp_path / "plot.png", title="$ task")
-    assert (tmp_path / "plot.png").read_bytes().startswith(PNG)
-    (axes,) = drawn[0].axes
-    assert {line.get_label(): (list(line.get_xdata()), list(line.get_ydata())) for line in axes.lines} == {
-        "first": ([1, 2, 3], [20.0, 40.0, 60.0]),
-        "second": ([1], [7.0]),
-    }
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("epoch", "validation exact")
+    drawn = tmp_path / "plot.svg"
+    plot_comparison({"first": one, "second": two}, "exact", drawn, title="$ task")
+    assert values(drawn) == [f"first {20 * n} at epoch {n}" for n in (1, 2, 3)] + ["second 7 at epoch 1"]
+    texts = "".join(picture(drawn.read_text()).itertext())
+    assert "validation exact" in texts and texts.rstrip().endswith("epoch")
 
 
 def test_a_comparison_names_the_run_without_the_metric(tmp_path: Path) -> None:
     log = write_log(tmp_path / "log.jsonl", valid(10, 2.0, bleu=3.0))
     with pytest.raises(DataError, match="no validation event with 'exact': train with --valid-metrics exact"):
-        plot_comparison({"one": log}, "exact", tmp_path / "plot.png")
-    assert not (tmp_path / "plot.png").exists()
+        plot_comparison({"one": log}, "exact", tmp_path / "plot.svg")
+    assert not (tmp_path / "plot.svg").exists()
+
+
+def test_long_names_are_shortened_and_long_titles_are_set_in_lines(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "log", train(5, 1.0), valid(5, 1.0, exact=7.0))
+    plot_comparison({"short": log, "x" * 150: log}, "exact", tmp_path / "plot.svg", title="many words " * 30)
+    texts = ["".join(text.itertext()) for text in picture((tmp_path / "plot.svg").read_text()).iter("text")]
+    assert max(map(len, texts)) <= 70
+
+
+def test_attention_without_matplotlib_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(UsageError, match=r"pip install 'nmt-toolkit\[plots\]'"):
+        plot_attention([panel("a", "b")], tmp_path / "attention.png")
 
 
 def test_attention_has_the_source_across_and_the_output_down(tmp_path: Path, drawn: list[Figure]) -> None:
@@ -199,16 +212,6 @@ def test_a_title_that_would_be_taller_than_any_map_ends_in_an_ellipsis(tmp_path:
     assert all(figure.get_size_inches()[1] < 4.0 for figure in drawn)
 
 
-def test_long_names_leave_room_for_curves(tmp_path: Path, drawn: list[Figure]) -> None:
-    log = write_log(tmp_path / "log", train(5, 1.0), valid(5, 1.0, exact=7.0))
-    plot_comparison({"short": log, "x" * 150: log}, "exact", tmp_path / "plot.png", title="many words " * 30)
-    plot_learning_curve(log, tmp_path / "curve.png", title="runs/" + "a_long_name_" * 30)
-    for figure in drawn:
-        figure.canvas.draw()
-        assert all(axes.get_position().width > 0.6 for axes in figure.axes)
-        assert all(axes.get_tightbbox().width <= 1.02 * figure.bbox.width for axes in figure.axes)
-
-
 def test_panels_do_not_overlap_and_stay_on_the_page(tmp_path: Path, drawn: list[Figure]) -> None:
     panels = [panel("a" * length, "b" * 10, title="c" * 60) for length in (3, 30, 30, 5, 80, 1)]
     plot_attention(panels, tmp_path / "attention.png")
@@ -240,15 +243,13 @@ def test_a_failed_drawing_leaves_the_old_picture(tmp_path: Path, monkeypatch: py
     def fail(*arguments: object, **options: object) -> None:
         raise RuntimeError("half-way")
 
-    monkeypatch.setattr(plotting.FigureCanvasAgg, "print_figure", fail)
+    monkeypatch.setattr("matplotlib.backends.backend_agg.FigureCanvasAgg.print_figure", fail)
     with pytest.raises(RuntimeError, match="half-way"):
         plot_attention([panel("a", "b")], picture)
     assert picture.read_bytes() == b"old"
     assert [file.name for file in tmp_path.iterdir()] == ["attention.png"]
 
 
-def test_plotting_does_not_import_torch_or_pyplot() -> None:
-    program = (
-        "import sys, nmt.reporting.plotting; print([m for m in ('torch', 'matplotlib.pyplot') if m in sys.modules])"
-    )
+def test_importing_it_imports_neither_torch_nor_matplotlib() -> None:
+    program = "import sys, nmt.plotting; print([m for m in ('torch', 'matplotlib') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "[]\n"
