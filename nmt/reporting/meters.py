@@ -1,12 +1,14 @@
-"""Sums over the updates since the last line of the log. They are part of a checkpoint, so that a continued run prints
-the lines of the uninterrupted one."""
+"""Sums over the updates since the last event of the log. A checkpoint keeps them, so that a continued run writes the
+events of an uninterrupted one."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any
+
+_SUMMED = ("loss", "nll", "denominator", "tokens", "sentences", "grad_norm", "seconds")
 
 
 @dataclass(frozen=True)
@@ -28,9 +30,33 @@ class UpdateReport:
         return math.isfinite(self.loss) and math.isfinite(self.grad_norm)
 
 
+@dataclass(frozen=True)
+class Trained:
+    """What the updates up to one were like on average. Losses are per denominator (tokens, as a rule), the likelihood is
+    per token, both in nats."""
+
+    update: int
+    epoch: int
+    loss: float
+    nll: float
+    ppl: float
+    lr: float  # of the last update
+    grad_norm: float
+    tokens: int
+    tokens_per_second: float
+    memory_mb: float  # the most held so far
+    seconds: float  # of training so far
+    auxiliary: Mapping[str, float] = field(default_factory=dict)
+
+    def figures(self) -> dict[str, Any]:
+        """As an event of the log keeps them."""
+        figures = asdict(self)
+        return figures | {f"auxiliary_{name}": value for name, value in figures.pop("auxiliary").items()}
+
+
 @dataclass
 class Meters:
-    """Running sums; means are taken when a line is written."""
+    """Running sums of reports."""
 
     loss: float = 0.0
     nll: float = 0.0
@@ -44,40 +70,30 @@ class Meters:
     auxiliary: dict[str, float] = field(default_factory=dict)
 
     def add(self, report: UpdateReport) -> None:
-        self.loss += report.loss
-        self.nll += report.nll
-        self.denominator += report.denominator
-        self.tokens += report.tokens
-        self.sentences += report.sentences
-        self.grad_norm += report.grad_norm
+        for name in _SUMMED:
+            setattr(self, name, getattr(self, name) + getattr(report, name))
         self.learning_rate = report.learning_rate
-        self.seconds += report.seconds
         self.updates += 1
         for name, value in report.auxiliary.items():
             self.auxiliary[name] = self.auxiliary.get(name, 0.0) + value
 
-    def means(self) -> dict[str, Any]:
-        """The figures of a line. Losses are per denominator (tokens, as a rule), the likelihood per token, in nats."""
+    def means(self, update: int, epoch: int, memory_mb: float, seconds: float) -> Trained:
         nll = self.nll / max(1, self.tokens)
-        figures = {
-            "loss": self.loss / max(1.0, self.denominator),
-            "nll": nll,
-            "ppl": perplexity(nll),
-            "lr": self.learning_rate,
-            "grad_norm": self.grad_norm / max(1, self.updates),
-            "tokens": self.tokens,
-            "tokens_per_second": round(self.tokens / max(self.seconds, 1e-9), 1),
-        }
-        return figures | {
-            f"auxiliary_{name}": value / max(1.0, self.denominator) for name, value in self.auxiliary.items()
-        }
-
-    def state(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        for member in fields(self):
-            setattr(self, member.name, state[member.name])
+        denominator = max(1.0, self.denominator)
+        return Trained(
+            update=update,
+            epoch=epoch,
+            loss=self.loss / denominator,
+            nll=nll,
+            ppl=perplexity(nll),
+            lr=self.learning_rate,
+            grad_norm=self.grad_norm / max(1, self.updates),
+            tokens=self.tokens,
+            tokens_per_second=round(self.tokens / max(self.seconds, 1e-9), 1),
+            memory_mb=memory_mb,
+            seconds=seconds,
+            auxiliary={name: value / denominator for name, value in self.auxiliary.items()},
+        )
 
 
 def perplexity(nll: float) -> float:

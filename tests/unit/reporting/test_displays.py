@@ -16,21 +16,23 @@ from tqdm import tqdm
 from nmt.config.choices import ProgressStyle
 from nmt.config.sections import ReportConfig
 from nmt.reporting.displays import Bar
+from nmt.reporting.meters import Trained
 from nmt.reporting.reporter import Reporter
 from tests.unit.reporting.reports import update_report
 
-EVENT = {
-    "event": "train",
-    "update": 123_456,
-    "epoch": 17,
-    "loss": 12.3456,
-    "nll": 11.5,
-    "ppl": 98715.77,
-    "lr": 7.1234e-4,
-    "grad_norm": 12.3456,
-    "tokens_per_second": 123456.7,
-    "memory_mb": 12345.6,
-}
+EVENT = Trained(
+    update=123_456,
+    epoch=17,
+    loss=12.3456,
+    nll=11.5,
+    ppl=98715.77,
+    lr=7.1234e-4,
+    grad_norm=12.3456,
+    tokens=7,
+    tokens_per_second=123456.7,
+    memory_mb=12345.6,
+    seconds=1.0,
+)
 
 
 def events(folder: Path) -> list[dict[str, Any]]:
@@ -257,4 +259,5 @@ def test_a_bar_that_cannot_be_drawn_is_given_up_and_training_goes_on(
     for number in (1, 2, 3):
         reporter.update(number, 1, update_report(number), seconds=number)
     reporter.close()
-    assert stream.attempts == 1 and len(events(tmp_path)) == 3
+    assert stream.attempts == 2, "one for each line"
+    assert len(events(tmp_path)) == 3

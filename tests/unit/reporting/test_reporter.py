@@ -28,7 +28,9 @@ def test_the_figures_of_a_line_are_means_over_its_updates() -> None:
     meters = Meters()
     for number in (1, 2):
         meters.add(update_report(number))
-    assert meters.means() == {
+    assert meters.means(2, 1, memory_mb=7.5, seconds=3.0).figures() == {
+        "update": 2,
+        "epoch": 1,
         "loss": pytest.approx(3.0),  # 30 over 10 of the denominator
         "nll": pytest.approx(3.0),  # 24 over 8 tokens
         "ppl": pytest.approx(math.exp(3.0)),
@@ -36,6 +38,8 @@ def test_the_figures_of_a_line_are_means_over_its_updates() -> None:
         "grad_norm": pytest.approx(0.15),
         "tokens": 8,
         "tokens_per_second": 8.0,
+        "memory_mb": 7.5,
+        "seconds": 3.0,
         "auxiliary_balance": pytest.approx(0.2),
     }
 
