@@ -15,7 +15,7 @@ NAME = re.search(r'^DISTRIBUTION = "([^"]+)"', PACKAGE, re.MULTILINE)
 README = HERE / "README.md"
 COMMANDS = ("preprocess", "train", "average_checkpoints", "generate", "shortlist", "score")
 
-PLOTS = ["matplotlib>=3.8"]
+PLOTS = ["matplotlib>=3.8"]  # pictures of examples and benchmarks
 TENSORBOARD = ["tensorboard>=2.15"]
 WANDB = ["wandb>=0.17"]
 SCHEDULEFREE = ["schedulefree>=1.4"]

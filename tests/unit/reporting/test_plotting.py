@@ -1,23 +1,23 @@
-"""Pictures that are complete, with the right contents: curves as SVG, attention as PNG."""
+"""Pictures as SVG that are complete, with the right contents."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 
 from nmt.errors import DataError, MissingInputError, UsageError
 from nmt.reporting import plotting
 from nmt.reporting.plotting import AttentionPanel, plot_attention, plot_comparison, plot_learning_curve
 from tests.unit.reporting.pictures import picture
 
-PNG = b"\x89PNG\r\n\x1a\n"
+CELL = plotting._CELL
 
 
 def write_log(path: Path, *events: dict[str, Any], tail: str = "") -> Path:
@@ -31,20 +31,6 @@ def train(update: int, loss: float) -> dict[str, Any]:
 
 def valid(update: int, loss: float, **metrics: float) -> dict[str, Any]:
     return {"event": "valid", "update": update, "epoch": 1, "loss": loss, "nll": loss, "ppl": 2.0, **metrics}
-
-
-@pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
-    """The figures that were saved, for looking inside."""
-    figures: list[Figure] = []
-    save = plotting._save
-
-    def remember(figure: Figure, output: Path) -> None:
-        figures.append(figure)
-        save(figure, output)
-
-    monkeypatch.setattr(plotting, "_save", remember)
-    return figures
 
 
 def panel(source: str, target: str, title: str = "") -> AttentionPanel:
@@ -124,8 +110,8 @@ def test_a_log_without_curves_draws_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "curve.svg").exists()
 
 
-def test_a_picture_of_curves_that_is_not_named_svg_is_refused_with_its_right_name(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="curves are drawn as SVG: name the file .*curve.svg instead of .*curve.png"):
+def test_a_picture_that_is_not_named_svg_is_refused_with_its_right_name(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="pictures are SVG: name the file .*curve.svg instead of .*curve.png"):
         plot_learning_curve(write_log(tmp_path / "log.jsonl", train(10, 3.0)), tmp_path / "curve.png")
 
 
@@ -153,101 +139,83 @@ def test_long_names_are_shortened_and_long_titles_are_set_in_lines(tmp_path: Pat
     assert max(map(len, texts)) <= 70
 
 
-def test_attention_without_matplotlib_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(UsageError, match=r"pip install 'nmt-toolkit\[plots\]'"):
-        plot_attention([panel("a", "b")], tmp_path / "attention.png")
+def attention(tmp_path: Path, *panels: AttentionPanel) -> ElementTree.Element:
+    plot_attention(panels, tmp_path / "attention.svg")
+    return picture((tmp_path / "attention.svg").read_text())
 
 
-def test_attention_has_the_source_across_and_the_output_down(tmp_path: Path, drawn: list[Figure]) -> None:
-    plot_attention([panel("a b", "xy")], tmp_path / "attention.png")
-    axes = drawn[0].axes[0]
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["a", "\u2423", "b"]
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["x", "y"]
-    assert axes.get_ylim()[0] > axes.get_ylim()[1]  # the first output piece stands above the second
-    assert axes.images[0].get_array().shape == (2, 3)
+def of_kind(drawn: ElementTree.Element, kind: str) -> list[str]:
+    return [str(text.text) for text in drawn.iter("text") if text.get("class") == kind]
 
 
-def test_attended_is_bright(tmp_path: Path, drawn: list[Figure]) -> None:
-    plot_attention([panel("ab", "x")], tmp_path / "attention.png")
-    image = drawn[0].axes[0].images[0]
-    colours = image.cmap(image.norm(np.array([0.0, 1.0])))
-    assert colours[1][:3].sum() > colours[0][:3].sum()
+def test_attention_has_the_source_across_and_the_output_down(tmp_path: Path) -> None:
+    drawn = attention(tmp_path, panel("a b", "xy"))
+    assert of_kind(drawn, "source") == ["a", "\u2423", "b"] and of_kind(drawn, "target") == ["x", "y"]
+    (found,) = [group for group in drawn.iter("g") if group.get("class") == "map"]
+    places = [(float(str(cell.get("x"))), float(str(cell.get("y")))) for cell in found.iter("rect")]
+    assert places == [(CELL * x, CELL * y) for y in (0, 1) for x in (0, 1, 2)]
 
 
-def test_every_sentence_gets_a_panel_of_the_same_scale(tmp_path: Path, drawn: list[Figure]) -> None:
-    panels = [panel("a" * length, "b" * 10, title="c" * 30) for length in (5, 30, 30, 12)]
-    plot_attention(panels, tmp_path / "attention.png")
-    figure = drawn[0]
-    page = figure.get_size_inches()
-    cells = {
-        tuple(np.round(axes.get_position().size * page / (len(one.source), len(one.target)), 6))
-        for axes, one in zip(figure.axes, panels)
-    }
-    assert cells == {(plotting._CELL, plotting._CELL)}
+def test_attended_is_bright(tmp_path: Path) -> None:
+    weights = np.array([[1.0, 0.25, 0.0]])
+    drawn = attention(tmp_path, AttentionPanel(["a", "b", "c"], ["x"], weights))
+    greys = [
+        cell.get("fill") for group in drawn.iter("g") if group.get("class") == "map" for cell in group.iter("rect")
+    ]
+    assert greys == ["rgb(255,255,255)", "rgb(64,64,64)", "rgb(0,0,0)"]
 
 
 SENTENCE = "a title of many words that says what the source is and what the output is, at some length"
 
 
-def test_a_title_does_not_widen_the_page_and_stays_on_it(tmp_path: Path, drawn: list[Figure]) -> None:
-    for title in ("", "word", SENTENCE, "word " * 100, "w" * 500, "W" * 500):
-        plot_attention([panel("abcd", "wxyz", title=title)], tmp_path / "attention.png")
-    assert {figure.get_size_inches()[0] for figure in drawn} == {drawn[0].get_size_inches()[0]}
-    for figure in drawn[1:]:
-        figure.canvas.draw()
-        page, panel_with_title, scale = figure.bbox, *(axes.get_tightbbox() for axes in figure.axes)
-        assert page.x0 <= panel_with_title.x0 and panel_with_title.x1 <= scale.x0 and panel_with_title.y1 <= page.y1
+def test_a_title_does_not_widen_the_page(tmp_path: Path) -> None:
+    titles = ("", "word", SENTENCE, "word " * 100, "w" * 500)
+    assert len({attention(tmp_path, panel("abcd", "wxyz", title=title)).get("width") for title in titles}) == 1
 
 
-def test_a_title_of_a_sentence_is_readable_to_its_end_above_a_small_map(tmp_path: Path, drawn: list[Figure]) -> None:
-    plot_attention([panel("abcd", "wxyz", title=SENTENCE)], tmp_path / "attention.png")
-    assert drawn[0].axes[0].get_title(loc="left").split() == SENTENCE.split()
+def test_a_title_of_a_sentence_is_readable_to_its_end_above_a_small_map(tmp_path: Path) -> None:
+    drawn = attention(tmp_path, panel("abcd", "wxyz", title=SENTENCE))
+    assert " ".join(of_kind(drawn, "title")).split() == SENTENCE.split()
 
 
-def test_a_title_that_would_be_taller_than_any_map_ends_in_an_ellipsis(tmp_path: Path, drawn: list[Figure]) -> None:
-    for title in ("word " * 100, "w" * 500):
-        plot_attention([panel("abcd", "wxyz", title=title)], tmp_path / "attention.png")
-    assert all(figure.axes[0].get_title(loc="left").endswith("\N{HORIZONTAL ELLIPSIS}") for figure in drawn)
-    assert all(figure.get_size_inches()[1] < 4.0 for figure in drawn)
+@pytest.mark.parametrize("title", ["word " * 100, "w" * 500])
+def test_a_title_that_would_be_taller_than_any_map_ends_in_an_ellipsis(tmp_path: Path, title: str) -> None:
+    lines = of_kind(attention(tmp_path, panel("abcd", "wxyz", title=title)), "title")
+    assert len(lines) == 16 and lines[-1].endswith("\N{HORIZONTAL ELLIPSIS}")
 
 
-def test_panels_do_not_overlap_and_stay_on_the_page(tmp_path: Path, drawn: list[Figure]) -> None:
+def test_maps_do_not_overlap_and_stay_on_the_page(tmp_path: Path) -> None:
     panels = [panel("a" * length, "b" * 10, title="c" * 60) for length in (3, 30, 30, 5, 80, 1)]
-    plot_attention(panels, tmp_path / "attention.png")
-    figure = drawn[0]
-    figure.canvas.draw()
-    boxes = [axes.get_tightbbox() for axes in figure.axes]
-    assert all(box is not None for box in boxes)
-    page = figure.bbox
-    for number, box in enumerate(boxes):
-        assert box.x0 >= page.x0 and box.y0 >= page.y0 and box.x1 <= page.x1 and box.y1 <= page.y1
-        assert not any(box.overlaps(other) for other in boxes[:number])
+    drawn = attention(tmp_path, *panels)
+    page = float(str(drawn.get("width"))), float(str(drawn.get("height")))
+    boxes = []
+    for map in plotting._set_in_lines([plotting._Map.of(one) for one in panels]):
+        boxes.append((map.left, map.top, map.left + map.width, map.top + map.height))
+    for number, (left, top, right, bottom) in enumerate(boxes):
+        assert left >= 0 and top >= 0 and right <= page[0] and bottom <= page[1]
+        for other in boxes[:number]:
+            assert right <= other[0] or other[2] <= left or bottom <= other[1] or other[3] <= top
 
 
-def test_dollar_signs_are_text_not_formulas(tmp_path: Path, drawn: list[Figure]) -> None:
-    plot_attention([AttentionPanel(["$x^", "$"], ["$", "_$"], np.eye(2), "$\\bad{ $")], tmp_path / "attention.png")
-    assert (tmp_path / "attention.png").read_bytes().startswith(PNG)
-    assert [label.get_text() for label in drawn[0].axes[0].get_xticklabels()] == ["$x^", "$"]
+def test_odd_pieces_are_text(tmp_path: Path) -> None:
+    drawn = attention(tmp_path, AttentionPanel(["$x^", "<"], ["&", "_$"], np.eye(2), "$\\bad{ <b>"))
+    assert of_kind(drawn, "source") == ["$x^", "<"] and of_kind(drawn, "target") == ["&", "_$"]
+    assert " ".join(of_kind(drawn, "title")) == "$\\bad{ <b>"
 
 
 def test_no_sentences_draw_nothing(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no sentence"):
-        plot_attention([], tmp_path / "attention.png")
+        plot_attention([], tmp_path / "attention.svg")
 
 
 def test_a_failed_drawing_leaves_the_old_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    picture = tmp_path / "attention.png"
-    picture.write_bytes(b"old")
-
-    def fail(*arguments: object, **options: object) -> None:
-        raise RuntimeError("half-way")
-
-    monkeypatch.setattr("matplotlib.backends.backend_agg.FigureCanvasAgg.print_figure", fail)
-    with pytest.raises(RuntimeError, match="half-way"):
-        plot_attention([panel("a", "b")], picture)
-    assert picture.read_bytes() == b"old"
-    assert [file.name for file in tmp_path.iterdir()] == ["attention.png"]
+    drawn = tmp_path / "attention.svg"
+    drawn.write_bytes(b"old")
+    monkeypatch.setattr(plotting, "render", lambda *arguments, **options: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        plot_attention([panel("a", "b")], drawn)
+    assert drawn.read_bytes() == b"old"
+    assert [file.name for file in tmp_path.iterdir()] == ["attention.svg"]
 
 
 def test_importing_it_imports_neither_torch_nor_matplotlib() -> None:
