@@ -151,7 +151,7 @@ class Expendable:
         self._lost = False
 
     def write(self, text: str) -> None:
-        self._unless_lost(lambda: self._stream.write(text))
+        self._unless_lost(self._stream.write, text)
 
     def flush(self) -> None:
         self._unless_lost(self._stream.flush)
@@ -166,11 +166,10 @@ class Expendable:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)  # the bar asks for the encoding and the width
 
-    def _unless_lost(self, action: Callable[[], object]) -> None:
-        if self._lost:
-            return
+    def _unless_lost(self, action: Callable[..., object], *arguments: str) -> None:
         try:
-            action()
+            if not self._lost:
+                action(*arguments)
         except (OSError, ValueError):  # ValueError: it was closed
             self._lost = True
 

@@ -30,12 +30,12 @@ def peak_memory(device: torch.device) -> int:
 
 
 def resident_memory() -> int:
-    """Bytes that this process holds now; where the system does not tell, the most that it has held."""
+    """Bytes that this process holds now; where the system does not say, the most that it has held."""
     return _of_status("VmRSS") or _peak_of_resources()
 
 
 def give_back() -> None:
-    """Return to the system what is held in vain, and let the peak start again, as far as the system can."""
+    """Return freed memory to the system and let the peak start again, as far as the system allows it."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
@@ -47,7 +47,7 @@ def give_back() -> None:
 
 
 def _of_status(entry: str) -> int:
-    """An entry of the process's status, on Linux, else 0. ``getrusage`` includes the process that started this one."""
+    """An entry of this process's status on Linux, in bytes, else 0. ``getrusage`` includes the process that started it."""
     try:
         found = re.search(rf"^{entry}:\s*(\d+) kB$", _STATUS.read_text(), re.MULTILINE)
     except OSError:

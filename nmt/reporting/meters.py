@@ -15,14 +15,14 @@ _SUMMED = ("loss", "nll", "denominator", "tokens", "sentences", "grad_norm", "se
 class UpdateReport:
     """One update, as sums over its tokens."""
 
-    loss: float
-    nll: float
-    denominator: float
-    tokens: int
-    sentences: int
-    grad_norm: float
-    learning_rate: float
-    seconds: float
+    loss: float = 0.0
+    nll: float = 0.0
+    denominator: float = 0.0
+    tokens: int = 0
+    sentences: int = 0
+    grad_norm: float = 0.0
+    learning_rate: float = 0.0
+    seconds: float = 0.0
     auxiliary: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -54,28 +54,17 @@ class Trained:
         return figures | {f"auxiliary_{name}": value for name, value in figures.pop("auxiliary").items()}
 
 
-@dataclass
-class Meters:
-    """Running sums of reports."""
+@dataclass(frozen=True)
+class Meters(UpdateReport):
+    """The sums of some updates; the learning rate is the last one's."""
 
-    loss: float = 0.0
-    nll: float = 0.0
-    denominator: float = 0.0
-    tokens: int = 0
-    sentences: int = 0
-    grad_norm: float = 0.0
-    learning_rate: float = 0.0  # of the last update
-    seconds: float = 0.0
     updates: int = 0
-    auxiliary: dict[str, float] = field(default_factory=dict)
 
-    def add(self, report: UpdateReport) -> None:
-        for name in _SUMMED:
-            setattr(self, name, getattr(self, name) + getattr(report, name))
-        self.learning_rate = report.learning_rate
-        self.updates += 1
-        for name, value in report.auxiliary.items():
-            self.auxiliary[name] = self.auxiliary.get(name, 0.0) + value
+    def plus(self, report: UpdateReport) -> Meters:
+        sums = {name: getattr(self, name) + getattr(report, name) for name in _SUMMED}
+        names = {**self.auxiliary, **report.auxiliary}
+        auxiliary = {name: self.auxiliary.get(name, 0.0) + report.auxiliary.get(name, 0.0) for name in names}
+        return Meters(**sums, learning_rate=report.learning_rate, auxiliary=auxiliary, updates=self.updates + 1)
 
     def means(self, update: int, epoch: int, memory_mb: float, seconds: float) -> Trained:
         nll = self.nll / max(1, self.tokens)

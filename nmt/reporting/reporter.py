@@ -83,8 +83,7 @@ class Reporter:
         """Take note of one update; ``seconds``: how long the run has taken so far."""
         if epoch != self._epoch:
             self._epoch, self._of_epoch = epoch, Meters()
-        for meters in (self._meters, self._of_epoch):
-            meters.add(report)
+        self._meters, self._of_epoch = self._meters.plus(report), self._of_epoch.plus(report)
         wanted = self._display.advance(update, epoch)
         recorded = update % self._options.log_interval == 0
         if not (recorded or ends_epoch or wanted or self._pace is None or self._pace.due()):

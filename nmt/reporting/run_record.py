@@ -1,4 +1,4 @@
-"""What a run folder tells of its run, read back: the events of the log by kind, and the configuration."""
+"""The log and the configuration of a run folder, read back."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LOSSES = ("loss", "nll", "ppl", "seconds")  # of a validation; its other figure
 
 @dataclass(frozen=True)
 class RunRecord:
-    """The log of a run, whatever of it there is: runs of earlier versions lack some events."""
+    """The events of a run, whichever there are, and its configuration, empty if there is none."""
 
     folder: Path
     events: tuple[Event, ...]
@@ -67,7 +67,7 @@ class RunRecord:
 
     @property
     def update(self) -> int:
-        """The last one that was made: one that was skipped has the number of the next."""
+        """The last one that was made. A skipped one has the number of the next, which may not come."""
         return max((int(event["update"]) for event in self.events if event["event"] != "skipped"), default=0)
 
     @property

@@ -27,7 +27,7 @@ def lines(folder: Path) -> list[dict[str, Any]]:
 def test_the_figures_of_a_line_are_means_over_its_updates() -> None:
     meters = Meters()
     for number in (1, 2):
-        meters.add(update_report(number))
+        meters = meters.plus(update_report(number))
     assert meters.means(2, 1, memory_mb=7.5, seconds=3.0).figures() == {
         "update": 2,
         "epoch": 1,
