@@ -43,20 +43,6 @@ def show_progress(style: ProgressStyle, what: str, unit: str, total: int | None 
         yield _ignore
 
 
-class Pace:
-    """Tells when the next line is due: half a minute after the last one."""
-
-    def __init__(self, clock: Clock = time.monotonic) -> None:
-        self._clock = clock
-        self._last = clock()
-
-    def due(self) -> bool:
-        return self._clock() - self._last >= SECONDS_BETWEEN_LINES
-
-    def restart(self) -> None:
-        self._last = self._clock()
-
-
 class Lines:
     """A count told in lines of the log."""
 
@@ -64,12 +50,12 @@ class Lines:
         self._what, self._unit = what, unit
         self._of = f" of {total:,}" if total is not None else ""
         self._done = 0
-        self._clock, self._began = clock, clock()
-        self._pace = Pace(clock)
+        self._clock = clock
+        self._began = self._said = clock()
 
     def add(self, count: int) -> None:
         self._done += count
-        if self._pace.due():
+        if self._clock() - self._said >= SECONDS_BETWEEN_LINES:
             self._say()
 
     def end(self) -> None:
@@ -77,8 +63,8 @@ class Lines:
             self._say()
 
     def _say(self) -> None:
-        self._pace.restart()
-        rate = self._done / max(self._clock() - self._began, 1e-9)
+        self._said = self._clock()
+        rate = self._done / max(self._said - self._began, 1e-9)
         logger.info(f"{self._what} {self._done:,}{self._of} {self._unit} ({rate:,.1f} a second)")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -12,7 +13,7 @@ from typing import Any
 import torch
 
 from nmt.config.sections import ReportConfig
-from nmt.progress import Clock, Pace
+from nmt.progress import SECONDS_BETWEEN_LINES, Clock
 from nmt.reporting.cost import Cost
 from nmt.reporting.displays import Display, choose_display
 from nmt.reporting.memory import peak_memory
@@ -54,7 +55,7 @@ class Reporter:
         self._folder = folder
         self._sinks = Sinks({})
         self._display = Display()
-        self._pace: Pace | None = None  # None: nothing has been shown since the start
+        self._shown = -math.inf  # when the last figures were, by the clock
         self._cost = Cost()
         self._samples: Sequence[Sample] = ()
 
@@ -86,12 +87,13 @@ class Reporter:
         self._meters, self._of_epoch = self._meters.plus(report), self._of_epoch.plus(report)
         wanted = self._display.advance(update, epoch)
         recorded = update % self._options.log_interval == 0
-        if not (recorded or ends_epoch or wanted or self._pace is None or self._pace.due()):
+        due = self._clock() - self._shown >= SECONDS_BETWEEN_LINES
+        if not (recorded or ends_epoch or wanted or due):
             return
         meters = self._meters if recorded else self._of_epoch
         trained = meters.means(update, epoch, round(self._memory() / 1e6, 1), round(seconds, 1))
         self._display.show(trained, ends_epoch=ends_epoch)
-        self._pace = Pace(self._clock)
+        self._shown = self._clock()
         if recorded:
             self._record("train", update, **trained.figures())
             self._meters, self._of_epoch = Meters(), Meters()
