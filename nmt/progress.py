@@ -84,8 +84,8 @@ def going_on(
 ) -> Iterator[None]:
     """Around work that cannot be counted: a line every half minute says how long it has taken.
 
-    A thread says it, which ends with the block; do not fork in there. ``wait`` waits for so many seconds and returns True
-    once the block has ended.
+    A thread says it, which ends with the block; do not fork in there. ``wait`` waits for so many seconds and returns
+    True once the block has ended.
     """
     if style is ProgressStyle.none:
         yield

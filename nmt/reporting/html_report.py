@@ -14,7 +14,7 @@ import yaml
 from nmt.errors import MissingInputError
 from nmt.reporting.charts import Chart, Series, thinned
 from nmt.reporting.cost import flops_by_time
-from nmt.reporting.numbers import duration, figure, megabytes, short
+from nmt.reporting.numbers import duration, figure, megabytes, scientific, short
 from nmt.reporting.rendering import render
 from nmt.reporting.run_record import RunRecord
 from nmt.storage.event_log import stretches
@@ -52,7 +52,11 @@ def page(record: RunRecord) -> str:
         charts=[chart for chart in _charts(record) if chart.drawn],
         skipped=record.of("skipped"),
         samples=_samples(record),
-        operations=operations,
+        costs=[
+            ("time", duration(record.seconds)),
+            ("target tokens", f"{record.tokens:,}"),
+            *((key, scientific(value)) for key, value in operations),
+        ],
         options=yaml.safe_dump(dict(record.config), sort_keys=False, allow_unicode=True),
         made=time.strftime("%Y-%m-%d %H:%M:%S"),
     )

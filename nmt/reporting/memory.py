@@ -26,6 +26,7 @@ def peak_memory(device: torch.device) -> int:
     """In bytes: what torch's tensors took at most on a CUDA device; elsewhere the resident memory of the process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
+    # getrusage, the fallback, includes the process that started this one
     return _of_status("VmHWM") or _peak_of_resources()
 
 
@@ -47,7 +48,7 @@ def give_back() -> None:
 
 
 def _of_status(entry: str) -> int:
-    """An entry of this process's status on Linux, in bytes, else 0. ``getrusage`` includes the process that started it."""
+    """An entry of this process's status on Linux, in bytes, else 0."""
     try:
         found = re.search(rf"^{entry}:\s*(\d+) kB$", _STATUS.read_text(), re.MULTILINE)
     except OSError:

@@ -32,8 +32,7 @@ class UpdateReport:
 
 @dataclass(frozen=True)
 class Trained:
-    """What the updates up to one were like on average. Losses are per denominator (tokens, as a rule), the likelihood is
-    per token, both in nats."""
+    """Means over some updates, in nats: losses per denominator (tokens, as a rule), the likelihood per token."""
 
     update: int
     epoch: int

@@ -29,10 +29,8 @@ def _environment() -> Environment:
     environment = Environment(loader=FileSystemLoader(folder), autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {
         "commas": "{:,}".format,
-        "duration": numbers.duration,
         "plain": "{:g}".format,
         "rounded": _rounded,
-        "scientific": numbers.scientific,
         "short": numbers.short,
         "shortened": _shortened,
         "shown": _shown,

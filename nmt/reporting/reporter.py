@@ -67,7 +67,7 @@ class Reporter:
         seconds: float = 0.0,
         skipped: int = 0,
     ) -> None:
-        """Begin, or go on after ``update``, ``seconds`` and ``skipped`` updates; events beyond are dropped from the log.
+        """Begin, or go on after ``update``, ``seconds`` and ``skipped`` updates; later events are dropped from the log.
 
         ``facts`` are recorded: what the run is made of.
         """

@@ -72,7 +72,7 @@ class RunRecord:
 
     @property
     def close(self) -> Event:
-        """The event ``end`` or ``stopped`` after which nothing was trained; empty if the run is under way, or was killed."""
+        """The event ``end`` or ``stopped`` that closes the log; empty if the run is under way or was killed."""
         lasting = ("end", "stopped", "start", "train", "valid")
         last = next((event for event in reversed(self.events) if event["event"] in lasting), {})
         return last if last.get("event") in ("end", "stopped") else {}

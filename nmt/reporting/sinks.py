@@ -92,6 +92,7 @@ class HtmlReport:
             self.close()
 
     def close(self) -> None:
+        """Make the page, if something happened since it was made."""
         if self._behind:
             with contextlib.suppress(MissingInputError):  # the log could not be written, and has said so
                 html_report.write(self._folder)

@@ -48,7 +48,7 @@ def curves(path: Path) -> dict[str, int]:
 
 
 def legends(path: Path) -> list[str]:
-    texts = ["".join(text.itertext()) for text in picture(path.read_text()).iter("text")]
+    texts = ["".join(text.itertext()).strip() for text in picture(path.read_text()).iter("text")]
     return [text for text in texts if text.startswith("\u25cf")]
 
 
