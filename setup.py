@@ -15,6 +15,7 @@ NAME = re.search(r'^DISTRIBUTION = "([^"]+)"', PACKAGE, re.MULTILINE)
 README = HERE / "README.md"
 COMMANDS = ("preprocess", "train", "average_checkpoints", "generate", "shortlist", "score")
 
+PLOTS = ["matplotlib>=3.8"]  # pictures of examples and benchmarks
 TENSORBOARD = ["tensorboard>=2.15"]
 WANDB = ["wandb>=0.17"]
 SCHEDULEFREE = ["schedulefree>=1.4"]
@@ -29,6 +30,7 @@ TEST = [
     "ruff>=0.6",
     "types-PyYAML",
     "types-tqdm",
+    *PLOTS,
     *TENSORBOARD,
     *SCHEDULEFREE,
     *SWEEP,
@@ -77,7 +79,7 @@ setup(
     python_requires=">=3.10,<3.14",
     packages=find_packages(include=["nmt", "nmt.*", "nmt_cli", "nmt_cli.*"]),
     package_data={
-        "nmt": ["py.typed", "native/*.c", "native/*.h", "conf/*.yaml", "conf/*/*.yaml"],
+        "nmt": ["py.typed", "native/*.c", "native/*.h", "conf/*.yaml", "conf/*/*.yaml", "reporting/templates/*"],
         "nmt_cli": ["py.typed"],
     },
     ext_modules=[NATIVE],
@@ -91,9 +93,10 @@ setup(
         "numpy",
         "PyYAML",
         "safetensors",
-        "matplotlib",
+        "jinja2>=3.1",
     ],
     extras_require={
+        "plots": PLOTS,
         "tensorboard": TENSORBOARD,
         "wandb": WANDB,
         "schedulefree": SCHEDULEFREE,

@@ -23,6 +23,7 @@ from nmt.data.text import PAUSE, Pause, read_lines, read_live
 from nmt.data.tokenizers import Tokenizer
 from nmt.devices import choose_device, make_current, own_device, set_threads
 from nmt.errors import DataError, UsageError
+from nmt.progress import show_progress
 from nmt.scoring import TextOptions, scorers
 from nmt.translation import Translation, Translator
 from nmt.translation.choosing import ReverseModel, check_reverse
@@ -32,7 +33,6 @@ from nmt.translation.windows import Progress
 from nmt_cli.formats import formatter
 from nmt_cli.inputs import parsed
 from nmt_cli.outputs import Growing, Write, check_output, opened
-from nmt_cli.progress import show_progress
 from nmt_cli.ranks import Ranks, joined
 
 logger = logging.getLogger("nmt.generate")

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from nmt.errors import NMTError
-from nmt.training.html_report import write
+from nmt.reporting.html_report import write
 from nmt_cli.streams import say, use_utf8
 
 

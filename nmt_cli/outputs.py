@@ -19,11 +19,11 @@ from nmt.config.generation import GenerateConfig
 from nmt.config.plain import to_plain
 from nmt.data.language_pair import PAIR_FILE
 from nmt.errors import OutputError, StorageError, UsageError
+from nmt.progress import beside_bar
 from nmt.storage.checkpoints import checksums, resolve, tokenizer_folder
 from nmt.storage.files import MANIFEST, atomic_write, read_json, remove_leftovers_of, sha256, write_json
 from nmt.storage.lock import locked
 from nmt.storage.run_folder import split_paths
-from nmt_cli.progress import beside_bar
 
 logger = logging.getLogger("nmt.generate")
 

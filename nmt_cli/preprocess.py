@@ -7,14 +7,12 @@ import logging
 import signal
 from collections.abc import Callable, Iterator
 
-from tqdm import tqdm
-
 from nmt.config.choices import ProgressStyle
 from nmt.config.sections import PreprocessConfig
 from nmt.data.preprocess import Progress, preprocess
 from nmt.errors import Interrupted
+from nmt.progress import show_progress
 from nmt_cli.launch import launch
-from nmt_cli.progress import show_progress
 
 logger = logging.getLogger("nmt.preprocess")
 
@@ -42,7 +40,6 @@ def _stop(number: int, frame: object) -> None:
 @contextlib.contextmanager
 def _progress(style: ProgressStyle) -> Iterator[Progress]:
     """A display for each split, opened when its first pairs are done."""
-    tqdm.monitor_interval = 0  # no thread of its own: workers are forked
     with contextlib.ExitStack() as displays:
         counts: dict[str, Callable[[int], None]] = {}
         shown: dict[str, int] = {}

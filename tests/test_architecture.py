@@ -19,9 +19,9 @@ ROWS = (
     ("nmt.native", "nmt.progress"),
     ("nmt.data", "nmt.layers", "nmt.devices"),
     ("nmt.interface",),
-    ("nmt.models", "nmt.criterions", "nmt.optim", "nmt.search", "nmt.scoring", "nmt.plotting"),
+    ("nmt.models", "nmt.criterions", "nmt.optim", "nmt.search", "nmt.scoring", "nmt.reporting"),
     ("nmt.engines", "nmt.modules"),
-    ("nmt.training", "nmt.translation"),
+    ("nmt.training", "nmt.translation", "nmt.plotting"),
     ("nmt.testing",),
     ("nmt_cli",),
 )

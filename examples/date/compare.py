@@ -1,6 +1,6 @@
 """Validation exact match per epoch of several runs, in one picture.
 
-    python examples/date/compare.py comparison.png lstm_plain lstm_peeky lstm_attention
+    python examples/date/compare.py comparison.svg lstm_plain lstm_peeky lstm_attention
 
 The runs are named after their folders.
 """
@@ -17,7 +17,7 @@ from nmt.plotting import plot_comparison
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Draw the validation exact match of several runs by epoch.")
-    parser.add_argument("picture", type=Path, help="PNG to write")
+    parser.add_argument("picture", type=Path, help="SVG file to write")
     parser.add_argument("run", type=Path, nargs="+", help="run folders of nmt-train, with --valid-metrics exact")
     arguments = parser.parse_args()
     logs = {run.name: run / "log.jsonl" for run in arguments.run}

@@ -2,7 +2,7 @@
 
     python examples/date/plot.py demo/run demo/averaged demo "4th of July 1976" "7/4/76"
 
-writes ``learning_curve.png`` (of the run folder's log) and ``attention.png`` (of the model, reading these dates) into the
+writes ``learning_curve.svg`` (of the run folder's log) and ``attention.svg`` (of the model, reading these dates) into the
 last folder.
 """
 
@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("output", type=Path, help="folder of the pictures")
     parser.add_argument("date", nargs="+", help="dates to draw, each as one argument")
     arguments = parser.parse_args()
-    curve, attention = arguments.output / "learning_curve.png", arguments.output / "attention.png"
+    curve, attention = arguments.output / "learning_curve.svg", arguments.output / "attention.svg"
     try:
         plot_learning_curve(arguments.run / "log.jsonl", curve, title="Date task, LSTM with attention")
         translator = Translator.load(arguments.model, device="cpu")

@@ -20,6 +20,10 @@ from nmt.errors import UsageError
 from nmt.interface import EncoderDecoder
 from nmt.models import models
 from nmt.optim import Horizon, Schedule, default_warmup, schedulers
+from nmt.reporting.memory import peak_memory
+from nmt.reporting.profiling import Profiler
+from nmt.reporting.reporter import Reporter, Unheard
+from nmt.reporting.run_record import RunRecord
 from nmt.scoring import Scorer
 from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, read_checkpoint
 from nmt.storage.files import remove_leftovers
@@ -36,16 +40,12 @@ from nmt.training.facts import describe_run
 from nmt.training.fingerprint import fingerprint, validation_fingerprint
 from nmt.training.joining import join
 from nmt.training.length import compare_length, number_of_updates, tell_limits
-from nmt.training.memory import peak_memory
 from nmt.training.metrics import build_scorers, higher_is_better
 from nmt.training.other_models import start_from
 from nmt.training.parts import build_arithmetic, build_model, build_optimizer, build_step, save_memory
 from nmt.training.precision import Arithmetic
-from nmt.training.profiling import Profiler
-from nmt.training.report import Reporter, Unheard
 from nmt.training.resume import check_unchanged, due_resets, training_state
 from nmt.training.retention import Cadence
-from nmt.training.run_record import RunRecord
 from nmt.training.run_state import RunState
 from nmt.training.saver import Saver
 from nmt.training.signals import StopRequest

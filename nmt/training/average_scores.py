@@ -22,10 +22,10 @@ from nmt.devices import choose_device, make_current
 from nmt.errors import DataError, DeviceError, NMTError, UsageError
 from nmt.interface import EncoderDecoder
 from nmt.models.stored import load_model
+from nmt.reporting.numbers import figure
 from nmt.storage.checkpoints import load_parameters, read_checkpoint, read_info
 from nmt.training.criterion_parts import build_criterion
 from nmt.training.datasets import Datasets, check_lengths, open_validation
-from nmt.training.displays import figure
 from nmt.training.fingerprint import validation_fingerprint
 from nmt.training.metrics import build_scorers
 from nmt.training.precision import Arithmetic, choose_precision

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from nmt.data.batch import Batch
 from nmt.data.language_pair import LanguagePair
 from nmt.errors import NMTError
+from nmt.reporting.meters import UpdateReport
 from nmt.storage.files import write_json
-from nmt.training.meters import UpdateReport
 from nmt.training.world import World
 
 logger = logging.getLogger("nmt.training")

@@ -16,7 +16,6 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ from nmt.config.sections import TrainConfig
 from nmt.data.corpus import Split
 from nmt.interface import EncoderDecoder
 from nmt.models.transformer.attention_kernels import knows_flat_batches
-from nmt.storage.event_log import Event
+from nmt.reporting.cost import Cost
 from nmt.training.batches import read_batch
 from nmt.training.step import Step, seed_torch
 from nmt.training.validation import Place
@@ -41,36 +40,6 @@ _GROUPS, _GROUP_SIZE = 4, 4  # sentences that the count looks at
 _SEED = 2**32 - 2  # stands where an update has its number
 
 Shape = Sequence[int]
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What is known of the cost before training begins; None: it is not known."""
-
-    flops_per_token: float | None = None
-    device_tflops: float | None = None  # 10^12 operations a second that one device sustains
-    devices: int = 1
-
-    def figures(self, tokens: int, parts: Sequence[tuple[Event, float]]) -> dict[str, float]:
-        """Operations of ``tokens`` target tokens, counted and estimated, as far as they are known. ``parts``: the starts
-        of the run with their seconds; one that nobody recorded was like this one."""
-        figures = {}
-        if self.flops_per_token is not None:
-            figures["flops_counted"] = self.flops_per_token * tokens
-        estimated = flops_by_time([(start or asdict(self), seconds) for start, seconds in parts])
-        if estimated is not None:
-            figures["flops_estimated"] = estimated
-        return figures
-
-
-def flops_by_time(parts: Sequence[tuple[Event, float]]) -> float | None:
-    """Operations of the starts of a run, each with its own devices. None: the rate of some is not known."""
-    operations = 0.0
-    for start, seconds in parts:
-        if (rate := start.get("device_tflops")) is None:
-            return None
-        operations += seconds * (start.get("devices") or 1) * rate * 1e12
-    return operations
 
 
 def known_cost(config: TrainConfig, step: Step, train: Split, place: Place) -> Cost:

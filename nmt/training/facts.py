@@ -14,6 +14,7 @@ import nmt
 from nmt.config.sections import TrainConfig
 from nmt.data.corpus import Lengths, Split
 from nmt.models import models
+from nmt.training.changed_options import changed_options
 from nmt.training.datasets import Datasets
 
 
@@ -23,6 +24,7 @@ def describe_run(config: TrainConfig, datasets: Datasets, model: nn.Module, devi
         "environment": environment(device),
         "model": describe_model(model, models.name_of(type(config.model))),
         "data": describe_data(config, datasets),
+        "changed_options": changed_options(config),
     }
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from nmt.reporting.meters import UpdateReport
 from nmt.training.batches import UpdateBatches
-from nmt.training.meters import UpdateReport
 from nmt.training.precision import Arithmetic
 from nmt.training.world import World
 

@@ -17,13 +17,13 @@ from nmt.data.batching import Indices
 from nmt.data.corpus import Split
 from nmt.devices import is_shortage
 from nmt.errors import DeviceError, NMTError
+from nmt.reporting.memory import available_memory, give_back, peak_memory, resident_memory
 from nmt.storage.checkpoints import checkpoints_in
 from nmt.storage.run_folder import read_config
 from nmt.training import optimizer_state
 from nmt.training.batches import planned, read_batch
 from nmt.training.contradictions import Case, check
 from nmt.training.datasets import Datasets
-from nmt.training.memory import available_memory, give_back, peak_memory, resident_memory
 from nmt.training.modes import evaluation_mode, training_mode
 from nmt.training.parts import build_arithmetic, build_model, build_optimizer, build_step, save_memory
 from nmt.training.step import explained_shortage, seed_torch

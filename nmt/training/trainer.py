@@ -21,16 +21,16 @@ from torch import Tensor, nn
 from nmt.config.sections import TrainingConfig, ValidationConfig
 from nmt.errors import Diverged, NMTError
 from nmt.optim import APPLIED_RATE, Progress, Schedule
+from nmt.reporting.meters import UpdateReport
+from nmt.reporting.reporter import Reporter
 from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, TrainingState, load_parameters
 from nmt.training import optimizer_state
 from nmt.training.accumulation import SMALLER_BATCHES, Accumulation
 from nmt.training.bad_updates import BadUpdates, without_finite_gradient
 from nmt.training.batches import Position, TrainingBatches, UpdateBatches
-from nmt.training.meters import UpdateReport
 from nmt.training.modes import evaluation_mode, resume_training, training_mode
 from nmt.training.precision import Arithmetic
 from nmt.training.reading import reader
-from nmt.training.report import Reporter
 from nmt.training.resume import restarts_epoch, training_state
 from nmt.training.retention import BY_MINUTES, BY_UPDATES, Cadence
 from nmt.training.run_state import RunState

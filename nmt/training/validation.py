@@ -20,11 +20,12 @@ from nmt.data.cut_text import joined_lines
 from nmt.data.language_pair import LanguagePair
 from nmt.interface import EncoderDecoder, LossReport
 from nmt.progress import Watch, in_lines, watched
+from nmt.reporting.meters import perplexity
+from nmt.reporting.samples import Sample, log_samples
 from nmt.scoring import Scorer
 from nmt.search import Search, searches
 from nmt.training.batches import read_batch
 from nmt.training.compilation import any_shape
-from nmt.training.meters import perplexity
 from nmt.training.step import Step, described, explained_shortage, seed_torch
 from nmt.training.world import World
 
@@ -66,22 +67,6 @@ class _Translated:
     lines: dict[int, str]
     stopped: bool = False
     error: str | None = None
-
-
-@dataclass(frozen=True)
-class Sample:
-    """A sentence of the validation set, and what the model makes of it."""
-
-    source: str
-    reference: str
-    hypothesis: str
-
-
-def log_samples(samples: Sequence[Sample]) -> None:
-    for number, sample in enumerate(samples, start=1):
-        logger.info("sample %d source:     %s", number, sample.source)
-        logger.info("sample %d reference:  %s", number, sample.reference)
-        logger.info("sample %d hypothesis: %s", number, sample.hypothesis)
 
 
 class LossValidator:

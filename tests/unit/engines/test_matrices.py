@@ -8,6 +8,7 @@ import threading
 import pytest
 import torch
 import torch.nn.functional as F
+from nmt.native.packing import Packed
 from torch import Tensor
 
 from nmt.config.choices import NumberFormat
@@ -16,7 +17,7 @@ from nmt.engines.native.matrices import Matrix, PartsOfOutput
 from nmt.errors import DataError
 from nmt.models.transformer.weights import Linear
 from nmt.native.library import built
-from nmt.training.memory import resident_memory
+from nmt.reporting.memory import resident_memory
 from tests.unit.native.levels import level, needs_library
 
 __all__ = ["level"]  # a fixture

@@ -190,13 +190,13 @@ def compare(*arguments: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_runs_are_compared_in_one_picture(tmp_path: Path) -> None:
-    picture = tmp_path / "comparison.png"
+    picture = tmp_path / "comparison.svg"
     result = compare(picture, run_folder(tmp_path / "one", 1.0, 99.0), run_folder(tmp_path / "two", 0.0))
     assert result.returncode == 0 and result.stdout == f"comparison: {picture}\n"
-    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert picture.read_text().startswith("<svg")
 
 
 def test_a_run_without_exact_match_is_named(tmp_path: Path) -> None:
-    result = compare(tmp_path / "comparison.png", run_folder(tmp_path / "empty"))
+    result = compare(tmp_path / "comparison.svg", run_folder(tmp_path / "empty"))
     assert result.returncode != 0 and "empty" in result.stderr and "--valid-metrics exact" in result.stderr
-    assert not (tmp_path / "comparison.png").exists()
+    assert not (tmp_path / "comparison.svg").exists()

@@ -226,7 +226,7 @@ def test_writing_takes_no_copies_of_what_is_written(tmp_path: Path) -> None:
     program = (
         "import sys, pathlib, torch\n"
         "from nmt.storage.checkpoints import CheckpointInfo, write_checkpoint\n"
-        "from nmt.training.memory import peak_memory\n"
+        "from nmt.reporting.memory import peak_memory\n"
         "tensors = {str(number): torch.ones(10_000_000) for number in range(10)}\n"
         "before = peak_memory(torch.device('cpu'))\n"
         "write_checkpoint(pathlib.Path(sys.argv[1]), model=tensors, config={}, info=CheckpointInfo(1, 1))\n"

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from nmt.plotting import read_learning_curves
 from nmt.storage.event_log import EventLog, read_events, stretches
 
 
@@ -59,12 +58,6 @@ def test_a_torn_log_is_rewound(torn: Path, caplog: pytest.LogCaptureFixture) -> 
     log.write(train(4))
     assert not caplog.messages
     assert [json.loads(line)["update"] for line in torn.read_text(encoding="utf-8").splitlines()] == [1, 3, 4]
-
-
-def test_the_curves_of_a_torn_log_are_drawn(torn: Path) -> None:
-    assert read_learning_curves(torn).training_loss.updates == [1]
-    EventLog(torn).write(train(3))
-    assert read_learning_curves(torn).training_loss.updates == [1, 3]
 
 
 def test_the_seconds_of_a_run_belong_to_its_starts() -> None:

@@ -20,10 +20,10 @@ from nmt.data.corpus import Split
 from nmt.data.vocabulary import EOS
 from nmt.interface import VocabularySizes
 from nmt.models.transformer.transformer import Transformer, TransformerConfig
+from nmt.reporting.reporter import Reporter
 from nmt.training.bad_updates import BadUpdates
 from nmt.training.batches import Position, UpdateBatches, read_batch
 from nmt.training.precision import Arithmetic
-from nmt.training.report import Reporter
 from nmt.training.retention import Cadence
 from nmt.training.saver import Saver
 from nmt.training.signals import StopRequest

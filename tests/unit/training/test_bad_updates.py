@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from nmt.data.batch import Batch, collate
 from nmt.data.vocabulary import EOS
+from nmt.reporting.meters import UpdateReport
 from nmt.training.bad_updates import MOST, BadUpdates, without_finite_gradient
-from nmt.training.meters import UpdateReport
 from nmt.training.world import Alone
 from tests.tiny_models import tiny_pair
 

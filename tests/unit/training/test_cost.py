@@ -24,12 +24,13 @@ from nmt.data.vocabulary import EOS
 from nmt.interface import Batch, LossReport, VocabularySizes
 from nmt.models import models
 from nmt.models.transformer.transformer import Transformer, TransformerConfig
+from nmt.reporting.cost import Cost
+from nmt.reporting.reporter import Reporter
 from nmt.storage.checkpoints import checkpoints_in, read_checkpoint
 from nmt.testing.subjects import JOINT, subject
 from nmt.training.assemble import train
 from nmt.training.batches import read_batch
-from nmt.training.cost import MORE, Cost, flops_per_token, sustained_tflops
-from nmt.training.report import Reporter
+from nmt.training.cost import MORE, flops_per_token, sustained_tflops
 from nmt.training.step import Step
 from nmt.training.validation import Place
 from nmt.training.world import Alone

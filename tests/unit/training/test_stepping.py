@@ -22,11 +22,11 @@ from nmt.errors import NMTError
 from nmt.interface import LossReport
 from nmt.optim import optimizers
 from nmt.optim.moving_average import MovingAverage
+from nmt.reporting.meters import UpdateReport
 from nmt.storage.checkpoints import checkpoints_in, read_checkpoint
 from nmt.storage.event_log import read_events
 from nmt.training import trainer as trainer_module
 from nmt.training.batches import Position
-from nmt.training.meters import UpdateReport
 from nmt.training.precision import Arithmetic
 from nmt.training.sharding import Sharded
 from nmt.training.signals import StopRequest

@@ -7,7 +7,6 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +14,25 @@ import pytest
 from tqdm import tqdm
 
 from nmt.config.choices import ProgressStyle
-from nmt.config.sections import ReportConfig, TrainingConfig
-from nmt.training.displays import Bar, duration, figure, megabytes
-from nmt.training.report import Reporter
-from nmt.training.trainer import Trainer
-from tests.unit.training.reports import update_report
+from nmt.config.sections import ReportConfig
+from nmt.reporting.displays import Bar
+from nmt.reporting.meters import Trained
+from nmt.reporting.reporter import Reporter
+from tests.unit.reporting.reports import update_report
 
-EVENT = {
-    "event": "train",
-    "update": 123_456,
-    "epoch": 17,
-    "loss": 12.3456,
-    "nll": 11.5,
-    "ppl": 98715.77,
-    "lr": 7.1234e-4,
-    "grad_norm": 12.3456,
-    "tokens_per_second": 123456.7,
-    "memory_mb": 12345.6,
-}
+EVENT = Trained(
+    update=123_456,
+    epoch=17,
+    loss=12.3456,
+    nll=11.5,
+    ppl=98715.77,
+    lr=7.1234e-4,
+    grad_norm=12.3456,
+    tokens=7,
+    tokens_per_second=123456.7,
+    memory_mb=12345.6,
+    seconds=1.0,
+)
 
 
 def events(folder: Path) -> list[dict[str, Any]]:
@@ -215,22 +215,6 @@ def test_the_bar_shows_the_epoch_under_way_and_a_loss_of_it(
     assert seen[30][0].startswith("epoch 2 ")
 
 
-@pytest.mark.parametrize(
-    ("shown", "expected"),
-    [
-        (figure(3.14159), "3.1416"),
-        (figure(31.4159), "31.42"),
-        (figure(31415.9), "3.142e+04"),
-        (duration(59.9), "0:00:59"),
-        (duration(360_001), "100:00:01"),
-        (megabytes(999.4), "999 MB"),
-        (megabytes(23_456.0), "23.5 GB"),
-    ],
-)
-def test_figures_are_short(shown: str, expected: str) -> None:
-    assert shown == expected
-
-
 @pytest.mark.parametrize(("stream", "bar"), [(Terminal(), True), (io.StringIO(), False)])
 def test_a_terminal_gets_a_bar_and_a_file_gets_lines(
     tmp_path: Path,
@@ -275,16 +259,5 @@ def test_a_bar_that_cannot_be_drawn_is_given_up_and_training_goes_on(
     for number in (1, 2, 3):
         reporter.update(number, 1, update_report(number), seconds=number)
     reporter.close()
-    assert stream.attempts == 1 and len(events(tmp_path)) == 3
-
-
-def test_training_shows_its_first_update_and_the_ends_of_epochs(
-    make_trainer: Callable[..., Trainer], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Three updates an epoch."""
-    options = ReportConfig(log_interval=50, progress=ProgressStyle.lines)
-    reporter = Reporter(tmp_path / "run", options, total_updates=None, clock=lambda: 0.0)
-    with caplog.at_level(logging.INFO, "nmt"):
-        reporter.start(0)
-        make_trainer(reporter=reporter, limits=TrainingConfig(max_update=7)).run()
-    assert updates(caplog) == [1, 3, 6]
+    assert stream.attempts == 2, "one for each line"
+    assert len(events(tmp_path)) == 3

@@ -28,7 +28,7 @@ class Profiler:
     def __init__(self, span: Span, folder: Path, device: torch.device) -> None:
         self._first, self._count = span.first, span.count
         self._folder = folder
-        self._device = device
+        self._on_gpu = device.type == "cuda"
         self._running: profile | None = None
         self._traced: list[int] = []
         self._tried = False
@@ -52,32 +52,31 @@ class Profiler:
             logger.warning("nothing was profiled: no update %s was made", span)
 
     def _end(self) -> None:
-        if self._running is None:
-            return
         profiler, self._running = self._running, None
-        try:
-            profiler.stop()
-            self._write(profiler, self._folder / f"profile-{self._traced[0]}-{self._traced[-1]}")
-        except Exception as error:
-            self._failed(error)
+        if profiler is not None:
+            with _or_warn():
+                profiler.stop()
+                self._write(profiler, self._folder / f"profile-{self._traced[0]}-{self._traced[-1]}")
 
     def _begin(self) -> None:
         self._tried = True
-        activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (self._device.type == "cuda")
-        try:
-            profiler = profile(activities=activities)
+        with _or_warn():
+            profiler = profile(activities=[ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * self._on_gpu)
             profiler.start()
             self._running = profiler
-        except Exception as error:
-            self._failed(error)
 
     def _write(self, profiler: profile, path: Path) -> None:
-        order = "self_device_time_total" if self._device.type == "cuda" else "self_cpu_time_total"
+        order = "self_device_time_total" if self._on_gpu else "self_cpu_time_total"
         table = profiler.key_averages().table(sort_by=order, row_limit=_ROWS, max_name_column_width=60)
         with new_folder(path, overwrite=True) as folder:
             profiler.export_chrome_trace(str(folder / "trace.json"))
             (folder / "operators.txt").write_text(table, encoding="utf-8")
         logger.info("wrote %s", path)
 
-    def _failed(self, error: Exception) -> None:
+
+@contextlib.contextmanager
+def _or_warn() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
         logger.warning("there is no profile, training goes on: %s", error)

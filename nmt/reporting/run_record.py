@@ -1,29 +1,22 @@
-"""What a run folder tells of its run, read back: the events of the log by kind, and the configuration."""
+"""The log and the configuration of a run folder, read back."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-import nmt.criterions
-import nmt.models
-import nmt.optim
-import nmt.search  # noqa: F401  (each fills its registry)
-from nmt.config.option import groups_of
-from nmt.config.plain import to_plain
-from nmt.config.sections import TrainConfig
-from nmt.registry import registry_for
 from nmt.storage.event_log import Event, read_events
+
+_LOSSES = ("loss", "nll", "ppl", "seconds")  # of a validation; its other figures are scores
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """The log of a run, whatever of it there is: runs of earlier versions lack some events."""
+    """The events of a run, whichever there are, and its configuration, empty if there is none."""
 
     folder: Path
     events: tuple[Event, ...]
@@ -32,6 +25,11 @@ class RunRecord:
     @classmethod
     def read(cls, folder: Path) -> RunRecord:
         return cls(folder, tuple(read_events(folder / "log.jsonl")), _configuration(folder / "config.yaml"))
+
+    @classmethod
+    def of_log(cls, log: Path) -> RunRecord:
+        """Of a log alone, whatever its name."""
+        return cls(log.parent, tuple(read_events(log)), {})
 
     def of(self, kind: str) -> list[Event]:
         return [event for event in self.events if event["event"] == kind]
@@ -58,16 +56,23 @@ class RunRecord:
 
     def names(self, kind: str) -> list[str]:
         """The figures that events of a kind have, in the order of their first appearance."""
-        return list(dict.fromkeys(name for event in self.of(kind) for name, value in event.items() if _figure(value)))
+        return list(
+            dict.fromkeys(name for event in self.of(kind) for name, value in event.items() if isinstance(value, float))
+        )
+
+    @property
+    def scores(self) -> list[str]:
+        """The metrics of validation."""
+        return [name for name in self.names("valid") if name not in _LOSSES]
 
     @property
     def update(self) -> int:
-        """The last one that was made: one that was skipped has the number of the next."""
+        """The last one that was made. A skipped one has the number of the next, which may not come."""
         return max((int(event["update"]) for event in self.events if event["event"] != "skipped"), default=0)
 
     @property
     def close(self) -> Event:
-        """The event ``end`` or ``stopped`` after which nothing was trained; empty if the run is under way, or was killed."""
+        """The event ``end`` or ``stopped`` that closes the log; empty if the run is under way or was killed."""
         lasting = ("end", "stopped", "start", "train", "valid")
         last = next((event for event in reversed(self.events) if event["event"] in lasting), {})
         return last if last.get("event") in ("end", "stopped") else {}
@@ -87,44 +92,6 @@ class RunRecord:
     @property
     def seconds(self) -> float:
         return max((float(event.get("seconds") or 0) for event in self.events), default=0.0)
-
-
-def changed_options(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The options of a stored training configuration that differ from their defaults, by key.
-
-    The name of a component always counts; its options are compared with its own defaults.
-    """
-    roles = groups_of(TrainConfig)
-    defaults = to_plain(TrainConfig())
-    for key, value in config.items():
-        if key not in roles:
-            yield from _differences({key: value}, {key: defaults.get(key)})
-        elif isinstance(value, dict):
-            yield key, value.get("name")
-            own = {option: given for option, given in value.items() if option != "name"}
-            yield from _differences(own, _defaults_of(roles[key], value.get("name")), f"{key}.")
-
-
-def _differences(given: Mapping[str, Any], defaults: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in given.items():
-        default = defaults.get(key, dataclasses.MISSING)
-        if isinstance(value, dict) and isinstance(default, dict):
-            yield from _differences(value, default, f"{prefix}{key}.")
-        elif value != default:
-            yield f"{prefix}{key}", value
-
-
-def _defaults_of(role: str, name: Any) -> dict[str, Any]:
-    """Of a component; none if it is a plugin's that is not loaded."""
-    registry = registry_for(role)
-    if name not in registry.names():
-        return {}
-    plain = to_plain(registry.config_class(name)())
-    return {key: value for key, value in plain.items() if key != "name"}
-
-
-def _figure(value: Any) -> bool:
-    return isinstance(value, float)
 
 
 def _configuration(path: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Where the events of a run go beside its log: every place is a sink, and none is worth the run."""
+"""Where the events of a run go beside its log. A sink that fails never ends the run."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-import yaml
-
 from nmt.config.sections import ReportConfig
 from nmt.errors import MissingInputError, UsageError
+from nmt.reporting import html_report
+from nmt.reporting.run_record import RunRecord
 from nmt.storage.files import read_json, write_json
-from nmt.training import html_report
 
 logger = logging.getLogger("nmt.training")
 
@@ -66,7 +65,7 @@ class WeightsAndBiases:
             resume="allow",
             name=folder.resolve().name,
             dir=str(folder),
-            config=_configuration(folder),
+            config=dict(RunRecord.read(folder).config) or None,
             settings={"console": "off"},  # standard error is ours to draw on
         )
         run.define_metric("*", step_metric="update")  # a run that goes on repeats updates, and wandb's own step may not
@@ -90,15 +89,13 @@ class HtmlReport:
     def write(self, event: Event) -> None:
         self._behind = True
         if event["event"] in ("valid", "end"):
-            self._make()
+            self.close()
 
     def close(self) -> None:
+        """Make the page, if something happened since it was made."""
         if self._behind:
-            self._make()
-
-    def _make(self) -> None:
-        with contextlib.suppress(MissingInputError):  # the log could not be written, and has said so
-            html_report.write(self._folder)
+            with contextlib.suppress(MissingInputError):  # the log could not be written, and has said so
+                html_report.write(self._folder)
         self._behind = False
 
 
@@ -126,17 +123,17 @@ class Sinks:
 
 def open_sinks(folder: Path, options: ReportConfig, update: int) -> Sinks:
     """The sinks that ``options`` ask for, of a run that goes on after ``update``."""
-    asked: dict[str, Callable[[], Sink]] = {}
-    if options.tensorboard:
-        asked["TensorBoard"] = lambda: TensorBoard(folder, update)
-    if (project := options.wandb_project) is not None:
-        asked["Weights & Biases"] = lambda: WeightsAndBiases(folder, project)
-    if options.html:
-        asked["the HTML report"] = lambda: HtmlReport(folder)
+    project = options.wandb_project
+    asked: dict[str, Callable[[], Sink] | None] = {
+        "TensorBoard": (lambda: TensorBoard(folder, update)) if options.tensorboard else None,
+        "Weights & Biases": (lambda: WeightsAndBiases(folder, project)) if project is not None else None,
+        "the HTML report": (lambda: HtmlReport(folder)) if options.html else None,
+    }
     opened: dict[str, Sink] = {}
     for name, make in asked.items():
         try:
-            opened[name] = make()
+            if make is not None:
+                opened[name] = make()
         except UsageError:
             raise
         except Exception as error:
@@ -158,11 +155,6 @@ def _run_id(path: Path, project: str) -> str:
     made = secrets.token_hex(4)
     write_json(path, {"project": project, "id": made})
     return made
-
-
-def _configuration(folder: Path) -> Any:
-    path = folder / "config.yaml"
-    return yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
 def _switched_off(name: str, error: Exception) -> None:

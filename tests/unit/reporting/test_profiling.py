@@ -13,9 +13,9 @@ import torch
 from nmt.config.sections import ReportConfig, TrainConfig
 from nmt.config.span import Span
 from nmt.errors import UsageError
+from nmt.reporting.profiling import Profiler
 from nmt.storage.checkpoints import checkpoints_in
 from nmt.training.assemble import train
-from nmt.training.profiling import Profiler
 
 MakeConfig = Callable[..., TrainConfig]
 

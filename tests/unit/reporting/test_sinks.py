@@ -15,8 +15,8 @@ import yaml
 from nmt.config.choices import ProgressStyle
 from nmt.config.sections import ReportConfig
 from nmt.errors import UsageError
-from nmt.training.report import Reporter
-from nmt.training.sinks import Sinks
+from nmt.reporting.reporter import Reporter
+from nmt.reporting.sinks import Sinks
 
 EVENT = {"event": "train", "update": 1, "epoch": 1, "loss": 2.5, "tokens": 7}
 QUIET = ProgressStyle.none

@@ -8,7 +8,7 @@ from nmt.storage.files import STORAGE_FAULTS
 
 
 def cause_of(error: BaseException) -> str:
-    """In a word or two: diverged, signal, out of memory, storage or error."""
+    """One of: diverged, signal, out of memory, storage, error."""
     if isinstance(error, Diverged):
         return "diverged"
     if isinstance(error, (Interrupted, KeyboardInterrupt)):
@@ -21,7 +21,7 @@ def cause_of(error: BaseException) -> str:
 
 
 def said_of(error: BaseException) -> str:
-    """The sentence for the user; of a defect, its class too."""
+    """The sentence for the user, with the class of what is a defect."""
     if isinstance(error, KeyboardInterrupt):
         return "interrupted by a second Ctrl-C, before anything was saved"
     return str(error) if isinstance(error, NMTError) else f"{type(error).__name__}: {error}"

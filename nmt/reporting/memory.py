@@ -26,16 +26,17 @@ def peak_memory(device: torch.device) -> int:
     """In bytes: what torch's tensors took at most on a CUDA device; elsewhere the resident memory of the process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
+    # getrusage, the fallback, includes the process that started this one
     return _of_status("VmHWM") or _peak_of_resources()
 
 
 def resident_memory() -> int:
-    """Bytes that this process holds now; where the system does not tell, the most that it has held."""
+    """Bytes that this process holds now; where the system does not say, the most that it has held."""
     return _of_status("VmRSS") or _peak_of_resources()
 
 
 def give_back() -> None:
-    """Return to the system what is held in vain, and let the peak start again, as far as the system can."""
+    """Return freed memory to the system and let the peak start again, as far as the system allows it."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
@@ -47,7 +48,7 @@ def give_back() -> None:
 
 
 def _of_status(entry: str) -> int:
-    """An entry of the process's status, on Linux, else 0. ``getrusage`` includes the process that started this one."""
+    """An entry of this process's status on Linux, in bytes, else 0."""
     try:
         found = re.search(rf"^{entry}:\s*(\d+) kB$", _STATUS.read_text(), re.MULTILINE)
     except OSError:

@@ -12,12 +12,12 @@ import pytest
 
 from nmt.config.choices import ProgressStyle
 from nmt.config.sections import ReportConfig
+from nmt.reporting.cost import Cost
+from nmt.reporting.meters import Meters, perplexity
+from nmt.reporting.reporter import Reporter
+from nmt.reporting.samples import Sample
 from nmt.storage.event_log import EventLog
-from nmt.training.cost import Cost
-from nmt.training.meters import Meters, perplexity
-from nmt.training.report import Reporter
-from nmt.training.validation import Sample
-from tests.unit.training.reports import update_report
+from tests.unit.reporting.reports import update_report
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
@@ -27,8 +27,10 @@ def lines(folder: Path) -> list[dict[str, Any]]:
 def test_the_figures_of_a_line_are_means_over_its_updates() -> None:
     meters = Meters()
     for number in (1, 2):
-        meters.add(update_report(number))
-    assert meters.means() == {
+        meters = meters.plus(update_report(number))
+    assert meters.means(2, 1, memory_mb=7.5, seconds=3.0).figures() == {
+        "update": 2,
+        "epoch": 1,
         "loss": pytest.approx(3.0),  # 30 over 10 of the denominator
         "nll": pytest.approx(3.0),  # 24 over 8 tokens
         "ppl": pytest.approx(math.exp(3.0)),
@@ -36,6 +38,8 @@ def test_the_figures_of_a_line_are_means_over_its_updates() -> None:
         "grad_norm": pytest.approx(0.15),
         "tokens": 8,
         "tokens_per_second": 8.0,
+        "memory_mb": 7.5,
+        "seconds": 3.0,
         "auxiliary_balance": pytest.approx(0.2),
     }
 
@@ -141,7 +145,9 @@ def test_translations_of_a_validation_are_logged(tmp_path: Path, caplog: pytest.
 def test_translations_of_a_validation_are_recorded_once_and_survive_a_continuation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nmt.training.report.log_samples", lambda samples: None)  # pytest's own workers need whole text
+    monkeypatch.setattr(
+        "nmt.reporting.reporter.log_samples", lambda samples: None
+    )  # pytest's own workers need whole text
     reporter = Reporter(tmp_path, ReportConfig(progress=ProgressStyle.none), total_updates=None)
     reporter.start(0)
     odd = "a\u2028b\x85c \udc80"  # two separators of lines, and half a character

@@ -13,13 +13,12 @@ from typing import Any
 import pytest
 import yaml
 
-from nmt.config.plain import to_plain
-from nmt.config.sections import ReportConfig, TrainConfig, TrainingConfig, ValidationConfig
+from nmt.config.sections import ReportConfig, TrainConfig, ValidationConfig
 from nmt.errors import MissingInputError
-from nmt.models.transformer.transformer import TransformerConfig
+from nmt.reporting import html_report
+from nmt.reporting.run_record import RunRecord
 from nmt.training import html_report
 from nmt.training.assemble import train
-from nmt.training.run_record import RunRecord, changed_options
 from tests.html_pages import SECTIONS, read
 
 MakeConfig = Callable[..., TrainConfig]
@@ -76,6 +75,7 @@ def test_text_is_escaped_wherever_it_comes_from(tmp_path: Path) -> None:
             "event": "start",
             "update": 0,
             "environment": {evil: evil},
+            "changed_options": {evil: evil, "model": evil},
             "model": {"name": evil, "parameters": 1, "parts": {evil: 1}},
         },
         training(10, **{f"auxiliary_{evil}": 1.0}),
@@ -113,20 +113,6 @@ def test_the_last_value_of_an_update_counts_and_what_is_no_number_is_left_out(tm
     folder = write_log(tmp_path, training(10), training(20, loss=9.0), training(20), {**training(30), "loss": None})
     (folder / "log.jsonl").open("a").write('{"event": "tra')
     assert RunRecord.read(folder).curve("train", "loss") == [(10, 2.5), (20, 2.5)]
-
-
-def test_options_that_differ_from_their_defaults_are_told_from_the_others() -> None:
-    config = TrainConfig(data=["x"], model=TransformerConfig(d_model=64), training=TrainingConfig(max_update=7), seed=1)
-    assert dict(changed_options(to_plain(config))) == {
-        "data": ["x"],
-        "model": "transformer",
-        "model.d_model": 64,
-        "training.max_update": 7,
-    }
-    assert dict(changed_options({"model": {"name": "of_a_plugin", "size": 3}})) == {
-        "model": "of_a_plugin",
-        "model.size": 3,
-    }
 
 
 def test_a_folder_without_a_log_is_refused(tmp_path: Path) -> None:

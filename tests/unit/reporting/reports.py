@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nmt.training.meters import UpdateReport
+from nmt.reporting.meters import UpdateReport
 
 
 def update_report(number: int) -> UpdateReport:

@@ -1,0 +1,105 @@
+"""Curves over updates: where their points stand. ``templates/charts.html`` draws them as SVG."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+WIDTH, HEIGHT = 560, 240
+LEFT, RIGHT, TOP, BOTTOM = 58, WIDTH - 14, 10, HEIGHT - 28  # edges of the plot
+_MOST_POINTS = 500  # of a line; more are not to be seen
+_MOST_DOTS = 40
+_MOST_POWERS = 6  # between the ticks of a logarithmic axis; a run that diverges reaches 1e300
+_LOG_RATIO = 100  # beyond this between the largest and the smallest value, the scale is logarithmic
+
+Point = tuple[float, float]  # update, value
+
+
+@dataclass(frozen=True)
+class Series:
+    """One curve."""
+
+    name: str
+    points: Sequence[Point]
+    dots: bool = False  # each point is marked and says its value when pointed at
+
+    def dotted(self) -> list[Point]:
+        """The points that are marked; a single one is always."""
+        return thinned(self.points, _MOST_DOTS) if self.dots or len(self.points) == 1 else []
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Its ticks, and where a value stands on it."""
+
+    ticks: Sequence[float]
+    place: Callable[[float], float]
+
+    @classmethod
+    def linear(cls, low: float, high: float, first: float, last: float) -> Axis:
+        extent = (high - low) or 1.0
+        return cls(nice_ticks(low, high), lambda value: first + (value - low) / extent * (last - first))
+
+    @classmethod
+    def logarithmic(cls, low: float, high: float, first: float, last: float) -> Axis:
+        place = cls.linear(math.log10(low), math.log10(high), first, last).place
+        lowest, highest = math.ceil(math.log10(low)), math.floor(math.log10(high))
+        powers = range(lowest, highest + 1, max(1, math.ceil((highest - lowest) / _MOST_POWERS)))
+        return cls([10.0**power for power in powers], lambda value: place(math.log10(value)))
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Curves on one scale over updates from 0 to ``last`` (None: as far as they go)."""
+
+    title: str
+    series: Sequence[Series]
+    last: float | None = None
+    from_zero: bool = False  # the scale of values begins at zero
+    marks: Sequence[tuple[float, str]] = ()  # updates where something happened, and what
+    over: str = "update"
+
+    @property
+    def drawn(self) -> list[Series]:
+        """The curves that have points."""
+        return [series for series in self.series if series.points]
+
+    @property
+    def across(self) -> Axis:
+        last = max(update for series in self.drawn for update, _ in series.points) if self.last is None else self.last
+        axis = Axis.linear(0, last, LEFT, RIGHT)
+        return Axis([tick for tick in axis.ticks if tick == int(tick)], axis.place)
+
+    @property
+    def upwards(self) -> Axis:
+        values = [value for series in self.drawn for _, value in series.points]
+        low, high = min(values), max(values)
+        if low > 0 and high / low > _LOG_RATIO:
+            return Axis.logarithmic(low, high, BOTTOM, TOP)
+        low = min(0.0, low) if self.from_zero else low
+        room = 0.04 * ((high - low) or abs(high) or 1.0)
+        return Axis.linear(low if self.from_zero else low - room, high + room, BOTTOM, TOP)
+
+
+def nice_ticks(low: float, high: float, wanted: int = 5) -> list[float]:
+    """About ``wanted`` round numbers from ``low`` to ``high``."""
+    if high <= low:
+        return [low]
+    rough = (high - low) / wanted
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [number * step for number in range(first, last + 1)]
+
+
+def thinned(points: Sequence[Point], most: int = _MOST_POINTS) -> list[Point]:
+    """At most ``most`` points with the same highs and lows: the extremes of each stretch, and both ends."""
+    if len(points) <= most:
+        return list(points)
+    stretch = math.ceil(len(points) / (most // 2 - 1))
+    kept = {0, len(points) - 1}
+    for start in range(0, len(points), stretch):
+        numbers = range(start, min(start + stretch, len(points)))
+        kept |= {choose(numbers, key=lambda number: points[number][1]) for choose in (min, max)}
+    return [points[number] for number in sorted(kept)]

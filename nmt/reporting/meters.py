@@ -1,0 +1,89 @@
+"""Sums over the updates since the last event of the log. A checkpoint keeps them, so that a continued run writes the
+events of an uninterrupted one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+_SUMMED = ("loss", "nll", "denominator", "tokens", "sentences", "grad_norm", "seconds")
+
+
+@dataclass(frozen=True)
+class UpdateReport:
+    """One update, as sums over its tokens."""
+
+    loss: float = 0.0
+    nll: float = 0.0
+    denominator: float = 0.0
+    tokens: int = 0
+    sentences: int = 0
+    grad_norm: float = 0.0
+    learning_rate: float = 0.0
+    seconds: float = 0.0
+    auxiliary: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def finite(self) -> bool:
+        return math.isfinite(self.loss) and math.isfinite(self.grad_norm)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Means over some updates, in nats: losses per denominator (tokens, as a rule), the likelihood per token."""
+
+    update: int
+    epoch: int
+    loss: float
+    nll: float
+    ppl: float
+    lr: float  # of the last update
+    grad_norm: float
+    tokens: int
+    tokens_per_second: float
+    memory_mb: float  # the most held so far
+    seconds: float  # of training so far
+    auxiliary: Mapping[str, float] = field(default_factory=dict)
+
+    def figures(self) -> dict[str, Any]:
+        """As an event of the log keeps them."""
+        figures = asdict(self)
+        return figures | {f"auxiliary_{name}": value for name, value in figures.pop("auxiliary").items()}
+
+
+@dataclass(frozen=True)
+class Meters(UpdateReport):
+    """The sums of some updates; the learning rate is the last one's."""
+
+    updates: int = 0
+
+    def plus(self, report: UpdateReport) -> Meters:
+        sums = {name: getattr(self, name) + getattr(report, name) for name in _SUMMED}
+        names = {**self.auxiliary, **report.auxiliary}
+        auxiliary = {name: self.auxiliary.get(name, 0.0) + report.auxiliary.get(name, 0.0) for name in names}
+        return Meters(**sums, learning_rate=report.learning_rate, auxiliary=auxiliary, updates=self.updates + 1)
+
+    def means(self, update: int, epoch: int, memory_mb: float, seconds: float) -> Trained:
+        nll = self.nll / max(1, self.tokens)
+        denominator = max(1.0, self.denominator)
+        return Trained(
+            update=update,
+            epoch=epoch,
+            loss=self.loss / denominator,
+            nll=nll,
+            ppl=perplexity(nll),
+            lr=self.learning_rate,
+            grad_norm=self.grad_norm / max(1, self.updates),
+            tokens=self.tokens,
+            tokens_per_second=round(self.tokens / max(self.seconds, 1e-9), 1),
+            memory_mb=memory_mb,
+            seconds=seconds,
+            auxiliary={name: value / denominator for name, value in self.auxiliary.items()},
+        )
+
+
+def perplexity(nll: float) -> float:
+    """exp(nll), kept within what a float holds."""
+    return math.exp(min(nll, 700.0))

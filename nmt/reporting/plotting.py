@@ -1,0 +1,166 @@
+"""Pictures of a run as SVG: its learning curve, and what its decoder attended to."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from nmt.errors import DataError, MissingInputError, UsageError
+from nmt.reporting.charts import HEIGHT, WIDTH, Chart, Series
+from nmt.reporting.rendering import render
+from nmt.reporting.run_record import RunRecord
+from nmt.storage.files import atomic_write
+
+_LINE = 18  # pixels, the height of a line of letters
+_CURVE_TITLE = 70  # letters of a line above curves
+_LETTER = 7.3  # pixels, the width of a letter of maps: they have one width
+_CELL = 16  # pixels of one attention weight; a label just fits its row or column
+_GAP = 8  # pixels between a map and its labels
+_MARGIN = 24  # pixels around a map with its labels
+_MAP_TITLE_LINES = 16  # what is longer ends in an ellipsis
+_PAGE_WIDTH = 1100  # pixels; maps are set in lines of at most this width, like words
+_SCALE = 80  # pixels, the room for the scale of greys
+_SPACE = "\u2423"  # an open box, so that a space is visible as a label
+_WORD_BOUNDARY = "\u2581"  # sentencepiece's mark
+
+
+@dataclass(frozen=True)
+class AttentionPanel:
+    """The attention of one sentence: ``weights`` [target pieces, source pieces], each row sums to 1."""
+
+    source: Sequence[str]
+    target: Sequence[str]
+    weights: npt.NDArray[np.floating]
+    title: str = ""
+
+
+def plot_learning_curve(log: Path | str, output: Path | str, title: str = "") -> None:
+    """Losses against updates, and below them the validation metrics, as SVG."""
+    record = _record(Path(log))
+    losses = [
+        Series("training", record.curve("train", "loss")),
+        Series("validation", record.curve("valid", "loss"), dots=True),
+    ]
+    scores = [Series(f"validation {name}", record.curve("valid", name), dots=True) for name in sorted(record.scores)]
+    charts = [Chart("loss", losses, from_zero=True), Chart("score", scores, from_zero=True)]
+    if not charts[0].drawn:
+        raise DataError(f"{log} has no training or validation events: there is no curve to draw")
+    _draw([chart for chart in charts if chart.drawn], Path(output), title)
+
+
+def plot_comparison(logs: Mapping[str, Path], metric: str, output: Path, title: str = "") -> None:
+    """One validation metric of several runs, by name, against epochs, as SVG."""
+    series = []
+    for name, log in logs.items():
+        events = [event for event in _record(log).of("valid") if isinstance(event.get(metric), (int, float))]
+        if not events:
+            raise DataError(f"{log} has no validation event with '{metric}': train with --valid-metrics {metric}")
+        by_epoch = {event["epoch"]: float(event[metric]) for event in events}
+        series.append(Series(name, sorted(by_epoch.items()), dots=True))
+    _draw([Chart(f"validation {metric}", series, from_zero=True, over="epoch")], output, title)
+
+
+def _record(log: Path) -> RunRecord:
+    if not log.exists():
+        raise MissingInputError(f"there is no training log {log}")
+    return RunRecord.of_log(log)
+
+
+def _draw(charts: Sequence[Chart], output: Path, title: str) -> None:
+    """Charts one below the other, each under the names of its curves."""
+    lines = _wrapped(title, _CURVE_TITLE)
+    tops = [_LINE * (len(lines) + 1)]
+    for chart in charts:
+        tops.append(tops[-1] + HEIGHT + _LINE * (len(chart.drawn) + 2))
+    _write(output, render("picture.svg", charts=list(zip(charts, tops)), title=lines, width=WIDTH, height=tops[-1]))
+
+
+def plot_attention(panels: Sequence[AttentionPanel], output: Path) -> None:
+    """Attention maps as SVG: the source across, the output down, bright where the decoder looked.
+
+    Every weight is a square of the same size, so that maps of several sentences can be compared.
+    """
+    if not panels:
+        raise DataError("there is no sentence whose attention could be drawn")
+    maps = _set_in_lines([_Map.of(panel) for panel in panels])
+    width = max(map.left + map.width for map in maps) + _SCALE
+    height = max(map.top + map.height for map in maps)
+    _write(output, render("attention.svg", maps=maps, width=width, height=height, CELL=_CELL, LINE=_LINE, GAP=_GAP))
+
+
+@dataclass(frozen=True)
+class _Map:
+    """An attention map with labels and title, in pixels from the upper left corner of the page."""
+
+    panel: AttentionPanel
+    title: Sequence[str]  # lines
+    label_width: float  # of the output's pieces, left of the map
+    label_height: float  # of the source's pieces, above the map
+    left: float = 0.0
+    top: float = 0.0
+
+    @classmethod
+    def of(cls, panel: AttentionPanel) -> _Map:
+        shape = (len(panel.target), len(panel.source))
+        assert panel.weights.shape == shape, f"attention {panel.weights.shape}, pieces {shape}"
+        label_width, label_height = (
+            _LETTER * max(map(len, pieces), default=1) + _GAP for pieces in (panel.target, panel.source)
+        )
+        letters = int((label_width + _CELL * len(panel.source)) / _LETTER)
+        return cls(panel, _wrapped(panel.title, letters, _MAP_TITLE_LINES), label_width, label_height)
+
+    @property
+    def width(self) -> float:
+        return self.label_width + _CELL * len(self.panel.source) + _MARGIN
+
+    @property
+    def height(self) -> float:
+        return self.label_height + _LINE * len(self.title) + _CELL * len(self.panel.target) + _MARGIN
+
+    @property
+    def sources(self) -> list[str]:
+        return [_label(piece) for piece in self.panel.source]
+
+    @property
+    def rows(self) -> list[tuple[str, list[int]]]:
+        """Each piece of the output, and the greys of its weights, from 0 to 255."""
+        greys = np.rint(255 * np.clip(self.panel.weights, 0.0, 1.0)).astype(int).tolist()
+        return [(_label(piece), row) for piece, row in zip(self.panel.target, greys)]
+
+
+def _set_in_lines(maps: Sequence[_Map]) -> list[_Map]:
+    """The maps side by side while they fit the page, then on the next line; lower edges of a line agree."""
+    lines: list[list[_Map]] = [[]]
+    for map in maps:
+        if lines[-1] and sum(other.width for other in lines[-1]) + map.width > _PAGE_WIDTH:
+            lines.append([])
+        lines[-1].append(map)
+    placed, top = [], 0.5 * _MARGIN
+    for line in lines:
+        left, height = 0.5 * _MARGIN, max(map.height for map in line)
+        for map in line:
+            placed.append(replace(map, left=left, top=top + height - map.height))
+            left += map.width
+        top += height
+    return placed
+
+
+def _label(piece: str) -> str:
+    return piece.replace(" ", _SPACE).replace(_WORD_BOUNDARY, _SPACE) or _SPACE
+
+
+def _wrapped(title: str, letters: int, max_lines: int = 3) -> list[str]:
+    return textwrap.wrap(title, letters, max_lines=max_lines, placeholder=" \N{HORIZONTAL ELLIPSIS}")
+
+
+def _write(output: Path, picture: str) -> None:
+    if output.suffix != ".svg":
+        raise UsageError(f"pictures are SVG: name the file {output.with_suffix('.svg')} instead of {output}")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(output) as file:
+        file.write(picture.encode("utf-8", "replace"))

@@ -1,0 +1,176 @@
+"""What a run shows and records: a display, the log of events, and the sinks that receive them too."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nmt.config.sections import ReportConfig
+from nmt.progress import SECONDS_BETWEEN_LINES, Clock
+from nmt.reporting.cost import Cost
+from nmt.reporting.displays import Display, choose_display
+from nmt.reporting.memory import peak_memory
+from nmt.reporting.meters import Meters, UpdateReport
+from nmt.reporting.numbers import duration, figure
+from nmt.reporting.samples import Sample, log_samples
+from nmt.reporting.sinks import Sinks, open_sinks
+from nmt.reporting.stops import cause_of, said_of
+from nmt.storage.event_log import EventLog, stretches
+
+logger = logging.getLogger("nmt.training")
+
+
+class Reporter:
+    """Collects updates and records their means at every ``log_interval``. Nothing that fails in here ends training.
+
+    What is shown in between (at the first update, each half minute, at the end of an epoch, on a bar also at its
+    beginning) are means over the epoch under way since the last record; they are not recorded.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        options: ReportConfig,
+        *,
+        total_updates: int | None,
+        memory: Callable[[], int] = lambda: peak_memory(torch.device("cpu")),
+        clock: Clock = time.monotonic,
+    ) -> None:
+        """``memory``: the most that was held so far, in bytes."""
+        self._options = options
+        self._total = total_updates
+        self._memory = memory
+        self._clock = clock
+        self._meters = Meters()  # since the last record
+        self._of_epoch = Meters()  # the same, of the epoch under way alone
+        self._epoch = 0
+        self._log = EventLog(folder / "log.jsonl")
+        self._folder = folder
+        self._sinks = Sinks({})
+        self._display = Display()
+        self._shown = -math.inf  # when the last figures were, by the clock
+        self._cost = Cost()
+        self._samples: Sequence[Sample] = ()
+
+    def start(
+        self,
+        update: int,
+        facts: Mapping[str, Any] | None = None,
+        cost: Cost | None = None,
+        seconds: float = 0.0,
+        skipped: int = 0,
+    ) -> None:
+        """Begin, or go on after ``update``, ``seconds`` and ``skipped`` updates; later events are dropped from the log.
+
+        ``facts`` are recorded: what the run is made of.
+        """
+        self._cost = cost or Cost()
+        self._log.rewind(update, skipped)
+        self._sinks = open_sinks(self._folder, self._options, update)
+        if facts is not None:
+            self._record("start", update, seconds=round(seconds, 1), **facts, **asdict(self._cost))
+        self._display = choose_display(self._options.progress, update, self._total, self._clock)
+
+    def update(
+        self, update: int, epoch: int, report: UpdateReport, seconds: float, *, ends_epoch: bool = False
+    ) -> None:
+        """Take note of one update; ``seconds``: how long the run has taken so far."""
+        if epoch != self._epoch:
+            self._epoch, self._of_epoch = epoch, Meters()
+        self._meters, self._of_epoch = self._meters.plus(report), self._of_epoch.plus(report)
+        wanted = self._display.advance(update, epoch)
+        recorded = update % self._options.log_interval == 0
+        due = self._clock() - self._shown >= SECONDS_BETWEEN_LINES
+        if not (recorded or ends_epoch or wanted or due):
+            return
+        meters = self._meters if recorded else self._of_epoch
+        trained = meters.means(update, epoch, round(self._memory() / 1e6, 1), round(seconds, 1))
+        self._display.show(trained, ends_epoch=ends_epoch)
+        self._shown = self._clock()
+        if recorded:
+            self._record("train", update, **trained.figures())
+            self._meters, self._of_epoch = Meters(), Meters()
+
+    def skipped(self, update: int, epoch: int, figures: UpdateReport, *, number: int) -> None:
+        """The ``number``-th update that was not made, as its loss or gradient is not finite; JSON has only text for
+        that."""
+        loss, norm = str(figures.loss), str(figures.grad_norm)
+        self._record("skipped", update, epoch=epoch, number=number, loss=loss, grad_norm=norm)
+
+    def valid(self, update: int, epoch: int, scores: Mapping[str, float], *, best: bool) -> None:
+        if self._samples:
+            samples, self._samples = [asdict(sample) for sample in self._samples], ()
+            self._record("samples", update, epoch=epoch, samples=samples)
+        self._record("valid", update, epoch=epoch, **scores)
+        figures = " | ".join(f"{name} {figure(value)}" for name, value in scores.items())
+        logger.info(
+            "epoch %d | update %d | validation | %s%s", epoch, update, figures, " | best so far" if best else ""
+        )
+
+    def samples(self, samples: Sequence[Sample]) -> None:
+        """Show translations of a validation, whose scores follow."""
+        log_samples(samples)
+        self._samples = samples
+
+    def checkpoint(self, update: int, epoch: int, path: Path) -> None:
+        self._record("checkpoint", update, epoch=epoch, path=path.name)
+        logger.info("wrote %s", path)
+
+    def end(self, update: int, epoch: int, *, ending: str, tokens: int, seconds: float, skipped: int = 0) -> None:
+        """The run is over, because of ``ending``, after so many target tokens and skipped updates."""
+        parts = stretches([*self._log.events(), {"event": "end", "seconds": round(seconds, 1)}])
+        flops = self._cost.figures(tokens, parts)
+        spent = {"tokens": tokens, "seconds": round(seconds, 1), "skipped": skipped}
+        self._record("end", update, epoch=epoch, ending=ending, **spent, **flops)
+        logger.info(
+            "trained on %s target tokens in %s%s%s",
+            f"{tokens:,}",
+            duration(seconds),
+            f" | {skipped} updates were skipped" if skipped else "",
+            "".join(f" | {value:.3g} operations {name.removeprefix('flops_')}" for name, value in flops.items()),
+        )
+
+    def stopped(
+        self, update: int, epoch: int, error: BaseException, *, tokens: int, seconds: float, skipped: int
+    ) -> None:
+        """The run goes no further for now, because of ``error``. Means are those since the last record."""
+        event: dict[str, Any] = {"update": update, "epoch": epoch, "seconds": round(seconds, 1)}
+        if self._meters.updates:
+            event = self._meters.means(**event, memory_mb=round(self._memory() / 1e6, 1)).figures()
+        event |= {"cause": cause_of(error), "message": said_of(error), "tokens": tokens, "skipped": skipped}
+        self._record("stopped", update, **event)
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps of it."""
+        return asdict(self._meters)
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._meters = Meters(**state)
+
+    def close(self) -> None:
+        self._display.close()
+        self._sinks.close()
+
+    def _record(self, kind: str, update: int, /, **figures: Any) -> None:
+        event = {"event": kind, "update": update, **figures}
+        self._log.write(event)
+        self._sinks.write(event)
+
+
+class Unheard(Reporter):
+    """Of a process that is not the first: it shows and records nothing."""
+
+    def __init__(self) -> None:
+        self._meters = Meters()
+
+    def _ignore(self, *arguments: Any, **options: Any) -> None:
+        pass
+
+    start = update = skipped = valid = samples = checkpoint = end = stopped = close = _ignore
