@@ -32,10 +32,10 @@ import numpy as np
 from nmt.data.batching import plan_batches
 from nmt.data.corpus import Corpus, Split
 from nmt.data.vocabulary import SPECIALS
-from nmt_cli.allocator import VARIABLE, wanted
 
 HERE = Path(__file__).resolve().parent
-MALLOC = {VARIABLE: wanted({}) or ""}
+VARIABLE = "GLIBC_TUNABLES"
+MALLOC = {VARIABLE: f"glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold={2**33}"}
 BUDGET = 4096  # tokens of a batch, padding included
 SOURCE, TARGET = "src", "tgt"
 
@@ -74,7 +74,7 @@ class Engine:
 
     def run(self, threads: int) -> None:
         outside = {name: value for name, value in os.environ.items() if name != VARIABLE}
-        environment = {**outside, "OMP_NUM_THREADS": str(threads), "NMT_MALLOC": "system", **self.environment}
+        environment = {**outside, "OMP_NUM_THREADS": str(threads), **self.environment}
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
             self.folder.mkdir()
@@ -173,7 +173,7 @@ def ours(corpus: Path, work: Path, shape: Shape, precision: str, threads: int, p
         return [event["tokens_per_second"] for event in events if event["event"] == "train"]
 
     name = f"nmt {precision}" if processes == 1 else f"nmt {precision}, {processes} processes"
-    return Engine(name, command, read, {"NMT_MALLOC": "", "PYTHONPATH": str(HERE.parent)}, run)
+    return Engine(name, command, read, {"PYTHONPATH": str(HERE.parent)}, run)
 
 
 def fairseq(python: str, work: Path, pieces: Sequence[str], shape: Shape) -> Engine:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import nmt.search  # noqa: F401 - its options are known from here on; torch is imported by what translates
+from nmt.allocator import keep_freed_memory
 from nmt.config.generation import GenerateConfig
 from nmt.storage.run_folder import resolve, split_paths
-from nmt_cli.allocator import arrange_memory
+from nmt_cli.launch import launch
 
 
 def run(config: GenerateConfig) -> None:
@@ -24,9 +25,7 @@ def run(config: GenerateConfig) -> None:
 
 
 def main() -> None:
-    arrange_memory("nmt_cli.generate")
-    from nmt_cli.launch import launch
-
+    keep_freed_memory()
     launch("generate", GenerateConfig, run)
 
 

@@ -21,7 +21,7 @@ from nmt.data.language_pair import PAIR_FILE
 from nmt.errors import OutputError, StorageError, UsageError
 from nmt.progress import beside_bar
 from nmt.storage.checkpoints import checksums, resolve, tokenizer_folder
-from nmt.storage.files import MANIFEST, atomic_write, read_json, remove_leftovers_of, sha256, write_json
+from nmt.storage.files import MANIFEST, atomic_write, check_new_file, read_json, remove_leftovers_of, sha256, write_json
 from nmt.storage.lock import locked
 from nmt.storage.run_folder import split_paths
 
@@ -54,19 +54,12 @@ def check_output(config: GenerateConfig) -> None:
     output = Path(config.output)
     if config.resume_output and (output.suffix in (".gz", ".xz") or _is_stream(output)):
         raise UsageError(f"--resume-output goes on with a plain file, not with {output}; compress it afterwards")
-    if not output.parent.is_dir():
-        raise OutputError(
-            f"cannot create {output}: {output.parent} is no folder; make it first, or choose another --output"
-        )
-    if not output.exists() or _is_stream(output):
+    if _is_stream(output):
         return
-    if not output.is_file():
-        raise OutputError(f"{output} is a folder or a device, where no file can be written; choose another --output")
-    if not config.overwrite:
-        raise OutputError(f"{output} exists already; choose another name, or replace it with --overwrite")
+    check_new_file(output, overwrite=config.overwrite)
     for flag in ("input", "shortlist", "unk_dictionary"):
         given = getattr(config, flag)
-        if given is not None and Path(given).exists() and output.samefile(given):
+        if given is not None and output.exists() and Path(given).exists() and output.samefile(given):
             read = f"--{flag.replace('_', '-')} {given}"
             raise OutputError(f"writing {output} would replace what {read} reads; choose another --output")
 

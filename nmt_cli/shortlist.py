@@ -10,6 +10,7 @@ from nmt.config.shortlist import ShortlistConfig
 from nmt.data.corpus import Corpus
 from nmt.errors import OutputError, UsageError
 from nmt.progress import going_on
+from nmt.storage.files import check_new_file
 from nmt_cli.launch import launch
 
 logger = logging.getLogger("nmt.shortlist")
@@ -42,14 +43,7 @@ def run(config: ShortlistConfig) -> None:
 
 def _check_output(output: Path, overwrite: bool) -> None:
     """What costs nothing to find out before anything is learned."""
-    if output.exists() and not output.is_file():
-        raise OutputError(f"{output} is a folder or a device, where no file can be written; choose another --output")
-    if output.exists() and not overwrite:
-        raise OutputError(f"{output} exists already; choose another name, or replace it with --overwrite")
-    if not output.parent.is_dir():
-        raise OutputError(
-            f"cannot create {output}: {output.parent} is no folder; make it first, or choose another --output"
-        )
+    check_new_file(output, overwrite=overwrite)
     if not os.access(output.parent, os.W_OK | os.X_OK):
         raise OutputError(f"cannot create {output}: {output.parent} is closed to you; choose another --output")
 

@@ -13,7 +13,7 @@ import nmt.search  # noqa: F401 - their options are known from here on; torch is
 from nmt.config.sections import TrainConfig
 from nmt.data.corpus import Corpus
 from nmt.scoring import scorers
-from nmt_cli.allocator import arrange_memory
+from nmt_cli.launch import launch
 
 if TYPE_CHECKING:
     from nmt.training.assemble import TrainingResult
@@ -43,9 +43,6 @@ def _check_names(config: TrainConfig) -> None:
 
 
 def main() -> None:
-    arrange_memory("nmt_cli.train")
-    from nmt_cli.launch import launch
-
     launch("train", TrainConfig, run)
 
 

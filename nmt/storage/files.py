@@ -67,6 +67,18 @@ class Verify(Enum):
     full = "full"  # all checksums
 
 
+def check_new_file(output: Path, *, overwrite: bool) -> None:
+    """Refuse, before any work is done, a name under which no file can be written."""
+    if not output.parent.is_dir():
+        raise OutputError(
+            f"cannot create {output}: {output.parent} is no folder; make it first, or choose another --output"
+        )
+    if output.exists() and not output.is_file():
+        raise OutputError(f"{output} is a folder or a device, where no file can be written; choose another --output")
+    if output.exists() and not overwrite:
+        raise OutputError(f"{output} exists already; choose another name, or replace it with --overwrite")
+
+
 @contextlib.contextmanager
 def atomic_write(path: Path) -> Iterator[BinaryIO]:
     """Write ``path`` as a whole: the block fills a temporary sibling, which then takes the name."""

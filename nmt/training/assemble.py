@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from nmt.allocator import keep_freed_memory
 from nmt.config.choices import Precision
 from nmt.config.plain import to_plain
 from nmt.config.sections import LOSSES, TrainConfig
@@ -379,6 +380,7 @@ def _path(found: list[StoredCheckpoint | None], stored: StoredCheckpoint | None)
 
 
 def _device(config: TrainConfig) -> torch.device:
+    keep_freed_memory()
     set_threads(config.device.threads)
     device = choose_device(own_device(config.device.name))
     make_current(device)

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import nmt
+from nmt.allocator import VARIABLES
 from nmt.config.sections import TrainConfig
 from nmt.data.corpus import Lengths, Split
 from nmt.models import models
@@ -39,8 +40,8 @@ def environment(device: torch.device) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "processors": os.cpu_count(),
     }
-    if arranged := os.environ.get("GLIBC_TUNABLES"):  # by nmt-train itself, or by the user: the speed depends on it
-        facts["GLIBC_TUNABLES"] = arranged
+    # The speed depends on what the user has decided about memory, see nmt/allocator.py.
+    facts |= {name: given for name in VARIABLES if (given := os.environ.get(name))}
     if device.type == "cuda":
         facts |= {"gpu": torch.cuda.get_device_name(device), "cuda": torch.version.cuda}
     return facts

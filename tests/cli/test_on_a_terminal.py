@@ -73,8 +73,7 @@ def screen(written: str) -> list[str]:
 @contextlib.contextmanager
 def generating(model: Path, *arguments: str, **streams: Any) -> Iterator[subprocess.Popen[bytes]]:
     command = [sys.executable, "-m", "nmt_cli.generate", "--path", str(model), "--beam", "2", *arguments]
-    environment = os.environ | {"NMT_MALLOC": "system"}
-    process = subprocess.Popen(command, **streams, env=environment)
+    process = subprocess.Popen(command, **streams)
     try:
         yield process
     finally:

@@ -65,7 +65,6 @@ class Shims:
             "PYTHONPATH": os.pathsep.join([str(ROOT), str(HERE)]),
             "PYTHON_EXEC": str(self.programs / "python"),  # what torchrun starts
             "PYTHON": "python",
-            "NMT_MALLOC": "system",  # a copy cannot be started anew
             "OMP_NUM_THREADS": "1",
             "COLUMNS": "120",
             ADDRESS: str(address),

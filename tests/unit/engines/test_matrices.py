@@ -8,7 +8,6 @@ import threading
 import pytest
 import torch
 import torch.nn.functional as F
-from nmt.native.packing import Packed
 from torch import Tensor
 
 from nmt.config.choices import NumberFormat

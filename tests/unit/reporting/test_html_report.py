@@ -17,7 +17,6 @@ from nmt.config.sections import ReportConfig, TrainConfig, ValidationConfig
 from nmt.errors import MissingInputError
 from nmt.reporting import html_report
 from nmt.reporting.run_record import RunRecord
-from nmt.training import html_report
 from nmt.training.assemble import train
 from tests.html_pages import SECTIONS, read
 

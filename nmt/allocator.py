@@ -1,0 +1,59 @@
+"""glibc's malloc, told to keep the memory of freed tensors.
+
+By itself it returns large blocks to the system as soon as they are free, and asks for them again a moment later: every
+tensor of a training step is then paid for with page faults. Huge pages make what is kept cheaper to address.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Mapping
+
+SWITCH, _TUNABLES, _PRELOADED = VARIABLES = ("NMT_MALLOC", "GLIBC_TUNABLES", "LD_PRELOAD")
+_OTHER_ALLOCATORS = ("jemalloc", "tcmalloc", "mimalloc")
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of <malloc.h>
+_MADV_HUGEPAGE = 14  # of <sys/mman.h>
+_HUGE_PAGE = 2**21  # bytes
+
+
+def keep_freed_memory() -> bool:
+    """Take blocks from the heap alone, in huge pages where the kernel has some, and return none; whether that was done.
+
+    It holds for the whole process and the processes copied from it. ``nmt.training.memory.give_back`` still returns memory.
+    """
+    if user_has_decided(os.environ) or not _has_glibc():
+        return False
+    libc = ctypes.CDLL(None)
+    kept = bool(libc.mallopt(_M_MMAP_MAX, 0) and libc.mallopt(_M_TRIM_THRESHOLD, -1))
+    if kept:
+        _ask_for_huge_pages(libc)
+    return kept
+
+
+def _ask_for_huge_pages(libc: ctypes.CDLL) -> None:
+    """For addresses of half the machine's memory, which the heap owns from then on; memory comes when it is written."""
+    libc.malloc.argtypes, libc.malloc.restype = [ctypes.c_size_t], ctypes.c_void_p
+    libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    libc.free.argtypes = [ctypes.c_void_p]
+    size = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    if start := libc.malloc(size):  # none where a limit forbids so many addresses
+        within = -start % _HUGE_PAGE
+        libc.madvise(start + within, size - within, _MADV_HUGEPAGE)
+        libc.free(start)
+
+
+def user_has_decided(environment: Mapping[str, str]) -> bool:
+    """Whether the user has: ``NMT_MALLOC=system``, settings of malloc, or another allocator."""
+    return (
+        environment.get(SWITCH) == "system"
+        or "glibc.malloc." in environment.get(_TUNABLES, "")
+        or any(name in environment.get(_PRELOADED, "") for name in _OTHER_ALLOCATORS)
+    )
+
+
+def _has_glibc() -> bool:
+    try:
+        return (os.confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc ")
+    except (AttributeError, ValueError, OSError):  # Windows, macOS, musl
+        return False
