@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import torch
 
 if TYPE_CHECKING:  # brings torch.distributed with it, which a single process does not wait for
-    from nmt.training.world import World
+    from nmt.distributed.world import World
 
 T = TypeVar("T")
 
@@ -94,7 +94,7 @@ def joined(device: torch.device, chunk: int) -> Iterator[Ranks]:
         yield Alone()
         return
     from nmt.config.sections import DistributedConfig
-    from nmt.training.joining import join
+    from nmt.distributed.joining import join
 
     with join(DistributedConfig(timeout_minutes=_PATIENCE), device) as world:
         yield Together(world, chunk)

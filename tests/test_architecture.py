@@ -20,8 +20,9 @@ ROWS = (
     ("nmt.data", "nmt.modules", "nmt.devices"),
     ("nmt.interface",),
     ("nmt.models", "nmt.criterions", "nmt.optim", "nmt.search", "nmt.scoring", "nmt.plotting"),
+    ("nmt.distributed",),
     ("nmt.training", "nmt.translation"),
-    ("nmt.testing",),
+    ("nmt.averaging", "nmt.testing"),
     ("nmt_cli",),
 )
 ROW = {package: number for number, row in enumerate(ROWS) for package in row}

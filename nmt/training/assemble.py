@@ -16,6 +16,8 @@ from nmt.config.plain import to_plain
 from nmt.config.sections import LOSSES, TrainConfig
 from nmt.config.span import Span
 from nmt.devices import choose_device, make_current, own_device, require_precision, set_threads
+from nmt.distributed.joining import join
+from nmt.distributed.world import World
 from nmt.errors import UsageError
 from nmt.interface import EncoderDecoder
 from nmt.models import models
@@ -24,37 +26,35 @@ from nmt.scoring import Scorer
 from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, read_checkpoint
 from nmt.storage.files import remove_leftovers
 from nmt.storage.lock import Lock
-from nmt.training import token_budget
-from nmt.training.bad_updates import BadUpdates
-from nmt.training.batches import Position, TrainingBatches
-from nmt.training.compilation import compile_layers
+from nmt.training.checkpoints.resume import check_unchanged, due_resets, training_state
+from nmt.training.checkpoints.retention import Cadence
+from nmt.training.checkpoints.saver import Saver
+from nmt.training.checkpoints.store import CheckpointStore
 from nmt.training.contradictions import Case, check
-from nmt.training.cost import known_cost
-from nmt.training.datasets import Datasets, open_datasets
-from nmt.training.differences import differences
-from nmt.training.facts import describe_run
-from nmt.training.fingerprint import fingerprint, validation_fingerprint
-from nmt.training.joining import join
-from nmt.training.length import compare_length, number_of_updates, tell_limits
+from nmt.training.loop.bad_updates import BadUpdates
+from nmt.training.loop.batches import Position, TrainingBatches
+from nmt.training.loop.precision import Arithmetic
+from nmt.training.loop.run_state import RunState
+from nmt.training.loop.signals import StopRequest
+from nmt.training.loop.step import Step
+from nmt.training.loop.stopping import BestScore
+from nmt.training.loop.trainer import Trainer
 from nmt.training.memory import peak_memory
 from nmt.training.metrics import build_scorers, higher_is_better
-from nmt.training.other_models import start_from
-from nmt.training.parts import build_arithmetic, build_model, build_optimizer, build_step, save_memory
-from nmt.training.precision import Arithmetic
 from nmt.training.profiling import Profiler
 from nmt.training.report import Reporter, Unheard
-from nmt.training.resume import check_unchanged, due_resets, training_state
-from nmt.training.retention import Cadence
 from nmt.training.run_record import RunRecord
-from nmt.training.run_state import RunState
-from nmt.training.saver import Saver
-from nmt.training.signals import StopRequest
-from nmt.training.step import Step
-from nmt.training.stopping import BestScore
-from nmt.training.store import CheckpointStore
-from nmt.training.trainer import Trainer
-from nmt.training.validation import Place, TranslationValidator, Validator, build_validators
-from nmt.training.world import World
+from nmt.training.setup import token_budget
+from nmt.training.setup.compilation import compile_layers
+from nmt.training.setup.cost import known_cost
+from nmt.training.setup.datasets import Datasets, open_datasets
+from nmt.training.setup.differences import differences
+from nmt.training.setup.facts import describe_run
+from nmt.training.setup.fingerprint import fingerprint, validation_fingerprint
+from nmt.training.setup.length import compare_length, number_of_updates, tell_limits
+from nmt.training.setup.other_models import start_from
+from nmt.training.setup.parts import build_arithmetic, build_model, build_optimizer, build_step, save_memory
+from nmt.training.validation.validation import Place, TranslationValidator, Validator, build_validators
 
 logger = logging.getLogger("nmt.training")
 

@@ -20,14 +20,14 @@ from nmt.config.sections import TrainConfig
 from nmt.criterions import Criterion, criterions
 from nmt.criterions.sequences import Reward, Sampler, Translations
 from nmt.criterions.sequences_config import RewardKind, SequenceConfig
+from nmt.distributed.world import World
 from nmt.errors import UsageError, did_you_mean
 from nmt.interface import EncoderDecoder
 from nmt.modules.sentence_rewards import sentence_bleu, sentence_gleu
 from nmt.search.sampling import SamplingSearch
 from nmt.search.sampling_config import SamplingConfig
-from nmt.training.datasets import Datasets, check_lengths
-from nmt.training.other_models import load_teacher
-from nmt.training.world import World
+from nmt.training.setup.datasets import Datasets, check_lengths
+from nmt.training.setup.other_models import load_teacher
 
 REWARDS: dict[RewardKind, Reward] = {RewardKind.gleu: sentence_gleu, RewardKind.bleu: sentence_bleu}
 

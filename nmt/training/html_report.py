@@ -16,10 +16,10 @@ from nmt.errors import MissingInputError
 from nmt.storage.event_log import stretches
 from nmt.storage.files import atomic_write
 from nmt.training.charts import Chart, Series, short, thinned
-from nmt.training.cost import flops_by_time
 from nmt.training.displays import duration, figure, megabytes
 from nmt.training.html_style import STYLE
 from nmt.training.run_record import RunRecord, changed_options
+from nmt.training.setup.cost import flops_by_time
 
 NAME = "report.html"
 

@@ -14,13 +14,13 @@ import torch
 from nmt.config.sections import ReportConfig
 from nmt.progress import Clock, Pace
 from nmt.storage.event_log import EventLog, stretches
-from nmt.training.cost import Cost
 from nmt.training.displays import Display, Silence, choose_display, duration, figure
 from nmt.training.memory import peak_memory
 from nmt.training.meters import Meters, UpdateReport
+from nmt.training.setup.cost import Cost
 from nmt.training.sinks import Sinks, open_sinks
 from nmt.training.stops import cause_of, said_of
-from nmt.training.validation import Sample, log_samples
+from nmt.training.validation.validation import Sample, log_samples
 
 logger = logging.getLogger("nmt.training")
 

@@ -124,7 +124,7 @@ def test_fault_49_a_log_that_cannot_be_written_costs_nothing_else(
 def test_fault_50_a_run_folder_that_vanishes_is_made_again(copy_corpus: Path, sound: Path, tmp_path: Path) -> None:
     vanish = """
 import shutil
-from nmt.training.store import CheckpointStore
+from nmt.training.checkpoints.store import CheckpointStore
 save = CheckpointStore.save
 
 def vanished(self, snapshot, **options):
@@ -154,7 +154,7 @@ def test_fault_65_batches_of_one_word_and_of_none_do_no_harm(tmp_path: Path) -> 
 
 SHORTAGE = """
 import torch
-from nmt.training.step import Step
+from nmt.training.loop.step import Step
 forward = Step.forward
 
 def forward_in_little_memory(self, batch):
@@ -204,7 +204,7 @@ def test_fault_68_a_worker_that_is_killed_ends_its_command_with_a_sentence(sound
 
 JUMPING = """
 import time
-from nmt.training.trainer import Trainer
+from nmt.training.loop.trainer import Trainer
 real, advance, jump = time.time, Trainer._advance, [0.0]
 time.time = lambda: real() + jump[0]
 

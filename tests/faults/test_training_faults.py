@@ -23,10 +23,10 @@ from nmt.scoring.exact import Exact
 from nmt.storage.checkpoints import checkpoints_in, pointed, read_checkpoint
 from nmt.storage.files import Verify
 from nmt.storage.lock import Lock
-from nmt.training import store as store_module
 from nmt.training.assemble import train
-from nmt.training.store import CheckpointStore
-from nmt.training.validation import LossValidator
+from nmt.training.checkpoints import store as store_module
+from nmt.training.checkpoints.store import CheckpointStore
+from nmt.training.validation.validation import LossValidator
 
 MakeConfig = Callable[..., TrainConfig]
 
@@ -333,7 +333,7 @@ def fill_disk_at(monkeypatch: pytest.MonkeyPatch, updates: set[int]) -> None:
 
 def poison_from(monkeypatch: pytest.MonkeyPatch, update: int) -> None:
     """From this update on, every gradient is NaN."""
-    from nmt.training import trainer
+    from nmt.training.loop import trainer
 
     divide = trainer.divide
     calls = 0

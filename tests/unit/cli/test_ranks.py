@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from nmt.training.world import Alone as World
+from nmt.distributed.world import Alone as World
 from nmt_cli.ranks import Alone, Together, joined
 
 

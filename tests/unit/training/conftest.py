@@ -18,20 +18,20 @@ from nmt.criterions.cross_entropy_config import CrossEntropyConfig
 from nmt.data.batch import Batch, Ids
 from nmt.data.corpus import Split
 from nmt.data.vocabulary import EOS
+from nmt.distributed.world import Alone
 from nmt.interface import VocabularySizes
 from nmt.models.transformer import Transformer, TransformerConfig
-from nmt.training.bad_updates import BadUpdates
-from nmt.training.batches import Position, UpdateBatches, read_batch
-from nmt.training.precision import Arithmetic
+from nmt.training.checkpoints.retention import Cadence
+from nmt.training.checkpoints.saver import Saver
+from nmt.training.checkpoints.store import CheckpointStore
+from nmt.training.loop.bad_updates import BadUpdates
+from nmt.training.loop.batches import Position, UpdateBatches, read_batch
+from nmt.training.loop.precision import Arithmetic
+from nmt.training.loop.signals import StopRequest
+from nmt.training.loop.step import Step
+from nmt.training.loop.stopping import BestScore
+from nmt.training.loop.trainer import Trainer
 from nmt.training.report import Reporter
-from nmt.training.retention import Cadence
-from nmt.training.saver import Saver
-from nmt.training.signals import StopRequest
-from nmt.training.step import Step
-from nmt.training.stopping import BestScore
-from nmt.training.store import CheckpointStore
-from nmt.training.trainer import Trainer
-from nmt.training.world import Alone
 from tests.tiny_models import tiny_pair
 
 VOCABULARY = 12

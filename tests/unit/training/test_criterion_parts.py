@@ -23,6 +23,7 @@ from nmt.criterions.word_distillation_config import WordDistillationConfig
 from nmt.data.corpus import Corpus
 from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.words import WordsConfig
+from nmt.distributed.world import Alone
 from nmt.errors import DataError, UsageError
 from nmt.models.transformer import Transformer
 from nmt.modules.sentence_rewards import sentence_bleu, sentence_gleu
@@ -30,10 +31,9 @@ from nmt.optim.schedules.constant import ConstantConfig
 from nmt.storage.checkpoints import checkpoints_in, read_checkpoint
 from nmt.training.assemble import train
 from nmt.training.criterion_parts import build_criterion, sampler
-from nmt.training.datasets import open_datasets
-from nmt.training.other_models import load_teacher
-from nmt.training.trainer import Trainer
-from nmt.training.world import Alone
+from nmt.training.loop.trainer import Trainer
+from nmt.training.setup.datasets import open_datasets
+from nmt.training.setup.other_models import load_teacher
 from tests.unit.criterions.tiny import TinyModel, batch_of
 
 MakeConfig = Callable[..., TrainConfig]

@@ -17,8 +17,8 @@ from tqdm import tqdm
 from nmt.config.choices import ProgressStyle
 from nmt.config.sections import ReportConfig, TrainingConfig
 from nmt.training.displays import Bar, duration, figure, megabytes
+from nmt.training.loop.trainer import Trainer
 from nmt.training.report import Reporter
-from nmt.training.trainer import Trainer
 from tests.unit.training.reports import update_report
 
 EVENT = {

@@ -13,10 +13,10 @@ import pytest
 from nmt.config.choices import ProgressStyle
 from nmt.config.sections import ReportConfig
 from nmt.storage.event_log import EventLog
-from nmt.training.cost import Cost
 from nmt.training.meters import Meters, perplexity
 from nmt.training.report import Reporter
-from nmt.training.validation import Sample
+from nmt.training.setup.cost import Cost
+from nmt.training.validation.validation import Sample
 from tests.unit.training.reports import update_report
 
 

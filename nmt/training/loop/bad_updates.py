@@ -1,0 +1,93 @@
+"""What an update with a gradient that is not finite was made of, kept so that somebody can look at it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from nmt.data.batch import Batch
+from nmt.data.language_pair import LanguagePair
+from nmt.distributed.world import World
+from nmt.errors import NMTError
+from nmt.storage.files import write_json
+from nmt.training.meters import UpdateReport
+
+logger = logging.getLogger("nmt.training")
+
+FOLDER = "bad-updates"
+MOST = 20  # files; further ones would tell nothing new
+
+
+class BadUpdates:
+    """Writes a JSON file for each. One that cannot be written costs no more than itself."""
+
+    def __init__(self, folder: Path, pair: LanguagePair) -> None:
+        self._folder = folder / FOLDER
+        self._pair = pair
+
+    def record(
+        self, update: int, epoch: int, batches: Sequence[Batch], figures: UpdateReport, parameters: Sequence[str]
+    ) -> Path | None:
+        """``parameters``: those whose gradient is not finite. The file, or None if there is none."""
+        path = self._folder / f"update-{update:08d}-{batches[0].sentence_ids[0]}.json"
+        try:
+            self._folder.mkdir(exist_ok=True)
+            if len(list(self._folder.glob("*.json"))) >= MOST:
+                return None
+            contents = {
+                "update": update,
+                "epoch": epoch,
+                "loss": str(figures.loss),  # JSON knows no infinity and no NaN
+                "grad_norm": str(figures.grad_norm),
+                "lr": figures.learning_rate,
+                "parameters": list(parameters),
+                "batches": [self._described(batch) for batch in batches],
+            }
+            write_json(path, contents)
+        except (OSError, NMTError) as error:
+            logger.warning("cannot write %s, training goes on: %s", path, error)
+            return None
+        return path
+
+    def _described(self, batch: Batch) -> list[dict[str, Any]]:
+        """Sentence pairs, numbered as in the corpus."""
+        rows = zip(
+            batch.sentence_ids.tolist(),
+            _sentences(batch.source, batch.source_lengths),
+            _split(batch.targets, batch.target_lengths),
+        )
+        return [
+            {
+                "sentence": number,
+                "source": self._pair.source.decode(source),
+                "target": self._pair.target.decode(target),
+                "source_ids": source,
+                "target_ids": target,
+            }
+            for number, source, target in rows
+        ]
+
+
+def without_finite_gradient(parameters: Iterable[tuple[str, nn.Parameter]], world: World) -> list[str]:
+    """Names of parameters. Each process looks at what it holds of them, and all are told what any has found."""
+    gradients = [(name, parameter.grad) for name, parameter in parameters if parameter.grad is not None]
+    own = [name for name, gradient in gradients if not _finite(world.held(gradient))]
+    found = {name for part in world.gather(own) for name in part}
+    return [name for name, _ in gradients if name in found]
+
+
+def _finite(gradient: Tensor) -> bool:
+    return bool(gradient.isfinite().all())
+
+
+def _sentences(padded: Tensor, lengths: Tensor) -> list[list[int]]:
+    return [row[:length] for row, length in zip(padded.tolist(), lengths.tolist())]
+
+
+def _split(flat: Tensor, lengths: Tensor) -> list[list[int]]:
+    return [part.tolist() for part in torch.split(flat, lengths.tolist())]

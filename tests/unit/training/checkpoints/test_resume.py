@@ -1,0 +1,164 @@
+"""What a continued run compares with the one before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from nmt.config.sections import CheckpointConfig, TrainConfig
+from nmt.errors import DataError, UsageError
+from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, TrainingState, load_parameters
+from nmt.training.checkpoints.resume import RESETS, VALUES, check_unchanged, due_resets, restarts_epoch
+from nmt.training.setup.differences import differences
+from nmt.training.setup.fingerprint import fingerprint
+
+
+def stored(**values: Any) -> StoredCheckpoint:
+    complete = {key: {} for key in VALUES} | {"vocabularies": "v"} | values
+    training = TrainingState({}, {key: value for key, value in complete.items() if value is not None})
+    return StoredCheckpoint(Path("run/checkpoint"), {}, CheckpointInfo(1, 1), {}, training)
+
+
+def test_differences_are_listed_by_option_with_both_values() -> None:
+    old = {"seed": 1, "model.d_ff": 8, "model.name": "a", "gone": 3}
+    new = {"seed": 1, "model.d_ff": 9, "model.name": "a", "added": None, "data": ["x"]}
+    assert differences(old, new) == {
+        "model.d_ff": "8 -> 9",
+        "data": "the corpus or its vocabulary is another one",
+        "gone": "3 -> null",
+    }
+
+
+def changes(checkpoint: StoredCheckpoint, current: dict[str, Any], *, batches: int = 2, **consent: Any) -> Any:
+    options = CheckpointConfig(**consent)
+    return check_unchanged(checkpoint, current, vocabularies="v", batches_in_update=batches, options=options)
+
+
+def test_nothing_changed_is_nothing_to_say() -> None:
+    assert changes(stored(fingerprint={"seed": 1}), {"seed": 1}) == {}
+
+
+def test_accumulation_that_makes_up_for_the_number_of_processes_is_no_change() -> None:
+    checkpoint = stored(fingerprint={"batching.update_freq": 1}, batches_in_update=2)
+    assert changes(checkpoint, {"batching.update_freq": 2}) == {}
+    with pytest.raises(UsageError, match="update_freq: 1 -> 2"):
+        changes(checkpoint, {"batching.update_freq": 2}, batches=4)
+
+
+def test_a_change_is_refused_unless_reset() -> None:
+    checkpoint = stored(fingerprint={"seed": 1})
+    with pytest.raises(UsageError, match="seed: 1 -> 2.*--reset"):
+        changes(checkpoint, {"seed": 2})
+    assert changes(checkpoint, {"seed": 2}, reset=True) == {"seed": "1 -> 2"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "flags"),
+    [
+        (["seed"], "--reset-dataloader"),
+        (["data", "train_subset", "batching.max_tokens"], "--reset-dataloader"),
+        (["optimizer.beta1"], "--reset-optimizer"),
+        (["parameters.freeze", "training.ema_decay"], "--reset-optimizer"),
+        (["optimizer.lr"], "--reset-lr-scheduler"),
+        (["scheduler.name", "optimizer.lr"], "--reset-lr-scheduler"),
+        (["optimizer.lr", "optimizer.name"], "--reset-optimizer"),
+        (["validation.interval", "search.beam_size"], "--reset-meters"),
+        (["seed", "optimizer.lr"], "--reset-dataloader --reset-lr-scheduler"),
+        (["model.dropout"], "--reset"),
+        (["seed", "criterion.label_smoothing"], "--reset"),
+    ],
+)
+def test_each_kind_of_change_has_a_flag_that_lets_it_happen(changed: list[str], flags: str) -> None:
+    checkpoint, current = stored(fingerprint=dict.fromkeys(changed, 1)), dict.fromkeys(changed, 2)
+    with pytest.raises(UsageError, match=rf"nevertheless with {flags}$"):
+        changes(checkpoint, current)
+    named = {flag.removeprefix("--").replace("-", "_") for flag in flags.split()}
+    assert changes(checkpoint, current, **dict.fromkeys(named, True)).keys() == set(changed)
+
+
+def test_runs_from_before_padding_could_be_left_uncounted_go_on(tiny_run: Callable[..., TrainConfig]) -> None:
+    config = tiny_run()
+    former = fingerprint(config, [], [])
+    del former["batching.count_padding"]
+    assert changes(stored(fingerprint=former), fingerprint(config, [], [])) == {}
+    uncounted = replace(config, batching=replace(config.batching, count_padding=False))
+    with pytest.raises(UsageError, match=r"batching.count_padding: True -> False\).*--reset-dataloader$"):
+        changes(stored(fingerprint=former), fingerprint(uncounted, [], []))
+
+
+def test_plugins_may_lie_elsewhere(tiny_run: Callable[..., TrainConfig]) -> None:
+    before, after = (fingerprint(tiny_run(user_dir=place), [], []) for place in (None, "moved/gru.py,more"))
+    assert changes(stored(fingerprint=before), after) == {}
+
+
+def test_a_flag_lets_nothing_else_change() -> None:
+    checkpoint = stored(fingerprint={"seed": 1, "model.dropout": 0.1})
+    with pytest.raises(UsageError, match=r"settings \(model.dropout: 0.1 -> 0.2\); .*--reset$"):
+        changes(checkpoint, {"seed": 2, "model.dropout": 0.2}, **dict.fromkeys(RESETS, True))
+
+
+def test_what_a_checkpoint_was_written_under_is_reset_once_more_only_if_something_changed() -> None:
+    options = CheckpointConfig(reset_optimizer=True, reset_meters=True)
+    before = replace(stored(), config={"checkpoint": {"reset_optimizer": True, "reset_meters": False}})
+    assert due_resets(options, stored(), {}) == {"reset_optimizer", "reset_meters"}
+    assert due_resets(options, before, {}) == {"reset_meters"}
+    assert due_resets(options, before, {"optimizer.eps": "1 -> 2"}) == {"reset_optimizer", "reset_meters"}
+    rate, both = {"optimizer.lr": "1 -> 2"}, replace(options, reset_lr_scheduler=True)
+    assert due_resets(both, before, rate) == {"reset_lr_scheduler", "reset_meters"}, (
+        "another rate is no other optimizer"
+    )
+    assert due_resets(CheckpointConfig(), before, {"optimizer.eps": "1 -> 2"}) == set()
+
+
+def test_the_best_is_forgotten_again_when_scores_mean_something_else_again() -> None:
+    before = replace(stored(), config={"checkpoint": {"reset_meters": True}})
+    assert due_resets(CheckpointConfig(reset_meters=True), before, {}) == set()
+    assert due_resets(CheckpointConfig(reset_meters=True), before, {}, other_scores=True) == {"reset_meters"}
+    assert due_resets(CheckpointConfig(), before, {}, other_scores=True) == set()
+
+
+def test_how_to_validate_matters_if_the_schedulers_before_and_after_both_depend_on_it() -> None:
+    without = {"scheduler.name": "constant"}
+    follows = {"scheduler.name": "plateau", "valid_subset": "valid", "validation.interval": 1, "search.name": "greedy"}
+    for before, after in ((without, follows), (follows, without)):
+        assert changes(stored(fingerprint=before), after, reset_lr_scheduler=True).keys() == {"scheduler.name"}
+    with pytest.raises(UsageError, match=r"\(validation.interval: 1 -> 2\).*--reset-meters$"):
+        changes(stored(fingerprint=follows), follows | {"validation.interval": 2})
+
+
+@pytest.mark.parametrize(
+    ("changed", "restarts"),
+    [
+        ("data", True),
+        ("seed", True),
+        ("batching.max_tokens", True),
+        ("batching.update_freq", False),
+        ("optimizer.lr", False),
+        ("model.dropout", False),
+    ],
+)
+def test_the_epoch_begins_again_if_its_batches_are_others(changed: str, restarts: bool) -> None:
+    assert restarts_epoch({changed: "a -> b"}) == restarts
+
+
+def test_a_checkpoint_without_the_values_of_training_is_refused_by_name() -> None:
+    with pytest.raises(DataError, match="its training.json has no report"):
+        changes(stored(report=None), {})
+
+
+def test_parameters_of_another_shape_are_named_with_both_shapes() -> None:
+    model = nn.Linear(2, 3)
+    with pytest.raises(UsageError, match=r"bias: missing in the checkpoint, \(3,\) in the model; weight: \(4, 2\) in"):
+        load_parameters(model, {"weight": torch.zeros(4, 2)}, "run/checkpoint")
+
+
+def test_parameters_of_the_same_shape_are_taken_over() -> None:
+    model = nn.Linear(2, 3)
+    load_parameters(model, {"weight": torch.ones(3, 2), "bias": torch.ones(3)}, "run/checkpoint")
+    assert torch.equal(model.weight, torch.ones(3, 2))
