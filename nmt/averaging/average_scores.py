@@ -31,7 +31,7 @@ from nmt.training.loop.step import Step
 from nmt.training.metrics import build_scorers
 from nmt.training.setup.datasets import Datasets, check_lengths, open_validation
 from nmt.training.setup.fingerprint import validation_fingerprint
-from nmt.training.validation.validation import Place, build_validators, validate
+from nmt.training.validation.validators import Place, build_validators, validate
 
 logger = logging.getLogger("nmt.average")
 

@@ -37,7 +37,6 @@ from nmt.training.loop.precision import Arithmetic
 from nmt.training.loop.run_state import RunState
 from nmt.training.loop.signals import StopRequest
 from nmt.training.loop.step import Step
-from nmt.training.loop.stopping import BestScore
 from nmt.training.loop.trainer import Trainer
 from nmt.training.memory import peak_memory
 from nmt.training.metrics import build_scorers, higher_is_better
@@ -54,7 +53,8 @@ from nmt.training.setup.fingerprint import fingerprint, validation_fingerprint
 from nmt.training.setup.length import compare_length, number_of_updates, tell_limits
 from nmt.training.setup.other_models import start_from
 from nmt.training.setup.parts import build_arithmetic, build_model, build_optimizer, build_step, save_memory
-from nmt.training.validation.validation import Place, TranslationValidator, Validator, build_validators
+from nmt.training.validation.best_score import BestScore
+from nmt.training.validation.validators import Place, TranslationValidator, Validator, build_validators
 
 logger = logging.getLogger("nmt.training")
 

@@ -20,7 +20,7 @@ from nmt.training.meters import Meters, UpdateReport
 from nmt.training.setup.cost import Cost
 from nmt.training.sinks import Sinks, open_sinks
 from nmt.training.stops import cause_of, said_of
-from nmt.training.validation.validation import Sample, log_samples
+from nmt.training.validation.validators import Sample, log_samples
 
 logger = logging.getLogger("nmt.training")
 

@@ -26,7 +26,7 @@ from nmt.storage.lock import Lock
 from nmt.training.assemble import train
 from nmt.training.checkpoints import store as store_module
 from nmt.training.checkpoints.store import CheckpointStore
-from nmt.training.validation.validation import LossValidator
+from nmt.training.validation.validators import LossValidator
 
 MakeConfig = Callable[..., TrainConfig]
 

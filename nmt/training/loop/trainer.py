@@ -38,10 +38,10 @@ from nmt.training.loop.run_state import RunState
 from nmt.training.loop.signals import StopRequest
 from nmt.training.loop.step import Step, Totals, clip, divide, explained_shortage
 from nmt.training.loop.stepping import Launched, Stepping, runs_ahead
-from nmt.training.loop.stopping import BestScore
 from nmt.training.meters import UpdateReport
 from nmt.training.report import Reporter
-from nmt.training.validation.validation import ValidationStopped, Validator, validate
+from nmt.training.validation.best_score import BestScore
+from nmt.training.validation.validators import ValidationStopped, Validator, validate
 
 logger = logging.getLogger("nmt.training")
 

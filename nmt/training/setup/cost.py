@@ -30,7 +30,7 @@ from nmt.interface import EncoderDecoder
 from nmt.storage.event_log import Event
 from nmt.training.loop.batches import read_batch
 from nmt.training.loop.step import Step, seed_torch
-from nmt.training.validation.validation import Place
+from nmt.training.validation.validators import Place
 
 logger = logging.getLogger("nmt.training")
 

@@ -29,9 +29,9 @@ from nmt.training.loop.batches import Position, UpdateBatches, read_batch
 from nmt.training.loop.precision import Arithmetic
 from nmt.training.loop.signals import StopRequest
 from nmt.training.loop.step import Step
-from nmt.training.loop.stopping import BestScore
 from nmt.training.loop.trainer import Trainer
 from nmt.training.report import Reporter
+from nmt.training.validation.best_score import BestScore
 from tests.tiny_models import tiny_pair
 
 VOCABULARY = 12

@@ -16,7 +16,7 @@ from nmt.storage.event_log import EventLog
 from nmt.training.meters import Meters, perplexity
 from nmt.training.report import Reporter
 from nmt.training.setup.cost import Cost
-from nmt.training.validation.validation import Sample
+from nmt.training.validation.validators import Sample
 from tests.unit.training.reports import update_report
 
 

@@ -32,9 +32,9 @@ from nmt.training.loop.precision import Arithmetic
 from nmt.training.loop.signals import StopRequest
 from nmt.training.loop.step import Step
 from nmt.training.loop.stepping import Figures, runs_ahead
-from nmt.training.loop.stopping import BestScore
 from nmt.training.loop.trainer import Trainer
 from nmt.training.meters import UpdateReport
+from nmt.training.validation.best_score import BestScore
 
 Make = Callable[..., Any]
 MEASURED = {"seconds", "tokens_per_second", "memory_mb"}

@@ -24,8 +24,8 @@ from nmt.training.loop import trainer as trainer_module
 from nmt.training.loop.batches import read_batch
 from nmt.training.loop.reading import ReadAhead
 from nmt.training.loop.step import Step
-from nmt.training.loop.stopping import BestScore
 from nmt.training.loop.trainer import Trainer
+from nmt.training.validation.best_score import BestScore
 
 Make = Callable[..., Any]
 

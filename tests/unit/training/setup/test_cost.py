@@ -32,7 +32,7 @@ from nmt.training.loop.batches import read_batch
 from nmt.training.loop.step import Step
 from nmt.training.report import Reporter
 from nmt.training.setup.cost import MORE, Cost, flops_per_token, sustained_tflops
-from nmt.training.validation.validation import Place
+from nmt.training.validation.validators import Place
 
 CPU = Place(torch.device("cpu"), contextlib.nullcontext, Alone())
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from nmt.training.loop.stopping import BestScore
+from nmt.training.validation.best_score import BestScore
 
 
 @pytest.mark.parametrize(
