@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from nmt.distributed.world import World
 from nmt.errors import Interrupted
 
 GRACEFUL = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
@@ -45,3 +48,21 @@ class StopRequest:
         self.received = signal.Signals(number)
         if self.received is signal.SIGINT:
             signal.signal(signal.SIGINT, signal.default_int_handler)  # the next one raises KeyboardInterrupt
+
+
+class Pulse:
+    """What all processes must know alike: the time, by the clock of the first one, and whether any was asked to stop."""
+
+    def __init__(self, stop: StopRequest, world: World, clock: Callable[[], float] = time.monotonic) -> None:
+        self.stop = stop
+        self.clock = clock
+        self.now = 0.0  # seconds, when the processes last asked each other
+        self.stopping = False
+        self._world = world
+
+    def listen(self) -> float:
+        """Ask all processes; the seconds since they did so before."""
+        before = self.now
+        requests, self.now = self._world.sums([float(bool(self.stop)), self.clock() if self._world.main else 0.0])
+        self.stopping = requests > 0
+        return self.now - before

@@ -15,9 +15,8 @@ from nmt.devices import is_shortage
 from nmt.errors import UsageError
 from nmt.interface import EncoderDecoder
 from nmt.modules.stack import stacked_layers
-from nmt.training.loop.accumulation import SMALLER_BATCHES
 from nmt.training.loop.precision import Arithmetic
-from nmt.training.loop.step import Step, described, seed_torch
+from nmt.training.loop.step import SMALLER_BATCHES, Step, described, seed_torch
 
 logger = logging.getLogger("nmt.training")
 

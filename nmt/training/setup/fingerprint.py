@@ -5,20 +5,20 @@ Limits, rhythms of saving and logging, the device and the number of threads are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from nmt.config.parameters import ParametersConfig
 from nmt.config.plain import to_plain
-from nmt.config.sections import TrainConfig
-from nmt.errors import UsageError
+from nmt.config.sections import TrainConfig, TrainingConfig
+from nmt.training.checkpoints.facts import Fingerprint
 from nmt.training.loop.precision import Arithmetic
 from nmt.training.setup.other_models import identity
 
-Fingerprint = dict[str, Any]
-
 # Options of validation that the best-checkpoint metric does not depend on.
 _WITHOUT_EFFECT = ("metrics", "samples", "patience")
+
+_TRAINING = ("clip_value", "ema_decay")
 
 COMPONENTS = ("model", "criterion", "optimizer", "scheduler")
 
@@ -33,13 +33,10 @@ def fingerprint(config: TrainConfig, data: Sequence[str], valid_data: Sequence[s
     parts = {role: tree[role] for role in COMPONENTS}
     parts["criterion"] = _criterion(config, tree)
     parts["batching"] = tree["batching"]
-    parts["training"] = {"clip_norm": config.training.clip_norm}
-    if config.training.clip_value:  # runs from before this option go on
-        parts["training"]["clip_value"] = config.training.clip_value
-    if config.training.ema_decay is not None:
-        parts["training"]["ema_decay"] = config.training.ema_decay
-    usual = to_plain(ParametersConfig())  # runs from before these options go on
-    parts["parameters"] = {key: value for key, value in tree["parameters"].items() if value != usual[key]}
+    parts["training"] = {"clip_norm": config.training.clip_norm} | _unusual(
+        tree["training"], TrainingConfig(), _TRAINING
+    )
+    parts["parameters"] = _unusual(tree["parameters"], ParametersConfig(), tree["parameters"])
     if getattr(config.scheduler, "uses_validation", False):
         parts["valid_subset"] = config.valid_subset
         parts["validation"] = {key: value for key, value in tree["validation"].items() if key not in _WITHOUT_EFFECT}
@@ -62,12 +59,10 @@ def validation_fingerprint(config: TrainConfig, data: Sequence[str], arithmetic:
     return {"data": list(data), "computed_on": str(arithmetic), **dict(_flatten(parts))}
 
 
-def refuse(changed: Mapping[str, str], checkpoint: str, *, flags: Sequence[str]) -> UsageError:
-    listed = "; ".join(f"{key}: {change}" for key, change in changed.items())
-    return UsageError(
-        f"{checkpoint} was trained with other settings ({listed}); restore them, choose another --save-dir, or go on "
-        f"nevertheless with {' '.join(flags)}"
-    )
+def _unusual(given: Mapping[str, Any], defaults: object, keys: Iterable[str]) -> dict[str, Any]:
+    """Options that are not at their defaults; at them they do nothing."""
+    usual = to_plain(defaults)
+    return {key: given[key] for key in keys if given[key] != usual[key]}
 
 
 def _criterion(config: TrainConfig, tree: Mapping[str, Any]) -> Any:

@@ -7,6 +7,7 @@ import logging
 from nmt.config.sections import DEFAULT_MAX_UPDATE, TrainConfig
 from nmt.optim import Horizon, Progress, Schedule, default_warmup, schedulers
 from nmt.storage.checkpoints import CheckpointInfo
+from nmt.training.checkpoints.facts import Facts
 from nmt.training.loop.batches import TrainingBatches
 from nmt.training.setup.datasets import Datasets
 
@@ -59,11 +60,10 @@ def number_of_updates(config: TrainConfig, batches: TrainingBatches, datasets: D
     return by_epochs if last is None else min(by_epochs, last)
 
 
-def compare_length(
-    config: TrainConfig, last: CheckpointInfo, planned: int | None, now: int | None, warmup_updates: int
-) -> None:
+def compare_length(config: TrainConfig, last: CheckpointInfo, begun: Facts, now: int | None) -> None:
     """Warn if the run has become longer or shorter and rates that lie behind would have been others, or if the warm-up
     that it began with has no end any more."""
+    planned, warmup_updates = begun.max_update, begun.warmup_updates
     own = getattr(config.scheduler, "warmup_updates", 0)
     if own is None and now is not None and warmup_updates > now:
         logger.warning(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from nmt.config.choices import Precision
@@ -11,7 +13,7 @@ from nmt.errors import UsageError
 from nmt.interface import EncoderDecoder, VocabularySizes
 from nmt.models import models
 from nmt.modules.stack import recompute_layers
-from nmt.optim import optimizers
+from nmt.optim import Horizon, Schedule, optimizers, schedulers
 from nmt.optim.moving_average import with_average
 from nmt.optim.parameter_groups import freeze, parameter_groups
 from nmt.training.criterion_parts import build_criterion
@@ -51,6 +53,16 @@ def save_memory(config: TrainConfig, model: EncoderDecoder) -> None:
 def build_optimizer(config: TrainConfig, step: Step) -> torch.optim.Optimizer:
     rule = optimizers.build(config.optimizer, parameter_groups(step, config.parameters, config.optimizer))
     return with_average(rule, config.training.ema_decay)
+
+
+def build_schedule(config: TrainConfig, optimizer: torch.optim.Optimizer, horizon: Horizon) -> Schedule:
+    """The schedule of a run; where it computes the rate itself, the optimizer's own becomes a factor of it."""
+    base_rate = float(config.optimizer.base_rate)
+    if getattr(config.scheduler, "sets_rate", False):
+        for group in optimizer.param_groups:
+            group["lr"] /= base_rate
+        base_rate = 1.0
+    return schedulers.build(config.scheduler, replace(horizon, base_rate=base_rate))
 
 
 def build_arithmetic(

@@ -14,7 +14,7 @@ from nmt.criterions.cross_entropy import TokenCrossEntropy
 from nmt.criterions.cross_entropy_config import CrossEntropyConfig
 from nmt.distributed.world import World
 from nmt.interface import Batch, EncoderDecoder, LossReport
-from nmt.training.loop import trainer
+from nmt.training.loop import updater
 from nmt.training.loop.precision import Arithmetic
 
 
@@ -42,7 +42,7 @@ class Spoilt(TokenCrossEntropy):
 def build(config: SpoiltConfig) -> Spoilt:
     nmt.optim.adam.runs_fused = lambda groups: True  # Adam on a CPU has the kernel too
     if config.ahead:
-        trainer.runs_ahead = ahead
+        updater.runs_ahead = ahead
     return Spoilt(config)
 
 

@@ -14,7 +14,8 @@ from torch import nn
 from nmt.config.sections import CheckpointConfig, TrainConfig
 from nmt.errors import DataError, UsageError
 from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, TrainingState, load_parameters
-from nmt.training.checkpoints.resume import RESETS, VALUES, check_unchanged, due_resets, restarts_epoch
+from nmt.training.checkpoints.facts import Facts
+from nmt.training.checkpoints.resume import RESETS, VALUES, Past, due_resets, past_of, restarts_epoch
 from nmt.training.setup.differences import differences
 from nmt.training.setup.fingerprint import fingerprint
 
@@ -37,7 +38,7 @@ def test_differences_are_listed_by_option_with_both_values() -> None:
 
 def changes(checkpoint: StoredCheckpoint, current: dict[str, Any], *, batches: int = 2, **consent: Any) -> Any:
     options = CheckpointConfig(**consent)
-    return check_unchanged(checkpoint, current, vocabularies="v", batches_in_update=batches, options=options)
+    return past_of(checkpoint, current, vocabularies="v", batches_in_update=batches, options=options).changed
 
 
 def test_nothing_changed_is_nothing_to_say() -> None:
@@ -82,16 +83,6 @@ def test_each_kind_of_change_has_a_flag_that_lets_it_happen(changed: list[str], 
     assert changes(checkpoint, current, **dict.fromkeys(named, True)).keys() == set(changed)
 
 
-def test_runs_from_before_padding_could_be_left_uncounted_go_on(tiny_run: Callable[..., TrainConfig]) -> None:
-    config = tiny_run()
-    former = fingerprint(config, [], [])
-    del former["batching.count_padding"]
-    assert changes(stored(fingerprint=former), fingerprint(config, [], [])) == {}
-    uncounted = replace(config, batching=replace(config.batching, count_padding=False))
-    with pytest.raises(UsageError, match=r"batching.count_padding: True -> False\).*--reset-dataloader$"):
-        changes(stored(fingerprint=former), fingerprint(uncounted, [], []))
-
-
 def test_plugins_may_lie_elsewhere(tiny_run: Callable[..., TrainConfig]) -> None:
     before, after = (fingerprint(tiny_run(user_dir=place), [], []) for place in (None, "moved/gru.py,more"))
     assert changes(stored(fingerprint=before), after) == {}
@@ -103,24 +94,33 @@ def test_a_flag_lets_nothing_else_change() -> None:
         changes(checkpoint, {"seed": 2, "model.dropout": 0.2}, **dict.fromkeys(RESETS, True))
 
 
+def resets(options: CheckpointConfig, under: dict[str, bool], *changed: str, others: str = "") -> Any:
+    """Those that are due after a checkpoint that was written ``under`` flags."""
+    section = dict.fromkeys(RESETS, False) | under
+    checkpoint = replace(stored(), config={"checkpoint": section})
+    training = checkpoint.training
+    assert training is not None
+    past = Past(checkpoint, training, Facts.from_values(training.values), dict.fromkeys(changed, "1 -> 2"))
+    return due_resets(options, past, {others: "1 -> 2"} if others else {})
+
+
 def test_what_a_checkpoint_was_written_under_is_reset_once_more_only_if_something_changed() -> None:
     options = CheckpointConfig(reset_optimizer=True, reset_meters=True)
-    before = replace(stored(), config={"checkpoint": {"reset_optimizer": True, "reset_meters": False}})
-    assert due_resets(options, stored(), {}) == {"reset_optimizer", "reset_meters"}
-    assert due_resets(options, before, {}) == {"reset_meters"}
-    assert due_resets(options, before, {"optimizer.eps": "1 -> 2"}) == {"reset_optimizer", "reset_meters"}
-    rate, both = {"optimizer.lr": "1 -> 2"}, replace(options, reset_lr_scheduler=True)
-    assert due_resets(both, before, rate) == {"reset_lr_scheduler", "reset_meters"}, (
-        "another rate is no other optimizer"
-    )
-    assert due_resets(CheckpointConfig(), before, {"optimizer.eps": "1 -> 2"}) == set()
+    before = {"reset_optimizer": True}
+    assert resets(options, {}) == {"reset_optimizer", "reset_meters"}
+    assert resets(options, before) == {"reset_meters"}
+    assert resets(options, before, "optimizer.eps") == {"reset_optimizer", "reset_meters"}
+    both = replace(options, reset_lr_scheduler=True)
+    found = resets(both, before, "optimizer.lr")
+    assert found == {"reset_lr_scheduler", "reset_meters"}, "another rate is no other optimizer"
+    assert resets(CheckpointConfig(), before, "optimizer.eps") == set()
 
 
 def test_the_best_is_forgotten_again_when_scores_mean_something_else_again() -> None:
-    before = replace(stored(), config={"checkpoint": {"reset_meters": True}})
-    assert due_resets(CheckpointConfig(reset_meters=True), before, {}) == set()
-    assert due_resets(CheckpointConfig(reset_meters=True), before, {}, other_scores=True) == {"reset_meters"}
-    assert due_resets(CheckpointConfig(), before, {}, other_scores=True) == set()
+    before = {"reset_meters": True}
+    assert resets(CheckpointConfig(reset_meters=True), before) == set()
+    assert resets(CheckpointConfig(reset_meters=True), before, others="search.beam_size") == {"reset_meters"}
+    assert resets(CheckpointConfig(), before, others="search.beam_size") == set()
 
 
 def test_how_to_validate_matters_if_the_schedulers_before_and_after_both_depend_on_it() -> None:

@@ -18,6 +18,7 @@ from nmt.optim.schedule_free_adamw_config import ScheduleFreeAdamWConfig
 from nmt.optim.schedules.constant import ConstantConfig
 from nmt.storage.checkpoints import StoredCheckpoint, checkpoints_in, read_checkpoint
 from nmt.training.assemble import train
+from nmt.training.checkpoints.resume import Past
 from nmt.training.loop.modes import evaluation_mode, resume_training
 from nmt.training.loop.step import Step
 from nmt.training.loop.trainer import Trainer
@@ -56,13 +57,10 @@ def trained(
     make_trainer: Make, step: Step, updates: int, *, restored: StoredCheckpoint | None = None, **parts: Any
 ) -> None:
     optimizer = Thirds(step.named_parameters(), lr=0.1, momentum=0.9)
-    parts["facts"] = dict.fromkeys(
-        ("fingerprint", "vocabularies", "warmup_updates", "precision", "computed_on", "batches_in_update")
-    )
     limits = TrainingConfig(max_update=updates)
     trainer: Trainer = make_trainer(step=step, optimizer=optimizer, limits=limits, **parts)
     if restored is not None:
-        trainer.restore(restored, {})
+        trainer.restore(Past.of(restored, {}))
     trainer.run()
 
 

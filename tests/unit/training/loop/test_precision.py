@@ -17,6 +17,7 @@ from nmt.data.batch import collate
 from nmt.errors import NMTError
 from nmt.storage.checkpoints import checkpoints_in, read_info
 from nmt.training.assemble import train
+from nmt.training.checkpoints.resume import Past
 from nmt.training.loop import precision
 from nmt.training.loop.precision import Arithmetic, LossScale, choose_precision
 from nmt.training.loop.step import Step
@@ -236,14 +237,11 @@ def test_a_checkpoint_holds_the_loss_scale(
 ) -> None:
     from nmt.storage.checkpoints import checkpoints_in, read_checkpoint
 
-    facts = dict.fromkeys(
-        ("fingerprint", "vocabularies", "warmup_updates", "precision", "computed_on", "batches_in_update"), ""
-    )
-    make_trainer(arithmetic=Arithmetic(CPU, Precision.fp16), limits=TrainingConfig(max_update=2), facts=facts).run()
+    make_trainer(arithmetic=Arithmetic(CPU, Precision.fp16), limits=TrainingConfig(max_update=2)).run()
     stored = read_checkpoint(checkpoints_in(tmp_path / "run")[-1], training=True)
     again = Arithmetic(CPU, Precision.fp16)
-    make_trainer(arithmetic=again).restore(stored, {})
+    make_trainer(arithmetic=again).restore(Past.of(stored, {}))
     assert again.state() == {"value": LossScale.FIRST, "good": 2}
     plain = Arithmetic(CPU, Precision.fp32)
-    make_trainer(arithmetic=plain).restore(stored, {})
+    make_trainer(arithmetic=plain).restore(Past.of(stored, {}))
     assert plain.state() == {}

@@ -12,12 +12,19 @@ import torch
 from torch.nn.attention import varlen
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from nmt.config.choices import Precision
 from nmt.config.sections import TrainingConfig
 from nmt.data.corpus import Split
+from nmt.distributed.world import Alone
 from nmt.models import transformer as transformer_module
-from nmt.training.loop.batches import read_batch
-from nmt.training.loop.step import Step, Totals, clip, divide
-from nmt.training.loop.stepping import Stepping
+from nmt.optim import Progress
+from nmt.training.loop import updater as updater_module
+from nmt.training.loop.batches import Position, UpdateBatches, read_batch
+from nmt.training.loop.learner import Learner
+from nmt.training.loop.precision import Arithmetic
+from nmt.training.loop.reading import Reader
+from nmt.training.loop.step import Step
+from nmt.training.loop.updater import Updater
 
 # The last one stands for torch.tensor(numbers, device=...): the copy of ordinary memory to a GPU is waited for.
 WAITS = {
@@ -56,25 +63,25 @@ def test_an_update_waits_for_nothing(
     kernel = Mock(side_effect=lambda query, *rest, **options: query + rest[1].sum())
     monkeypatch.setattr(transformer_module, "kernel_runs", lambda device: flat)
     monkeypatch.setattr(varlen, "varlen_attn", kernel)
-    step, totals = make_step(), Totals()
+    step = make_step()
     step.model.few_shapes = few_shapes
     for layer in [*step.model.encoder.layers, *step.model.decoder.layers]:  # type: ignore[union-attr, operator]
         monkeypatch.setattr(type(layer), "flat", flat)
     batch, limits = read_batch(make_split(6), np.arange(6)), TrainingConfig(max_update=1, clip_norm=1.0)
-    make = Stepping(torch.optim.Adam(step.parameters(), fused=True), ahead=True)
+    monkeypatch.setattr(updater_module, "runs_ahead", lambda *_: True)
+    monkeypatch.setattr(updater_module, "seed_torch", lambda *_: None)
+    optimizer = torch.optim.Adam(step.parameters(), fused=True)
+    learner = Learner(step, optimizer, Arithmetic(torch.device("cpu"), Precision.fp32), Alone())
+    updater = Updater(learner, lambda progress: 1.0, Reader(lambda indices: batch), limits, seed=1)
+    update = UpdateBatches((np.arange(6),), 1, Position(2))
     before = [parameter.detach().clone() for parameter in step.parameters()]
     with NoWaiting():
-        report = step(batch)
-        report.loss_sum.backward()
-        totals.add(report)
-        parameters = [parameter for parameter in step.parameters() if parameter.grad is not None]
-        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        divide(gradients, totals.denominator)
-        norm = torch.nn.utils.get_total_norm(gradients)
-        figures = totals.figures(norm, learning_rate=0.1)
-        make(figures, lambda: clip(parameters, norm, limits))
-    assert figures.fetch().finite and figures.fetch().grad_norm > 0
+        totals = updater.accumulate(1, update)
+        updater.launch(update, totals, Progress(1, 1, 0), began=0.0)
+    settled = updater.settle()
+    assert settled is not None and settled.figures.finite and settled.figures.grad_norm > 0
     assert not any(torch.equal(*pair) for pair in zip(before, step.parameters()))
+    gradients = [parameter.grad for parameter in step.parameters() if parameter.grad is not None]
     assert kernel.called == flat and all(gradient.abs().sum() > 0 for gradient in gradients)
 
 

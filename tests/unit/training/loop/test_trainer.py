@@ -20,7 +20,7 @@ from nmt.errors import DeviceError, NMTError
 from nmt.optim import Progress
 from nmt.storage.checkpoints import checkpoints_in, pointed, read_info
 from nmt.storage.event_log import read_events
-from nmt.training.loop import trainer as trainer_module
+from nmt.training.loop import updater as updater_module
 from nmt.training.loop.batches import read_batch
 from nmt.training.loop.reading import ReadAhead
 from nmt.training.loop.step import Step
@@ -115,7 +115,7 @@ def test_dropout_depends_on_the_update_and_not_on_what_was_drawn_before(make_tra
     torch.manual_seed(5)
     one = trained(make_trainer, make_step(dropout=0.5), limits=TrainingConfig(max_update=3))
     torch.rand(100)
-    again = trained(make_trainer, make_step(dropout=0.5), limits=TrainingConfig(max_update=3), facts={})
+    again = trained(make_trainer, make_step(dropout=0.5), limits=TrainingConfig(max_update=3))
     other_seed = trained(make_trainer, make_step(dropout=0.5), limits=TrainingConfig(max_update=3), seed=2)
     assert same(one, again) and not same(one, other_seed)
 
@@ -124,21 +124,21 @@ def test_micro_batches_of_one_update_drop_different_elements(
     make_trainer: Make, make_step: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seeds: list[tuple[int, ...]] = []
-    monkeypatch.setattr("nmt.training.loop.accumulation.seed_torch", lambda *key: seeds.append(key))
+    monkeypatch.setattr("nmt.training.loop.updater.seed_torch", lambda *key: seeds.append(key))
     make_trainer(updates=[[[0], [1]]], limits=TrainingConfig(max_update=2), seed=7).run()
     assert seeds == [(7, 1, 0), (7, 1, 1), (7, 2, 0), (7, 2, 1)]
 
 
 def poison(monkeypatch: pytest.MonkeyPatch, updates: set[int]) -> None:
     """Make the gradients of the n-th updates infinite."""
-    divide, calls = trainer_module.divide, iter(range(1, 1000))
+    divide, calls = updater_module.divide, iter(range(1, 1000))
 
     def poisoned(gradients: list[Tensor], denominator: Tensor) -> None:
         divide(gradients, denominator)
         if next(calls) in updates:
             gradients[0].fill_(float("inf"))
 
-    monkeypatch.setattr(trainer_module, "divide", poisoned)
+    monkeypatch.setattr(updater_module, "divide", poisoned)
 
 
 def test_an_update_that_is_not_finite_leaves_parameters_and_optimizer_alone(
@@ -396,7 +396,7 @@ def test_an_optimizer_that_the_gpu_cannot_hold_is_said_with_the_update(make_trai
 
 
 def test_batches_read_ahead_change_nothing_but_where_they_are_read(
-    make_trainer: Make, make_step: Make, make_split: Callable[..., Split], monkeypatch: pytest.MonkeyPatch
+    make_trainer: Make, make_step: Make, make_split: Callable[..., Split]
 ) -> None:
     """As on a GPU: of three updates an epoch, two epochs, all but the first are read by the thread."""
     split, limits = make_split(6), TrainingConfig(max_update=6)
@@ -411,6 +411,5 @@ def test_batches_read_ahead_change_nothing_but_where_they_are_read(
         card: Any = SimpleNamespace(begin=lambda batch: batch, end=lambda batch: batch)
         return ReadAhead(noted, card)
 
-    monkeypatch.setattr(trainer_module, "reader", noting)
-    assert same(expected, trained(make_trainer, make_step(), split=split, limits=limits))
+    assert same(expected, trained(make_trainer, make_step(), split=split, limits=limits, reader=noting))
     assert read.count(True) == 1 and read.count(False) >= 5

@@ -1,7 +1,8 @@
-"""What a run is made of, as plain values for its log: the machine, the model, the data."""
+"""What a run is made of, in words and as plain values for its log: the machine, the model, the data."""
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 from typing import Any
@@ -14,7 +15,29 @@ import nmt
 from nmt.config.sections import TrainConfig
 from nmt.data.corpus import Lengths, Split
 from nmt.models import models
+from nmt.training.loop.batches import TrainingBatches
 from nmt.training.setup.datasets import Datasets
+
+logger = logging.getLogger("nmt.training")
+
+
+def tell(config: TrainConfig, datasets: Datasets, batches: TrainingBatches, model: nn.Module) -> None:
+    """Sizes of the model and of the data, in two lines."""
+    pair = datasets.pair
+    logger.info(
+        "%s with %s parameters, vocabularies of %d and %d pieces",
+        models.name_of(type(config.model)),
+        f"{sum(parameter.numel() for parameter in model.parameters()):,}",
+        len(pair.source.vocabulary),
+        len(pair.target.vocabulary),
+    )
+    logger.info(
+        "%s training pairs from %s to %s, %s updates an epoch",
+        f"{len(datasets.train):,}",
+        pair.source_lang,
+        pair.target_lang,
+        f"{batches.updates_in_epoch(1):,}",
+    )
 
 
 def describe_run(config: TrainConfig, datasets: Datasets, model: nn.Module, device: torch.device) -> dict[str, Any]:

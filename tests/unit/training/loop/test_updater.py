@@ -26,13 +26,14 @@ from nmt.optim import optimizers
 from nmt.optim.moving_average import MovingAverage
 from nmt.storage.checkpoints import checkpoints_in, read_checkpoint
 from nmt.storage.event_log import read_events
-from nmt.training.loop import trainer as trainer_module
+from nmt.training.loop import updater as updater_module
 from nmt.training.loop.batches import Position
+from nmt.training.loop.figures import Figures
 from nmt.training.loop.precision import Arithmetic
 from nmt.training.loop.signals import StopRequest
 from nmt.training.loop.step import Step
-from nmt.training.loop.stepping import Figures, runs_ahead
 from nmt.training.loop.trainer import Trainer
+from nmt.training.loop.updater import runs_ahead
 from nmt.training.meters import UpdateReport
 from nmt.training.validation.best_score import BestScore
 
@@ -181,7 +182,7 @@ def test_a_run_ahead_is_the_run_that_waits(
     patience = parts["validation"].patience if "validation" in parts else None
     outcomes = []
     for ahead in (False, True):
-        monkeypatch.setattr(trainer_module, "runs_ahead", lambda *_, ahead=ahead: ahead)
+        monkeypatch.setattr(updater_module, "runs_ahead", lambda *_, ahead=ahead: ahead)
         given = {
             "split": make_split(8),
             "validators": [Rising()] if "validation" in parts else (),
@@ -212,7 +213,7 @@ def order(make_trainer: Make, step: Spoilt, monkeypatch: pytest.MonkeyPatch, **p
         return fetch(self)
 
     monkeypatch.setattr(Figures, "fetch", noted)
-    monkeypatch.setattr(trainer_module, "runs_ahead", lambda *_: True)
+    monkeypatch.setattr(updater_module, "runs_ahead", lambda *_: True)
     make_trainer(step=step, optimizer=adam(step), updates=[[[0]], [[1]]], **parts).run()
     return step.log
 
@@ -238,7 +239,7 @@ def test_the_update_after_one_that_is_not_made_begins_again_under_its_number(
 ) -> None:
     """The bad batch, the next one, the bad one again for what is said of it, and the next one again."""
     step, seeds = Spoilt(make_step(), {0}, set()), list[tuple[int, ...]]()
-    monkeypatch.setattr("nmt.training.loop.accumulation.seed_torch", lambda *key: seeds.append(key))
+    monkeypatch.setattr("nmt.training.loop.updater.seed_torch", lambda *key: seeds.append(key))
     log = order(make_trainer, step, monkeypatch, limits=TrainingConfig(max_update=2, max_epoch=1), seed=7)
     assert log == ["batch", "batch", "figures", "batch", "batch", "figures"]
     assert seeds == [(7, 1, 0), (7, 2, 0), (7, 1, 0), (7, 1, 0)]
@@ -248,7 +249,7 @@ def test_the_time_of_updates_that_overlap_is_counted_once(
     make_trainer: Make, make_step: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One lasts from its beginning, or from when the figures of the one before were there, until its own are."""
-    monkeypatch.setattr(trainer_module, "runs_ahead", lambda *_: True)
+    monkeypatch.setattr(updater_module, "runs_ahead", lambda *_: True)
     readings, reported, step = iter(range(1000)), list[float](), make_step()
     trainer: Trainer = make_trainer(
         step=step, optimizer=adam(step), limits=TrainingConfig(max_update=4), clock=lambda: float(next(readings))

@@ -9,16 +9,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmt.config.sections import Precision
+from nmt.config.sections import Precision, TrainingConfig
 from nmt.data.batch import Batch
 from nmt.data.corpus import Split
 from nmt.distributed.world import Alone, Meeting
 from nmt.errors import DeviceError
-from nmt.training.loop.accumulation import Accumulation
-from nmt.training.loop.batches import read_batch
+from nmt.training.loop.batches import Position, UpdateBatches, read_batch
+from nmt.training.loop.figures import Totals
+from nmt.training.loop.learner import Learner
 from nmt.training.loop.precision import Arithmetic
 from nmt.training.loop.reading import Reader
 from nmt.training.loop.step import Step
+from nmt.training.loop.updater import Updater
 
 
 def from_the_allocator() -> RuntimeError:
@@ -62,14 +64,19 @@ def small(make_step: Callable[..., Step], **options: Any) -> Small:
     return step
 
 
+def accumulate(step: Step, read: Reader, world: Alone, *batches: Any) -> Totals:
+    """The first half of the first update."""
+    arithmetic = Arithmetic(torch.device("cpu"), Precision.fp32)
+    learner = Learner(step, torch.optim.SGD(step.parameters()), arithmetic, world)
+    updater = Updater(learner, lambda progress: 1.0, read, TrainingConfig(), seed=1)
+    return updater.accumulate(1, UpdateBatches(batches, 1, Position()))
+
+
 def gradients(step: Step, split: Split, updates: tuple[Any, ...]) -> tuple[Tensor, Tensor, Tensor]:
     """All gradients as one vector, the denominator and the loss."""
-    arithmetic = Arithmetic(torch.device("cpu"), Precision.fp32)
-    accumulate = Accumulation(step, Reader(lambda indices: read_batch(split, indices)), arithmetic, Alone(), seed=1)
-    totals = accumulate(1, updates)
+    totals = accumulate(step, Reader(lambda indices: read_batch(split, indices)), Alone(), *updates)
     found = [parameter.grad.flatten() for parameter in step.parameters() if parameter.grad is not None]
-    assert totals._sums is not None
-    return torch.cat(found), totals.denominator, totals._sums[0]
+    return torch.cat(found), totals.denominator, totals.sums[0]
 
 
 @pytest.mark.parametrize("fails_in", ["forward", "backward"])
@@ -99,7 +106,7 @@ def test_halves_have_random_numbers_of_their_own(
     make_step: Callable[..., Step], make_split: Callable[..., Split], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys: list[tuple[int, ...]] = []
-    monkeypatch.setattr("nmt.training.loop.accumulation.seed_torch", lambda *key: keys.append(key))
+    monkeypatch.setattr("nmt.training.loop.updater.seed_torch", lambda *key: keys.append(key))
     gradients(small(make_step, fits=2), make_split(4), (torch.arange(4).numpy(),))
     assert keys == [(1, 1, 0), (1, 1, 0, 0), (1, 1, 0, 1)]
 
@@ -139,13 +146,12 @@ def test_a_batch_that_cannot_even_be_copied_is_one_without_memory(
             return Meeting(forward=meets)
 
     step, split = small(make_step), make_split(4)
-    arithmetic = Arithmetic(torch.device("cpu"), Precision.fp32)
-    accumulate = Accumulation(step, Full(lambda indices: read_batch(split, indices)), arithmetic, Met(), seed=1)
+    read = Full(lambda indices: read_batch(split, indices))
     if meets:
         with pytest.raises(DeviceError, match="in the forward pass of a batch of 4 sentences"):
-            accumulate(1, (torch.arange(4).numpy(),))
+            accumulate(step, read, Met(), torch.arange(4).numpy())
     else:
-        accumulate(1, (torch.arange(4).numpy(),))
+        accumulate(step, read, Met(), torch.arange(4).numpy())
     assert step.sizes == ([] if meets else [2, 2])
 
 
@@ -162,9 +168,8 @@ def test_processes_do_not_leave_each_other_waiting(
             return Meeting(**{fails_in: last})
 
     step = small(make_step, fits=1, fails_in=fails_in)
-    arithmetic = Arithmetic(torch.device("cpu"), Precision.fp32)
     split = make_split(4)
-    accumulate = Accumulation(step, Reader(lambda indices: read_batch(split, indices)), arithmetic, Two(), seed=1)
+    read = Reader(lambda indices: read_batch(split, indices))
     with pytest.raises(DeviceError, match=f"in the {fails_in} pass of a batch of 2 sentences"):
-        accumulate(1, (torch.arange(2).numpy(), torch.arange(2, 4).numpy()))
+        accumulate(step, read, Two(), torch.arange(2).numpy(), torch.arange(2, 4).numpy())
     assert step.sizes == [2]
