@@ -19,7 +19,7 @@ from nmt.config.plain import from_plain
 from nmt.config.sections import LOSSES, TrainConfig
 from nmt.data.language_pair import LanguagePair
 from nmt.devices import choose_device, make_current
-from nmt.distributed.world import Alone
+from nmt.distributed.world import World
 from nmt.errors import DataError, DeviceError, NMTError, UsageError
 from nmt.interface import EncoderDecoder
 from nmt.models.stored import load_model
@@ -60,11 +60,11 @@ class Judge:
         check_lengths(model, datasets, config.batching)
         arithmetic = Arithmetic(device, _precision(config, path, model, pair, device))
         arithmetic.prepare(model)
-        criterion = build_criterion(config, datasets, device, Alone())
+        criterion = build_criterion(config, datasets, device, World())
         if any(parameter.requires_grad for parameter in criterion.parameters()):
             raise UsageError("the criterion has learned parameters of its own, and an average has none of them")
         self._step = Step(model, criterion).to(device).eval()
-        place, scorers = Place(device, arithmetic.forward_pass, Alone()), build_scorers(config.validation)
+        place, scorers = Place(device, arithmetic.forward_pass, World()), build_scorers(config.validation)
         self._validators = build_validators(config, self._step, place, pair, datasets.valid, scorers)
         self._seed = config.seed
         self._names = {*LOSSES, *scorers}

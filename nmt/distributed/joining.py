@@ -16,7 +16,7 @@ from torch.distributed.rendezvous import rendezvous
 from nmt.config.choices import Strategy
 from nmt.config.sections import DistributedConfig
 from nmt.devices import make_current
-from nmt.distributed.world import Alone, Together, World
+from nmt.distributed.world import Together, World
 from nmt.errors import DeviceError, Interrupted, NMTError
 
 logger = logging.getLogger("nmt.training")
@@ -33,7 +33,7 @@ def join(
             logger.warning(
                 "distributed.strategy=fsdp has nothing to divide: this process trains alone; start several with torchrun"
             )
-        yield Alone()
+        yield World()
         return
     if not dist.is_available():
         raise DeviceError("this torch was built without torch.distributed; start one process, without torchrun")

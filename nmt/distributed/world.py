@@ -1,4 +1,4 @@
-"""The processes that train one model together. ``torchrun`` starts them, torch.distributed connects them.
+"""The processes that train or translate with one model together. ``torchrun`` starts them, torch.distributed connects them.
 
 All of them run the same program on the same configuration and decide everything alike; the first one (rank 0, "main")
 also writes. The list of batches is the global one: of the batches of an update, process r of n takes r, r + n, r + 2n ...
@@ -7,7 +7,6 @@ also writes. The list of batches is the global one: of the batches of an update,
 from __future__ import annotations
 
 import contextlib
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -41,12 +40,11 @@ class Meeting:
     backward: bool = False
 
 
-class World(ABC):
-    """How many processes there are, and what they have to tell each other."""
+class World:
+    """How many processes there are, and what they have to tell each other. This one is a single process."""
 
-    rank: int
-    size: int
-    divides: bool = False  # whether each process holds a part of every parameter only
+    rank, size = 0, 1
+    divides = False  # whether each process holds a part of every parameter only
 
     @property
     def main(self) -> bool:
@@ -71,13 +69,13 @@ class World(ABC):
         """Before its optimizer is made: leave of the parameters of ``step``, which all have alike, what this one holds."""
         return
 
-    @abstractmethod
     def wrap(self, step: nn.Module) -> nn.Module:
         """The module to call in training: its backward pass brings the gradients of all processes together."""
+        return step
 
-    @abstractmethod
     def backward_of(self, module: nn.Module, *, last: bool) -> AbstractContextManager[object]:
         """Around forward and backward pass of a batch; gradients are exchanged at the last one of an update only."""
+        return contextlib.nullcontext()
 
     def meets(self, *, last: bool) -> Meeting:
         """Where in the work on a batch the processes wait for each other: none can begin it again by itself then."""
@@ -110,50 +108,26 @@ class World(ABC):
         """The norm of all gradients as one vector."""
         return nn.utils.get_total_norm(gradients)
 
-    @abstractmethod
     def total(self, sums: Tensor) -> Tensor:
         """Sums over all processes, on the device."""
+        return sums
 
-    @abstractmethod
     def sums(self, values: Sequence[float]) -> list[float]:
         """The same of numbers; waits for all processes."""
+        return list(values)
 
-    @abstractmethod
     def gather(self, value: T) -> list[T]:
         """What each process has, by rank, in all of them."""
+        return [value]
 
-    @abstractmethod
     def on_main(self, work: Callable[[], T]) -> T:
         """Done by the first process only; its result, or its error, in all of them."""
+        return work()
 
 
 def digest(tensors: Iterable[Tensor]) -> float:
     """A number that hardly agrees where tensors differ."""
     return sum(float(tensor.detach().double().sum()) for tensor in tensors)
-
-
-class Alone(World):
-    """One process."""
-
-    rank, size = 0, 1
-
-    def wrap(self, step: nn.Module) -> nn.Module:
-        return step
-
-    def backward_of(self, module: nn.Module, *, last: bool) -> AbstractContextManager[object]:
-        return contextlib.nullcontext()
-
-    def total(self, sums: Tensor) -> Tensor:
-        return sums
-
-    def sums(self, values: Sequence[float]) -> list[float]:
-        return list(values)
-
-    def gather(self, value: T) -> list[T]:
-        return [value]
-
-    def on_main(self, work: Callable[[], T]) -> T:
-        return work()
 
 
 class Together(World):

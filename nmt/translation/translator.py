@@ -29,6 +29,7 @@ from nmt.data.text import one_line
 from nmt.data.tokenizers import IdArray
 from nmt.data.vocabulary import EOS
 from nmt.devices import choose_device, is_shortage, precision_named
+from nmt.distributed.workers import one_by_one, possible, side_by_side
 from nmt.errors import DataError, DeviceError, UsageError, did_you_mean
 from nmt.interface import Decodable, EncoderDecoder, Hypothesis
 from nmt.models.stored import load_model
@@ -52,7 +53,6 @@ from nmt.translation.number_formats import choose_format, format_named, prepare
 from nmt.translation.reading import Reader
 from nmt.translation.unknown_words import UnknownWords, read_dictionary
 from nmt.translation.windows import Batch, Found, Part, Progress, Window, batches_of, in_order
-from nmt.translation.workers import one_by_one, possible, side_by_side
 
 logger = logging.getLogger("nmt.translation")
 

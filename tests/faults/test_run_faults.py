@@ -195,7 +195,7 @@ def test_fault_68_a_worker_that_is_killed_ends_its_command_with_a_sentence(sound
     status, said = task.run("--workers", "2", before=before)
     assert status == 74 and said.splitlines()[-1].endswith("(out of memory?); try fewer than workers=2 (--workers)")
     assert not list(tmp_path.glob(".corpus*")) and not (tmp_path / "corpus").exists()
-    before = kill.format(module="nmt.translation.workers", name="module._answer")
+    before = kill.format(module="nmt.distributed.workers", name="module._answer")
     line = ("--path", sound, "--cpu", "--workers", "2", "--max-tokens", "9", "--output", tmp_path / "out")
     said = refused("generate", *line, status=69, stdin=b"a b\n" * 20, before=before)
     assert "a process that translated has ended (SIGKILL); if memory was short, lower --max-tokens or --workers" in said

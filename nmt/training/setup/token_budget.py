@@ -16,7 +16,7 @@ from nmt.config.sections import AUTO, BatchingConfig, TrainConfig
 from nmt.data.batching import Indices
 from nmt.data.corpus import Split
 from nmt.devices import is_shortage
-from nmt.distributed.world import Alone, World
+from nmt.distributed.world import World
 from nmt.errors import DeviceError, NMTError
 from nmt.storage.checkpoints import checkpoints_in
 from nmt.storage.run_folder import read_config
@@ -150,7 +150,7 @@ def _trial(config: TrainConfig, datasets: Datasets, device: torch.device) -> tup
     """
     model = build_model(config, datasets)
     arithmetic = build_arithmetic(config, datasets, model, device, before=None)
-    step = build_step(config, datasets, model, device, Alone())
+    step = build_step(config, datasets, model, device, World())
     save_memory(config, model)
     optimizer = build_optimizer(config, step)
     training_mode(optimizer)

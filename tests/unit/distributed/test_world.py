@@ -18,12 +18,12 @@ from nmt.config.sections import DistributedConfig, TrainingConfig
 from nmt.devices import own_device
 from nmt.distributed import joining
 from nmt.distributed.joining import join
-from nmt.distributed.world import Alone, Together
+from nmt.distributed.world import Together, World
 from nmt.errors import Interrupted, NMTError, UsageError
 from nmt.training.loop.trainer import Trainer
 
 
-class One(Alone):
+class One(World):
     """The process ``rank`` of ``size``, without the others."""
 
     def __init__(self, rank: int, size: int) -> None:
@@ -136,7 +136,7 @@ def test_processes_meet_before_they_end_unless_one_of_them_fails(
         "destroy_process_group": lambda: met.append(False),
     }.items():
         monkeypatch.setattr(dist, name, stand_in)
-    monkeypatch.setattr(joining, "Together", Alone)
+    monkeypatch.setattr(joining, "Together", World)
     monkeypatch.setattr(joining, "rendezvous", lambda *_, **__: iter([(dist.HashStore(), 0, 2)]))
     expectation = contextlib.nullcontext() if error is None else pytest.raises(type(error))
     with expectation, join(DistributedConfig(), torch.device("cpu"), {"RANK": "0", "WORLD_SIZE": "2"}):

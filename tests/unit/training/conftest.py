@@ -21,7 +21,7 @@ from nmt.criterions.cross_entropy_config import CrossEntropyConfig
 from nmt.data.batch import Batch, Ids
 from nmt.data.corpus import Split
 from nmt.data.vocabulary import EOS
-from nmt.distributed.world import Alone
+from nmt.distributed.world import World
 from nmt.interface import VocabularySizes
 from nmt.models.transformer import Transformer, TransformerConfig
 from nmt.training.checkpoints.facts import Facts
@@ -126,7 +126,7 @@ def make_trainer(tmp_path: Path) -> Callable[..., Trainer]:
             "limits": TrainingConfig(max_update=1),
             "validation": ValidationConfig(interval=None),
             "arithmetic": Arithmetic(torch.device("cpu"), Precision.fp32),
-            "world": Alone(),
+            "world": World(),
             "seed": 1,
             "clock": time.monotonic,
             "around_update": contextlib.nullcontext,

@@ -23,7 +23,7 @@ from nmt.criterions.word_distillation_config import WordDistillationConfig
 from nmt.data.corpus import Corpus
 from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.words import WordsConfig
-from nmt.distributed.world import Alone
+from nmt.distributed.world import World
 from nmt.errors import DataError, UsageError
 from nmt.models.transformer import Transformer
 from nmt.modules.sentence_rewards import sentence_bleu, sentence_gleu
@@ -78,7 +78,7 @@ def asking() -> Iterator[Callable[[Callable[..., Criterion]], AskingConfig]]:
 
 
 def built(config: TrainConfig) -> Criterion:
-    return build_criterion(config, open_datasets(config), CPU, Alone())
+    return build_criterion(config, open_datasets(config), CPU, World())
 
 
 def test_a_builder_without_parts_gets_none(tiny_run: MakeConfig) -> None:

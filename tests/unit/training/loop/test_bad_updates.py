@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from nmt.data.batch import Batch, collate
 from nmt.data.vocabulary import EOS
-from nmt.distributed.world import Alone
+from nmt.distributed.world import World
 from nmt.training.loop.bad_updates import MOST, BadUpdates, without_finite_gradient
 from nmt.training.meters import UpdateReport
 from tests.tiny_models import tiny_pair
@@ -63,10 +63,10 @@ def test_parameters_without_a_finite_gradient_are_named() -> None:
     module = nn.ModuleDict({name: nn.Linear(2, 1) for name in "abc"})
     for name, value in (("a", 1.0), ("b", float("nan"))):
         module[name].weight.grad = torch.tensor([[value, 0.0]])
-    assert without_finite_gradient(module.named_parameters(), Alone()) == ["b.weight"]
+    assert without_finite_gradient(module.named_parameters(), World()) == ["b.weight"]
 
 
-class Half(Alone):
+class Half(World):
     """One of two processes that divide each parameter; ``others`` is what the other one has told."""
 
     size = 2

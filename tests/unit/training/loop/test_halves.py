@@ -12,7 +12,7 @@ from torch import Tensor
 from nmt.config.sections import Precision, TrainingConfig
 from nmt.data.batch import Batch
 from nmt.data.corpus import Split
-from nmt.distributed.world import Alone, Meeting
+from nmt.distributed.world import Meeting, World
 from nmt.errors import DeviceError
 from nmt.training.loop.batches import Position, UpdateBatches, read_batch
 from nmt.training.loop.figures import Totals
@@ -64,7 +64,7 @@ def small(make_step: Callable[..., Step], **options: Any) -> Small:
     return step
 
 
-def accumulate(step: Step, read: Reader, world: Alone, *batches: Any) -> Totals:
+def accumulate(step: Step, read: Reader, world: World, *batches: Any) -> Totals:
     """The first half of the first update."""
     arithmetic = Arithmetic(torch.device("cpu"), Precision.fp32)
     learner = Learner(step, torch.optim.SGD(step.parameters()), arithmetic, world)
@@ -74,7 +74,7 @@ def accumulate(step: Step, read: Reader, world: Alone, *batches: Any) -> Totals:
 
 def gradients(step: Step, split: Split, updates: tuple[Any, ...]) -> tuple[Tensor, Tensor, Tensor]:
     """All gradients as one vector, the denominator and the loss."""
-    totals = accumulate(step, Reader(lambda indices: read_batch(split, indices)), Alone(), *updates)
+    totals = accumulate(step, Reader(lambda indices: read_batch(split, indices)), World(), *updates)
     found = [parameter.grad.flatten() for parameter in step.parameters() if parameter.grad is not None]
     return torch.cat(found), totals.denominator, totals.sums[0]
 
@@ -141,7 +141,7 @@ def test_a_batch_that_cannot_even_be_copied_is_one_without_memory(
 ) -> None:
     """What is said about it copies nothing."""
 
-    class Met(Alone):
+    class Met(World):
         def meets(self, *, last: bool) -> Meeting:
             return Meeting(forward=meets)
 
@@ -161,7 +161,7 @@ def test_processes_do_not_leave_each_other_waiting(
 ) -> None:
     """What fails where processes meet cannot be done again by one of them alone."""
 
-    class Two(Alone):
+    class Two(World):
         size = 2
 
         def meets(self, *, last: bool) -> Meeting:

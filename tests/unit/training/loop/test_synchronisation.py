@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from nmt.config.choices import Precision
 from nmt.config.sections import TrainingConfig
 from nmt.data.corpus import Split
-from nmt.distributed.world import Alone
+from nmt.distributed.world import World
 from nmt.models import transformer as transformer_module
 from nmt.optim import Progress
 from nmt.training.loop import updater as updater_module
@@ -71,7 +71,7 @@ def test_an_update_waits_for_nothing(
     monkeypatch.setattr(updater_module, "runs_ahead", lambda *_: True)
     monkeypatch.setattr(updater_module, "seed_torch", lambda *_: None)
     optimizer = torch.optim.Adam(step.parameters(), fused=True)
-    learner = Learner(step, optimizer, Arithmetic(torch.device("cpu"), Precision.fp32), Alone())
+    learner = Learner(step, optimizer, Arithmetic(torch.device("cpu"), Precision.fp32), World())
     updater = Updater(learner, lambda progress: 1.0, Reader(lambda indices: batch), limits, seed=1)
     update = UpdateBatches((np.arange(6),), 1, Position(2))
     before = [parameter.detach().clone() for parameter in step.parameters()]

@@ -19,7 +19,7 @@ from nmt.config.choices import Precision
 from nmt.config.sections import CheckpointConfig, TrainingConfig, ValidationConfig
 from nmt.data.batch import Batch
 from nmt.distributed.sharding import Sharded
-from nmt.distributed.world import Alone, Together
+from nmt.distributed.world import Together, World
 from nmt.errors import NMTError
 from nmt.interface import LossReport
 from nmt.optim import optimizers
@@ -275,9 +275,9 @@ def test_the_time_of_updates_that_overlap_is_counted_once(
 def test_what_runs_ahead(make_step: Make, device: str, precision: Precision, changes: str, ahead: bool) -> None:
     rule = torch.optim.Adam(make_step().parameters(), fused=changes != "not fused")
     optimizer = MovingAverage(rule, 0.9) if changes == "average" else rule
-    world = Alone()
+    world = World()
     world.divides = changes == "divided"
-    assert Sharded.divides and not Together.divides and not Alone.divides
+    assert Sharded.divides and not Together.divides and not World.divides
     assert runs_ahead(optimizer, Arithmetic(torch.device(device), precision), world) == ahead
 
 
@@ -289,7 +289,7 @@ def test_of_all_optimizers_adam_and_adamw_run_ahead(make_step: Make, monkeypatch
     for name in optimizers.names():
         groups = [{"params": list(make_step().named_parameters())}]
         optimizer = optimizers.build(optimizers.config_class(name)(), groups)
-        if runs_ahead(optimizer, arithmetic, Alone()):
+        if runs_ahead(optimizer, arithmetic, World()):
             found.add(name)
     assert found == {"adam", "adamw"}
 

@@ -21,7 +21,7 @@ from nmt.criterions.cross_entropy import build as cross_entropy
 from nmt.criterions.cross_entropy_config import CrossEntropyConfig
 from nmt.data.corpus import Split
 from nmt.data.vocabulary import EOS
-from nmt.distributed.world import Alone
+from nmt.distributed.world import World
 from nmt.interface import Batch, LossReport, VocabularySizes
 from nmt.models import models
 from nmt.models.transformer import Transformer, TransformerConfig
@@ -34,7 +34,7 @@ from nmt.training.report import Reporter
 from nmt.training.setup.cost import MORE, Cost, flops_per_token, sustained_tflops
 from nmt.training.validation.validators import Place
 
-CPU = Place(torch.device("cpu"), contextlib.nullcontext, Alone())
+CPU = Place(torch.device("cpu"), contextlib.nullcontext, World())
 
 
 class OfLength:

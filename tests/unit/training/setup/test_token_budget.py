@@ -18,7 +18,7 @@ from nmt.config.choices import Strategy
 from nmt.config.sections import BatchingConfig, DistributedConfig, TrainConfig, TrainingConfig
 from nmt.data.batching import plan_batches
 from nmt.data.corpus import Split
-from nmt.distributed.world import Alone
+from nmt.distributed.world import World
 from nmt.errors import DeviceError, UsageError
 from nmt.storage.checkpoints import checkpoints_in, read_checkpoint, read_config
 from nmt.training.assemble import train
@@ -200,7 +200,7 @@ def test_the_size_of_a_run_that_counted_otherwise_is_not_taken_over(
     monkeypatch.setattr(token_budget, "_found", lambda *_: 120)
     for counted, expected in ((True, 240), (False, 120)):
         config = tiny_run(batching=BatchingConfig("auto", count_padding=counted))
-        decided = token_budget.decide(config, open_datasets(config), torch.device("cpu"), Alone())
+        decided = token_budget.decide(config, open_datasets(config), torch.device("cpu"), World())
         assert decided.batching.max_tokens == expected
 
 
@@ -234,7 +234,7 @@ def test_a_run_keeps_the_size_that_it_began_with(
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
-class OneOfTwo(Alone):
+class OneOfTwo(World):
     """A process whose neighbour found room for batches of 60 tokens."""
 
     size = 2
@@ -302,7 +302,7 @@ def test_room_is_kept_for_the_copy_of_a_checkpoint(
     assert kept == (taken[:1] if asynchronous else [0]) and (kept[0] > 0) == asynchronous
 
 
-class SecondOfTwo(Alone):
+class SecondOfTwo(World):
     """A process that writes no checkpoints."""
 
     rank = 1

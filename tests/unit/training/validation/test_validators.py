@@ -17,7 +17,7 @@ from torch import Tensor
 from nmt.config.sections import BatchingConfig
 from nmt.data.corpus import Corpus, Split
 from nmt.data.vocabulary import EOS
-from nmt.distributed.world import Alone
+from nmt.distributed.world import World
 from nmt.errors import DeviceError
 from nmt.interface import Hypothesis
 from nmt.scoring import Score, Scorer, TextOptions, scorers
@@ -26,7 +26,7 @@ from nmt.training.loop.step import Step
 from nmt.training.validation.validators import LossValidator, Place, TranslationValidator, ValidationStopped
 from tests.unit.data.small_text import Text
 
-PLACE = Place(torch.device("cpu"), contextlib.nullcontext, Alone())
+PLACE = Place(torch.device("cpu"), contextlib.nullcontext, World())
 Make = Callable[..., Any]
 
 
@@ -91,7 +91,7 @@ def test_a_validation_that_takes_long_says_how_far_it_is(
     ]
 
 
-class Second(Alone):
+class Second(World):
     """The second of two processes, which is told what the first one made."""
 
     rank, size = 1, 2

@@ -6,17 +6,16 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-import torch
 
-from nmt.distributed.world import Alone as World
-from nmt_cli.ranks import Alone, Together, joined
+from nmt.distributed.chunks import Chunks
+from nmt.distributed.world import World
 
 
 class Thread(World):
     """One of several processes, as a thread of this one."""
 
     def __init__(self, rank: int, size: int, board: list[object], barrier: threading.Barrier) -> None:
-        self.rank, self.size = rank, size  # type: ignore[misc]
+        self.rank, self.size = rank, size
         self._board, self._barrier = board, barrier
 
     def gather(self, value):  # type: ignore[no-untyped-def]
@@ -34,15 +33,15 @@ def test_every_item_is_done_once_and_comes_back_in_its_place(count: int, size: i
     barrier, found, told = threading.Barrier(size), [list[int]() for _ in range(size)], list[int]()
 
     def work(rank: int) -> None:
-        ranks = Together(Thread(rank, size, board, barrier), chunk=4)
+        chunks = Chunks(Thread(rank, size, board, barrier), 4)
 
         def squares() -> Iterator[int]:
-            items, numbers = ranks.own(range(count), 7)
+            items, numbers = chunks.own(range(count), 7)
             for item, number in zip(items, numbers, strict=True):
                 assert number == item + 7
                 yield item * item
 
-        found[rank] = list(ranks.merged(squares(), told.append))
+        found[rank] = list(chunks.merged(squares(), told.append))
 
     threads = [threading.Thread(target=work, args=(rank,)) for rank in range(size)]
     for thread in threads:
@@ -57,17 +56,14 @@ def test_every_item_is_done_once_and_comes_back_in_its_place(count: int, size: i
 
 @pytest.mark.parametrize("size", [2, 8])
 def test_shares_are_of_equal_size_however_few_there_are(size: int) -> None:
-    world = [Together(Thread(rank, size, [], threading.Barrier(1)), chunk=4096) for rank in range(size)]
+    processes = [Chunks(Thread(rank, size, [], threading.Barrier(1)), 4096) for rank in range(size)]
     for count in (size - 1, 1000, 10_000):
-        shares = [list(ranks.own(range(count), 0)[0]) for ranks in world]
+        shares = [list(chunks.own(range(count), 0)[0]) for chunks in processes]
         assert sorted(item for share in shares for item in share) == list(range(count))
         assert max(map(len, shares)) <= -(-count // size)
 
 
-def test_one_process_does_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("RANK", raising=False)
-    with joined(torch.device("cpu"), 3) as ranks:
-        assert isinstance(ranks, Alone) and ranks.main
-        items, numbers = ranks.own(range(10), 5)
-        assert list(ranks.merged(items, print)) == list(range(10)) and next(numbers) == 5
-        assert ranks.on_first(lambda: 4) == 4
+def test_one_process_does_everything() -> None:
+    chunks = Chunks(World(), 3)
+    items, numbers = chunks.own(range(10), 5)
+    assert list(chunks.merged(items, print)) == list(range(10)) and next(numbers) == 5

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from nmt.distributed.workers import one_by_one, possible, side_by_side
 from nmt.errors import DataError, DeviceError
-from nmt.translation.workers import one_by_one, possible, side_by_side
 
 ROLLUP = Path("/proc/self/smaps_rollup")
 pytestmark = pytest.mark.skipif(not possible(), reason="processes cannot be copied here")
