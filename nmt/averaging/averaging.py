@@ -80,13 +80,18 @@ def running_mean(paths: Sequence[Path], watch: Watch = in_lines) -> tuple[Stored
     for path in paths:
         stored = read_checkpoint(path)
         _check_finite(stored)
-        if first is None:
-            first = stored
-            sums = {name: _widen(tensor) for name, tensor in stored.model.items()}
-        else:
-            _check_alike(first, stored)
-            for name, tensor in stored.model.items():
-                _add(sums, name, tensor, stored.path)
+        first = first or stored
+        _check_alike(first, stored)
+        for name, tensor in stored.model.items():
+            wide = tensor.to(torch.float64) if tensor.is_floating_point() else tensor
+            if name not in sums:
+                sums[name] = wide
+            elif tensor.is_floating_point():
+                sums[name] += wide
+            elif not torch.equal(sums[name], tensor):
+                raise DataError(
+                    f"{path}: {name} holds integers that differ from the other checkpoints'; they have no mean"
+                )
         count(1)
     assert first is not None and stored is not None
     mean = {
@@ -112,17 +117,6 @@ def _check_vocabularies(paths: Sequence[Path]) -> None:
     for path, digest in digests.items():
         if digest != digests[paths[0]]:
             raise DataError(f"{path} has other vocabularies than {paths[0]}; they cannot be averaged")
-
-
-def _widen(tensor: Tensor) -> Tensor:
-    return tensor.to(torch.float64) if tensor.is_floating_point() else tensor
-
-
-def _add(sums: dict[str, Tensor], name: str, tensor: Tensor, path: Path) -> None:
-    if tensor.is_floating_point():
-        sums[name] += tensor.to(torch.float64)
-    elif not torch.equal(sums[name], tensor):
-        raise DataError(f"{path}: {name} holds integers that differ from the other checkpoints'; they have no mean")
 
 
 def _check_finite(stored: StoredCheckpoint) -> None:

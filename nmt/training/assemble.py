@@ -26,10 +26,10 @@ from nmt.storage.checkpoints import StoredCheckpoint, read_checkpoint
 from nmt.storage.files import remove_leftovers
 from nmt.storage.lock import Lock
 from nmt.training.checkpoints import resume
-from nmt.training.checkpoints.facts import Facts, Fingerprint
 from nmt.training.checkpoints.keeper import Keeper
 from nmt.training.checkpoints.resume import Past
 from nmt.training.checkpoints.retention import Cadence
+from nmt.training.checkpoints.run_state import Facts, Fingerprint, RunState
 from nmt.training.checkpoints.saver import Saver
 from nmt.training.checkpoints.store import CheckpointStore
 from nmt.training.contradictions import Case, check
@@ -38,7 +38,6 @@ from nmt.training.loop.batches import Position, TrainingBatches
 from nmt.training.loop.learner import Learner
 from nmt.training.loop.precision import Arithmetic
 from nmt.training.loop.reading import reader
-from nmt.training.loop.run_state import RunState
 from nmt.training.loop.signals import Pulse, StopRequest
 from nmt.training.loop.step import Step
 from nmt.training.loop.trainer import Trainer
@@ -64,8 +63,7 @@ from nmt.training.setup.parts import (
     build_step,
     save_memory,
 )
-from nmt.training.validation.best_score import BestScore
-from nmt.training.validation.course import Validation
+from nmt.training.validation.course import BestScore, Validation
 from nmt.training.validation.validators import Place, build_validators
 
 logger = logging.getLogger("nmt.training")

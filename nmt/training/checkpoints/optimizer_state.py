@@ -56,8 +56,8 @@ def unpack(
     same = _owners(values["groups"]) == _owners(tree["param_groups"])
     if groups and not same:
         raise DataError("the checkpoint's optimizer state belongs to other parameters")
-    numbers = _identity(tree["param_groups"]) if same else _by_name(values["groups"], tree["param_groups"])
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    numbers = {n: n for n in range(len(parameters))} if same else _by_name(values["groups"], tree["param_groups"])
     state: dict[int, dict[str, Any]] = {}
     for key, value in [*tensors.items(), *values["numbers"].items()]:
         parameter, _, name = key.partition(".")
@@ -74,22 +74,14 @@ def unpack(
     return numbers
 
 
-def _names(groups: Sequence[Mapping[str, Any]]) -> list[Any]:
-    return [group.get("param_names") for group in groups]
-
-
 def _owners(groups: Sequence[Mapping[str, Any]]) -> list[tuple[Any, Any]]:
     """By group its parameters and, of an optimizer with several, its rule."""
     return [(group.get("param_names"), group.get("rule")) for group in groups]
 
 
-def _identity(groups: Sequence[Mapping[str, Any]]) -> dict[int, int]:
-    return {number: number for group in groups for number in group["params"]}
-
-
 def _by_name(stored: Sequence[Mapping[str, Any]], current: Sequence[Mapping[str, Any]]) -> dict[int, int]:
     """The number that each stored parameter has now; torch counts through the groups."""
-    if None in _names(stored) or None in _names(current):
+    if any("param_names" not in group for group in (*stored, *current)):
         raise DataError("the checkpoint's optimizer state belongs to other parameters, and one of them has no names")
     now, before = _numbered(current), _numbered(stored)
     fresh, gone = len(now.keys() - before.keys()), len(before.keys() - now.keys())

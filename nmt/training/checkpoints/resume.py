@@ -9,8 +9,7 @@ from dataclasses import dataclass, fields, replace
 from nmt.config.sections import LOSSES, CheckpointConfig, TrainConfig, ValidationConfig
 from nmt.errors import DataError, UsageError
 from nmt.storage.checkpoints import StoredCheckpoint, TrainingState
-from nmt.training.checkpoints.facts import Facts, Fingerprint
-from nmt.training.loop.run_state import RunState
+from nmt.training.checkpoints.run_state import Facts, Fingerprint, RunState
 from nmt.training.setup.differences import differences
 from nmt.training.validation import course
 

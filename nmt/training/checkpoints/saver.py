@@ -26,14 +26,10 @@ class Saver:
     """
 
     def __init__(self, store: CheckpointStore, *, asynchronous: bool) -> None:
-        self._store = store
+        self.store = store
         self._asynchronous = asynchronous
         self._pending: Future[None] | None = None
         self._written: list[Written] = []
-
-    @property
-    def folder(self) -> Path:
-        return self._store.folder
 
     def save(self, snapshot: Snapshot, *, best: bool, required: bool) -> None:
         """``required``: the run ends with it, so it is on disk when this returns, or an error is raised."""
@@ -60,7 +56,7 @@ class Saver:
     def last(self) -> Path | None:
         """The newest checkpoint on disk."""
         self.settle()
-        return self._store.last()
+        return self.store.last()
 
     def __enter__(self) -> Saver:
         return self
@@ -70,7 +66,7 @@ class Saver:
             wait([self._pending])
 
     def _write(self, snapshot: Snapshot, *, best: bool, required: bool) -> None:
-        path = self._store.save(snapshot, best=best, required=required)
+        path = self.store.save(snapshot, best=best, required=required)
         if path is not None:
             self._written.append((snapshot.info, path))
 

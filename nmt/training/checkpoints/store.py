@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -54,39 +54,30 @@ class Snapshot:
         return sum(tensor.nbytes for tensors in (self.model, self.training.tensors) for tensor in tensors.values())
 
 
+@dataclass
 class CheckpointStore:
     """Reads and writes the run folder; the caller holds its lock."""
 
-    def __init__(
-        self,
-        folder: Path,
-        options: CheckpointConfig,
-        *,
-        config: Mapping[str, Any],
-        tokenizer: Path,
-        metric: str,
-        higher_is_better: bool,
-    ) -> None:
-        self.folder = folder
-        self._options = options
-        self._config = config
-        self._tokenizer = tokenizer
-        self._metric = metric
-        self._higher_is_better = higher_is_better
-        self._unreadable: set[str] = set()  # pointers that were warned of
+    folder: Path
+    options: CheckpointConfig
+    config: Mapping[str, Any]
+    tokenizer: Path
+    metric: str
+    higher_is_better: bool
+    _unreadable: set[str] = field(default_factory=set)  # pointers that were warned of
 
     def prepare(self) -> None:
         """Put what belongs to the run, not to one checkpoint, into its folder: configuration and tokenizer."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._require_own()
-        stale = not _alike(self._tokenizer, self.folder / "tokenizer")  # perhaps of a start that came to nothing
+        stale = not _alike(self.tokenizer, self.folder / "tokenizer")  # perhaps of a start that came to nothing
         if stale:
             self._require_own_tokenizer()
         with atomic_write(self.folder / "config.yaml") as file:
-            file.write(yaml.safe_dump(dict(self._config), sort_keys=False, allow_unicode=True).encode("utf-8"))
+            file.write(yaml.safe_dump(dict(self.config), sort_keys=False, allow_unicode=True).encode("utf-8"))
         if stale:
             with new_folder(self.folder / "tokenizer", overwrite=True) as folder:
-                copy_folder(self._tokenizer, folder)
+                copy_folder(self.tokenizer, folder)
 
     def _require_own(self) -> None:
         """Refuse a folder with files of something else under the names of a run's."""
@@ -103,7 +94,7 @@ class CheckpointStore:
         if not folder.is_dir() or not checkpoints_in(self.folder):
             return
         try:
-            digests = {LanguagePair.load(one).digest() for one in (folder, self._tokenizer)}
+            digests = {LanguagePair.load(one).digest() for one in (folder, self.tokenizer)}
         except NMTError as error:
             logger.warning("%s; the tokenizer of the corpus takes its place", error)
             return
@@ -116,7 +107,7 @@ class CheckpointStore:
     def restore(self) -> StoredCheckpoint | None:
         """The newest checkpoint that is whole, or None in a new run folder."""
         paths = checkpoints_in(self.folder)
-        if not self._options.restore and paths:
+        if not self.options.restore and paths:
             raise OutputError(
                 f"{self.folder} holds checkpoints of an earlier run, which checkpoint.restore=false would mix with the "
                 f"new one; choose another --save-dir, or delete them"
@@ -169,7 +160,7 @@ class CheckpointStore:
             write_checkpoint(
                 path,
                 model=snapshot.model,
-                config=self._config,
+                config=self.config,
                 info=snapshot.info,
                 training=snapshot.training,
                 overwrite=True,  # of a damaged one that this run fell back from
@@ -218,9 +209,9 @@ class CheckpointStore:
                 continue  # a damaged one is the user's to look at
         for path in superfluous(
             stored,
-            self._options,
-            metric=self._metric,
-            higher_is_better=self._higher_is_better,
+            self.options,
+            metric=self.metric,
+            higher_is_better=self.higher_is_better,
             named=named,
             written=written,
         ):
@@ -232,7 +223,7 @@ class CheckpointStore:
                 logger.warning("could not delete the old checkpoint %s: %s", path, error)
         left = {path: info for path, info in stored.items() if path.is_dir()}
         resumable = [path for path in left if holds_training_state(path)]
-        self._drop_training_states(beyond_resuming(left, resumable, written, self._options))
+        self._drop_training_states(beyond_resuming(left, resumable, written, self.options))
 
     def _drop_training_states(self, doomed: Sequence[Path]) -> None:
         for path in doomed:

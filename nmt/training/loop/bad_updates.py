@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from nmt.data.batch import Batch
 from nmt.data.language_pair import LanguagePair
@@ -23,32 +24,29 @@ FOLDER = "bad-updates"
 MOST = 20  # files; further ones would tell nothing new
 
 
+@dataclass(frozen=True)
 class BadUpdates:
-    """Writes a JSON file for each. One that cannot be written costs no more than itself."""
+    """Writes a JSON file for each, below the ``run`` folder. One that cannot be written costs no more than itself."""
 
-    def __init__(self, folder: Path, pair: LanguagePair) -> None:
-        self._folder = folder / FOLDER
-        self._pair = pair
+    run: Path
+    pair: LanguagePair
 
     def record(
         self, update: int, epoch: int, batches: Sequence[Batch], figures: UpdateReport, parameters: Sequence[str]
     ) -> Path | None:
         """``parameters``: those whose gradient is not finite. The file, or None if there is none."""
-        path = self._folder / f"update-{update:08d}-{batches[0].sentence_ids[0]}.json"
+        folder = self.run / FOLDER
+        path = folder / f"update-{update:08d}-{batches[0].sentence_ids[0]}.json"
         try:
-            self._folder.mkdir(exist_ok=True)
-            if len(list(self._folder.glob("*.json"))) >= MOST:
+            folder.mkdir(exist_ok=True)
+            if len(list(folder.glob("*.json"))) >= MOST:
                 return None
-            contents = {
-                "update": update,
-                "epoch": epoch,
-                "loss": str(figures.loss),  # JSON knows no infinity and no NaN
+            contents = {"update": update, "epoch": epoch, "lr": figures.learning_rate, "parameters": list(parameters)}
+            contents |= {
+                "loss": str(figures.loss),
                 "grad_norm": str(figures.grad_norm),
-                "lr": figures.learning_rate,
-                "parameters": list(parameters),
-                "batches": [self._described(batch) for batch in batches],
-            }
-            write_json(path, contents)
+            }  # JSON knows no infinity, no NaN
+            write_json(path, contents | {"batches": [self._described(batch) for batch in batches]})
         except (OSError, NMTError) as error:
             logger.warning("cannot write %s, training goes on: %s", path, error)
             return None
@@ -58,14 +56,14 @@ class BadUpdates:
         """Sentence pairs, numbered as in the corpus."""
         rows = zip(
             batch.sentence_ids.tolist(),
-            _sentences(batch.source, batch.source_lengths),
-            _split(batch.targets, batch.target_lengths),
+            [row[:length] for row, length in zip(batch.source.tolist(), batch.source_lengths.tolist())],
+            [part.tolist() for part in torch.split(batch.targets, batch.target_lengths.tolist())],
         )
         return [
             {
                 "sentence": number,
-                "source": self._pair.source.decode(source),
-                "target": self._pair.target.decode(target),
+                "source": self.pair.source.decode(source),
+                "target": self.pair.target.decode(target),
                 "source_ids": source,
                 "target_ids": target,
             }
@@ -76,18 +74,6 @@ class BadUpdates:
 def without_finite_gradient(parameters: Iterable[tuple[str, nn.Parameter]], world: World) -> list[str]:
     """Names of parameters. Each process looks at what it holds of them, and all are told what any has found."""
     gradients = [(name, parameter.grad) for name, parameter in parameters if parameter.grad is not None]
-    own = [name for name, gradient in gradients if not _finite(world.held(gradient))]
+    own = [name for name, gradient in gradients if not world.held(gradient).isfinite().all()]
     found = {name for part in world.gather(own) for name in part}
     return [name for name, _ in gradients if name in found]
-
-
-def _finite(gradient: Tensor) -> bool:
-    return bool(gradient.isfinite().all())
-
-
-def _sentences(padded: Tensor, lengths: Tensor) -> list[list[int]]:
-    return [row[:length] for row, length in zip(padded.tolist(), lengths.tolist())]
-
-
-def _split(flat: Tensor, lengths: Tensor) -> list[list[int]]:
-    return [part.tolist() for part in torch.split(flat, lengths.tolist())]

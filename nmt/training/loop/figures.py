@@ -66,14 +66,5 @@ class Figures:
         if self._arrived is not None:
             self._arrived.synchronize()
         loss, nll, denominator, tokens, sentences, *auxiliary, grad_norm = self._numbers.tolist()
-        return UpdateReport(
-            loss=loss,
-            nll=nll,
-            denominator=denominator,
-            tokens=int(tokens),
-            sentences=int(sentences),
-            grad_norm=grad_norm,
-            learning_rate=self._learning_rate,
-            seconds=0.0,
-            auxiliary=dict(zip(self._names, auxiliary)),
-        )
+        named, rate = dict(zip(self._names, auxiliary)), self._learning_rate
+        return UpdateReport(loss, nll, denominator, int(tokens), int(sentences), grad_norm, rate, 0.0, named)

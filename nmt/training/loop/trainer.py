@@ -11,17 +11,17 @@ import contextlib
 import logging
 from collections.abc import Callable, Set
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 
 from nmt.config.sections import TrainingConfig
 from nmt.optim import Progress
 from nmt.training.checkpoints.keeper import Keeper
 from nmt.training.checkpoints.resume import Past, restarts_epoch
 from nmt.training.checkpoints.retention import BY_MINUTES, BY_UPDATES
-from nmt.training.checkpoints.snapshot import put_back
+from nmt.training.checkpoints.run_state import RunState
 from nmt.training.loop.bad_updates import BadUpdates
 from nmt.training.loop.batches import Position, TrainingBatches, UpdateBatches
 from nmt.training.loop.modes import training_mode
-from nmt.training.loop.run_state import RunState
 from nmt.training.loop.signals import Pulse
 from nmt.training.loop.updater import Settled, Updater
 from nmt.training.report import Reporter
@@ -31,45 +31,32 @@ from nmt.training.validation.validators import ValidationStopped
 logger = logging.getLogger("nmt.training")
 
 
+@dataclass
 class Trainer:
     """Makes updates until a limit is reached, validating and saving on the way."""
 
-    def __init__(
-        self,
-        *,
-        batches: TrainingBatches,
-        updater: Updater,
-        validation: Validation,
-        keeper: Keeper,
-        reporter: Reporter,
-        bad_updates: BadUpdates,
-        pulse: Pulse,
-        limits: TrainingConfig,
-        around_update: Callable[[int], AbstractContextManager[object]] = contextlib.nullcontext,
-    ) -> None:
-        """``around_update`` watches each update."""
-        self.state = RunState()
-        self._batches = batches
-        self._updater = updater
-        self._validation = validation
-        self._keeper = keeper
-        self._reporter = reporter
-        self._bad_updates = bad_updates
-        self._pulse = pulse
-        self._limits = limits
-        self._around_update = around_update
+    batches: TrainingBatches
+    updater: Updater
+    validation: Validation
+    keeper: Keeper
+    reporter: Reporter
+    bad_updates: BadUpdates
+    pulse: Pulse
+    limits: TrainingConfig
+    around_update: Callable[[int], AbstractContextManager[object]] = contextlib.nullcontext  # watches each update
+    state: RunState = field(default_factory=RunState)
 
     def run(self) -> str:
         """Train to the end and say why it is the end. ``Interrupted`` is raised after a request to stop."""
         self._begin()
         while (ending := self.ending()) is None:
-            began = self._pulse.clock()
-            batches = self._batches.at(self.state.position)
-            self._updater.announce(self._batches.at(batches.following))
-            with self._around_update(self.state.update + 1):
+            began = self.pulse.clock()
+            batches = self.batches.at(self.state.position)
+            self.updater.announce(self.batches.at(batches.following))
+            with self.around_update(self.state.update + 1):
                 if not self._launch(batches, began):
                     continue
-                made = self._updater.ahead or self._settle()
+                made = self.updater.ahead or self._settle()
             self._advance(batches)
             self._report_written()
             made = made and (not self._pauses(batches) or self._settle())
@@ -83,7 +70,7 @@ class Trainer:
 
     def ending(self) -> str | None:
         """Why training is over, or None."""
-        limits, state = self._limits, self.state
+        limits, state = self.limits, self.state
         last = limits.last_update
         if last is not None and state.update >= last:
             more = "" if state.update == last else f", and {last} were asked for"
@@ -92,18 +79,17 @@ class Trainer:
             return f"{limits.max_epoch} epochs are done"
         if limits.stop_time_hours is not None and state.seconds >= 3600 * limits.stop_time_hours:
             return f"{limits.stop_time_hours} hours have passed"
-        return self._validation.ending()
+        return self.validation.ending()
 
     def restore(self, past: Past, resets: Set[str] = frozenset()) -> None:
         """Go on from a checkpoint; ``resets`` is what begins afresh."""
-        best = self._validation.best
-        self._keeper.last = past.stored.info
-        put_back(self._updater.learner, past, afresh="reset_optimizer" in resets)
+        best = self.validation.best
+        self.keeper.put_back(past, afresh="reset_optimizer" in resets)
         if "reset_meters" in resets:
             logger.info("the best score so far is forgotten")
         else:
             best.restore(past.training.values["best"])
-            self._reporter.restore(past.training.values["report"])
+            self.reporter.restore(past.training.values["report"])
         self.state = past.state
         takes_over = "reset_lr_scheduler" in resets or past.changes("scheduler.")
         known = len(best.history)  # none if it is forgotten, or of another metric
@@ -112,26 +98,26 @@ class Trainer:
             self.state.position = Position(self.state.position.epoch)
 
     def _begin(self) -> None:
-        self._pulse.listen()
-        self._keeper.cadence.start(self._pulse.now)
-        training_mode(self._updater.learner.optimizer)
+        self.pulse.listen()
+        self.keeper.cadence.start(self.pulse.now)
+        training_mode(self.updater.learner.optimizer)
         if self.state.interrupted is not None:
             self._validate_and_save(self.state.interrupted, validate=True)
 
     def _launch(self, batches: UpdateBatches, began: float) -> bool:
         """One update. False: the one before was not made, so that this one, which takes its number, is to begin again."""
         state, update = self.state, self.state.update + 1
-        totals = self._updater.accumulate(update, batches)
+        totals = self.updater.accumulate(update, batches)
         if not self._settle():
             return False
-        validations = tuple(self._validation.best.history[state.validations_before :])
-        self._updater.launch(batches, totals, Progress(update, batches.epoch, state.tokens, validations), began)
+        validations = tuple(self.validation.best.history[state.validations_before :])
+        self.updater.launch(batches, totals, Progress(update, batches.epoch, state.tokens, validations), began)
         state.update = update
         return True
 
     def _settle(self) -> bool:
         """Wait for the update that was launched last, if one was. False: it was not made, its gradient was not finite."""
-        settled = self._updater.settle()
+        settled = self.updater.settle()
         if settled is None:
             return True
         if settled.figures.finite:
@@ -145,19 +131,17 @@ class Trainer:
         state, batches = self.state, settled.batches
         state.tokens += settled.figures.tokens
         state.skipped_in_row = 0
-        self._reporter.update(
-            state.update, batches.epoch, settled.figures, state.seconds, ends_epoch=batches.ends_epoch
-        )
+        self.reporter.update(state.update, batches.epoch, settled.figures, state.seconds, ends_epoch=batches.ends_epoch)
 
     def _skip(self, settled: Settled) -> None:
-        learner = self._updater.learner
+        learner = self.updater.learner
         if settled.overflow:
             logger.info("update %d is repeated with other data: %s", self.state.update + 1, learner.arithmetic.reason())
         else:
             self._note_bad(settled)
         learner.optimizer.zero_grad(set_to_none=True)
-        if self.state.skipped_in_row >= self._limits.max_bad_updates:
-            raise self._keeper.diverged(
+        if self.state.skipped_in_row >= self.limits.max_bad_updates:
+            raise self.keeper.diverged(
                 f"{self.state.skipped_in_row} updates in a row had a loss or gradient that is not finite"
             )
 
@@ -165,66 +149,65 @@ class Trainer:
         update, batches, figures = self.state.update + 1, settled.batches, settled.figures
         self.state.skipped += 1
         self.state.skipped_in_row += 1
-        self._reporter.skipped(update, batches.epoch, figures, number=self.state.skipped)
+        self.reporter.skipped(update, batches.epoch, figures, number=self.state.skipped)
         logger.warning("update %d is skipped: loss %s, gradient norm %s", update, figures.loss, figures.grad_norm)
-        parameters = self._updater.without_finite_gradient(update, batches)
-        if self._updater.learner.world.main:
-            sentences = [self._batches.batch(indices) for indices in batches.batches]
-            path = self._bad_updates.record(update, batches.epoch, sentences, figures, parameters)
+        parameters = self.updater.without_finite_gradient(update, batches)
+        if self.updater.learner.world.main:
+            sentences = [self.batches.batch(indices) for indices in batches.batches]
+            path = self.bad_updates.record(update, batches.epoch, sentences, figures, parameters)
             if path is not None:
                 logger.warning("its sentences are in %s", path)
 
     def _advance(self, batches: UpdateBatches) -> None:
-        self.state.seconds += self._pulse.listen()
+        self.state.seconds += self.pulse.listen()
         self.state.epoch, self.state.position = batches.epoch, batches.following
 
     def _due(self, batches: UpdateBatches, made: bool) -> tuple[str, ...]:
         """Reasons to save. None after a bad update: perhaps the run has just gone wrong. An overflow is no bad sign."""
         if not made and self.state.skipped_in_row:
             return ()
-        now, cadence = self._pulse.now, self._keeper.cadence
+        now, cadence = self.pulse.now, self.keeper.cadence
         reasons = cadence.due(self.state.update, batches.epoch, ends_epoch=batches.ends_epoch, now=now)
         return tuple(reason for reason in reasons if made or reason != BY_UPDATES)
 
     def _validation_due(self, batches: UpdateBatches, made: bool) -> bool:
-        due = self._validation.due(self.state.update, batches.epoch, ends_epoch=batches.ends_epoch, made=made)
+        due = self.validation.due(self.state.update, batches.epoch, ends_epoch=batches.ends_epoch, made=made)
         return due or self.ending() is not None
 
     def _pauses(self, batches: UpdateBatches) -> bool:
         """Whether something comes after an update that is made for which it must be known whether it is."""
-        return self._pulse.stopping or bool(self._due(batches, True)) or self._validation_due(batches, True)
+        return self.pulse.stopping or bool(self._due(batches, True)) or self._validation_due(batches, True)
 
     def _validate_and_save(self, reasons: tuple[str, ...], *, validate: bool) -> None:
         """After an update: validate if asked, and save if there is any reason to."""
         state, scores, improved = self.state, dict[str, float](), False
         state.interrupted = None
         if BY_MINUTES in reasons:
-            self._keeper.cadence.start(self._pulse.now)
-        if validate and self._validation.validates:
+            self.keeper.cadence.start(self.pulse.now)
+        if validate and self.validation.validators:
             try:
                 scores, improved = self._validate()
             except ValidationStopped:
                 state.interrupted = reasons
-            state.seconds += self._pulse.listen()
+            state.seconds += self.pulse.listen()
         finished = self.ending() is not None and state.interrupted is None
-        stopped = self._pulse.stopping and not finished
+        stopped = self.pulse.stopping and not finished
         reasons += ("best",) * improved + ("final",) * finished + ("signal",) * stopped
         if reasons:
-            best, report = self._validation.best.state(), self._reporter.state()
-            values = {"run": state.values(), "best": best, "report": report}
-            self._keeper.save(state.update, state.epoch, reasons, scores, values, best=improved)
+            best, report = self.validation.best.state(), self.reporter.state()
+            self.keeper.save(state, reasons, scores, improved, best=best, report=report)
             self._report_written()
         if stopped:
-            saved = f"update {state.update} is saved in {self._keeper.saver.folder}; resume with the same command"
-            raise self._pulse.stop.interruption(saved)
+            saved = f"update {state.update} is saved in {self.keeper.saver.store.folder}; resume with the same command"
+            raise self.pulse.stop.interruption(saved)
 
     def _validate(self) -> tuple[dict[str, float], bool]:
         """The figures, and whether they are the best so far."""
-        state, stop = self.state, self._pulse.stop
-        scores, improved = self._validation(state.update, lambda: bool(stop))
-        self._reporter.valid(state.update, state.epoch, scores, best=improved)
+        state, stop = self.state, self.pulse.stop
+        scores, improved = self.validation(state.update, lambda: bool(stop))
+        self.reporter.valid(state.update, state.epoch, scores, best=improved)
         return scores, improved
 
     def _report_written(self) -> None:
-        for info, path in self._keeper.saver.written():
-            self._reporter.checkpoint(info.update, info.epoch, path)
+        for info, path in self.keeper.saver.written():
+            self.reporter.checkpoint(info.update, info.epoch, path)

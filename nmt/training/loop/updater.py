@@ -54,36 +54,31 @@ class Settled:
     overflow: bool  # in fp16 its gradient was too large for the loss scale, which is smaller now
 
 
+@dataclass
 class Updater:
     """Makes one update after the other: ``accumulate`` its gradients, ``launch`` it, ``settle`` what became of it."""
 
-    def __init__(
-        self,
-        learner: Learner,
-        schedule: Schedule,
-        read: Reader,
-        limits: TrainingConfig,
-        seed: int,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.learner = learner
+    learner: Learner
+    schedule: Schedule
+    read: Reader
+    limits: TrainingConfig
+    seed: int
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        learner, meets = self.learner, self.learner.world.meets
         self.ahead = runs_ahead(learner.optimizer, learner.arithmetic, learner.world)
-        self.clock = clock
         self._base_rates = [float(group["lr"]) for group in learner.optimizer.param_groups]
-        self._schedule = schedule
-        self._read = read
-        self._limits = limits
-        self._seed = seed
         self._wrapped = learner.world.wrap(learner.step)
         self._launched: Launched | None = None
         self._settled = 0.0  # when the figures of the last update were known
-        if learner.world.meets(last=True).backward:
-            passes = "any pass" if learner.world.meets(last=False).backward else "the last backward pass of an update"
+        if meets(last=True).backward:
+            passes = "any pass" if meets(last=False).backward else "the last backward pass of an update"
             logger.info("should memory run short in %s, training ends: %s", passes, TOGETHER)
 
     def announce(self, batches: UpdateBatches) -> None:
         """Those of the next update."""
-        self._read.announce(share.item for share in self.learner.world.shares(batches.batches))
+        self.read.announce(share.item for share in self.learner.world.shares(batches.batches))
 
     def accumulate(self, update: int, batches: UpdateBatches) -> Totals:
         """Leave gradients of the summed loss on the parameters (over n processes, an n-th of it).
@@ -112,7 +107,7 @@ class Updater:
         with explained_shortage(f"at update {progress.update}, after its gradients were computed", SMALLER_BATCHES):
             parameters, gradients = self._divided(totals)
             norm = self.learner.world.norm(gradients)
-            factor = self._schedule(progress)
+            factor = self.schedule(progress)
             for group, base_rate in zip(optimizer.param_groups, self._base_rates):
                 group["lr"] = base_rate * factor
             figures = totals.figures(norm, learning_rate=self._base_rates[0] * factor)
@@ -121,7 +116,7 @@ class Updater:
                 optimizer.found_inf = (~figures.finite).float()  # type: ignore[attr-defined]
             elif not figures.fetch().finite:
                 return
-            clip(parameters, norm, self._limits)
+            clip(parameters, norm, self.limits)
             optimizer.step()
 
     def settle(self) -> Settled | None:
@@ -152,7 +147,7 @@ class Updater:
 
     def _add(self, update: int, share: Share[Indices], totals: Totals) -> bool:
         """Whether there was memory for a batch. What held it is gone when this returns."""
-        seed_torch(self._seed, update, *share.key)
+        seed_torch(self.seed, update, *share.key)
         try:
             totals.add(self._forward_backward(update, share), counts=share.counts)
         except Exception as error:
@@ -166,7 +161,7 @@ class Updater:
         meeting = world.meets(last=share.last)
         with world.backward_of(self._wrapped, last=share.last):
             with self._all_present(meeting.forward, update, share, "forward"), arithmetic.forward_pass():
-                report: LossReport = self._wrapped(self._read(share.item).to(arithmetic.device))
+                report: LossReport = self._wrapped(self.read(share.item).to(arithmetic.device))
             loss = arithmetic.scaled(report.loss_sum)
             with self._all_present(meeting.backward, update, share, "backward"):
                 (loss if share.counts else 0.0 * loss).backward()  # type: ignore[no-untyped-call]
@@ -195,7 +190,7 @@ class Updater:
         return DeviceError("; ".join([found, *advice, SMALLER_BATCHES]))
 
     def _size(self, share: Share[Indices]) -> str:
-        return described(self._read.plain(share.item))
+        return described(self.read.plain(share.item))
 
 
 def divide(gradients: list[Tensor], denominator: Tensor) -> None:

@@ -97,7 +97,10 @@ def largest_by_forecast(
     if len(sizes) == 1:
         return smallest
     few = sorted({min(times * smallest, sizes[-1]) for times in (1, 2, 4)})
-    tried = [(size, _peak_of(attempt, size, peak)) for size in few]
+    tried = []
+    for size in few:
+        attempt(size)
+        tried.append((size, peak()))
     slope = max((more - less) / (large - small) for (small, less), (large, more) in zip(tried, tried[1:]))
     (size_now, held), limit = tried[-1], room()
     if limit is None or tried[1][1] <= tried[0][1]:  # a peak that did not rise was that of something earlier
@@ -175,11 +178,6 @@ def _trial(config: TrainConfig, datasets: Datasets, device: torch.device) -> tup
     return attempt, stored
 
 
-def _peak_of(attempt: Trial, size: int, peak: Callable[[], int]) -> int:
-    attempt(size)
-    return peak()
-
-
 def _of_the_run(folder: Path, options: BatchingConfig) -> int | None:
     """What the newest checkpoint of the run folder was trained with, if it counted in the same way."""
     for path in reversed(checkpoints_in(folder)):
@@ -188,8 +186,7 @@ def _of_the_run(folder: Path, options: BatchingConfig) -> int | None:
         except (NMTError, KeyError):
             continue  # damaged; restoring will say so
         if isinstance(batching.get("max_tokens"), int):
-            same = batching.get("count_padding", True) == options.count_padding
-            return int(batching["max_tokens"]) if same else None
+            return int(batching["max_tokens"]) if batching["count_padding"] == options.count_padding else None
     return None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -84,79 +84,70 @@ def log_samples(samples: Sequence[Sample]) -> None:
         logger.info("sample %d hypothesis: %s", number, sample.hypothesis)
 
 
+@dataclass
 class LossValidator:
     """Teacher forcing over the whole split: loss per denominator, likelihood per token (nats), perplexity."""
 
-    def __init__(
-        self, step: torch.nn.Module, split: Split, batching: BatchingConfig, place: Place, watch: Watch = in_lines
-    ) -> None:
-        self._step = step
-        self._watch = watch
-        self._split = split
-        self._place = place
-        self._batches = _plan(split.source_lengths, split.target_lengths, batching)
+    step: torch.nn.Module
+    split: Split
+    batching: BatchingConfig
+    place: Place
+    watch: Watch = in_lines
+
+    def __post_init__(self) -> None:
+        self._batches = _plan(self.split.source_lengths, self.split.target_lengths, self.batching)
 
     def __call__(self, stop: Callable[[], bool]) -> dict[str, float]:
         sums = np.zeros(4)
         stopped = False
         drawn = int(torch.randint(2**62, ()))  # a batch's random numbers do not depend on who computes it
-        part = self._place.world.part(list(enumerate(self._batches)))
-        count = self._watch("validation: loss of", "sentences", sum(len(indices) for _, indices in part))
+        part = self.place.world.part(list(enumerate(self._batches)))
+        count = self.watch("validation: loss of", "sentences", sum(len(indices) for _, indices in part))
         for number, indices in part:
             if stopped := stop():
                 break
             seed_torch(drawn, number)
-            batch = read_batch(self._split, indices)
+            batch = read_batch(self.split, indices)
             where = f"in validation, in a batch of {described(batch)}"
-            with explained_shortage(where, SMALLER_BATCHES), torch.no_grad(), self._place.autocast():
-                report: LossReport = self._step(batch.to(self._place.device))
+            with explained_shortage(where, SMALLER_BATCHES), torch.no_grad(), self.place.autocast():
+                report: LossReport = self.step(batch.to(self.place.device))
             sums += [float(one) for one in (report.loss_sum, report.nll_sum, report.denominator, report.num_tokens)]
             count(len(indices))
-        loss, nll, denominator, tokens, stops = self._place.world.sums([*sums.tolist(), float(stopped)])
+        loss, nll, denominator, tokens, stops = self.place.world.sums([*sums.tolist(), float(stopped)])
         if stops:
             raise ValidationStopped
         per_token = nll / max(1.0, tokens)
         return {"loss": loss / max(1.0, denominator), "nll": per_token, "ppl": perplexity(per_token)}
 
 
+@dataclass
 class TranslationValidator:
     """Translates the first sentences of a split, shows some, and scores all of them.
 
     A score that cannot be computed is reported and left out; it never ends training. ``failures`` keeps the reasons.
     """
 
-    def __init__(
-        self,
-        model: EncoderDecoder,
-        search: Search,
-        pair: LanguagePair,
-        split: Split,
-        scorers: Mapping[str, Scorer],
-        batching: BatchingConfig,
-        place: Place,
-        *,
-        sentences: int,
-        samples: int,
-        show: Callable[[Sequence[Sample]], None] = log_samples,
-        watch: Watch = in_lines,
-    ) -> None:
-        self._model = model
-        self._watch = watch
-        self._search = search
-        self._pair = pair
-        self._split = split
-        self._scorers = scorers
-        self._place = place
-        self._count = min(sentences, len(split))
-        self._samples = samples
-        self._show = show
-        lengths = split.source_lengths[: self._count]
+    model: EncoderDecoder
+    search: Search
+    pair: LanguagePair
+    split: Split
+    scorers: Mapping[str, Scorer]
+    batching: BatchingConfig
+    place: Place
+    sentences: int
+    samples: int
+    show: Callable[[Sequence[Sample]], None] = log_samples
+    watch: Watch = in_lines
+    failures: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._count = min(self.sentences, len(self.split))
+        lengths = self.split.source_lengths[: self._count]
         worded = np.flatnonzero(lengths > 1)  # a blank line is an empty translation, as nmt-generate has it
-        self._batches = [worded[batch] for batch in _plan(lengths[worded], None, batching)]
-        self.failures: dict[str, str] = {}
+        self._batches = [worded[batch] for batch in _plan(lengths[worded], None, self.batching)]
 
     def __call__(self, stop: Callable[[], bool]) -> dict[str, float]:
-        parts = self._place.world.gather(self._translated(stop))
+        parts = self.place.world.gather(self._translated(stop))
         if any(part.stopped for part in parts):
             raise ValidationStopped
         failed = [part.error for part in parts if part.error is not None]
@@ -167,9 +158,9 @@ class TranslationValidator:
         for index, line in (found for part in parts for found in part.lines.items()):
             hypotheses[index] = line
         references = self._lines("target")
-        shown = zip(range(self._samples), self._lines("source"), references, hypotheses)
-        self._show([Sample(*texts) for _, *texts in shown])
-        scores, failures = self._place.world.on_main(lambda: self._scored(hypotheses, references))
+        shown = zip(range(self.samples), self._lines("source"), references, hypotheses)
+        self.show([Sample(*texts) for _, *texts in shown])
+        scores, failures = self.place.world.on_main(lambda: self._scored(hypotheses, references))
         for name, error in failures.items():
             self._failed(name, error)
         return scores
@@ -177,7 +168,7 @@ class TranslationValidator:
     def _scored(self, hypotheses: list[str], references: list[str]) -> tuple[dict[str, float], dict[str, str]]:
         """Scores, and why others are missing. One process finds them for all: what follows must be decided alike."""
         scores, failures = dict[str, float](), dict[str, str]()
-        for name, scorer in self._scorers.items():
+        for name, scorer in self.scorers.items():
             try:
                 scores[name] = float(scorer(hypotheses, [references]).value)
             except Exception as error:
@@ -187,8 +178,8 @@ class TranslationValidator:
     def _translated(self, stop: Callable[[], bool]) -> _Translated:
         """This process's part."""
         lines: dict[int, str] = {}
-        part = self._place.world.part(self._batches)
-        count = self._watch("validation: translated", "sentences", sum(map(len, part)))
+        part = self.place.world.part(self._batches)
+        count = self.watch("validation: translated", "sentences", sum(map(len, part)))
         try:
             for indices in part:
                 if stop():
@@ -200,21 +191,21 @@ class TranslationValidator:
         return _Translated(lines)
 
     def _translate(self, indices: Indices) -> list[str]:
-        source, lengths = pad([self._split.source(i) for i in indices.tolist()])
-        device = self._place.device
+        source, lengths = pad([self.split.source(i) for i in indices.tolist()])
+        device = self.place.device
         where = f"in a batch of {source.size(0)} sentences of up to {source.size(1)} pieces"
         explained = explained_shortage(where, FEWER_HYPOTHESES)
-        with explained, any_shape(self._model), torch.no_grad(), self._place.autocast():
-            results = self._search(self._model, source.to(device), lengths.to(device))
-        return [self._pair.target.decode(hypotheses[0].tokens.tolist()) for hypotheses in results]
+        with explained, any_shape(self.model), torch.no_grad(), self.place.autocast():
+            results = self.search(self.model, source.to(device), lengths.to(device))
+        return [self.pair.target.decode(hypotheses[0].tokens.tolist()) for hypotheses in results]
 
     def _lines(self, side: str) -> list[str]:
         """The text as it was read, joined if it was cut before; where a split does not keep it, what its ids stand for."""
-        text = self._split.source_text() if side == "source" else self._split.target_text()
-        tokenizer = self._pair.source if side == "source" else self._pair.target
+        text = self.split.source_text() if side == "source" else self.split.target_text()
+        tokenizer = self.pair.source if side == "source" else self.pair.target
         if text is not None:
             return joined_lines(text[: self._count], tokenizer.marks)
-        ids = self._split.source if side == "source" else self._split.target
+        ids = self.split.source if side == "source" else self.split.target
         return [tokenizer.decode(ids(index).tolist()) for index in range(self._count)]
 
     def _failed(self, what: str, error: str) -> None:

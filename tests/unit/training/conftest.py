@@ -24,9 +24,9 @@ from nmt.data.vocabulary import EOS
 from nmt.distributed.world import World
 from nmt.interface import VocabularySizes
 from nmt.models.transformer import Transformer, TransformerConfig
-from nmt.training.checkpoints.facts import Facts
 from nmt.training.checkpoints.keeper import Keeper
 from nmt.training.checkpoints.retention import Cadence
+from nmt.training.checkpoints.run_state import Facts
 from nmt.training.checkpoints.saver import Saver
 from nmt.training.checkpoints.store import CheckpointStore
 from nmt.training.loop.bad_updates import BadUpdates
@@ -39,8 +39,7 @@ from nmt.training.loop.step import Step
 from nmt.training.loop.trainer import Trainer
 from nmt.training.loop.updater import Updater
 from nmt.training.report import Reporter
-from nmt.training.validation.best_score import BestScore
-from nmt.training.validation.course import Validation
+from nmt.training.validation.course import BestScore, Validation
 from tests.tiny_models import tiny_pair
 
 VOCABULARY = 12

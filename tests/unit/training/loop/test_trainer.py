@@ -25,7 +25,7 @@ from nmt.training.loop.batches import read_batch
 from nmt.training.loop.reading import ReadAhead
 from nmt.training.loop.step import Step
 from nmt.training.loop.trainer import Trainer
-from nmt.training.validation.best_score import BestScore
+from nmt.training.validation.course import BestScore
 
 Make = Callable[..., Any]
 
@@ -173,13 +173,13 @@ def test_the_time_of_an_update_is_that_of_all_its_parts(make_trainer: Make, make
     step = make_step()
     optimizer = Slow(step.named_parameters(), lr=1.0)
     trainer: Trainer = make_trainer(step=step, optimizer=optimizer, clock=lambda: optimizer.now, validators=())
-    at = trainer._batches.at
+    at = trainer.batches.at
 
     def planned(position: Any) -> Any:
         optimizer.now += 1
         return at(position)
 
-    trainer._batches.at = planned  # type: ignore[method-assign]
+    trainer.batches.at = planned  # type: ignore[method-assign]
     trainer.run()
     (event,) = (event for event in read_events(tmp_path / "run" / "log.jsonl") if event["event"] == "train")
     assert event["tokens_per_second"] == round(
@@ -211,7 +211,7 @@ def test_the_last_validation_is_part_of_the_time(make_trainer: Make, make_step: 
 def test_fewer_updates_than_are_made_are_told_as_such(make_trainer: Make) -> None:
     trainer: Trainer = make_trainer(limits=TrainingConfig(max_update=2))
     assert trainer.run() == "2 updates are made"
-    trainer._limits.max_update = 1
+    trainer.limits.max_update = 1
     assert trainer.ending() == "2 updates are made, and 1 were asked for"
 
 

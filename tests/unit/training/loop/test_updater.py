@@ -35,7 +35,7 @@ from nmt.training.loop.step import Step
 from nmt.training.loop.trainer import Trainer
 from nmt.training.loop.updater import runs_ahead
 from nmt.training.meters import UpdateReport
-from nmt.training.validation.best_score import BestScore
+from nmt.training.validation.course import BestScore
 
 Make = Callable[..., Any]
 MEASURED = {"seconds", "tokens_per_second", "memory_mb"}
@@ -254,7 +254,7 @@ def test_the_time_of_updates_that_overlap_is_counted_once(
     trainer: Trainer = make_trainer(
         step=step, optimizer=adam(step), limits=TrainingConfig(max_update=4), clock=lambda: float(next(readings))
     )
-    monkeypatch.setattr(trainer._reporter, "update", lambda *given, **_: reported.append(given[2].seconds))
+    monkeypatch.setattr(trainer.reporter, "update", lambda *given, **_: reported.append(given[2].seconds))
     trainer.run()
     # The clock is read when an update begins (1, 3, 6, 9), when figures are there (4, 7, 10, 12), and after each update.
     assert reported == [3.0, 3.0, 3.0, 2.0]

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from nmt.training.validation.best_score import BestScore
+from nmt.training.validation.course import BestScore
 
 
 @pytest.mark.parametrize(
