@@ -81,7 +81,7 @@ def _best(config: AverageConfig, infos: Infos, count: int) -> list[Path]:
 
 def _own_metric(infos: Infos) -> str:
     """What decided which checkpoint of the run is the best."""
-    metrics = {_best_metric(path) for path in infos}
+    metrics = {str(read_config(path)["validation"]["best_metric"]) for path in infos}
     if len(metrics) > 1:
         raise UsageError(
             f"the checkpoints are of runs with several best-checkpoint metrics ({', '.join(sorted(metrics))}); choose one: "
@@ -90,11 +90,6 @@ def _own_metric(infos: Infos) -> str:
     (metric,) = metrics
     check_metric(metric, "validation.best_metric")
     return metric
-
-
-def _best_metric(path: Path) -> str:
-    section = read_config(path).get("validation")
-    return str(section.get("best_metric", "loss")) if isinstance(section, dict) else "loss"
 
 
 def _as_many(found: list[Path], count: int) -> list[Path]:

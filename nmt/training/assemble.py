@@ -110,10 +110,8 @@ def train(config: TrainConfig) -> TrainingResult:
                 metric=config.validation.best_metric,
                 higher_is_better=higher_is_better(config.validation.best_metric, scorers),
             )
-            with Saver(
-                store, asynchronous=config.checkpoint.asynchronous
-            ) as saver:  # another process may write afterwards
-                return _train(plan, store, saver, stop)
+            with Saver(store, asynchronous=config.checkpoint.asynchronous) as saver:
+                return _train(plan, store, saver, stop)  # the block ends before another process may write
 
 
 @dataclass(frozen=True)

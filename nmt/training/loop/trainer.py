@@ -48,7 +48,11 @@ class Trainer:
 
     def run(self) -> str:
         """Train to the end and say why it is the end. ``Interrupted`` is raised after a request to stop."""
-        self._begin()
+        self.pulse.listen()
+        self.keeper.cadence.start(self.pulse.now)
+        training_mode(self.updater.learner.optimizer)
+        if self.state.interrupted is not None:
+            self._validate_and_save(self.state.interrupted, validate=True)
         while (ending := self.ending()) is None:
             began = self.pulse.clock()
             batches = self.batches.at(self.state.position)
@@ -96,13 +100,6 @@ class Trainer:
         self.state.validations_before = known if takes_over else min(known, self.state.validations_before)
         if "reset_dataloader" in resets or restarts_epoch(past.changed):
             self.state.position = Position(self.state.position.epoch)
-
-    def _begin(self) -> None:
-        self.pulse.listen()
-        self.keeper.cadence.start(self.pulse.now)
-        training_mode(self.updater.learner.optimizer)
-        if self.state.interrupted is not None:
-            self._validate_and_save(self.state.interrupted, validate=True)
 
     def _launch(self, batches: UpdateBatches, began: float) -> bool:
         """One update. False: the one before was not made, so that this one, which takes its number, is to begin again."""
