@@ -202,7 +202,7 @@ class Job:
         """Take note of what the run is judged by; refuse a sweeper that was told to look for the worst, or for nothing."""
         if not isinstance(config, TrainConfig):
             return
-        from nmt.training.contradictions import validates  # brings torch, which other commands need not wait for
+        from nmt.training.setup.contradictions import validates  # brings torch, which other commands need not wait for
 
         metric = config.validation.best_metric
         higher = higher_is_better(metric)

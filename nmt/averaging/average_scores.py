@@ -24,11 +24,11 @@ from nmt.errors import DataError, DeviceError, NMTError, UsageError
 from nmt.interface import EncoderDecoder
 from nmt.models.stored import load_model
 from nmt.storage.checkpoints import load_parameters, read_checkpoint, read_info
-from nmt.training.criterion_parts import build_criterion
 from nmt.training.displays import figure
 from nmt.training.loop.precision import Arithmetic, choose_precision
 from nmt.training.loop.step import Step
 from nmt.training.metrics import build_scorers
+from nmt.training.setup.criterion_parts import build_criterion
 from nmt.training.setup.datasets import Datasets, check_lengths, open_validation
 from nmt.training.setup.fingerprint import validation_fingerprint
 from nmt.training.validation.validators import Place, build_validators, validate

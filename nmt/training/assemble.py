@@ -32,7 +32,6 @@ from nmt.training.checkpoints.retention import Cadence
 from nmt.training.checkpoints.run_state import Facts, Fingerprint, RunState
 from nmt.training.checkpoints.saver import Saver
 from nmt.training.checkpoints.store import CheckpointStore
-from nmt.training.contradictions import Case, check
 from nmt.training.loop.bad_updates import BadUpdates
 from nmt.training.loop.batches import Position, TrainingBatches
 from nmt.training.loop.learner import Learner
@@ -49,6 +48,7 @@ from nmt.training.report import Reporter, Unheard
 from nmt.training.run_record import RunRecord
 from nmt.training.setup import token_budget
 from nmt.training.setup.compilation import compile_layers
+from nmt.training.setup.contradictions import Case, check
 from nmt.training.setup.cost import Cost, known_cost
 from nmt.training.setup.datasets import Datasets, open_datasets
 from nmt.training.setup.description import describe_run, tell

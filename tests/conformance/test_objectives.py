@@ -16,7 +16,7 @@ from nmt.models import models
 from nmt.modules.sentence_rewards import sentence_gleu
 from nmt.testing.subjects import subject
 from nmt.testing.toys import TOLERANCE, all_log_probabilities, toy_batch
-from nmt.training.criterion_parts import sampler
+from nmt.training.setup.criterion_parts import sampler
 
 LENGTHS = ([5, 3, 1], [4, 1, 6])
 

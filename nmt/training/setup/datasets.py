@@ -14,7 +14,7 @@ from nmt.data.corpus import Corpus, Split, chain, open_corpora
 from nmt.data.language_pair import LanguagePair
 from nmt.errors import DataError
 from nmt.interface import EncoderDecoder
-from nmt.training.contradictions import validates
+from nmt.training.setup.contradictions import validates
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from nmt.modules.stack import recompute_layers
 from nmt.optim import Horizon, Schedule, optimizers, schedulers
 from nmt.optim.moving_average import with_average
 from nmt.optim.parameter_groups import freeze, parameter_groups
-from nmt.training.criterion_parts import build_criterion
 from nmt.training.loop.precision import Arithmetic, choose_precision
 from nmt.training.loop.step import Step, seed_torch
+from nmt.training.setup.criterion_parts import build_criterion
 from nmt.training.setup.datasets import Datasets, check_lengths
 
 

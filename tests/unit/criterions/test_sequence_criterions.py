@@ -22,7 +22,7 @@ from nmt.errors import UsageError
 from nmt.interface import Batch
 from nmt.models.lstm import LSTM, LSTMConfig
 from nmt.modules.sentence_rewards import sentence_gleu
-from nmt.training.criterion_parts import sampler
+from nmt.training.setup.criterion_parts import sampler
 from tests.unit.criterions.tiny import TinyModel, assert_same_gradients, batch_of, gradients
 
 PAIRS: list[tuple[list[int], list[int]]] = [([4, 5, 6], [5, 4]), ([7], [6, 6, 7])]

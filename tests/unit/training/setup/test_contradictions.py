@@ -26,7 +26,7 @@ from nmt.optim.schedules.inverse_sqrt import InverseSqrtConfig
 from nmt.optim.schedules.linear import LinearConfig
 from nmt.optim.schedules.noam import NoamConfig
 from nmt.optim.schedules.plateau import PlateauConfig
-from nmt.training.contradictions import Case, check
+from nmt.training.setup.contradictions import Case, check
 
 MakeConfig = Callable[..., TrainConfig]
 

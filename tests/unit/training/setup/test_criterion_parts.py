@@ -30,8 +30,8 @@ from nmt.modules.sentence_rewards import sentence_bleu, sentence_gleu
 from nmt.optim.schedules.constant import ConstantConfig
 from nmt.storage.checkpoints import checkpoints_in, read_checkpoint
 from nmt.training.assemble import train
-from nmt.training.criterion_parts import build_criterion, sampler
 from nmt.training.loop.trainer import Trainer
+from nmt.training.setup.criterion_parts import build_criterion, sampler
 from nmt.training.setup.datasets import open_datasets
 from nmt.training.setup.other_models import load_teacher
 from tests.unit.criterions.tiny import TinyModel, batch_of
