@@ -176,7 +176,7 @@ def _train(plan: Plan, store: CheckpointStore, saver: Saver, stop: StopRequest) 
     )
     if past is not None:
         _go_on(plan, trainer, past, facts)
-        world.on_main(lambda: store.settle(past.stored, validation.best.update))
+        world.on_main(lambda: store.mend_pointers(past.stored, validation.best.update))
     if trainer.complete:
         _tell_of_the_end(plan, trainer, reporter, cost)
     else:

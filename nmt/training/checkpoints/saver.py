@@ -33,7 +33,7 @@ class Saver:
 
     def save(self, snapshot: Snapshot, *, best: bool, required: bool) -> None:
         """``required``: the run ends with it, so it is on disk when this returns, or an error is raised."""
-        self.settle()
+        self.join()
         if not self._asynchronous or required:
             self._write(snapshot, best=best, required=required)
         else:
@@ -43,11 +43,11 @@ class Saver:
         """The checkpoints that have come to disk since this was last asked."""
         if self._pending is not None and not self._pending.done():
             return []
-        self.settle()
+        self.join()
         written, self._written = self._written, []
         return written
 
-    def settle(self) -> None:
+    def join(self) -> None:
         """Wait until nothing is on its way."""
         pending, self._pending = self._pending, None
         if pending is not None:
@@ -55,7 +55,7 @@ class Saver:
 
     def last(self) -> Path | None:
         """The newest checkpoint on disk."""
-        self.settle()
+        self.join()
         return self.store.last()
 
     def __enter__(self) -> Saver:

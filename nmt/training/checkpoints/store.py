@@ -139,7 +139,7 @@ class CheckpointStore:
             raise DataError(f"no checkpoint in {self.folder} can be read: {damaged[0]}; delete them to start again")
         return None
 
-    def settle(self, stored: StoredCheckpoint, best: int | None) -> None:
+    def mend_pointers(self, stored: StoredCheckpoint, best: int | None) -> None:
         """Let the pointers name what is gone on from, and the checkpoint of the ``best`` update, if it is there: a process
         may have died between a checkpoint and its pointers."""
         of_best = None if best is None else checkpoint_of(self.folder, best)

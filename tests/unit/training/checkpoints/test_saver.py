@@ -110,4 +110,4 @@ def test_an_interruption_waits_for_nothing() -> None:
         raise KeyboardInterrupt
     assert not store.saved
     store.allowed.set()
-    writing.settle()
+    writing.join()

@@ -72,14 +72,14 @@ def test_pointers_name_what_is_gone_on_from_and_the_best_that_is_there(make_stor
     store = make_store(CheckpointConfig(keep_interval_updates=5))
     paths = {update: store.save(snapshot(update), best=update == 1, required=False) for update in (1, 2, 3)}
     stored = read_checkpoint(paths[2] or Path(), training=True)  # the third turned out to be damaged
-    store.settle(stored, best=2)
+    store.mend_pointers(stored, best=2)
     assert (store.last(), store.best()) == (paths[2], paths[2])
-    store.settle(stored, best=99)  # deleted by hand
+    store.mend_pointers(stored, best=99)  # deleted by hand
     assert (store.last(), store.best()) == (paths[2], paths[2])
-    store.settle(stored, best=None)  # of another metric
+    store.mend_pointers(stored, best=None)  # of another metric
     assert (store.last(), store.best()) == (paths[2], paths[2])
     (store.folder / "best.json").unlink()
-    store.settle(stored, best=1)
+    store.mend_pointers(stored, best=1)
     assert (store.last(), store.best()) == (paths[2], paths[1])
 
 
