@@ -26,8 +26,9 @@ from nmt.criterions.label_smoothed_cross_entropy_config import LabelSmoothedCros
 from nmt.data.corpus import open_corpora
 from nmt.data.text import read_lines
 from nmt.models.stored import load_model
-from nmt.training.batches import Position, TrainingBatches
-from nmt.training.step import Step, divide
+from nmt.training.loop.batches import Position, TrainingBatches
+from nmt.training.loop.step import Step
+from nmt.training.loop.updater import divide
 
 
 @dataclass

@@ -10,9 +10,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from nmt.averaging.averaging import average_checkpoints
     from nmt.data.preprocess import preprocess
     from nmt.training.assemble import train
-    from nmt.training.averaging import average_checkpoints
     from nmt.translation import Translator
 
 __all__ = ["Translator", "__version__", "average_checkpoints", "preprocess", "train"]
@@ -22,7 +22,7 @@ DISTRIBUTION = "nmt-toolkit"  # what pip calls it; PyPI's "nmt" is another progr
 
 _PLACES = {
     "Translator": "nmt.translation",
-    "average_checkpoints": "nmt.training.averaging",
+    "average_checkpoints": "nmt.averaging.averaging",
     "preprocess": "nmt.data.preprocess",
     "train": "nmt.training.assemble",
 }

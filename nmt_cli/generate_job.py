@@ -15,13 +15,16 @@ import torch
 from nmt.config.checks import Rules, refuse
 from nmt.config.choices import AlignmentKind, InputFormat, MbrMetric, OutputFormat, PieceMarks, ProgressStyle
 from nmt.config.generation import GenerateConfig
-from nmt.config.sections import DeviceConfig
+from nmt.config.sections import DeviceConfig, DistributedConfig
 from nmt.config.validated import WITHOUT_MEANING_FOR_SCORING
 from nmt.data.corpus import Corpus, Split
 from nmt.data.cut_text import joined_lines
 from nmt.data.text import PAUSE, Pause, read_lines, read_live
 from nmt.data.tokenizers import Tokenizer
 from nmt.devices import choose_device, make_current, own_device, set_threads
+from nmt.distributed.chunks import Chunks
+from nmt.distributed.joining import join
+from nmt.distributed.world import World
 from nmt.errors import DataError, UsageError
 from nmt.progress import show_progress
 from nmt.scoring import TextOptions, scorers
@@ -33,11 +36,11 @@ from nmt.translation.windows import Progress
 from nmt_cli.formats import formatter
 from nmt_cli.inputs import parsed
 from nmt_cli.outputs import Growing, Write, check_output, opened
-from nmt_cli.ranks import Ranks, joined
 
 logger = logging.getLogger("nmt.generate")
 
 _STDIN = "standard input"
+_PATIENCE = 24 * 60.0  # minutes that a process waits for another one's chunk
 
 Choice = Callable[[Iterator[Translation]], Iterator[Translation]]
 
@@ -56,8 +59,8 @@ def translate(config: GenerateConfig) -> None:
     workers = 1 if typed else config.workers or torch.get_num_threads()
     device = choose_device(place.name)
     make_current(device)
-    with joined(device, config.buffer_size) as ranks:
-        if not ranks.alone and not config.data and config.input is None:
+    with join(DistributedConfig(timeout_minutes=_PATIENCE), device) as world:
+        if world.size > 1 and not config.data and config.input is None:
             raise UsageError("several processes cannot share standard input; name a file: --input FILE")
         translator = Translator.load(
             config.path,
@@ -74,7 +77,7 @@ def translate(config: GenerateConfig) -> None:
         _tell_of_pieces(config.remove_bpe, translator.pair.target)
         choice = _choice(translator, config, place, workers)
         gc.freeze()  # what is loaded stays: it need not be looked through for what could go
-        _Job(config, translator, ranks, choice).run()
+        _Job(config, translator, world, choice).run()
 
 
 def _typed(config: GenerateConfig) -> GenerateConfig:
@@ -163,10 +166,11 @@ def _of_scoring(config: GenerateConfig) -> Rules:
 class _Job:
     """The translation of one input: what is read, how it is divided, where it goes."""
 
-    def __init__(self, config: GenerateConfig, translator: Translator, ranks: Ranks, choose: Choice) -> None:
+    def __init__(self, config: GenerateConfig, translator: Translator, world: World, choose: Choice) -> None:
         self._config = config
         self._translator = translator
-        self._ranks = ranks
+        self._world = world
+        self._chunks = Chunks(world, config.buffer_size)
         self._choose = choose
         self._scored = config.format is not OutputFormat.text or config.rerank is not None
         logarithms = config.mbr is MbrMetric.none
@@ -175,7 +179,7 @@ class _Job:
     def run(self) -> None:
         with contextlib.ExitStack() as stack:
             growing = stack.enter_context(Growing(self._config)) if self._config.resume_output else None
-            done = self._ranks.on_first(growing.begin) if growing else 0
+            done = self._world.on_main(growing.begin) if growing else 0
             if self._config.data:
                 self._split(growing, done)
             else:
@@ -185,7 +189,7 @@ class _Job:
         config = self._config
         origin, references = config.input or _STDIN, config.score_reference
         asked = parsed(_after(self._read(), done), config.input_format, origin, first=done + 1, references=references)
-        lines, numbers = self._ranks.own(asked, done)
+        lines, numbers = self._chunks.own(asked, done)
 
         def translations(progress: Progress) -> Iterator[Translation]:
             return self._translator.hypotheses(lines, config, progress, numbers, scored=self._scored)
@@ -208,15 +212,15 @@ class _Job:
             raise UsageError(
                 f"split '{config.gen_subset}' of {folder} has no references to score; leave out --score-reference"
             )
-        numbers, _ = self._ranks.own(range(done, len(split)), done)
+        numbers, _ = self._chunks.own(range(done, len(split)), done)
 
         def translations(progress: Progress) -> Iterator[Translation]:
             return self._translator.hypotheses_of_split(split, config, progress, numbers, scored=self._scored)
 
-        to_score = self._ranks.main and split.targets is not None and len(split) > 0 and not config.score_reference
+        to_score = self._world.main and split.targets is not None and len(split) > 0 and not config.score_reference
         pairs: list[tuple[str, str]] | None = [] if to_score and not done else None
         marks = self._translator.writing(config).target.marks
-        reference_of = _references(corpus, split, marks) if self._ranks.main else None
+        reference_of = _references(corpus, split, marks) if self._world.main else None
         self._write(translations, growing, len(split) - done, reference_of, pairs)
         if pairs is not None:
             _report_score(config, pairs)
@@ -237,16 +241,16 @@ class _Job:
         with contextlib.ExitStack() as stack:
             progress: Progress = _nothing
             write: Write = _nowhere
-            if self._ranks.main:
+            if self._world.main:
                 progress = stack.enter_context(show_progress(config.progress, "translated", "lines", total))
                 write = stack.enter_context(opened(config, growing))
-            for translation in self._ranks.merged(self._choose(translations(progress)), progress):
+            for translation in self._chunks.merged(self._choose(translations(progress)), progress):
                 seen.add(translation)
                 reference = reference_of(translation.number) if reference_of is not None else None
                 write(self._form(translation, reference))
                 if pairs is not None and reference is not None:
                     pairs.append((translation.hypotheses[0].text, reference))
-        if self._ranks.main:
+        if self._world.main:
             seen.report()
 
 

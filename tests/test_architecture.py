@@ -20,9 +20,9 @@ ROWS = (
     ("nmt.data", "nmt.layers", "nmt.devices"),
     ("nmt.interface",),
     ("nmt.models", "nmt.criterions", "nmt.optim", "nmt.search", "nmt.scoring", "nmt.reporting"),
-    ("nmt.engines", "nmt.modules"),
+    ("nmt.engines", "nmt.modules", "nmt.distributed"),
     ("nmt.training", "nmt.translation", "nmt.plotting"),
-    ("nmt.testing",),
+    ("nmt.averaging", "nmt.testing"),
     ("nmt_cli",),
 )
 ROW = {package: number for number, row in enumerate(ROWS) for package in row}

@@ -105,8 +105,9 @@ def _up_to(line: str, update: int, skipped: int) -> bool:
     """An update that was skipped has the number of the next one, which says nothing of when that was."""
     try:
         event = json.loads(line)
-        numbered = event["event"] == "skipped" and "number" in event
-        return int(event["number"]) <= skipped if numbered else int(event["update"]) <= update
+        if event["event"] == "skipped":
+            return int(event["number"]) <= skipped
+        return int(event["update"]) <= update
     except (ValueError, KeyError, TypeError):
         return False  # torn, by a full disk or the end of the process
 

@@ -17,6 +17,7 @@ from nmt.config.plain import component_from_plain, to_plain
 from nmt.criterions import criterions
 from nmt.criterions.label_smoothed_cross_entropy_config import LabelSmoothedCrossEntropyConfig
 from nmt.data.vocabulary import SPECIALS
+from nmt.distributed.sharding import units
 from nmt.errors import UsageError
 from nmt.interface import EncoderDecoder, VocabularySizes
 from nmt.layers.stack import recompute_layers
@@ -25,7 +26,6 @@ from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, read_check
 from nmt.testing.model_laws import UNEVEN_SOURCE, UNEVEN_TARGET
 from nmt.testing.subjects import JOINT, Subject
 from nmt.testing.toys import assert_close, target_log_probabilities, toy_batch
-from nmt.training.sharding import units
 
 HALF = 3  # updates before the interruption, and after it
 

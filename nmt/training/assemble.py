@@ -14,48 +14,59 @@ import torch
 from nmt.allocator import keep_freed_memory
 from nmt.config.choices import Precision
 from nmt.config.plain import to_plain
-from nmt.config.sections import LOSSES, TrainConfig
+from nmt.config.sections import TrainConfig
 from nmt.config.span import Span
 from nmt.devices import choose_device, make_current, own_device, require_precision, set_threads
+from nmt.distributed.joining import join
+from nmt.distributed.world import World
 from nmt.errors import UsageError
 from nmt.interface import EncoderDecoder
-from nmt.models import models
-from nmt.optim import Horizon, Schedule, default_warmup, schedulers
+from nmt.optim import Horizon, default_warmup
+from nmt.reporting.cost import Cost
 from nmt.reporting.memory import peak_memory
 from nmt.reporting.profiling import Profiler
 from nmt.reporting.reporter import Reporter, Unheard
 from nmt.reporting.run_record import RunRecord
 from nmt.scoring import Scorer
-from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, read_checkpoint
+from nmt.storage.checkpoints import StoredCheckpoint, read_checkpoint
 from nmt.storage.files import remove_leftovers
 from nmt.storage.lock import Lock
-from nmt.training import token_budget
-from nmt.training.bad_updates import BadUpdates
-from nmt.training.batches import Position, TrainingBatches
-from nmt.training.compilation import compile_layers
-from nmt.training.contradictions import Case, check
-from nmt.training.cost import known_cost
-from nmt.training.datasets import Datasets, open_datasets
-from nmt.training.differences import differences
-from nmt.training.facts import describe_run
-from nmt.training.fingerprint import fingerprint, validation_fingerprint
-from nmt.training.joining import join
-from nmt.training.length import compare_length, number_of_updates, tell_limits
+from nmt.training.checkpoints import resume
+from nmt.training.checkpoints.keeper import Keeper
+from nmt.training.checkpoints.resume import Past
+from nmt.training.checkpoints.retention import Cadence
+from nmt.training.checkpoints.run_state import Facts, Fingerprint, RunState
+from nmt.training.checkpoints.saver import Saver
+from nmt.training.checkpoints.store import CheckpointStore
+from nmt.training.loop.bad_updates import BadUpdates
+from nmt.training.loop.batches import Position, TrainingBatches
+from nmt.training.loop.learner import Learner
+from nmt.training.loop.precision import Arithmetic
+from nmt.training.loop.reading import reader
+from nmt.training.loop.signals import Pulse, StopRequest
+from nmt.training.loop.step import Step
+from nmt.training.loop.trainer import Trainer
+from nmt.training.loop.updater import Updater
 from nmt.training.metrics import build_scorers, higher_is_better
-from nmt.training.other_models import start_from
-from nmt.training.parts import build_arithmetic, build_model, build_optimizer, build_step, save_memory
-from nmt.training.precision import Arithmetic
-from nmt.training.resume import check_unchanged, due_resets, training_state
-from nmt.training.retention import Cadence
-from nmt.training.run_state import RunState
-from nmt.training.saver import Saver
-from nmt.training.signals import StopRequest
-from nmt.training.step import Step
-from nmt.training.stopping import BestScore
-from nmt.training.store import CheckpointStore
-from nmt.training.trainer import Trainer
-from nmt.training.validation import Place, TranslationValidator, Validator, build_validators
-from nmt.training.world import World
+from nmt.training.setup import token_budget
+from nmt.training.setup.compilation import compile_layers
+from nmt.training.setup.contradictions import Case, check
+from nmt.training.setup.cost import known_cost
+from nmt.training.setup.datasets import Datasets, open_datasets
+from nmt.training.setup.description import describe_run, tell
+from nmt.training.setup.fingerprint import fingerprint, validation_fingerprint
+from nmt.training.setup.length import compare_length, number_of_updates, tell_limits
+from nmt.training.setup.other_models import start_from
+from nmt.training.setup.parts import (
+    build_arithmetic,
+    build_model,
+    build_optimizer,
+    build_schedule,
+    build_step,
+    save_memory,
+)
+from nmt.training.validation.course import BestScore, Validation
+from nmt.training.validation.validators import Place, build_validators
 
 logger = logging.getLogger("nmt.training")
 
@@ -79,7 +90,7 @@ def train(config: TrainConfig) -> TrainingResult:
     if not config.data or config.seed < 0:
         check(Case(config, longest=None, max_update=config.training.last_update))
     # whatever these refuse is said before anything is opened
-    device, built = _device(config), build_scorers(config.validation)
+    device, scorers = _device(config), build_scorers(config.validation)
     with join(config.distributed, device) as world:
         if config.training.cuda_graphs and world.size > 1:
             raise UsageError("training.cuda_graphs=true is for one process; leave --cuda-graphs out")
@@ -89,10 +100,99 @@ def train(config: TrainConfig) -> TrainingResult:
         max_update = number_of_updates(config, batches, datasets)
         check(Case(config, datasets.longest, max_update))
         tell_limits(config)
-        with _holding(Path(config.checkpoint.save_dir), world), StopRequest() as stop:
-            run = _Run(config, datasets, batches, max_update, stop, device, built, world)
-            with run.saver:  # ends before another process may write to the folder
-                return run.to_the_end()
+        folder = Path(config.checkpoint.save_dir)
+        with _holding(folder, world), StopRequest() as stop:
+            mark = fingerprint(config, datasets.identities, datasets.valid_identities)
+            plan = Plan(config, datasets, batches, max_update, scorers, device, world, folder, mark)
+            store = CheckpointStore(
+                folder,
+                config.checkpoint,
+                config=to_plain(config),
+                tokenizer=datasets.tokenizer,
+                metric=config.validation.best_metric,
+                higher_is_better=higher_is_better(config.validation.best_metric, scorers),
+            )
+            with Saver(store, asynchronous=config.checkpoint.asynchronous) as saver:
+                return _train(plan, store, saver, stop)  # the block ends before another process may write
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is known of a run before there is a model."""
+
+    config: TrainConfig
+    datasets: Datasets
+    batches: TrainingBatches
+    max_update: int | None  # None: nobody knows when the limits are reached
+    scorers: Mapping[str, Scorer]
+    device: torch.device
+    world: World
+    folder: Path
+    fingerprint: Fingerprint
+
+    def reporter(self) -> Reporter:
+        if not self.world.main:
+            return Unheard()
+        options, total = self.config.report, self.max_update
+        return Reporter(self.folder, options, total_updates=total, memory=lambda: peak_memory(self.device))
+
+    def profiler(self) -> Profiler | None:
+        traced = self.config.report.profile if self.world.main else None
+        return Profiler(Span.parse(traced, "report.profile"), self.folder, self.device) if traced else None
+
+
+def _train(plan: Plan, store: CheckpointStore, saver: Saver, stop: StopRequest) -> TrainingResult:
+    config, datasets, world = plan.config, plan.datasets, plan.world
+    reporter, profiler = plan.reporter(), plan.profiler()
+    past = _past(plan, _restored(world, store))
+    world.on_main(store.prepare)
+    model = build_model(config, datasets)
+    tell(config, datasets, plan.batches, model)
+    arithmetic = _arithmetic(plan, model, past)
+    if past is None and config.checkpoint.finetune_from_model is not None:
+        start_from(config, model, datasets.pair)
+    step = build_step(config, datasets, model, plan.device, world)
+    place = Place(plan.device, arithmetic.forward_pass, world)
+    cost = known_cost(config, step, datasets.train, place) if world.main else None
+    _prepare(plan, step, arithmetic)
+    learner = Learner(step, build_optimizer(config, step), arithmetic, world)
+    facts = _facts(plan, arithmetic, past)
+    validation = _validation(plan, learner, place, reporter)
+    horizon = Horizon(plan.max_update, model.width, 1.0, facts.warmup_updates, validation.best.higher_is_better)
+    trainer = Trainer(
+        batches=plan.batches,
+        updater=Updater(
+            learner,
+            build_schedule(config, learner.optimizer, horizon),
+            reader(plan.batches.batch, plan.device),
+            config.training,
+            config.seed,
+        ),
+        validation=validation,
+        keeper=Keeper(learner, saver, Cadence(config.checkpoint), facts),
+        reporter=reporter,
+        bad_updates=BadUpdates(plan.folder, datasets.pair),
+        pulse=Pulse(stop, world),
+        limits=config.training,
+        around_update=profiler or contextlib.nullcontext,
+    )
+    if past is not None:
+        _go_on(plan, trainer, past, facts)
+        world.on_main(lambda: store.mend_pointers(past.stored, validation.best.update))
+    if trainer.complete:
+        _tell_of_the_end(plan, trainer, reporter, cost)
+    else:
+        _run(plan, trainer, reporter, profiler, describe_run(config, datasets, model, plan.device), cost)
+    return TrainingResult(
+        folder=plan.folder,
+        update=trainer.state.update,
+        epoch=trainer.state.epoch,
+        ending=trainer.ending() or "",
+        metric=validation.best.metric,
+        best=validation.best.value,
+        checkpoint=store.best() or store.last(),
+        failures=validation.failures,
+    )
 
 
 @contextlib.contextmanager
@@ -109,274 +209,131 @@ def _holding(folder: Path, world: World) -> Iterator[None]:
         yield
 
 
-class _Run:
-    """The parts of one run, each made once."""
+def _restored(world: World, store: CheckpointStore) -> StoredCheckpoint | None:
+    """What the first process finds to go on from; the others read the same."""
+    found: StoredCheckpoint | None = None
 
-    def __init__(
-        self,
-        config: TrainConfig,
-        datasets: Datasets,
-        batches: TrainingBatches,
-        max_update: int | None,
-        stop: StopRequest,
-        device: torch.device,
-        built: Mapping[str, Scorer],
-        world: World,
-    ) -> None:
-        self._config = config
-        self._world = world
-        self._datasets = datasets
-        self._batches = batches
-        self._max_update = max_update
-        self._stop = stop
-        self._device = device
-        self._folder = Path(config.checkpoint.save_dir)
-        self._scorers = built
-        self._translations: TranslationValidator | None = None
-        traced = config.report.profile if world.main else None
-        self._profiler = Profiler(Span.parse(traced, "report.profile"), self._folder, device) if traced else None
-        self._best = BestScore(
-            config.validation.best_metric,
-            higher_is_better=higher_is_better(config.validation.best_metric, built),
-            patience=config.validation.patience,
-        )
-        self._store = CheckpointStore(
-            self._folder,
-            config.checkpoint,
-            config=to_plain(config),
-            tokenizer=datasets.tokenizer,
-            metric=self._best.metric,
-            higher_is_better=self._best.higher_is_better,
-        )
-        self.saver = Saver(self._store, asynchronous=config.checkpoint.asynchronous)
-        self._facts: dict[str, Any] = {
-            "vocabularies": datasets.pair.digest(),
-            "fingerprint": fingerprint(config, datasets.identities, datasets.valid_identities),
-            "warmup_updates": default_warmup(max_update),
-            "max_update": max_update,
-            "batches_in_update": batches.batches_in_update,
-        }
+    def find() -> Path | None:
+        nonlocal found
+        found = store.restore()
+        return None if found is None else found.path
 
-    def to_the_end(self) -> TrainingResult:
-        stored = self._restored()
-        changed: Mapping[str, str] = {}
-        if stored is not None:
-            changed = check_unchanged(
-                stored,
-                self._facts["fingerprint"],
-                vocabularies=self._facts["vocabularies"],
-                batches_in_update=self._batches.batches_in_update,
-                options=self._config.checkpoint,
-            )
-            values = training_state(stored).values
-            # what was derived from the length of the run stays, although the run may have become longer
-            self._facts["warmup_updates"] = values["warmup_updates"]
-            if not any(key.startswith("scheduler.") for key in changed):
-                planned, warmup = values.get("max_update"), values["warmup_updates"]
-                compare_length(self._config, stored.info, planned, self._max_update, warmup)
-            self._compare_updates(values["batches_in_update"])
-        self._world.on_main(self._store.prepare)
-        reporter = self._reporter()
-        trainer = self._trainer(reporter, stored)
-        if stored is not None:
-            other = self._other_scores(stored.info)
-            resets = due_resets(self._config.checkpoint, stored, changed, other_scores=bool(other))
-            if other and "reset_meters" not in resets:
-                logger.warning(
-                    "scores so far are of another validation (%s): what is best may not be; --reset-meters forgets them",
-                    "; ".join(f"{key}: {change}" for key, change in other.items()),
-                )
-            trainer.restore(stored, changed, resets)
-            if not trainer.complete:
-                self._compare_validations(stored)
-            self._world.on_main(lambda: self._store.settle(stored, self._best.update))
-        return self._finish(trainer, reporter)
+    path = world.on_main(find)
+    return found if world.main or path is None else read_checkpoint(path, training=True)
 
-    def _reporter(self) -> Reporter:
-        if not self._world.main:
-            return Unheard()
-        options, total = self._config.report, self._max_update
-        return Reporter(self._folder, options, total_updates=total, memory=lambda: peak_memory(self._device))
 
-    def _restored(self) -> StoredCheckpoint | None:
-        """What the first process finds to go on from; the others read the same."""
-        found: list[StoredCheckpoint | None] = []
-        path = self._world.on_main(lambda: _path(found, self._store.restore()))
-        if found:
-            return found[0]
-        return None if path is None else read_checkpoint(path, training=True)
+def _past(plan: Plan, stored: StoredCheckpoint | None) -> Past | None:
+    """What a run goes on from, if the user means that; None for a new one."""
+    if stored is None:
+        return None
+    past = resume.past_of(
+        stored,
+        plan.fingerprint,
+        vocabularies=plan.datasets.pair.digest(),
+        batches_in_update=plan.batches.batches_in_update,
+        options=plan.config.checkpoint,
+    )
+    if not past.changes("scheduler."):
+        compare_length(plan.config, stored.info, past.facts, plan.max_update)
+    resume.compare_updates(past, plan.batches.batches_in_update)
+    return past
 
-    def _finish(self, trainer: Trainer, reporter: Reporter) -> TrainingResult:
-        if trainer.complete:
-            ending = trainer.ending()
-            logger.info("%s holds a finished run: %s. Raise the limit to train on", self._folder, ending)
-            recorded = RunRecord.read(self._folder).last("end").get("update") if self._world.main else None
-            if self._world.main and recorded != trainer.state.update:  # a death between checkpoint and log
-                reporter.start(trainer.state.update, None, self._cost, skipped=trainer.state.skipped)
-                self._record_end(trainer, reporter)
-                reporter.close()
-        else:
-            if trainer.state.update:
-                logger.info("going on after update %d of %s", trainer.state.update, self._folder)
-            facts = describe_run(self._config, self._datasets, self._step.model, self._device)
-            state = trainer.state
-            reporter.start(state.update, facts, self._cost, state.seconds, state.skipped)
-            try:
-                ending = trainer.run()
-                self._record_end(trainer, reporter)
-            except BaseException as error:
-                reporter.stopped(trainer.state.update, trainer.state.epoch, error, **_spent(trainer.state))
-                raise
-            finally:
-                if self._profiler is not None:
-                    self._profiler.close()
-                reporter.close()
-        return TrainingResult(
-            folder=self._folder,
-            update=trainer.state.update,
-            epoch=trainer.state.epoch,
-            ending=ending or "",
-            metric=self._best.metric,
-            best=self._best.value,
-            checkpoint=self._store.best() or self._store.last(),
-            failures={} if self._translations is None else self._translations.failures,
-        )
 
-    def _record_end(self, trainer: Trainer, reporter: Reporter) -> None:
-        state = trainer.state
-        reporter.end(state.update, state.epoch, ending=trainer.ending() or "", **_spent(state))
+def _arithmetic(plan: Plan, model: EncoderDecoder, past: Past | None) -> Arithmetic:
+    before = None if past is None else Precision[past.facts.precision]
+    arithmetic = build_arithmetic(plan.config, plan.datasets, model, plan.device, before)
+    automatic = plan.config.device.precision is Precision.auto
+    logger.info("training on %s%s", arithmetic, " (chosen by --precision auto)" if automatic else "")
+    if past is not None and past.facts.computed_on != str(arithmetic):
+        logger.info("the run goes on on %s, after %s", arithmetic, past.facts.computed_on)
+    return arithmetic
 
-    def _trainer(self, reporter: Reporter, stored: StoredCheckpoint | None) -> Trainer:
-        config, device = self._config, self._device
-        model = build_model(config, self._datasets)
-        self._describe(model)
-        arithmetic = self._arithmetic(model, stored)
-        if stored is None and config.checkpoint.finetune_from_model is not None:
-            start_from(config, model, self._datasets.pair)
-        step = build_step(config, self._datasets, model, device, self._world)
-        place = Place(device, arithmetic.forward_pass, self._world)
-        self._step, self._place = step, place
-        self._cost = known_cost(config, step, self._datasets.train, place) if self._world.main else None
-        save_memory(config, model)
-        if config.training.compile:
-            graphs = config.training.cuda_graphs
-            first = self._batches.at(Position()).batches[0]
-            tried = self._batches.batch(first if graphs else first[:2])  # a graph is of one shape: one that will come
-            compile_layers(step, tried, arithmetic, config.seed, graphs=graphs)
-        self._world.divide(step)
-        optimizer = build_optimizer(config, step)
-        return Trainer(
-            step=step,
-            optimizer=optimizer,
-            schedule=self._schedule(optimizer, model.width),
-            batches=self._batches,
-            validators=self._validators(step, place, reporter),
-            best=self._best,
-            saver=self.saver,
-            cadence=Cadence(config.checkpoint),
-            reporter=reporter,
-            bad_updates=BadUpdates(self._folder, self._datasets.pair),
-            stop=self._stop,
-            limits=config.training,
-            validation=config.validation,
-            arithmetic=arithmetic,
-            world=self._world,
-            seed=config.seed,
-            facts=self._facts,
-            around_update=self._profiler or contextlib.nullcontext,
-        )
 
-    def _arithmetic(self, model: EncoderDecoder, stored: StoredCheckpoint | None) -> Arithmetic:
-        before = None if stored is None else Precision[training_state(stored).values["precision"]]
-        arithmetic = build_arithmetic(self._config, self._datasets, model, self._device, before)
-        automatic = self._config.device.precision is Precision.auto
-        logger.info("training on %s%s", arithmetic, " (chosen by --precision auto)" if automatic else "")
-        self._facts |= {"precision": arithmetic.precision.name, "computed_on": str(arithmetic)}
-        self._facts["validated_as"] = validation_fingerprint(self._config, self._datasets.valid_identities, arithmetic)
-        if stored is not None and training_state(stored).values["computed_on"] != str(arithmetic):
-            logger.info("the run goes on on %s, after %s", arithmetic, training_state(stored).values["computed_on"])
-        return arithmetic
+def _prepare(plan: Plan, step: Step, arithmetic: Arithmetic) -> None:
+    """What makes a model smaller or faster while it is trained; afterwards each process has its part of it."""
+    save_memory(plan.config, step.model)
+    if plan.config.training.compile:
+        graphs = plan.config.training.cuda_graphs
+        first = plan.batches.at(Position()).batches[0]
+        tried = plan.batches.batch(first if graphs else first[:2])  # a graph is of one shape: one that will come
+        compile_layers(step, tried, arithmetic, plan.config.seed, graphs=graphs)
+    plan.world.divide(step)
 
-    def _describe(self, model: EncoderDecoder) -> None:
-        pair = self._datasets.pair
-        logger.info(
-            "%s with %s parameters, vocabularies of %d and %d pieces",
-            models.name_of(type(self._config.model)),
-            f"{sum(parameter.numel() for parameter in model.parameters()):,}",
-            len(pair.source.vocabulary),
-            len(pair.target.vocabulary),
-        )
-        logger.info(
-            "%s training pairs from %s to %s, %s updates an epoch",
-            f"{len(self._datasets.train):,}",
-            pair.source_lang,
-            pair.target_lang,
-            f"{self._batches.updates_in_epoch(1):,}",
-        )
 
-    def _other_scores(self, last: CheckpointInfo) -> Mapping[str, str]:
-        """What makes the scores so far those of another validation."""
-        before, now = last.made.get("validated_as"), self._facts["validated_as"]
-        of_translations = ("search.", "validation.") if self._config.validation.best_metric in LOSSES else ()
-        changed = differences(before or now, now)
-        return {key: changed[key] for key in changed if key != "computed_on" and not key.startswith(of_translations)}
+def _facts(plan: Plan, arithmetic: Arithmetic, past: Past | None) -> Facts:
+    return Facts(
+        vocabularies=plan.datasets.pair.digest(),
+        fingerprint=plan.fingerprint,
+        # derived from the length of the run: it stays, although the run may have become longer
+        warmup_updates=default_warmup(plan.max_update) if past is None else past.facts.warmup_updates,
+        max_update=plan.max_update,
+        batches_in_update=plan.batches.batches_in_update,
+        precision=arithmetic.precision.name,
+        computed_on=str(arithmetic),
+        validated_as=validation_fingerprint(plan.config, plan.datasets.valid_identities, arithmetic),
+    )
 
-    def _compare_validations(self, last: StoredCheckpoint) -> None:
-        """Warn if a run that had ended goes on, and what its last validation decides would have come later."""
-        if "final" not in last.info.reasons:
-            return
-        options, state = self._config.validation, RunState.from_values(training_state(last).values["run"])
-        update, ends_epoch = state.update, state.position.batch == 0
-        by_updates = options.interval_updates is not None and update % options.interval_updates == 0
-        by_epochs = options.interval is not None and ends_epoch and state.epoch % options.interval == 0
-        decides = options.patience is not None or self._config.scheduler.uses_validation
-        if decides and not (by_updates or by_epochs):
-            logger.warning(
-                "the run had ended at update %d with a validation that a longer run would not have had there: patience and "
-                "rates that depend on validations differ from those of a run that had this length from the start",
-                update,
-            )
 
-    def _compare_updates(self, before: int) -> None:
-        """Warn if an update is no longer made of as many batches."""
-        now = self._batches.batches_in_update
-        if before != now:
-            logger.warning(
-                "an update was made of %d batches and now is of %d: the order of batches stays, but the course of "
-                "training changes; processes x --update-freq should stay the same",
-                before,
-                now,
-            )
+def _validation(plan: Plan, learner: Learner, place: Place, reporter: Reporter) -> Validation:
+    config, datasets = plan.config, plan.datasets
+    options = config.validation
+    better = higher_is_better(options.best_metric, plan.scorers)
+    best = BestScore(options.best_metric, higher_is_better=better, patience=options.patience)
+    validators = build_validators(
+        config, learner.step, place, datasets.pair, datasets.valid, plan.scorers, reporter.samples
+    )
+    return Validation(validators, best, options, learner, config.seed)
 
-    def _schedule(self, optimizer: torch.optim.Optimizer, width: int) -> Schedule:
-        config = self._config
-        base_rate = config.optimizer.base_rate
-        if config.scheduler.sets_rate:
-            for group in optimizer.param_groups:
-                group["lr"] /= base_rate
-            base_rate = 1.0
-        horizon = Horizon(
-            self._max_update, width, base_rate, self._facts["warmup_updates"], self._best.higher_is_better
-        )
-        return schedulers.build(config.scheduler, horizon)
 
-    def _validators(self, step: Step, place: Place, reporter: Reporter) -> list[Validator]:
-        datasets = self._datasets
-        validators = build_validators(
-            self._config, step, place, datasets.pair, datasets.valid, self._scorers, reporter.samples
-        )
-        self._translations = next((one for one in validators if isinstance(one, TranslationValidator)), None)
-        return validators
+def _go_on(plan: Plan, trainer: Trainer, past: Past, facts: Facts) -> None:
+    config = plan.config
+    other = resume.other_scores(past, facts.validated_as, config.validation)
+    trainer.restore(past, resume.due_resets(config.checkpoint, past, other))
+    if not trainer.complete:
+        resume.compare_validations(past, config)
+
+
+def _run(
+    plan: Plan,
+    trainer: Trainer,
+    reporter: Reporter,
+    profiler: Profiler | None,
+    made_of: Mapping[str, Any],
+    cost: Cost | None,
+) -> None:
+    state = trainer.state
+    if state.update:
+        logger.info("going on after update %d of %s", state.update, plan.folder)
+    reporter.start(state.update, made_of, cost, state.seconds, state.skipped)
+    try:
+        trainer.run()
+        _record_end(trainer, reporter)
+    except BaseException as error:
+        reporter.stopped(state.update, state.epoch, error, **_spent(state))
+        raise
+    finally:
+        if profiler is not None:
+            profiler.close()
+        reporter.close()
+
+
+def _tell_of_the_end(plan: Plan, trainer: Trainer, reporter: Reporter, cost: Cost | None) -> None:
+    """Of a run that was over before; its log too, where a process died between checkpoint and log."""
+    logger.info("%s holds a finished run: %s. Raise the limit to train on", plan.folder, trainer.ending())
+    if not plan.world.main or RunRecord.read(plan.folder).last("end").get("update") == trainer.state.update:
+        return
+    reporter.start(trainer.state.update, None, cost, skipped=trainer.state.skipped)
+    _record_end(trainer, reporter)
+    reporter.close()
+
+
+def _record_end(trainer: Trainer, reporter: Reporter) -> None:
+    state = trainer.state
+    reporter.end(state.update, state.epoch, ending=trainer.ending() or "", **_spent(state))
 
 
 def _spent(state: RunState) -> dict[str, Any]:
     return {"tokens": state.tokens, "seconds": state.seconds, "skipped": state.skipped}
-
-
-def _path(found: list[StoredCheckpoint | None], stored: StoredCheckpoint | None) -> Path | None:
-    """Keep what was read here, and name it to the others."""
-    found.append(stored)
-    return None if stored is None else stored.path
 
 
 def _device(config: TrainConfig) -> torch.device:

@@ -27,6 +27,7 @@ from nmt.data.text import one_line
 from nmt.data.tokenizers import IdArray
 from nmt.data.vocabulary import EOS
 from nmt.devices import choose_device, is_shortage, precision_named
+from nmt.distributed.workers import one_by_one, possible, side_by_side
 from nmt.engines import AUTO, Wanted, engine_for
 from nmt.engines.ensemble import together_as_one
 from nmt.engines.number_formats import choose_format, format_named
@@ -53,7 +54,6 @@ from nmt.translation.options import translation_options
 from nmt.translation.reading import Reader
 from nmt.translation.unknown_words import UnknownWords, read_dictionary
 from nmt.translation.windows import Batch, Found, Part, Progress, Window, batches_of, in_order
-from nmt.translation.workers import one_by_one, possible, side_by_side
 
 logger = logging.getLogger("nmt.translation")
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from nmt.averaging.averaging import average_checkpoints
 from nmt.config.averaging import AverageConfig
 from nmt.config.generation import GenerateConfig
 from nmt.config.sections import PreprocessConfig, TrainConfig, TrainingConfig
@@ -16,7 +17,6 @@ from nmt.data.tokenizers.words import WordsConfig
 from nmt.errors import DataError, UsageError
 from nmt.search.greedy_config import GreedyConfig
 from nmt.training.assemble import train
-from nmt.training.averaging import average_checkpoints
 from nmt.translation import Translator
 from nmt_cli.generate import run as generate
 from nmt_cli.shortlist import run as make_shortlist

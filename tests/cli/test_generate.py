@@ -10,7 +10,6 @@ import lzma
 import math
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +21,7 @@ from nmt.config.sections import PreprocessConfig
 from nmt.data.corpus import Split
 from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.words import WordsConfig
+from nmt.distributed.world import World
 from nmt.errors import DataError, NMTError, UsageError
 from nmt.search.beam_config import BeamConfig
 from nmt.search.greedy_config import GreedyConfig
@@ -29,7 +29,6 @@ from nmt.translation import Translator
 from nmt_cli import generate_job
 from nmt_cli.generate import run
 from nmt_cli.outputs import Write
-from nmt_cli.ranks import Alone
 from tests.tiny_models import WORDS, in_english, some_lines, write_tiny_model
 
 T = TypeVar("T")
@@ -218,18 +217,15 @@ def test_training_split_is_translated_although_its_text_is_not_kept(model, corpu
     assert fields(lines, "T", 0) == [[in_english(fields(lines, "S", 0)[0][0])]]
 
 
-class Another(Alone):
+class Another(World):
     """A process beside the one that writes."""
 
-    main = False
-
-    def merged(self, done: Iterator[T], progress: Callable[[int], None]) -> Iterator[T]:
-        return (one for one in done if one is None)
+    rank, size = 1, 2
 
 
-@pytest.mark.parametrize(("ranks", "decoded"), [(Alone(), [*range(11)]), (Another(), [])], ids=["first", "another"])
+@pytest.mark.parametrize(("world", "decoded"), [(World(), [*range(11)]), (Another(), [])], ids=["first", "another"])
 def test_references_of_a_training_split_are_decoded_one_by_one_where_they_are_written(
-    model: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch, ranks: Alone, decoded: list[int]
+    model: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch, world: World, decoded: list[int]
 ) -> None:
     read, at_writes, target = list[int](), list[list[int]](), Split.target
 
@@ -238,7 +234,7 @@ def test_references_of_a_training_split_are_decoded_one_by_one_where_they_are_wr
         return target(split, number)
 
     monkeypatch.setattr(Split, "target", reading)
-    monkeypatch.setattr(generate_job, "joined", lambda *_: contextlib.nullcontext(ranks))
+    monkeypatch.setattr(generate_job, "join", lambda *_: contextlib.nullcontext(world))
     write: Write = lambda lines: at_writes.append(list(read))  # noqa: E731
     monkeypatch.setattr(generate_job, "opened", lambda *_: contextlib.nullcontext(write))
     options: dict[str, Any] = {"path": str(model), "data": [str(corpus)], "gen_subset": "train", "workers": 1}

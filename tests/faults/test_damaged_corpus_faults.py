@@ -25,7 +25,7 @@ TINY = (
 
 REPLACING_AT_UPDATE_3 = """
 import subprocess
-from nmt.training.trainer import Trainer
+from nmt.training.loop.trainer import Trainer
 advance = Trainer._advance
 
 def advance_and_replace(self, batches):

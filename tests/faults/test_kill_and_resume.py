@@ -91,7 +91,7 @@ def reference(copy_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 # Ctrl-C while a checkpoint is on its way to the disk, which never comes there, and once more when training has noted it.
 INTERRUPTED_TWICE = """
 import os, signal, threading, time
-from nmt.training.store import CheckpointStore
+from nmt.training.checkpoints.store import CheckpointStore
 
 def endless(*_, **__):
     os.kill(os.getpid(), signal.SIGINT)

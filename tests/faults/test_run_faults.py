@@ -124,7 +124,7 @@ def test_fault_49_a_log_that_cannot_be_written_costs_nothing_else(
 def test_fault_50_a_run_folder_that_vanishes_is_made_again(copy_corpus: Path, sound: Path, tmp_path: Path) -> None:
     vanish = """
 import shutil
-from nmt.training.store import CheckpointStore
+from nmt.training.checkpoints.store import CheckpointStore
 save = CheckpointStore.save
 
 def vanished(self, snapshot, **options):
@@ -154,7 +154,7 @@ def test_fault_65_batches_of_one_word_and_of_none_do_no_harm(tmp_path: Path) -> 
 
 SHORTAGE = """
 import torch
-from nmt.training.step import Step
+from nmt.training.loop.step import Step
 forward = Step.forward
 
 def forward_in_little_memory(self, batch):
@@ -195,7 +195,7 @@ def test_fault_68_a_worker_that_is_killed_ends_its_command_with_a_sentence(sound
     status, said = task.run("--workers", "2", before=before)
     assert status == 74 and said.splitlines()[-1].endswith("(out of memory?); try fewer than workers=2 (--workers)")
     assert not list(tmp_path.glob(".corpus*")) and not (tmp_path / "corpus").exists()
-    before = kill.format(module="nmt.translation.workers", name="module._answer")
+    before = kill.format(module="nmt.distributed.workers", name="module._answer")
     line = ("--path", sound, "--cpu", "--workers", "2", "--max-tokens", "9", "--output", tmp_path / "out")
     said = refused("generate", *line, status=69, stdin=b"a b\n" * 20, before=before)
     assert "a process that translated has ended (SIGKILL); if memory was short, lower --max-tokens or --workers" in said
@@ -204,7 +204,7 @@ def test_fault_68_a_worker_that_is_killed_ends_its_command_with_a_sentence(sound
 
 JUMPING = """
 import time
-from nmt.training.trainer import Trainer
+from nmt.training.loop.trainer import Trainer
 real, advance, jump = time.time, Trainer._advance, [0.0]
 time.time = lambda: real() + jump[0]
 

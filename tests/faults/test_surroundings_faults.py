@@ -169,7 +169,7 @@ def test_fault_48_training_goes_on_when_the_disk_is_full_and_fails_if_it_still_i
 # Leaves no room on the disk while a checkpoint before update `until` is written.
 FILLED = """
 import os
-from nmt.training.store import CheckpointStore
+from nmt.training.checkpoints.store import CheckpointStore
 save = CheckpointStore.save
 
 def full(self, snapshot, **options):

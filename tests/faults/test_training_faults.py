@@ -23,10 +23,10 @@ from nmt.scoring.exact import Exact
 from nmt.storage.checkpoints import checkpoints_in, pointed, read_checkpoint
 from nmt.storage.files import Verify
 from nmt.storage.lock import Lock
-from nmt.training import store as store_module
 from nmt.training.assemble import train
-from nmt.training.store import CheckpointStore
-from nmt.training.validation import LossValidator
+from nmt.training.checkpoints import store as store_module
+from nmt.training.checkpoints.store import CheckpointStore
+from nmt.training.validation.validators import LossValidator
 
 MakeConfig = Callable[..., TrainConfig]
 
@@ -333,9 +333,9 @@ def fill_disk_at(monkeypatch: pytest.MonkeyPatch, updates: set[int]) -> None:
 
 def poison_from(monkeypatch: pytest.MonkeyPatch, update: int) -> None:
     """From this update on, every gradient is NaN."""
-    from nmt.training import trainer
+    from nmt.training.loop import updater
 
-    divide = trainer.divide
+    divide = updater.divide
     calls = 0
 
     def poisoned(gradients: list[Tensor], denominator: Tensor) -> None:
@@ -343,7 +343,7 @@ def poison_from(monkeypatch: pytest.MonkeyPatch, update: int) -> None:
         calls += 1
         divide(gradients, denominator * (float("nan") if calls >= update else 1.0))
 
-    monkeypatch.setattr(trainer, "divide", poisoned)
+    monkeypatch.setattr(updater, "divide", poisoned)
 
 
 def test_a_flipped_byte_of_the_corpus_is_found_on_demand(tiny_run: MakeConfig, tmp_path: Path) -> None:

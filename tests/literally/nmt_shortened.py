@@ -13,9 +13,9 @@ from typing import Any
 
 from nmt.config.sections import CheckpointConfig
 from nmt.models import models
-from nmt.training import cost
-from nmt.training.retention import Cadence
-from nmt.training.trainer import Trainer
+from nmt.training.checkpoints.retention import Cadence
+from nmt.training.loop.trainer import Trainer
+from nmt.training.setup import cost
 
 EPOCHS, UPDATES, BETWEEN_CHECKPOINTS = 2, 12, 4
 

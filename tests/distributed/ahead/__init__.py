@@ -12,10 +12,10 @@ from nmt.config.option import option
 from nmt.criterions import criterions
 from nmt.criterions.cross_entropy import TokenCrossEntropy
 from nmt.criterions.cross_entropy_config import CrossEntropyConfig
+from nmt.distributed.world import World
 from nmt.interface import Batch, EncoderDecoder, LossReport
-from nmt.training import trainer
-from nmt.training.precision import Arithmetic
-from nmt.training.world import World
+from nmt.training.loop import updater
+from nmt.training.loop.precision import Arithmetic
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Spoilt(TokenCrossEntropy):
 def build(config: SpoiltConfig) -> Spoilt:
     nmt.optim.adam.runs_fused = lambda groups: True  # Adam on a CPU has the kernel too
     if config.ahead:
-        trainer.runs_ahead = ahead
+        updater.runs_ahead = ahead
     return Spoilt(config)
 
 

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from nmt.models.packed_output import pack_model
 
 from nmt import plugins
-from nmt.config.choices import NumberFormat
 from nmt.criterions import criterions
 from nmt.data.batch import collate
 from nmt.data.vocabulary import EOS
 from nmt.interface import Batch, VocabularySizes
 from nmt.models import models
-from nmt.native.library import library
 from nmt.plugins import load_plugins, preset_folders
 from nmt.testing import conformance
 from nmt.testing.subjects import load_preset
@@ -47,18 +42,6 @@ def test_the_plugin_obeys_every_law(law: conformance.Law) -> None:
 def test_its_preset_is_found_beside_it() -> None:
     assert FOLDER / "conf" in preset_folders()
     assert load_preset("bag_of_words_tiny").d_model == 64
-
-
-@pytest.mark.skipif(library() is None, reason="the C part was not built: no C compiler")
-def test_its_layers_count_in_int8_too() -> None:
-    """nmt packs the recurrent layers that it knows, and leaves others as they are."""
-    torch.manual_seed(1)
-    preset: Any = load_preset("bag_of_words_tiny")
-    model = models.build(replace(preset, num_layers=2, dropout=0.0), VocabularySizes(10, 10, shared=True)).eval()
-    batch = sorted_words(seed=1)
-    expected = model.output.logits(model(batch).hidden)
-    pack_model(model, NumberFormat.int8)
-    torch.testing.assert_close(model.output.logits(model(batch).hidden), expected, rtol=0, atol=0.1)
 
 
 def sorted_words(seed: int, sentences: int = 64) -> Batch:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from nmt.averaging.averaging import average_checkpoints
 from nmt.config.averaging import AverageConfig
 from nmt.config.sections import TrainConfig
 from nmt.data.language_pair import LanguagePair
@@ -16,7 +17,6 @@ from nmt.data.tokenizers.words import WordsConfig, WordTokenizer
 from nmt.errors import DataError
 from nmt.models.stored import load_model
 from nmt.training.assemble import train
-from nmt.training.averaging import average_checkpoints
 
 CPU = torch.device("cpu")
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,23 +21,29 @@ from nmt.criterions.cross_entropy_config import CrossEntropyConfig
 from nmt.data.batch import Batch, Ids
 from nmt.data.corpus import Split
 from nmt.data.vocabulary import EOS
+from nmt.distributed.world import World
 from nmt.interface import VocabularySizes
 from nmt.models.transformer.transformer import Transformer, TransformerConfig
 from nmt.reporting.reporter import Reporter
-from nmt.training.bad_updates import BadUpdates
-from nmt.training.batches import Position, UpdateBatches, read_batch
-from nmt.training.precision import Arithmetic
-from nmt.training.retention import Cadence
-from nmt.training.saver import Saver
-from nmt.training.signals import StopRequest
-from nmt.training.step import Step
-from nmt.training.stopping import BestScore
-from nmt.training.store import CheckpointStore
-from nmt.training.trainer import Trainer
-from nmt.training.world import Alone
+from nmt.training.checkpoints.keeper import Keeper
+from nmt.training.checkpoints.retention import Cadence
+from nmt.training.checkpoints.run_state import Facts
+from nmt.training.checkpoints.saver import Saver
+from nmt.training.checkpoints.store import CheckpointStore
+from nmt.training.loop.bad_updates import BadUpdates
+from nmt.training.loop.batches import Position, UpdateBatches, read_batch
+from nmt.training.loop.learner import Learner
+from nmt.training.loop.precision import Arithmetic
+from nmt.training.loop.reading import reader
+from nmt.training.loop.signals import Pulse, StopRequest
+from nmt.training.loop.step import Step
+from nmt.training.loop.trainer import Trainer
+from nmt.training.loop.updater import Updater
+from nmt.training.validation.course import BestScore, Validation
 from tests.tiny_models import tiny_pair
 
 VOCABULARY = 12
+FACTS = Facts("v", {}, 1, None, 1, "fp32", "cpu in fp32", {})
 
 
 class Listed:
@@ -113,25 +122,32 @@ def make_trainer(tmp_path: Path) -> Callable[..., Trainer]:
             "optimizer": torch.optim.SGD(step.named_parameters(), lr=1.0),
             "schedule": lambda progress: 1.0,
             "validators": (),
-            "cadence": Cadence(options),
             "reporter": Reporter(tmp_path / "run", ReportConfig(log_interval=1), total_updates=None),
-            "bad_updates": BadUpdates(tmp_path / "run", tiny_pair()),
             "stop": StopRequest(),
             "limits": TrainingConfig(max_update=1),
             "validation": ValidationConfig(interval=None),
             "arithmetic": Arithmetic(torch.device("cpu"), Precision.fp32),
-            "world": Alone(),
+            "world": World(),
             "seed": 1,
-            "facts": {},
+            "clock": time.monotonic,
+            "around_update": contextlib.nullcontext,
+            "reader": reader,
         }
-        batches = GivenUpdates(split or random_split(6), updates)
+        given = SimpleNamespace(**(defaults | parts))
+        batches: Any = GivenUpdates(split or random_split(6), updates)
+        learner = Learner(step, given.optimizer, given.arithmetic, given.world)
+        read = given.reader(batches.batch, given.arithmetic.device)
         return Trainer(
-            step=step,
-            best=best,
-            saver=Saver(store, asynchronous=options.asynchronous),
             batches=batches,
-            **(defaults | parts),
-        )  # type: ignore[arg-type]
+            updater=Updater(learner, given.schedule, read, given.limits, given.seed, given.clock),
+            validation=Validation(given.validators, best, given.validation, learner, given.seed),
+            keeper=Keeper(learner, Saver(store, asynchronous=options.asynchronous), Cadence(options), FACTS),
+            reporter=given.reporter,
+            bad_updates=BadUpdates(tmp_path / "run", tiny_pair()),
+            pulse=Pulse(given.stop, given.world, given.clock),
+            limits=given.limits,
+            around_update=given.around_update,
+        )
 
     return make
 

@@ -41,10 +41,10 @@ from nmt.optim.schedules.inverse_sqrt import InverseSqrtConfig
 from nmt.optim.schedules.linear import LinearConfig
 from nmt.optim.schedules.noam import NoamConfig
 from nmt.storage.checkpoints import checkpoints_in, pointed, read_checkpoint, read_info
-from nmt.training import length
 from nmt.training.assemble import train
-from nmt.training.datasets import Datasets, check_lengths
-from nmt.training.length import number_of_updates
+from nmt.training.setup import length
+from nmt.training.setup.datasets import Datasets, check_lengths
+from nmt.training.setup.length import number_of_updates
 
 MakeConfig = Callable[..., TrainConfig]
 

@@ -12,7 +12,7 @@ import pytest
 from nmt.config.choices import ProgressStyle
 from nmt.config.sections import ReportConfig, TrainingConfig
 from nmt.reporting.reporter import Reporter
-from nmt.training.trainer import Trainer
+from nmt.training.loop.trainer import Trainer
 
 
 def test_training_shows_its_first_update_and_the_ends_of_epochs(

@@ -1,0 +1,175 @@
+"""The processes that train or translate with one model together. ``torchrun`` starts them, torch.distributed connects them.
+
+All of them run the same program on the same configuration and decide everything alike; the first one (rank 0, "main")
+also writes. The list of batches is the global one: of the batches of an update, process r of n takes r, r + n, r + 2n ...
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from nmt.errors import NMTError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Share(Generic[T]):
+    """A part of an update's work for one process."""
+
+    key: tuple[int, ...]  # the number in the whole update; then, if it was split, which part
+    item: T
+    counts: bool = True  # False: done only because the others have one more, without effect
+    last: bool = False  # of this process in this update
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Which of the two passes of a batch the processes make together."""
+
+    forward: bool = False
+    backward: bool = False
+
+
+class World:
+    """How many processes there are, and what they have to tell each other. This one is a single process."""
+
+    rank, size = 0, 1
+    divides = False  # whether each process holds a part of every parameter only
+
+    @property
+    def main(self) -> bool:
+        return self.rank == 0
+
+    def shares(self, items: Sequence[T]) -> list[Share[T]]:
+        """What of an update this process does: as many items in each, so that all of them meet at the end."""
+        rounds = -(-len(items) // self.size)
+        found = []
+        for turn in range(rounds):
+            index = turn * self.size + self.rank
+            counts = index < len(items)
+            chosen = index if counts else 0
+            found.append(Share((chosen,), items[chosen], counts, last=turn == rounds - 1))
+        return found
+
+    def part(self, items: Sequence[T]) -> Sequence[T]:
+        """What of a list this process does, where nobody has to meet."""
+        return items[self.rank :: self.size]
+
+    def divide(self, step: nn.Module) -> None:
+        """Before its optimizer is made: leave of the parameters of ``step``, which all have alike, what this one holds."""
+        return
+
+    def wrap(self, step: nn.Module) -> nn.Module:
+        """The module to call in training: its backward pass brings the gradients of all processes together."""
+        return step
+
+    def backward_of(self, module: nn.Module, *, last: bool) -> AbstractContextManager[object]:
+        """Around forward and backward pass of a batch; gradients are exchanged at the last one of an update only."""
+        return contextlib.nullcontext()
+
+    def meets(self, *, last: bool) -> Meeting:
+        """Where in the work on a batch the processes wait for each other: none can begin it again by itself then."""
+        return Meeting()
+
+    def whole(self) -> AbstractContextManager[object]:
+        """Inside it modules have all their parameters, and nobody waits: each process may do as much as it likes.
+
+        Parameters do not change there. All processes enter and leave it together.
+        """
+        return contextlib.nullcontext()
+
+    def held(self, tensor: Tensor) -> Tensor:
+        """What this process holds of a parameter or of its gradient; shares its memory."""
+        return tensor
+
+    def placed(self, tensor: Tensor, like: Tensor) -> Tensor:
+        """What this process holds of a tensor that all have, if it belongs to the parameter ``like``."""
+        return tensor
+
+    def gathered(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Whole tensors for the first process to store; nobody else needs what this returns."""
+        return tensors
+
+    def replicas(self, parameters: Iterable[Tensor]) -> Iterable[Tensor]:
+        """Those that every process holds, and that must be the same in all."""
+        return parameters
+
+    def norm(self, gradients: Sequence[Tensor]) -> Tensor:
+        """The norm of all gradients as one vector."""
+        return nn.utils.get_total_norm(gradients)
+
+    def total(self, sums: Tensor) -> Tensor:
+        """Sums over all processes, on the device."""
+        return sums
+
+    def sums(self, values: Sequence[float]) -> list[float]:
+        """The same of numbers; waits for all processes."""
+        return list(values)
+
+    def gather(self, value: T) -> list[T]:
+        """What each process has, by rank, in all of them."""
+        return [value]
+
+    def on_main(self, work: Callable[[], T]) -> T:
+        """Done by the first process only; its result, or its error, in all of them."""
+        return work()
+
+
+def digest(tensors: Iterable[Tensor]) -> float:
+    """A number that hardly agrees where tensors differ."""
+    return sum(float(tensor.detach().double().sum()) for tensor in tensors)
+
+
+class Together(World):
+    """The processes of a process group; gradients are those of torch's DistributedDataParallel."""
+
+    def __init__(self) -> None:
+        self.rank = dist.get_rank()
+        self.size = dist.get_world_size()
+
+    def wrap(self, step: nn.Module) -> nn.Module:
+        wrapped = DistributedDataParallel(step, gradient_as_bucket_view=True)
+        wrapped.broadcast_buffers = False  # they are constants; as an argument this has two names, by version
+        return wrapped
+
+    def backward_of(self, module: nn.Module, *, last: bool) -> AbstractContextManager[object]:
+        assert isinstance(module, DistributedDataParallel)
+        return contextlib.nullcontext() if last else module.no_sync()
+
+    def meets(self, *, last: bool) -> Meeting:
+        return Meeting(backward=last)  # where gradients are exchanged
+
+    def total(self, sums: Tensor) -> Tensor:
+        dist.all_reduce(sums)
+        return sums
+
+    def sums(self, values: Sequence[float]) -> list[float]:
+        return [float(value) for value in self.total(torch.tensor(values, dtype=torch.float64)).tolist()]
+
+    def gather(self, value: T) -> list[T]:
+        gathered: list[Any] = [None] * self.size
+        dist.all_gather_object(gathered, value)
+        return gathered
+
+    def on_main(self, work: Callable[[], T]) -> T:
+        told: list[Any] = [None, None]
+        if self.main:
+            try:
+                told[0] = work()
+            except NMTError as error:
+                told[1] = error
+        dist.broadcast_object_list(told, src=0)
+        if told[1] is not None:
+            raise told[1]
+        result: T = told[0]
+        return result

@@ -1,0 +1,109 @@
+"""A learner on its way into checkpoints and back: what is stored, and what must hold before it is."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from nmt.distributed.world import digest
+from nmt.errors import Diverged, NMTError
+from nmt.storage.checkpoints import CheckpointInfo, TrainingState, load_parameters
+from nmt.training.checkpoints import optimizer_state
+from nmt.training.checkpoints.resume import Past
+from nmt.training.checkpoints.retention import Cadence
+from nmt.training.checkpoints.run_state import Facts, RunState
+from nmt.training.checkpoints.saver import Saver
+from nmt.training.checkpoints.store import Snapshot
+from nmt.training.loop.learner import Learner
+from nmt.training.loop.modes import resume_training
+
+logger = logging.getLogger("nmt.training")
+
+LESS_HASTE = "a lower --lr, a longer --warmup-updates or --clip-norm 1 may help"
+
+
+@dataclass
+class Keeper:
+    """Takes snapshots of a learner for a saver, and puts one back."""
+
+    learner: Learner
+    saver: Saver
+    cadence: Cadence
+    facts: Facts
+    last: CheckpointInfo | None = None  # the last checkpoint of the run, or the one that it goes on from
+
+    def save(
+        self, state: RunState, reasons: tuple[str, ...], scores: Mapping[str, float], improved: bool, **values: Any
+    ) -> None:
+        """Write a checkpoint; ``values`` are the state of whatever is neither the run's nor the learner's."""
+        learner, world = self.learner, self.learner.world
+        self.last = CheckpointInfo(state.update, state.epoch, reasons, scores, self.facts.lasting()).joined(self.last)
+        self._require_finite(state.update)
+        self._require_agreement(state.update)
+        required = bool({"final", "signal"} & set(self.last.reasons))
+        with learner.evaluating() as training_weights:
+            tensors, optimizer = optimizer_state.pack(learner.optimizer)
+            named = _prefixed("optimizer.", tensors) | _prefixed("training_weights.", training_weights)
+            named |= _prefixed("criterion.", learner.step.criterion.state_dict())
+            values |= {"run": state.values(), "optimizer": optimizer, "arithmetic": learner.arithmetic.state()}
+            training = TrainingState(world.gathered(named), values | self.facts.values())
+            snapshot = Snapshot(self.last, world.gathered(learner.step.model.state_dict()), training)
+            world.on_main(lambda: self.saver.save(snapshot, best=improved, required=required))
+
+    def put_back(self, past: Past, *, afresh: bool) -> None:
+        """The state of model, criterion and arithmetic, and unless it begins ``afresh`` of an optimizer of the same rule."""
+        learner, tensors, values = self.learner, past.training.tensors, past.training.values
+        self.last = past.stored.info
+        self._load(learner.step.model, past.stored.model, past)
+        self._load(learner.step.criterion, _under("criterion.", tensors), past)
+        learner.arithmetic.restore(values["arithmetic"])
+        same_rule = not past.changes("optimizer.", "parameters.")
+        if afresh:
+            logger.info("the optimizer begins afresh, from the weights of the checkpoint's model")
+        elif same_rule or "optimizer.name" not in past.changed:
+            place, entries = learner.world.placed, _under("optimizer.", tensors)
+            numbers = optimizer_state.unpack(
+                learner.optimizer, entries, values["optimizer"], groups=same_rule, place=place
+            )
+            if numbers is not None:
+                resume_training(learner.optimizer, _under("training_weights.", tensors), numbers, place)
+
+    def diverged(self, what: str) -> Diverged:
+        last = self.saver.last()
+        good = "there is no checkpoint yet" if last is None else f"the last good checkpoint is {last}"
+        return Diverged(f"{what}; {good}; {LESS_HASTE}")
+
+    def _require_finite(self, update: int) -> None:
+        """No update mends a parameter that is not finite, so such a checkpoint would only spoil the run."""
+        world = self.learner.world
+        trained = ((name, one) for name, one in self.learner.step.named_parameters() if one.requires_grad)
+        own = next((name for name, parameter in trained if not world.held(parameter).isfinite().all()), None)
+        if found := [name for name in world.gather(own) if name is not None]:
+            raise self.diverged(f"after update {update} the parameter {found[0]} is not finite")
+
+    def _require_agreement(self, update: int) -> None:
+        """Processes that train one model have the same parameters, bit for bit, or something went wrong unnoticed."""
+        world = self.learner.world
+        digests = world.gather(digest(world.replicas(self.learner.step.parameters())))
+        if len(set(digests)) > 1:
+            raise NMTError(
+                f"after update {update} the processes have different parameters (sums {digests}); start again from the "
+                f"last checkpoint, and look for a faulty device if it happens again"
+            )
+
+    def _load(self, module: nn.Module, tensors: Mapping[str, Tensor], past: Past) -> None:
+        own, place = module.state_dict(), self.learner.world.placed
+        placed = {name: place(tensor, own.get(name, tensor)) for name, tensor in tensors.items()}
+        load_parameters(module, placed, str(past.stored.path))
+
+
+def _prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

@@ -1,0 +1,170 @@
+"""Going on from a checkpoint: whether that is what the user means, what changed since, and what begins afresh."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, fields, replace
+
+from nmt.config.sections import LOSSES, CheckpointConfig, TrainConfig, ValidationConfig
+from nmt.errors import DataError, UsageError
+from nmt.storage.checkpoints import StoredCheckpoint, TrainingState
+from nmt.training.checkpoints.run_state import Facts, Fingerprint, RunState
+from nmt.training.setup.differences import differences
+from nmt.training.validation import course
+
+logger = logging.getLogger("nmt.training")
+
+RESTART_OF_EPOCH = ("data", "seed", "train_subset", "batching.")  # the position in the data loses its meaning
+ACCUMULATION = "batching.update_freq"  # except by this one: the order of batches does not depend on it
+
+# What a fingerprint has only under a scheduler that follows validations.
+VALIDATION = ("valid_subset", "validation.", "search.")
+
+# Options by the flag that lets them change; of two that cover an option the later one is narrower. What else changed needs
+# --reset.
+RESETS = {
+    "reset_dataloader": RESTART_OF_EPOCH,
+    "reset_optimizer": ("optimizer.", "parameters.", "training."),
+    "reset_lr_scheduler": ("scheduler.", "optimizer.lr"),
+    "reset_meters": VALIDATION,
+}
+
+VALUES = ("run", "best", "report", "optimizer", "arithmetic", *(member.name for member in fields(Facts)))
+
+
+@dataclass(frozen=True)
+class Past:
+    """The checkpoint that a run goes on from, and the options that are others now, with the user's consent."""
+
+    stored: StoredCheckpoint
+    training: TrainingState
+    facts: Facts
+    changed: Mapping[str, str]
+
+    @classmethod
+    def of(cls, stored: StoredCheckpoint, changed: Mapping[str, str]) -> Past:
+        assert stored.training is not None, "the store returns only checkpoints that can be resumed"
+        missing = [key for key in VALUES if key not in stored.training.values]
+        if missing:
+            raise DataError(f"{stored.path} cannot be trained on: its training.json has no {', no '.join(missing)}")
+        return cls(stored, stored.training, Facts.from_values(stored.training.values), changed)
+
+    @property
+    def state(self) -> RunState:
+        return RunState.from_values(self.training.values["run"])
+
+    def changes(self, *prefixes: str) -> bool:
+        """Whether an option is another one now whose name begins like that."""
+        return any(key.startswith(prefixes) for key in self.changed)
+
+
+def past_of(
+    stored: StoredCheckpoint,
+    current: Fingerprint,
+    *,
+    vocabularies: str,
+    batches_in_update: int,
+    options: CheckpointConfig,
+) -> Past:
+    """What changed since the checkpoint; refused unless a flag of ``options`` lets it.
+
+    Twice the processes and half the accumulation are no change.
+    """
+    past = Past.of(stored, {})
+    facts = past.facts
+    if facts.vocabularies != vocabularies:
+        raise DataError(
+            f"{stored.path} was trained with other vocabularies than those of the corpus; give the corpus that it was "
+            f"trained on, or choose another --save-dir"
+        )
+    changed = differences(facts.fingerprint, current)
+    if not all(any(key.startswith(VALIDATION) for key in one) for one in (facts.fingerprint, current)):
+        # only one of two schedulers follows validations, and it is told of its own: see RunState.validations_before
+        changed = {key: change for key, change in changed.items() if not key.startswith(VALIDATION)}
+    if facts.batches_in_update == batches_in_update:
+        changed.pop(ACCUMULATION, None)
+    allowed = tuple(prefix for name, prefixes in RESETS.items() if getattr(options, name) for prefix in prefixes)
+    refused = {key: change for key, change in changed.items() if not (options.reset or key.startswith(allowed))}
+    if refused:
+        raise _refusal(refused, stored)
+    for key, change in changed.items():
+        logger.warning("going on although %s changed: %s", key, change)
+    return replace(past, changed=changed)
+
+
+def due_resets(options: CheckpointConfig, past: Past, other_scores: Mapping[str, str]) -> Set[str]:
+    """The keys of ``RESETS`` whose state is to begin afresh. A checkpoint that was written under the same flag had its
+    turn already, unless the flag lets something change once more: the same command goes on after a stop.
+
+    ``other_scores``: why scores mean something else now, under whatever scheduler."""
+    before = past.stored.config["checkpoint"]
+    given = [name for name in RESETS if getattr(options, name)]
+    covering = ([name for name in given if key.startswith(RESETS[name])] for key in past.changed)
+    needed = {names[-1] for names in covering if names}  # the narrowest
+    if other_scores:
+        needed.add("reset_meters")
+    due = {name for name in given if name in needed or not before[name]}
+    if other_scores and "reset_meters" not in due:
+        logger.warning(
+            "scores so far are of another validation (%s): what is best may not be; --reset-meters forgets them",
+            "; ".join(f"{key}: {change}" for key, change in other_scores.items()),
+        )
+    return due
+
+
+def other_scores(past: Past, validated_as: Fingerprint, options: ValidationConfig) -> Mapping[str, str]:
+    """What makes the scores so far those of another validation."""
+    of_translations = ("search.", "validation.") if options.best_metric in LOSSES else ()
+    changed = differences(past.facts.validated_as, validated_as)
+    return {key: changed[key] for key in changed if key != "computed_on" and not key.startswith(of_translations)}
+
+
+def restarts_epoch(changed: Mapping[str, str]) -> bool:
+    return any(key.startswith(RESTART_OF_EPOCH) for key in changed if key != ACCUMULATION)
+
+
+def compare_updates(past: Past, batches_in_update: int) -> None:
+    """Warn if an update is no longer made of as many batches."""
+    if past.facts.batches_in_update != batches_in_update:
+        logger.warning(
+            "an update was made of %d batches and now is of %d: the order of batches stays, but the course of training "
+            "changes; processes x --update-freq should stay the same",
+            past.facts.batches_in_update,
+            batches_in_update,
+        )
+
+
+def compare_validations(past: Past, config: TrainConfig) -> None:
+    """Warn if a run that had ended goes on, and what its last validation decides would have come later."""
+    if "final" not in past.stored.info.reasons:
+        return
+    state = past.state
+    ended_epoch = state.epoch if state.position.batch == 0 else None
+    decides = config.validation.patience is not None or getattr(config.scheduler, "uses_validation", False)
+    if decides and not course.due(config.validation, state.update, ended_epoch):
+        logger.warning(
+            "the run had ended at update %d with a validation that a longer run would not have had there: patience and "
+            "rates that depend on validations differ from those of a run that had this length from the start",
+            state.update,
+        )
+
+
+def _refusal(changed: Mapping[str, str], stored: StoredCheckpoint) -> UsageError:
+    listed = "; ".join(f"{key}: {change}" for key, change in changed.items())
+    return UsageError(
+        f"{stored.path} was trained with other settings ({listed}); restore them, choose another --save-dir, or go on "
+        f"nevertheless with {' '.join(_flags_for(changed))}"
+    )
+
+
+def _flags_for(changed: Mapping[str, str]) -> list[str]:
+    """The flags that let all of this change: as few of the special ones as do, or --reset."""
+    needed: list[str] = []
+    choices = [[name for name, prefixes in RESETS.items() if key.startswith(prefixes)] for key in changed]
+    for choice in sorted(choices, key=len):
+        if not choice:
+            return ["--reset"]
+        if not set(choice) & set(needed):
+            needed.append(choice[-1])
+    return [f"--{name.replace('_', '-')}" for name in needed]

@@ -1,0 +1,274 @@
+"""The checkpoints of one run folder: writing, keeping, and finding the one to go on from."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from torch import Tensor
+
+from nmt.config.sections import CheckpointConfig
+from nmt.data.language_pair import LanguagePair
+from nmt.errors import DataError, NMTError, OutputError, StorageError
+from nmt.storage.checkpoints import (
+    BEST,
+    FORMAT,
+    KIND,
+    LAST,
+    CheckpointInfo,
+    StoredCheckpoint,
+    TrainingState,
+    checkpoint_name,
+    checkpoint_of,
+    checkpoints_in,
+    drop_training_state,
+    holds_training_state,
+    pointed,
+    read_checkpoint,
+    read_info,
+    set_pointer,
+    write_checkpoint,
+)
+from nmt.storage.files import MANIFEST, atomic_write, copy_folder, new_folder, read_json
+from nmt.training.checkpoints.retention import beyond_resuming, superfluous
+
+logger = logging.getLogger("nmt.training")
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A run between two updates."""
+
+    info: CheckpointInfo
+    model: Mapping[str, Tensor]
+    training: TrainingState
+
+    @property
+    def nbytes(self) -> int:
+        """What its tensors take on a disk; the rest is small."""
+        return sum(tensor.nbytes for tensors in (self.model, self.training.tensors) for tensor in tensors.values())
+
+
+@dataclass
+class CheckpointStore:
+    """Reads and writes the run folder; the caller holds its lock."""
+
+    folder: Path
+    options: CheckpointConfig
+    config: Mapping[str, Any]
+    tokenizer: Path
+    metric: str
+    higher_is_better: bool
+    _unreadable: set[str] = field(default_factory=set)  # pointers that were warned of
+
+    def prepare(self) -> None:
+        """Put what belongs to the run, not to one checkpoint, into its folder: configuration and tokenizer."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._require_own()
+        stale = not _alike(self.tokenizer, self.folder / "tokenizer")  # perhaps of a start that came to nothing
+        if stale:
+            self._require_own_tokenizer()
+        with atomic_write(self.folder / "config.yaml") as file:
+            file.write(yaml.safe_dump(dict(self.config), sort_keys=False, allow_unicode=True).encode("utf-8"))
+        if stale:
+            with new_folder(self.folder / "tokenizer", overwrite=True) as folder:
+                copy_folder(self.tokenizer, folder)
+
+    def _require_own(self) -> None:
+        """Refuse a folder with files of something else under the names of a run's."""
+        names = ("config.yaml", "tokenizer", "log.jsonl", "report.html", MANIFEST)
+        there = [name for name in names if _holds_something(self.folder / name)]
+        if there and not checkpoints_in(self.folder) and not _of_a_run(self.folder / "config.yaml"):
+            raise OutputError(
+                f"{self.folder} holds {there[0]}, which is of no training run; choose another --save-dir, or move it away"
+            )
+
+    def _require_own_tokenizer(self) -> None:
+        """Checkpoints that are whole beside a tokenizer of other pieces mean that somebody put it there."""
+        folder = self.folder / "tokenizer"
+        if not folder.is_dir() or not checkpoints_in(self.folder):
+            return
+        try:
+            digests = {LanguagePair.load(one).digest() for one in (folder, self.tokenizer)}
+        except NMTError as error:
+            logger.warning("%s; the tokenizer of the corpus takes its place", error)
+            return
+        if len(digests) > 1:
+            raise DataError(
+                f"{folder} has other vocabularies than the corpus, which the checkpoints beside it were trained on; put the "
+                f"run's own back, or delete it: then that of the corpus is taken"
+            )
+
+    def restore(self) -> StoredCheckpoint | None:
+        """The newest checkpoint that is whole, or None in a new run folder."""
+        paths = checkpoints_in(self.folder)
+        if not self.options.restore and paths:
+            raise OutputError(
+                f"{self.folder} holds checkpoints of an earlier run, which checkpoint.restore=false would mix with the "
+                f"new one; choose another --save-dir, or delete them"
+            )
+        damaged: list[str] = []
+        readable: list[Path] = []
+        for path in reversed(paths):
+            try:
+                stored = read_checkpoint(path, training=True)
+            except NMTError as error:
+                if _of_another_format(path):  # not damage: the version that wrote it can read it
+                    raise
+                damaged.append(str(error))
+                logger.warning("%s; falling back to the checkpoint before it", error)
+                continue
+            if stored.training is None:
+                logger.warning("%s holds no training state; falling back to the checkpoint before it", path)
+                readable.append(path)
+                continue
+            if damaged:
+                logger.warning("going on from %s; the updates after %d are lost", path.name, stored.info.update)
+            return stored
+        if readable:
+            raise DataError(
+                f"none of the {len(paths)} checkpoints in {self.folder} holds what resuming needs (see "
+                f"--keep-training-states); choose another --save-dir, perhaps with --finetune-from-model {readable[0]}"
+            )
+        if damaged:
+            raise DataError(f"no checkpoint in {self.folder} can be read: {damaged[0]}; delete them to start again")
+        return None
+
+    def mend_pointers(self, stored: StoredCheckpoint, best: int | None) -> None:
+        """Let the pointers name what is gone on from, and the checkpoint of the ``best`` update, if it is there: a process
+        may have died between a checkpoint and its pointers."""
+        of_best = None if best is None else checkpoint_of(self.folder, best)
+        for name, path in ((LAST, stored.path), (BEST, of_best)):
+            if path is not None and self._pointed(name) != path:
+                set_pointer(self.folder, name, path)
+
+    def save(self, snapshot: Snapshot, *, best: bool, required: bool) -> Path | None:
+        """Write a checkpoint, move the pointers, delete what may go.
+
+        A full disk is a warning and the result None, unless the checkpoint is ``required`` (the run ends with it).
+        """
+        path = self.folder / checkpoint_name(snapshot.info.epoch, snapshot.info.update)
+        self._warn_if_space_is_short(snapshot.nbytes)
+        try:
+            if not (self.folder / "tokenizer").is_dir():  # somebody removed the folder underneath
+                self.prepare()
+            write_checkpoint(
+                path,
+                model=snapshot.model,
+                config=self.config,
+                info=snapshot.info,
+                training=snapshot.training,
+                overwrite=True,  # of a damaged one that this run fell back from
+            )
+            set_pointer(self.folder, LAST, path)
+            if best:
+                set_pointer(self.folder, BEST, path)
+        except (StorageError, OutputError, OSError) as error:
+            if required:
+                raise StorageError(f"the last checkpoint of the run could not be written: {error}") from error
+            logger.warning("no checkpoint at update %d, training goes on: %s", snapshot.info.update, error)
+            return None
+        try:
+            self._delete_superfluous(path)
+        except (NMTError, OSError) as error:
+            logger.warning("old checkpoints could not be looked through: %s", error)
+        return path
+
+    def last(self) -> Path | None:
+        return self._pointed(LAST)
+
+    def best(self) -> Path | None:
+        return self._pointed(BEST)
+
+    def _pointed(self, name: str) -> Path | None:
+        """Where a pointer leads; None too if it cannot be read, which is said once."""
+        try:
+            path = pointed(self.folder, name)
+        except NMTError as error:
+            if name not in self._unreadable:
+                logger.warning("%s; no checkpoint is deleted until the run writes this file again", error)
+            self._unreadable.add(name)
+            return None
+        self._unreadable.discard(name)
+        return path
+
+    def _delete_superfluous(self, written: Path) -> None:
+        named = {path for path in (self.last(), self.best()) if path is not None}
+        if self._unreadable:
+            return  # what it named must not be deleted
+        stored: dict[Path, CheckpointInfo] = {}
+        for path in checkpoints_in(self.folder):
+            try:
+                stored[path] = read_info(path)
+            except NMTError:
+                continue  # a damaged one is the user's to look at
+        for path in superfluous(
+            stored,
+            self.options,
+            metric=self.metric,
+            higher_is_better=self.higher_is_better,
+            named=named,
+            written=written,
+        ):
+            doomed = path.with_name(f".{path.name}.old.tmp")  # if this is cut short, the next start cleans it up
+            try:
+                path.rename(doomed)
+                shutil.rmtree(doomed)
+            except OSError as error:
+                logger.warning("could not delete the old checkpoint %s: %s", path, error)
+        left = {path: info for path, info in stored.items() if path.is_dir()}
+        resumable = [path for path in left if holds_training_state(path)]
+        self._drop_training_states(beyond_resuming(left, resumable, written, self.options))
+
+    def _drop_training_states(self, doomed: Sequence[Path]) -> None:
+        for path in doomed:
+            try:
+                drop_training_state(path)
+            except (NMTError, OSError) as error:
+                logger.warning("could not delete the state of training in %s: %s", path, error)
+
+    def _warn_if_space_is_short(self, needed: int) -> None:
+        try:
+            free = shutil.disk_usage(self.folder).free
+        except OSError:  # somebody removed the folder, or it cannot be asked
+            return
+        if free < 1.2 * needed:
+            logger.warning(
+                "only %.1f MB are free in %s, and a checkpoint takes %.1f MB", free / 1e6, self.folder, needed / 1e6
+            )
+
+
+def _of_another_format(path: Path) -> bool:
+    try:
+        manifest = read_json(path / MANIFEST)
+    except (NMTError, OSError):
+        return False
+    stored = manifest.get("format") if isinstance(manifest, dict) and manifest.get("kind") == KIND else None
+    return isinstance(stored, int) and stored != FORMAT
+
+
+def _holds_something(path: Path) -> bool:
+    """Whether there is a file that writing would replace."""
+    return path.is_file() or any(inner.is_file() for inner in path.glob("*"))
+
+
+def _of_a_run(config: Path) -> bool:
+    """Whether it says how a model was trained."""
+    try:
+        tree = yaml.safe_load(config.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return False
+    return isinstance(tree, dict) and {"model", "training", "checkpoint"} <= tree.keys()
+
+
+def _alike(folder: Path, other: Path) -> bool:
+    """Whether two folders hold the same files."""
+    names = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    if not other.is_dir() or names != sorted(path.relative_to(other) for path in other.rglob("*") if path.is_file()):
+        return False
+    return all((folder / name).read_bytes() == (other / name).read_bytes() for name in names)

@@ -1,0 +1,210 @@
+"""The training loop. It receives finished parts and builds nothing; what a part does is its own affair.
+
+A run is a function of its configuration alone: batches depend on the position in the data, random numbers on the
+update, the rate on the progress. A checkpoint therefore needs no generator states, and going on from one repeats the
+uninterrupted run exactly.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Set
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+from nmt.config.sections import TrainingConfig
+from nmt.optim import Progress
+from nmt.reporting.reporter import Reporter
+from nmt.training.checkpoints.keeper import Keeper
+from nmt.training.checkpoints.resume import Past, restarts_epoch
+from nmt.training.checkpoints.retention import BY_MINUTES, BY_UPDATES
+from nmt.training.checkpoints.run_state import RunState
+from nmt.training.loop.bad_updates import BadUpdates
+from nmt.training.loop.batches import Position, TrainingBatches, UpdateBatches
+from nmt.training.loop.modes import training_mode
+from nmt.training.loop.signals import Pulse
+from nmt.training.loop.updater import Settled, Updater
+from nmt.training.validation.course import Validation
+from nmt.training.validation.validators import ValidationStopped
+
+logger = logging.getLogger("nmt.training")
+
+
+@dataclass
+class Trainer:
+    """Makes updates until a limit is reached, validating and saving on the way."""
+
+    batches: TrainingBatches
+    updater: Updater
+    validation: Validation
+    keeper: Keeper
+    reporter: Reporter
+    bad_updates: BadUpdates
+    pulse: Pulse
+    limits: TrainingConfig
+    around_update: Callable[[int], AbstractContextManager[object]] = contextlib.nullcontext  # watches each update
+    state: RunState = field(default_factory=RunState)
+
+    def run(self) -> str:
+        """Train to the end and say why it is the end. ``Interrupted`` is raised after a request to stop."""
+        self.pulse.listen()
+        self.keeper.cadence.start(self.pulse.now)
+        training_mode(self.updater.learner.optimizer)
+        if self.state.interrupted is not None:
+            self._validate_and_save(self.state.interrupted, validate=True)
+        while (ending := self.ending()) is None:
+            began = self.pulse.clock()
+            batches = self.batches.at(self.state.position)
+            self.updater.announce(self.batches.at(batches.following))
+            with self.around_update(self.state.update + 1):
+                if not self._launch(batches, began):
+                    continue
+                made = self.updater.ahead or self._settle()
+            self._advance(batches)
+            self._report_written()
+            made = made and (not self._pauses(batches) or self._settle())
+            self._validate_and_save(self._due(batches, made), validate=self._validation_due(batches, made))
+        return ending
+
+    @property
+    def complete(self) -> bool:
+        """Whether there is nothing left to do."""
+        return self.ending() is not None and self.state.interrupted is None
+
+    def ending(self) -> str | None:
+        """Why training is over, or None."""
+        limits, state = self.limits, self.state
+        last = limits.last_update
+        if last is not None and state.update >= last:
+            more = "" if state.update == last else f", and {last} were asked for"
+            return f"{state.update} updates are made{more}"
+        if limits.max_epoch is not None and state.position.epoch > limits.max_epoch:
+            return f"{limits.max_epoch} epochs are done"
+        if limits.stop_time_hours is not None and state.seconds >= 3600 * limits.stop_time_hours:
+            return f"{limits.stop_time_hours} hours have passed"
+        return self.validation.ending()
+
+    def restore(self, past: Past, resets: Set[str] = frozenset()) -> None:
+        """Go on from a checkpoint; ``resets`` is what begins afresh."""
+        best = self.validation.best
+        self.keeper.put_back(past, afresh="reset_optimizer" in resets)
+        if "reset_meters" in resets:
+            logger.info("the best score so far is forgotten")
+        else:
+            best.restore(past.training.values["best"])
+            self.reporter.restore(past.training.values["report"])
+        self.state = past.state
+        takes_over = "reset_lr_scheduler" in resets or past.changes("scheduler.")
+        known = len(best.history)  # none if it is forgotten, or of another metric
+        self.state.validations_before = known if takes_over else min(known, self.state.validations_before)
+        if "reset_dataloader" in resets or restarts_epoch(past.changed):
+            self.state.position = Position(self.state.position.epoch)
+
+    def _launch(self, batches: UpdateBatches, began: float) -> bool:
+        """One update. False: the one before was not made, so that this one, which takes its number, is to begin again."""
+        state, update = self.state, self.state.update + 1
+        totals = self.updater.accumulate(update, batches)
+        if not self._settle():
+            return False
+        validations = tuple(self.validation.best.history[state.validations_before :])
+        self.updater.launch(batches, totals, Progress(update, batches.epoch, state.tokens, validations), began)
+        state.update = update
+        return True
+
+    def _settle(self) -> bool:
+        """Wait for the update that was launched last, if one was. False: it was not made, its gradient was not finite."""
+        settled = self.updater.settle()
+        if settled is None:
+            return True
+        if settled.figures.finite:
+            self._account(settled)
+        else:
+            self.state.update -= 1
+            self._skip(settled)
+        return settled.figures.finite
+
+    def _account(self, settled: Settled) -> None:
+        state, batches = self.state, settled.batches
+        state.tokens += settled.figures.tokens
+        state.skipped_in_row = 0
+        self.reporter.update(state.update, batches.epoch, settled.figures, state.seconds, ends_epoch=batches.ends_epoch)
+
+    def _skip(self, settled: Settled) -> None:
+        learner = self.updater.learner
+        if settled.overflow:
+            logger.info("update %d is repeated with other data: %s", self.state.update + 1, learner.arithmetic.reason())
+        else:
+            self._note_bad(settled)
+        learner.optimizer.zero_grad(set_to_none=True)
+        if self.state.skipped_in_row >= self.limits.max_bad_updates:
+            raise self.keeper.diverged(
+                f"{self.state.skipped_in_row} updates in a row had a loss or gradient that is not finite"
+            )
+
+    def _note_bad(self, settled: Settled) -> None:
+        update, batches, figures = self.state.update + 1, settled.batches, settled.figures
+        self.state.skipped += 1
+        self.state.skipped_in_row += 1
+        self.reporter.skipped(update, batches.epoch, figures, number=self.state.skipped)
+        logger.warning("update %d is skipped: loss %s, gradient norm %s", update, figures.loss, figures.grad_norm)
+        parameters = self.updater.without_finite_gradient(update, batches)
+        if self.updater.learner.world.main:
+            sentences = [self.batches.batch(indices) for indices in batches.batches]
+            path = self.bad_updates.record(update, batches.epoch, sentences, figures, parameters)
+            if path is not None:
+                logger.warning("its sentences are in %s", path)
+
+    def _advance(self, batches: UpdateBatches) -> None:
+        self.state.seconds += self.pulse.listen()
+        self.state.epoch, self.state.position = batches.epoch, batches.following
+
+    def _due(self, batches: UpdateBatches, made: bool) -> tuple[str, ...]:
+        """Reasons to save. None after a bad update: perhaps the run has just gone wrong. An overflow is no bad sign."""
+        if not made and self.state.skipped_in_row:
+            return ()
+        now, cadence = self.pulse.now, self.keeper.cadence
+        reasons = cadence.due(self.state.update, batches.epoch, ends_epoch=batches.ends_epoch, now=now)
+        return tuple(reason for reason in reasons if made or reason != BY_UPDATES)
+
+    def _validation_due(self, batches: UpdateBatches, made: bool) -> bool:
+        due = self.validation.due(self.state.update, batches.epoch, ends_epoch=batches.ends_epoch, made=made)
+        return due or self.ending() is not None
+
+    def _pauses(self, batches: UpdateBatches) -> bool:
+        """Whether something comes after an update that is made for which it must be known whether it is."""
+        return self.pulse.stopping or bool(self._due(batches, True)) or self._validation_due(batches, True)
+
+    def _validate_and_save(self, reasons: tuple[str, ...], *, validate: bool) -> None:
+        """After an update: validate if asked, and save if there is any reason to."""
+        state, scores, improved = self.state, dict[str, float](), False
+        state.interrupted = None
+        if BY_MINUTES in reasons:
+            self.keeper.cadence.start(self.pulse.now)
+        if validate and self.validation.validators:
+            try:
+                scores, improved = self._validate()
+            except ValidationStopped:
+                state.interrupted = reasons
+            state.seconds += self.pulse.listen()
+        finished = self.ending() is not None and state.interrupted is None
+        stopped = self.pulse.stopping and not finished
+        reasons += ("best",) * improved + ("final",) * finished + ("signal",) * stopped
+        if reasons:
+            best, report = self.validation.best.state(), self.reporter.state()
+            self.keeper.save(state, reasons, scores, improved, best=best, report=report)
+            self._report_written()
+        if stopped:
+            saved = f"update {state.update} is saved in {self.keeper.saver.store.folder}; resume with the same command"
+            raise self.pulse.stop.interruption(saved)
+
+    def _validate(self) -> tuple[dict[str, float], bool]:
+        """The figures, and whether they are the best so far."""
+        state, stop = self.state, self.pulse.stop
+        scores, improved = self.validation(state.update, lambda: bool(stop))
+        self.reporter.valid(state.update, state.epoch, scores, best=improved)
+        return scores, improved
+
+    def _report_written(self) -> None:
+        for info, path in self.keeper.saver.written():
+            self.reporter.checkpoint(info.update, info.epoch, path)

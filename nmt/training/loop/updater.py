@@ -1,0 +1,218 @@
+"""The training step: the gradients of all batches of an update, divided once by their common denominator, and clipped.
+
+The optimizer must never see a loss or a gradient that is not finite: its averages would not recover from one NaN. Who asks
+the device for such a figure waits for it, and the device for Python afterwards. So where the optimizer can pass over an
+update by itself, it is told on the device, and the figures are read while that computes the next update.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from nmt.config.sections import TrainingConfig
+from nmt.devices import is_shortage
+from nmt.distributed.world import Share, World
+from nmt.errors import DeviceError
+from nmt.interface import LossReport
+from nmt.optim import APPLIED_RATE, Progress, Schedule
+from nmt.reporting.meters import UpdateReport
+from nmt.training.loop.bad_updates import without_finite_gradient
+from nmt.training.loop.batches import Indices, UpdateBatches
+from nmt.training.loop.figures import Figures, Totals
+from nmt.training.loop.learner import Learner
+from nmt.training.loop.precision import Arithmetic
+from nmt.training.loop.reading import Reader
+from nmt.training.loop.step import SMALLER_BATCHES, described, explained_shortage, seed_torch
+
+logger = logging.getLogger("nmt.training")
+
+TOGETHER = "the processes make this pass together, so none can do its batch in halves"
+
+
+@dataclass(frozen=True)
+class Launched:
+    """An update of which it is not known yet whether it is made."""
+
+    batches: UpdateBatches
+    figures: Figures
+    began: float  # by the updater's clock
+
+
+@dataclass(frozen=True)
+class Settled:
+    """An update that was made if its figures are finite; otherwise nothing is left of it but its place in the data."""
+
+    batches: UpdateBatches
+    figures: UpdateReport
+    overflow: bool  # in fp16 its gradient was too large for the loss scale, which is smaller now
+
+
+@dataclass
+class Updater:
+    """Makes one update after the other: ``accumulate`` its gradients, ``launch`` it, ``settle`` what became of it."""
+
+    learner: Learner
+    schedule: Schedule
+    read: Reader
+    limits: TrainingConfig
+    seed: int
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        learner, meets = self.learner, self.learner.world.meets
+        self.ahead = runs_ahead(learner.optimizer, learner.arithmetic, learner.world)
+        self._base_rates = [float(group["lr"]) for group in learner.optimizer.param_groups]
+        self._wrapped = learner.world.wrap(learner.step)
+        self._launched: Launched | None = None
+        self._settled = 0.0  # when the figures of the last update were known
+        if meets(last=True).backward:
+            passes = "any pass" if meets(last=False).backward else "the last backward pass of an update"
+            logger.info("should memory run short in %s, training ends: %s", passes, TOGETHER)
+
+    def announce(self, batches: UpdateBatches) -> None:
+        """Those of the next update."""
+        self.read.announce(share.item for share in self.learner.world.shares(batches.batches))
+
+    def accumulate(self, update: int, batches: UpdateBatches) -> Totals:
+        """Leave gradients of the summed loss on the parameters (over n processes, an n-th of it).
+
+        A batch that finds no memory is done in halves.
+        """
+        shares = self.learner.world.shares(batches.batches)
+        while True:
+            self.learner.step.zero_grad(set_to_none=True)
+            totals = Totals()
+            failed = next((share for share in shares if not self._add(update, share, totals)), None)
+            if failed is None:
+                totals.over(self.learner.world.total)
+                return totals
+            if self.learner.arithmetic.device.type == "cuda":
+                torch.cuda.empty_cache()
+            at = shares.index(failed)
+            shares[at : at + 1] = self._halves(update, failed)  # from the start: gradients may be incomplete
+
+    def launch(self, batches: UpdateBatches, totals: Totals, progress: Progress, began: float) -> None:
+        """Let the optimizer make the update whose gradients were accumulated, if its figures are finite.
+
+        Gradients that are not finite are clipped only if nobody will look at them: it spreads what is not finite.
+        """
+        optimizer = self.learner.optimizer
+        with explained_shortage(f"at update {progress.update}, after its gradients were computed", SMALLER_BATCHES):
+            parameters, gradients = self._divided(totals)
+            norm = self.learner.world.norm(gradients)
+            factor = self.schedule(progress)
+            for group, base_rate in zip(optimizer.param_groups, self._base_rates):
+                group["lr"] = base_rate * factor
+            figures = totals.figures(norm, learning_rate=self._base_rates[0] * factor)
+            self._launched = Launched(batches, figures, began)
+            if self.ahead:
+                optimizer.found_inf = (~figures.finite).float()  # type: ignore[attr-defined]
+            elif not figures.fetch().finite:
+                return
+            clip(parameters, norm, self.limits)
+            optimizer.step()
+
+    def settle(self) -> Settled | None:
+        """Wait for the update that was launched last; None if none was since."""
+        launched, self._launched = self._launched, None
+        if launched is None:
+            return None
+        figures = launched.figures.fetch()
+        overflow = self.learner.arithmetic.observe(loss=figures.loss, gradient=figures.grad_norm)
+        before, self._settled = max(launched.began, self._settled), self.clock()
+        if figures.finite:
+            rate = self.learner.optimizer.param_groups[0].get(APPLIED_RATE, figures.learning_rate)
+            figures = replace(figures, learning_rate=rate, seconds=self._settled - before)
+        return Settled(launched.batches, figures, overflow)
+
+    def without_finite_gradient(self, update: int, batches: UpdateBatches) -> list[str]:
+        """Names of parameters, for an update that was not made."""
+        if self.ahead:  # the gradients of the next one have taken the place of its own
+            self._divided(self.accumulate(update, batches))
+        return without_finite_gradient(self.learner.step.named_parameters(), self.learner.world)
+
+    def _divided(self, totals: Totals) -> tuple[list[nn.Parameter], list[Tensor]]:
+        """Parameters, and their gradients of the mean loss."""
+        parameters = [parameter for parameter in self.learner.step.parameters() if parameter.grad is not None]
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        divide(gradients, self.learner.arithmetic.scaled(totals.denominator) / self.learner.world.size)
+        return parameters, gradients
+
+    def _add(self, update: int, share: Share[Indices], totals: Totals) -> bool:
+        """Whether there was memory for a batch. What held it is gone when this returns."""
+        seed_torch(self.seed, update, *share.key)
+        try:
+            totals.add(self._forward_backward(update, share), counts=share.counts)
+        except Exception as error:
+            if not is_shortage(error):
+                raise
+            return False
+        return True
+
+    def _forward_backward(self, update: int, share: Share[Indices]) -> LossReport:
+        world, arithmetic = self.learner.world, self.learner.arithmetic
+        meeting = world.meets(last=share.last)
+        with world.backward_of(self._wrapped, last=share.last):
+            with self._all_present(meeting.forward, update, share, "forward"), arithmetic.forward_pass():
+                report: LossReport = self._wrapped(self.read(share.item).to(arithmetic.device))
+            loss = arithmetic.scaled(report.loss_sum)
+            with self._all_present(meeting.backward, update, share, "backward"):
+                (loss if share.counts else 0.0 * loss).backward()  # type: ignore[no-untyped-call]
+            return report
+
+    @contextlib.contextmanager
+    def _all_present(self, meet: bool, update: int, share: Share[Indices], which: str) -> Iterator[None]:
+        """A pass in which processes ``meet``: none can leave it to do halves, for the others wait in the middle of it."""
+        try:
+            yield
+        except Exception as error:
+            if meet and is_shortage(error):
+                raise self._shortage(update, share, f"in the {which} pass of a batch", TOGETHER) from error
+            raise
+
+    def _halves(self, update: int, share: Share[Indices]) -> list[Share[Indices]]:
+        if len(share.item) == 1:
+            raise self._shortage(update, share, "in a batch")
+        logger.warning("out of memory at update %d in a batch of %s; doing it in halves", update, self._size(share))
+        middle = len(share.item) // 2
+        first = replace(share, item=share.item[:middle], key=(*share.key, 0), last=False)
+        return [first, replace(share, item=share.item[middle:], key=(*share.key, 1))]
+
+    def _shortage(self, update: int, share: Share[Indices], where: str, *advice: str) -> DeviceError:
+        found = f"out of memory at update {update}, {where} of {self._size(share)}"
+        return DeviceError("; ".join([found, *advice, SMALLER_BATCHES]))
+
+    def _size(self, share: Share[Indices]) -> str:
+        return described(self.read.plain(share.item))
+
+
+def divide(gradients: list[Tensor], denominator: Tensor) -> None:
+    """In place, all at once."""
+    torch._foreach_div_(gradients, denominator.to(torch.float32))
+
+
+def clip(parameters: list[nn.Parameter], norm: Tensor, limits: TrainingConfig) -> None:
+    """Clip gradients, whose common norm is ``norm``, in place: as one vector or element by element."""
+    if limits.clip_norm > 0:
+        nn.utils.clip_grads_with_norm_(parameters, limits.clip_norm, norm)
+    if limits.clip_value > 0:
+        nn.utils.clip_grad_value_(parameters, limits.clip_value)
+
+
+def runs_ahead(optimizer: torch.optim.Optimizer, arithmetic: Arithmetic, world: World) -> bool:
+    """Whether an update is launched before the figures of the one before are known: on a GPU, with torch's fused kernels,
+    which know ``found_inf``. In fp16 the loss scale of the next update needs them.
+
+    Parameters that are shared out wait: it has not been tried with these. What is built upon Adam may do more.
+    """
+    passes_over = type(optimizer) in (torch.optim.Adam, torch.optim.AdamW) and all(
+        group["fused"] for group in optimizer.param_groups
+    )
+    return arithmetic.device.type == "cuda" and passes_over and not arithmetic.scales and not world.divides

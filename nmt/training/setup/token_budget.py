@@ -1,0 +1,199 @@
+"""``--max-tokens auto``: the largest batches that fit into memory, found by trying before training begins."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from nmt.config.sections import AUTO, BatchingConfig, TrainConfig
+from nmt.data.batching import Indices
+from nmt.data.corpus import Split
+from nmt.devices import is_shortage
+from nmt.distributed.world import World
+from nmt.errors import DeviceError, NMTError
+from nmt.reporting.memory import available_memory, give_back, peak_memory, resident_memory
+from nmt.storage.checkpoints import checkpoints_in
+from nmt.storage.run_folder import read_config
+from nmt.training.checkpoints import optimizer_state
+from nmt.training.loop.batches import planned, read_batch
+from nmt.training.loop.modes import evaluation_mode, training_mode
+from nmt.training.loop.step import explained_shortage, seed_torch
+from nmt.training.setup.contradictions import Case, check
+from nmt.training.setup.datasets import Datasets
+from nmt.training.setup.parts import build_arithmetic, build_model, build_optimizer, build_step, save_memory
+
+logger = logging.getLogger("nmt.training")
+
+SIZES = (512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768)  # 25,000 is the paper's
+LEAST_UPDATES = 50  # of an epoch: batches that leave fewer would train worse, fit as they may
+MARGIN = 1.3  # what a forecast is multiplied with
+SHARE_OF_GPU = 0.92  # of its memory that a trial may reserve
+
+_SEED = 2**32 - 3  # stands where an update has its number
+
+Trial = Callable[[int], None]  # forward and backward passes of the largest batches of a size
+
+
+def decide(config: TrainConfig, datasets: Datasets, device: torch.device, world: World) -> TrainConfig:
+    """The configuration with a number in place of ``auto``; that of the run so far, if there is one."""
+    if config.batching.max_tokens != AUTO:
+        return config
+    check(Case(config, datasets.longest, config.training.last_update))
+    stored = world.on_main(lambda: _of_the_run(Path(config.checkpoint.save_dir), config.batching))
+    size = min(world.gather(_found(config, datasets, device, world) if stored is None else stored))
+    give_back()  # what was tried is no part of the run
+    logger.info("batches of up to %d tokens (%s)", size, "as before" if stored else "found by --max-tokens auto")
+    return _with_size(config, size)
+
+
+def candidates(split: Split, longest: int, batches_in_update: int) -> list[int]:
+    """The sizes that come into question, smallest first: no sentence is too long, and an epoch has enough updates."""
+    lengths = split.source_lengths if split.target_lengths is None else np.maximum(*_sides(split))
+    most = int(lengths.sum()) // (LEAST_UPDATES * batches_in_update)
+    fitting = [size for size in SIZES if size >= longest] or [longest]
+    return [size for size in fitting if size <= most] or fitting[:1]
+
+
+def largest_by_trial(sizes: Sequence[int], attempt: Trial, reserved: Callable[[], float]) -> int:
+    """For a GPU, where a failed trial costs nothing: the largest first. ``reserved``: the share of its memory in use."""
+    for size in reversed(sizes):
+        if _finds_memory(attempt, size) and reserved() <= SHARE_OF_GPU:
+            return size
+        logger.info("batches of %d tokens do not fit", size)
+        give_back()
+    raise DeviceError(
+        f"even batches of {sizes[0]} tokens do not fit into the memory of the device; choose a smaller model, or "
+        f"leave out long sentences with --max-tokens and --skip-long"
+    )
+
+
+def _finds_memory(attempt: Trial, size: int) -> bool:
+    """What a failed trial held is gone when this returns: nobody keeps the error, which knows all of it."""
+    try:
+        attempt(size)
+    except Exception as error:
+        if not is_shortage(error):
+            raise
+        return False
+    return True
+
+
+def largest_by_forecast(
+    sizes: Sequence[int], attempt: Trial, peak: Callable[[], int], room: Callable[[], int | None], beside: int = 0
+) -> int:
+    """For a CPU, where a failed trial would end the process: small batches tell what large ones will take.
+
+    ``peak``: the most memory of the trials so far; ``room``: what the process may hold in all; ``beside``: the bytes of it
+    that training takes and a trial does not.
+    """
+    smallest = sizes[0]
+    if len(sizes) == 1:
+        return smallest
+    few = sorted({min(times * smallest, sizes[-1]) for times in (1, 2, 4)})
+    tried = []
+    for size in few:
+        attempt(size)
+        tried.append((size, peak()))
+    slope = max((more - less) / (large - small) for (small, less), (large, more) in zip(tried, tried[1:]))
+    (size_now, held), limit = tried[-1], room()
+    if limit is None or tried[1][1] <= tried[0][1]:  # a peak that did not rise was that of something earlier
+        logger.warning("how much memory batches take cannot be told on this system: they stay small")
+        return smallest
+    forecast = {size: MARGIN * (held + slope * (size - size_now)) + beside for size in sizes}
+    chosen = max((size for size in sizes if forecast[size] <= limit), default=smallest)
+    logger.info("batches of %d tokens should take %.1f GB, of %.1f GB", chosen, forecast[chosen] / 1e9, limit / 1e9)
+    return chosen
+
+
+def largest_batches(split: Split, options: BatchingConfig, seed: int) -> list[Indices]:
+    """Of the first epoch's batches those that take the most memory: with the most pieces, with and without padding, with
+    the most sentences, or the longest ones."""
+    plan = planned(split, options, seed, epoch=1)
+    source, target = _sides(split)
+    longest = [(int(source[batch].max()), int(target[batch].max())) for batch in plan]
+    rules: list[Callable[[int], int]] = [
+        lambda number: len(plan[number]) * sum(longest[number]),
+        lambda number: int(source[plan[number]].sum() + target[plan[number]].sum()),
+        lambda number: len(plan[number]) * max(longest[number]) ** 2,
+        lambda number: len(plan[number]),
+    ]
+    return [plan[number] for number in sorted({max(range(len(plan)), key=rule) for rule in rules})]
+
+
+def _found(config: TrainConfig, datasets: Datasets, device: torch.device, world: World) -> int:
+    logger.info("trying how large batches may be")
+    sizes = candidates(datasets.train, datasets.longest, config.batching.update_freq * world.size)
+    with explained_shortage("with batches of one sentence", "the model is too large for this device"):
+        attempt, stored = _trial(_with_size(config, sizes[0]), datasets, device)
+    if device.type == "cuda":
+        total = torch.cuda.get_device_properties(device).total_memory
+        return largest_by_trial(sizes, attempt, lambda: torch.cuda.max_memory_reserved(device) / total)
+    sharing = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # processes that share the memory
+
+    def room() -> int | None:
+        left = available_memory()
+        return None if left is None else resident_memory() + left // sharing
+
+    give_back()
+    copied = stored if config.checkpoint.asynchronous and world.main else 0  # while a checkpoint is written
+    return largest_by_forecast(sizes, attempt, lambda: peak_memory(device), room, copied)
+
+
+def _trial(config: TrainConfig, datasets: Datasets, device: torch.device) -> tuple[Trial, int]:
+    """Trains a model that is thrown away. From the start the optimizer's averages are there, and later gradients are.
+
+    Also the bytes of its checkpoint.
+    """
+    model = build_model(config, datasets)
+    arithmetic = build_arithmetic(config, datasets, model, device, before=None)
+    step = build_step(config, datasets, model, device, World())
+    save_memory(config, model)
+    optimizer = build_optimizer(config, step)
+    training_mode(optimizer)
+
+    def update(batches: Sequence[Indices]) -> None:
+        optimizer.zero_grad(set_to_none=True)
+        for indices in batches:
+            seed_torch(config.seed, _SEED)
+            with arithmetic.forward_pass():
+                loss = step(read_batch(datasets.train, indices).to(device)).loss_sum
+            loss.backward()
+        optimizer.step()
+
+    update([np.arange(1)])
+    with evaluation_mode(optimizer) as weights:
+        parts = (step.model.state_dict(), step.criterion.state_dict(), optimizer_state.pack(optimizer)[0], weights)
+    stored = sum(tensor.nbytes for tensors in parts for tensor in tensors.values())
+
+    def attempt(size: int) -> None:
+        update(largest_batches(datasets.train, _with_size(config, size).batching, config.seed))
+
+    return attempt, stored
+
+
+def _of_the_run(folder: Path, options: BatchingConfig) -> int | None:
+    """What the newest checkpoint of the run folder was trained with, if it counted in the same way."""
+    for path in reversed(checkpoints_in(folder)):
+        try:
+            batching: Mapping[str, Any] = read_config(path)["batching"]
+        except (NMTError, KeyError):
+            continue  # damaged; restoring will say so
+        if isinstance(batching.get("max_tokens"), int):
+            return int(batching["max_tokens"]) if batching["count_padding"] == options.count_padding else None
+    return None
+
+
+def _with_size(config: TrainConfig, size: int) -> TrainConfig:
+    return replace(config, batching=replace(config.batching, max_tokens=size))
+
+
+def _sides(split: Split) -> tuple[Indices, Indices]:
+    target = split.source_lengths if split.target_lengths is None else split.target_lengths
+    return split.source_lengths, target

@@ -1,0 +1,259 @@
+"""What the validation set says of a model: its loss, and scores of its translations."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from nmt.config.sections import BatchingConfig, TrainConfig
+from nmt.data.batch import pad
+from nmt.data.batching import plan_batches
+from nmt.data.corpus import Split
+from nmt.data.cut_text import joined_lines
+from nmt.data.language_pair import LanguagePair
+from nmt.distributed.world import World
+from nmt.interface import EncoderDecoder, LossReport
+from nmt.progress import Watch, in_lines, watched
+from nmt.reporting.meters import perplexity
+from nmt.reporting.samples import Sample, log_samples
+from nmt.scoring import Scorer
+from nmt.search import Search, searches
+from nmt.training.loop.batches import read_batch
+from nmt.training.loop.step import Step, described, explained_shortage, seed_torch
+from nmt.training.setup.compilation import any_shape
+
+logger = logging.getLogger("nmt.training")
+
+VALIDATION_SEED = 2**32 - 1  # stands where a micro-batch has its index
+SMALLER_BATCHES = "lower --max-tokens (a sentence longer than it is still a batch of its own)"
+FEWER_HYPOTHESES = "lower --max-tokens or the beam of the search"
+
+Indices = npt.NDArray[np.int64]
+Autocast = Callable[[], AbstractContextManager[object]]
+
+
+class ValidationStopped(Exception):
+    """A request to stop came in the middle of a validation; it is done again when training goes on."""
+
+
+class Validator(Protocol):
+    """Figures about the model as it is now, by name."""
+
+    def __call__(self, stop: Callable[[], bool]) -> dict[str, float]:
+        """``stop`` is asked between batches; raise ``ValidationStopped`` when it says so."""
+        ...
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where and how validation computes."""
+
+    device: torch.device
+    autocast: Autocast
+    world: World
+
+
+@dataclass(frozen=True)
+class _Translated:
+    """What one process made of its part: lines by index, or why there are none."""
+
+    lines: dict[int, str]
+    stopped: bool = False
+    error: str | None = None
+
+
+@dataclass
+class LossValidator:
+    """Teacher forcing over the whole split: loss per denominator, likelihood per token (nats), perplexity."""
+
+    step: torch.nn.Module
+    split: Split
+    batching: BatchingConfig
+    place: Place
+    watch: Watch = in_lines
+
+    def __post_init__(self) -> None:
+        self._batches = _plan(self.split.source_lengths, self.split.target_lengths, self.batching)
+
+    def __call__(self, stop: Callable[[], bool]) -> dict[str, float]:
+        sums = np.zeros(4)
+        stopped = False
+        drawn = int(torch.randint(2**62, ()))  # a batch's random numbers do not depend on who computes it
+        part = self.place.world.part(list(enumerate(self._batches)))
+        count = self.watch("validation: loss of", "sentences", sum(len(indices) for _, indices in part))
+        for number, indices in part:
+            if stopped := stop():
+                break
+            seed_torch(drawn, number)
+            batch = read_batch(self.split, indices)
+            where = f"in validation, in a batch of {described(batch)}"
+            with explained_shortage(where, SMALLER_BATCHES), torch.no_grad(), self.place.autocast():
+                report: LossReport = self.step(batch.to(self.place.device))
+            sums += [float(one) for one in (report.loss_sum, report.nll_sum, report.denominator, report.num_tokens)]
+            count(len(indices))
+        loss, nll, denominator, tokens, stops = self.place.world.sums([*sums.tolist(), float(stopped)])
+        if stops:
+            raise ValidationStopped
+        per_token = nll / max(1.0, tokens)
+        return {"loss": loss / max(1.0, denominator), "nll": per_token, "ppl": perplexity(per_token)}
+
+
+@dataclass
+class TranslationValidator:
+    """Translates the first sentences of a split, shows some, and scores all of them.
+
+    A score that cannot be computed is reported and left out; it never ends training. ``failures`` keeps the reasons.
+    """
+
+    model: EncoderDecoder
+    search: Search
+    pair: LanguagePair
+    split: Split
+    scorers: Mapping[str, Scorer]
+    batching: BatchingConfig
+    place: Place
+    sentences: int
+    samples: int
+    show: Callable[[Sequence[Sample]], None] = log_samples
+    watch: Watch = in_lines
+    failures: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._count = min(self.sentences, len(self.split))
+        lengths = self.split.source_lengths[: self._count]
+        worded = np.flatnonzero(lengths > 1)  # a blank line is an empty translation, as nmt-generate has it
+        self._batches = [worded[batch] for batch in _plan(lengths[worded], None, self.batching)]
+
+    def __call__(self, stop: Callable[[], bool]) -> dict[str, float]:
+        parts = self.place.world.gather(self._translated(stop))
+        if any(part.stopped for part in parts):
+            raise ValidationStopped
+        failed = [part.error for part in parts if part.error is not None]
+        if failed:
+            self._failed("translation", failed[0])
+            return {}
+        hypotheses = [""] * self._count
+        for index, line in (found for part in parts for found in part.lines.items()):
+            hypotheses[index] = line
+        references = self._lines("target")
+        shown = zip(range(self.samples), self._lines("source"), references, hypotheses)
+        self.show([Sample(*texts) for _, *texts in shown])
+        scores, failures = self.place.world.on_main(lambda: self._scored(hypotheses, references))
+        for name, error in failures.items():
+            self._failed(name, error)
+        return scores
+
+    def _scored(self, hypotheses: list[str], references: list[str]) -> tuple[dict[str, float], dict[str, str]]:
+        """Scores, and why others are missing. One process finds them for all: what follows must be decided alike."""
+        scores, failures = dict[str, float](), dict[str, str]()
+        for name, scorer in self.scorers.items():
+            try:
+                scores[name] = float(scorer(hypotheses, [references]).value)
+            except Exception as error:
+                failures[name] = _described(error)
+        return scores, failures
+
+    def _translated(self, stop: Callable[[], bool]) -> _Translated:
+        """This process's part."""
+        lines: dict[int, str] = {}
+        part = self.place.world.part(self._batches)
+        count = self.watch("validation: translated", "sentences", sum(map(len, part)))
+        try:
+            for indices in part:
+                if stop():
+                    return _Translated({}, stopped=True)
+                lines |= zip(indices.tolist(), self._translate(indices), strict=True)
+                count(len(indices))
+        except Exception as error:  # whatever a search or a plugin does wrong, the training run is worth more
+            return _Translated({}, error=_described(error))
+        return _Translated(lines)
+
+    def _translate(self, indices: Indices) -> list[str]:
+        source, lengths = pad([self.split.source(i) for i in indices.tolist()])
+        device = self.place.device
+        where = f"in a batch of {source.size(0)} sentences of up to {source.size(1)} pieces"
+        explained = explained_shortage(where, FEWER_HYPOTHESES)
+        with explained, any_shape(self.model), torch.no_grad(), self.place.autocast():
+            results = self.search(self.model, source.to(device), lengths.to(device))
+        return [self.pair.target.decode(hypotheses[0].tokens.tolist()) for hypotheses in results]
+
+    def _lines(self, side: str) -> list[str]:
+        """The text as it was read, joined if it was cut before; where a split does not keep it, what its ids stand for."""
+        text = self.split.source_text() if side == "source" else self.split.target_text()
+        tokenizer = self.pair.source if side == "source" else self.pair.target
+        if text is not None:
+            return joined_lines(text[: self._count], tokenizer.marks)
+        ids = self.split.source if side == "source" else self.split.target
+        return [tokenizer.decode(ids(index).tolist()) for index in range(self._count)]
+
+    def _failed(self, what: str, error: str) -> None:
+        self.failures[what] = error
+        logger.error("validation: %s failed, training goes on (%s)", what, self.failures[what])
+
+
+def build_validators(
+    config: TrainConfig,
+    step: Step,
+    place: Place,
+    pair: LanguagePair,
+    split: Split | None,
+    scorers: Mapping[str, Scorer],
+    show: Callable[[Sequence[Sample]], None] = log_samples,
+) -> list[Validator]:
+    """Those of a run: of the loss, and of translations if any are scored or shown; none without a split."""
+    if split is None:
+        return []
+    watch = watched(config.report.progress)
+    validators: list[Validator] = [LossValidator(step, split, config.batching, place, watch)]
+    options = config.validation
+    sentences = options.max_sentences if options.max_sentences is not None else len(split)
+    if not scorers:
+        sentences = min(sentences, options.samples)
+    if sentences:
+        translations = TranslationValidator(
+            step.model,
+            searches.build(config.search),
+            pair,
+            split,
+            scorers,
+            config.batching,
+            place,
+            sentences=sentences,
+            samples=options.samples,
+            show=show,
+            watch=watch,
+        )
+        validators.append(translations)
+    return validators
+
+
+def validate(validators: Sequence[Validator], seed: int, update: int, stop: Callable[[], bool]) -> dict[str, float]:
+    """All their figures, of a model in eval mode that stands after ``update`` of a run."""
+    seed_torch(seed, update, VALIDATION_SEED)
+    scores: dict[str, float] = {}
+    for validator in validators:
+        scores |= validator(stop)
+    return scores
+
+
+def _plan(source_lengths: Indices, target_lengths: Indices | None, batching: BatchingConfig) -> list[Indices]:
+    """Batches by length; a sentence longer than ``max_tokens`` gets a batch of its own."""
+    longest = int(max(lengths.max(initial=1) for lengths in (source_lengths, target_lengths) if lengths is not None))
+    return plan_batches(
+        source_lengths,
+        target_lengths,
+        max_tokens=None if batching.token_limit is None else max(batching.token_limit, longest),
+        batch_size=batching.batch_size,
+        shuffle=False,
+    )
+
+
+def _described(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

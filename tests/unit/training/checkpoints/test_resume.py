@@ -1,0 +1,164 @@
+"""What a continued run compares with the one before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from nmt.config.sections import CheckpointConfig, TrainConfig
+from nmt.errors import DataError, UsageError
+from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, TrainingState, load_parameters
+from nmt.training.checkpoints.resume import RESETS, VALUES, Past, due_resets, past_of, restarts_epoch
+from nmt.training.checkpoints.run_state import Facts
+from nmt.training.setup.differences import differences
+from nmt.training.setup.fingerprint import fingerprint
+
+
+def stored(**values: Any) -> StoredCheckpoint:
+    complete = {key: {} for key in VALUES} | {"vocabularies": "v"} | values
+    training = TrainingState({}, {key: value for key, value in complete.items() if value is not None})
+    return StoredCheckpoint(Path("run/checkpoint"), {}, CheckpointInfo(1, 1), {}, training)
+
+
+def test_differences_are_listed_by_option_with_both_values() -> None:
+    old = {"seed": 1, "model.d_ff": 8, "model.name": "a", "gone": 3}
+    new = {"seed": 1, "model.d_ff": 9, "model.name": "a", "added": None, "data": ["x"]}
+    assert differences(old, new) == {
+        "model.d_ff": "8 -> 9",
+        "data": "the corpus or its vocabulary is another one",
+        "gone": "3 -> null",
+    }
+
+
+def changes(checkpoint: StoredCheckpoint, current: dict[str, Any], *, batches: int = 2, **consent: Any) -> Any:
+    options = CheckpointConfig(**consent)
+    return past_of(checkpoint, current, vocabularies="v", batches_in_update=batches, options=options).changed
+
+
+def test_nothing_changed_is_nothing_to_say() -> None:
+    assert changes(stored(fingerprint={"seed": 1}), {"seed": 1}) == {}
+
+
+def test_accumulation_that_makes_up_for_the_number_of_processes_is_no_change() -> None:
+    checkpoint = stored(fingerprint={"batching.update_freq": 1}, batches_in_update=2)
+    assert changes(checkpoint, {"batching.update_freq": 2}) == {}
+    with pytest.raises(UsageError, match="update_freq: 1 -> 2"):
+        changes(checkpoint, {"batching.update_freq": 2}, batches=4)
+
+
+def test_a_change_is_refused_unless_reset() -> None:
+    checkpoint = stored(fingerprint={"seed": 1})
+    with pytest.raises(UsageError, match="seed: 1 -> 2.*--reset"):
+        changes(checkpoint, {"seed": 2})
+    assert changes(checkpoint, {"seed": 2}, reset=True) == {"seed": "1 -> 2"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "flags"),
+    [
+        (["seed"], "--reset-dataloader"),
+        (["data", "train_subset", "batching.max_tokens"], "--reset-dataloader"),
+        (["optimizer.beta1"], "--reset-optimizer"),
+        (["parameters.freeze", "training.ema_decay"], "--reset-optimizer"),
+        (["optimizer.lr"], "--reset-lr-scheduler"),
+        (["scheduler.name", "optimizer.lr"], "--reset-lr-scheduler"),
+        (["optimizer.lr", "optimizer.name"], "--reset-optimizer"),
+        (["validation.interval", "search.beam_size"], "--reset-meters"),
+        (["seed", "optimizer.lr"], "--reset-dataloader --reset-lr-scheduler"),
+        (["model.dropout"], "--reset"),
+        (["seed", "criterion.label_smoothing"], "--reset"),
+    ],
+)
+def test_each_kind_of_change_has_a_flag_that_lets_it_happen(changed: list[str], flags: str) -> None:
+    checkpoint, current = stored(fingerprint=dict.fromkeys(changed, 1)), dict.fromkeys(changed, 2)
+    with pytest.raises(UsageError, match=rf"nevertheless with {flags}$"):
+        changes(checkpoint, current)
+    named = {flag.removeprefix("--").replace("-", "_") for flag in flags.split()}
+    assert changes(checkpoint, current, **dict.fromkeys(named, True)).keys() == set(changed)
+
+
+def test_plugins_may_lie_elsewhere(tiny_run: Callable[..., TrainConfig]) -> None:
+    before, after = (fingerprint(tiny_run(user_dir=place), [], []) for place in (None, "moved/gru.py,more"))
+    assert changes(stored(fingerprint=before), after) == {}
+
+
+def test_a_flag_lets_nothing_else_change() -> None:
+    checkpoint = stored(fingerprint={"seed": 1, "model.dropout": 0.1})
+    with pytest.raises(UsageError, match=r"settings \(model.dropout: 0.1 -> 0.2\); .*--reset$"):
+        changes(checkpoint, {"seed": 2, "model.dropout": 0.2}, **dict.fromkeys(RESETS, True))
+
+
+def resets(options: CheckpointConfig, under: dict[str, bool], *changed: str, others: str = "") -> Any:
+    """Those that are due after a checkpoint that was written ``under`` flags."""
+    section = dict.fromkeys(RESETS, False) | under
+    checkpoint = replace(stored(), config={"checkpoint": section})
+    training = checkpoint.training
+    assert training is not None
+    past = Past(checkpoint, training, Facts.from_values(training.values), dict.fromkeys(changed, "1 -> 2"))
+    return due_resets(options, past, {others: "1 -> 2"} if others else {})
+
+
+def test_what_a_checkpoint_was_written_under_is_reset_once_more_only_if_something_changed() -> None:
+    options = CheckpointConfig(reset_optimizer=True, reset_meters=True)
+    before = {"reset_optimizer": True}
+    assert resets(options, {}) == {"reset_optimizer", "reset_meters"}
+    assert resets(options, before) == {"reset_meters"}
+    assert resets(options, before, "optimizer.eps") == {"reset_optimizer", "reset_meters"}
+    both = replace(options, reset_lr_scheduler=True)
+    found = resets(both, before, "optimizer.lr")
+    assert found == {"reset_lr_scheduler", "reset_meters"}, "another rate is no other optimizer"
+    assert resets(CheckpointConfig(), before, "optimizer.eps") == set()
+
+
+def test_the_best_is_forgotten_again_when_scores_mean_something_else_again() -> None:
+    before = {"reset_meters": True}
+    assert resets(CheckpointConfig(reset_meters=True), before) == set()
+    assert resets(CheckpointConfig(reset_meters=True), before, others="search.beam_size") == {"reset_meters"}
+    assert resets(CheckpointConfig(), before, others="search.beam_size") == set()
+
+
+def test_how_to_validate_matters_if_the_schedulers_before_and_after_both_depend_on_it() -> None:
+    without = {"scheduler.name": "constant"}
+    follows = {"scheduler.name": "plateau", "valid_subset": "valid", "validation.interval": 1, "search.name": "greedy"}
+    for before, after in ((without, follows), (follows, without)):
+        assert changes(stored(fingerprint=before), after, reset_lr_scheduler=True).keys() == {"scheduler.name"}
+    with pytest.raises(UsageError, match=r"\(validation.interval: 1 -> 2\).*--reset-meters$"):
+        changes(stored(fingerprint=follows), follows | {"validation.interval": 2})
+
+
+@pytest.mark.parametrize(
+    ("changed", "restarts"),
+    [
+        ("data", True),
+        ("seed", True),
+        ("batching.max_tokens", True),
+        ("batching.update_freq", False),
+        ("optimizer.lr", False),
+        ("model.dropout", False),
+    ],
+)
+def test_the_epoch_begins_again_if_its_batches_are_others(changed: str, restarts: bool) -> None:
+    assert restarts_epoch({changed: "a -> b"}) == restarts
+
+
+def test_a_checkpoint_without_the_values_of_training_is_refused_by_name() -> None:
+    with pytest.raises(DataError, match="its training.json has no report"):
+        changes(stored(report=None), {})
+
+
+def test_parameters_of_another_shape_are_named_with_both_shapes() -> None:
+    model = nn.Linear(2, 3)
+    with pytest.raises(UsageError, match=r"bias: missing in the checkpoint, \(3,\) in the model; weight: \(4, 2\) in"):
+        load_parameters(model, {"weight": torch.zeros(4, 2)}, "run/checkpoint")
+
+
+def test_parameters_of_the_same_shape_are_taken_over() -> None:
+    model = nn.Linear(2, 3)
+    load_parameters(model, {"weight": torch.ones(3, 2), "bias": torch.ones(3)}, "run/checkpoint")
+    assert torch.equal(model.weight, torch.ones(3, 2))

@@ -1,0 +1,194 @@
+"""Batches that are read while the device computes."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from nmt.data.batch import Batch
+from nmt.data.batching import Indices
+from nmt.data.corpus import Split
+from nmt.errors import DataError
+from nmt.training.loop.batches import read_batch
+from nmt.training.loop.reading import Card, ReadAhead, Reader, reader
+
+MakeSplit = Callable[..., Split]
+
+
+class Noting:
+    """Reads a split, and remembers what was read, where."""
+
+    def __init__(self, split: Split) -> None:
+        self.split = split
+        self.read: list[tuple[list[int], bool]] = []
+
+    def __call__(self, indices: Indices) -> Batch:
+        self.read.append((indices.tolist(), threading.current_thread() is threading.main_thread()))
+        if 99 in indices:
+            raise DataError("sentence 99 is damaged")
+        return read_batch(self.split, indices)
+
+
+class Stream:
+    """Stands for one of torch's: notes what happens in which order."""
+
+    def __init__(self, name: str, log: list[Any]) -> None:
+        self.name, self.log = name, log
+
+    def record_event(self) -> str:
+        self.log.append((self.name, "copied"))
+        return "copied"
+
+    def wait_event(self, event: str) -> None:
+        self.log.append((self.name, "waits for", event))
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """A card that is none: pinning, copying, events and what streams use in the order in which torch is told."""
+    noted: list[Any] = []
+
+    @contextlib.contextmanager
+    def stream(given: Stream) -> Iterator[None]:
+        noted.append(("on", given.name))
+        yield
+        noted.append(("off", given.name))
+
+    @contextlib.contextmanager
+    def device(given: torch.device) -> Iterator[None]:
+        noted.append(("within", str(given)))
+        yield
+
+    def pinned(batch: Batch) -> Batch:
+        noted.append("pinned")
+        return batch
+
+    def to(batch: Batch, device: torch.device) -> Batch:
+        noted.append(f"to {device}")
+        return batch
+
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: Stream("copying", noted))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream("computing", noted))
+    monkeypatch.setattr(torch.cuda, "stream", stream)
+    monkeypatch.setattr(torch.cuda, "device", device)
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, used: noted.append((used.name, id(tensor))))
+    monkeypatch.setattr(Batch, "pinned", pinned)
+    monkeypatch.setattr(Batch, "to", to)
+    return noted
+
+
+def read_ahead(noting: Noting) -> ReadAhead:
+    return ReadAhead(noting, Card(torch.device("cuda", 0)))
+
+
+def items(*batches: list[int]) -> list[Indices]:
+    return [np.array(batch) for batch in batches]
+
+
+def same(one: Batch, other: Batch) -> bool:
+    return torch.equal(one.source, other.source) and torch.equal(one.targets, other.targets)
+
+
+@pytest.mark.usefixtures("log")
+def test_announced_batches_are_read_elsewhere_and_once(make_split: MakeSplit) -> None:
+    noting = Noting(make_split(10))
+    ahead, batches = read_ahead(noting), items([1, 2], [3], [4, 5])
+    ahead.announce(batches[:2])
+    ahead.announce(batches[2:])
+    assert all(same(ahead(batch), read_batch(noting.split, batch)) for batch in batches)
+    assert noting.read == [([1, 2], False), ([3], False), ([4, 5], False)]
+
+
+@pytest.mark.usefixtures("log")
+def test_what_was_not_announced_is_read_on_the_spot(make_split: MakeSplit) -> None:
+    """As the halves of a batch, or the batches of an update that is begun again."""
+    noting = Noting(make_split(10))
+    ahead = read_ahead(noting)
+    ahead.announce(items([1, 2], [3, 4], [5]))
+    (first, again, last) = items([1, 2], [1], [5])
+    assert same(ahead(first), read_batch(noting.split, first))
+    assert same(ahead(again), read_batch(noting.split, again))
+    assert same(ahead(last), read_batch(noting.split, last))
+    assert ([1], True) in noting.read and ([5], False) in noting.read
+
+
+@pytest.mark.usefixtures("log")
+def test_the_next_update_is_read_while_this_one_is_computed(make_split: MakeSplit) -> None:
+    """As training asks: the following batches are announced, then those of now are read, perhaps twice."""
+    noting = Noting(make_split(10))
+    ahead, batches = read_ahead(noting), items([1], [2], [3], [4])
+    for now, following in zip(batches, batches[1:]):
+        ahead.announce([following])
+        for _ in range(2):
+            assert same(ahead(now), read_batch(noting.split, now))
+    assert same(ahead(batches[-1]), read_batch(noting.split, batches[-1]))
+    elsewhere = [read for read, main in noting.read if not main]
+    assert elsewhere == [[2], [3], [4]]
+
+
+@pytest.mark.usefixtures("log")
+def test_an_error_comes_where_the_batch_is_asked_for(make_split: MakeSplit) -> None:
+    ahead = read_ahead(Noting(make_split(10)))
+    ahead.announce(items([1], [99], [2]))
+    ahead(items([1])[0])
+    with pytest.raises(DataError, match="99 is damaged"):
+        ahead(items([99])[0])
+    ahead.announce(items([99]))
+    assert ahead(items([2])[0]).sentence_ids.tolist() == [2]
+    assert ahead(items([3])[0]).sentence_ids.tolist() == [3]  # the damaged one was not wanted
+
+
+@pytest.mark.usefixtures("log")
+def test_reading_ahead_is_for_gpus(make_split: MakeSplit) -> None:
+    assert type(reader(Noting(make_split(4)), torch.device("cpu"))) is Reader
+    assert isinstance(reader(Noting(make_split(4)), torch.device("cuda", 0)), ReadAhead)
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_a_copy_is_on_its_way_before_the_batch_is_asked_for(
+    make_split: MakeSplit, log: list[Any], announced: bool
+) -> None:
+    ahead, (wanted,) = read_ahead(Noting(make_split(10))), items([1, 2])
+    begun: list[Any] = [
+        ("within", "cuda:0"),
+        ("on", "copying"),
+        "pinned",
+        "to cuda:0",
+        ("copying", "copied"),
+        ("off", "copying"),
+    ]
+    if announced:
+        ahead.announce([wanted])
+        ahead._thread.submit(lambda: None).result()  # all that came before is done
+        assert log == begun
+    batch = ahead(wanted)
+    assert log[: len(begun)] == begun and log[len(begun)] == ("computing", "waits for", "copied")
+    assert log[len(begun) + 1 :] == [("computing", id(tensor)) for tensor in batch.on_device()]
+
+
+def test_what_is_copied_is_what_is_kept_for_the_computation(make_split: MakeSplit) -> None:
+    batch = read_batch(make_split(10), np.array([3, 1]))
+    batch = replace(batch, extras={"more": torch.ones(2)})
+    moved = list(batch.to(torch.device("meta")).on_device())
+    assert all(tensor.is_meta for tensor in moved)
+    tensors = [
+        value for name, value in vars(batch).items() if isinstance(value, torch.Tensor) and name != "sentence_ids"
+    ]
+    assert {id(tensor) for tensor in batch.on_device()} == {id(tensor) for tensor in [*tensors, batch.extras["more"]]}
+
+
+def test_a_batch_on_another_device_is_complete(make_split: MakeSplit) -> None:
+    batch = read_batch(make_split(10), np.array([3, 1]))
+    moved = batch.to(torch.device("meta"))
+    for name, value in vars(batch).items():
+        if name != "sentence_ids" and isinstance(value, torch.Tensor):
+            assert getattr(moved, name).is_meta and getattr(moved, name).shape == value.shape, name
+    assert moved.num_source_tokens == batch.num_source_tokens == int(batch.source_lengths.sum())
+    assert batch.to(torch.device("cpu")) is batch
