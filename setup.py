@@ -15,7 +15,7 @@ NAME = re.search(r'^DISTRIBUTION = "([^"]+)"', PACKAGE, re.MULTILINE)
 README = HERE / "README.md"
 COMMANDS = ("preprocess", "train", "average_checkpoints", "generate", "shortlist", "score")
 
-PLOTS = ["matplotlib>=3.8"]  # pictures of examples and benchmarks
+PLOTS = ["matplotlib>=3.8", "resvg_py>=0.3"]  # pictures as PNG, and those of some examples and benchmarks
 TENSORBOARD = ["tensorboard>=2.15"]
 WANDB = ["wandb>=0.17"]
 SCHEDULEFREE = ["schedulefree>=1.4"]

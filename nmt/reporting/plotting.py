@@ -1,4 +1,4 @@
-"""Pictures of a run as SVG: its learning curve, and what its decoder attended to."""
+"""Pictures of a run as SVG or PNG: its learning curve, and what its decoder attended to."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class AttentionPanel:
 
 
 def plot_learning_curve(log: Path | str, output: Path | str, title: str = "") -> None:
-    """Losses against updates, and below them the validation metrics, as SVG."""
+    """Losses against updates, and below them the validation metrics, as SVG or PNG."""
     record = _record(Path(log))
     losses = [
         Series("training", record.curve("train", "loss")),
@@ -54,7 +54,7 @@ def plot_learning_curve(log: Path | str, output: Path | str, title: str = "") ->
 
 
 def plot_comparison(logs: Mapping[str, Path], metric: str, output: Path, title: str = "") -> None:
-    """One validation metric of several runs, by name, against epochs, as SVG."""
+    """One validation metric of several runs, by name, against epochs, as SVG or PNG."""
     series = []
     for name, log in logs.items():
         events = [event for event in _record(log).of("valid") if isinstance(event.get(metric), (int, float))]
@@ -81,7 +81,7 @@ def _draw(charts: Sequence[Chart], output: Path, title: str) -> None:
 
 
 def plot_attention(panels: Sequence[AttentionPanel], output: Path) -> None:
-    """Attention maps as SVG: the source across, the output down, bright where the decoder looked.
+    """Attention maps as SVG or PNG: the source across, the output down, bright where the decoder looked.
 
     Every weight is a square of the same size, so that maps of several sentences can be compared.
     """
@@ -159,8 +159,22 @@ def _wrapped(title: str, letters: int, max_lines: int = 3) -> list[str]:
 
 
 def _write(output: Path, picture: str) -> None:
-    if output.suffix != ".svg":
-        raise UsageError(f"pictures are SVG: name the file {output.with_suffix('.svg')} instead of {output}")
+    if output.suffix not in (".svg", ".png"):
+        raise UsageError(f"pictures are SVG or PNG: name the file {output.with_suffix('.svg')} instead of {output}")
+    content = picture.encode("utf-8", "replace") if output.suffix == ".svg" else _as_png(picture, output)
     output.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(output) as file:
-        file.write(picture.encode("utf-8", "replace"))
+        file.write(content)
+
+
+def _as_png(picture: str, output: Path) -> bytes:
+    """With the fonts that matplotlib brings, since a server may have none."""
+    try:
+        import matplotlib
+        import resvg_py
+    except ImportError:
+        svg = output.with_suffix(".svg")
+        raise UsageError(f"{output}: PNG needs pip install 'nmt-toolkit[plots]'; or name the file {svg}") from None
+    fonts = {"sans_serif_family": "DejaVu Sans", "monospace_family": "DejaVu Sans Mono"}
+    folder = str(Path(matplotlib.get_data_path()) / "fonts" / "ttf")
+    return bytes(resvg_py.svg_to_bytes(svg_string=picture, font_dirs=[folder], background="white", zoom=2, **fonts))

@@ -110,9 +110,22 @@ def test_a_log_without_curves_draws_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "curve.svg").exists()
 
 
-def test_a_picture_that_is_not_named_svg_is_refused_with_its_right_name(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="pictures are SVG: name the file .*curve.svg instead of .*curve.png"):
-        plot_learning_curve(write_log(tmp_path / "log.jsonl", train(10, 3.0)), tmp_path / "curve.png")
+def test_a_picture_may_be_png(tmp_path: Path) -> None:
+    pytest.importorskip("resvg_py", reason="the extra [plots] is not installed")
+    plot_attention([AttentionPanel(["ein", "haus"], ["a"], np.array([[0.5, 0.5]]))], tmp_path / "attention.png")
+    assert (tmp_path / "attention.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_png_without_its_extra_is_refused_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "resvg_py", None)
+    panels = [AttentionPanel(["ein"], ["a"], np.array([[1.0]]))]
+    with pytest.raises(UsageError, match=r"PNG needs pip install 'nmt-toolkit\[plots\]'; or name the file .*a.svg"):
+        plot_attention(panels, tmp_path / "a.png")
+
+
+def test_a_picture_with_another_suffix_is_refused_with_a_right_name(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="pictures are SVG or PNG: name the file .*curve.svg instead of .*curve.pdf"):
+        plot_learning_curve(write_log(tmp_path / "log.jsonl", train(10, 3.0)), tmp_path / "curve.pdf")
 
 
 def test_a_comparison_shows_a_metric_of_each_run_against_epochs(tmp_path: Path) -> None:
