@@ -175,6 +175,13 @@ def _as_png(picture: str, output: Path) -> bytes:
     except ImportError:
         svg = output.with_suffix(".svg")
         raise UsageError(f"{output}: PNG needs pip install 'nmt-toolkit[plots]'; or name the file {svg}") from None
-    fonts = {"sans_serif_family": "DejaVu Sans", "monospace_family": "DejaVu Sans Mono"}
-    folder = str(Path(matplotlib.get_data_path()) / "fonts" / "ttf")
-    return bytes(resvg_py.svg_to_bytes(svg_string=picture, font_dirs=[folder], background="white", zoom=2, **fonts))
+    return bytes(
+        resvg_py.svg_to_bytes(
+            svg_string=picture,
+            background="white",
+            zoom=2,
+            font_dirs=[str(Path(matplotlib.get_data_path()) / "fonts" / "ttf")],
+            sans_serif_family="DejaVu Sans",
+            monospace_family="DejaVu Sans Mono",
+        )
+    )
