@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from nmt.config.sections import CheckpointConfig
+from nmt.engines import native_engine
 from nmt.models import models
 from nmt.training.checkpoints.retention import Cadence
 from nmt.training.loop.trainer import Trainer
@@ -19,11 +20,16 @@ from nmt.training.setup import cost
 
 EPOCHS, UPDATES, BETWEEN_CHECKPOINTS = 2, 12, 4
 
+_describe = native_engine.describe
 _build, _ending, _rhythm, _due = models.build, Trainer.ending, Cadence.__init__, Cadence.due
 
 
 def _small(config: Any, *parts: Any, **named_parts: Any) -> Any:
     return _build(config.shrink(), *parts, **named_parts)
+
+
+def _described(config: Any, *parts: Any) -> Any:
+    return _describe(config.shrink(), *parts)
 
 
 def _early(trainer: Trainer) -> str | None:
@@ -40,6 +46,7 @@ def _due_too(cadence: Cadence, update: int, epoch: int, *, ends_epoch: bool, now
     return _due(cadence, update, epoch, ends_epoch=ends_epoch or update >= UPDATES, now=now)
 
 
+native_engine.describe = _described
 models.build = _small  # type: ignore[method-assign]
 Trainer.ending = _early  # type: ignore[method-assign]
 Cadence.__init__ = _often  # type: ignore[method-assign]
