@@ -13,6 +13,8 @@
 #define KNOWN_PROCESSORS 0
 #define FOR_EACH_PROCESSOR
 #endif
+/* Before a loop of few rounds whose sums shall stay in registers: unrolled later, gcc copies them at every round. */
+#define UNROLLED _Pragma("GCC unroll 32")
 #define INLINE static inline __attribute__((always_inline))
 
 enum { FLOAT32, BFLOAT16, FLOAT16, INT8 }; /* formats of weights */

@@ -121,55 +121,64 @@ static void to_integers(const float *x, int64_t stride, int64_t rows, int64_t in
 INTEGERS(integers_avx_vnni, "arch=x86-64-v3,avxvnni", ADD_FOURS, 0)
 INTEGERS(integers_avx2, "arch=x86-64-v3", ADD_PAIRS, 1)
 
+/* Some rows and one or two panels. Each number of rows has a function of its own: in one large function gcc moves the sums
+   about at every line, which takes half of the speed. */
 WITH_AVX512
-INLINE void sum_integers(const uint8_t *x, int64_t filled, int64_t rows, const char *panel, int64_t bytes,
-                         int64_t panels, Integers_avx512 *result) {
-    __m512i sums[16];
-    for (int64_t i = 0; i < rows * panels; i++) sums[i] = _mm512_setzero_si512();
-    for (int64_t k = 0; k < filled; k += 4) {
+INLINE void add_rows(const Matrix *m, int64_t first, const uint8_t *x, const float *scales, int64_t filled, float *y,
+                     int64_t y_stride, int64_t relu, int64_t rows, int64_t panels) {
+    const int64_t bytes = panel_bytes(m);
+    const char *line = (const char *)m->panels + first / PANEL * bytes;
+    __m512i sums[24], results[24];
+    UNROLLED for (int64_t i = 0; i < rows * panels; i++) sums[i] = _mm512_setzero_si512();
+    for (int64_t k = 0; k < filled; k += 4, line += LINE) {
         __m512i weights[2];
-        for (int64_t p = 0; p < panels; p++) weights[p] = _mm512_loadu_si512(panel + p * bytes + k / 4 * LINE);
-        for (int64_t r = 0; r < rows; r++) {
+        UNROLLED for (int64_t p = 0; p < panels; p++) weights[p] = _mm512_loadu_si512(line + p * bytes);
+        UNROLLED for (int64_t r = 0; r < rows; r++) {
             int32_t four;
             memcpy(&four, x + r * filled + k, 4);
             const __m512i all = _mm512_set1_epi32(four);
-            for (int64_t p = 0; p < panels; p++)
+            UNROLLED for (int64_t p = 0; p < panels; p++)
                 sums[r * panels + p] = _mm512_dpbusd_epi32(sums[r * panels + p], all, weights[p]);
         }
     }
-    for (int64_t i = 0; i < rows * panels; i++) result[i] = (Integers_avx512)sums[i];
-}
-
-WITH_AVX512
-INLINE void integer_panels(const Matrix *m, int64_t first, int64_t panels, const uint8_t *x, const float *scales,
-                           int64_t filled, int64_t rows, float *y, int64_t y_stride, int64_t relu) {
-    const int64_t bytes = panel_bytes(m);
-    const char *panel = (const char *)m->panels + first / PANEL * bytes;
-    Integers_avx512 sums[16];
-    for (int64_t r = 0, taken; r < rows; r += taken) {
-        taken = rows - r >= 8 ? 8 : rows - r >= 4 ? 4 : 1;
-        if (taken == 8)
-            sum_integers(x + r * filled, filled, 8, panel, bytes, panels, sums);
-        else if (taken == 4)
-            sum_integers(x + r * filled, filled, 4, panel, bytes, panels, sums);
-        else
-            sum_integers(x + r * filled, filled, 1, panel, bytes, panels, sums);
-        for (int64_t i = 0; i < taken; i++)
-            for (int64_t p = 0; p < panels; p++) {
-                const Integers_avx512 shifts = *(const Integers_avx512 *)(m->shifts + first + p * PANEL);
-                finish_integers_avx512(m, y + (r + i) * y_stride, sums[i * panels + p] - shifts, first + p * PANEL,
-                                       scales[r + i], relu);
-            }
+    UNROLLED for (int64_t i = 0; i < rows * panels; i++) results[i] = sums[i]; /* so that the sums stay in registers */
+    for (int64_t p = 0; p < panels; p++) {
+        const Integers_avx512 shifts = *(const Integers_avx512 *)(m->shifts + first + p * PANEL);
+        for (int64_t r = 0; r < rows; r++)
+            finish_integers_avx512(m, y + r * y_stride, (Integers_avx512)results[r * panels + p] - shifts,
+                                   first + p * PANEL, scales[r], relu);
     }
 }
 
-WITH_AVX512
+#define ROWS_OF_INTEGERS(rows, panels)                                                                                 \
+    WITH_AVX512 __attribute__((noinline)) static void add_##rows##_rows_##panels(                                      \
+        const Matrix *m, int64_t first, const uint8_t *x, const float *scales, int64_t filled, float *y,               \
+        int64_t y_stride, int64_t relu) {                                                                              \
+        add_rows(m, first, x, scales, filled, y, y_stride, relu, rows, panels);                                        \
+    }
+ROWS_OF_INTEGERS(12, 2)
+ROWS_OF_INTEGERS(8, 2)
+ROWS_OF_INTEGERS(4, 2)
+ROWS_OF_INTEGERS(1, 2)
+ROWS_OF_INTEGERS(12, 1)
+ROWS_OF_INTEGERS(8, 1)
+ROWS_OF_INTEGERS(4, 1)
+ROWS_OF_INTEGERS(1, 1)
+
+typedef void (*AddRows)(const Matrix *, int64_t, const uint8_t *, const float *, int64_t, float *, int64_t, int64_t);
+
 static void integers_vnni(const Matrix *m, const uint8_t *x, const float *scales, int64_t filled, int64_t rows,
-                            float *y, int64_t y_stride, int64_t relu) {
-    int64_t first = 0;
-    for (; first + PANEL < m->outputs; first += 2 * PANEL)
-        integer_panels(m, first, 2, x, scales, filled, rows, y, y_stride, relu);
-    if (first < m->outputs) integer_panels(m, first, 1, x, scales, filled, rows, y, y_stride, relu);
+                          float *y, int64_t y_stride, int64_t relu) {
+    static const AddRows by_panels[2][4] = {{add_12_rows_1, add_8_rows_1, add_4_rows_1, add_1_rows_1},
+                                            {add_12_rows_2, add_8_rows_2, add_4_rows_2, add_1_rows_2}};
+    static const int64_t sizes[4] = {12, 8, 4, 1};
+    for (int64_t first = 0; first < m->outputs; first += 2 * PANEL) {
+        const AddRows *add = by_panels[first + PANEL < m->outputs];
+        int64_t r = 0;
+        for (int i = 0; i < 4; i++)
+            for (; r + sizes[i] <= rows; r += sizes[i])
+                add[i](m, first, x + r * filled, scales + r, filled, y + r * y_stride, y_stride, relu);
+    }
 }
 
 /* ---- Tiles: 16 rows of 64 bytes ---- */
