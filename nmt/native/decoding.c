@@ -32,7 +32,8 @@ typedef struct {
     int64_t *places;  /* [b] where each sentence still there stood at the beginning */
     int64_t *caches;  /* [b] and where its caches stand now */
     int64_t *offsets; /* [B + 1] of the sources */
-    float **memory;   /* by layer: keys and values of the sources, [positions, 2 D] */
+    int64_t *laid;    /* [B + 1] where the keys of each source begin */
+    float **sources;  /* by layer: keys of the sources, laid out, then values [positions, D] */
     float **keys;     /* by layer: [caches, room, K, D] */
     float **values;
     int32_t *slots;       /* [N, room] */
@@ -85,33 +86,37 @@ static void *array(int64_t count, size_t size) {
 void end_decoding(Decoding *d) {
     if (!d) return;
     for (int64_t i = 0; i < d->model->target.count; i++) {
-        if (d->memory) free(d->memory[i]);
+        if (d->sources) free(d->sources[i]);
         if (d->keys) free(d->keys[i]);
         if (d->values) free(d->values[i]);
     }
-    void *parts[] = {d->places, d->caches, d->offsets, d->memory, d->keys,   d->values,    d->slots,
-                     d->other_slots, d->hidden, d->scores, d->maxima, d->normaliser, d};
+    void *parts[] = {d->places, d->caches,      d->offsets, d->laid,   d->sources, d->keys,       d->values,
+                     d->slots,  d->other_slots, d->hidden,  d->scores, d->maxima,  d->normaliser, d};
     for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) free(parts[i]);
 }
 
 /* Whether there is memory for everything but the caches. */
-static int make_room(Decoding *d, int64_t positions) {
+static int make_room(Decoding *d, const int64_t *offsets) {
     const int64_t layers = d->model->target.count, width = d->model->width, rows = d->begun * d->beam;
     d->places = array(d->begun, sizeof(int64_t));
     d->caches = array(d->begun, sizeof(int64_t));
     d->offsets = array(d->begun + 1, sizeof(int64_t));
-    d->memory = calloc((size_t)layers, sizeof(float *));
+    d->laid = array(d->begun + 1, sizeof(int64_t));
+    d->sources = calloc((size_t)layers, sizeof(float *));
     d->keys = calloc((size_t)layers, sizeof(float *));
     d->values = calloc((size_t)layers, sizeof(float *));
     d->hidden = array(rows * width, sizeof(float));
     d->scores = array(rows * d->pieces, sizeof(float));
     d->maxima = array(rows * ((d->pieces + 63) / 64), sizeof(float));
     d->normaliser = array(rows, sizeof(float));
-    if (!d->places || !d->caches || !d->offsets || !d->memory || !d->keys || !d->values || !d->hidden || !d->scores ||
-        !d->maxima || !d->normaliser)
+    if (!d->places || !d->caches || !d->offsets || !d->laid || !d->sources || !d->keys || !d->values || !d->hidden ||
+        !d->scores || !d->maxima || !d->normaliser)
         return 0;
+    memcpy(d->offsets, offsets, (size_t)(d->begun + 1) * sizeof(int64_t));
+    d->laid[0] = 0;
+    for (int64_t b = 0; b < d->begun; b++) d->laid[b + 1] = d->laid[b] + laid_out(offsets[b + 1] - offsets[b], width);
     for (int64_t i = 0; i < layers; i++)
-        if (!(d->memory[i] = array(positions * 2 * width, sizeof(float)))) return 0;
+        if (!(d->sources[i] = array(d->laid[d->begun] + offsets[d->begun] * width, sizeof(float)))) return 0;
     return 1;
 }
 
@@ -147,6 +152,16 @@ static int grow(Decoding *d) {
     return 1;
 }
 
+/* Keys and values [positions, 2 D] of a layer where its steps read them. */
+static void keep_sources(const Decoding *d, const Layer *layer, const float *read, float *to) {
+    const int64_t width = layer->width;
+    for (int64_t b = 0; b < d->begun; b++)
+        lay_out_keys(read + d->offsets[b] * 2 * width, 2 * width, d->offsets[b + 1] - d->offsets[b], layer->heads,
+                     width / layer->heads, to + d->laid[b]);
+    for (int64_t r = 0; r < d->offsets[d->begun]; r++)
+        memcpy(to + d->laid[d->begun] + r * width, read + (2 * r + 1) * width, (size_t)width * sizeof(float));
+}
+
 /* Sources of B sentences: ids and their positions one after the other, sentence b from offsets[b] to offsets[b + 1].
    ``own``: [B] a part of the output layer for each, with so many ``pieces`` at most; NULL: the whole one. NULL comes back
    where there is no memory for it. What is given by address must stay there until the end. */
@@ -157,17 +172,21 @@ Decoding *begin_decoding(const Model *model, int64_t B, int64_t K, const int64_t
     *d = (Decoding){.model = model, .sentences = B, .beam = K, .begun = B, .own = own};
     d->pieces = own ? pieces : model->output.outputs;
     float *states = array(offsets[B] * model->width, sizeof(float));
-    if (!states || !make_room(d, offsets[B]) || !grow(d)) {
+    float *read = array(offsets[B] * 2 * model->width, sizeof(float));
+    if (!states || !read || !make_room(d, offsets) || !grow(d)) {
         free(states);
+        free(read);
         end_decoding(d);
         return NULL;
     }
-    memcpy(d->offsets, offsets, (size_t)(B + 1) * sizeof(int64_t));
     for (int64_t b = 0; b < B; b++) d->places[b] = d->caches[b] = b;
     encode(model, ids, positions, B, offsets, states);
-    for (int64_t i = 0; i < model->target.count; i++)
-        multiply(&model->target.layers[i].memory, states, model->width, offsets[B], d->memory[i], 2 * model->width, 0);
+    for (int64_t i = 0; i < model->target.count; i++) {
+        multiply(&model->target.layers[i].memory, states, model->width, offsets[B], read, 2 * model->width, 0);
+        keep_sources(d, model->target.layers + i, read, d->sources[i]);
+    }
     free(states);
+    free(read);
     return d;
 }
 
@@ -194,7 +213,8 @@ int64_t decoding_step(Decoding *d, const int64_t *tokens, float *weights, int64_
     for (int64_t i = 0; i < target->count; i++) {
         const Past past = {d->keys[i], d->values[i], d->caches, d->slots, d->room, d->room, d->steps};
         const int last = i == target->count - 1;
-        const Source source = {d->memory[i], d->places, d->offsets, last ? weights : NULL, weights_row};
+        const float *keys = d->sources[i], *values = keys + d->laid[d->begun];
+        const Source source = {keys, values, d->places, d->offsets, d->laid, last ? weights : NULL, weights_row};
         decoder_step(target->layers + i, d->hidden, d->sentences, d->beam, &past, &source);
     }
     last_norm(target, d->hidden, rows, d->model->width);

@@ -68,7 +68,7 @@ void attend(const float *q, int64_t row, const float *new_keys, const float *new
             float *weights, int64_t weights_row);
 
 /* Memory of this thread that keeps its place: one piece for each use. */
-enum { ROWS, SCALES, SCORES, STEPS, NORMED, PROJECTED, SEEN, INNER, SAID, PIECES };
+enum { ROWS, SCALES, SCORES, STEPS, NORMED, PROJECTED, SEEN, INNER, SAID, KEYS, PIECES };
 void *scratch_memory(int piece, int64_t bytes);
 
 #endif
