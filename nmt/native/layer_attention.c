@@ -120,18 +120,18 @@ static AttendRow attend_row_for(int64_t head) {
 void attend_past(const float *rows, int64_t row, int64_t B, int64_t K, const Past *past, int64_t heads, int64_t head,
                  float scale, float *result) {
     const int64_t width = heads * head, steps = past->steps, room = whole_blocks(steps);
-    const Strides cache = {past->room * K * width, K * width, width, head};
+    const Strides cache = {past->room * past->beam * width, past->beam * width, width, head};
     const AttendRow attend_row = attend_row_for(head);
     if (!attend_row) {
         attend(rows, row, rows + width, rows + 2 * width, past->keys, past->values, past->places, &cache, past->slots,
-               past->slots_row, NULL, 0, result, B, K, heads, head, steps, scale, NULL, 0);
+               past->slots_row * (past->beam / K), NULL, 0, result, B, K, heads, head, steps, scale, NULL, 0);
         return;
     }
     float *scores = scratch_memory(SCORES, heads * (room + 1) * (int64_t)sizeof(float)), *shares = scores + heads * room;
     int64_t *stand = scratch_memory(STEPS, steps * (int64_t)sizeof(int64_t)); /* where the own past stands */
     for (int64_t n = 0; n < B * K; n++) {
         const int64_t sentence = past->places[n / K] * cache.sentence;
-        const int32_t *slots = past->slots + n * past->slots_row;
+        const int32_t *slots = past->slots + (n / K * past->beam + n % K) * past->slots_row;
         if (n % K == 0) {
             const int64_t last = sentence + (steps - 1) * cache.step;
             for (int64_t k = 0; k < K; k++) {

@@ -28,6 +28,7 @@ typedef struct {
     const int64_t *places;
     const int32_t *slots;
     int64_t slots_row, room, steps; /* room for so many steps; made, with the one of now */
+    int64_t beam;                   /* slots */
 } Past;
 
 /* What a layer reads of the sources: the source of the sentence at place p has rows offsets[p] to offsets[p + 1] of values
@@ -62,7 +63,7 @@ void normalise(const Norm *norm, const float *x, int64_t rows, int64_t width, fl
 /* All positions of B sentences one after the other: sentence b has rows offsets[b] to offsets[b + 1] of x. */
 void encoder_layer(const Layer *layer, float *x, int64_t B, const int64_t *offsets);
 
-/* One step of B sentences with K hypotheses each: x [B * K, D] becomes what the layer makes of it. */
+/* One step of B sentences with K hypotheses each, at most as many as there are slots: x [B * K, D] becomes what the layer makes of it. */
 void decoder_step(const Layer *layer, float *x, int64_t B, int64_t K, const Past *past, const Source *source);
 
 #endif

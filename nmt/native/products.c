@@ -69,7 +69,7 @@ static void to_integers(const float *x, int64_t stride, int64_t rows, int64_t in
 #define NAME(x) x##_avx512
 #define TARGET WITH_AVX512
 #define LANES 16
-#define AT_ONCE 8
+#define AT_ONCE 12
 #define PANELS 2
 #include "products_for.h"
 
@@ -345,8 +345,9 @@ static void multiply_rows(const Matrix *m, Rows x, int64_t rows, float *y, int64
 
 /* Some outputs at a time, so that their weights stay in the cache for all rows; of these some rows at a time, so that
    results of neighbouring outputs are written soon after each other. */
-void multiply(const Matrix *m, const float *x, int64_t stride, int64_t rows, float *y, int64_t y_stride, int64_t relu) {
-    const int64_t bytes = panel_bytes(m), pairs = CACHED / (2 * bytes), together = (pairs > 1 ? pairs : 1) * 2 * PANEL;
+void multiply_and(const Matrix *m, const float *x, int64_t stride, int64_t rows, float *y, int64_t y_stride, int64_t relu,
+                  Then then, void *about) {
+    const int64_t bytes = panel_bytes(m), fours = CACHED / (4 * bytes), together = (fours > 1 ? fours : 1) * 4 * PANEL;
     const Rows all = prepare_rows(m, x, stride, rows);
 #if KNOWN_PROCESSORS
     const int tiles = processor == AMX && (m->format == INT8 || m->format == BFLOAT16);
@@ -363,10 +364,15 @@ void multiply(const Matrix *m, const float *x, int64_t stride, int64_t rows, flo
             const Rows some = {(const char *)all.numbers + r * all.line, all.scales ? all.scales + r : NULL, all.line};
             multiply_rows(&part, some, rows - r < BLOCK ? rows - r : BLOCK, y + r * y_stride + first, y_stride, relu);
         }
+        if (then) then(about, first, part.outputs);
     }
 #if KNOWN_PROCESSORS
     if (tiles) release_tiles();
 #endif
+}
+
+void multiply(const Matrix *m, const float *x, int64_t stride, int64_t rows, float *y, int64_t y_stride, int64_t relu) {
+    multiply_and(m, x, stride, rows, y, y_stride, relu, NULL, NULL);
 }
 
 /* For each of B sentences a matrix of its own, of ``first``'s shape and so many bytes (numbers: of scales, shifts and bias)
