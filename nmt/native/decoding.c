@@ -32,7 +32,8 @@ typedef struct {
     int64_t *places;  /* [b] where each sentence still there stood at the beginning */
     int64_t *caches;  /* [b] and where its caches stand now */
     int64_t *offsets; /* [B + 1] of the sources */
-    float **memory;   /* by layer: keys and values of the sources, [positions, 2 D] */
+    int64_t *laid;    /* [B + 1] where the keys of each source begin */
+    float **sources;  /* by layer: keys of the sources, laid out, then values [positions, D] */
     float **keys;     /* by layer: [caches, room, K, D] */
     float **values;
     int32_t *slots;       /* [N, room] */
@@ -43,9 +44,15 @@ typedef struct {
     float *normaliser;    /* [N] */
     const Matrix *own;    /* [B] a part of the output layer for each sentence, or NULL */
     int64_t pieces;       /* V, or those of the longest part */
+    int64_t blocks;       /* of scores that maxima are of */
 } Decoding;
 
-void summarise(const float *scores, int64_t rows, int64_t tokens, float *maxima, float *normaliser);
+/* See ranking.c. */
+int64_t summary_bytes(int64_t rows);
+void begin_summaries(void *summaries, int64_t rows);
+void add_to_summaries(void *summaries, const float *scores, int64_t stride, int64_t rows, int64_t first, int64_t count,
+                      float *maxima, int64_t blocks, int64_t normalise);
+void end_summaries(const void *summaries, int64_t rows, float *maxima, int64_t blocks, float *normaliser);
 void best_continuations(const float *scores, const float *maxima, const float *totals, const float *normaliser, int64_t B,
                         int64_t K, int64_t V, int64_t count, const uint8_t *banned, int64_t num_banned, float *best,
                         int64_t *parents, int64_t *tokens);
@@ -85,33 +92,37 @@ static void *array(int64_t count, size_t size) {
 void end_decoding(Decoding *d) {
     if (!d) return;
     for (int64_t i = 0; i < d->model->target.count; i++) {
-        if (d->memory) free(d->memory[i]);
+        if (d->sources) free(d->sources[i]);
         if (d->keys) free(d->keys[i]);
         if (d->values) free(d->values[i]);
     }
-    void *parts[] = {d->places, d->caches, d->offsets, d->memory, d->keys,   d->values,    d->slots,
-                     d->other_slots, d->hidden, d->scores, d->maxima, d->normaliser, d};
+    void *parts[] = {d->places, d->caches,      d->offsets, d->laid,   d->sources, d->keys,       d->values,
+                     d->slots,  d->other_slots, d->hidden,  d->scores, d->maxima,  d->normaliser, d};
     for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) free(parts[i]);
 }
 
 /* Whether there is memory for everything but the caches. */
-static int make_room(Decoding *d, int64_t positions) {
+static int make_room(Decoding *d, const int64_t *offsets) {
     const int64_t layers = d->model->target.count, width = d->model->width, rows = d->begun * d->beam;
     d->places = array(d->begun, sizeof(int64_t));
     d->caches = array(d->begun, sizeof(int64_t));
     d->offsets = array(d->begun + 1, sizeof(int64_t));
-    d->memory = calloc((size_t)layers, sizeof(float *));
+    d->laid = array(d->begun + 1, sizeof(int64_t));
+    d->sources = calloc((size_t)layers, sizeof(float *));
     d->keys = calloc((size_t)layers, sizeof(float *));
     d->values = calloc((size_t)layers, sizeof(float *));
     d->hidden = array(rows * width, sizeof(float));
     d->scores = array(rows * d->pieces, sizeof(float));
-    d->maxima = array(rows * ((d->pieces + 63) / 64), sizeof(float));
+    d->maxima = array(rows * d->blocks, sizeof(float));
     d->normaliser = array(rows, sizeof(float));
-    if (!d->places || !d->caches || !d->offsets || !d->memory || !d->keys || !d->values || !d->hidden || !d->scores ||
-        !d->maxima || !d->normaliser)
+    if (!d->places || !d->caches || !d->offsets || !d->laid || !d->sources || !d->keys || !d->values || !d->hidden ||
+        !d->scores || !d->maxima || !d->normaliser)
         return 0;
+    memcpy(d->offsets, offsets, (size_t)(d->begun + 1) * sizeof(int64_t));
+    d->laid[0] = 0;
+    for (int64_t b = 0; b < d->begun; b++) d->laid[b + 1] = d->laid[b] + laid_out(offsets[b + 1] - offsets[b], width);
     for (int64_t i = 0; i < layers; i++)
-        if (!(d->memory[i] = array(positions * 2 * width, sizeof(float)))) return 0;
+        if (!(d->sources[i] = array(d->laid[d->begun] + offsets[d->begun] * width, sizeof(float)))) return 0;
     return 1;
 }
 
@@ -147,6 +158,16 @@ static int grow(Decoding *d) {
     return 1;
 }
 
+/* Keys and values [positions, 2 D] of a layer where its steps read them. */
+static void keep_sources(const Decoding *d, const Layer *layer, const float *read, float *to) {
+    const int64_t width = layer->width;
+    for (int64_t b = 0; b < d->begun; b++)
+        lay_out_keys(read + d->offsets[b] * 2 * width, 2 * width, d->offsets[b + 1] - d->offsets[b], layer->heads,
+                     width / layer->heads, to + d->laid[b]);
+    for (int64_t r = 0; r < d->offsets[d->begun]; r++)
+        memcpy(to + d->laid[d->begun] + r * width, read + (2 * r + 1) * width, (size_t)width * sizeof(float));
+}
+
 /* Sources of B sentences: ids and their positions one after the other, sentence b from offsets[b] to offsets[b + 1].
    ``own``: [B] a part of the output layer for each, with so many ``pieces`` at most; NULL: the whole one. NULL comes back
    where there is no memory for it. What is given by address must stay there until the end. */
@@ -156,49 +177,93 @@ Decoding *begin_decoding(const Model *model, int64_t B, int64_t K, const int64_t
     if (!d) return NULL;
     *d = (Decoding){.model = model, .sentences = B, .beam = K, .begun = B, .own = own};
     d->pieces = own ? pieces : model->output.outputs;
+    d->blocks = (d->pieces + 63) / 64;
     float *states = array(offsets[B] * model->width, sizeof(float));
-    if (!states || !make_room(d, offsets[B]) || !grow(d)) {
+    float *read = array(offsets[B] * 2 * model->width, sizeof(float));
+    if (!states || !read || !make_room(d, offsets) || !grow(d)) {
         free(states);
+        free(read);
         end_decoding(d);
         return NULL;
     }
-    memcpy(d->offsets, offsets, (size_t)(B + 1) * sizeof(int64_t));
     for (int64_t b = 0; b < B; b++) d->places[b] = d->caches[b] = b;
     encode(model, ids, positions, B, offsets, states);
-    for (int64_t i = 0; i < model->target.count; i++)
-        multiply(&model->target.layers[i].memory, states, model->width, offsets[B], d->memory[i], 2 * model->width, 0);
+    for (int64_t i = 0; i < model->target.count; i++) {
+        multiply(&model->target.layers[i].memory, states, model->width, offsets[B], read, 2 * model->width, 0);
+        keep_sources(d, model->target.layers + i, read, d->sources[i]);
+    }
     free(states);
+    free(read);
     return d;
 }
 
-static void score(Decoding *d) {
-    const int64_t rows = d->sentences * d->beam, width = d->model->width;
-    if (d->own)
-        for (int64_t b = 0; b < d->sentences; b++)
-            multiply(d->own + d->places[b], d->hidden + b * d->beam * width, width, d->beam,
-                     d->scores + b * d->beam * d->pieces, d->pieces, 0);
-    else
-        multiply(&d->model->output, d->hidden, width, rows, d->scores, d->pieces, 0);
-    summarise(d->scores, rows, d->pieces, d->maxima, d->normaliser);
+/* Rows of scores that are summed up while they are computed. */
+typedef struct {
+    Decoding *d;
+    int64_t first, rows;
+    char *summaries;
+} Rising;
+
+static void sum_up(void *about, int64_t first, int64_t count) {
+    const Rising *own = about;
+    const Decoding *d = own->d;
+    add_to_summaries(own->summaries, d->scores + own->first * d->pieces, d->pieces, own->rows, first, count,
+                     d->maxima + own->first * d->blocks, d->blocks, 1);
+}
+
+static void score_rows(Decoding *d, const Matrix *matrix, int64_t first, int64_t rows) {
+    const int64_t width = d->model->width;
+    Rising about = {d, first, rows, scratch_memory(SUMMARIES, summary_bytes(rows))};
+    begin_summaries(about.summaries, rows);
+    multiply_and(matrix, d->hidden + first * width, width, rows, d->scores + first * d->pieces, d->pieces, 0, sum_up, &about);
+    end_summaries(about.summaries, rows, d->maxima + first * d->blocks, d->blocks, d->normaliser + first);
+}
+
+/* ``beam`` rows of each sentence. */
+static void score(Decoding *d, int64_t beam) {
+    if (!d->own) score_rows(d, &d->model->output, 0, d->sentences * beam);
+    for (int64_t b = 0; d->own && b < d->sentences; b++) score_rows(d, d->own + d->places[b], b * beam, beam);
+}
+
+static void spread(void *rows, int64_t bytes, int64_t sentences, int64_t beam) {
+    char *to = rows;
+    for (int64_t n = sentences * beam - 1; n > 0; n--) memcpy(to + n * bytes, to + n / beam * bytes, (size_t)bytes);
+}
+
+/* Whether all hypotheses of a sentence are the same one, as they are before the first token. */
+static int alike(const Decoding *d, const int64_t *tokens) {
+    if (d->steps) return 0;
+    for (int64_t n = 0; n < d->sentences * d->beam; n++)
+        if (tokens[n] != tokens[n / d->beam * d->beam]) return 0;
+    return 1;
 }
 
 /* The last token [N] of each hypothesis becomes the scores of the next one. ``weights`` [N, weights_row] receive the
    attention of the last layer to the source, the mean over its heads; NULL: not asked. Returns whether there was memory. */
 int64_t decoding_step(Decoding *d, const int64_t *tokens, float *weights, int64_t weights_row) {
     const Stack *target = &d->model->target;
-    const int64_t rows = d->sentences * d->beam;
+    const int64_t once = alike(d, tokens), beam = once ? 1 : d->beam, rows = d->sentences * beam;
     if (d->steps == d->room && !grow(d)) return 0;
-    for (int64_t n = 0; n < rows; n++) d->slots[n * d->room + d->steps] = (int32_t)(n % d->beam);
-    embed(target, tokens, NULL, d->steps, rows, d->model->width, d->hidden);
+    for (int64_t n = 0; n < d->sentences * d->beam; n++)
+        d->slots[n * d->room + d->steps] = once ? 0 : (int32_t)(n % d->beam);
+    for (int64_t b = 0; b < d->sentences; b++)
+        embed(target, tokens + b * d->beam, NULL, d->steps, beam, d->model->width, d->hidden + b * beam * d->model->width);
     d->steps++;
     for (int64_t i = 0; i < target->count; i++) {
-        const Past past = {d->keys[i], d->values[i], d->caches, d->slots, d->room, d->room, d->steps};
+        const Past past = {d->keys[i], d->values[i], d->caches, d->slots, d->room, d->room, d->steps, d->beam};
         const int last = i == target->count - 1;
-        const Source source = {d->memory[i], d->places, d->offsets, last ? weights : NULL, weights_row};
-        decoder_step(target->layers + i, d->hidden, d->sentences, d->beam, &past, &source);
+        const float *keys = d->sources[i], *values = keys + d->laid[d->begun];
+        const Source source = {keys, values, d->places, d->offsets, d->laid, last ? weights : NULL, weights_row};
+        decoder_step(target->layers + i, d->hidden, d->sentences, beam, &past, &source);
     }
     last_norm(target, d->hidden, rows, d->model->width);
-    score(d);
+    score(d, beam);
+    if (once) {
+        spread(d->scores, d->pieces * (int64_t)sizeof(float), d->sentences, d->beam);
+        spread(d->maxima, d->blocks * (int64_t)sizeof(float), d->sentences, d->beam);
+        spread(d->normaliser, sizeof(float), d->sentences, d->beam);
+        if (weights) spread(weights, weights_row * (int64_t)sizeof(float), d->sentences, d->beam);
+    }
     return 1;
 }
 

@@ -91,12 +91,14 @@ void encoder_layer(const Layer *layer, float *x, int64_t B, const int64_t *offse
     float *said = floats(SAID, rows * width);
     const float *read = before(layer, &layer->look_norm, x, rows, floats(NORMED, rows * width));
     multiply(&layer->projection, read, width, rows, projected, 3 * width, 0);
-    const Strides at = {0, 3 * width, 0, width / layer->heads};
+    const int64_t head = width / layer->heads;
     for (int64_t b = 0; b < B; b++) {
-        float *own = projected + offsets[b] * 3 * width;
+        const float *own = projected + offsets[b] * 3 * width;
         const int64_t length = offsets[b + 1] - offsets[b];
-        attend(own, 3 * width, NULL, NULL, own + width, own + 2 * width, NULL, &at, NULL, 0, NULL, 0,
-               seen + offsets[b] * width, 1, length, layer->heads, at.head, length, layer->look_scale, NULL, 0);
+        float *keys = floats(KEYS, laid_out(length, width));
+        lay_out_keys(own + width, 3 * width, length, layer->heads, head, keys);
+        const SharedKeys shared = {keys, own + 2 * width, 3 * width, length, layer->heads, head, layer->look_scale};
+        attend_shared(own, 3 * width, length, &shared, seen + offsets[b] * width, NULL, 0);
     }
     multiply(&layer->look_output, seen, width, rows, said, width, 0);
     after(layer, &layer->look_norm, x, said, rows);
@@ -110,21 +112,17 @@ void decoder_step(const Layer *layer, float *x, int64_t B, int64_t K, const Past
 
     const float *read = before(layer, &layer->look_norm, x, rows, normed);
     multiply(&layer->projection, read, width, rows, projected, 3 * width, 0);
-    const Strides cache = {past->room * K * width, K * width, width, head};
-    attend(projected, 3 * width, projected + width, projected + 2 * width, past->keys, past->values, past->places, &cache,
-           past->slots, past->slots_row, NULL, 0, seen, B, K, layer->heads, head, past->steps, layer->look_scale, NULL, 0);
+    attend_past(projected, 3 * width, B, K, past, layer->heads, head, layer->look_scale, seen);
     multiply(&layer->look_output, seen, width, rows, said, width, 0);
     after(layer, &layer->look_norm, x, said, rows);
 
     multiply(&layer->query, before(layer, &layer->read_norm, x, rows, normed), width, rows, projected, width, 0);
-    const Strides memory = {0, 2 * width, 0, head};
     for (int64_t b = 0; b < B; b++) {
-        const int64_t first = source->offsets[source->places[b]], end = source->offsets[source->places[b] + 1];
-        float *keys = (float *)source->rows + first * 2 * width;
-        float *weights = source->weights ? source->weights + b * K * source->weights_row : NULL;
-        attend(projected + b * K * width, width, NULL, NULL, keys, keys + width, NULL, &memory, NULL, 0, NULL, 0,
-               seen + b * K * width, 1, K, layer->heads, head, end - first, layer->read_scale, weights,
-               source->weights_row);
+        const int64_t place = source->places[b], first = source->offsets[place];
+        const SharedKeys shared = {source->keys + source->laid[place], source->values + first * width, width,
+                                   source->offsets[place + 1] - first, layer->heads, head, layer->read_scale};
+        attend_shared(projected + b * K * width, width, K, &shared, seen + b * K * width,
+                      source->weights ? source->weights + b * K * source->weights_row : NULL, source->weights_row);
     }
     multiply(&layer->read_output, seen, width, rows, said, width, 0);
     after(layer, &layer->read_norm, x, said, rows);

@@ -28,23 +28,42 @@ typedef struct {
     const int64_t *places;
     const int32_t *slots;
     int64_t slots_row, room, steps; /* room for so many steps; made, with the one of now */
+    int64_t beam;                   /* slots */
 } Past;
 
-/* What a layer reads of the sources: keys and values side by side, [positions of all sentences, 2 D]; the source of the
-   sentence at place p has rows offsets[p] to offsets[p + 1]. */
+/* What a layer reads of the sources: the source of the sentence at place p has rows offsets[p] to offsets[p + 1] of values
+   [positions of all sentences, D], and its keys, laid out, at keys + laid[p]. */
 typedef struct {
-    const float *rows;
-    const int64_t *places, *offsets;
+    const float *keys, *values;
+    const int64_t *places, *offsets, *laid;
     float *weights; /* [N, weights_row] receive what each row gives each position, the mean over the heads; NULL: not asked */
     int64_t weights_row;
 } Source;
+
+/* Keys and values of one sentence that several queries attend to. */
+typedef struct {
+    const float *keys; /* laid out */
+    const float *values;
+    int64_t step; /* from the values of one position to the next */
+    int64_t seen; /* positions */
+    int64_t heads, head;
+    float scale;
+} SharedKeys;
+
+/* See layer_attention.c. */
+int64_t laid_out(int64_t positions, int64_t width);
+void lay_out_keys(const float *keys, int64_t step, int64_t seen, int64_t heads, int64_t head, float *to);
+void attend_shared(const float *queries, int64_t row, int64_t count, const SharedKeys *shared, float *result,
+                   float *weights, int64_t weights_row);
+void attend_past(const float *rows, int64_t row, int64_t B, int64_t K, const Past *past, int64_t heads, int64_t head,
+                 float scale, float *result);
 
 void normalise(const Norm *norm, const float *x, int64_t rows, int64_t width, float *y);
 
 /* All positions of B sentences one after the other: sentence b has rows offsets[b] to offsets[b + 1] of x. */
 void encoder_layer(const Layer *layer, float *x, int64_t B, const int64_t *offsets);
 
-/* One step of B sentences with K hypotheses each: x [B * K, D] becomes what the layer makes of it. */
+/* One step of B sentences with K hypotheses each, at most as many as there are slots: x [B * K, D] becomes what the layer makes of it. */
 void decoder_step(const Layer *layer, float *x, int64_t B, int64_t K, const Past *past, const Source *source);
 
 #endif

@@ -13,6 +13,8 @@
 #define KNOWN_PROCESSORS 0
 #define FOR_EACH_PROCESSOR
 #endif
+/* Before a loop of few rounds whose sums shall stay in registers: unrolled later, gcc copies them at every round. */
+#define UNROLLED _Pragma("GCC unroll 32")
 #define INLINE static inline __attribute__((always_inline))
 
 enum { FLOAT32, BFLOAT16, FLOAT16, INT8 }; /* formats of weights */
@@ -34,6 +36,12 @@ typedef struct {
 /* x [rows, inputs] times the matrix, and its bias, and nothing below zero if ``relu``, to y [rows, outputs]. */
 void multiply(const Matrix *matrix, const float *x, int64_t stride, int64_t rows, float *y, int64_t y_stride,
               int64_t relu);
+
+/* The same for the whole matrix, and ``then`` is told of results as they become ready: of outputs [first, first + count) of
+   all rows, where count is a multiple of 64 but for the last one. They are still in the cache. */
+typedef void (*Then)(void *about, int64_t first, int64_t count);
+void multiply_and(const Matrix *matrix, const float *x, int64_t stride, int64_t rows, float *y, int64_t y_stride,
+                  int64_t relu, Then then, void *about);
 
 /* e^x for x <= 0: 2^n times a polynomial on [-ln 2 / 2, ln 2 / 2]; the error is below 2e-7 of the result. */
 INLINE float exponential(float x) {
@@ -66,7 +74,7 @@ void attend(const float *q, int64_t row, const float *new_keys, const float *new
             float *weights, int64_t weights_row);
 
 /* Memory of this thread that keeps its place: one piece for each use. */
-enum { ROWS, SCALES, SCORES, STEPS, NORMED, PROJECTED, SEEN, INNER, SAID, PIECES };
+enum { ROWS, SCALES, SCORES, STEPS, NORMED, PROJECTED, SEEN, INNER, SAID, KEYS, SUMMARIES, PIECES };
 void *scratch_memory(int piece, int64_t bytes);
 
 #endif

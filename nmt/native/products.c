@@ -6,8 +6,6 @@
 #include "panels.h"
 
 #include <math.h>
-#include <pthread.h>
-#include <stdlib.h>
 
 #define BLOCK 48 /* rows that are computed before the next ones: whole groups on every processor */
 #define CACHED 131072 /* bytes of weights that are used for all rows before the next ones */
@@ -69,186 +67,12 @@ static void to_integers(const float *x, int64_t stride, int64_t rows, int64_t in
 #define NAME(x) x##_avx512
 #define TARGET WITH_AVX512
 #define LANES 16
-#define AT_ONCE 8
+#define AT_ONCE 12
 #define PANELS 2
 #include "products_for.h"
 
-/* The instructions for integers multiply numbers without a sign (of rows, to which something was added) by those with one.
-   Where four products are added at once there is room for 8 bits of a row. In pairs of two bytes there is for 7, which is as
-   exact as half of the steps. Eight outputs in a register, four rows side by side; a row that is missing repeats the last. */
-#define ADD_FOURS(sum, row, weights) _mm256_dpbusd_avx_epi32(sum, row, weights)
-#define ADD_PAIRS(sum, row, weights)                                                                                   \
-    _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(row, weights), _mm256_set1_epi16(1)))
-
-#define INTEGERS(name, extensions, add, halved)                                                                        \
-    __attribute__((target(extensions))) static void name(const Matrix *m, const uint8_t *x, const float *scales,       \
-                                                         int64_t filled, int64_t rows, float *y, int64_t y_stride,     \
-                                                         int64_t relu) {                                               \
-        for (int64_t first = 0; first < m->outputs; first += PANEL) {                                                  \
-            const char *panel = (const char *)m->panels + first / PANEL * panel_bytes(m);                              \
-            for (int64_t r = 0; r < rows; r += 4) {                                                                    \
-                const int64_t taken = rows - r < 4 ? rows - r : 4;                                                     \
-                const uint8_t *from[4];                                                                                \
-                __m256i sums[4][2], results[4][2];                                                                     \
-                for (int i = 0; i < 4; i++) {                                                                          \
-                    from[i] = x + (r + (i < taken ? i : taken - 1)) * filled;                                          \
-                    sums[i][0] = sums[i][1] = _mm256_setzero_si256();                                                  \
-                }                                                                                                      \
-                const char *line = panel;                                                                              \
-                for (int64_t k = 0; k < filled; k += 4, line += LINE) {                                                \
-                    const __m256i low = _mm256_loadu_si256((const __m256i *)line);                                     \
-                    const __m256i high = _mm256_loadu_si256((const __m256i *)(line + 32));                             \
-                    for (int i = 0; i < 4; i++) {                                                                      \
-                        int32_t four;                                                                                  \
-                        memcpy(&four, from[i] + k, 4);                                                                 \
-                        const __m256i row = _mm256_set1_epi32(four);                                                   \
-                        sums[i][0] = add(sums[i][0], row, low);                                                        \
-                        sums[i][1] = add(sums[i][1], row, high);                                                       \
-                    }                                                                                                  \
-                }                                                                                                      \
-                for (int i = 0; i < 4; i++) /* so that the sums stay in registers */                                   \
-                    for (int p = 0; p < 2; p++) results[i][p] = sums[i][p];                                            \
-                for (int64_t p = 0; p < 2 && first + 8 * p < m->outputs; p++) {                                        \
-                    const Integers_avx2 shifts = *(const Integers_avx2 *)(m->shifts + first + 8 * p) >> (halved);      \
-                    for (int64_t i = 0; i < taken; i++)                                                                \
-                        finish_integers_avx2(m, y + (r + i) * y_stride, (Integers_avx2)results[i][p] - shifts,         \
-                                             first + 8 * p, scales[r + i], relu);                                      \
-                }                                                                                                      \
-            }                                                                                                          \
-        }                                                                                                              \
-    }
-
-INTEGERS(integers_avx_vnni, "arch=x86-64-v3,avxvnni", ADD_FOURS, 0)
-INTEGERS(integers_avx2, "arch=x86-64-v3", ADD_PAIRS, 1)
-
-WITH_AVX512
-INLINE void sum_integers(const uint8_t *x, int64_t filled, int64_t rows, const char *panel, int64_t bytes,
-                         int64_t panels, Integers_avx512 *result) {
-    __m512i sums[16];
-    for (int64_t i = 0; i < rows * panels; i++) sums[i] = _mm512_setzero_si512();
-    for (int64_t k = 0; k < filled; k += 4) {
-        __m512i weights[2];
-        for (int64_t p = 0; p < panels; p++) weights[p] = _mm512_loadu_si512(panel + p * bytes + k / 4 * LINE);
-        for (int64_t r = 0; r < rows; r++) {
-            int32_t four;
-            memcpy(&four, x + r * filled + k, 4);
-            const __m512i all = _mm512_set1_epi32(four);
-            for (int64_t p = 0; p < panels; p++)
-                sums[r * panels + p] = _mm512_dpbusd_epi32(sums[r * panels + p], all, weights[p]);
-        }
-    }
-    for (int64_t i = 0; i < rows * panels; i++) result[i] = (Integers_avx512)sums[i];
-}
-
-WITH_AVX512
-INLINE void integer_panels(const Matrix *m, int64_t first, int64_t panels, const uint8_t *x, const float *scales,
-                           int64_t filled, int64_t rows, float *y, int64_t y_stride, int64_t relu) {
-    const int64_t bytes = panel_bytes(m);
-    const char *panel = (const char *)m->panels + first / PANEL * bytes;
-    Integers_avx512 sums[16];
-    for (int64_t r = 0, taken; r < rows; r += taken) {
-        taken = rows - r >= 8 ? 8 : rows - r >= 4 ? 4 : 1;
-        if (taken == 8)
-            sum_integers(x + r * filled, filled, 8, panel, bytes, panels, sums);
-        else if (taken == 4)
-            sum_integers(x + r * filled, filled, 4, panel, bytes, panels, sums);
-        else
-            sum_integers(x + r * filled, filled, 1, panel, bytes, panels, sums);
-        for (int64_t i = 0; i < taken; i++)
-            for (int64_t p = 0; p < panels; p++) {
-                const Integers_avx512 shifts = *(const Integers_avx512 *)(m->shifts + first + p * PANEL);
-                finish_integers_avx512(m, y + (r + i) * y_stride, sums[i * panels + p] - shifts, first + p * PANEL,
-                                       scales[r + i], relu);
-            }
-    }
-}
-
-WITH_AVX512
-static void integers_vnni(const Matrix *m, const uint8_t *x, const float *scales, int64_t filled, int64_t rows,
-                            float *y, int64_t y_stride, int64_t relu) {
-    int64_t first = 0;
-    for (; first + PANEL < m->outputs; first += 2 * PANEL)
-        integer_panels(m, first, 2, x, scales, filled, rows, y, y_stride, relu);
-    if (first < m->outputs) integer_panels(m, first, 1, x, scales, filled, rows, y, y_stride, relu);
-}
-
-/* ---- Tiles: 16 rows of 64 bytes ---- */
-
-#define WITH_TILES __attribute__((target("arch=x86-64-v4,avx512vnni,avx512bf16,amx-tile,amx-int8,amx-bf16")))
-
-typedef struct {
-    uint8_t palette, start, reserved[14];
-    uint16_t bytes[16];
-    uint8_t lines[16];
-} __attribute__((packed)) Tiles;
-
-#define EIGHT(x) x, x, x, x, x, x, x, x
-static const Tiles TILES = {1, 0, {0}, {EIGHT(LINE)}, {EIGHT(LINES)}};
-
-WITH_TILES
-static void prepare_tiles(void) { _tile_loadconfig(&TILES); }
-
-WITH_TILES
-static void release_tiles(void) { _tile_release(); }
-
-/* Sums of 16 or 32 rows (``line`` bytes each) and one or two panels, to ``sums`` [32, 32] of four bytes. */
-#define SUM_TILES(name, product)                                                                                       \
-    WITH_TILES INLINE void name(const char *x, int64_t line, int64_t both_rows, const char *panel, int64_t bytes,      \
-                                int64_t both_panels, int32_t *sums) {                                                  \
-        _tile_zero(0);                                                                                                 \
-        _tile_zero(1);                                                                                                 \
-        _tile_zero(2);                                                                                                 \
-        _tile_zero(3);                                                                                                 \
-        for (int64_t k = 0; k < line; k += LINE) {                                                                     \
-            _tile_loadd(4, x + k, line);                                                                               \
-            _tile_loadd(6, panel + k * LINES, LINE);                                                                   \
-            product(0, 4, 6);                                                                                          \
-            if (both_panels) {                                                                                         \
-                _tile_loadd(7, panel + bytes + k * LINES, LINE);                                                       \
-                product(1, 4, 7);                                                                                      \
-            }                                                                                                          \
-            if (both_rows) {                                                                                           \
-                _tile_loadd(5, x + LINES * line + k, line);                                                            \
-                product(2, 5, 6);                                                                                      \
-                if (both_panels) product(3, 5, 7);                                                                     \
-            }                                                                                                          \
-        }                                                                                                              \
-        _tile_stored(0, sums, 2 * LINE);                                                                               \
-        if (both_panels) _tile_stored(1, sums + PANEL, 2 * LINE);                                                      \
-        if (both_rows) _tile_stored(2, sums + 2 * PANEL * LINES, 2 * LINE);                                            \
-        if (both_rows && both_panels) _tile_stored(3, sums + 2 * PANEL * LINES + PANEL, 2 * LINE);                     \
-    }
-
-SUM_TILES(sum_integer_tiles, _tile_dpbssd)
-SUM_TILES(sum_half_tiles, _tile_dpbf16ps)
-
-WITH_TILES
-static void tile_product(const Matrix *m, const void *x, const float *scales, int64_t line, int64_t rows, float *y,
-                         int64_t y_stride, int64_t relu) {
-    const int64_t bytes = panel_bytes(m);
-    int32_t sums[4 * PANEL * LINES];
-    for (int64_t first = 0; first < m->outputs; first += 2 * PANEL) {
-        const char *panel = (const char *)m->panels + first / PANEL * bytes;
-        const int64_t left = m->outputs - first;
-        for (int64_t r = 0; r < rows; r += 2 * LINES) {
-            const char *from = (const char *)x + r * line;
-            const int64_t taken = rows - r < 2 * LINES ? rows - r : 2 * LINES;
-            if (m->format == INT8)
-                sum_integer_tiles(from, line, taken > LINES, panel, bytes, left > PANEL, sums);
-            else
-                sum_half_tiles(from, line, taken > LINES, panel, bytes, left > PANEL, sums);
-            for (int64_t i = 0; i < taken; i++)
-                for (int64_t p = 0; p < 2 && p * PANEL < left; p++) {
-                    const int32_t *own = sums + (2 * i + p) * PANEL;
-                    float *to = y + (r + i) * y_stride;
-                    if (m->format == INT8)
-                        finish_integers_avx512(m, to, *(const Integers_avx512 *)own, first + p * PANEL, scales[r + i], relu);
-                    else
-                        finish_avx512(m, to, *(const Floats_avx512 *)own, first + p * PANEL, relu);
-                }
-        }
-    }
-}
+#include "integers_of_processors.h"
+#include "tiles.h"
 
 /* Rows rounded to bfloat16, filled up with zeros. */
 WITH_TILES
@@ -336,8 +160,9 @@ static void multiply_rows(const Matrix *m, Rows x, int64_t rows, float *y, int64
 
 /* Some outputs at a time, so that their weights stay in the cache for all rows; of these some rows at a time, so that
    results of neighbouring outputs are written soon after each other. */
-void multiply(const Matrix *m, const float *x, int64_t stride, int64_t rows, float *y, int64_t y_stride, int64_t relu) {
-    const int64_t bytes = panel_bytes(m), pairs = CACHED / (2 * bytes), together = (pairs > 1 ? pairs : 1) * 2 * PANEL;
+void multiply_and(const Matrix *m, const float *x, int64_t stride, int64_t rows, float *y, int64_t y_stride, int64_t relu,
+                  Then then, void *about) {
+    const int64_t bytes = panel_bytes(m), fours = CACHED / (4 * bytes), together = (fours > 1 ? fours : 1) * 4 * PANEL;
     const Rows all = prepare_rows(m, x, stride, rows);
 #if KNOWN_PROCESSORS
     const int tiles = processor == AMX && (m->format == INT8 || m->format == BFLOAT16);
@@ -354,10 +179,15 @@ void multiply(const Matrix *m, const float *x, int64_t stride, int64_t rows, flo
             const Rows some = {(const char *)all.numbers + r * all.line, all.scales ? all.scales + r : NULL, all.line};
             multiply_rows(&part, some, rows - r < BLOCK ? rows - r : BLOCK, y + r * y_stride + first, y_stride, relu);
         }
+        if (then) then(about, first, part.outputs);
     }
 #if KNOWN_PROCESSORS
     if (tiles) release_tiles();
 #endif
+}
+
+void multiply(const Matrix *m, const float *x, int64_t stride, int64_t rows, float *y, int64_t y_stride, int64_t relu) {
+    multiply_and(m, x, stride, rows, y, y_stride, relu, NULL, NULL);
 }
 
 /* For each of B sentences a matrix of its own, of ``first``'s shape and so many bytes (numbers: of scales, shifts and bias)
@@ -372,39 +202,4 @@ void multiply_own(const Matrix *first, int64_t bytes, int64_t B, const float *x,
         if (first->bias) own.bias = first->bias + b * numbers;
         multiply(&own, x + b * rows * own.inputs, own.inputs, rows, y + b * rows * own.outputs, own.outputs, 0);
     }
-}
-
-typedef struct {
-    void *memory;
-    int64_t bytes;
-} Piece;
-
-static pthread_key_t own_pieces;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-static void give_back(void *pieces) {
-    for (int i = 0; i < PIECES; i++) free(((Piece *)pieces)[i].memory);
-    free(pieces);
-}
-
-static void make_key(void) {
-    if (pthread_key_create(&own_pieces, give_back)) abort();
-}
-
-void *scratch_memory(int piece, int64_t bytes) {
-    static _Thread_local Piece *pieces;
-    if (!pieces) {
-        pthread_once(&once, make_key);
-        pieces = calloc(PIECES, sizeof(Piece));
-        if (!pieces || pthread_setspecific(own_pieces, pieces)) abort();
-    }
-    Piece *own = pieces + piece;
-    if (own->bytes < bytes) {
-        const int64_t room = bytes < 1 << 20 ? bytes + bytes / 2 : bytes; /* the next one may be a little larger */
-        free(own->memory);
-        own->bytes = (room + LINE - 1) / LINE * LINE;
-        own->memory = aligned_alloc(LINE, (size_t)own->bytes);
-        if (!own->memory) abort();
-    }
-    return own->memory;
 }

@@ -41,10 +41,10 @@ TARGET INLINE NAME(Floats) NAME(widen)(const char *line, int64_t part, int64_t p
 TARGET INLINE void NAME(add_input)(NAME(Floats) *sums, const char *line, const char *next_panel, const float *x,
                                    int64_t stride, int64_t place, int64_t format, int64_t rows, int64_t parts) {
     NAME(Floats) weights[4];
-    for (int64_t p = 0; p < parts; p++)
+    UNROLLED for (int64_t p = 0; p < parts; p++)
         weights[p] = NAME(widen)(p < PARTS ? line : next_panel, p % PARTS, place, format);
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t p = 0; p < parts; p++) sums[r * parts + p] += x[r * stride] * weights[p];
+    UNROLLED for (int64_t r = 0; r < rows; r++)
+        UNROLLED for (int64_t p = 0; p < parts; p++) sums[r * parts + p] += x[r * stride] * weights[p];
 }
 
 TARGET INLINE void NAME(float_rows)(const Matrix *m, const char *panel, int64_t first, const float *x, int64_t stride,
@@ -52,13 +52,13 @@ TARGET INLINE void NAME(float_rows)(const Matrix *m, const char *panel, int64_t 
                                     int64_t panels) {
     const int64_t together = format == FLOAT32 ? 1 : 2, bytes = panel_bytes(m), parts = panels * PARTS;
     const float *end = x + m->inputs / together * together;
-    NAME(Floats) sums[16], results[16];
-    for (int64_t i = 0; i < rows * parts; i++) sums[i] = (NAME(Floats)){0};
+    NAME(Floats) sums[24], results[24];
+    UNROLLED for (int64_t i = 0; i < rows * parts; i++) sums[i] = (NAME(Floats)){0};
     for (; x < end; x += together, panel += LINE)
         for (int64_t place = 0; place < together; place++)
             NAME(add_input)(sums, panel, panel + bytes, x + place, stride, place, format, rows, parts);
     if (m->inputs % together) NAME(add_input)(sums, panel, panel + bytes, x, stride, 0, format, rows, parts);
-    for (int64_t i = 0; i < rows * parts; i++) results[i] = sums[i]; /* so that the sums stay in registers */
+    UNROLLED for (int64_t i = 0; i < rows * parts; i++) results[i] = sums[i]; /* so that the sums stay in registers */
     for (int64_t r = 0; r < rows; r++)
         for (int64_t p = 0; p < parts; p++)
             if (first + p * LANES < m->outputs)
@@ -71,6 +71,8 @@ TARGET INLINE void NAME(float_panels)(const Matrix *m, int64_t first, const floa
     int64_t r = 0;
     for (; r + AT_ONCE <= rows; r += AT_ONCE)
         NAME(float_rows)(m, panel, first, x + r * stride, stride, y + r * y_stride, y_stride, relu, format, AT_ONCE, panels);
+    for (; r + 8 <= rows && AT_ONCE > 8; r += 8)
+        NAME(float_rows)(m, panel, first, x + r * stride, stride, y + r * y_stride, y_stride, relu, format, 8, panels);
     for (; r + 4 <= rows && AT_ONCE > 4; r += 4)
         NAME(float_rows)(m, panel, first, x + r * stride, stride, y + r * y_stride, y_stride, relu, format, 4, panels);
     for (; r + 2 <= rows; r += 2)

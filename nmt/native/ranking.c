@@ -19,40 +19,84 @@ INLINE void take(float *block, const float *row, int64_t number, int64_t tokens)
         for (int64_t i = 0; i < BLOCK; i++) block[i] = i < left ? row[number * BLOCK + i] : -INFINITY;
 }
 
-/* The highest score of each block to maxima [rows, blocks], and the logarithm of the sum of exponentials to normaliser
-   [rows], unless that is NULL. Scores of -inf at the end change no bit of it. Where a score is no number, the first block's
-   maximum and the normaliser are none. */
+/* A row's scores so far: the highest, and the sums of exponentials of what they are below it; each lane has an order of its
+   own. */
+typedef struct {
+    float highest, sums[LANES];
+} Summary;
+
+int64_t summary_bytes(int64_t rows) { return rows * (int64_t)sizeof(Summary); }
+
+void begin_summaries(void *summaries, int64_t rows) {
+    for (int64_t r = 0; r < rows; r++) ((Summary *)summaries)[r] = (Summary){-INFINITY, {0}};
+}
+
+/* Of scores [rows, stride] the tokens [first, first + count), where ``first`` begins a block, and the highest score of each
+   block to maxima [rows, blocks]. Where a score is no number, neither is the highest of its block and of its row. Without
+   ``normalise`` nothing is summed. */
 FOR_EACH_PROCESSOR
-void summarise(const float *scores, int64_t rows, int64_t tokens, float *maxima, float *normaliser) {
-    const int64_t blocks = blocks_of(tokens);
+void add_to_summaries(void *summaries, const float *scores, int64_t stride, int64_t rows, int64_t first, int64_t count,
+                      float *maxima, int64_t blocks, int64_t normalise) {
     for (int64_t r = 0; r < rows; r++) {
-        const float *row = scores + r * tokens;
-        float highest = -INFINITY, block[BLOCK];
-        int bad = 0;
-        for (int64_t b = 0; b < blocks; b++) {
-            float best = -INFINITY;
-            take(block, row, b, tokens);
-#pragma omp simd reduction(max : best) reduction(| : bad)
-            for (int64_t i = 0; i < BLOCK; i++) {
-                best = block[i] > best ? block[i] : best;
-                bad |= block[i] != block[i];
-            }
-            maxima[r * blocks + b] = best;
-            highest = best > highest ? best : highest;
+        Summary *summary = (Summary *)summaries + r;
+        const float *row = scores + r * stride + first;
+        float *best = maxima + r * blocks + first / BLOCK, highest = summary->highest, block[BLOCK];
+        for (int64_t b = 0; b < blocks_of(count); b++) {
+            float lanes[LANES], most = -INFINITY;
+            int bad = 0;
+            take(block, row, b, count);
+            for (int64_t i = 0; i < LANES; i++) lanes[i] = block[i];
+            for (int64_t at = 0; at < BLOCK; at += LANES)
+#pragma omp simd reduction(| : bad)
+                for (int64_t i = 0; i < LANES; i++) {
+                    lanes[i] = block[at + i] > lanes[i] ? block[at + i] : lanes[i];
+                    bad |= block[at + i] != block[at + i];
+                }
+#pragma omp simd reduction(max : most)
+            for (int64_t i = 0; i < LANES; i++) most = lanes[i] > most ? lanes[i] : most;
+            best[b] = bad ? NAN : most;
+            highest = bad || most > highest ? best[b] : highest;
         }
-        if (bad) maxima[r * blocks] = NAN;
-        if (!normaliser) continue;
-        const float top = highest == -INFINITY ? 0.0f : highest;
-        float sums[LANES] = {0}, sum = 0.0f; /* each lane has an order of its own */
-        for (int64_t b = 0; b < blocks; b++) {
-            take(block, row, b, tokens);
-            for (int64_t first = 0; first < BLOCK; first += LANES)
+        const float before = summary->highest;
+        summary->highest = highest;
+        if (!normalise || !(highest > -INFINITY)) continue;
+        if (highest > before) {
+            const float factor = before == -INFINITY ? 0.0f : exponential(before - highest);
+            for (int64_t i = 0; i < LANES; i++) summary->sums[i] *= factor;
+        }
+        float sums[LANES];
+        for (int64_t i = 0; i < LANES; i++) sums[i] = summary->sums[i];
+        for (int64_t b = 0; b < blocks_of(count); b++) {
+            take(block, row, b, count);
+            for (int64_t at = 0; at < BLOCK; at += LANES)
 #pragma omp simd
                 for (int64_t i = 0; i < LANES; i++)
-                    sums[i] += block[first + i] == -INFINITY ? 0.0f : exponential(block[first + i] - top);
+                    sums[i] += block[at + i] == -INFINITY ? 0.0f : exponential(block[at + i] - highest);
         }
-        for (int64_t i = 0; i < LANES; i++) sum += sums[i];
-        normaliser[r] = bad ? NAN : top + logf(sum);
+        for (int64_t i = 0; i < LANES; i++) summary->sums[i] = sums[i];
+    }
+}
+
+/* The logarithm of the sum of exponentials of each row. Scores of -inf at the end change no bit of it. Where a score is no
+   number, it is none, and neither is the first block's maximum. */
+void end_summaries(const void *summaries, int64_t rows, float *maxima, int64_t blocks, float *normaliser) {
+    for (int64_t r = 0; r < rows; r++) {
+        const Summary *summary = (const Summary *)summaries + r;
+        float sum = 0.0f;
+        for (int64_t i = 0; i < LANES; i++) sum += summary->sums[i];
+        if (summary->highest != summary->highest) maxima[r * blocks] = NAN;
+        if (normaliser) normaliser[r] = (summary->highest == -INFINITY ? 0.0f : summary->highest) + logf(sum);
+    }
+}
+
+/* All at once: scores [rows, tokens]; normaliser [rows] or NULL. */
+void summarise(const float *scores, int64_t rows, int64_t tokens, float *maxima, float *normaliser) {
+    const int64_t blocks = blocks_of(tokens);
+    Summary summary;
+    for (int64_t r = 0; r < rows; r++) {
+        begin_summaries(&summary, 1);
+        add_to_summaries(&summary, scores + r * tokens, tokens, 1, 0, tokens, maxima + r * blocks, blocks, normaliser != NULL);
+        end_summaries(&summary, 1, maxima + r * blocks, blocks, normaliser ? normaliser + r : NULL);
     }
 }
 

@@ -56,7 +56,7 @@ class NativeModel:
     """The structures of C, and all that they point to."""
 
     def __init__(self, weights: TransformerWeights, number_format: NumberFormat) -> None:
-        self._weights = weights
+        self._shape = weights.norm_first, weights.num_heads, weights.width
         self._format = number_format
         self._kept: list[object] = []  # lives as long as its address is used
         self.output = self._packed(weights.output)
@@ -64,16 +64,20 @@ class NativeModel:
         self._positions = sinusoids(FIRST_POSITIONS, weights.width)
         stacks = self._stack(weights.source), self._stack(weights.target)
         self._model = _Model(*stacks, self.output.matrix, weights.width)
+        self._sinusoidal = [
+            stack
+            for stack, given in ((self._model.source, weights.source), (self._model.target, weights.target))
+            if given.positions is None
+        ]
         self.address = ctypes.addressof(self._model)
 
     def reach(self, positions: int) -> None:
         """See to it that there are so many positions, where they are sinusoids."""
         if positions <= len(self._positions):
             return
-        self._positions = sinusoids(max(positions, 2 * len(self._positions)), self._weights.width)
-        for stack, weights in ((self._model.source, self._weights.source), (self._model.target, self._weights.target)):
-            if weights.positions is None:
-                stack.positions = address(self._positions)
+        self._positions = sinusoids(max(positions, 2 * len(self._positions)), self._model.width)
+        for stack in self._sinusoidal:
+            stack.positions = address(self._positions)
 
     def _stack(self, weights: StackWeights) -> _Stack:
         layers = (_Layer * len(weights.layers))(*map(self._layer, weights.layers))
@@ -97,9 +101,7 @@ class NativeModel:
         return _Layer(
             *matrices,
             *(_Norm() if norm is None else self._norm(norm) for norm in norms),
-            self._weights.norm_first,
-            self._weights.num_heads,
-            self._weights.width,
+            *self._shape,
             look.scale,
             0.0 if read is None else read.scale,
         )
