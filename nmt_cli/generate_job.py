@@ -10,8 +10,6 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import torch
-
 from nmt.config.choices import AlignmentKind, InputFormat, MbrMetric, OutputFormat, PieceMarks, ProgressStyle
 from nmt.config.generation import GenerateConfig
 from nmt.config.sections import DeviceConfig
@@ -20,7 +18,7 @@ from nmt.data.corpus import Corpus, Split
 from nmt.data.cut_text import joined_lines
 from nmt.data.text import PAUSE, Pause, read_lines, read_live
 from nmt.data.tokenizers import Tokenizer
-from nmt.devices import choose_device, make_current, own_device, set_threads
+from nmt.devices import count_threads, device_named, make_current, own_device, set_threads
 from nmt.errors import DataError, UsageError
 from nmt.scoring import TextOptions, scorers
 from nmt.translation import Translation, Translator
@@ -51,9 +49,8 @@ def translate(config: GenerateConfig) -> None:
         logger.info("reading from the terminal, one sentence a line; end with Ctrl-D, or name a file: --input FILE")
         config = _typed(config)
     place = dataclasses.replace(config.device, name=own_device(config.device.name))
-    set_threads(place.threads)
-    workers = 1 if typed else config.workers or torch.get_num_threads()
-    device = choose_device(place.name)
+    workers = 1 if typed else config.workers or count_threads(place.threads)
+    device = device_named(place.name)
     make_current(device)
     with joined(device, config.buffer_size) as ranks:
         if not ranks.alone and not config.data and config.input is None:
@@ -72,6 +69,8 @@ def translate(config: GenerateConfig) -> None:
         _check_width(config, len(translator.pair.target.vocabulary))
         _tell_of_pieces(config.remove_bpe, translator.pair.target)
         choice = _choice(translator, config, place, workers)
+        if "torch" in sys.modules:  # by now whoever needs it has imported it
+            set_threads(place.threads)
         gc.freeze()  # what is loaded stays: it need not be looked through for what could go
         _Job(config, translator, ranks, choice).run()
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator
-from typing import IO, NoReturn
-
-from tqdm import tqdm
+from typing import IO, TYPE_CHECKING, NoReturn
 
 from nmt.config.choices import ProgressStyle
 from nmt.progress import Count, Lines
 from nmt_cli.streams import expendable
+
+if TYPE_CHECKING:  # where no bar is shown, nothing of it is imported
+    from tqdm import tqdm
 
 
 @contextlib.contextmanager
@@ -40,6 +41,8 @@ def beside_bar(stream: IO[str] | IO[bytes]) -> Iterator[None]:
     if not stream.isatty():
         yield
         return
+    from tqdm import tqdm
+
     with tqdm.external_write_mode(file=sys.stderr):
         yield
 
@@ -48,6 +51,8 @@ class _Bar:
     """A bar that nobody can see any more (a full disk, a closed pipe) does not stop the work."""
 
     def __init__(self, what: str, unit: str, total: int | None) -> None:
+        from tqdm import tqdm
+
         self._bar: tqdm[NoReturn] | None = None
         tqdm.monitor_interval = 0  # no thread of its own: workers are forked
         with expendable():

@@ -8,8 +8,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-import torch
-
 if TYPE_CHECKING:  # brings torch.distributed with it, which a single process does not wait for
     from nmt.training.world import World
 
@@ -88,13 +86,15 @@ class Together:
 
 
 @contextlib.contextmanager
-def joined(device: torch.device, chunk: int) -> Iterator[Ranks]:
+def joined(device: str, chunk: int) -> Iterator[Ranks]:
     """Those that torchrun's variables describe."""
     if os.environ.get("WORLD_SIZE", "1") == "1" or "RANK" not in os.environ:
         yield Alone()
         return
+    import torch
+
     from nmt.config.sections import DistributedConfig
     from nmt.training.joining import join
 
-    with join(DistributedConfig(timeout_minutes=_PATIENCE), device) as world:
+    with join(DistributedConfig(timeout_minutes=_PATIENCE), torch.device(device)) as world:
         yield Together(world, chunk)

@@ -28,7 +28,7 @@ class TorchEngine(EngineKind):
         return None
 
     def make(self, model: LoadedModel, wanted: Wanted) -> Engine:
-        from nmt.engines.number_formats import prepared
+        from nmt.engines.prepared import prepared
         from nmt.search.model_decoding import ModelEngine
 
         module = prepared(model.module, wanted)

@@ -14,37 +14,31 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from nmt.config.choices import AlignmentKind, MbrMetric, NumberFormat, Precision
 from nmt.config.generation import ON_A_CPU, ON_A_GPU, GenerateConfig
 from nmt.config.validated import ValidatedSearch
-from nmt.data.batch import Ids, pad
 from nmt.data.corpus import Split
+from nmt.data.hypothesis import Hypothesis, Ids
 from nmt.data.language_pair import LanguagePair
 from nmt.data.shortlist import Shortlist
 from nmt.data.text import one_line
 from nmt.data.tokenizers import IdArray
 from nmt.data.vocabulary import EOS
-from nmt.devices import choose_device, is_shortage, precision_named
+from nmt.devices import device_named, is_shortage, kind_of, precision_named
 from nmt.engines import AUTO, Wanted, engine_for
-from nmt.engines.ensemble import together_as_one
 from nmt.engines.number_formats import choose_format, format_named
 from nmt.errors import DeviceError, UsageError
-from nmt.interface import Hypothesis
 from nmt.models.stored import load_model
 from nmt.plugins import UserDir, load_plugins
 from nmt.search import EngineSearch, Search, searches
 from nmt.search.beam_config import BeamConfig
 from nmt.search.decoding import Engine
-from nmt.search.forced import ForcedSearch
-from nmt.search.greedy import GreedySearch
 from nmt.search.greedy_config import GreedyConfig
 from nmt.search.length_penalty import LengthPenalty
 from nmt.search.requests import Request
 from nmt.search.sampling_config import SamplingConfig
 from nmt.search.short_lists import in_ids, in_places
-from nmt.search.shortlisted import Shortlisted
 from nmt.storage.run_folder import split_paths
 from nmt.translation.choosing import MinimumBayesRisk
 from nmt.translation.lines import Given, Line, TranslatedText, Translation
@@ -73,12 +67,10 @@ class Translator:
         """``members`` are on one device, and all belong to ``pair``. ``validated``: the search that is used unless options
         say otherwise."""
         self.pair = pair
-        self._engine = (
-            together_as_one(members, ensemble_weights) if len(members) > 1 or ensemble_weights else members[0]
-        )
+        self._engine = _together(members, ensemble_weights)
         self._members = members
         self.device = self._engine.device
-        self._workers = workers if self.device.type == "cpu" and possible() else 1
+        self._workers = workers if self.device == "cpu" and possible() else 1
         self._shortlist = shortlist
         self._validated = validated or ValidatedSearch({})
         longest = self._engine.longest_source
@@ -109,7 +101,7 @@ class Translator:
         "auto".
         """
         load_plugins(user_dir)
-        chosen = choose_device(device)
+        chosen = device_named(device)
         if cuda_graphs:
             _check_recording(chosen, shortlist)
             engine = "graphs"
@@ -228,14 +220,14 @@ class Translator:
         unknown = UnknownWords(pair, _dictionary(config)) if config.replace_unk else None
 
         def answer(batch: Batch) -> Found:
-            found = self._search(search, batch, attention=shown or unknown is not None)
+            found = self._search(search, batch, shown or unknown is not None, config.score_reference)
             return [[_as_text(one, part, pair, unknown, shown) for one in some] for some, part in zip(found, batch)]
 
         def run(batches: Iterator[Batch | None]) -> Iterator[tuple[Batch, Found] | None]:
             return side_by_side(answer, batches, self._workers) if self._workers > 1 else one_by_one(answer, batches)
 
         def plan(parts: list[Part]) -> list[Batch]:
-            usual = ON_A_CPU if self.device.type == "cpu" else ON_A_GPU
+            usual = ON_A_CPU if self.device == "cpu" else ON_A_GPU
             return batches_of(parts, config.max_tokens or usual, config.batch_size)
 
         drawn = isinstance(config.search, SamplingConfig)
@@ -244,17 +236,20 @@ class Translator:
             texts = together(found, drawn=drawn)
             yield Translation(source.number, source.text, pieces, texts, len(source.parts), closes, source.cut)
 
-    def _search(self, search: Search, batch: Batch, attention: bool) -> list[list[Hypothesis]]:
-        """A batch that does not fit into the memory is halved until it does."""
+    def _search(self, search: Search, batch: Batch, attention: bool, given: bool) -> list[list[Hypothesis]]:
+        """A batch that does not fit into the memory is halved until it does. ``given``: translations are, to be scored."""
         asked = [one.request for one in batch]
-        requests = asked if isinstance(search, ForcedSearch) or any(request != Request() for request in asked) else None
+        requests = asked if given or any(request != Request() for request in asked) else None
+        lists = None
+        if self._shortlist is not None and not given:
+            lists = [_pieces_for(one, self._shortlist) for one in batch]
         try:
-            return self._found(search, batch, attention, requests)
+            return self._found(search, batch, lists, attention, requests)
         except Exception as error:
             if not isinstance(error, MemoryError) and not is_shortage(error):
                 raise
             if len(batch) == 1:
-                elsewhere = "" if self.device.type == "cpu" else ", or use --device cpu"
+                elsewhere = "" if self.device == "cpu" else ", or use --device cpu"
                 raise DeviceError(
                     f"line {batch[0].number + 1} ({batch[0].pieces} pieces) does not fit into the memory of "
                     f"{self.device}; lower --max-source-length, --beam or --nbest{elsewhere}"
@@ -263,28 +258,34 @@ class Translator:
         for member in self._members:
             member.forget()
         middle = len(batch) // 2
-        return self._search(search, batch[:middle], attention) + self._search(search, batch[middle:], attention)
+        halves = batch[:middle], batch[middle:]
+        return [found for half in halves for found in self._search(search, half, attention, given)]
 
     def _found(
-        self, search: Search, batch: Batch, attention: bool, requests: Sequence[Request] | None
+        self,
+        search: Search | EngineSearch,
+        batch: Batch,
+        lists: list[IdArray] | None,
+        attention: bool,
+        requests: Sequence[Request] | None,
     ) -> list[list[Hypothesis]]:
         sources: list[Ids] = [np.append(one.ids, EOS) for one in batch]
-        lists = None
-        if self._shortlist is not None and not isinstance(search, ForcedSearch):
-            lists = [_pieces_for(one, self._shortlist) for one in batch]
-        if isinstance(search, EngineSearch):
-            if lists is None:
-                return search.find(self._engine, sources, attention=attention, requests=requests)
-            places = in_places(requests, lists)
-            found = search.find(self._engine, sources, lists=lists, attention=attention, requests=places)
-            return in_ids(found, lists)
-        source, lengths = (part.to(self.device) for part in pad(sources))
-        if isinstance(search, ForcedSearch):
-            return search(self._engine.scored, source, lengths, attention=attention, requests=requests)
+        if not isinstance(search, EngineSearch):
+            from nmt.search.in_torch import InTorch
+
+            search = InTorch(search)
         if lists is None:
-            return search(self._engine.decodable, source, lengths, attention=attention, requests=requests)
-        short = Shortlisted(self._engine.decodable, lists, self.device)
-        return short.found(search(short, source, lengths, attention=attention, requests=short.asked(requests)))
+            return search.find(self._engine, sources, attention=attention, requests=requests)
+        places = in_places(requests, lists)
+        return in_ids(search.find(self._engine, sources, lists=lists, attention=attention, requests=places), lists)
+
+
+def _together(members: Sequence[Engine], weights: Sequence[float]) -> Engine:
+    if len(members) == 1 and not weights:
+        return members[0]
+    from nmt.engines.ensemble import together_as_one
+
+    return together_as_one(members, weights)
 
 
 def _as_text(
@@ -314,8 +315,8 @@ def best_texts(translation: Translation, nbest: int) -> list[str]:
     return texts + [""] * (nbest - len(texts))
 
 
-def _check_recording(device: torch.device, shortlist: str | Path | None) -> None:
-    if device.type != "cuda":
+def _check_recording(device: str, shortlist: str | Path | None) -> None:
+    if kind_of(device) != "cuda":
         raise UsageError(f"--cuda-graphs is for NVIDIA GPUs, and the device is {device}; leave it out")
     if shortlist is not None:
         raise UsageError(
@@ -342,9 +343,11 @@ def check_search(config: GenerateConfig) -> None:
 def _search_of(config: GenerateConfig, scored: bool) -> Search:
     options = config.search
     if isinstance(options, GreedyConfig) and not config.score_reference:
-        return GreedySearch(options, config.candidates(), scored)
+        return searches.build(options, config.candidates(), scored)
     if not config.score_reference:
         return searches.build(options, config.candidates())
+    from nmt.search.forced import ForcedSearch
+
     if isinstance(options, BeamConfig):
         return ForcedSearch(options.length_penalty, options.lenpen)
     return ForcedSearch(LengthPenalty.power, 0.0)

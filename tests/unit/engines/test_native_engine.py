@@ -49,7 +49,7 @@ def made(name: str, number_format: NumberFormat = NumberFormat.float32) -> tuple
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
     stored = {key: value.numpy() for key, value in model.state_dict().items()}
-    return model, NativeEngine(describe(config, sizes, stored), number_format)
+    return model, NativeEngine(describe(config, sizes, stored, "here"), number_format)
 
 
 def sources(longest: int = 12) -> list[np.ndarray]:
