@@ -157,7 +157,6 @@ class _Job:
         self._translator = translator
         self._ranks = ranks
         self._choose = choose
-        self._scored = config.format is not OutputFormat.text or config.rerank is not None
         logarithms = config.mbr is MbrMetric.none
         self._form = formatter(config.format, config.nbest, config.print_alignment, logarithms=logarithms)
 
@@ -177,7 +176,7 @@ class _Job:
         lines, numbers = self._ranks.own(asked, done)
 
         def translations(progress: Progress) -> Iterator[Translation]:
-            return self._translator.hypotheses(lines, config, progress, numbers, scored=self._scored)
+            return self._translator.hypotheses(lines, config, progress, numbers)
 
         self._write(translations, growing, None)
 
@@ -200,7 +199,7 @@ class _Job:
         numbers, _ = self._ranks.own(range(done, len(split)), done)
 
         def translations(progress: Progress) -> Iterator[Translation]:
-            return self._translator.hypotheses_of_split(split, config, progress, numbers, scored=self._scored)
+            return self._translator.hypotheses_of_split(split, config, progress, numbers)
 
         to_score = self._ranks.main and split.targets is not None and len(split) > 0 and not config.score_reference
         pairs: list[tuple[str, str]] | None = [] if to_score and not done else None

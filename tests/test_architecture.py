@@ -42,6 +42,7 @@ TORCH_FREE = (
     "nmt.models.stored",
     "nmt.search.beam",
     "nmt.search.diverse",
+    "nmt.search.greedy",
     "nmt.engines.native.engine",
     "nmt.translation",
     "nmt_cli.generate_job",

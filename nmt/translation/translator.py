@@ -34,7 +34,6 @@ from nmt.plugins import UserDir, load_plugins
 from nmt.search import EngineSearch, Search, searches
 from nmt.search.beam_config import BeamConfig
 from nmt.search.decoding import Engine
-from nmt.search.greedy_config import GreedyConfig
 from nmt.search.length_penalty import LengthPenalty
 from nmt.search.requests import Request
 from nmt.search.sampling_config import SamplingConfig
@@ -134,7 +133,7 @@ class Translator:
         with, as far as options do not say otherwise. With ``nbest=n`` each line has n translations, one after the other.
         """
         config = translation_options(options, self._validated)
-        found = self.hypotheses(_several(lines, "translate"), config, scored=False)
+        found = self.hypotheses(_several(lines, "translate"), config)
         return [text for translation in found for text in best_texts(translation, config.nbest)]
 
     def translations(
@@ -160,21 +159,19 @@ class Translator:
         config: GenerateConfig,
         progress: Progress | None = None,
         numbers: Iterable[int] | None = None,
-        scored: bool = True,
         called: str = "line",
     ) -> Iterator[Translation]:
         """Translate a stream of lines, in its order and in constant memory; None counts as an empty line.
 
         ``config.buffer_size`` lines are read ahead and translated by length; what was read before a ``PAUSE`` is
         translated before more is read. Attention is kept if ``config.print_alignment`` asks for alignments.
-        ``numbers``: those of the lines, from 0; by default they are counted. ``scored``: whether scores are asked for;
-        without them greedy search leaves them out (NaN). ``called``: what messages call the lines.
+        ``numbers``: those of the lines, from 0; by default they are counted. ``called``: what messages call the lines.
         """
         config = _with_search(config)
         windows = self._reader(config, called).windows_of_lines(
             lines, itertools.count() if numbers is None else numbers
         )
-        return self._chosen(self._translate(windows, config, progress, scored), config)
+        return self._chosen(self._translate(windows, config, progress), config)
 
     def hypotheses_of_split(
         self,
@@ -182,13 +179,12 @@ class Translator:
         config: GenerateConfig,
         progress: Progress | None = None,
         numbers: Iterable[int] | None = None,
-        scored: bool = True,
     ) -> Iterator[Translation]:
         """Translate the source side of a split, or only its lines of these ``numbers``; the corpus has this translator's
         vocabularies."""
         config = _with_search(config)
         windows = self._reader(config).windows_of_split(split, range(len(split)) if numbers is None else numbers)
-        return self._chosen(self._translate(windows, config, progress, scored), config)
+        return self._chosen(self._translate(windows, config, progress), config)
 
     def writing(self, config: GenerateConfig) -> LanguagePair:
         """The pair whose target side joins pieces of text that was cut before, as ``config`` says or else the corpus."""
@@ -212,10 +208,9 @@ class Translator:
         return MinimumBayesRisk(config.mbr.value, config.nbest, posterior=not samples)(translations)
 
     def _translate(
-        self, windows: Iterable[Window], config: GenerateConfig, progress: Progress | None, scored: bool
+        self, windows: Iterable[Window], config: GenerateConfig, progress: Progress | None
     ) -> Iterator[Translation]:
-        scored = scored or config.mbr is not MbrMetric.none
-        search, shown = _search_of(config, scored), config.print_alignment is not AlignmentKind.none
+        search, shown = _search_of(config), config.print_alignment is not AlignmentKind.none
         pair = self.writing(config)
         unknown = UnknownWords(pair, _dictionary(config)) if config.replace_unk else None
 
@@ -336,14 +331,12 @@ def _with_search(config: GenerateConfig) -> GenerateConfig:
 
 def check_search(config: GenerateConfig) -> None:
     """Refuse what would be refused when the first line is translated, at a time when no model has been loaded."""
-    _search_of(_with_search(config), scored=True)
+    _search_of(_with_search(config))
     _dictionary(config)
 
 
-def _search_of(config: GenerateConfig, scored: bool) -> Search:
+def _search_of(config: GenerateConfig) -> Search:
     options = config.search
-    if isinstance(options, GreedyConfig) and not config.score_reference:
-        return searches.build(options, config.candidates(), scored)
     if not config.score_reference:
         return searches.build(options, config.candidates())
     from nmt.search.forced import ForcedSearch

@@ -112,6 +112,7 @@ assert "torch" not in sys.modules
         ["--dtype", "int8", "--workers", "2", "--batch-size", "1"],
         ["--search", "diverse_beam", "--diverse-beam-groups", "2", "--beam", "4", "--nbest", "2"],
         ["--format", "jsonl", "--print-alignment"],
+        ["--search", "greedy"],
         ["--input-format", "tsv", "--no-repeat-ngram-size", "2"],
     ],
 )
