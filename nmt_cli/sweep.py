@@ -31,7 +31,6 @@ from omegaconf import DictConfig, OmegaConf
 from nmt.config.sections import TrainConfig
 from nmt.errors import Interrupted, NMTError, UsageError
 from nmt.storage.files import atomic_write
-from nmt.training.metrics import higher_is_better
 from nmt_cli.interruptions import Terminated, cleaning_up_on_sigterm
 from nmt_cli.streams import configure_logging, say, use_utf8
 
@@ -203,6 +202,7 @@ class Job:
         if not isinstance(config, TrainConfig):
             return
         from nmt.training.contradictions import validates  # brings torch, which other commands need not wait for
+        from nmt.training.metrics import higher_is_better
 
         metric = config.validation.best_metric
         higher = higher_is_better(metric)
