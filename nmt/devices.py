@@ -1,17 +1,26 @@
-"""Choosing where and in which number format the work is done. Row 3 of the layers: torch, and nothing of ours above."""
+"""Choosing where and in which number format the work is done. torch is imported where a GPU or torch itself is asked.
+
+A device is a name ("cpu", "cuda", "cuda:1") or torch's own object, whose text is that name.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING
 
 from nmt.config.checks import require_device
 from nmt.config.choices import Precision
 from nmt.errors import DeviceError, UsageError
+
+if TYPE_CHECKING:
+    import torch
+
+    Device = str | torch.device
 
 # Microseconds of computing, of all cores together, in a period of so many: a container's share, in its newer and older form.
 _SHARES_OF_TIME = (
@@ -19,15 +28,47 @@ _SHARES_OF_TIME = (
     (Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"), Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us")),
 )
 
+_TOPOLOGY = Path("/sys/devices/system/cpu")
+
 
 def choose_device(name: str) -> torch.device:
     """The device that ``auto``, ``cpu``, ``cuda`` or ``cuda:N`` means on this machine."""
+    import torch
+
+    return torch.device(device_named(name))
+
+
+def device_named(name: str) -> str:
+    """The same by its name: ``cpu``, ``cuda`` or ``cuda:N``."""
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return "cuda" if has_gpu() else "cpu"
     require_device(name)
     if name.startswith("cuda"):
         _require_cuda(name)
-    return torch.device(name)
+    return name
+
+
+def kind_of(device: Device) -> str:
+    """``cpu`` or ``cuda``, without the number."""
+    return str(device).partition(":")[0]
+
+
+def has_gpu() -> bool:
+    """Whether torch can use a GPU. It is imported to say so only where there is a driver."""
+    if "torch" not in sys.modules and sys.platform == "linux" and not _has_driver():
+        return False
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def _has_driver() -> bool:
+    """Whether torch would find the driver of an NVIDIA or AMD GPU."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return Path("/dev/kfd").exists()
+    return True
 
 
 def own_device(name: str, environment: Mapping[str, str] = os.environ) -> str:
@@ -36,14 +77,16 @@ def own_device(name: str, environment: Mapping[str, str] = os.environ) -> str:
         return name
     if name.startswith("cuda:"):
         raise UsageError(f"device.name={name} would give all processes the same GPU; use --device cuda with torchrun")
-    if name == "cuda" or (name == "auto" and torch.cuda.is_available()):
+    if name == "cuda" or (name == "auto" and has_gpu()):
         return f"cuda:{environment['LOCAL_RANK']}"
     return name
 
 
-def make_current(device: torch.device) -> None:
+def make_current(device: Device) -> None:
     """Let what asks torch about "the" GPU (its peak of memory, what it can do) mean this one."""
-    if device.type == "cuda" and device.index is not None:
+    if str(device).startswith("cuda:"):
+        import torch
+
         torch.cuda.set_device(device)
 
 
@@ -51,10 +94,27 @@ def set_threads(wanted: int | None) -> None:
     """How many threads torch computes with on a CPU: as ``wanted``, or else as the user's environment says, or else one
     for each core that this process may use. Torch would count those of the whole machine, also in a container that was
     given two of them."""
+    import torch
+
     if wanted is None and not os.environ.get("OMP_NUM_THREADS"):
         wanted = min(usable_cores(), torch.get_num_threads())
     if wanted is not None:
         torch.set_num_threads(wanted)
+
+
+def count_threads(wanted: int | None) -> int:
+    """How many threads that are, before torch is imported."""
+    if wanted is None:
+        given = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+        return int(given) if given.isdecimal() and int(given) > 0 else min(usable_cores(), _whole_cores())
+    return wanted
+
+
+def _whole_cores() -> int:
+    """Cores that this process may run on, where some of them may look like two: torch counts them once too."""
+    numbers = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    siblings = [_TOPOLOGY / f"cpu{number}" / "topology" / "thread_siblings_list" for number in numbers]
+    return len({file.read_text() if file.exists() else number for number, file in zip(numbers, siblings)})
 
 
 def usable_cores() -> int:
@@ -79,43 +139,63 @@ def precision_named(name: Precision | str) -> Precision:
     return Precision[name]
 
 
-def parameter_type(device: torch.device, precision: Precision) -> torch.dtype:
+def parameter_type(device: Device, precision: Precision) -> torch.dtype:
     """The type that a model's parameters take for translating in ``precision``."""
-    require_precision(device, precision)
-    if precision is Precision.bf16_output:
-        raise UsageError("precision bf16_output is for training; translate with --precision fp32 or bf16")
+    import torch
+
+    require_translating(device, precision)
     return {Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}.get(precision, torch.float32)
 
 
-def computes_bf16(device: torch.device) -> bool:
+def computes_bf16(device: Device) -> bool:
     """Whether a device has instructions for bf16; without them it is emulated, which is slower than float32."""
-    if device.type == "cuda":
+    import torch
+
+    if kind_of(device) == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
-def multiplies_tiles(device: torch.device) -> bool:
+def multiplies_tiles(device: Device) -> bool:
     """Whether a CPU multiplies whole tiles in bf16 (AMX), many times as fast as in float32."""
-    return device.type == "cpu" and bool(torch.cpu._is_amx_tile_supported())
+    import torch
+
+    return kind_of(device) == "cpu" and bool(torch.cpu._is_amx_tile_supported())
 
 
-def require_precision(device: torch.device, precision: Precision) -> None:
+def require_precision(device: Device, precision: Precision) -> None:
     """Refuse what a device cannot do, or what a GPU would only emulate; every CPU computes in bf16, if slowly."""
-    if precision is Precision.fp16 and device.type == "cpu":
+    on_gpu = kind_of(device) == "cuda"
+    if precision is Precision.fp16 and not on_gpu:
         raise UsageError("precision fp16 is for GPUs; on a CPU use --precision bf16 or fp32")
-    if precision in (Precision.bf16, Precision.bf16_output) and device.type == "cuda" and not computes_bf16(device):
+    if precision in (Precision.bf16, Precision.bf16_output) and on_gpu and not computes_bf16(device):
+        import torch
+
         raise DeviceError(f"{torch.cuda.get_device_name(device)} cannot compute in bf16; use --precision fp16 or fp32")
+
+
+def require_translating(device: Device, precision: Precision) -> None:
+    """The same, and what is not for translating."""
+    require_precision(device, precision)
+    if precision is Precision.bf16_output:
+        raise UsageError("precision bf16_output is for training; translate with --precision fp32 or bf16")
 
 
 def is_shortage(error: BaseException) -> bool:
     """Whether a device, or the CPU's allocator, had no memory left. The latter has no class of its own, and its words
     differ by system ("can't allocate memory", "not enough memory")."""
+    if "torch" not in sys.modules:  # it raises both
+        return False
+    import torch
+
     return isinstance(error, torch.OutOfMemoryError) or (
         isinstance(error, RuntimeError) and "DefaultCPUAllocator: " in str(error) and "memory" in str(error)
     )
 
 
 def _require_cuda(name: str) -> None:
+    import torch
+
     if not torch.cuda.is_available():
         built = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built without CUDA"
         raise DeviceError(

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from nmt.data.batch import Batch
 from nmt.data.hypothesis import Hypothesis
+from nmt.data.vocabulary import VocabularySizes
 from nmt.layers.overriding import require_together
 from nmt.trees import RowTree
 
@@ -37,15 +38,6 @@ __all__ = [
     "StepOutput",
     "VocabularySizes",
 ]
-
-
-@dataclass(frozen=True)
-class VocabularySizes:
-    """All that a model learns of the vocabularies; ids 0-3 are pad, unk, bos and eos in both."""
-
-    source: int
-    target: int
-    shared: bool  # one joint vocabulary: the embeddings may be shared
 
 
 @dataclass

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import nmt.search  # noqa: F401 - its options are known from here on; torch is imported by what translates
+import nmt.search  # noqa: F401 - its options are known from here on; torch is imported by what translates with it
 from nmt.allocator import keep_freed_memory
 from nmt.config.generation import GenerateConfig
 from nmt.storage.run_folder import resolve, split_paths
@@ -18,7 +18,7 @@ from nmt_cli.launch import launch
 def run(config: GenerateConfig) -> None:
     for path in split_paths(config.path):
         if not Path(path).exists():
-            resolve(path)  # says what is missing before anybody waits for torch
+            resolve(path)  # says what is missing before anything is loaded
     from nmt_cli.generate_job import translate
 
     translate(config)

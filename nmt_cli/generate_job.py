@@ -10,8 +10,6 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import torch
-
 from nmt.config.checks import Rules, refuse
 from nmt.config.choices import AlignmentKind, InputFormat, MbrMetric, OutputFormat, PieceMarks, ProgressStyle
 from nmt.config.generation import GenerateConfig
@@ -21,7 +19,7 @@ from nmt.data.corpus import Corpus, Split
 from nmt.data.cut_text import joined_lines
 from nmt.data.text import PAUSE, Pause, read_lines, read_live
 from nmt.data.tokenizers import Tokenizer
-from nmt.devices import choose_device, make_current, own_device, set_threads
+from nmt.devices import count_threads, device_named, make_current, own_device, set_threads
 from nmt.distributed.chunks import Chunks
 from nmt.distributed.joining import join
 from nmt.distributed.world import World
@@ -55,9 +53,8 @@ def translate(config: GenerateConfig) -> None:
         logger.info("reading from the terminal, one sentence a line; end with Ctrl-D, or name a file: --input FILE")
         config = _typed(config)
     place = dataclasses.replace(config.device, name=own_device(config.device.name))
-    set_threads(place.threads)
-    workers = 1 if typed else config.workers or torch.get_num_threads()
-    device = choose_device(place.name)
+    workers = 1 if typed else config.workers or count_threads(place.threads)
+    device = device_named(place.name)
     make_current(device)
     with join(DistributedConfig(timeout_minutes=_PATIENCE), device) as world:
         if world.size > 1 and not config.data and config.input is None:
@@ -76,6 +73,8 @@ def translate(config: GenerateConfig) -> None:
         _check_width(config, len(translator.pair.target.vocabulary))
         _tell_of_pieces(config.remove_bpe, translator.pair.target)
         choice = _choice(translator, config, place, workers)
+        if "torch" in sys.modules:  # by now whoever needs it has imported it
+            set_threads(place.threads)
         gc.freeze()  # what is loaded stays: it need not be looked through for what could go
         _Job(config, translator, world, choice).run()
 
@@ -172,7 +171,6 @@ class _Job:
         self._world = world
         self._chunks = Chunks(world, config.buffer_size)
         self._choose = choose
-        self._scored = config.format is not OutputFormat.text or config.rerank is not None
         logarithms = config.mbr is MbrMetric.none
         self._form = formatter(config.format, config.nbest, config.print_alignment, logarithms=logarithms)
 
@@ -192,7 +190,7 @@ class _Job:
         lines, numbers = self._chunks.own(asked, done)
 
         def translations(progress: Progress) -> Iterator[Translation]:
-            return self._translator.hypotheses(lines, config, progress, numbers, scored=self._scored)
+            return self._translator.hypotheses(lines, config, progress, numbers)
 
         self._write(translations, growing, None)
 
@@ -215,7 +213,7 @@ class _Job:
         numbers, _ = self._chunks.own(range(done, len(split)), done)
 
         def translations(progress: Progress) -> Iterator[Translation]:
-            return self._translator.hypotheses_of_split(split, config, progress, numbers, scored=self._scored)
+            return self._translator.hypotheses_of_split(split, config, progress, numbers)
 
         to_score = self._world.main and split.targets is not None and len(split) > 0 and not config.score_reference
         pairs: list[tuple[str, str]] | None = [] if to_score and not done else None

@@ -31,7 +31,6 @@ from omegaconf import DictConfig, OmegaConf
 from nmt.config.sections import TrainConfig
 from nmt.errors import Interrupted, NMTError, UsageError
 from nmt.storage.files import atomic_write
-from nmt.training.metrics import higher_is_better
 from nmt_cli.interruptions import Terminated, cleaning_up_on_sigterm
 from nmt_cli.streams import configure_logging, say, use_utf8
 
@@ -202,6 +201,8 @@ class Job:
         """Take note of what the run is judged by; refuse a sweeper that was told to look for the worst, or for nothing."""
         if not isinstance(config, TrainConfig):
             return
+        from nmt.training.metrics import higher_is_better
+
         metric = config.validation.best_metric
         higher = higher_is_better(metric)
         self._facts |= {"metric": metric, "higher_is_better": higher}

@@ -30,7 +30,23 @@ WITHIN_ROW_0 = {("nmt.registry", "nmt.errors"), ("nmt.storage", "nmt.errors")}  
 
 HYDRA_LIVES_IN = ("nmt/config/publish.py", "nmt_cli/")
 OMEGACONF_LIVES_IN = ("nmt/config/", "nmt_cli/")
-TORCH_FREE = ("nmt.config.publish", "nmt.plugins", "nmt.storage.run_folder", "nmt.data.preprocess", "nmt.scoring")
+TORCH_FREE = (
+    "nmt.config.publish",
+    "nmt.plugins",
+    "nmt.storage.run_folder",
+    "nmt.storage.checkpoints",
+    "nmt.devices",
+    "nmt.data.preprocess",
+    "nmt.data.shortlist",
+    "nmt.scoring",
+    "nmt.models.stored",
+    "nmt.search.beam",
+    "nmt.search.diverse",
+    "nmt.search.greedy",
+    "nmt.engines.native.engine",
+    "nmt.translation",
+    "nmt_cli.generate_job",
+)
 TORCH_FREE_COMMANDS = (
     "nmt_cli.argv",
     "nmt_cli.launch",

@@ -9,13 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from nmt.data.hypothesis import Ids as Ids
 from nmt.data.vocabulary import BOS, PAD
-
-Ids = npt.NDArray[np.integer]
 
 ALIGNMENTS = "alignments"  # of `Batch.extras`: [P, 3] sentence of the batch, source position, target position
 

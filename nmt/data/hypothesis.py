@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+Ids = npt.NDArray[np.integer]  # in as many bytes as a corpus has them
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 

@@ -19,8 +19,8 @@ import numpy.typing as npt
 import safetensors
 from safetensors.numpy import save
 
-from nmt.data.batch import Ids
 from nmt.data.corpus import Split
+from nmt.data.hypothesis import Ids
 from nmt.data.language_pair import LanguagePair
 from nmt.data.tokenizers import IdArray
 from nmt.data.vocabulary import SPECIALS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
@@ -40,3 +41,12 @@ class Vocabulary:
     def digest(self) -> str:
         """SHA-256 over the pieces: the identity of a vocabulary, whatever file it came from."""
         return hashlib.sha256("\n".join(self.pieces).encode("utf-8")).hexdigest()
+
+
+@dataclass(frozen=True)
+class VocabularySizes:
+    """All that a model learns of the vocabularies; ids 0-3 are pad, unk, bos and eos in both."""
+
+    source: int
+    target: int
+    shared: bool  # one joint vocabulary: the embeddings may be shared

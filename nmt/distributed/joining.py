@@ -7,26 +7,25 @@ import datetime
 import logging
 import os
 from collections.abc import Iterator, Mapping
-
-import torch
-import torch.distributed as dist
-from torch.distributed.distributed_c10d import PrefixStore
-from torch.distributed.rendezvous import rendezvous
+from typing import TYPE_CHECKING
 
 from nmt.config.choices import Strategy
 from nmt.config.sections import DistributedConfig
 from nmt.devices import make_current
-from nmt.distributed.world import Together, World
+from nmt.distributed.world import World
 from nmt.errors import DeviceError, Interrupted, NMTError
+
+if TYPE_CHECKING:
+    import torch
 
 logger = logging.getLogger("nmt.training")
 
 
 @contextlib.contextmanager
 def join(
-    options: DistributedConfig, device: torch.device, environment: Mapping[str, str] = os.environ
+    options: DistributedConfig, device: torch.device | str, environment: Mapping[str, str] = os.environ
 ) -> Iterator[World]:
-    """The world that torchrun's variables describe; alone without them."""
+    """The world that torchrun's variables describe; without them a single process, which needs no torch."""
     size = int(environment.get("WORLD_SIZE", "1"))
     if size == 1 or "RANK" not in environment:
         if options.strategy is Strategy.fsdp:
@@ -35,6 +34,14 @@ def join(
             )
         yield World()
         return
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.distributed_c10d import PrefixStore
+    from torch.distributed.rendezvous import rendezvous
+
+    from nmt.distributed.together import Together
+
+    device = torch.device(device)
     if not dist.is_available():
         raise DeviceError("this torch was built without torch.distributed; start one process, without torchrun")
     make_current(device)

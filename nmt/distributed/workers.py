@@ -19,8 +19,6 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Generic, TypeVar
 
-import torch
-
 from nmt.errors import DeviceError
 
 Task = TypeVar("Task")
@@ -149,7 +147,10 @@ def _serve(
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the first process decides
     for other in inherited:  # or it would not be noticed when the first process is gone
         other.close()
-    torch.set_num_threads(threads)
+    if "torch" in sys.modules:
+        import torch
+
+        torch.set_num_threads(threads)
     tasks: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
 
     def listen() -> None:  # all the time: if both sides waited until the other has read, they would wait for ever

@@ -10,14 +10,10 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-import torch
-import torch.distributed as dist
-from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
-
-from nmt.errors import NMTError
+if TYPE_CHECKING:  # a single process that translates does without torch
+    from torch import Tensor, nn
 
 T = TypeVar("T")
 
@@ -106,7 +102,9 @@ class World:
 
     def norm(self, gradients: Sequence[Tensor]) -> Tensor:
         """The norm of all gradients as one vector."""
-        return nn.utils.get_total_norm(gradients)
+        from torch.nn.utils import get_total_norm
+
+        return get_total_norm(gradients)
 
     def total(self, sums: Tensor) -> Tensor:
         """Sums over all processes, on the device."""
@@ -123,53 +121,3 @@ class World:
     def on_main(self, work: Callable[[], T]) -> T:
         """Done by the first process only; its result, or its error, in all of them."""
         return work()
-
-
-def digest(tensors: Iterable[Tensor]) -> float:
-    """A number that hardly agrees where tensors differ."""
-    return sum(float(tensor.detach().double().sum()) for tensor in tensors)
-
-
-class Together(World):
-    """The processes of a process group; gradients are those of torch's DistributedDataParallel."""
-
-    def __init__(self) -> None:
-        self.rank = dist.get_rank()
-        self.size = dist.get_world_size()
-
-    def wrap(self, step: nn.Module) -> nn.Module:
-        wrapped = DistributedDataParallel(step, gradient_as_bucket_view=True)
-        wrapped.broadcast_buffers = False  # they are constants; as an argument this has two names, by version
-        return wrapped
-
-    def backward_of(self, module: nn.Module, *, last: bool) -> AbstractContextManager[object]:
-        assert isinstance(module, DistributedDataParallel)
-        return contextlib.nullcontext() if last else module.no_sync()
-
-    def meets(self, *, last: bool) -> Meeting:
-        return Meeting(backward=last)  # where gradients are exchanged
-
-    def total(self, sums: Tensor) -> Tensor:
-        dist.all_reduce(sums)
-        return sums
-
-    def sums(self, values: Sequence[float]) -> list[float]:
-        return [float(value) for value in self.total(torch.tensor(values, dtype=torch.float64)).tolist()]
-
-    def gather(self, value: T) -> list[T]:
-        gathered: list[Any] = [None] * self.size
-        dist.all_gather_object(gathered, value)
-        return gathered
-
-    def on_main(self, work: Callable[[], T]) -> T:
-        told: list[Any] = [None, None]
-        if self.main:
-            try:
-                told[0] = work()
-            except NMTError as error:
-                told[1] = error
-        dist.broadcast_object_list(told, src=0)
-        if told[1] is not None:
-            raise told[1]
-        result: T = told[0]
-        return result

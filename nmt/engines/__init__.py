@@ -15,8 +15,6 @@ from nmt.errors import UsageError
 from nmt.registry import Registry, import_all
 
 if TYPE_CHECKING:
-    import torch
-
     from nmt.config.choices import NumberFormat
     from nmt.models.stored import LoadedModel
     from nmt.search.decoding import Engine
@@ -31,7 +29,7 @@ PREFERRED = ("native", "torch")  # what ``auto`` takes: the first one that can h
 class Wanted:
     """What an engine is asked for."""
 
-    device: torch.device
+    device: str  # "cpu", "cuda" or "cuda:1"
     number_format: NumberFormat  # of the weights
     workers: int = 1  # processes that will share the work
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from nmt.devices import kind_of
 from nmt.engines import EngineKind, Wanted, engines
 
 if TYPE_CHECKING:
@@ -25,15 +26,17 @@ class GraphsEngine(EngineKind):
         pass
 
     def misfit(self, model: LoadedModel, wanted: Wanted) -> str | None:
-        return None if wanted.device.type == "cuda" else f"it is for NVIDIA GPUs, and the device is {wanted.device}"
+        return None if kind_of(wanted.device) == "cuda" else f"it is for NVIDIA GPUs, and the device is {wanted.device}"
 
     def make(self, model: LoadedModel, wanted: Wanted) -> Engine:
+        import torch
+
         from nmt.engines.graphs.replay import Replayed, replayed
-        from nmt.engines.number_formats import prepared
+        from nmt.engines.prepared import prepared
         from nmt.search.model_decoding import ModelEngine
 
         module = prepared(model.module, wanted)
-        recorded = replayed(module, wanted.device)
+        recorded = replayed(module, torch.device(wanted.device))
 
         class Forgetting(ModelEngine):
             def forget(self) -> None:

@@ -29,7 +29,7 @@ class NativeKind(EngineKind):
         pass
 
     def misfit(self, model: LoadedModel, wanted: Wanted) -> str | None:
-        if wanted.device.type != "cpu":
+        if wanted.device != "cpu":
             return f"it is for CPUs, and the device is {wanted.device}"
         if processor() is None:
             return "the C part of nmt was not built here or is switched off"
@@ -41,5 +41,4 @@ class NativeKind(EngineKind):
     def make(self, model: LoadedModel, wanted: Wanted) -> Engine:
         from nmt.engines.native.engine import NativeEngine
 
-        stored = {name: tensor.detach().numpy() for name, tensor in model.module.state_dict().items()}
-        return NativeEngine(describe(model.config, model.sizes, stored), wanted.number_format)
+        return NativeEngine(describe(model.config, model.sizes, model.arrays, model.origin), wanted.number_format)

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import torch
-
 from nmt.config.choices import NumberFormat, Precision
-from nmt.devices import parameter_type
-from nmt.engines import Wanted
+from nmt.devices import kind_of, require_precision, require_translating
 from nmt.errors import UsageError
-from nmt.interface import EncoderDecoder
-from nmt.layers.weight_norm import with_fixed_weights
 from nmt.native.library import library
 
 _OF_PRECISION = {Precision.bf16: NumberFormat.bfloat16, Precision.fp16: NumberFormat.float16}
-_PRECISIONS = {
+PRECISIONS = {
     NumberFormat.float32: Precision.fp32,
     NumberFormat.bfloat16: Precision.bf16,
     NumberFormat.float16: Precision.fp16,
@@ -29,25 +24,18 @@ def format_named(name: NumberFormat | str | None) -> NumberFormat | None:
     return NumberFormat[name]
 
 
-def choose_format(wanted: NumberFormat | None, precision: Precision, device: torch.device) -> NumberFormat:
+def choose_format(wanted: NumberFormat | None, precision: Precision, device: str) -> NumberFormat:
     """``wanted``, or else what ``precision`` stands for, where the device has it."""
     if wanted is None:
-        parameter_type(device, precision)  # refuses what cannot be
+        require_translating(device, precision)
         return _OF_PRECISION.get(precision, NumberFormat.float32)
-    if wanted is NumberFormat.int8 and device.type != "cpu":
+    if wanted is NumberFormat.int8 and kind_of(device) != "cpu":
         raise UsageError("dtype int8 is for CPUs; on a GPU use --dtype bfloat16 or float16")
-    if device.type == "cpu" and library() is None and wanted in (NumberFormat.int8, NumberFormat.float16):
+    if kind_of(device) == "cpu" and library() is None and wanted in (NumberFormat.int8, NumberFormat.float16):
         raise UsageError(
             f"dtype {wanted.value} on a CPU needs the C part of nmt, which was not built here or is switched off; "
             f"install nmt where there is a C compiler, or use --dtype float32"
         )
-    if device.type != "cpu":
-        parameter_type(device, _PRECISIONS[wanted])
+    if kind_of(device) != "cpu":
+        require_precision(device, PRECISIONS[wanted])
     return wanted
-
-
-def prepared(model: EncoderDecoder, wanted: Wanted) -> EncoderDecoder:
-    """The model for torch: in float32 on a CPU, where other numbers would slow it down, as wanted on a GPU."""
-    if wanted.device.type == "cpu":
-        return with_fixed_weights(model)
-    return with_fixed_weights(model.to(parameter_type(wanted.device, _PRECISIONS[wanted.number_format])))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nmt.config.choices import NumberFormat
+from nmt.devices import kind_of
 from nmt.engines import EngineKind, Wanted, engines
 
 if TYPE_CHECKING:
@@ -30,10 +31,10 @@ class TorchEngine(EngineKind):
 
     def computes_in(self, wanted: Wanted) -> NumberFormat:
         """On a CPU in float32: fewer bytes would only slow it down."""
-        return NumberFormat.float32 if wanted.device.type == "cpu" else wanted.number_format
+        return NumberFormat.float32 if kind_of(wanted.device) == "cpu" else wanted.number_format
 
     def make(self, model: LoadedModel, wanted: Wanted) -> Engine:
-        from nmt.engines.number_formats import prepared
+        from nmt.engines.prepared import prepared
         from nmt.search.model_decoding import ModelEngine
 
         module = prepared(model.module, wanted)

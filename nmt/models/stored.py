@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from nmt.config.plain import component_from_plain
 from nmt.data.language_pair import LanguagePair
+from nmt.data.vocabulary import VocabularySizes
 from nmt.errors import DataError
-from nmt.interface import EncoderDecoder, VocabularySizes
 from nmt.models import models
-from nmt.storage.checkpoints import load_parameters, read_checkpoint, resolve, tokenizer_folder
+from nmt.storage.checkpoints import (
+    MappedCheckpoint,
+    Numbers,
+    load_parameters,
+    map_checkpoint,
+    resolve,
+    tokenizer_folder,
+)
+
+if TYPE_CHECKING:
+    from nmt.devices import Device
+    from nmt.interface import EncoderDecoder
 
 
 def architecture(section: Any) -> Any:
@@ -25,19 +36,41 @@ def architecture(section: Any) -> Any:
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """The model of a checkpoint, and what it was made by."""
+    """The model of a checkpoint, and what it was made by. Whoever needs no ``module`` needs no torch."""
 
-    module: EncoderDecoder  # in eval mode
-    config: Any  # its own options
+    checkpoint: MappedCheckpoint
+    device: Device  # of the module
+    config: Any  # the model's own options
     sizes: VocabularySizes
     pair: LanguagePair
-    tree: dict[str, Any]  # the configuration of its training, as a plain tree
+
+    @property
+    def tree(self) -> dict[str, Any]:
+        """The configuration of its training, as a plain tree."""
+        return self.checkpoint.config
+
+    @property
+    def origin(self) -> str:
+        """The checkpoint, for messages."""
+        return str(self.checkpoint.path)
+
+    @property
+    def arrays(self) -> Mapping[str, Numbers]:
+        """The parameters by their names in the module's state, mapped from the disk."""
+        return self.checkpoint.arrays
+
+    @cached_property
+    def module(self) -> EncoderDecoder:
+        """In eval mode."""
+        model = models.build(self.config, self.sizes)
+        load_parameters(model, self.checkpoint.tensors(), self.origin)
+        return model.to(self.device).eval()
 
 
-def load_model(path: str | Path, device: torch.device) -> LoadedModel:
+def load_model(path: str | Path, device: Device) -> LoadedModel:
     """The model of a checkpoint (or run folder)."""
     checkpoint = resolve(path)
-    stored = read_checkpoint(checkpoint)
+    stored = map_checkpoint(checkpoint)
     tokenizer = tokenizer_folder(checkpoint)
     pair = LanguagePair.load(tokenizer)
     if stored.info.made.get("vocabularies", pair.digest()) != pair.digest():
@@ -52,6 +85,4 @@ def load_model(path: str | Path, device: torch.device) -> LoadedModel:
         origin=str(checkpoint / "config.yaml"),
         user_dir=stored.config.get("user_dir"),
     )
-    model = models.build(config, sizes)
-    load_parameters(model, stored.model, str(checkpoint))
-    return LoadedModel(model.to(device).eval(), config, sizes, pair, stored.config)
+    return LoadedModel(stored, device, config, sizes, pair)

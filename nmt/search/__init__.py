@@ -11,9 +11,9 @@ from nmt.registry import Registry, import_configs
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from nmt.data.hypothesis import Hypothesis
+    from nmt.data.hypothesis import Hypothesis, Ids
     from nmt.interface import Decodable
-    from nmt.search.decoding import Engine, Ids
+    from nmt.search.decoding import Engine
     from nmt.search.requests import Request
 
 

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nmt.data.hypothesis import Floats, Hypothesis, Ints
+from nmt.data.hypothesis import Floats, Hypothesis, Ids, Ints
 from nmt.data.vocabulary import BOS, EOS, PAD
 from nmt.search import searches
 from nmt.search.beam_config import BeamConfig
 from nmt.search.candidates import Candidates, Flags
 from nmt.search.coverage import Coverage
-from nmt.search.decoding import Decoding, Engine, Ids, Scores
+from nmt.search.decoding import Decoding, Engine, Scores
 from nmt.search.history import History
 from nmt.search.inclusion import Inclusion
 from nmt.search.requests import Forced, Request, or_eos

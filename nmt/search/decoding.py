@@ -11,20 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-import numpy.typing as npt
-
-from nmt.data.hypothesis import Floats, Ints
+from nmt.data.hypothesis import Floats, Ids, Ints
 from nmt.search.candidates import Candidates
 from nmt.search.rules import Changes
 
 if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-
     from nmt.interface import Decodable
-
-Ids = npt.NDArray[np.integer]
 
 
 class Scores(Protocol):
@@ -49,10 +41,6 @@ class Scores(Protocol):
         """[end - first, V] what the rows ``first`` to ``end`` are ranked by: log-probabilities, or what became of them."""
         ...
 
-    def ranked_there(self) -> Tensor:
-        """The same of all rows, where the model computes."""
-        ...
-
 
 class Decoding(Protocol):
     """The hypotheses of a batch of sentences. It keeps what a model remembers of them."""
@@ -73,8 +61,8 @@ class Engine(Protocol):
     """A model that is ready to translate."""
 
     @property
-    def device(self) -> torch.device:
-        """Where it computes."""
+    def device(self) -> str:
+        """Where it computes: "cpu", "cuda" or "cuda:1"."""
         ...
 
     @property

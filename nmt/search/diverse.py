@@ -7,26 +7,25 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from nmt.data.hypothesis import Floats, Hypothesis, Ints
+from nmt.data.hypothesis import Floats, Hypothesis, Ids, Ints
 from nmt.data.vocabulary import BOS, EOS, PAD
 from nmt.search import searches
 from nmt.search.candidates import Candidates
-from nmt.search.decoding import Decoding, Engine, Ids, Scores
+from nmt.search.decoding import Decoding, Engine, Scores
 from nmt.search.diverse_config import DiverseBeamConfig
 from nmt.search.history import History
-from nmt.search.model_decoding import ModelEngine, sort_keys, unpadded
 from nmt.search.requests import Forced, Request, or_eos, refuse_inclusion
 from nmt.search.rules import Rules
 from nmt.search.stopping import Finished
-from nmt.search.tensor_books import forbid
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from nmt.interface import Decodable
 
 _INFINITY = float("inf")
@@ -54,6 +53,8 @@ class DiverseBeamSearch:
         attention: bool = False,
         requests: Sequence[Request] | None = None,
     ) -> list[list[Hypothesis]]:
+        from nmt.search.model_decoding import ModelEngine, unpadded
+
         engine = ModelEngine(model, source.device)
         return self.find(engine, unpadded(source, source_lengths), attention=attention, requests=requests)
 
@@ -71,7 +72,7 @@ class DiverseBeamSearch:
         groups, lengths = self.config.groups, np.array([len(source) for source in sources])
         decoding = engine.begin(sources, self.config.beam_size, lists)
         forced = Forced(requests, lengths, self.config, engine.longest_targets(lengths))
-        with torch.inference_mode(), np.errstate(invalid="ignore"):  # of slots that are empty
+        with np.errstate(invalid="ignore"):  # of slots that are empty
             finished, history = self._search(decoding, len(sources), forced, attention, requests)
         endings = [finished.best(lane) for lane in range(len(sources) * groups)]
         hypotheses = history.hypotheses(
@@ -136,44 +137,38 @@ class DiverseBeamSearch:
 
     def _candidates(self, scores: Scores, totals: Floats, tokens: Ints | None, length: int, rules: Rules) -> Candidates:
         """The 2k best continuations of each lane, group after group; ``tokens`` [b] are those that must stand here."""
-        config, groups = self.config, self.config.groups
-        sentences, width = len(totals), config.beam_size // config.groups
-        ranked = scores.ranked_there()  # [b * K, V]
-        ranked = ranked.view(sentences, groups, width, -1)
-        by_group = totals.reshape(sentences, groups, width)
-        penalty = ranked.new_zeros(sentences, ranked.size(3))
+        config, sentences = self.config, len(totals)
+        width, found = config.beam_size // config.groups, list[Candidates]()
+        chosen = np.empty((sentences, 0), dtype=np.int64)  # [b, earlier groups * k], -1 where a slot is empty
         banned = [PAD, BOS] if length > rules.min_len else [PAD, BOS, EOS]
-        found = []
-        for group in range(groups):
-            before = torch.from_numpy(by_group[:, group]).to(ranked.device)
-            first = np.arange(sentences)[:, None] * config.beam_size + group * width  # rows of the group
-            own = self._best(ranked[:, group] + before[:, :, None], penalty, banned, scores, first)
+        for begin in range(0, config.beam_size, width):
+            of_group = totals[:, begin : begin + width]
+            own = self._best(scores, totals, begin, chosen, banned)
             given = or_eos(tokens, own.totals[:, 0] == -_INFINITY) if rules.any else tokens
             if given is not None:
-                every = given.clip(min=0)[:, None].repeat(width, 1)
-                logarithms = scores.log_probability(every, first + np.arange(width))
-                after = by_group[:, group] + logarithms
-                own = own.replace(given >= 0, Candidates.forced(after, given, logarithms))
+                rows = np.arange(sentences)[:, None] * config.beam_size + begin + np.arange(width)
+                logarithms = scores.log_probability(given.clip(min=0)[:, None].repeat(width, 1), rows)
+                own = own.replace(given >= 0, Candidates.forced(of_group + logarithms, given, logarithms))
             continuing = own.without_eos().first(width)
-            costs = np.where(continuing.totals == -_INFINITY, 0.0, config.strength).astype(np.float32)
-            penalty.scatter_add_(
-                1, torch.from_numpy(continuing.tokens).to(penalty.device), torch.from_numpy(costs).to(penalty.device)
-            )
+            chosen = np.hstack([chosen, np.where(continuing.totals == -_INFINITY, -1, continuing.tokens)])
             found.append(own)
         stacked = [np.stack([getattr(one, name) for one in found], 1).reshape(-1, 2 * width) for name in _FIELDS]
         return Candidates(*stacked)
 
-    def _best(self, values: Tensor, penalty: Tensor, banned: list[int], scores: Scores, first: Ints) -> Candidates:
-        """The 2k best of values [b, k, V], ranked after the penalty [b, V], which is no part of their totals. ``first``
-        [b, 1]: the group's first row of each sentence."""
-        width, vocabulary = values.size(1), values.size(2)
-        forbid(values, banned)
-        ranks = (values - penalty[:, None]).flatten(1)
-        index = torch.arange(ranks.size(1), device=ranks.device)
-        chosen = sort_keys(ranks, index).topk(2 * width).indices
-        totals, places = values.flatten(1).gather(1, chosen).cpu().numpy(), chosen.cpu().numpy()
-        parents, tokens = places // vocabulary, places % vocabulary
-        return Candidates(totals, parents, tokens, scores.log_probability(tokens, first + parents))
+    def _best(self, scores: Scores, totals: Floats, begin: int, chosen: Ints, banned: list[int]) -> Candidates:
+        """The 2k best of the group in the slots from ``begin``, ranked after a penalty for what earlier groups chose
+        [b, c], which is no part of their totals. A penalty lowers a token of each of the k hypotheses, so the best are
+        among as many more as there are of these."""
+        width = self.config.beam_size // self.config.groups
+        alone = np.full_like(totals, -_INFINITY)
+        alone[:, begin : begin + width] = totals[:, begin : begin + width]
+        found = scores.best(alone, 2 * width + width * chosen.shape[1], banned)
+        times = (found.tokens[:, :, None] == chosen[:, None, :]).sum(2)
+        ranks = found.totals - np.float32(self.config.strength) * times.astype(np.float32)
+        order = np.argsort(-ranks, axis=1, kind="stable")[:, : 2 * width]
+        ordered = [np.take_along_axis(getattr(found, name), order, axis=1) for name in _FIELDS]
+        best = Candidates(*ordered)
+        return replace(best, parents=(best.parents - begin).clip(0, width - 1))
 
 
 _FIELDS = ("totals", "parents", "tokens", "log_probabilities")

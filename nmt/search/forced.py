@@ -8,9 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nmt.data.batch import Batch, collate
+from nmt.data.batch import Batch, collate, pad
+from nmt.data.hypothesis import Ids
 from nmt.data.vocabulary import BOS, EOS
 from nmt.interface import Decodable, EncoderDecoder, Hypothesis
+from nmt.search.decoding import Engine
 from nmt.search.length_penalty import LengthPenalty
 from nmt.search.requests import Phrase, Request
 
@@ -52,6 +54,20 @@ class ForcedSearch:
             [self._hypothesis(target, of_tokens, _part(maps, row, len(target), widths[row]), whole[row])]
             for row, (target, of_tokens) in enumerate(zip(targets, scores))
         ]
+
+    def find(
+        self,
+        engine: Engine,
+        sources: Sequence[Ids],
+        *,
+        lists: Sequence[Ids] | None = None,
+        attention: bool = False,
+        requests: Sequence[Request] | None = None,
+    ) -> list[list[Hypothesis]]:
+        """The same with an engine. It looks at all pieces, so there are no ``lists``."""
+        assert lists is None
+        source, lengths = (part.to(engine.device) for part in pad(sources))
+        return self(engine.scored, source, lengths, attention=attention, requests=requests)
 
     def _hypothesis(self, target: Tensor, scores: Tensor, attention: Tensor | None, whole: bool) -> Hypothesis:
         total = float(scores.sum())

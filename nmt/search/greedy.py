@@ -1,34 +1,49 @@
-"""Greedy search: the most probable token, again and again. Shares nothing with the beam, so each tests the other."""
+"""Greedy search: the most probable token, again and again. Its books are its own, so it and the beam test each other.
+
+Legend: B sentences, b of them still in the batch, T steps, S source positions.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
+from nmt.data.hypothesis import Floats, Hypothesis, Ids, Ints
 from nmt.data.vocabulary import BOS, EOS, PAD
 from nmt.errors import DataError, UsageError
-from nmt.interface import Decodable, Hypothesis
 from nmt.search import searches
+from nmt.search.decoding import Decoding, Engine, Scores
 from nmt.search.greedy_config import GreedyConfig
-from nmt.search.requests import Request, refuse_inclusion
+from nmt.search.requests import Forced, Request, or_eos, refuse_inclusion
 from nmt.search.rules import Rules
-from nmt.search.tensor_books import ForcedTokens, changed, follow, forbid
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from nmt.interface import Decodable
+
+
+@dataclass(frozen=True)
+class _Step:
+    sentences: Ints  # [b] those still in the batch
+    tokens: Ints  # [b]
+    log_probabilities: Floats  # [b]
+    attention: Floats | None  # [b, S]
 
 
 @searches.register("greedy", GreedyConfig)
 class GreedySearch:
     """Greedy search. A hypothesis' score is its log-probability: with one hypothesis there is nothing to rank."""
 
-    def __init__(self, config: GreedyConfig, nbest: int = 1, scored: bool = True) -> None:
-        """``scored``: without it hypotheses have no scores (NaN), and no step is normalised for their sake."""
+    def __init__(self, config: GreedyConfig, nbest: int = 1) -> None:
         if nbest > 1:
             raise UsageError(f"nbest={nbest}, but greedy search finds one translation; use --search beam")
         self.config = config
-        self._scored = scored
 
     def __call__(
         self,
@@ -39,82 +54,71 @@ class GreedySearch:
         attention: bool = False,
         requests: Sequence[Request] | None = None,
     ) -> list[list[Hypothesis]]:
-        refuse_inclusion(requests, "greedy")
-        forced = ForcedTokens(requests, model, source_lengths, self.config)
-        rules = Rules(self.config, requests, source.size(0), 1)
-        with torch.inference_mode():
-            tokens, scores, attended = self._search(model, source, source_lengths, forced, rules, attention)
-        lengths = (tokens == EOS).to(torch.int8).argmax(1) + 1  # [B] eos included
-        return [
-            [self._hypothesis(tokens[row, :length], scores[row, :length], attended, row, width, length < limit)]
-            for row, (length, width, limit) in enumerate(
-                zip(lengths.tolist(), source_lengths.tolist(), forced.limits.tolist())
-            )
-        ]
+        from nmt.search.model_decoding import ModelEngine, unpadded
 
-    def _search(
+        engine = ModelEngine(model, source.device)
+        return self.find(engine, unpadded(source, source_lengths), attention=attention, requests=requests)
+
+    def find(
         self,
-        model: Decodable,
-        source: Tensor,
-        source_lengths: Tensor,
-        forced: ForcedTokens,
-        rules: Rules,
-        attention: bool,
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Tokens and their log-probabilities, or scores in their place, [B, T], padded, and attention [B, T, S]."""
-        memory, state = model.start(model.encode(source, source_lengths), 1)
-        steps: list[tuple[Tensor, ...]] = []  # tokens [B], scores [B], attention [B, S]
-        sentences = torch.arange(source.size(0), device=source.device)  # [b] those still in the batch
-        tokens = torch.full_like(sentences, BOS)
+        engine: Engine,
+        sources: Sequence[Ids],
+        *,
+        lists: Sequence[Ids] | None = None,
+        attention: bool = False,
+        requests: Sequence[Request] | None = None,
+    ) -> list[list[Hypothesis]]:
+        """The same with an engine; see ``BeamSearch.find``."""
+        refuse_inclusion(requests, "greedy")
+        lengths = np.array([len(source) for source in sources])
+        forced = Forced(requests, lengths, self.config, engine.longest_targets(lengths))
+        rules = Rules(self.config, requests, len(sources), 1)
+        steps = self._search(engine.begin(sources, 1, lists), len(sources), forced, rules, attention)
+        tokens = _table(len(sources), steps, [step.tokens for step in steps])  # [B, T]
+        scores = _table(len(sources), steps, [step.log_probabilities for step in steps])
+        attended = None
+        if steps[0].attention is not None:
+            attended = _table(len(sources), steps, [step.attention for step in steps])  # [B, T, S]
+        ends = (tokens == EOS).argmax(1) + 1  # [B] eos included
+        found = []
+        for row, (end, width, limit) in enumerate(zip(ends.tolist(), lengths.tolist(), forced.limits.tolist())):
+            total = float(scores[row, :end].sum())
+            if math.isnan(total):
+                raise DataError("the model's scores are not numbers (NaN): its checkpoint is damaged or diverged")
+            weights = None if attended is None else attended[row, :end, :width].copy()
+            own = tokens[row, :end].copy(), total, total, scores[row, :end].copy(), weights
+            found.append([Hypothesis(*own, finished=end < limit)])
+        return found
+
+    def _search(self, decoding: Decoding, batch: int, forced: Forced, rules: Rules, attention: bool) -> list[_Step]:
+        steps = list[_Step]()
+        sentences, tokens = np.arange(batch), np.full(batch, BOS)
         for length in itertools.count(1):
-            output = model.step(tokens, memory, state, attention)
-            ranked = output.log_probabilities() if self._scored or rules.any else output.scores.float()  # [b, V]
-            tokens = self._choose(ranked, rules, length)
-            if (given := forced.tokens(sentences, length)) is not None:
-                tokens = torch.where(given >= 0, given, tokens)
-            scores = ranked.gather(1, tokens[:, None]).squeeze(1)
-            results = (tokens, scores) if output.attention is None else (tokens, scores, output.attention)
-            steps.append(tuple(_spread(result, sentences, source.size(0)) for result in results))
-            staying = (tokens != EOS).nonzero().squeeze(1)
+            scores = decoding.step(tokens, attention)
+            if rules.any:
+                scores.change(rules.changes())
+            tokens = self._chosen(scores, forced.tokens(sentences, length), len(sentences), eos=length > rules.min_len)
+            logarithms = scores.log_probability(tokens, np.arange(len(tokens)))
+            steps.append(_Step(sentences, tokens, logarithms, scores.attention if attention else None))
+            staying = np.flatnonzero(tokens != EOS)
             if len(staying) == 0:
                 break
-            state = output.state
-            if len(staying) < len(tokens):
-                tokens, sentences = tokens[staying], sentences[staying]
-                memory, state = memory.rows(staying), state.rows(staying)
-            follow(rules, tokens, staying, staying)
-        columns = [torch.stack(column, 1).cpu() for column in zip(*steps)]
-        return columns[0], columns[1], columns[2] if len(columns) > 2 else None
+            decoding.follow(np.zeros((len(tokens), 1), dtype=np.int64), staying)
+            tokens, sentences = tokens[staying], sentences[staying]
+            if rules.any:
+                rules.follow(tokens, staying, staying)
+        return steps
 
-    def _choose(self, ranked: Tensor, rules: Rules, length: int) -> Tensor:
+    def _chosen(self, scores: Scores, given: Ints | None, count: int, *, eos: bool) -> Ints:
         """[b] the most probable token; of equal ones the first. Where rules leave none, eos."""
-        banned = [PAD, BOS] if length > rules.min_len else [PAD, BOS, EOS]
-        # A copy: the step's scores may be a part of the model.
-        allowed = changed(ranked, 0.0, rules.changes()) if rules.any else ranked.clone()
-        forbid(allowed, banned)
-        best = allowed.max(1)
-        return torch.where(best.values == -float("inf"), EOS, best.indices)
-
-    def _hypothesis(
-        self, tokens: Tensor, scores: Tensor, attention: Tensor | None, row: int, width: int, finished: bool
-    ) -> Hypothesis:
-        total = float(scores.sum())
-        if math.isnan(total):
-            raise DataError("the model's scores are not numbers (NaN): its checkpoint is damaged or diverged")
-        if not self._scored:
-            total, scores = math.nan, torch.full_like(scores, math.nan)
-        return Hypothesis(
-            tokens=tokens.clone().numpy(),
-            score=total,
-            log_probability=total,
-            token_scores=scores.clone().numpy(),
-            attention=None if attention is None else attention[row, : len(tokens), :width].float().clone().numpy(),
-            finished=finished,
-        )
+        best = scores.best(np.zeros((count, 1), dtype=np.float32), 1, [PAD, BOS] if eos else [PAD, BOS, EOS])
+        given = or_eos(given, best.totals[:, 0] == -math.inf)
+        return best.tokens[:, 0] if given is None else np.where(given >= 0, given, best.tokens[:, 0])
 
 
-def _spread(rows: Tensor, sentences: Tensor, num_sentences: int) -> Tensor:
-    """Rows of the sentences still there -> rows of all."""
-    full = rows.new_zeros((num_sentences, *rows.shape[1:]))
-    full[sentences] = rows
-    return full
+def _table(sentences: int, steps: Sequence[_Step], rows: Sequence[Any]) -> Any:
+    """Rows [b, ...] of the sentences that there were at each step -> [B, T, ...]; what is missing is 0."""
+    table = np.zeros((sentences, len(steps), *rows[0].shape[1:]), dtype=rows[0].dtype)
+    for place, (step, of_step) in enumerate(zip(steps, rows)):
+        table[step.sentences, place] = of_step
+    return table

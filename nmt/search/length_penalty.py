@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from nmt.data.hypothesis import Floats
+if TYPE_CHECKING:
+    from nmt.data.hypothesis import Floats
 
-Length = TypeVar("Length", float, Floats)
+Length = TypeVar("Length", float, "Floats")
 
 
 class LengthPenalty(Enum):

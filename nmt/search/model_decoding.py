@@ -19,12 +19,11 @@ import torch
 from torch import Tensor
 
 from nmt.data.batch import pad
-from nmt.data.hypothesis import Floats, Ints
+from nmt.data.hypothesis import Floats, Ids, Ints
 from nmt.interface import Decodable, DecoderState, Memory, StepOutput
 from nmt.native.library import library
 from nmt.native.ranking import best_continuations, summarise
 from nmt.search.candidates import Candidates
-from nmt.search.decoding import Ids
 from nmt.search.rules import Changes
 from nmt.search.shortlisted import Shortlisted
 from nmt.search.tensor_books import changed, forbid
@@ -41,7 +40,7 @@ class ModelEngine:
     def __init__(
         self,
         model: Decodable,
-        device: torch.device,
+        device: str | torch.device,
         *,
         scored: Decodable | None = None,
         longest_source: int | None = None,
@@ -49,22 +48,23 @@ class ModelEngine:
         """``scored``: what given translations are scored by, if not by ``model``."""
         self.decodable = model
         self.scored = model if scored is None else scored
-        self.device = device
+        self.device = str(device)
+        self._there = torch.device(device)
         self.longest_source = longest_source
 
     def forget(self) -> None:
-        if self.device.type == "cuda":
+        if self._there.type == "cuda":
             torch.cuda.empty_cache()
 
     def begin(self, sources: Sequence[Ids], beam: int, lists: Sequence[Ids] | None = None) -> ModelDecoding:
-        source, lengths = (part.to(self.device) for part in pad(sources))
-        model = self.decodable if lists is None else Shortlisted(self.decodable, lists, self.device)
+        source, lengths = (part.to(self._there) for part in pad(sources))
+        model = self.decodable if lists is None else Shortlisted(self.decodable, lists, self._there)
         with torch.inference_mode():
             memory, state = model.start(model.encode(source, lengths), beam)
-        return ModelDecoding(model, self.device, memory, state)
+        return ModelDecoding(model, self._there, memory, state)
 
     def longest_targets(self, source_lengths: Ints) -> Ints | None:
-        limits = self.decodable.max_target_lengths(torch.from_numpy(source_lengths).to(self.device))
+        limits = self.decodable.max_target_lengths(torch.from_numpy(source_lengths).to(self._there))
         return None if limits is None else limits.cpu().numpy()
 
 
@@ -124,9 +124,6 @@ class ModelScores:
     def ranked(self, first: int, end: int) -> Floats:
         with torch.inference_mode():
             return _here(self.scores[first:end] - self.normaliser[first:end, None])
-
-    def ranked_there(self) -> Tensor:
-        return self.scores - self.normaliser[:, None]
 
     def best(self, totals: Floats, count: int, banned: Sequence[int]) -> Candidates:
         with torch.inference_mode():

@@ -5,7 +5,6 @@ Shapes: B sentences, K beam, N = B*K hypotheses, S source positions, V' pieces o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,9 +12,8 @@ import torch
 from torch import Tensor
 
 from nmt.data.vocabulary import PAD
-from nmt.interface import Decodable, DecoderState, Hypothesis, Memory, StepOutput
-from nmt.search.requests import Request
-from nmt.search.short_lists import Lists, in_ids, in_places
+from nmt.interface import Decodable, DecoderState, Memory, StepOutput
+from nmt.search.short_lists import Lists
 
 
 @dataclass
@@ -35,7 +33,6 @@ class Shortlisted:
         self._model = model
         tensors = [torch.from_numpy(np.asarray(pieces, dtype=np.int64)) for pieces in lists]
         self._vocabulary = torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=PAD).to(device)
-        self._lists = lists
 
     def encode(self, source: Tensor, source_lengths: Tensor) -> Memory:
         return self._model.encode(source, source_lengths)
@@ -54,9 +51,3 @@ class Shortlisted:
 
     def max_target_lengths(self, source_lengths: Tensor) -> Tensor | None:
         return self._model.max_target_lengths(source_lengths)
-
-    def asked(self, requests: Sequence[Request] | None) -> list[Request] | None:
-        return in_places(requests, self._lists)
-
-    def found(self, hypotheses: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
-        return in_ids(hypotheses, self._lists)

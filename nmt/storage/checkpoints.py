@@ -13,17 +13,18 @@ is last or best is said by pointer files in the run folder, moved only after the
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import safetensors
-import safetensors.torch
-import torch
+import numpy as np
+import numpy.typing as npt
 import yaml
-from torch import Tensor, nn
+from safetensors import SafetensorError, safe_open
 
 from nmt.errors import DataError, UsageError
 from nmt.storage.files import (
@@ -49,26 +50,33 @@ from nmt.storage.run_folder import resolve as resolve
 from nmt.storage.run_folder import set_pointer as set_pointer
 from nmt.storage.run_folder import tokenizer_folder as tokenizer_folder
 
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+Numbers = npt.NDArray[Any]
+Shapes = dict[str, tuple[int, ...]]
+
 KIND, FORMAT = "checkpoint", 1
 _TENSORS, _VALUES = "training.safetensors", "training.json"
-_TYPE_NAMES = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.int64: "I64",
-    torch.int32: "I32",
-    torch.int16: "I16",
-    torch.int8: "I8",
-    torch.uint8: "U8",
-    torch.bool: "BOOL",
-    torch.complex64: "C64",
-    torch.uint64: "U64",
-    torch.uint32: "U32",
-    torch.uint16: "U16",
-    torch.float8_e4m3fn: "F8_E4M3",
-    torch.float8_e5m2: "F8_E5M2",
+_TYPE_NAMES = {  # of types by torch's names
+    "float64": "F64",
+    "float32": "F32",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "int64": "I64",
+    "int32": "I32",
+    "int16": "I16",
+    "int8": "I8",
+    "uint8": "U8",
+    "bool": "BOOL",
+    "complex64": "C64",
+    "uint64": "U64",
+    "uint32": "U32",
+    "uint16": "U16",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
 }
+_NAMES_OF_TYPES = {short: name for name, short in _TYPE_NAMES.items()}
 
 
 @dataclass(frozen=True)
@@ -106,6 +114,23 @@ class StoredCheckpoint:
     info: CheckpointInfo
     model: dict[str, Tensor]
     training: TrainingState | None
+
+
+@dataclass(frozen=True)
+class MappedCheckpoint:
+    """A checkpoint whose files were compared with their checksums, and whose parameters are read when they are used."""
+
+    path: Path
+    config: dict[str, Any]
+    info: CheckpointInfo
+
+    @cached_property
+    def arrays(self) -> dict[str, Numbers]:
+        """The parameters as views of the file, which processes share; bfloat16 is widened to float32."""
+        return _mapped(self.path / MODEL)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return _read_tensors(self.path / MODEL)
 
 
 def write_checkpoint(
@@ -149,6 +174,12 @@ def read_checkpoint(path: Path, *, training: bool = False) -> StoredCheckpoint:
     if training and _VALUES in manifest["files"]:
         state = TrainingState(_read_tensors(path / _TENSORS), read_json(path / _VALUES))
     return StoredCheckpoint(path, config, _info(path, manifest), model, state)
+
+
+def map_checkpoint(path: Path) -> MappedCheckpoint:
+    """Verify a checkpoint, of whose model nothing is read yet."""
+    manifest = _manifest(path, Verify.full)
+    return MappedCheckpoint(path, read_config(path), _info(path, manifest))
 
 
 def read_info(path: Path, *, verify: Verify = Verify.fast) -> CheckpointInfo:
@@ -200,8 +231,16 @@ def _info(path: Path, manifest: Mapping[str, Any]) -> CheckpointInfo:
 
 def load_parameters(model: nn.Module, tensors: Mapping[str, Tensor], origin: str) -> None:
     """Put stored parameters into a model of the same architecture, or say in which of them they differ."""
-    own = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    stored = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    require_shapes(shapes_of(model.state_dict()), shapes_of(tensors), origin)
+    model.load_state_dict(tensors)
+
+
+def shapes_of(parameters: Mapping[str, Tensor] | Mapping[str, Numbers]) -> Shapes:
+    return {name: tuple(numbers.shape) for name, numbers in parameters.items()}
+
+
+def require_shapes(own: Shapes, stored: Shapes, origin: str) -> None:
+    """Refuse parameters that are not those of a model, by name and shape."""
     different = [
         f"{name}: {stored.get(name, 'missing')} in the checkpoint, {own.get(name, 'missing')} in the model"
         for name in sorted(own.keys() | stored.keys())
@@ -210,7 +249,6 @@ def load_parameters(model: nn.Module, tensors: Mapping[str, Tensor], origin: str
     if different:
         more = f" and {len(different) - 3} more" if len(different) > 3 else ""
         raise UsageError(f"{origin} holds another architecture: {'; '.join(different[:3])}{more}")
-    model.load_state_dict(tensors)
 
 
 def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -218,15 +256,18 @@ def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
     The library's own writer copies all of them first, twice. Tensors that share storage are written under every name.
     """
+    import torch
+
     header: dict[str, Any] = {}
     end = 0
     in_order = dict(sorted(tensors.items(), key=lambda item: (-item[1].itemsize, item[0])))  # readers map aligned ones
     for name, tensor in in_order.items():
-        if tensor.dtype not in _TYPE_NAMES:
+        type_name = _TYPE_NAMES.get(str(tensor.dtype).removeprefix("torch."))
+        if type_name is None:
             raise DataError(f"a checkpoint cannot hold tensor '{name}', of type {tensor.dtype}")
         begin, end = end, end + tensor.nbytes
         header[name] = {
-            "dtype": _TYPE_NAMES[tensor.dtype],
+            "dtype": type_name,
             "shape": list(tensor.shape),
             "data_offsets": [begin, end],
         }
@@ -239,9 +280,40 @@ def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:
+    from safetensors.torch import load_file
+
+    with _damage_named(path):
+        return load_file(path)
+
+
+@contextlib.contextmanager
+def _damage_named(path: Path) -> Iterator[None]:
     try:
-        return safetensors.torch.load_file(path)
+        yield
     except FileNotFoundError:
         raise DataError(f"{path} is missing from its checkpoint") from None
-    except (safetensors.SafetensorError, OSError, ValueError) as error:
+    except (SafetensorError, OSError, ValueError) as error:
         raise DataError(f"{path} is damaged: {error}") from None
+
+
+def _mapped(path: Path) -> dict[str, Numbers]:
+    """The tensors of a safetensors file; the library's own reader copies them."""
+    with _damage_named(path):
+        with safe_open(path, framework="np"):  # refuses what is no such file
+            pass
+        whole = np.memmap(path, dtype=np.uint8, mode="r")
+        begin = 8 + int.from_bytes(whole[:8].tobytes(), "little")
+        header = json.loads(whole[8:begin].tobytes())
+        header.pop("__metadata__", None)
+        return {name: _array(whole[begin:], facts) for name, facts in header.items()}
+
+
+def _array(data: Numbers, facts: Mapping[str, Any]) -> Numbers:
+    begin, end = facts["data_offsets"]
+    name = _NAMES_OF_TYPES[facts["dtype"]]
+    if name.startswith("float8"):
+        raise DataError(f"the checkpoint holds numbers of type {name}, which torch alone reads; use --engine torch")
+    numbers = data[begin:end].view("uint16" if name == "bfloat16" else name).reshape(facts["shape"])
+    if name == "bfloat16":  # the upper half of a float32
+        return (numbers.astype(np.uint32) << 16).view(np.float32)
+    return numbers if numbers.flags.aligned else numbers.copy()

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nmt.data.batch import Ids
-from nmt.data.hypothesis import Floats
+from nmt.data.hypothesis import Floats, Ids
 from nmt.translation.lines import TranslatedText
 
 _ENDS = (".", "!", "?", "…", "。", "！", "？", "।", "؟")  # of sentences

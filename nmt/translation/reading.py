@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from nmt.config.choices import LongLines, PieceMarks
 from nmt.config.generation import GenerateConfig
-from nmt.data.batch import Ids
 from nmt.data.corpus import Split
+from nmt.data.hypothesis import Ids
 from nmt.data.language_pair import LanguagePair
 from nmt.data.text import PAUSE, require_text
 from nmt.data.vocabulary import EOS, UNK

@@ -14,38 +14,31 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from nmt.config.choices import AlignmentKind, MbrMetric, NumberFormat, Precision
 from nmt.config.generation import ON_A_CPU, ON_A_GPU, GenerateConfig
 from nmt.config.validated import ValidatedSearch
-from nmt.data.batch import Ids, pad
 from nmt.data.corpus import Split
+from nmt.data.hypothesis import Hypothesis, Ids
 from nmt.data.language_pair import LanguagePair
 from nmt.data.shortlist import Shortlist
 from nmt.data.text import one_line
 from nmt.data.tokenizers import IdArray
 from nmt.data.vocabulary import EOS
-from nmt.devices import choose_device, is_shortage, precision_named
+from nmt.devices import device_named, is_shortage, kind_of, precision_named
 from nmt.distributed.workers import one_by_one, possible, side_by_side
 from nmt.engines import AUTO, Wanted, engine_for
-from nmt.engines.ensemble import together_as_one
 from nmt.engines.number_formats import choose_format, format_named
 from nmt.errors import DeviceError, UsageError
-from nmt.interface import Hypothesis
 from nmt.models.stored import load_model
 from nmt.plugins import UserDir, load_plugins
 from nmt.search import EngineSearch, Search, searches
 from nmt.search.beam_config import BeamConfig
 from nmt.search.decoding import Engine
-from nmt.search.forced import ForcedSearch
-from nmt.search.greedy import GreedySearch
-from nmt.search.greedy_config import GreedyConfig
 from nmt.search.length_penalty import LengthPenalty
 from nmt.search.requests import Request
 from nmt.search.sampling_config import SamplingConfig
 from nmt.search.short_lists import in_ids, in_places
-from nmt.search.shortlisted import Shortlisted
 from nmt.storage.run_folder import split_paths
 from nmt.translation.choosing import MinimumBayesRisk
 from nmt.translation.lines import Given, Line, TranslatedText, Translation
@@ -73,12 +66,10 @@ class Translator:
         """``members`` are on one device, and all belong to ``pair``. ``validated``: the search that is used unless options
         say otherwise."""
         self.pair = pair
-        self._engine = (
-            together_as_one(members, ensemble_weights) if len(members) > 1 or ensemble_weights else members[0]
-        )
+        self._engine = _together(members, ensemble_weights)
         self._members = members
         self.device = self._engine.device
-        self._workers = workers if self.device.type == "cpu" and possible() else 1
+        self._workers = workers if self.device == "cpu" and possible() else 1
         self._shortlist = shortlist
         self._validated = validated or ValidatedSearch({})
         longest = self._engine.longest_source
@@ -109,7 +100,7 @@ class Translator:
         "auto".
         """
         load_plugins(user_dir)
-        chosen = choose_device(device)
+        chosen = device_named(device)
         if cuda_graphs:
             _check_recording(chosen, shortlist)
             engine = "graphs"
@@ -142,7 +133,7 @@ class Translator:
         with, as far as options do not say otherwise. With ``nbest=n`` each line has n translations, one after the other.
         """
         config = translation_options(options, self._validated)
-        found = self.hypotheses(_several(lines, "translate"), config, scored=False)
+        found = self.hypotheses(_several(lines, "translate"), config)
         return [text for translation in found for text in best_texts(translation, config.nbest)]
 
     def translations(
@@ -168,21 +159,19 @@ class Translator:
         config: GenerateConfig,
         progress: Progress | None = None,
         numbers: Iterable[int] | None = None,
-        scored: bool = True,
         called: str = "line",
     ) -> Iterator[Translation]:
         """Translate a stream of lines, in its order and in constant memory; None counts as an empty line.
 
         ``config.buffer_size`` lines are read ahead and translated by length; what was read before a ``PAUSE`` is
         translated before more is read. Attention is kept if ``config.print_alignment`` asks for alignments.
-        ``numbers``: those of the lines, from 0; by default they are counted. ``scored``: whether scores are asked for;
-        without them greedy search leaves them out (NaN). ``called``: what messages call the lines.
+        ``numbers``: those of the lines, from 0; by default they are counted. ``called``: what messages call the lines.
         """
         config = _with_search(config)
         windows = self._reader(config, called).windows_of_lines(
             lines, itertools.count() if numbers is None else numbers
         )
-        return self._chosen(self._translate(windows, config, progress, scored), config)
+        return self._chosen(self._translate(windows, config, progress), config)
 
     def hypotheses_of_split(
         self,
@@ -190,13 +179,12 @@ class Translator:
         config: GenerateConfig,
         progress: Progress | None = None,
         numbers: Iterable[int] | None = None,
-        scored: bool = True,
     ) -> Iterator[Translation]:
         """Translate the source side of a split, or only its lines of these ``numbers``; the corpus has this translator's
         vocabularies."""
         config = _with_search(config)
         windows = self._reader(config).windows_of_split(split, range(len(split)) if numbers is None else numbers)
-        return self._chosen(self._translate(windows, config, progress, scored), config)
+        return self._chosen(self._translate(windows, config, progress), config)
 
     def writing(self, config: GenerateConfig) -> LanguagePair:
         """The pair whose target side joins pieces of text that was cut before, as ``config`` says or else the corpus."""
@@ -220,22 +208,21 @@ class Translator:
         return MinimumBayesRisk(config.mbr.value, config.nbest, posterior=not samples)(translations)
 
     def _translate(
-        self, windows: Iterable[Window], config: GenerateConfig, progress: Progress | None, scored: bool
+        self, windows: Iterable[Window], config: GenerateConfig, progress: Progress | None
     ) -> Iterator[Translation]:
-        scored = scored or config.mbr is not MbrMetric.none
-        search, shown = _search_of(config, scored), config.print_alignment is not AlignmentKind.none
+        search, shown = _search_of(config), config.print_alignment is not AlignmentKind.none
         pair = self.writing(config)
         unknown = UnknownWords(pair, _dictionary(config)) if config.replace_unk else None
 
         def answer(batch: Batch) -> Found:
-            found = self._search(search, batch, attention=shown or unknown is not None)
+            found = self._search(search, batch, shown or unknown is not None, config.score_reference)
             return [[_as_text(one, part, pair, unknown, shown) for one in some] for some, part in zip(found, batch)]
 
         def run(batches: Iterator[Batch | None]) -> Iterator[tuple[Batch, Found] | None]:
             return side_by_side(answer, batches, self._workers) if self._workers > 1 else one_by_one(answer, batches)
 
         def plan(parts: list[Part]) -> list[Batch]:
-            usual = ON_A_CPU if self.device.type == "cpu" else ON_A_GPU
+            usual = ON_A_CPU if self.device == "cpu" else ON_A_GPU
             return batches_of(parts, config.max_tokens or usual, config.batch_size)
 
         drawn = isinstance(config.search, SamplingConfig)
@@ -244,17 +231,20 @@ class Translator:
             texts = together(found, drawn=drawn)
             yield Translation(source.number, source.text, pieces, texts, len(source.parts), closes, source.cut)
 
-    def _search(self, search: Search, batch: Batch, attention: bool) -> list[list[Hypothesis]]:
-        """A batch that does not fit into the memory is halved until it does."""
+    def _search(self, search: Search, batch: Batch, attention: bool, given: bool) -> list[list[Hypothesis]]:
+        """A batch that does not fit into the memory is halved until it does. ``given``: translations are, to be scored."""
         asked = [one.request for one in batch]
-        requests = asked if isinstance(search, ForcedSearch) or any(request != Request() for request in asked) else None
+        requests = asked if given or any(request != Request() for request in asked) else None
+        lists = None
+        if self._shortlist is not None and not given:
+            lists = [_pieces_for(one, self._shortlist) for one in batch]
         try:
-            return self._found(search, batch, attention, requests)
+            return self._found(search, batch, lists, attention, requests)
         except Exception as error:
             if not isinstance(error, MemoryError) and not is_shortage(error):
                 raise
             if len(batch) == 1:
-                elsewhere = "" if self.device.type == "cpu" else ", or use --device cpu"
+                elsewhere = "" if self.device == "cpu" else ", or use --device cpu"
                 raise DeviceError(
                     f"line {batch[0].number + 1} ({batch[0].pieces} pieces) does not fit into the memory of "
                     f"{self.device}; lower --max-source-length, --beam or --nbest{elsewhere}"
@@ -263,28 +253,34 @@ class Translator:
         for member in self._members:
             member.forget()
         middle = len(batch) // 2
-        return self._search(search, batch[:middle], attention) + self._search(search, batch[middle:], attention)
+        halves = batch[:middle], batch[middle:]
+        return [found for half in halves for found in self._search(search, half, attention, given)]
 
     def _found(
-        self, search: Search, batch: Batch, attention: bool, requests: Sequence[Request] | None
+        self,
+        search: Search | EngineSearch,
+        batch: Batch,
+        lists: list[IdArray] | None,
+        attention: bool,
+        requests: Sequence[Request] | None,
     ) -> list[list[Hypothesis]]:
         sources: list[Ids] = [np.append(one.ids, EOS) for one in batch]
-        lists = None
-        if self._shortlist is not None and not isinstance(search, ForcedSearch):
-            lists = [_pieces_for(one, self._shortlist) for one in batch]
-        if isinstance(search, EngineSearch):
-            if lists is None:
-                return search.find(self._engine, sources, attention=attention, requests=requests)
-            places = in_places(requests, lists)
-            found = search.find(self._engine, sources, lists=lists, attention=attention, requests=places)
-            return in_ids(found, lists)
-        source, lengths = (part.to(self.device) for part in pad(sources))
-        if isinstance(search, ForcedSearch):
-            return search(self._engine.scored, source, lengths, attention=attention, requests=requests)
+        if not isinstance(search, EngineSearch):
+            from nmt.search.in_torch import InTorch
+
+            search = InTorch(search)
         if lists is None:
-            return search(self._engine.decodable, source, lengths, attention=attention, requests=requests)
-        short = Shortlisted(self._engine.decodable, lists, self.device)
-        return short.found(search(short, source, lengths, attention=attention, requests=short.asked(requests)))
+            return search.find(self._engine, sources, attention=attention, requests=requests)
+        places = in_places(requests, lists)
+        return in_ids(search.find(self._engine, sources, lists=lists, attention=attention, requests=places), lists)
+
+
+def _together(members: Sequence[Engine], weights: Sequence[float]) -> Engine:
+    if len(members) == 1 and not weights:
+        return members[0]
+    from nmt.engines.ensemble import together_as_one
+
+    return together_as_one(members, weights)
 
 
 def _as_text(
@@ -314,8 +310,8 @@ def best_texts(translation: Translation, nbest: int) -> list[str]:
     return texts + [""] * (nbest - len(texts))
 
 
-def _check_recording(device: torch.device, shortlist: str | Path | None) -> None:
-    if device.type != "cuda":
+def _check_recording(device: str, shortlist: str | Path | None) -> None:
+    if kind_of(device) != "cuda":
         raise UsageError(f"--cuda-graphs is for NVIDIA GPUs, and the device is {device}; leave it out")
     if shortlist is not None:
         raise UsageError(
@@ -335,16 +331,16 @@ def _with_search(config: GenerateConfig) -> GenerateConfig:
 
 def check_search(config: GenerateConfig) -> None:
     """Refuse what would be refused when the first line is translated, at a time when no model has been loaded."""
-    _search_of(_with_search(config), scored=True)
+    _search_of(_with_search(config))
     _dictionary(config)
 
 
-def _search_of(config: GenerateConfig, scored: bool) -> Search:
+def _search_of(config: GenerateConfig) -> Search:
     options = config.search
-    if isinstance(options, GreedyConfig) and not config.score_reference:
-        return GreedySearch(options, config.candidates(), scored)
     if not config.score_reference:
         return searches.build(options, config.candidates())
+    from nmt.search.forced import ForcedSearch
+
     if isinstance(options, BeamConfig):
         return ForcedSearch(options.length_penalty, options.lenpen)
     return ForcedSearch(LengthPenalty.power, 0.0)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from nmt.data.batch import Ids
 from nmt.data.batching import plan_batches
+from nmt.data.hypothesis import Ids
 from nmt.search.requests import Request
 from nmt.translation.lines import TranslatedText
 

@@ -23,6 +23,7 @@ from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.words import WordsConfig
 from nmt.distributed.world import World
 from nmt.errors import DataError, NMTError, UsageError
+from nmt.native.library import library
 from nmt.search.beam_config import BeamConfig
 from nmt.search.greedy_config import GreedyConfig
 from nmt.translation import Translator
@@ -38,6 +39,11 @@ LINES = ["ein mann", "", "zwei hunde laufen", "rot"]
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tiny_model(tmp_path_factory.mktemp("models") / "lstm")
+
+
+@pytest.fixture(scope="module")
+def transformer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_model(tmp_path_factory.mktemp("models") / "transformer", model="transformer")
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +93,33 @@ def test_lines_on_standard_input_become_lines_on_standard_output(model):
         "--path", model, "--beam", "4", "--lenpen", "0.6", stdin="ein mann\n\nzwei hunde laufen\nrot\n"
     )
     assert result.stdout == "a man\n\ntwo dogs run\nred\n"
+
+
+WITHOUT_TORCH = """
+import sys
+from nmt_cli.generate import main
+main()
+assert "torch" not in sys.modules
+"""
+
+
+@pytest.mark.skipif(library() is None, reason="the C part was not built: no C compiler")
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["--dtype", "int8", "--workers", "2", "--batch-size", "1"],
+        ["--search", "diverse_beam", "--diverse-beam-groups", "2", "--beam", "4", "--nbest", "2"],
+        ["--format", "jsonl", "--print-alignment"],
+        ["--search", "greedy"],
+        ["--input-format", "tsv", "--no-repeat-ngram-size", "2"],
+    ],
+)
+def test_the_native_engine_needs_no_torch(transformer: Path, options: list[str]) -> None:
+    command = [sys.executable, "-c", WITHOUT_TORCH, "--path", str(transformer), "--cpu", *options]
+    result = subprocess.run(command, input="ein mann\n\nrot\n", capture_output=True, encoding="utf-8", check=False)
+    assert result.returncode == 0, result.stderr
+    assert "a man" in result.stdout and "red" in result.stdout
 
 
 def test_output_file_appears_and_standard_output_stays_empty(model, tmp_path):

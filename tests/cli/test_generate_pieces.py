@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import nmt_cli.train  # noqa: F401 - it makes the options of training known
 from nmt.config.choices import OutputFormat, PieceMarks
 from nmt.config.generation import GenerateConfig
 from nmt.config.option import flags_of

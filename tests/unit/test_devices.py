@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 
@@ -9,6 +11,8 @@ from nmt import devices
 from nmt.config.choices import Precision
 from nmt.devices import (
     choose_device,
+    count_threads,
+    device_named,
     make_current,
     parameter_type,
     precision_named,
@@ -21,6 +25,13 @@ from nmt.errors import DeviceError, UsageError
 
 def test_auto_takes_a_gpu_only_where_there_is_one():
     assert choose_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere torch is asked")
+def test_where_no_driver_is_torch_is_not_imported_to_look_for_a_gpu(monkeypatch):
+    monkeypatch.setattr(devices, "_has_driver", lambda: False)
+    monkeypatch.delitem(sys.modules, "torch")
+    assert device_named("auto") == "cpu" and "torch" not in sys.modules
 
 
 def test_cpu_is_always_there():
@@ -101,6 +112,25 @@ def test_without_a_wish_there_is_a_thread_for_each_core_that_may_be_used(cores, 
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     set_threads(None)
     assert asked == [expected]
+
+
+def test_before_torch_is_imported_threads_are_as_wished_or_as_the_environment_says(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "5,2")
+    assert (count_threads(3), count_threads(None)) == (3, 5)
+
+
+@pytest.mark.parametrize(
+    ("siblings", "expected"), [(["0,2", "1,3", "0,2", "1,3"], 2), (["0", "1", "2", "3"], 4), ([], 4)]
+)
+def test_a_core_that_looks_like_two_gets_one_thread(siblings, expected, tmp_path, monkeypatch):
+    monkeypatch.setattr(devices.os, "sched_getaffinity", lambda process: set(range(4)), raising=False)
+    monkeypatch.setattr(devices, "_SHARES_OF_TIME", [])
+    monkeypatch.setattr(devices, "_TOPOLOGY", tmp_path)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    for number, text in enumerate(siblings):
+        (tmp_path / f"cpu{number}" / "topology").mkdir(parents=True)
+        (tmp_path / f"cpu{number}" / "topology" / "thread_siblings_list").write_text(f"{text}\n")
+    assert count_threads(None) == expected
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +18,6 @@ from nmt.native.library import address, built
 from nmt.native.ranking import best_continuations, flags_of, summarise
 from nmt.search.candidates import Candidates
 from nmt.search.rules import Changes
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 Ids = npt.NDArray[np.integer]
 
@@ -127,11 +123,6 @@ class NativeScores:
         scores = self._decoding.scores if self._changed is None else self._changed
         found: Floats = scores[first:end] - self._decoding.normaliser[first:end, None]
         return found
-
-    def ranked_there(self) -> Tensor:
-        import torch
-
-        return torch.from_numpy(self.ranked(0, len(self._decoding.scores)))
 
 
 def _empty(sentences: int, count: int) -> Candidates:

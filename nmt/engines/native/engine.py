@@ -16,13 +16,13 @@ from nmt.engines.native.model import NativeModel
 from nmt.models.transformer.weights import TransformerWeights
 
 if TYPE_CHECKING:
-    import torch
-
     from nmt.interface import Decodable
 
 
 class NativeEngine:
     """A model in one number format. The processes of a machine share it if they are forked after it is made."""
+
+    device = "cpu"
 
     def __init__(self, weights: TransformerWeights, number_format: NumberFormat) -> None:
         self._model = NativeModel(weights, number_format)
@@ -42,12 +42,6 @@ class NativeEngine:
 
     def forget(self) -> None:
         """Nothing is kept."""
-
-    @property
-    def device(self) -> torch.device:
-        import torch
-
-        return torch.device("cpu")
 
     @cached_property
     def decodable(self) -> Decodable:

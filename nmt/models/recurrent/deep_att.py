@@ -11,7 +11,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from nmt.interface import VocabularySizes
+from nmt.data.vocabulary import VocabularySizes
 from nmt.layers.recurrent_attention import AdditiveAttention
 from nmt.models import models
 from nmt.models.recurrent.attentive_recurrent import AttendedMemory, AttentiveRecurrent, DecoderStack

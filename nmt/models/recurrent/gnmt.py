@@ -12,7 +12,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from nmt.interface import VocabularySizes
+from nmt.data.vocabulary import VocabularySizes
 from nmt.layers.dropout import Dropout
 from nmt.layers.recurrent_attention import AdditiveAttention
 from nmt.layers.stack import Stack

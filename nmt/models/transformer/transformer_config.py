@@ -13,7 +13,7 @@ from nmt.models import models
 from nmt.models.transformer.head_sizes import HeadSizes
 
 if TYPE_CHECKING:
-    from nmt.interface import VocabularySizes
+    from nmt.data.vocabulary import VocabularySizes
 
 
 class PositionKind(Enum):

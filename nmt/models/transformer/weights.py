@@ -26,9 +26,10 @@ from nmt.models.transformer.transformer_config import (
     ScoreKind,
     TransformerConfig,
 )
+from nmt.storage.checkpoints import require_shapes, shapes_of
 
 if TYPE_CHECKING:
-    from nmt.interface import VocabularySizes
+    from nmt.data.vocabulary import VocabularySizes
 
 Array = npt.NDArray[np.floating[Any]]
 
@@ -142,30 +143,39 @@ def undescribed(config: object) -> str | None:
     return None
 
 
-def describe(config: TransformerConfig, sizes: VocabularySizes, stored: Mapping[str, Array]) -> TransformerWeights:
-    """The description of a model with these options and parameters (by their names in its state)."""
+def describe(
+    config: TransformerConfig, sizes: VocabularySizes, stored: Mapping[str, Array], origin: str
+) -> TransformerWeights:
+    """The description of a model with these options and parameters (by their names in its state), from ``origin``."""
     missing = undescribed(config)
     if missing is not None:
         raise UsageError(f"{missing} has no place in the description of a Transformer's weights")
-    return _Reader(config, sizes, stored).model()
+    reader = _Reader(config, sizes, stored)
+    weights = reader.model()
+    require_shapes(reader.shapes, shapes_of(stored), origin)
+    return weights
 
 
 class _Reader:
-    """Parameters of our own Transformer by what they are."""
+    """Parameters of our own Transformer by what they are, and in ``shapes`` what each of them should be like."""
 
     def __init__(self, config: TransformerConfig, sizes: VocabularySizes, stored: Mapping[str, Array]) -> None:
         self._config = config
+        self._sizes = sizes
         self._stored = stored
+        self.shapes = dict[str, tuple[int, ...]]()
         heads = config.head_sizes()
-        self._parts = (heads.keys, heads.keys, heads.values)
+        self._keys, self._values = heads.keys, heads.values
         self._scale = heads.d_k**-0.5 if config.attention_score is ScoreKind.scaled_dot else 1.0
         self._joint = config.shares_all(sizes)
 
     def model(self) -> TransformerWeights:
-        config, source = self._config, self._stored["source_input.embedding.table.weight"]
-        target = source if self._joint else self._stored["target_input.embedding.table.weight"]
-        shares_output = self._joint or config.share_decoder_embeddings
-        output = Linear(target) if shares_output else self._linear("output")
+        config, width = self._config, self._config.d_model
+        source = self._array("source_input.embedding.table.weight", self._sizes.source, width)
+        target, shares_output = source, self._joint or config.share_decoder_embeddings
+        if not self._joint:
+            target = self._array("target_input.embedding.table.weight", self._sizes.target, width)
+        output = Linear(target) if shares_output else self._linear("output", self._sizes.target, width)
         return TransformerWeights(
             self._stack("encoder", "source_input", source, config.encoder_layers),
             self._stack("decoder", "target_input", target, config.decoder_layers),
@@ -175,38 +185,52 @@ class _Reader:
         )
 
     def _stack(self, name: str, input_name: str, embedding: Array, count: int) -> StackWeights:
-        learned = self._config.positions is PositionKind.learned
-        positions = self._stored[f"{input_name}.positions.weight"] if learned else None
+        config, positions = self._config, None
+        if config.positions is PositionKind.learned:
+            positions = self._array(f"{input_name}.positions.weight", config.max_positions, config.d_model)
         layers = tuple(self._layer(f"{name}.layers.{number}", name == "decoder") for number in range(count))
-        norm = self._norm(f"{name}.norm") if self._config.norm is NormOrder.pre else None
-        return StackWeights(embedding, math.sqrt(self._config.d_model), positions, layers, norm)
+        norm = self._norm(f"{name}.norm") if config.norm is NormOrder.pre else None
+        return StackWeights(embedding, math.sqrt(config.d_model), positions, layers, norm)
 
     def _layer(self, name: str, reads: bool) -> LayerWeights:
+        width, inner = self._config.d_model, self._config.d_ff
         return LayerWeights(
             self._attention(f"{name}.self_attention", joint="projection"),
             self._norm(f"{name}.self_residual.norm"),
             self._attention(f"{name}.cross_attention", joint="memory") if reads else None,
             self._norm(f"{name}.cross_residual.norm") if reads else None,
-            FeedForward(self._linear(f"{name}.feed_forward.inner"), self._linear(f"{name}.feed_forward.outer")),
+            FeedForward(
+                self._linear(f"{name}.feed_forward.inner", inner, width, bias=True),
+                self._linear(f"{name}.feed_forward.outer", width, inner, bias=True),
+            ),
             self._norm(f"{name}.feed_forward_residual.norm"),
         )
 
     def _attention(self, name: str, joint: str) -> Attention:
         """``joint``: the name of the matrix that makes keys and values, in self-attention the queries too."""
+        width, bias, parts = self._config.d_model, self._config.attention_bias, [self._keys, self._values]
         if joint == "projection":
-            query, key, value = _split(self._linear(f"{name}.{joint}"), self._parts)
-        else:
-            query, (key, value) = (
-                self._linear(f"{name}.query"),
-                _split(self._linear(f"{name}.{joint}"), self._parts[1:]),
-            )
-        return Attention(query, key, value, self._linear(f"{name}.output"), self._scale)
+            parts = [self._keys, *parts]
+        made = _split(self._linear(f"{name}.{joint}", sum(parts), width, bias=bias), parts)
+        if joint == "memory":
+            made = [self._linear(f"{name}.query", self._keys, width, bias=bias), *made]
+        query, key, value = made
+        output = self._linear(f"{name}.output", width, self._values, bias=bias)
+        return Attention(query, key, value, output, self._scale)
 
-    def _linear(self, name: str) -> Linear:
-        return Linear(self._stored[f"{name}.weight"], self._stored.get(f"{name}.bias"))
+    def _linear(self, name: str, outputs: int, inputs: int, *, bias: bool = False) -> Linear:
+        weight = self._array(f"{name}.weight", outputs, inputs)
+        return Linear(weight, self._array(f"{name}.bias", outputs) if bias else None)
 
     def _norm(self, name: str) -> Norm:
-        return Norm(self._stored[f"{name}.weight"], self._stored[f"{name}.bias"])
+        width = self._config.d_model
+        return Norm(self._array(f"{name}.weight", width), self._array(f"{name}.bias", width))
+
+    def _array(self, name: str, *shape: int) -> Array:
+        """Of this shape in any case, so that all that differs can be said at once."""
+        self.shapes[name] = shape
+        found = self._stored.get(name)
+        return found if found is not None and found.shape == shape else np.broadcast_to(np.float32(0.0), shape)
 
 
 def _split(linear: Linear, sizes: Sequence[int]) -> list[Linear]:

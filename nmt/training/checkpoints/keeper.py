@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from nmt.distributed.world import digest
+from nmt.distributed.together import digest
 from nmt.errors import Diverged, NMTError
 from nmt.storage.checkpoints import CheckpointInfo, TrainingState, load_parameters
 from nmt.training.checkpoints import optimizer_state

@@ -18,7 +18,8 @@ from nmt.config.sections import DistributedConfig, TrainingConfig
 from nmt.devices import own_device
 from nmt.distributed import joining
 from nmt.distributed.joining import join
-from nmt.distributed.world import Together, World
+from nmt.distributed.together import Together
+from nmt.distributed.world import World
 from nmt.errors import Interrupted, NMTError, UsageError
 from nmt.training.loop.trainer import Trainer
 

@@ -93,6 +93,6 @@ def test_given_translations_are_scored_at_once(folder: Path, recorders: list[Rec
 def test_what_cannot_be_recorded_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="--cuda-graphs is for NVIDIA GPUs, and the device is cpu; leave it out"):
         Translator.load(folder, device="cpu", cuda_graphs=True)
-    monkeypatch.setattr(translating, "choose_device", lambda name: torch.device("cuda"))
+    monkeypatch.setattr(translating, "device_named", lambda name: "cuda")
     with pytest.raises(UsageError, match="--shortlist gives every batch another output layer"):
         Translator.load(folder, shortlist="shortlist.safetensors", cuda_graphs=True)

@@ -11,6 +11,7 @@ import torch
 
 from nmt.config.choices import NumberFormat
 from nmt.engines.native.engine import NativeEngine
+from nmt.errors import UsageError
 from nmt.interface import EncoderDecoder, VocabularySizes
 from nmt.models import models
 from nmt.models.transformer.transformer_config import NormOrder, PositionKind, ScoreKind, TransformerConfig
@@ -49,7 +50,26 @@ def made(name: str, number_format: NumberFormat = NumberFormat.float32) -> tuple
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
     stored = {key: value.numpy() for key, value in model.state_dict().items()}
-    return model, NativeEngine(describe(config, sizes, stored), number_format)
+    return model, NativeEngine(describe(config, sizes, stored, "here"), number_format)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "says"),
+    [
+        ("encoder.layers.0.self_attention.output.weight", (32, 31), r"\(32, 31\) in the checkpoint, \(32, 32\) in the"),
+        ("decoder.layers.2.feed_forward.inner.bias", None, r"missing in the checkpoint, \(40,\) in the model"),
+        ("encoder.layers.2.self_residual.norm.bias", (32,), r"\(32,\) in the checkpoint, missing in the model"),
+    ],
+)
+def test_parameters_of_another_architecture_are_refused(name: str, shape: tuple[int, ...] | None, says: str) -> None:
+    config = TransformerConfig(2, 3, d_model=32, d_ff=40, num_heads=2)
+    stored = {key: value.numpy() for key, value in models.build(config, JOINT).state_dict().items()}
+    if shape is None:
+        del stored[name]
+    else:
+        stored[name] = np.zeros(shape, dtype=np.float32)
+    with pytest.raises(UsageError, match=f"here holds another architecture: {name}: {says}"):
+        describe(config, JOINT, stored, "here")
 
 
 def sources(longest: int = 12) -> list[np.ndarray]:

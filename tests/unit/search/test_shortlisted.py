@@ -16,6 +16,7 @@ from nmt.models import models
 from nmt.search import searches
 from nmt.search.ranking import StopRule
 from nmt.search.requests import Request
+from nmt.search.short_lists import in_ids, in_places
 from nmt.search.shortlisted import Shortlisted
 
 SIZES = VocabularySizes(source=30, target=40, shared=False)
@@ -77,7 +78,7 @@ def assert_as_if_impossible(
 ) -> None:
     find = searches.build(searches.config_class(search)(**options), nbest)
     short = Shortlisted(model, lists, torch.device("cpu"))
-    together = short.found(find(short, SOURCE, LENGTHS))
+    together = in_ids(find(short, SOURCE, LENGTHS), lists)
     for row, pieces in enumerate(lists):
         alone = find(Impossible(model, pieces), SOURCE[row : row + 1, : LENGTHS[row]], LENGTHS[row : row + 1])[0]
         for one, other in zip(together[row], alone, strict=True):
@@ -88,12 +89,13 @@ def assert_as_if_impossible(
 
 def test_what_is_asked_for_keeps_its_meaning() -> None:
     short = Shortlisted(build("lstm"), LISTS, torch.device("cpu"))
-    asked = short.asked(
+    asked = in_places(
         [
             Request(prefix=(9, 30), include=((39,),), exclude=((5, 9), (17,))),
             Request(min_length=2, max_length=3),
             Request(include=((8, 20),)),
-        ]
+        ],
+        LISTS,
     )
     assert asked == [
         Request(prefix=(5, 7), include=((8,),), exclude=((4, 5),)),  # what it could not say need not be forbidden
@@ -101,7 +103,7 @@ def test_what_is_asked_for_keeps_its_meaning() -> None:
         Request(include=((5, 7),)),
     ]
     beam = searches.build(searches.config_class("beam")(beam_size=3), 1)
-    found = short.found(beam(short, SOURCE, LENGTHS, requests=asked))
+    found = in_ids(beam(short, SOURCE, LENGTHS, requests=asked), LISTS)
     assert found[0][0].tokens[:2].tolist() == [9, 30] and 39 in found[0][0].tokens.tolist()
     assert 2 <= len(found[1][0].tokens) - 1 <= 3
     assert "8 20" in " ".join(map(str, found[2][0].tokens.tolist()))

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
@@ -23,6 +24,7 @@ from nmt.storage.checkpoints import (
     checkpoint_name,
     checkpoints_in,
     drop_training_state,
+    map_checkpoint,
     pointed,
     read_checkpoint,
     read_config,
@@ -59,6 +61,25 @@ def test_tied_parameters_are_stored_under_both_names(tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "c", model={"a": weight, "b": weight}, config=CONFIG, info=CheckpointInfo(1, 1))
     stored = read_checkpoint(tmp_path / "c")
     assert torch.equal(stored.model["a"], weight) and torch.equal(stored.model["b"], weight)
+
+
+def test_parameters_are_mapped_with_the_numbers_that_were_written(tmp_path: Path) -> None:
+    types = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    written = {str(kind): torch.randn(3, 5).to(kind) for kind in types} | {"count": torch.tensor(7)}
+    write_checkpoint(tmp_path / "c", model=written, config=CONFIG, info=CheckpointInfo(1, 1))
+    arrays = map_checkpoint(tmp_path / "c").arrays
+    assert arrays.keys() == written.keys()
+    for name, tensor in written.items():
+        assert arrays[name].flags.aligned and np.array_equal(arrays[name], tensor.double().numpy())
+
+
+def test_a_flipped_byte_is_noticed_before_parameters_are_mapped(tmp_path: Path) -> None:
+    path = save(tmp_path, 1)
+    content = bytearray((path / "model.safetensors").read_bytes())
+    content[-1] ^= 1
+    (path / "model.safetensors").write_bytes(bytes(content))
+    with pytest.raises(DataError, match=r"model\.safetensors"):
+        map_checkpoint(path)
 
 
 def test_checkpoints_are_listed_oldest_first_and_unfinished_ones_left_out(tmp_path: Path) -> None:

@@ -631,17 +631,6 @@ def test_attention_of_a_model_in_bf16_can_be_shown(folder: Path, search: str) ->
         assert attention is not None and attention.dtype == np.float32
 
 
-def test_greedy_search_leaves_out_scores_that_nobody_asks_for(folder: Path) -> None:
-    translator, config = Translator.load(folder), GenerateConfig(search=searches.config_class("greedy")())
-    scored = list(translator.hypotheses(LINES, config))
-    without = list(translator.hypotheses(LINES, config, scored=False))
-    assert [one.hypotheses[0].text for one in without] == [one.hypotheses[0].text for one in scored]
-    assert all(one.hypotheses[0].score < 0 for one in scored)
-    assert all(math.isnan(one.hypotheses[0].score) for one in without)
-    chosen = dataclasses.replace(config, mbr=MbrMetric.bleu, choose_among=1)
-    assert not any(math.isnan(one.hypotheses[0].score) for one in translator.hypotheses(LINES, chosen, scored=False))
-
-
 def test_a_reference_is_left_alone_where_none_is_scored(translator: Translator) -> None:
     line = Line("rot ein mann", reference="zebra red red red")
     options = {"max_source_length": 2}

@@ -19,7 +19,8 @@ from nmt.config.choices import Precision
 from nmt.config.sections import CheckpointConfig, TrainingConfig, ValidationConfig
 from nmt.data.batch import Batch
 from nmt.distributed.sharding import Sharded
-from nmt.distributed.world import Together, World
+from nmt.distributed.together import Together
+from nmt.distributed.world import World
 from nmt.errors import NMTError
 from nmt.interface import LossReport
 from nmt.optim import optimizers
