@@ -58,32 +58,6 @@ static void feed(const Layer *layer, float *x, int64_t rows) {
         feed_some(layer, x + r * layer->width, rows - r < TOGETHER ? rows - r : TOGETHER);
 }
 
-/* One step of B sentences with K hypotheses each: x [B * K, D] becomes what the layer makes of it. The step's keys and
-   values are written to the caches at step ``steps - 1``, for sentence b at places[b] (NULL: b); slots [B * K,
-   slots_row] says where the own past stands. Keys and values of the memory have S steps; bias [B, S] is -inf at padding,
-   or NULL. */
-void decoder_layer(const Layer *layer, float *x, int64_t B, int64_t K, float *keys, float *values,
-                   const int64_t *places, const Strides *cache, int64_t steps, const int32_t *slots, int64_t slots_row,
-                   float *memory_keys, float *memory_values, const Strides *memory, int64_t S, const float *bias) {
-    const int64_t width = layer->width, rows = B * K, head = width / layer->heads;
-    float *normed = floats(NORMED, rows * width), *projected = floats(PROJECTED, rows * 3 * width);
-    float *seen = floats(SEEN, rows * width), *said = floats(SAID, rows * width);
-
-    const float *read = before(layer, &layer->look_norm, x, rows, normed);
-    multiply(&layer->projection, read, width, rows, projected, 3 * width, 0);
-    attend(projected, 3 * width, projected + width, projected + 2 * width, keys, values, places, cache, slots,
-           slots_row, NULL, 0, seen, B, K, layer->heads, head, steps, layer->look_scale, NULL, 0);
-    multiply(&layer->look_output, seen, width, rows, said, width, 0);
-    after(layer, &layer->look_norm, x, said, rows);
-
-    multiply(&layer->query, before(layer, &layer->read_norm, x, rows, normed), width, rows, projected, width, 0);
-    attend(projected, width, NULL, NULL, memory_keys, memory_values, NULL, memory, NULL, 0, bias, S, seen, B, K,
-           layer->heads, head, S, layer->read_scale, NULL, 0);
-    multiply(&layer->read_output, seen, width, rows, said, width, 0);
-    after(layer, &layer->read_norm, x, said, rows);
-    feed(layer, x, rows);
-}
-
 /* All positions of B sentences one after the other: sentence b has rows offsets[b] to offsets[b + 1] of x. */
 void encoder_layer(const Layer *layer, float *x, int64_t B, const int64_t *offsets) {
     const int64_t width = layer->width, rows = offsets[B];

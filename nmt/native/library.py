@@ -10,15 +10,12 @@ import os
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from nmt.errors import UsageError
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 logger = logging.getLogger("nmt.native")
 
@@ -29,36 +26,11 @@ PROCESSORS = ("portable", "avx2", "avx_vnni", "avx512", "amx")  # as native.h nu
 _POINTER, _COUNT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 
 _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
-    "attend": (
-        None,
-        [
-            _POINTER,
-            _COUNT,
-            *[_POINTER] * 7,
-            _COUNT,
-            _POINTER,
-            _COUNT,
-            _POINTER,
-            *[_COUNT] * 5,
-            _FLOAT,
-            _POINTER,
-            _COUNT,
-        ],
-    ),
     "choose_processor": (_COUNT, [_COUNT]),
     "packed_bytes": (_COUNT, [_COUNT] * 3),
     "pack": (None, [_POINTER, *[_COUNT] * 3, *[_POINTER] * 3]),
     "select_outputs": (None, [*[_POINTER] * 3, _COUNT, *[_POINTER] * 4]),
     "multiply": (None, [_POINTER, _POINTER, _COUNT, _COUNT, _POINTER, _COUNT, _COUNT]),
-    "multiply_own": (None, [_POINTER, _COUNT, _COUNT, _POINTER, _COUNT, _POINTER]),
-    "decoder_layer": (
-        None,
-        [
-            *[_POINTER, _POINTER, _COUNT, _COUNT, *[_POINTER] * 4, _COUNT, _POINTER, _COUNT],
-            *[*[_POINTER] * 3, _COUNT, _POINTER],
-        ],
-    ),
-    "encoder_layer": (None, [_POINTER, _POINTER, _COUNT, _POINTER]),
     "begin_decoding": (_POINTER, [_POINTER, _COUNT, _COUNT, *[_POINTER] * 4, _COUNT]),
     "decoding_step": (_COUNT, [_POINTER, _POINTER, _POINTER, _COUNT]),
     "decoding_best": (None, [_POINTER, _POINTER, _COUNT, _POINTER, _COUNT, *[_POINTER] * 4]),
@@ -69,12 +41,6 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "summarise": (None, [_POINTER, _COUNT, _COUNT, _POINTER, _POINTER]),
     "best_continuations": (None, [*[_POINTER] * 4, *[_COUNT] * 4, _POINTER, _COUNT, *[_POINTER] * 3]),
 }
-
-
-class Strides(ctypes.Structure):
-    """As native.h has them: numbers from one sentence, step, slot and head to the next."""
-
-    _fields_ = tuple((name, ctypes.c_int64) for name in ("sentence", "step", "slot", "head"))
 
 
 @dataclass(frozen=True)
@@ -143,11 +109,6 @@ def sources() -> str:
     """What the files of C are known by; setup.py builds it in."""
     files = sorted([*FOLDER.glob("*.c"), *FOLDER.glob("*.h")])
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
-
-
-def at(tensor: Tensor | None) -> int | None:
-    """Where the numbers of a tensor begin."""
-    return None if tensor is None else tensor.data_ptr()
 
 
 def address(array: npt.NDArray[np.generic] | None) -> int | None:

@@ -189,17 +189,3 @@ void multiply_and(const Matrix *m, const float *x, int64_t stride, int64_t rows,
 void multiply(const Matrix *m, const float *x, int64_t stride, int64_t rows, float *y, int64_t y_stride, int64_t relu) {
     multiply_and(m, x, stride, rows, y, y_stride, relu, NULL, NULL);
 }
-
-/* For each of B sentences a matrix of its own, of ``first``'s shape and so many bytes (numbers: of scales, shifts and bias)
-   after the one before: x [B * rows, inputs] to y [B * rows, outputs]. */
-void multiply_own(const Matrix *first, int64_t bytes, int64_t B, const float *x, int64_t rows, float *y) {
-    const int64_t numbers = (first->outputs + PANEL - 1) / PANEL * PANEL;
-    for (int64_t b = 0; b < B; b++) {
-        Matrix own = *first;
-        own.panels = (const char *)first->panels + b * bytes;
-        if (first->scales) own.scales = first->scales + b * numbers;
-        if (first->shifts) own.shifts = first->shifts + b * numbers;
-        if (first->bias) own.bias = first->bias + b * numbers;
-        multiply(&own, x + b * rows * own.inputs, own.inputs, rows, y + b * rows * own.outputs, own.outputs, 0);
-    }
-}
