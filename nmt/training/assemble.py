@@ -22,7 +22,7 @@ from nmt.models import models
 from nmt.optim import Horizon, Schedule, default_warmup, schedulers
 from nmt.scoring import Scorer
 from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, read_checkpoint
-from nmt.storage.files import remove_leftovers
+from nmt.storage.leftovers import remove_leftovers
 from nmt.storage.lock import Lock
 from nmt.training import token_budget
 from nmt.training.bad_updates import BadUpdates

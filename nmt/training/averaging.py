@@ -24,7 +24,7 @@ from nmt.storage.checkpoints import (
     write_checkpoint,
 )
 from nmt.storage.destination import check_destination
-from nmt.storage.files import remove_leftovers_of
+from nmt.storage.leftovers import remove_leftovers_of
 from nmt.training.average_scores import Row, compare, find_judge
 from nmt.training.differences import differences
 from nmt.training.selection import select

@@ -12,7 +12,8 @@ from torch import nn
 
 import nmt
 from nmt.config.sections import TrainConfig
-from nmt.data.corpus import Lengths, Split
+from nmt.data.corpus import Split
+from nmt.data.ragged import Lengths
 from nmt.models import models
 from nmt.training.datasets import Datasets
 
