@@ -192,7 +192,7 @@ def _info(path: Path, manifest: Mapping[str, Any]) -> CheckpointInfo:
             int(manifest["epoch"]),
             tuple(manifest["reasons"]),
             dict(manifest["scores"]),
-            dict(manifest.get("made", {})),
+            dict(manifest["made"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{path / MANIFEST} is damaged: {error!r}") from None
