@@ -58,12 +58,13 @@ def preprocess(config: PreprocessConfig, progress: Progress = lambda split, done
     with new_folder(destination, overwrite=config.overwrite) as folder:
         pair.save(folder / "tokenizer")
         tallies = [_write_split(folder, text, counts[text.split], pair, config, reading, progress) for text in texts]
+        languages = (pair.source_lang,) if config.only_source else (pair.source_lang, pair.target_lang)
         report = PreprocessReport(
             folder=config.destdir,
             source_entries=len(pair.source.vocabulary),
             target_entries=len(pair.target.vocabulary),
             shared=pair.shared,
-            splits=[tally.report(pair.source_lang, pair.target_lang) for tally in tallies],
+            splits=[tally.report(*languages) for tally in tallies],
             overlaps=[later.overlap(earlier) for earlier, later in itertools.combinations(tallies, 2)],
         )
         write_manifest(
