@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from nmt.config.choices import ProgressStyle
 from nmt.config.sections import PreprocessConfig
-from nmt.data.preprocess import Progress, preprocess
+from nmt.data.preprocess import ReportProgress, preprocess
 from nmt.errors import Interrupted
 from nmt_cli.launch import launch
 from nmt_cli.progress import show_progress
@@ -40,7 +40,7 @@ def _stop(number: int, frame: object) -> None:
 
 
 @contextlib.contextmanager
-def _progress(style: ProgressStyle) -> Iterator[Progress]:
+def _progress(style: ProgressStyle) -> Iterator[ReportProgress]:
     """A display for each split, opened when its first pairs are done."""
     tqdm.monitor_interval = 0  # no thread of its own: workers are forked
     with contextlib.ExitStack() as displays:

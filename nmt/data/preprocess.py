@@ -34,12 +34,14 @@ from nmt.storage.leftovers import remove_leftovers_of
 
 TRAIN = "train"
 
-Progress = Callable[[str, int, int], None]  # split, pairs done, pairs in all
+ReportProgress = Callable[[str, int, int], None]  # split, pairs done, pairs in all
 
 logger = logging.getLogger("nmt.data.preprocess")
 
 
-def preprocess(config: PreprocessConfig, progress: Progress = lambda split, done, total: None) -> PreprocessReport:
+def preprocess(
+    config: PreprocessConfig, progress: ReportProgress = lambda split, done, total: None
+) -> PreprocessReport:
     """Make the corpus folder ``config.destdir``; it appears when it is complete, or not at all."""
     _check(config)
     destination = Path(config.destdir)
@@ -131,7 +133,7 @@ def _write_split(
     pair: LanguagePair,
     config: PreprocessConfig,
     reading: Reading,
-    progress: Progress,
+    progress: ReportProgress,
 ) -> SplitTally:
     """Encode and write one split of ``count`` lines. Only training text is filtered: elsewhere every line counts."""
     tally, kept = SplitTally(text.split), list[Flags]()

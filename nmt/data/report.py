@@ -133,11 +133,11 @@ class SplitTally:
 
     def add(self, codes: Codes, kept: EncodedPairs) -> None:
         """Count a chunk: the verdict on each pair, and what is kept."""
-        for code in np.unique(codes[codes != Reason.kept]).tolist():
-            reason = Reason(code)
+        for reason in Reason:
             positions = np.flatnonzero(codes == reason)
-            before = self.dropped.get(reason, Dropped(0, self.read + int(positions[0]) + 1))
-            self.dropped[reason] = Dropped(before.count + len(positions), before.first_line)
+            if reason is not Reason.kept and len(positions):
+                before = self.dropped.get(reason, Dropped(0, self.read + int(positions[0]) + 1))
+                self.dropped[reason] = Dropped(before.count + len(positions), before.first_line)
         self.read += len(codes)
         self.kept += len(kept.invalid)
         self.blank += int((kept.blank_source | (kept.blank_target & (kept.target is not None))).sum())

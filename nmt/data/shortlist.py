@@ -100,7 +100,8 @@ def learn(split: Split, pair: LanguagePair, per_piece: int, frequent: int, max_p
     probabilities = _lexicon(different // width, index, groups)
     offsets, pieces = _best(different, probabilities, width, len(pair.source.vocabulary), per_piece)
     if pair.shared:  # names and numbers stay what they are
-        offsets, pieces = _with_themselves(offsets, pieces)
+        pieces = np.insert(pieces, offsets[:-1], np.arange(len(offsets) - 1))
+        offsets = offsets + np.arange(len(offsets))
     counts = np.bincount(np.concatenate(targets), minlength=width)
     often = np.argsort(-counts, kind="stable")[:frequent]
     always = np.unique(np.concatenate([often[counts[often] > 0], np.arange(len(SPECIALS))]))
@@ -152,9 +153,3 @@ def _best(
     kept = order[rank < count]
     offsets = np.searchsorted(source[kept], np.arange(source_size + 1))
     return offsets.astype(np.int64), different[kept] % width
-
-
-def _with_themselves(offsets: IdArray, pieces: IdArray) -> tuple[IdArray, IdArray]:
-    size = len(offsets) - 1
-    grown = np.insert(pieces, offsets[:-1], np.arange(size))
-    return offsets + np.arange(size + 1), grown

@@ -251,9 +251,10 @@ def _is_silent(binary: BinaryReader, seconds: float) -> bool:
 
 def _first_bad_byte(body: bytes) -> int | None:
     """Position of the first byte that is NUL or breaks UTF-8, or None."""
-    ends = [position for position in (body.find(b"\0"),) if position >= 0]
     try:
         body.decode("utf-8")
+        broken = None
     except UnicodeDecodeError as error:
-        ends.append(error.start)
-    return min(ends, default=None)
+        broken = error.start
+    nul = body.find(b"\0", 0, broken)
+    return broken if nul < 0 else nul

@@ -128,7 +128,8 @@ class _SentencePieceBuilder(TokenizerBuilder):
         try:
             return SentencePieceTokenizer(self._config, model)
         except (RuntimeError, AssertionError) as error:
-            raise DataError(f"{path} is damaged: it is no sentencepiece model ({_first_line(error)})") from None
+            reason = str(error).strip().partition("\n")[0]
+            raise DataError(f"{path} is damaged: it is no sentencepiece model ({reason})") from None
 
     def given(self, path: Path) -> Tokenizer:
         """A model file from anywhere: tried out in a process of its own before it is let in here."""
@@ -173,7 +174,3 @@ def _survives(path: Path) -> bool:
         return subprocess.run(command, capture_output=True, timeout=_CHECK_SECONDS, check=False).returncode == 0
     except subprocess.TimeoutExpired:
         return False
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
