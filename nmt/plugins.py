@@ -13,7 +13,6 @@ import importlib.util
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 
 from nmt.errors import MissingInputError, UsageError
 
@@ -30,7 +29,8 @@ def load_plugins(user_dir: UserDir = None) -> None:
     for entry_point in importlib.metadata.entry_points(group=ENTRY_POINTS):
         if entry_point.module not in _loaded:
             module = importlib.import_module(entry_point.module)
-            _loaded[module.__name__] = _presets_of(module)
+            file = module.__file__ if module.__package__ else None  # a lone module has no folder of its own
+            _loaded[module.__name__] = _presets_beside(Path(file)) if file else None
     for place in plugin_places(user_dir):
         _load(place)
 
@@ -70,8 +70,7 @@ def _load(given: Path) -> None:
     _refuse_clash(name, file, place)
     if name not in sys.modules:
         _import(name, file, place)
-    presets = file.parent / "conf"
-    _loaded[name] = presets if presets.is_dir() else None
+    _loaded[name] = _presets_beside(file)
 
 
 def _refuse_clash(name: str, file: Path, place: Path) -> None:
@@ -100,9 +99,6 @@ def _import(name: str, file: Path, place: Path) -> None:
         sys.path.append(str(place.parent))  # worker processes import the plugin anew, by its name
 
 
-def _presets_of(module: ModuleType) -> Path | None:
-    """``conf/`` beside a package's ``__init__.py``; a lone module in site-packages has no folder of its own."""
-    if not module.__package__ or module.__file__ is None:
-        return None
-    folder = Path(module.__file__).resolve().parent / "conf"
+def _presets_beside(file: Path) -> Path | None:
+    folder = file.resolve().parent / "conf"
     return folder if folder.is_dir() else None

@@ -20,29 +20,7 @@ Self = TypeVar("Self", bound="RowTree")
 
 def map_tensors(function: Callable[[Tensor], Tensor], tree: Tree) -> Tree:
     """The same tree with ``function`` applied to each tensor; leaves that are not tensors stay as they are."""
-    return _map(function, lambda tree: tree.map(function), tree)  # type: ignore[no-any-return]
-
-
-def _map(of_tensor: Callable[[Tensor], Tensor], of_rows: Callable[[RowTree], RowTree], node: Any) -> Any:
-    """``of_rows``: what becomes of a ``RowTree`` inside."""
-    if isinstance(node, Tensor):
-        return of_tensor(node)
-    if isinstance(node, tuple):
-        return tuple(_map(of_tensor, of_rows, child) for child in node)
-    if isinstance(node, list):
-        return [_map(of_tensor, of_rows, child) for child in node]
-    if isinstance(node, dict):
-        return {key: _map(of_tensor, of_rows, child) for key, child in node.items()}
-    if isinstance(node, RowTree):
-        return of_rows(node)
-    if dataclasses.is_dataclass(node) and not isinstance(node, type):
-        return _with_children(of_tensor, of_rows, node)
-    return node
-
-
-def _with_children(of_tensor: Callable[[Tensor], Tensor], of_rows: Callable[[RowTree], RowTree], node: Any) -> Any:
-    names = [field.name for field in dataclasses.fields(node)]
-    return dataclasses.replace(node, **{name: _map(of_tensor, of_rows, getattr(node, name)) for name in names})
+    return _map(function, lambda part: part.map(function), tree)  # type: ignore[no-any-return]
 
 
 def tensors(tree: Any) -> Iterator[Tensor]:
@@ -55,6 +33,26 @@ def tensors(tree: Any) -> Iterator[Tensor]:
 
     map_tensors(collect, tree)
     return iter(found)
+
+
+def _map(of_tensor: Callable[[Tensor], Tensor], of_rows: Callable[[RowTree], RowTree], node: Any) -> Any:
+    """``of_rows``: what becomes of a ``RowTree`` inside."""
+    if isinstance(node, Tensor):
+        return of_tensor(node)
+    if isinstance(node, RowTree):
+        return of_rows(node)
+    if isinstance(node, (tuple, list)):
+        return type(node)(_map(of_tensor, of_rows, child) for child in node)
+    if isinstance(node, dict):
+        return {key: _map(of_tensor, of_rows, child) for key, child in node.items()}
+    if dataclasses.is_dataclass(node) and not isinstance(node, type):
+        return _with_children(of_tensor, of_rows, node)
+    return node
+
+
+def _with_children(of_tensor: Callable[[Tensor], Tensor], of_rows: Callable[[RowTree], RowTree], node: Any) -> Any:
+    names = [field.name for field in dataclasses.fields(node)]
+    return dataclasses.replace(node, **{name: _map(of_tensor, of_rows, getattr(node, name)) for name in names})
 
 
 @dataclasses.dataclass

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from nmt.config.choices import ProgressStyle
 from nmt.config.sections import PreprocessConfig
-from nmt.data.preprocess import Progress, preprocess
+from nmt.data.preprocess import ReportProgress, preprocess
 from nmt.errors import Interrupted
 from nmt.progress import show_progress
 from nmt_cli.launch import launch
@@ -38,7 +38,7 @@ def _stop(number: int, frame: object) -> None:
 
 
 @contextlib.contextmanager
-def _progress(style: ProgressStyle) -> Iterator[Progress]:
+def _progress(style: ProgressStyle) -> Iterator[ReportProgress]:
     """A display for each split, opened when its first pairs are done."""
     with contextlib.ExitStack() as displays:
         counts: dict[str, Callable[[int], None]] = {}

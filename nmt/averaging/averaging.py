@@ -26,7 +26,7 @@ from nmt.storage.checkpoints import (
     write_checkpoint,
 )
 from nmt.storage.destination import check_destination
-from nmt.storage.files import remove_leftovers_of
+from nmt.storage.leftovers import remove_leftovers_of
 from nmt.training.setup.differences import differences
 
 logger = logging.getLogger("nmt.average")

@@ -9,25 +9,23 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from nmt.data.corpus import StoredSentences
-from nmt.data.corpus_writer import ArrayWriter
-from nmt.data.encoding import Flags
+from nmt.data.corpus import StoredSentences, alignment_files
+from nmt.data.encoding import CHUNK_LINES, Flags
 from nmt.data.language_pair import LanguagePair
 from nmt.data.parallel_text import ParallelText, Reading
-from nmt.data.stored_alignments import Ids, alignment_files
+from nmt.data.ragged import Ids, RaggedWriter
 from nmt.data.tokenizers import Tokenizer
 from nmt.errors import DataError
-
-CHUNK_LINES = 2000
 
 WordPairs = list[tuple[int, int]]
 
 _PAIR = re.compile(r"([0-9]+)-([0-9]+)")
+_NONE = np.zeros((0, 2), dtype=np.int64)  # no pairs
 _WORD = re.compile(r"[ \t]*[^ \t]+(?:[ \t]+$)?")  # with the space before it, so that all of them are the line
 
 
@@ -69,15 +67,15 @@ def write_alignments(folder: Path, text: ParallelText, pair: LanguagePair, readi
     """
     assert text.alignments is not None
     sides = (
-        (pair.source, StoredSentences(folder, f"{text.split}.{pair.source_lang}", pair.source.vocabulary)),
-        (pair.target, StoredSentences(folder, f"{text.split}.{pair.target_lang}", pair.target.vocabulary)),
+        (pair.source, StoredSentences(folder, text.split, pair.source_lang, pair.source.vocabulary)),
+        (pair.target, StoredSentences(folder, text.split, pair.target_lang, pair.target.vocabulary)),
     )
     longest = max(int(stored.lengths.max(initial=0)) for _, stored in sides)
     positions, offsets = (folder / name for name in alignment_files(text.split))
-    lines = zip(text.pairs(reading), _alignment_lines(text.alignments, reading, quiet=True))
+    lines = itertools.compress(zip(text.pairs(reading), _alignment_lines(text.alignments, reading, quiet=True)), kept)
     lost = written = 0
-    with ArrayWriter(positions, offsets, np.dtype(np.uint16 if longest < 2**16 else np.uint32)) as writer:
-        for chunk in _chunks(itertools.compress(lines, kept)):
+    with RaggedWriter(positions, offsets, np.uint16 if longest < 2**16 else np.uint32) as writer:
+        while chunk := list(itertools.islice(lines, CHUNK_LINES)):
             numbers = range(written, written + len(chunk))
             starts = [
                 _piece_starts(tokenizer, [texts[side] or "" for texts, _ in chunk], [stored[n] for n in numbers])
@@ -85,7 +83,7 @@ def write_alignments(folder: Path, text: ParallelText, pair: LanguagePair, readi
             ]
             found = [_in_pieces(parse(line), *both) for (_, line), *both in zip(chunk, *starts)]
             lost += sum(one is None for one in found)
-            pairs = [np.zeros((0, 2), dtype=np.int64) if one is None else one for one in found]
+            pairs = [_NONE if one is None else one for one in found]
             writer.append(np.concatenate(pairs).ravel(), np.array([one.size for one in pairs], dtype=np.int64))
             written += len(chunk)
     return lost
@@ -125,7 +123,7 @@ def _piece_starts(tokenizer: Tokenizer, lines: Sequence[str], sentences: Sequenc
 def _in_pieces(pairs: WordPairs, source: list[int] | None, target: list[int] | None) -> Ids | None:
     """Pairs of words -> pairs of pieces [P, 2], by target position, each once."""
     if not pairs:
-        return np.zeros((0, 2), dtype=np.int64)
+        return _NONE
     if source is None or target is None:
         return None
     found = {
@@ -136,11 +134,3 @@ def _in_pieces(pairs: WordPairs, source: list[int] | None, target: list[int] | N
         for source_piece in range(source[i], source[i + 1])
     }
     return np.array(sorted(found), dtype=np.int64).reshape(-1, 2)[:, ::-1]
-
-
-def _chunks(
-    lines: Iterable[tuple[tuple[str | None, str | None], str]],
-) -> Iterator[list[tuple[tuple[str | None, str | None], str]]]:
-    remaining = iter(lines)
-    while chunk := list(itertools.islice(remaining, CHUNK_LINES)):
-        yield chunk

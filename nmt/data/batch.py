@@ -6,7 +6,8 @@ Shapes: B sentences, S source positions, T target positions, M real target posit
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -52,23 +53,15 @@ class Batch:
 
     def on_device(self) -> Iterator[Tensor]:
         """The tensors that ``to`` moves."""
-        named = (self.source, self.source_lengths, self.target_in, self.target_lengths, self.targets)
-        yield from (*named, self.source_offsets, self.target_offsets, *self.extras.values())
+        yield from (*self._columns().values(), *self.extras.values())
+
+    def _columns(self) -> dict[str, Tensor]:
+        """What models read. The numbers of the sentences mean nothing to them, and stay on the CPU."""
+        return {name: part for name, part in vars(self).items() if isinstance(part, Tensor) and name != "sentence_ids"}
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        """The numbers of the sentences stay where they are: they mean nothing to a model."""
-        return Batch(
-            source=change(self.source),
-            source_lengths=change(self.source_lengths),
-            target_in=change(self.target_in),
-            target_lengths=change(self.target_lengths),
-            targets=change(self.targets),
-            source_offsets=change(self.source_offsets),
-            target_offsets=change(self.target_offsets),
-            num_source_tokens=self.num_source_tokens,
-            sentence_ids=self.sentence_ids,
-            extras={name: change(column) for name, column in self.extras.items()},
-        )
+        columns: dict[str, Any] = {name: change(column) for name, column in self._columns().items()}
+        return replace(self, **columns, extras={name: change(column) for name, column in self.extras.items()})
 
 
 def pad(sentences: Sequence[Ids], value: int = PAD) -> tuple[Tensor, Tensor]:

@@ -39,76 +39,54 @@ def plan_batches(
     ``sort_window`` shuffles first and sorts only that many sentences together: more padding, less uniform batches.
     Where length says what kind of sentence it is (a format of dates), uniform batches make learning far slower.
     """
-    longest = source_lengths if target_lengths is None else np.maximum(source_lengths, target_lengths)
-    kept = _fitting(source_lengths, target_lengths, longest, max_tokens, skip_long)
+    sides = np.stack([source_lengths] if target_lengths is None else [source_lengths, target_lengths])
+    kept = _fitting(sides, max_tokens, skip_long)
     if shuffle:
         kept = kept[_permutation(len(kept), seed, epoch, 0)]
-    then_by = source_lengths if target_lengths is None else target_lengths
+    window = sort_window if shuffle and sort_window is not None else max(len(kept), 1)
     batches: list[Indices] = []
-    for window in _windows(kept, sort_window if shuffle else None):
-        order = window[np.lexsort((then_by[window], source_lengths[window]))]  # stable: ties stay as they were drawn
-        if count_padding:
-            batches += _cut(order, longest[order], max_tokens, batch_size)
-        else:
-            batches += _cut_sums(order, np.stack([source_lengths[order], then_by[order]]), max_tokens, batch_size)
+    for start in range(0, len(kept), window):
+        part = kept[start : start + window]
+        order = part[np.lexsort(sides[::-1, part])]  # stable: ties stay as they were drawn
+        batches += _cut(order, sides[:, order], max_tokens, batch_size, count_padding)
     if shuffle:
         batches = [batches[number] for number in _permutation(len(batches), seed, epoch, 1)]
     return batches
 
 
-def _windows(indices: Indices, size: int | None) -> list[Indices]:
-    return [indices] if size is None else [indices[start : start + size] for start in range(0, len(indices), size)]
-
-
-def _cut(order: Indices, longest: Indices, max_tokens: int | None, batch_size: int | None) -> list[Indices]:
-    """Consecutive runs of ``order``, each as long as the limits allow."""
+def _cut(
+    order: Indices, sides: Indices, max_tokens: int | None, batch_size: int | None, count_padding: bool
+) -> list[Indices]:
+    """Consecutive runs of ``order``, each as long as the limits allow; ``sides``: lengths [sides, sentences]."""
+    longest = sides.max(0)
     batches: list[Indices] = []
     start = 0
     while start < len(order):
-        window = len(order) - start
-        if batch_size is not None:
-            window = min(window, batch_size)
+        size = min(batch_size or len(order), len(order) - start)
         if max_tokens is not None:
-            window = min(window, max_tokens // int(longest[start]))
+            end = start + min(size, max_tokens // int(sides[0, start]))  # no more fit: source lengths only grow
             # cost of a batch of 1, 2, ... sentences; it only grows, so the limit is found by bisection
-            cost = np.maximum.accumulate(longest[start : start + window]) * np.arange(1, window + 1)
-            window = int(np.searchsorted(cost, max_tokens, side="right"))
-        batches.append(order[start : start + window])
-        start += window
+            if count_padding:
+                cost = np.maximum.accumulate(longest[start:end]) * np.arange(1, end - start + 1)
+            else:
+                cost = sides[:, start:end].cumsum(1).max(0)
+            size = int(np.searchsorted(cost, max_tokens, side="right"))
+        batches.append(order[start : start + size])
+        start += size
     return batches
 
 
-def _cut_sums(order: Indices, lengths: Indices, max_tokens: int | None, batch_size: int | None) -> list[Indices]:
-    """The same where the sums of ``lengths`` [sides, sentences] are limited."""
-    sums = lengths.cumsum(1)
-    batches: list[Indices] = []
-    start = 0
-    while start < len(order):
-        end = len(order) if batch_size is None else min(start + batch_size, len(order))
-        if max_tokens is not None:
-            before = sums[:, start] - lengths[:, start]
-            end = min(end, *(int(np.searchsorted(*side, side="right")) for side in zip(sums, before + max_tokens)))
-        batches.append(order[start:end])
-        start = end
-    return batches
-
-
-def _fitting(
-    source_lengths: Indices, target_lengths: Indices | None, longest: Indices, max_tokens: int | None, skip_long: bool
-) -> Indices:
+def _fitting(sides: Indices, max_tokens: int | None, skip_long: bool) -> Indices:
     """The sentences that fit into a batch; a longer one is an error unless it may be skipped."""
-    everything = np.arange(len(longest), dtype=np.int64)
-    if max_tokens is None or not len(longest) or int(longest.max()) <= max_tokens:
-        return everything
-    too_long = longest > max_tokens
-    if skip_long and not too_long.all():
-        return everything[~too_long]
+    longest = sides.max(0)
+    too_long = np.zeros(len(longest), dtype=bool) if max_tokens is None else longest > max_tokens
+    if not too_long.any() or (skip_long and not too_long.all()):
+        return np.flatnonzero(~too_long)
     first = int(np.argmax(too_long))
-    target = "" if target_lengths is None else f" and target {target_lengths[first]}"
-    advice = f"raise max_tokens (--max-tokens) to {int(longest.max())}"
+    lengths = " and ".join(f"{side} {length}" for side, length in zip(("source", "target"), sides[:, first]))
     raise DataError(
-        f"sentence {first} (counted from 0) has source {source_lengths[first]}{target} pieces, more than a batch of "
-        f"max_tokens={max_tokens}; {int(too_long.sum())} of {len(longest)} do not fit: {advice}"
+        f"sentence {first} (counted from 0) has {lengths} pieces, more than a batch of max_tokens={max_tokens}; "
+        f"{int(too_long.sum())} of {len(longest)} do not fit: raise max_tokens (--max-tokens) to {int(longest.max())}"
         + ("" if skip_long else ", or leave them out (--skip-long)")
     )
 

@@ -5,7 +5,8 @@
     <split>.<lang>.tokens.npy           all sentences in one array, each ending in eos
     <split>.<lang>.offsets.npy          where each sentence begins, and the end of the last
     <split>.<lang>.txt                  the lines as they were read; not of the training split
-    <split>.alignments.npy, <split>.alignment-offsets.npy      if there are any: see ``StoredAlignments``
+    <split>.alignments.npy              if there are any: pairs of source and target positions of pieces, one after the
+    <split>.alignment-offsets.npy       other in one array, and where those of each sentence begin
 
 Plain numpy files: no format of our own, and readable from anywhere.
 """
@@ -18,15 +19,13 @@ import itertools
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from nmt.data.language_pair import LanguagePair
-from nmt.data.stored_alignments import Alignments, ChainedAlignments, StoredAlignments, alignment_files, mapped
+from nmt.data.ragged import ChainedRows, Ids, Lengths, RaggedArray, Rows
 from nmt.data.vocabulary import EOS, Vocabulary
 from nmt.errors import DataError, did_you_mean
 from nmt.storage.files import MANIFEST, Verify, read_manifest, sha256
@@ -37,21 +36,11 @@ FORMAT = 1
 
 _SMALL = ("*.offsets.npy", "*.alignment-offsets.npy", "tokenizer/*", "tokenizer/*/*")  # beside the tokens
 
-Ids = npt.NDArray[np.integer]
-Lengths = npt.NDArray[np.int64]
-
 logger = logging.getLogger("nmt.data.corpus")
 
 
-class Sentences(Protocol):
-    """One language of a split."""
-
-    @property
-    def lengths(self) -> Lengths:
-        """Of each sentence, eos included."""
-        ...
-
-    def __getitem__(self, index: int) -> Ids: ...
+class Sentences(Rows, Protocol):
+    """One language of a split: the ids of each sentence, eos included."""
 
     def text(self) -> list[str] | None: ...
 
@@ -63,7 +52,7 @@ class Split:
     name: str
     sources: Sentences
     targets: Sentences | None  # None: a source to translate
-    alignments: Alignments | None = None  # None: it was made without
+    alignments: Rows | None = None  # [P, 2] of each pair: aligned source and target positions; None: made without
 
     def __len__(self) -> int:
         return len(self.sources.lengths)
@@ -130,16 +119,17 @@ class Corpus:
             raise DataError(
                 f"{self.folder} has no split '{name}'{did_you_mean(name, self.splits)}; there are: {', '.join(self.splits)}"
             )
-        source = StoredSentences(self.folder, f"{name}.{self.pair.source_lang}", self.pair.source.vocabulary)
+        source = StoredSentences(self.folder, name, self.pair.source_lang, self.pair.source.vocabulary)
         if self.only_source:
             return Split(name, source, None)
-        target = StoredSentences(self.folder, f"{name}.{self.pair.target_lang}", self.pair.target.vocabulary)
+        target = StoredSentences(self.folder, name, self.pair.target_lang, self.pair.target.vocabulary)
         if len(source.lengths) != len(target.lengths):
             raise DataError(
                 f"{self.folder}: split '{name}' has {len(source.lengths)} sources but {len(target.lengths)} targets"
             )
-        aligned = self._alignment_files(name)
-        alignments = StoredAlignments(self.folder, name, source.lengths, target.lengths) if aligned else None
+        alignments = None
+        if self._alignment_files(name):
+            alignments = StoredAlignments(self.folder, name, source.lengths, target.lengths)
         return Split(name, source, target, alignments)
 
     def fingerprint(self, split: str) -> str:
@@ -154,26 +144,24 @@ class Corpus:
         return tuple(name for name in alignment_files(split) if name in self._manifest["files"])
 
 
-class StoredSentences:
-    """The two arrays of one language of a split, mapped into memory and checked once, here.
+def sentence_files(folder: Path, split: str, language: str) -> tuple[Path, Path]:
+    """The two arrays of one language of a split."""
+    return folder / f"{split}.{language}.tokens.npy", folder / f"{split}.{language}.offsets.npy"
 
-    Files are replaced, never rewritten in place, so a mapped array stays what it was.
-    """
 
-    def __init__(self, folder: Path, stem: str, vocabulary: Vocabulary) -> None:
-        self._text_path = folder / f"{stem}.txt"
-        tokens_path, offsets_path = folder / f"{stem}.tokens.npy", folder / f"{stem}.offsets.npy"
-        self._tokens = mapped(tokens_path)
-        self._offsets = mapped(offsets_path)
-        _check_offsets(offsets_path, self._offsets, len(self._tokens))
-        _check_tokens(tokens_path, self._tokens, self._offsets, len(vocabulary))
+def alignment_files(split: str) -> tuple[str, str]:
+    """Names of the two arrays of alignments."""
+    return f"{split}.alignments.npy", f"{split}.alignment-offsets.npy"
 
-    @cached_property
-    def lengths(self) -> Lengths:
-        return np.diff(self._offsets).astype(np.int64)
 
-    def __getitem__(self, index: int) -> Ids:
-        return self._tokens[self._offsets[index] : self._offsets[index + 1]]
+class StoredSentences(RaggedArray):
+    """One language of a split on disk."""
+
+    def __init__(self, folder: Path, split: str, language: str, vocabulary: Vocabulary) -> None:
+        self._text_path = folder / f"{split}.{language}.txt"
+        tokens, offsets = sentence_files(folder, split, language)
+        super().__init__(tokens, offsets, least=1)
+        _check_tokens(tokens, self.values, self.offsets, len(vocabulary))
 
     def text(self) -> list[str] | None:
         if not self._text_path.is_file():
@@ -187,24 +175,34 @@ class StoredSentences:
         return lines
 
 
-class ChainedSentences:
-    """Several corpora one after the other."""
+class ChainedSentences(ChainedRows):
+    """One language of several corpora."""
 
     def __init__(self, parts: Sequence[Sentences]) -> None:
-        self._parts = parts
-        self._starts = np.cumsum([0, *(len(part.lengths) for part in parts)])
-
-    @cached_property
-    def lengths(self) -> Lengths:
-        return np.concatenate([part.lengths for part in self._parts])
-
-    def __getitem__(self, index: int) -> Ids:
-        part = int(np.searchsorted(self._starts, index, side="right")) - 1
-        return self._parts[part][index - int(self._starts[part])]
+        super().__init__(parts)
+        self._sentences = parts
 
     def text(self) -> list[str] | None:
-        texts = [part.text() for part in self._parts]
+        texts = [part.text() for part in self._sentences]
         return None if None in texts else [line for text in texts if text is not None for line in text]
+
+
+class StoredAlignments(RaggedArray):
+    """The alignments of a split on disk."""
+
+    def __init__(self, folder: Path, split: str, source_lengths: Lengths, target_lengths: Lengths) -> None:
+        positions, offsets = (folder / name for name in alignment_files(split))
+        super().__init__(positions, offsets)
+        if len(self.lengths) != len(source_lengths) or bool(np.any(self.lengths % 2)):
+            raise DataError(
+                f"{offsets} is damaged: it does not hold pairs of positions of {len(source_lengths)} sentences"
+            )
+        for side, lengths in enumerate((source_lengths, target_lengths)):
+            _check_positions(positions, self.values[side::2], self.lengths // 2, lengths)
+
+    def __getitem__(self, index: int) -> Ids:
+        """[P, 2] source and target positions; P = 0 for a pair without any."""
+        return super().__getitem__(index).reshape(-1, 2)
 
 
 def open_corpora(folders: Sequence[str | Path], verify: Verify = Verify.fast) -> list[Corpus]:
@@ -235,14 +233,8 @@ def chain(splits: Sequence[Split]) -> Split:
         name=splits[0].name,
         sources=ChainedSentences([split.sources for split in splits]),
         targets=ChainedSentences(targets) if len(targets) == len(splits) else None,
-        alignments=ChainedAlignments(aligned, list(map(len, splits))) if len(aligned) == len(splits) else None,
+        alignments=ChainedRows(aligned) if len(aligned) == len(splits) else None,
     )
-
-
-def _check_offsets(path: Path, offsets: Ids, num_tokens: int) -> None:
-    """Each sentence has at least its eos, and together they are all tokens."""
-    if len(offsets) < 1 or offsets[0] != 0 or offsets[-1] != num_tokens or bool(np.any(np.diff(offsets) < 1)):
-        raise DataError(f"{path} is damaged: its offsets do not cut the {num_tokens} tokens beside it into sentences")
 
 
 def _check_tokens(path: Path, tokens: Ids, offsets: Ids, vocabulary_size: int) -> None:
@@ -255,6 +247,18 @@ def _check_tokens(path: Path, tokens: Ids, offsets: Ids, vocabulary_size: int) -
         raise DataError(f"{path} is damaged: sentence {sentence} holds id {highest}, beyond {vocabulary_size} pieces")
     if bool(np.any(tokens[offsets[1:] - 1] != EOS)):
         raise DataError(f"{path} is damaged: a sentence does not end in eos")
+
+
+def _check_positions(path: Path, positions: Ids, counts: Lengths, lengths: Lengths) -> None:
+    """Positions of one side lie within the sentence, eos not included."""
+    beyond = (positions < 0) | (positions >= np.repeat(lengths - 1, counts))
+    if bool(beyond.any()):
+        first = int(beyond.argmax())
+        sentence = int(np.searchsorted(np.cumsum(counts), first, side="right"))
+        raise DataError(
+            f"{path} is damaged: sentence {sentence} has a pair with position {int(positions[first])}, but only "
+            f"{int(lengths[sentence]) - 1} pieces"
+        )
 
 
 def _warn_of_newer_text(folder: Path, recorded: Any) -> None:

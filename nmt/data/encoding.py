@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import signal
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from nmt.data.language_pair import LanguagePair
 from nmt.data.parallel_text import Pair
+from nmt.data.ragged import Ids, Lengths
 from nmt.data.tokenizers import Tokenizer
 from nmt.data.vocabulary import EOS, UNK, Vocabulary
 from nmt.errors import StorageError
@@ -24,7 +26,6 @@ CHUNK_LINES = 2000
 _CHUNK_CHARACTERS = 2**22  # a chunk ends here even if it has fewer lines
 _CHUNKS_AHEAD = 2  # chunks in flight for each worker: bounded memory
 
-Ids = npt.NDArray[np.integer]
 Flags = npt.NDArray[np.bool_]
 Keys = npt.NDArray[np.uint64]
 
@@ -34,9 +35,9 @@ class EncodedSide:
     """Sentences in one flat array, each ending in eos."""
 
     tokens: Ids  # uint16 or uint32
-    lengths: npt.NDArray[np.int64]  # eos included
+    lengths: Lengths  # eos included
 
-    def take(self, kept: Flags) -> EncodedSide:
+    def __getitem__(self, kept: Flags) -> EncodedSide:
         return EncodedSide(self.tokens[np.repeat(kept, self.lengths)], self.lengths[kept])
 
     @property
@@ -64,13 +65,11 @@ class EncodedPairs:
 
     def take(self, kept: Flags) -> EncodedPairs:
         """Some of the pairs."""
-        columns = {
-            field.name: getattr(self, field.name)[kept]
-            for field in dataclasses.fields(self)
-            if field.name not in ("source", "target")
-        }
-        target = None if self.target is None else self.target.take(kept)
-        return EncodedPairs(source=self.source.take(kept), target=target, **columns)
+        columns: dict[str, Any] = {name: part if part is None else part[kept] for name, part in vars(self).items()}
+        return EncodedPairs(**columns)
+
+
+Job = Callable[[Sequence[Pair]], EncodedPairs]
 
 
 def token_type(vocabulary: Vocabulary) -> type[np.unsignedinteger]:
@@ -81,33 +80,26 @@ def encode_all(
     pairs: Iterable[Pair], tokenizers: LanguagePair, *, only_source: bool, workers: int
 ) -> Generator[EncodedPairs, None, None]:
     """Encode every pair, in order, with ``workers`` processes (1: this one)."""
-    job = _Job(tokenizers, only_source)
+    job = partial(_encode, tokenizers, only_source)
     if workers == 1:
-        yield from map(job.encode, _chunks(pairs))
+        yield from map(job, _chunks(pairs))
     else:
         yield from _in_processes(job, _chunks(pairs), workers)
 
 
-@dataclass(frozen=True)
-class _Job:
-    """What a worker needs to know."""
-
-    tokenizers: LanguagePair
-    only_source: bool
-
-    def encode(self, chunk: Sequence[Pair]) -> EncodedPairs:
-        source = [source or "" for source, _ in chunk]
-        target = [target or "" for _, target in chunk]
-        return EncodedPairs(
-            source=_encode_side(self.tokenizers.source, source),
-            target=None if self.only_source else _encode_side(self.tokenizers.target, target),
-            invalid=_flags(None in pair for pair in chunk),
-            blank_source=_flags(not line.strip() for line in source),
-            blank_target=_flags(not line.strip() for line in target),
-            copied=_flags(s == t for s, t in zip(source, target)),
-            source_keys=_keys(source),
-            pair_keys=_keys(f"{s}\n{t}" for s, t in zip(source, target)),
-        )
+def _encode(tokenizers: LanguagePair, only_source: bool, chunk: Sequence[Pair]) -> EncodedPairs:
+    source = [source or "" for source, _ in chunk]
+    target = [target or "" for _, target in chunk]
+    return EncodedPairs(
+        source=_encode_side(tokenizers.source, source),
+        target=None if only_source else _encode_side(tokenizers.target, target),
+        invalid=_flags(None in pair for pair in chunk),
+        blank_source=_flags(not line.strip() for line in source),
+        blank_target=_flags(not line.strip() for line in target),
+        copied=_flags(s == t for s, t in zip(source, target)),
+        source_keys=_keys(source),
+        pair_keys=_keys(f"{s}\n{t}" for s, t in zip(source, target)),
+    )
 
 
 def _encode_side(tokenizer: Tokenizer, lines: Sequence[str]) -> EncodedSide:
@@ -144,10 +136,10 @@ def _chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
         yield chunk
 
 
-_job: _Job | None = None  # of a worker process, set when it starts
+_job: Job | None = None  # of a worker process, set when it starts
 
 
-def _start_worker(job: _Job) -> None:
+def _start_worker(job: Job) -> None:
     global _job
     _job = job
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to all; the main process decides
@@ -156,10 +148,10 @@ def _start_worker(job: _Job) -> None:
 
 def _encode_in_worker(chunk: Sequence[Pair]) -> EncodedPairs:
     assert _job is not None
-    return _job.encode(chunk)
+    return _job(chunk)
 
 
-def _in_processes(job: _Job, chunks: Iterator[list[Pair]], workers: int) -> Iterator[EncodedPairs]:
+def _in_processes(job: Job, chunks: Iterator[list[Pair]], workers: int) -> Iterator[EncodedPairs]:
     """Like ``map``, with a bounded number of chunks on their way."""
     pool = ProcessPoolExecutor(workers, initializer=_start_worker, initargs=(job,))
     waiting: deque[Future[EncodedPairs]] = deque()

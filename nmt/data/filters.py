@@ -17,30 +17,22 @@ Codes = npt.NDArray[np.int8]
 class Reason(IntEnum):
     """Why a pair was dropped, in the order in which the rules are asked; a pair has one reason."""
 
-    kept = 0
-    invalid = 1
-    empty_source = 2
-    empty_target = 3
-    too_short = 4
-    too_long = 5
-    ratio = 6
-    duplicate = 7
+    kept = 0, "kept"
+    invalid = 1, "bytes that are not text"
+    empty_source = 2, "empty source"
+    empty_target = 3, "empty target"
+    too_short = 4, "shorter than filters.min_length"
+    too_long = 5, "longer than filters.max_length"
+    ratio = 6, "lengths differ more than filters.max_ratio"
+    duplicate = 7, "pair seen before"
 
-    @property
-    def text(self) -> str:
-        return _TEXT[self]
+    text: str
 
-
-_TEXT = {
-    Reason.kept: "kept",
-    Reason.invalid: "bytes that are not text",
-    Reason.empty_source: "empty source",
-    Reason.empty_target: "empty target",
-    Reason.too_short: "shorter than filters.min_length",
-    Reason.too_long: "longer than filters.max_length",
-    Reason.ratio: "lengths differ more than filters.max_ratio",
-    Reason.duplicate: "pair seen before",
-}
+    def __new__(cls, code: int, text: str) -> Reason:
+        reason = int.__new__(cls, code)
+        reason._value_ = code
+        reason.text = text
+        return reason
 
 
 @dataclass

@@ -14,7 +14,7 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One finished translation as search returns it."""
+    """One translation; everything is on the CPU."""
 
     tokens: Ints  # [length] target ids, without bos, ending in eos
     score: float  # what the search ranks by: log-probability under the length penalty

@@ -33,12 +33,8 @@ class LanguagePair:
 
     def save(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        tree: dict[str, Any] = {
-            "format": _FORMAT,
-            "source_lang": self.source_lang,
-            "target_lang": self.target_lang,
-            "shared": self.shared,
-        }
+        tree: dict[str, Any] = {"format": _FORMAT, "source_lang": self.source_lang, "target_lang": self.target_lang}
+        tree["shared"] = self.shared
         sides = {"joint": self.source} if self.shared else {"source": self.source, "target": self.target}
         for stem, tokenizer in sides.items():
             tree[stem] = _save_side(folder, stem, tokenizer)
@@ -50,16 +46,14 @@ class LanguagePair:
         if not path.is_file():
             raise MissingInputError(f"{folder} holds no tokenizer: {PAIR_FILE} is missing")
         tree = read_json(path)
-        _check_format(path, tree)
+        if not isinstance(tree, dict):
+            raise DataError(f"{path} is damaged: it should be a mapping")
+        if tree.get("format") != _FORMAT:
+            raise DataError(f"{path} has format {tree.get('format')!r}; this version reads format {_FORMAT}")
         shared = bool(tree.get("shared"))
-        loaded = {stem: _load_side(path, stem, tree) for stem in (("joint",) if shared else ("source", "target"))}
-        return cls(
-            source_lang=str(tree.get("source_lang", "")),
-            target_lang=str(tree.get("target_lang", "")),
-            source=loaded["joint" if shared else "source"],
-            target=loaded["joint" if shared else "target"],
-            shared=shared,
-        )
+        sides = [_load_side(path, stem, tree) for stem in (("joint",) if shared else ("source", "target"))]
+        languages = str(tree.get("source_lang", "")), str(tree.get("target_lang", ""))
+        return cls(*languages, sides[0], sides[-1], shared)
 
     def digest(self) -> str:
         """The identity of both vocabularies: models and corpora of equal digest fit together."""
@@ -91,13 +85,6 @@ def _save_side(folder: Path, stem: str, tokenizer: Tokenizer) -> dict[str, Any]:
     }
 
 
-def _check_format(path: Path, tree: Any) -> None:
-    if not isinstance(tree, dict):
-        raise DataError(f"{path} is damaged: it should be a mapping")
-    if tree.get("format") != _FORMAT:
-        raise DataError(f"{path} has format {tree.get('format')!r}; this version reads format {_FORMAT}")
-
-
 def _load_side(path: Path, stem: str, tree: dict[str, Any]) -> Tokenizer:
     """One tokenizer, after its files were compared with their checksums: only then are they parsed."""
     facts = tree.get(stem)
@@ -113,10 +100,7 @@ def _load_side(path: Path, stem: str, tree: dict[str, Any]) -> Tokenizer:
     tokenizer = tokenizers.build(config).load(path.parent, stem)
     if tokenizer.vocabulary.digest() != facts.get("vocabulary"):
         raise DataError(f"{path}: the vocabulary of '{stem}' is not the one that was stored")
-    return tokenizer.joining(_marks(path, facts.get("marks", PieceMarks.none.name)))
-
-
-def _marks(path: Path, name: Any) -> PieceMarks:
-    if name not in PieceMarks.__members__:
-        raise DataError(f"{path}: marks={name!r} is none of {', '.join(PieceMarks.__members__)}")
-    return PieceMarks[name]
+    marks = facts.get("marks", PieceMarks.none.name)
+    if marks not in PieceMarks.__members__:
+        raise DataError(f"{path}: marks={marks!r} is none of {', '.join(PieceMarks.__members__)}")
+    return tokenizer.joining(PieceMarks[marks])

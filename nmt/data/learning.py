@@ -6,7 +6,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 from nmt.config.choices import PieceMarks
@@ -54,16 +53,9 @@ def with_marks(pair: LanguagePair, pieces: PieceMarks | None, text: ParallelText
 
 
 def _marks_of(path: Path, tokenizer: Tokenizer, pieces: PieceMarks | None, reading: Reading) -> PieceMarks:
-    if pieces is not None:
-        found = Recognised(pieces)
-    else:
-        found = recognised(reading.lines(path, quiet=True))
-    if found.marks is not PieceMarks.none:
-        _tell_of_pieces(path, tokenizer, found)
-    return tokenizer.marks if pieces is None and found.marks is PieceMarks.none else found.marks
-
-
-def _tell_of_pieces(path: Path, tokenizer: Tokenizer, found: Recognised) -> None:
+    found = recognised(reading.lines(path, quiet=True)) if pieces is None else Recognised(pieces)
+    if found.marks is PieceMarks.none:
+        return tokenizer.marks if pieces is None else found.marks
     seen = f" ({SHOWN[found.marks]} in {found.lines:,} of {found.of:,} lines)" if found.of else ""
     where = f"{path} is cut into pieces of {found.marks.value} already{seen}"
     if not tokenizer.keeps_pieces:
@@ -75,6 +67,7 @@ def _tell_of_pieces(path: Path, tokenizer: Tokenizer, found: Recognised) -> None
             f"{where}: tokenizer=words keeps them, and translations and scores have them joined to words "
             f"(--pieces none leaves them apart)"
         )
+    return found.marks
 
 
 def _source_alone(config: PreprocessConfig, source: Tokenizer) -> LanguagePair:
@@ -134,14 +127,10 @@ def _learned(config: PreprocessConfig, text: ParallelText | None, reading: Readi
     logger.info(f"learning pieces from {names}")
     try:
         with going_on("learning pieces", config.progress):
-            return builder.train(_filled_lines(paths, reading), config.seed)
+            every = itertools.chain.from_iterable(reading.lines(path, quiet=True) for path in paths)
+            return builder.train((line for line in every if line is not None and line.strip()), config.seed)
     except UsageError as error:
         raise UsageError(f"{names}: {error}") from error
-
-
-def _filled_lines(paths: list[Path], reading: Reading) -> Iterator[str]:
-    every = itertools.chain.from_iterable(reading.lines(path, quiet=True) for path in paths)
-    return (line for line in every if line is not None and line.strip())
 
 
 def _builder(config: PreprocessConfig) -> TokenizerBuilder:

@@ -42,6 +42,9 @@ class ParallelText:
     def paths(self) -> tuple[Path, ...]:
         return (self.source,) if self.target is None else (self.source, self.target)
 
+    def files(self) -> tuple[Path, ...]:
+        return self.paths() if self.alignments is None else (*self.paths(), self.alignments)
+
     def pairs(self, reading: Reading) -> Iterator[Pair]:
         """The pairs of a text that was counted before; the notices were given then."""
         source = reading.lines(self.source, quiet=True)
@@ -56,13 +59,11 @@ class ParallelText:
             if count == 0:
                 raise DataError(f"{path} is empty")
         if self.target is not None and counts[self.source] != counts[self.target]:
-            raise DataError(self._mismatch(reading, counts[self.source], counts[self.target]))
+            raise DataError(
+                f"{self.source} has {counts[self.source]} lines, but {self.target} has {counts[self.target]}; "
+                f"{where_they_part(*(reading.lines(path, quiet=True) for path in self.paths()))}"
+            )
         return counts[self.source]
-
-    def _mismatch(self, reading: Reading, num_source: int, num_target: int) -> str:
-        assert self.target is not None
-        counts = f"{self.source} has {num_source} lines, but {self.target} has {num_target}"
-        return f"{counts}; {where_they_part(reading.lines(self.source, quiet=True), reading.lines(self.target, quiet=True))}"
 
 
 def file_exists(prefix: str, suffix: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -120,19 +120,16 @@ def _split_warnings(report: SplitReport) -> list[str]:
     return found
 
 
-@dataclass
 class SplitTally:
     """Counts of one split while it is written."""
 
-    split: str
-    read: int = 0
-    kept: int = 0
-    blank: int = 0
-    copied: int = 0
-    dropped: dict[Reason, Dropped] = field(default_factory=dict)
-    _sides: dict[str, tuple[int, int]] = field(default_factory=dict)  # pieces and unknown ones
-    _source_keys: list[Keys] = field(default_factory=list)
-    _pair_keys: list[Keys] = field(default_factory=list)
+    def __init__(self, split: str) -> None:
+        self.split = split
+        self.read = self.kept = self.blank = self.copied = 0
+        self.dropped: dict[Reason, Dropped] = {}
+        self._counts = np.zeros((2, 2), dtype=np.int64)  # pieces and unknown ones of source and target
+        self._source_keys: list[Keys] = []
+        self._pair_keys: list[Keys] = []
 
     def add(self, codes: Codes, kept: EncodedPairs) -> None:
         """Count a chunk: the verdict on each pair, and what is kept."""
@@ -145,10 +142,8 @@ class SplitTally:
         self.kept += len(kept.invalid)
         self.blank += int((kept.blank_source | (kept.blank_target & (kept.target is not None))).sum())
         self.copied += int(kept.copied.sum())
-        for name, side in (("source", kept.source), ("target", kept.target)):
-            if side is not None:
-                pieces, unknown = self._sides.get(name, (0, 0))
-                self._sides[name] = (pieces + side.num_pieces, unknown + side.num_unknown)
+        sides = [side for side in (kept.source, kept.target) if side is not None]
+        self._counts[: len(sides)] += [(side.num_pieces, side.num_unknown) for side in sides]
         self._source_keys.append(kept.source_keys)
         self._pair_keys.append(kept.pair_keys)
 
@@ -162,9 +157,9 @@ class SplitTally:
             )
             raise DataError(f"{self.read - self.kept} of {self.read} {self.split} pairs would be dropped: {histogram}")
 
-    def report(self, source_lang: str, target_lang: str) -> SplitReport:
-        languages = {"source": source_lang, "target": target_lang}
-        sides = {name: SideReport(languages[name], *counts) for name, counts in self._sides.items()}
+    def report(self, *languages: str) -> SplitReport:
+        """``languages``: source and target, or the source alone."""
+        sides = [SideReport(language, *counts) for language, counts in zip(languages, self._counts.tolist())]
         return SplitReport(
             split=self.split,
             read=self.read,
@@ -172,20 +167,15 @@ class SplitTally:
             dropped={reason.text: dropped for reason, dropped in sorted(self.dropped.items())},
             blank=self.blank,
             copied=self.copied,
-            duplicates=self.kept - len(np.unique(self.pair_keys)),
-            source=sides["source"],
-            target=sides.get("target"),
+            duplicates=self.kept - len(np.unique(np.concatenate(self._pair_keys))),
+            source=sides[0],
+            target=sides[1] if len(sides) > 1 else None,
         )
 
     def overlap(self, other: SplitTally) -> Overlap:
         """What of this split stands in another too."""
-        pairs = int(np.isin(self.pair_keys, other.pair_keys).sum())
-        return Overlap(self.split, other.split, pairs, int(np.isin(self.source_keys, other.source_keys).sum()))
-
-    @property
-    def source_keys(self) -> Keys:
-        return np.concatenate(self._source_keys)
-
-    @property
-    def pair_keys(self) -> Keys:
-        return np.concatenate(self._pair_keys)
+        pairs, sources = (
+            int(np.isin(np.concatenate(mine), np.concatenate(theirs)).sum())
+            for mine, theirs in ((self._pair_keys, other._pair_keys), (self._source_keys, other._source_keys))
+        )
+        return Overlap(self.split, other.split, pairs, sources)

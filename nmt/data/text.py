@@ -7,12 +7,9 @@ reported as ``file:line:byte``: lines count from 1, bytes of a line from 0.
 
 from __future__ import annotations
 
-import contextlib
 import gzip
-import io
 import logging
 import lzma
-import os
 import re
 import select
 import time
@@ -20,11 +17,12 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Protocol, cast
+from typing import cast
 
 from nmt.config.choices import InvalidText
 from nmt.config.sections import MAX_LINE_BYTES
-from nmt.errors import DataError, MissingInputError, StorageError
+from nmt.data.packed import BinaryReader, opened
+from nmt.errors import DataError, StorageError
 
 _BLOCK = 2**20
 _UTF8_MARK = b"\xef\xbb\xbf"
@@ -35,10 +33,7 @@ _FOREIGN = {  # what a file that is not UTF-8 text begins with, and what to do a
     b"\xfd7zXZ\x00": "looks like xz data; decompress it first: xz -dc",
     b"\x28\xb5\x2f\xfd": "looks like zstd data; decompress it first: zstd -dc",
 }
-_GZIP, _XZ = b"\x1f\x8b", b"\xfd7zXZ\x00"
-# A compressed file may grow to this size unquestioned; beyond it, text that was packed better than this is no text.
-_BOMB_BYTES = 2**28
-_BOMB_RATIO = 500
+_PATIENCE = 0.05  # seconds without a line that are a pause
 _LINE_BREAKS = re.compile("[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]")
 _WHITE_SPACE = re.compile(r"\s")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -53,13 +48,6 @@ class Pause(Enum):
 
 
 PAUSE = Pause.PAUSE
-_PATIENCE = 0.05  # seconds without a line that are a pause
-
-
-class BinaryReader(Protocol):
-    """What is needed of an open file; with ``read1`` too, lines come as soon as they are there."""
-
-    def read(self, size: int, /) -> bytes: ...
 
 
 def read_lines(
@@ -73,9 +61,9 @@ def read_lines(
 
     ``quiet`` suppresses the notices (carriage returns, byte-order mark): for a second pass over the same file.
     """
-    with _opened(path) as (file, packed):
-        reader = _LineReader(str(path), InvalidText(invalid), max_line_bytes, quiet)
-        yield from cast(Iterator[str | None], reader.lines(file, packed))
+    with opened(path) as file:
+        reader = _LineReader(file, str(path), InvalidText(invalid), max_line_bytes, quiet)
+        yield from cast(Iterator[str | None], reader.lines())
 
 
 def read_stream(
@@ -85,9 +73,9 @@ def read_stream(
     invalid: InvalidText | str = InvalidText.error,
     max_line_bytes: int = MAX_LINE_BYTES,
 ) -> Iterator[str | None]:
-    """The same of an open binary stream (``sys.stdin.buffer``); lines come as soon as they are there."""
-    reader = _LineReader(name, InvalidText(invalid), max_line_bytes, quiet=False)
-    yield from cast(Iterator[str | None], reader.lines(binary, None))
+    """The lines of an open binary stream (``sys.stdin.buffer``), as soon as they are there."""
+    reader = _LineReader(binary, name, InvalidText(invalid), max_line_bytes)
+    yield from cast(Iterator[str | None], reader.lines())
 
 
 def read_live(
@@ -97,10 +85,9 @@ def read_live(
     invalid: InvalidText | str = InvalidText.error,
     max_line_bytes: int = MAX_LINE_BYTES,
 ) -> Iterator[str | Pause | None]:
-    """The same, with a ``PAUSE`` where who writes line by line into a pipe may be waiting for an answer. A file never
-    pauses."""
-    reader = _LineReader(name, InvalidText(invalid), max_line_bytes, quiet=False)
-    yield from reader.lines(binary, None, lambda seconds: _is_silent(binary, seconds))
+    """The lines of a stream, with a ``PAUSE`` where who writes line by line into a pipe may be waiting for an answer. A
+    file never pauses."""
+    return _LineReader(binary, name, InvalidText(invalid), max_line_bytes).lines(pauses=True)
 
 
 def one_line(text: str) -> str:
@@ -129,7 +116,10 @@ def require_text(lines: Sequence[str], first: int = 1) -> None:
 class _LineReader:
     """Cuts blocks of bytes into lines and checks them; remembers where it is for the messages."""
 
-    def __init__(self, name: str, invalid: InvalidText, max_line_bytes: int, quiet: bool) -> None:
+    def __init__(
+        self, file: BinaryReader, name: str, invalid: InvalidText, max_line_bytes: int, quiet: bool = False
+    ) -> None:
+        self._file = file
         self._name = name
         self._invalid = invalid
         self._max_line_bytes = max_line_bytes
@@ -139,12 +129,8 @@ class _LineReader:
         self._carriage_returns_seen = False
         self._invalid_lines = 0
 
-    def lines(
-        self, file: BinaryReader, packed: io.BufferedReader | None, silent: Callable[[float], bool] | None = None
-    ) -> Iterator[str | Pause | None]:
-        """``packed`` is the compressed file underneath, if any; ``silent``: whether there is nothing to read for so many
-        seconds. Without it there are no pauses."""
-        for run in self._runs(file, packed, silent):
+    def lines(self, pauses: bool = False) -> Iterator[str | Pause | None]:
+        for run in self._runs(pauses):
             if isinstance(run, Pause):
                 yield run
                 continue
@@ -160,23 +146,19 @@ class _LineReader:
             done = "replaced by U+FFFD in" if self._invalid is InvalidText.replace else "the reason to skip"
             logger.log(self._notices, f"{self._name}: bytes that are not text were {done} {self._invalid_lines} lines")
 
-    def _runs(
-        self, file: BinaryReader, packed: io.BufferedReader | None, silent: Callable[[float], bool] | None
-    ) -> Iterator[bytes | Pause]:
+    def _runs(self, pauses: bool) -> Iterator[bytes | Pause]:
         """As many whole lines as there are at a time, the last line feed taken off."""
         # read1 returns what is there instead of waiting for a full block: a pipe or terminal is served line by line
-        read: Callable[[int], bytes] = getattr(file, "read1", file.read)
-        tail, size, answered = b"", 0, time.monotonic()
+        read: Callable[[int], bytes] = getattr(self._file, "read1", self._file.read)
+        tail, answered = b"", time.monotonic()
         while True:
             left = answered + _PATIENCE - time.monotonic()
             # a line that comes in small pieces holds back those before it no longer than silence does
-            if silent is not None and (silent(max(left, 0.0)) or (tail and left <= 0.0)):
+            if pauses and (_is_silent(self._file, max(left, 0.0)) or (tail and left <= 0.0)):
                 yield PAUSE
                 answered = time.monotonic()
             if not (block := self._block(read)):
                 break
-            size += len(block)
-            self._refuse_bomb(size, packed)
             run, line_feed, tail = (tail + block).rpartition(b"\n")
             if line_feed:
                 yield run
@@ -185,8 +167,20 @@ class _LineReader:
         if tail and not (self._number == 0 and tail == _UTF8_MARK):
             yield tail
 
+    def _block(self, read: Callable[[int], bytes]) -> bytes:
+        try:
+            return read(_BLOCK)
+        except EOFError:
+            raise DataError(
+                f"unexpected end of compressed file {self._name} after {self._number} lines; it was cut short"
+            ) from None
+        except (gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
+            raise DataError(f"compressed file {self._name} is damaged after {self._number} lines ({error})") from None
+        except OSError as error:
+            raise StorageError(f"reading {self._name} failed after {self._number} lines: {error.strerror}") from error
+
     def _clean(self, run: bytes) -> list[str] | None:
-        """The lines of a run in which there is nothing to look at, as nearly always; else None."""
+        """The lines of a run that needs no closer look, as nearly all do; else None."""
         if b"\0" in run or b"\r" in run or len(run) > self._max_line_bytes:
             return None
         try:
@@ -202,25 +196,6 @@ class _LineReader:
             yield self._text(raw)
             self._offset += len(raw) + 1
 
-    def _block(self, read: Callable[[int], bytes]) -> bytes:
-        try:
-            return read(_BLOCK)
-        except EOFError:
-            raise DataError(
-                f"unexpected end of compressed file {self._name} after {self._number} lines; it was cut short"
-            ) from None
-        except (gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
-            raise DataError(f"compressed file {self._name} is damaged after {self._number} lines ({error})") from None
-        except OSError as error:
-            raise StorageError(f"reading {self._name} failed after {self._number} lines: {error.strerror}") from error
-
-    def _refuse_bomb(self, size: int, packed: io.BufferedReader | None) -> None:
-        if size > _BOMB_BYTES and packed is not None and packed.seekable() and size > _BOMB_RATIO * packed.tell():
-            raise DataError(
-                f"{self._name} decompresses to more than {_BOMB_RATIO} times its size, which text does not; "
-                f"stopped after {size} bytes. Decompress it first if it is what you want"
-            )
-
     def _refuse_long(self, line: bytes) -> None:
         if len(line) > self._max_line_bytes:
             raise DataError(
@@ -230,10 +205,11 @@ class _LineReader:
 
     def _text(self, raw: bytes) -> str | None:
         """One line: carriage return off, then strict UTF-8 without NUL."""
-        body = raw
-        if raw.endswith(b"\r"):
-            body = raw[:-1]
-            self._notice_carriage_return()
+        body = raw.removesuffix(b"\r")
+        if body != raw and not self._carriage_returns_seen:
+            self._carriage_returns_seen = True
+            notice = f"{self._name}: line {self._number} ends in CR LF; the carriage returns are left out"
+            logger.log(self._notices, notice)
         bad = _first_bad_byte(body)
         if bad is None:
             return body.decode("utf-8")
@@ -249,18 +225,10 @@ class _LineReader:
         for signature, advice in _FOREIGN.items():
             if run.startswith(signature):
                 raise DataError(f"{self._name} {advice}")
-        if not run.startswith(_UTF8_MARK):
-            return run
-        logger.log(self._notices, f"{self._name}: the byte-order mark at the beginning is left out")
-        self._offset = len(_UTF8_MARK)
-        return run[len(_UTF8_MARK) :]
-
-    def _notice_carriage_return(self) -> None:
-        if not self._carriage_returns_seen:
-            self._carriage_returns_seen = True
-            logger.log(
-                self._notices, f"{self._name}: line {self._number} ends in CR LF; the carriage returns are left out"
-            )
+        if run.startswith(_UTF8_MARK):
+            logger.log(self._notices, f"{self._name}: the byte-order mark at the beginning is left out")
+            self._offset = len(_UTF8_MARK)
+        return run.removeprefix(_UTF8_MARK)
 
     def _complaint(self, body: bytes, bad: int) -> str:
         what = "is NUL, which is not text" if body[bad] == 0 else "is not UTF-8"
@@ -283,38 +251,10 @@ def _is_silent(binary: BinaryReader, seconds: float) -> bool:
 
 def _first_bad_byte(body: bytes) -> int | None:
     """Position of the first byte that is NUL or breaks UTF-8, or None."""
-    nul = body.find(b"\0")
     try:
         body.decode("utf-8")
+        broken = None
     except UnicodeDecodeError as error:
-        return error.start if nul < 0 else min(nul, error.start)
-    return nul if nul >= 0 else None
-
-
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[tuple[BinaryReader, io.BufferedReader | None]]:
-    """The file as plain bytes and, if it is compressed, the file underneath. Its first bytes tell, not its name."""
-    with _open(path) as file:
-        try:
-            head = file.peek(8)
-        except OSError as error:
-            raise StorageError(f"reading {path} failed: {error.strerror}") from error
-        if head.startswith(_GZIP):
-            with gzip.GzipFile(fileobj=file) as unpacked:
-                yield unpacked, file
-        elif head.startswith(_XZ):
-            with lzma.LZMAFile(file) as unpacked_xz:
-                yield unpacked_xz, file
-        elif head and path.suffix in (".gz", ".xz"):
-            kind = {".gz": "gzip", ".xz": "xz"}[path.suffix]
-            raise DataError(f"{path} is named {path.suffix} but is not {kind} data; rename it if it is plain text")
-        else:
-            yield file, None
-
-
-def _open(path: Path) -> io.BufferedReader:
-    try:
-        return open(path, "rb")
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise MissingInputError(f"cannot read {path}: {reason} (working directory: {os.getcwd()})") from None
+        broken = error.start
+    nul = body.find(b"\0", 0, broken)
+    return broken if nul < 0 else nul

@@ -29,10 +29,8 @@ class Exact:
 
     def __call__(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
         check_lines(hypotheses, references)
-        correct = sum(
-            self._form(hypothesis) in {self._form(answer) for answer in answers}
-            for hypothesis, answers in zip(hypotheses, zip(*references))
-        )
+        form = str.lower if self._lowercase else str
+        correct = sum(form(line) in map(form, answers) for line, answers in zip(hypotheses, zip(*references)))
         case = "lc" if self._lowercase else "mixed"
         return Score(
             name="exact match",
@@ -41,6 +39,3 @@ class Exact:
             signature=f"nrefs:{len(references)}|case:{case}|unit:line|version:nmt-{__version__}",
             detail=f"({correct} of {len(hypotheses)} lines)",
         )
-
-    def _form(self, line: str) -> str:
-        return line.lower() if self._lowercase else line

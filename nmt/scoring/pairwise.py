@@ -44,7 +44,7 @@ def chrf(text: TextOptions) -> Similarity:
 
 def bleu(text: TextOptions) -> Similarity:
     """Papineni et al. 2002 over the orders that a sentence has, with sacreBLEU's exponential smoothing."""
-    tokenize = sacre.bleu(text.tokenize, text.lowercase).tokenizer
+    tokenize = sacre.bleu_metric(text).tokenizer
 
     def similarity(texts: Sequence[str]) -> Matrix:
         lowered = [one.lower() if text.lowercase else one for one in texts]

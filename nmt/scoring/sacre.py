@@ -1,4 +1,4 @@
-"""The one place that talks to sacreBLEU, so that its figures, signatures and complaints look the same everywhere.
+"""sacreBLEU's metrics: BLEU, chrF2 and TER, and what else the project asks of sacreBLEU.
 
 sacreBLEU is imported when a scorer is built, not when this package is: naming the metrics must stay cheap.
 """
@@ -6,11 +6,96 @@ sacreBLEU is imported when a scorer is built, not when this package is: naming t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from nmt.errors import DeviceError, UsageError, did_you_mean
-from nmt.scoring import Score
+from nmt.scoring import Score, Scorer, TextOptions, scorers
 from nmt.scoring.lines import check_lines
+
+
+@dataclass
+class BleuConfig:
+    """No options of its own: the text options of all scorers say enough."""
+
+
+@dataclass
+class ChrFConfig:
+    """No options of its own: the text options of all scorers say enough."""
+
+
+@dataclass
+class TerConfig:
+    """No options of its own: the text options of all scorers say enough."""
+
+
+@dataclass
+class SacreScorer:
+    """The score of a whole corpus, with sacreBLEU's signature for exactly this computation."""
+
+    metric: Any
+    higher_is_better: bool
+
+    def __call__(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
+        check_lines(hypotheses, references)
+        result = self.metric.corpus_score(list(hypotheses), [list(lines) for lines in references])
+        name, _, figures = result.format(width=2).partition(" = ")
+        detail = figures.partition(" ")[2]  # the rounded figure itself is left out: `value` has all its digits
+        signature = str(self.metric.get_signature())
+        return Score(name, float(result.score), self.higher_is_better, signature, detail)
+
+
+@scorers.register("bleu", BleuConfig)
+def bleu(config: BleuConfig, text: TextOptions) -> Scorer:
+    """Corpus BLEU of up to four-grams, exponential smoothing (Papineni et al. 2002; Post 2018)."""
+    return SacreScorer(bleu_metric(text), higher_is_better=True)
+
+
+@scorers.register("chrf", ChrFConfig)
+def chrf(config: ChrFConfig, text: TextOptions) -> Scorer:
+    """ChrF2: F-score of character n-grams up to six, recall weighs twice (Popovic 2015).
+
+    Characters need no tokenizer: ``tokenize`` changes nothing, the signature has none.
+    """
+    from sacrebleu.metrics.chrf import CHRF
+
+    return SacreScorer(CHRF(lowercase=text.lowercase), higher_is_better=True)
+
+
+@scorers.register("ter", TerConfig)
+def ter(config: TerConfig, text: TextOptions) -> Scorer:
+    """Translation edit rate: edits and shifts per reference word, lower is better (Snover et al. 2006).
+
+    Case counts unless ``lowercase`` is set, as with the other metrics (the sacrebleu command differs: it lower-cases
+    TER unless told otherwise). Words are cut by TER's own rules: ``tokenize`` only decides whether the East Asian ones,
+    for text without spaces between words, apply.
+    """
+    from sacrebleu.metrics.ter import TER
+
+    check_tokenizer(text.tokenize)
+    asian = text.tokenize in ("zh", "ja-mecab", "ko-mecab")
+    metric = TER(case_sensitive=not text.lowercase, normalized=asian, asian_support=asian)
+    return SacreScorer(metric, higher_is_better=False)
+
+
+def bleu_metric(text: TextOptions) -> Any:
+    """sacreBLEU's own object. Some tokenizers need a package or a download; what is missing is said in one sentence."""
+    from sacrebleu.metrics.bleu import BLEU
+
+    check_tokenizer(text.tokenize)
+    try:
+        # force: only silences sacreBLEU's own warning about tokenised text; nmt-score has a better one.
+        return BLEU(tokenize=text.tokenize, lowercase=text.lowercase, force=True)
+    except (ImportError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise UsageError(f"sacreBLEU's tokenizer '{text.tokenize}' cannot be used here: {reason}") from error
+    except OSError as error:
+        from sacrebleu.utils import SACREBLEU_DIR
+
+        raise DeviceError(
+            f"sacreBLEU's tokenizer '{text.tokenize}' needs a file that it could not download to {SACREBLEU_DIR} "
+            f"({error}); connect to the network once, or put the file there"
+        ) from error
 
 
 def check_tokenizer(name: str) -> None:
@@ -20,55 +105,3 @@ def check_tokenizer(name: str) -> None:
     names = tuple(BLEU.TOKENIZERS)
     if name not in names:
         raise UsageError(f"unknown tokenizer '{name}'{did_you_mean(name, names)}; sacreBLEU has: {', '.join(names)}")
-
-
-def bleu(tokenize: str, lowercase: bool) -> Any:
-    """sacreBLEU's metric. Some tokenizers need a package or a download; what is missing is said in one sentence."""
-    from sacrebleu.metrics.bleu import BLEU
-
-    check_tokenizer(tokenize)
-    try:
-        # force: only silences sacreBLEU's own warning about tokenised text; nmt-score has a better one.
-        return BLEU(tokenize=tokenize, lowercase=lowercase, force=True)
-    except (ImportError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
-        raise UsageError(f"sacreBLEU's tokenizer '{tokenize}' cannot be used here: {reason}") from error
-    except OSError as error:
-        from sacrebleu.utils import SACREBLEU_DIR
-
-        raise DeviceError(
-            f"sacreBLEU's tokenizer '{tokenize}' needs a file that it could not download to {SACREBLEU_DIR} ({error}); "
-            f"connect to the network once, or put the file there"
-        ) from error
-
-
-def chrf(lowercase: bool) -> Any:
-    from sacrebleu.metrics.chrf import CHRF
-
-    return CHRF(lowercase=lowercase)
-
-
-def ter(tokenize: str, lowercase: bool) -> Any:
-    """Tercom's TER. It has a tokenizer of its own; text without spaces between words needs its East Asian rules."""
-    from sacrebleu.metrics.ter import TER
-
-    check_tokenizer(tokenize)
-    asian = tokenize in ("zh", "ja-mecab", "ko-mecab")
-    return TER(case_sensitive=not lowercase, normalized=asian, asian_support=asian)
-
-
-def corpus_score(
-    metric: Any, hypotheses: Sequence[str], references: Sequence[Sequence[str]], *, higher_is_better: bool
-) -> Score:
-    """The score of a whole corpus with sacreBLEU's signature for exactly this computation."""
-    check_lines(hypotheses, references)
-    result = metric.corpus_score(list(hypotheses), [list(lines) for lines in references])
-    name, _, detail = result.format(width=2).partition(" = ")
-    _, _, detail = detail.partition(" ")  # the figure itself is `value`, with all its digits
-    return Score(
-        name=name,
-        value=float(result.score),
-        higher_is_better=higher_is_better,
-        signature=str(metric.get_signature()),
-        detail=detail,
-    )

@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -153,16 +153,7 @@ def write_checkpoint(
             write_json(folder / _VALUES, dict(training.values))
         if tokenizer is not None:
             copy_folder(tokenizer, folder / "tokenizer")
-        write_manifest(
-            folder,
-            KIND,
-            FORMAT,
-            update=info.update,
-            epoch=info.epoch,
-            reasons=list(info.reasons),
-            scores=dict(info.scores),
-            made=dict(info.made),
-        )
+        write_manifest(folder, KIND, FORMAT, **asdict(info))
 
 
 def read_checkpoint(path: Path, *, training: bool = False) -> StoredCheckpoint:

@@ -10,9 +10,7 @@ import contextlib
 import errno
 import hashlib
 import json
-import logging
 import os
-import re
 import secrets
 import shutil
 import socket
@@ -21,12 +19,10 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, BinaryIO, TypeVar, cast
+from typing import Any, BinaryIO, TypeVar
 
 import nmt
 from nmt.errors import DataError, MissingInputError, OutputError, StorageError
-
-logger = logging.getLogger("nmt.storage")
 
 MANIFEST = "manifest.json"
 ATTEMPTS = 3  # at what a network file system refuses because it was moved on the server meanwhile
@@ -49,13 +45,6 @@ _ADVICE_OUTPUT = {
 }
 _OCCUPIED = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})  # by what is no empty folder
 STORAGE_FAULTS = frozenset(_ADVICE_STORAGE)
-
-# As `_temporary` names them: of what, by which process of which machine (earlier versions did not say), or what it replaced.
-_TEMPORARY = re.compile(
-    r"\.(?P<name>.+)\.(?P<process>\d+)(-(?P<host>[0-9a-f]{8}))?\.[0-9a-f]{8}(?P<replaced>\.old)?\.tmp", re.DOTALL
-)
-_DOOMED = re.compile(r"\.checkpoint-\d{4,}-\d{8,}\.old\.tmp")  # a checkpoint whose deletion had begun
-_DAY = 24 * 3600  # seconds
 
 Value = TypeVar("Value")
 
@@ -82,17 +71,18 @@ def check_new_file(output: Path, *, overwrite: bool) -> None:
 @contextlib.contextmanager
 def atomic_write(path: Path) -> Iterator[BinaryIO]:
     """Write ``path`` as a whole: the block fills a temporary sibling, which then takes the name."""
-    temporary = _temporary(path)
+    sibling = temporary(path)
     try:
         with said_plainly(path):
-            with open(temporary, "wb") as file:
-                yield cast(BinaryIO, file)
-                _flush(file)
-            _despite_stale_handles(lambda: os.replace(temporary, path))
-            _sync_folder(path.parent)
+            with open(sibling, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            _despite_stale_handles(lambda: os.replace(sibling, path))
+            sync(path.parent)
     finally:
         with contextlib.suppress(OSError):
-            temporary.unlink()
+            sibling.unlink()
 
 
 @contextlib.contextmanager
@@ -103,19 +93,18 @@ def new_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     Without ``overwrite`` it takes the place of nothing but an empty folder, also if another process was faster.
     """
     path = Path(os.path.realpath(path))
-    if not (overwrite or _is_free(path)):
+    if not overwrite and os.path.lexists(path) and not (path.is_dir() and next(path.iterdir(), None) is None):
         raise _taken(path)
-    temporary = _temporary(path)
+    sibling = temporary(path)
     try:
         with said_plainly(path):
-            temporary.mkdir(parents=True)
-            yield temporary
-            for file in sorted(temporary.rglob("*")):
-                _sync_folder(file) if file.is_dir() else _sync_file(file)
-            _sync_folder(temporary)
-            _replace_folder(temporary, path) if overwrite else _name_folder(temporary, path)
+            sibling.mkdir(parents=True)
+            yield sibling
+            for part in (*sorted(sibling.rglob("*")), sibling):
+                sync(part)
+            _replace_folder(sibling, path) if overwrite else _name_folder(sibling, path)
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(sibling, ignore_errors=True)
 
 
 def copy_folder(source: Path, target: Path) -> None:
@@ -203,121 +192,47 @@ def read_manifest(
     return manifest
 
 
-def remove_leftovers(folder: Path, of: str | None = None) -> list[str]:
-    """Delete what interrupted writers left in a folder, all of it (the caller holds its lock) or what belongs to the name
-    ``of``. Returns the names.
-
-    Only what bears a name that writers here give, and the number of a process that has ended (or of this one: in a
-    container a restarted program often gets its old number again); what another machine left, only after a day. The
-    user's own hidden files are not touched. A folder that was to be replaced and was not gets its name back.
-    """
-    names = []
-    for path in sorted(folder.glob(".*.tmp")):
-        temporary = _TEMPORARY.fullmatch(path.name)
-        if of is not None and (temporary is None or temporary["name"] != of):
-            continue
-        if temporary is None:
-            kept = _DOOMED.fullmatch(path.name) is None
-        elif temporary["replaced"]:
-            at_work = temporary["host"] == _host() and _writer_lives(int(temporary["process"]))
-            kept = at_work or _put_back(path, path.with_name(temporary["name"]))
-        else:
-            kept = _in_work(path, int(temporary["process"]), temporary["host"])
-        if not kept:
-            with contextlib.suppress(OSError):  # of another user
-                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
-            if not os.path.lexists(path):
-                names.append(path.name)
-    return names
-
-
-def remove_leftovers_of(path: Path) -> None:
-    """The same for one file or folder that is about to be written, beside which may be anything."""
-    path = Path(os.path.realpath(path))
-    for name in remove_leftovers(path.parent, path.name):
-        logger.info("removed %s, which an interrupted process left", path.with_name(name))
-
-
-def _put_back(old: Path, path: Path) -> bool:
-    """Whether a folder had to get its name back: whoever replaced it ended before the new one stood."""
-    if os.path.lexists(path) or not (old / MANIFEST).is_file():
-        return False
-    with said_plainly(path):
-        os.rename(old, path)
-        _sync_folder(path.parent)
-    logger.warning("%s is the old one: an interrupted process did not come to replace it", path)
-    return True
-
-
-def _in_work(path: Path, process: int, host: str | None) -> bool:
-    """Whether the writer of a temporary file or folder lives, as far as can be told from here."""
-    if host in (None, _host()):
-        return _writer_lives(process)
-    try:
-        changed = max(part.lstat().st_mtime for part in (path, *path.rglob("*")))
-    except OSError:  # it has just taken its name
-        return True
-    return time.time() - changed < _DAY
-
-
-def _host() -> str:
-    """Where the number of a process means something: this machine or container."""
+def this_host() -> str:
+    """Where the number of a process means something: this machine or container, in eight digits."""
     space = ""
     with contextlib.suppress(OSError):  # no Linux
         space = os.readlink("/proc/self/ns/pid")
     return hashlib.sha256(f"{socket.gethostname()} {space}".encode()).hexdigest()[:8]
 
 
-def _writer_lives(process: int) -> bool:
-    """Whether another process of this machine bears the number."""
-    if process == os.getpid():
-        return False
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True  # of another user
-    return True
-
-
-def _temporary(path: Path) -> Path:
-    return path.parent / f".{path.name}.{os.getpid()}-{_host()}.{secrets.token_hex(4)}.tmp"
-
-
-def _is_free(path: Path) -> bool:
-    """Whether no more than an empty folder is there."""
-    return not os.path.lexists(path) or (path.is_dir() and next(path.iterdir(), None) is None)
+def temporary(path: Path) -> Path:
+    """A new hidden sibling; ``nmt.storage.leftovers`` knows it by its name."""
+    return path.parent / f".{path.name}.{os.getpid()}-{this_host()}.{secrets.token_hex(4)}.tmp"
 
 
 def _taken(path: Path) -> OutputError:
     return OutputError(f"{path} exists already; choose another name, or replace it with --overwrite")
 
 
-def _name_folder(temporary: Path, path: Path) -> None:
+def _name_folder(folder: Path, path: Path) -> None:
     """Rename; of several processes that do it the system lets one, and the others find a folder that is not empty."""
     try:
-        _despite_stale_handles(lambda: os.rename(temporary, path))
+        _despite_stale_handles(lambda: os.rename(folder, path))
     except OSError as error:
         if error.errno in _OCCUPIED:
             raise _taken(path) from error
         raise
-    _sync_folder(path.parent)
+    sync(path.parent)
 
 
-def _replace_folder(temporary: Path, path: Path) -> None:
+def _replace_folder(folder: Path, path: Path) -> None:
     """Rename over an existing folder; the old one stays whole under another name until the new one stands.
 
     If this is cut short between the two, ``remove_leftovers`` gives the old one its name back.
     """
     aside: list[Path] = []
     while True:
-        old = _temporary(path).with_suffix(".old.tmp")
+        old = temporary(path).with_suffix(".old.tmp")
         with contextlib.suppress(FileNotFoundError):
             _despite_stale_handles(partial(os.rename, path, old))
             aside.append(old)
         try:
-            _despite_stale_handles(lambda: os.rename(temporary, path))
+            _despite_stale_handles(lambda: os.rename(folder, path))
             break
         except OSError as error:
             if error.errno in _OCCUPIED:  # another process was faster: what it wrote is replaced next
@@ -325,7 +240,7 @@ def _replace_folder(temporary: Path, path: Path) -> None:
             if old in aside:
                 os.rename(old, path)
             raise
-    _sync_folder(path.parent)
+    sync(path.parent)
     for old in aside:
         with contextlib.suppress(OSError):
             (old / MANIFEST).unlink(missing_ok=True)  # first: what is deleted in part must not come back
@@ -371,18 +286,9 @@ def _verify_file(folder: Path, name: str, facts: Any, contents: bool) -> None:
         raise DataError(f"{path} is damaged: its checksum differs from the one in {MANIFEST}")
 
 
-def _flush(file: IO[Any]) -> None:
-    file.flush()
-    os.fsync(file.fileno())
-
-
-def _sync_file(path: Path) -> None:
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())
-
-
-def _sync_folder(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+def sync(path: Path) -> None:
+    """Wait until a file or the names in a folder are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

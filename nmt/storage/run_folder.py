@@ -54,9 +54,7 @@ def resolve(path: str | Path) -> Path:
     """The checkpoint that a user's path means: itself, or the best (else the last) one of a run folder."""
     folder = Path(path)
     if not folder.exists():
-        beside = (
-            pointed(folder.parent, LAST) if folder.suffix == ".pt" else None
-        )  # checkpoint_best.pt of another toolkit
+        beside = pointed(folder.parent, LAST) if folder.suffix == ".pt" else None  # as another toolkit names them
         hint = "" if beside is None else f"; the checkpoints in {folder.parent} are folders: name it, or one of them"
         raise MissingInputError(f"{folder} does not exist (working directory: {Path.cwd()}){hint}")
     recognise(folder)

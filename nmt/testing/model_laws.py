@@ -19,7 +19,6 @@ from nmt.testing.toys import (
     target_log_probabilities,
     toy_batch,
 )
-from nmt.trees import tensors
 
 # Sentences of equal lengths, so that a test of something else never meets padding.
 EVEN_SOURCE, EVEN_TARGET = (6, 6, 6), (9, 9, 9)
@@ -157,14 +156,6 @@ def _assert_commutes(
 def _start(model: EncoderDecoder, batch: Batch, beam_size: int) -> tuple[Memory, DecoderState]:
     with torch.inference_mode():
         return model.start(model.encode(batch.source, batch.source_lengths), beam_size)
-
-
-def _rows(memory: Memory) -> int:
-    return next(tensors(memory)).size(0)
-
-
-def _shapes(state: DecoderState) -> list[tuple[torch.dtype, torch.Size]]:
-    return [(tensor.dtype, tensor.size()) for tensor in tensors(state)]
 
 
 def _words(steps: int, rows: int) -> Tensor:

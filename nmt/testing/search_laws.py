@@ -52,20 +52,13 @@ def forced_scoring_equals_search(subject: Subject) -> None:
     """Scoring a translation step by step gives the beam's own log-probabilities, token by token."""
     model = subject.model()
     batch = toy_batch(model, SOURCE_LENGTHS, SOURCE_LENGTHS)
-    for hypothesis_rank in range(3):
-        found = [
-            ranked[hypothesis_rank]
-            for ranked in searches.build(BeamConfig(beam_size=4, max_len_b=5), nbest=3)(
-                model, batch.source, batch.source_lengths
-            )
-        ]
-        forced = score_targets(
-            model, batch.source, batch.source_lengths, [torch.from_numpy(best.tokens) for best in found]
-        )
+    search = searches.build(BeamConfig(beam_size=4, max_len_b=5), nbest=3)
+    for found in zip(*search(model, batch.source, batch.source_lengths)):  # all best ones, all second ones ...
+        targets = [torch.from_numpy(hypothesis.tokens) for hypothesis in found]
+        forced = score_targets(model, batch.source, batch.source_lengths, targets)
         for hypothesis, scores in zip(found, forced):
-            assert_close(
-                torch.from_numpy(hypothesis.token_scores), scores, "token scores of the beam and of forced scoring"
-            )
+            own = torch.from_numpy(hypothesis.token_scores)
+            assert_close(own, scores, "token scores of the beam and of forced scoring")
             total = torch.tensor(hypothesis.log_probability)
             assert_close(total, scores.sum(), "log-probability of the beam and of forced scoring")
 

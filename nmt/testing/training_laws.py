@@ -46,8 +46,7 @@ def a_checkpoint_holds_the_model(subject: Subject) -> None:
 def every_parameter_learns(subject: Subject) -> None:
     """Each parameter gets a gradient from every batch, if only of zeros: processes that train together wait for it."""
     model = subject.model().train()
-    report = criterions.build(LabelSmoothedCrossEntropyConfig())(model, toy_batch(model, UNEVEN_SOURCE, UNEVEN_TARGET))
-    report.loss_sum.backward()
+    _report(model).loss_sum.backward()
     without = [
         name for name, parameter in model.named_parameters() if parameter.requires_grad and parameter.grad is None
     ]
@@ -91,8 +90,7 @@ def layers_can_run_again(subject: Subject) -> None:
     for model in (kept, again):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(1)
-            batch = toy_batch(model, UNEVEN_SOURCE, UNEVEN_TARGET)
-            criterions.build(LabelSmoothedCrossEntropyConfig())(model, batch).loss_sum.backward()
+            _report(model).loss_sum.backward()
     found = {name: parameter.grad for name, parameter in again.named_parameters()}
     for name, parameter in kept.named_parameters():
         gradient, expected = found[name], parameter.grad
@@ -164,12 +162,17 @@ def _through_a_checkpoint(subject: Subject, model: EncoderDecoder) -> StoredChec
         return read_checkpoint(path)
 
 
+def _report(model: EncoderDecoder, first: int = 0) -> Any:
+    """The ``LossReport`` of random sentences, the first few left out."""
+    batch = toy_batch(model, UNEVEN_SOURCE[first:], UNEVEN_TARGET[first:])
+    return criterions.build(LabelSmoothedCrossEntropyConfig())(model, batch)
+
+
 @torch.no_grad()
 def _loss(model: EncoderDecoder) -> Tensor:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        batch = toy_batch(model, UNEVEN_SOURCE, UNEVEN_TARGET)
-        loss: Tensor = criterions.build(LabelSmoothedCrossEntropyConfig())(model, batch).loss_sum
+        loss: Tensor = _report(model).loss_sum
         return loss
 
 
@@ -179,13 +182,11 @@ def _optimizer(model: EncoderDecoder) -> torch.optim.Optimizer:
 
 def _train(model: EncoderDecoder, optimizer: torch.optim.Optimizer, updates: range) -> None:
     """The randomness of an update depends on its number alone."""
-    criterion = criterions.build(LabelSmoothedCrossEntropyConfig())
     model.train()
     with torch.random.fork_rng(devices=[]):
         for update in updates:
             torch.manual_seed(update)
-            batch = toy_batch(model, UNEVEN_SOURCE[update % 2 :], UNEVEN_TARGET[update % 2 :])
-            report = criterion(model, batch)
+            report = _report(model, update % 2)
             optimizer.zero_grad()
             (report.loss_sum / report.denominator).backward()
             optimizer.step()

@@ -29,7 +29,7 @@ from nmt.reporting.reporter import Reporter, Unheard
 from nmt.reporting.run_record import RunRecord
 from nmt.scoring import Scorer
 from nmt.storage.checkpoints import StoredCheckpoint, read_checkpoint
-from nmt.storage.files import remove_leftovers
+from nmt.storage.leftovers import remove_leftovers
 from nmt.storage.lock import Lock
 from nmt.training.checkpoints import resume
 from nmt.training.checkpoints.keeper import Keeper

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -25,8 +24,8 @@ def prefix(tmp_path: Path) -> str:
 
 
 def nmt_preprocess(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from nmt_cli.preprocess import main; main()", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "COLUMNS": "80"}, check=False)
+    done = run_copy("preprocess", *arguments, COLUMNS="80")
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def test_flags_and_overrides_make_a_corpus_and_stdout_stays_empty(prefix: str, tmp_path: Path) -> None:

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nmt.data.corpus import Corpus
+from nmt.data.corpus import Corpus, open_corpora
+from nmt.storage.files import Verify
 from tests.commands import run_copy
-from tests.faults.parallel_task import Task
+from tests.faults.parallel_task import Task, outcome
 
 TINY = (
     "model=lstm model.embedding_size=8 model.hidden_size=8 --max-update 1 --valid-samples 0 --cpu --no-html --no-count-flops"
@@ -81,7 +82,7 @@ class Damage:
     name: str
     spoil: Callable[[Path], object]
     says: str
-    options: tuple[str, ...] = ()
+    verify: Verify = Verify.fast
     status: int = 65
 
     def __str__(self) -> str:
@@ -101,7 +102,7 @@ WHEN_OPENING = [
     Damage(
         27, "longer offsets", lambda c: resize(c / "train.de.offsets.npy", 8), r"train\.de\.offsets\.npy is damaged"
     ),
-    Damage(28, "flipped byte", lambda c: flip(c / "train.en.tokens.npy"), "its checksum differs", ("--verify", "full")),
+    Damage(28, "flipped byte", lambda c: flip(c / "train.en.tokens.npy"), "its checksum differs", Verify.full),
     Damage(28, "flipped byte of the index", lambda c: flip(c / "train.en.offsets.npy"), "its checksum differs"),
     Damage(28, "id beyond the vocabulary", high_id, r"sentence 1 holds id 60000, beyond \d+ pieces"),
     Damage(
@@ -127,11 +128,28 @@ WHEN_OPENING = [
 ]
 
 
+def opened(folder: Path, verify: Verify) -> None:
+    """As training and translating open a corpus."""
+    for corpus in open_corpora([folder], verify):
+        for name in corpus.splits:
+            corpus.split(name)
+
+
 @pytest.mark.parametrize("damage", WHEN_OPENING, ids=str)
 def test_a_damaged_corpus_is_refused_with_its_status_and_message(damage: Damage, task: Task) -> None:
     folder = task.make().folder
     damage.spoil(folder)
-    status, message = trained(folder, options=damage.options)
+    status, message = outcome(lambda: opened(folder, damage.verify))
+    assert (status, bool(re.search(damage.says, message))) == (damage.status, True), message
+
+
+@pytest.mark.parametrize("name", ["flipped byte", "id beyond the vocabulary", "unfinished corpus"])
+def test_the_command_refuses_a_damaged_corpus(name: str, task: Task) -> None:
+    """Found by a checksum, among the numbers, and by the lack of a manifest."""
+    (damage,) = (one for one in WHEN_OPENING if one.name == name)
+    folder = task.make().folder
+    damage.spoil(folder)
+    status, message = trained(folder, options=("--verify", damage.verify.value))
     assert (status, bool(re.search(damage.says, message))) == (damage.status, True), message
 
 

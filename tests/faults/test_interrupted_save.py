@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from nmt.storage.checkpoints import CheckpointInfo, checkpoint_name, checkpoints_in, read_checkpoint, write_checkpoint
-from nmt.storage.files import remove_leftovers
+from nmt.storage.leftovers import remove_leftovers
 
 # In one process after the other: saves a checkpoint of the name of the upper folder in the run `n`, but ends without any
 # clean-up at the n-th call that reaches the disk. Prints how each ended.

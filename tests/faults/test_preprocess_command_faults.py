@@ -59,7 +59,7 @@ def test_fault_22_the_locale_does_not_matter(task: Task) -> None:
 
 def write_long_text(task: Task) -> None:
     """So much that the command is still writing when the test looks, even on a machine that is busy elsewhere."""
-    lines = [f"line {number} of a text that takes a while" for number in range(400_000)]
+    lines = [f"line {number} of a text that takes a while" for number in range(120_000)]
     task.write("train.en", lines)
     task.write("train.de", lines)
 

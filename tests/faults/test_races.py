@@ -23,8 +23,8 @@ import os, time
 import nmt.data.preprocess as module
 check, calls = module.check_destination, []
 
-def checked(*arguments):
-    check(*arguments)
+def checked(*arguments, **options):
+    check(*arguments, **options)
     calls.append(None)
     if len(calls) == 2:
         open({own!r}, "w").close()

@@ -47,12 +47,6 @@ def test_a_folder_is_imported_under_its_own_name(make: Make) -> None:
     assert plugins.loaded_plugins() == ("my_plugin",)
 
 
-def test_a_translator_loads_the_folder_that_its_model_comes_from(make: Make, tmp_path: Path) -> None:
-    model = write_tiny_model(tmp_path / "model")
-    Translator.load(model, device="cpu", user_dir=str(make("my_plugin")))
-    assert plugins.loaded_plugins() == ("my_plugin",)
-
-
 def test_a_file_is_imported_under_its_own_name(tmp_path: Path) -> None:
     (tmp_path / "my_model.py").write_text("VALUE = 3")
     plugins.load_plugins(str(tmp_path / "my_model.py"))
@@ -74,7 +68,7 @@ def test_several_are_loaded_in_order(make: Make, tmp_path: Path) -> None:
     assert plugins.loaded_plugins() == ("my_plugin", "my_model")
 
 
-def test_a_translator_takes_several(make: Make, tmp_path: Path) -> None:
+def test_a_translator_loads_the_folders_that_its_model_comes_from(make: Make, tmp_path: Path) -> None:
     model = write_tiny_model(tmp_path / "model")
     Translator.load(model, device="cpu", user_dir=[make("my_plugin"), make("my_other")])
     assert plugins.loaded_plugins() == ("my_plugin", "my_other")

@@ -71,8 +71,8 @@ class PieceListTokenizer(Tokenizer):
 
     def decode_with(self, ids: Sequence[int], unknown: Sequence[str]) -> str:
         words = iter(unknown)
-        pieces = (self.vocabulary.piece(number) if number != UNK else next(words) for number in _without_marks(ids))
-        return one_line(self.join(pieces))
+        textual = (int(number) for number in ids if number not in (PAD, BOS, EOS))
+        return one_line(self.join(self.vocabulary.piece(i) if i != UNK else next(words) for i in textual))
 
     def surfaces(self, line: str) -> list[str]:
         return list(self.split(line))
@@ -121,7 +121,7 @@ class PieceListBuilder(TokenizerBuilder):
         if not isinstance(pieces, list) or not all(isinstance(piece, str) and piece for piece in pieces):
             raise DataError(f"{path} is damaged: it should be a list of pieces")
         if len(set(pieces)) != len(pieces):
-            raise DataError(f"{path} is damaged: '{_repeated(pieces)}' occurs twice")
+            raise DataError(f"{path} is damaged: '{Counter(pieces).most_common(1)[0][0]}' occurs twice")
         return self.tokenizer(self._config, pieces)
 
     def given(self, path: Path) -> Tokenizer:
@@ -154,11 +154,3 @@ class PieceListBuilder(TokenizerBuilder):
         if match is None:
             raise DataError(f"{place}: {line!r} is not one {self.what}, or one {self.what} and its count")
         return match[1]
-
-
-def _repeated(pieces: Sequence[str]) -> str:
-    return next(piece for piece, count in Counter(pieces).items() if count > 1)
-
-
-def _without_marks(ids: Sequence[int]) -> list[int]:
-    return [int(number) for number in ids if number not in (PAD, BOS, EOS)]

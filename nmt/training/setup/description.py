@@ -14,7 +14,8 @@ from torch import nn
 import nmt
 from nmt.allocator import VARIABLES
 from nmt.config.sections import TrainConfig
-from nmt.data.corpus import Lengths, Split
+from nmt.data.corpus import Split
+from nmt.data.ragged import Lengths
 from nmt.models import models
 from nmt.training.changed_options import changed_options
 from nmt.training.loop.batches import TrainingBatches

@@ -17,6 +17,7 @@ from nmt.config.generation import GenerateConfig
 from nmt.errors import DataError, OutputError, UsageError
 from nmt.search.beam_config import BeamConfig
 from nmt.storage.checkpoints import CheckpointInfo, TrainingState, drop_training_state, write_checkpoint
+from nmt.storage.files import this_host
 from nmt_cli import outputs
 from nmt_cli.outputs import Growing, check_output, complete_answers
 from tests.tiny_models import tiny_pair
@@ -88,11 +89,12 @@ def test_complete_answers_are_counted(
 def test_what_a_killed_command_left_beside_its_output_is_removed(tmp_path: Path) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
+    mark = f"{ended.pid}-{this_host()}.00ff00ff"
     for name in ("out", "other"):
-        (tmp_path / f".{name}.{ended.pid}.00ff00ff.tmp").write_text("half")
+        (tmp_path / f".{name}.{mark}.tmp").write_text("half")
     with outputs.opened(replace(config(tmp_path / "out"), resume_output=False), None) as write:
         write(iter(["a"]))
-    assert sorted(os.listdir(tmp_path)) == [f".other.{ended.pid}.00ff00ff.tmp", "out"]
+    assert sorted(os.listdir(tmp_path)) == [f".other.{mark}.tmp", "out"]
 
 
 def test_an_output_grows_under_another_name_until_it_is_complete(tmp_path: Path) -> None:

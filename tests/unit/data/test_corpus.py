@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from nmt.config.sections import PreprocessConfig
-from nmt.data.corpus import ChainedSentences, Corpus, StoredSentences, chain, open_corpora
-from nmt.data.corpus_writer import SentenceWriter
-from nmt.data.encoding import EncodedSide, token_type
+from nmt.data.corpus import ChainedSentences, Corpus, StoredSentences, chain, open_corpora, sentence_files
+from nmt.data.encoding import token_type
 from nmt.data.preprocess import preprocess
+from nmt.data.ragged import RaggedWriter
 from nmt.data.tokenizers.words import WordsConfig
 from nmt.data.vocabulary import EOS, Vocabulary
 from nmt.errors import DataError, MissingInputError
@@ -109,12 +109,11 @@ SENTENCES = st.lists(
 def test_any_sentences_written_in_any_chunks_are_read_again(sentences: list[np.ndarray], chunk: int) -> None:
     vocabulary = Vocabulary("abcdefghij")
     with tempfile.TemporaryDirectory() as name:
-        with SentenceWriter(Path(name), "t.x", vocabulary) as writer:
+        with RaggedWriter(*sentence_files(Path(name), "t", "x"), np.uint16) as writer:
             for start in range(0, len(sentences), chunk):
                 part = sentences[start : start + chunk]
-                tokens = np.concatenate(part).astype(np.uint16)
-                writer.write(EncodedSide(tokens, np.array([len(sentence) for sentence in part])))
-        stored = StoredSentences(Path(name), "t.x", vocabulary)
+                writer.append(np.concatenate(part), np.array([len(sentence) for sentence in part]))
+        stored = StoredSentences(Path(name), "t", "x", vocabulary)
         assert [stored[index].tolist() for index in range(len(sentences))] == [ids.tolist() for ids in sentences]
         assert stored.lengths.tolist() == [len(ids) for ids in sentences]
 

@@ -11,7 +11,8 @@ from nmt.config.choices import PieceMarks
 from nmt.data.language_pair import LanguagePair, find_pair
 from nmt.data.tokenizers import Tokenizer, tokenizers
 from nmt.data.tokenizers.characters import CharConfig
-from nmt.data.tokenizers.sentencepiece import BpeConfig, Normalization
+from nmt.data.tokenizers.sentencepiece import BpeConfig
+from nmt.data.tokenizers.sentencepiece_training import Normalization
 from nmt.data.tokenizers.words import WordsConfig
 from nmt.errors import DataError, MissingInputError
 

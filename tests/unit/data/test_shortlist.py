@@ -86,27 +86,9 @@ def test_every_flipped_byte_of_the_arrays_is_noticed(corpus: Corpus, tmp_path: P
             Shortlist.load(path, corpus.pair)
 
 
-def written_without_checksum(path: Path, pair: LanguagePair, shortlist: Shortlist, **changed: np.ndarray) -> Path:
-    arrays = {"offsets": shortlist.offsets, "pieces": shortlist.pieces, "always": shortlist.always} | changed
-    path.write_bytes(safetensors.numpy.save(arrays, metadata={"format": "1", "vocabularies": pair.digest()}))
-    return path
-
-
-def test_a_file_without_checksum_is_read_if_its_numbers_can_be_right(corpus: Corpus, tmp_path: Path) -> None:
-    good = learn(corpus.split("train"), corpus.pair, 2, 1, 1000)
-    path = tmp_path / "short"
-    again = Shortlist.load(written_without_checksum(path, corpus.pair, good), corpus.pair)
-    np.testing.assert_array_equal(again.pieces, good.pieces)
-    size = len(corpus.pair.target.vocabulary)
-    wrong: list[dict[str, np.ndarray]] = [
-        {"pieces": np.where(good.pieces == good.pieces[-1], size, good.pieces)},
-        {"always": np.array([-1, 0, 1])},
-        {"always": good.always.astype(np.float64)},
-        {"offsets": good.offsets[:-1]},
-        {"offsets": good.offsets + 1},
-        {"offsets": np.concatenate([[0, good.offsets[-1]], good.offsets[2:]])},
-        {"pieces": good.pieces[:-1]},
-    ]
-    for changed in wrong:
-        with pytest.raises(DataError, match="short is damaged"):
-            Shortlist.load(written_without_checksum(path, corpus.pair, good, **changed), corpus.pair)
+def test_a_file_without_checksum_is_refused(corpus: Corpus, tmp_path: Path) -> None:
+    good, path = learn(corpus.split("train"), corpus.pair, 2, 1, 1000), tmp_path / "short"
+    arrays = {"offsets": good.offsets, "pieces": good.pieces, "always": good.always}
+    path.write_bytes(safetensors.numpy.save(arrays, metadata={"format": "1", "vocabularies": corpus.pair.digest()}))
+    with pytest.raises(DataError, match="short is damaged"):
+        Shortlist.load(path, corpus.pair)

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nmt.data import packed as packed_files
 from nmt.data import text
 from nmt.data.text import PAUSE, one_line, read_lines, read_live, read_stream, require_text, visible_spaces
 from nmt.errors import DataError, MissingInputError, StorageError
@@ -78,7 +79,7 @@ def test_gzip_is_read_like_the_plain_file(lines: list[str]) -> None:
     data = "".join(line + "\n" for line in lines).encode()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            text, "open", lambda path, mode: io.BufferedReader(io.BytesIO(gzip.compress(data))), raising=False
+            packed_files, "open", lambda path, mode: io.BufferedReader(io.BytesIO(gzip.compress(data))), raising=False
         )
         assert list(read_lines(Path("any.gz"))) == read(data)
 
@@ -279,8 +280,8 @@ def test_a_damaged_gzip_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_gzip_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text, "_BOMB_BYTES", 2**18)
-    monkeypatch.setattr(text, "_BOMB_RATIO", 100)
+    monkeypatch.setattr(packed_files, "_BOMB_BYTES", 2**18)
+    monkeypatch.setattr(packed_files, "_BOMB_RATIO", 100)
     path = tmp_path / "bomb.gz"
     path.write_bytes(gzip.compress(b"\n" * 2**20))
     with pytest.raises(DataError, match="decompresses to more than 100 times its size"):
@@ -288,8 +289,8 @@ def test_a_gzip_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_text_that_packs_well_is_no_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text, "_BOMB_BYTES", 2**14)
-    monkeypatch.setattr(text, "_BOMB_RATIO", 100)
+    monkeypatch.setattr(packed_files, "_BOMB_BYTES", 2**14)
+    monkeypatch.setattr(packed_files, "_BOMB_RATIO", 100)
     path = tmp_path / "numbers.gz"
     path.write_bytes(gzip.compress(b"".join(b"%d\n" % number for number in range(20_000))))
     assert sum(1 for _ in read_lines(path)) == 20_000
