@@ -87,6 +87,7 @@ def test_no_bar_stands_between_what_is_typed_and_its_answers(model: Path) -> Non
     with generating(model, **ends) as process:
         begun = terminal.until("--input FILE\r\n")
         assert "reading from the terminal" in begun
+        assert "engine translates" in terminal.until("\n")
         for sentence in SENTENCES:
             terminal.type(f"{sentence}\n")
             assert terminal.until("\n") == f"{in_english(sentence)}\r\n"
@@ -104,7 +105,8 @@ def test_answers_on_a_terminal_stand_above_the_bar(model: Path, tmp_path: Path) 
         os.close(terminal.process)
         written = terminal.until("\0")
         assert process.wait(60) == 0
-    *answers, bar = screen(written)
+    engine, *answers, bar = screen(written)
+    assert "engine translates" in engine
     assert answers == [in_english(sentence) for sentence in SENTENCES]
     assert bar.startswith("translated: 3 lines")
 
@@ -115,5 +117,6 @@ def test_a_bar_that_is_the_only_thing_on_the_terminal_is_shown(model: Path, tmp_
     ends: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": terminal.process}
     with generating(model, "--input", str(tmp_path / "text"), **ends) as process:
         os.close(terminal.process)
-        assert [line.split(" [")[0] for line in screen(terminal.until("\0"))] == ["translated: 1 lines"]
+        engine, bar = screen(terminal.until("\0"))
+        assert "engine translates" in engine and bar.split(" [")[0] == "translated: 1 lines"
         assert process.communicate()[0].decode() == f"{in_english('ein mann')}\n"

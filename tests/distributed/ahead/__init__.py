@@ -28,7 +28,7 @@ class SpoiltConfig(CrossEntropyConfig):
 
 class Spoilt(TokenCrossEntropy):
     def __init__(self, config: SpoiltConfig) -> None:
-        super().__init__(0.0, config.auxiliary_weights)
+        super().__init__(config)
         self.sentence = config.sentence
 
     def forward(self, model: EncoderDecoder, batch: Batch) -> LossReport:
