@@ -49,6 +49,17 @@ VARIANTS = (
         TransformerConfig(positions=PositionKind.rotary, encoder_neighbourhood=4, decoder_neighbourhood=4).shrink(),
     ),
     Subject(
+        "transformer_local_alibi",
+        TransformerConfig(
+            positions=PositionKind.alibi,
+            attention_score=ScoreKind.additive,
+            encoder_neighbourhood=4,
+            decoder_neighbourhood=4,
+            d_k=8,
+            d_v=64,
+        ).shrink(),
+    ),
+    Subject(
         "transformer_universal_rotary",
         TransformerConfig(
             layers=LayerKind.universal, positions=PositionKind.rotary, decoder_neighbourhood=4, norm=NormOrder.pre
