@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nmt.models.transformer.lightconv_config import LightConvConfig
 from nmt.models.transformer.transformer_config import (
     DecoderKind,
     FeedForwardKind,
@@ -58,6 +59,10 @@ VARIANTS = (
             d_k=8,
             d_v=64,
         ).shrink(),
+    ),
+    Subject(
+        "lightconv_pre_norm",
+        LightConvConfig(norm=NormOrder.pre, gated=False, weight_dropout=0.2, positions=PositionKind.learned).shrink(),
     ),
     Subject(
         "transformer_universal_rotary",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from nmt.models.transformer.lightconv_config import LightConvConfig
 from nmt.models.transformer.transformer_config import PositionKind, TransformerConfig
 from nmt.models.transformer.weights import undescribed
 
 MISSING = {
     "model.positions=alibi": TransformerConfig(positions=PositionKind.alibi),
+    "its architecture": LightConvConfig(),
 }
 
 
