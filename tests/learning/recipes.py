@@ -108,7 +108,7 @@ RECIPES: dict[str, Recipe] = {
     "ntm_copy_lstm": replace(TURING, updates=5000, pairs=MANY),
     "ntm_tiny": replace(TURING, updates=5000, pairs=MANY),
     "transformer_aan": TRANSFORMER,
-    "transformer_alibi": TRANSFORMER,
+    "transformer_alibi": replace(TRANSFORMER, updates=1400),
     "transformer_base": TRANSFORMER,
     "transformer_base_v3": TRANSFORMER,
     "transformer_big": TRANSFORMER,
