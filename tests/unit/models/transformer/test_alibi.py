@@ -15,7 +15,7 @@ from nmt.models.transformer.alibi import ALiBi, slopes
 from nmt.models.transformer.attention import Attend, CausalSelfAttention, DotProduct, ScaledDotProduct, SelfAttention
 from nmt.models.transformer.attention_kernels import LONG
 from nmt.models.transformer.head_sizes import HeadSizes
-from nmt.models.transformer.local_attention import LocalCausalSelfAttention
+from nmt.models.transformer.local_attention import BlockedMask, LocalCausalSelfAttention, LocalSelfAttention
 from nmt.models.transformer.mask import Mask, whole_sequence
 from tests.unit.models.transformer.stepping import assert_steps_equal_the_whole
 
@@ -98,6 +98,14 @@ def test_steps_equal_all_positions_at_once() -> None:
 
 def test_steps_of_a_neighbourhood_equal_all_positions_at_once() -> None:
     assert_steps_equal_the_whole(LocalCausalSelfAttention(4, SIZES, False, ALiBi(ScaledDotProduct(0.0), 3)), 6)
+
+
+def test_blocks_of_a_long_sentence_equal_the_whole_matrix() -> None:
+    attention = LocalSelfAttention(2, SIZES, False, ALiBi(ScaledDotProduct(0.0), 3)).double()
+    mask = attention.padding_mask(torch.zeros(1, 1, 1, 40, dtype=torch.float64))
+    x = torch.randn(1, 40, 6, dtype=torch.float64)
+    assert isinstance(mask, BlockedMask)
+    torch.testing.assert_close(attention(x, mask), attention(x, mask, []))  # weights are asked for: no blocks
 
 
 def test_the_encoder_sees_a_mirrored_sentence_mirrored() -> None:
