@@ -58,6 +58,8 @@ def _groups(encoder: list[str], decoder: list[str]) -> Recipe:
     return _sized(CONVOLUTION, encoder_convolutions=encoder, decoder_convolutions=decoder)
 
 
+LIGHTCONV = _sized(TRANSFORMER, weight_dropout=0.0)
+
 RECIPES: dict[str, Recipe] = {
     "bytenet_tiny": BYTENET,
     "bytenet_wmt": BYTENET,
@@ -69,6 +71,7 @@ RECIPES: dict[str, Recipe] = {
     ),
     "deep_att_tiny": DEEP_ATT,
     "deep_att_wmt": _sized(DEEP_ATT, encoder_layers=4, decoder_layers=3),
+    "dynamicconv_tiny": LIGHTCONV,
     "fconv": _groups(["2x64x3"], ["2x64x3"]),
     "fconv_iwslt_de_en": _groups(["2x64x3"], ["2x64x3"]),
     "fconv_wmt_en_de": _groups(["2x32x3", "1x64x3", "1x96x1"], ["2x32x3", "1x64x3", "1x96x1"]),
@@ -79,6 +82,12 @@ RECIPES: dict[str, Recipe] = {
     "gnmt_4": _sized(GNMT, encoder_layers=4, decoder_layers=4),
     "gnmt_tiny": GNMT,
     "gnmt_wmt": _sized(GNMT, encoder_layers=4, decoder_layers=4),
+    "lightconv_iwslt_de_en": LIGHTCONV,
+    "lightconv_tiny": LIGHTCONV,
+    "lightconv_wmt_en_de": LIGHTCONV,
+    "lightconv_wmt_en_de_big": LIGHTCONV,
+    "lightconv_wmt_en_fr_big": LIGHTCONV,
+    "lightconv_wmt_zh_en_big": LIGHTCONV,
     "lstm_attention": DOT_ATTENTION,
     "lstm_bahdanau": _sized(LSTM, embedding_size=64, encoder_size=128, readout_size=32),
     "lstm_bidirectional": DOT_ATTENTION,
@@ -99,6 +108,7 @@ RECIPES: dict[str, Recipe] = {
     "ntm_copy_lstm": replace(TURING, updates=5000, pairs=MANY),
     "ntm_tiny": replace(TURING, updates=5000, pairs=MANY),
     "transformer_aan": TRANSFORMER,
+    "transformer_alibi": replace(TRANSFORMER, updates=1400),
     "transformer_base": TRANSFORMER,
     "transformer_base_v3": TRANSFORMER,
     "transformer_big": TRANSFORMER,

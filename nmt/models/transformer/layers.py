@@ -8,12 +8,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor, nn
 
 from nmt.layers.overriding import require_together
-from nmt.models.transformer.attention import CrossAttention, SelfAttention
+from nmt.models.transformer.attention import CrossAttention
 from nmt.models.transformer.autoregression import OVERRIDE_STEP, Autoregression, BeamHistory, LayerCache
 from nmt.models.transformer.flat_batches import FlatMask, Segments
 from nmt.models.transformer.mask import Mask
@@ -34,11 +34,28 @@ class Record:
         return self.attention.get(kind)
 
 
+class SourceAttention(Protocol):
+    """How a source position sees the others: what stands in an encoder layer's first sublayer, a module."""
+
+    @property
+    def flat(self) -> bool:
+        """Whether it can do without padding (``flat_mask``) as it is set now."""
+
+    def flat_mask(self, segments: Segments) -> FlatMask:
+        """The mask of sentences without padding, where it is ``flat``."""
+
+    def padding_mask(self, padding: Tensor) -> Mask:
+        """``padding`` [B, 1, 1, S] is -inf at padding."""
+
+    def __call__(self, x: Tensor, mask: Mask, record: list[Tensor] | None) -> Tensor:
+        """[B, S, D] -> [B, S, D]; ``record`` receives attention weights."""
+
+
 @dataclass(frozen=True)
 class LayerParts:
     """What the layers of a model are made of: functions, each of which makes a fresh part."""
 
-    source_attention: Callable[[], SelfAttention]
+    source_attention: Callable[[], SourceAttention]
     target_attention: Callable[[], Autoregression]
     cross_attention: Callable[[], CrossAttention]
     feed_forward: Callable[[], nn.Module]

@@ -16,6 +16,7 @@ from torch import nn
 
 from nmt.layers.positions import LearnedPositions, NoPositions, Positions, SinusoidalPositions
 from nmt.models.transformer.additive_attention import Additive
+from nmt.models.transformer.alibi import ALiBi
 from nmt.models.transformer.attention import (
     Attend,
     CausalSelfAttention,
@@ -95,7 +96,7 @@ def scores(config: Config) -> Attend:
     return SCORES[config.attention_score](config)
 
 
-# Positions: vectors for the embeddings, scores with distances (of what is ahead, too, or not), a rotation.
+# Positions: vectors for the embeddings, scores that know distances (the source's and the target's), a rotation.
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,10 @@ def _relative(config: Config, ahead: int) -> RelativeDotProduct:
     return RelativeDotProduct(config.head_sizes(), config.attention_dropout, config.relative_distance, ahead)
 
 
+def _alibi(config: Config) -> ALiBi:
+    return ALiBi(scores(config), config.num_heads)
+
+
 POSITIONS: dict[PositionKind, PositionParts] = {
     PositionKind.sinusoidal: PositionParts(lambda c: SinusoidalPositions(c.d_model)),
     PositionKind.learned: PositionParts(lambda c: LearnedPositions(c.d_model, c.max_positions)),
@@ -124,6 +129,7 @@ POSITIONS: dict[PositionKind, PositionParts] = {
         lambda c: NoPositions(),
         rotation=lambda c: Rotary(c.head_sizes().d_k),
     ),
+    PositionKind.alibi: PositionParts(lambda c: NoPositions(), _alibi, _alibi),
 }
 
 

@@ -23,6 +23,7 @@ class PositionKind(Enum):
     learned = "learned"  # added to the embeddings
     relative = "relative"  # inside self-attention: Shaw et al. 2018
     rotary = "rotary"  # inside self-attention: Su et al. 2021
+    alibi = "alibi"  # inside self-attention: Press et al. 2022
 
 
 class NormOrder(Enum):
@@ -89,7 +90,7 @@ class TransformerConfig:
         0.0, help="dropout inside the feed-forward networks", flag="--activation-dropout"
     )
     positions: PositionKind = option(
-        PositionKind.sinusoidal, help="sinusoidal or learned (added to the embeddings), relative or rotary"
+        PositionKind.sinusoidal, help="sinusoidal or learned (added to the embeddings), relative, rotary or alibi"
     )
     max_positions: int = option(1024, help="longest sentence of learned positions, in pieces")
     share_all_embeddings: bool | None = option(
@@ -169,7 +170,7 @@ class TransformerConfig:
             f"model.attention_score=scaled_dot, or positions that are added to the embeddings",
         )
         yield (
-            not attends and (relative or rotary),
+            not attends and (relative or rotary or self.positions is PositionKind.alibi),
             f"{positions} and {decoder}: these positions live in self-attention, and this decoder has none; use "
             f"model.positions=sinusoidal or learned",
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nmt.models.transformer.lightconv_config import LightConvConfig
 from nmt.models.transformer.transformer_config import (
     DecoderKind,
     FeedForwardKind,
@@ -47,6 +48,21 @@ VARIANTS = (
     Subject(
         "transformer_local_rotary",
         TransformerConfig(positions=PositionKind.rotary, encoder_neighbourhood=4, decoder_neighbourhood=4).shrink(),
+    ),
+    Subject(
+        "transformer_local_alibi",
+        TransformerConfig(
+            positions=PositionKind.alibi,
+            attention_score=ScoreKind.additive,
+            encoder_neighbourhood=4,
+            decoder_neighbourhood=4,
+            d_k=8,
+            d_v=64,
+        ).shrink(),
+    ),
+    Subject(
+        "lightconv_pre_norm",
+        LightConvConfig(norm=NormOrder.pre, gated=False, weight_dropout=0.2, positions=PositionKind.learned).shrink(),
     ),
     Subject(
         "transformer_universal_rotary",

@@ -12,6 +12,7 @@ from nmt.interface import VocabularySizes
 from nmt.models import models
 from nmt.models.convolutional.conv_s2s import ConvS2SConfig
 from nmt.models.recurrent.parts import LSTMConfig
+from nmt.models.transformer.lightconv_config import ConvolutionKind, LightConvConfig
 from nmt.models.transformer.transformer_config import NormOrder, TransformerConfig
 from nmt.testing.subjects import load_preset
 
@@ -27,6 +28,15 @@ TRANSFORMERS = {
     "transformer_wmt_en_de_big": (1024, 4096, 16, 0.3, 0.1, 0.0),
     "transformer_wmt_en_de_big_t2t": (1024, 4096, 16, 0.3, 0.1, 0.1),
 }
+# Width, inner width, heads; dropout of sublayers, attention and kernels; whether there are gates.
+LIGHT_CONVOLUTIONS = {
+    "lightconv_iwslt_de_en": (512, 1024, 4, 0.1, 0.1, 0.1, False),
+    "lightconv_wmt_en_de": (512, 2048, 8, 0.1, 0.0, 0.0, True),
+    "lightconv_wmt_en_de_big": (1024, 4096, 16, 0.3, 0.1, 0.1, True),
+    "lightconv_wmt_en_fr_big": (1024, 4096, 16, 0.1, 0.1, 0.1, True),
+    "lightconv_wmt_zh_en_big": (1024, 4096, 16, 0.2, 0.2, 0.2, True),
+}
+KERNELS_OF_ENCODER, KERNELS_OF_DECODER = (3, 7, 15, 31, 31, 31, 31), (3, 7, 15, 31, 31, 31)
 # Width of embeddings and layers, number of layers.
 LSTMS = {"lstm_luong_wmt_en_de": (1000, 4), "lstm_wiseman_iwslt_de_en": (256, 1)}
 # Embeddings, width before the output layer, groups of encoder and decoder; dropout is 0.1 in all of them.
@@ -78,6 +88,27 @@ def test_norms_stand_before_the_sublayers_in_tensor2tensors_model_alone() -> Non
     assert [name for name in TRANSFORMERS if load_preset(name).norm is NormOrder.pre] == [
         "transformer_wmt_en_de_big_t2t"
     ]
+
+
+@pytest.mark.parametrize("name", LIGHT_CONVOLUTIONS)
+def test_a_transformer_with_convolutions_has_fairseqs_sizes(name: str) -> None:
+    config = load_preset(name)
+    assert isinstance(config, LightConvConfig)
+    assert config.convolution is ConvolutionKind.dynamic
+    found = (config.d_model, config.d_ff, config.num_heads, config.dropout, config.attention_dropout)
+    assert (*found, config.weight_dropout, config.gated) == LIGHT_CONVOLUTIONS[name]
+    assert (config.encoder_layers, config.decoder_layers) == (7, 6)
+
+
+@pytest.mark.parametrize("name", LIGHT_CONVOLUTIONS)
+def test_a_transformer_with_convolutions_has_fairseqs_number_of_parameters(name: str) -> None:
+    """Projections have biases; kernels are predicted without."""
+    width, inner, heads, *_, gated = LIGHT_CONVOLUTIONS[name]
+    attention, feed_forward, norm = 4 * (width + 1) * width, 2 * width * inner + inner + width, 2 * width
+    projections = (3 if gated else 2) * (width + 1) * width
+    encoder = sum(projections + width * heads * k + feed_forward + 2 * norm for k in KERNELS_OF_ENCODER)
+    decoder = sum(projections + width * heads * k + attention + feed_forward + 3 * norm for k in KERNELS_OF_DECODER)
+    assert count(load_preset(name), SIZES) == encoder + decoder + (700 + 500 + 500) * width
 
 
 @pytest.mark.parametrize("name", LSTMS)

@@ -38,6 +38,8 @@ WITHOUT_PADDING: dict[str, dict[str, Any]] = {
 }
 WITH_PADDING: dict[str, dict[str, Any]] = {
     "transformer_relative": {},
+    "transformer_alibi": {},
+    "lightconv_tiny": {},
     "transformer_aan": {},
     "transformer_ssru": {},
     "transformer_moe_tiny": {},

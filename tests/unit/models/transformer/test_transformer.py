@@ -51,6 +51,7 @@ PARAMETERS = {
     "transformer_big": 214_171_648,
     "transformer_relative": 63_352_832,
     "transformer_rotary": 63_049_728,
+    "transformer_alibi": 63_045_632,
     "transformer_local": 63_045_632,
     "transformer_aan": 75_643_904,
     "transformer_ssru": 59_902_976,

@@ -34,7 +34,7 @@ STRUCTURES: dict[str, tuple[Any, ...]] = {
     "d_model": (15,),  # odd
     "d_k": (5,),  # odd
     "d_v": (7,),
-    "positions": (PositionKind.learned, PositionKind.relative, PositionKind.rotary),
+    "positions": (PositionKind.learned, PositionKind.relative, PositionKind.rotary, PositionKind.alibi),
     "share_all_embeddings": (False,),
     "share_decoder_embeddings": (False,),
     "norm": (NormOrder.pre,),
@@ -74,6 +74,8 @@ REFUSED = {
     ("positions=relative", "decoder=ssru"): "these positions live in self-attention",
     ("positions=rotary", "decoder=average_attention"): "these positions live in self-attention",
     ("positions=rotary", "decoder=ssru"): "these positions live in self-attention",
+    ("positions=alibi", "decoder=average_attention"): "these positions live in self-attention",
+    ("positions=alibi", "decoder=ssru"): "these positions live in self-attention",
     ("decoder_neighbourhood=2", "decoder=average_attention"): "a neighbourhood restricts self-attention",
     ("decoder_neighbourhood=2", "decoder=ssru"): "a neighbourhood restricts self-attention",
     ("positions=learned", "layers=universal"): "universal layers are told position and step",

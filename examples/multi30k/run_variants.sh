@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Variants of the Transformer on Multi30k English-German, with the budget and the settings of run_family.sh.
+#
+#     NMT_DATA=FOLDER examples/multi30k/run_variants.sh [OUTPUT, default runs/multi30k_family, whose corpus it takes]
+#
+# Stop it and run it again: training continues where it was.
+set -euo pipefail
+text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k/}/multi30k
+output=${1:-runs/multi30k_family}
+
+if [ ! -e "$output/corpus/manifest.json" ]; then
+    nmt-preprocess --source-lang en --target-lang de --trainpref "$text/train" --validpref "$text/val" \
+        --testpref "$text/test_2016_flickr" \
+        --destdir "$output/corpus" --joined-dictionary --workers 2 tokenizer=bpe --vocab-size 8000
+fi
+
+nmt-train "$output/corpus" model=transformer_tiny model.positions=alibi --save-dir "$output/alibi" \
+    --max-tokens 2048 --lr 0.003 --lr-scheduler linear --adam-betas 0.9,0.98 --dropout 0.2 --clip-norm 1 \
+    --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
+    --max-epoch 13 --keep-last-epochs 1 --valid-samples 0 --seed 1
+
+nmt-train "$output/corpus" model=lightconv_tiny --save-dir "$output/lightconv" \
+    --max-tokens 2048 --lr 0.003 --lr-scheduler linear --adam-betas 0.9,0.98 --dropout 0.2 --clip-norm 1 \
+    --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
+    --max-epoch 13 --keep-last-epochs 1 --valid-samples 0 --seed 1
+
+nmt-train "$output/corpus" model=dynamicconv_tiny --save-dir "$output/dynamicconv" \
+    --max-tokens 2048 --lr 0.003 --lr-scheduler linear --adam-betas 0.9,0.98 --dropout 0.2 --clip-norm 1 \
+    --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
+    --max-epoch 13 --keep-last-epochs 1 --valid-samples 0 --seed 1
+
+for model in alibi lightconv dynamicconv; do
+    nmt-generate --path "$output/$model" --input "$text/test_2016_flickr.en.gz" \
+        --output "$output/$model.hypotheses" --overwrite --beam 5 --length-penalty power --lenpen 1
+    echo "$model"
+    nmt-score --sys "$output/$model.hypotheses" --ref "$text/test_2016_flickr.de.gz" --metrics bleu,chrf
+done

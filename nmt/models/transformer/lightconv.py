@@ -1,0 +1,186 @@
+"""Lightweight and dynamic convolutions in place of self-attention: Wu et al. 2019, arXiv:1901.10430.
+
+Shapes: B sentences, K beam, N = B*K hypotheses, T positions, D channels, H heads of C = D / H channels, k kernel width,
+n blocks of b positions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nmt.interface import VocabularySizes
+from nmt.layers.dropout import Dropout
+from nmt.layers.linear import Linear, shapes_are_expensive
+from nmt.models import models
+from nmt.models.transformer.attention import merge_heads, split_heads
+from nmt.models.transformer.autoregression import Autoregression, LayerCache
+from nmt.models.transformer.flat_batches import FlatMask, Segments
+from nmt.models.transformer.layers import DecoderLayer, EncoderLayer, LayerParts
+from nmt.models.transformer.lightconv_config import ConvolutionKind, LightConvConfig
+from nmt.models.transformer.mask import Mask, whole_sequence
+from nmt.models.transformer.parts import Stacks, layer_parts, position_vectors
+from nmt.models.transformer.transformer import Transformer
+
+__all__ = ["ConvolutionKind", "LightConv", "LightConvConfig"]
+
+BLOCK = 128  # positions that are computed by one matrix product a head
+
+
+def convolve(x: Tensor, kernels: Tensor) -> Tensor:
+    """y_t = sum_j w_tj x_{t+j} in each channel, by the kernel of its head; a depthwise convolution, equation 2.
+
+    x [B, T + k - 1, D], kernels [B or 1, H, T or 1, k] -> [B, T, D]. The kernels of a block stand in the rows of a
+    matrix, each one column further right than the one before: [b, b + k - 1]. On a CPU one product with it is faster than
+    torch's depthwise convolution, which knows no kernels by position, and than windows copied for each position.
+    """
+    heads, width = kernels.size(1), kernels.size(3)
+    length = x.size(1) - width + 1
+    block = min(length, BLOCK)
+    missing = -length % block
+    values = split_heads(F.pad(x, (0, 0, 0, missing)), heads)  # [B, H, n b + k - 1, C]
+    windows = values.unfold(2, block + width - 1, block).transpose(3, 4)  # [B, H, n, b + k - 1, C]
+    rows = F.pad(kernels.expand(-1, -1, length, -1), (0, block, 0, missing))  # [B, H, n b, k + b]
+    # Read in rows that are shorter by one, each kernel stands one column further right.
+    band = rows.reshape(*rows.shape[:2], -1, block * (block + width))[..., : block * (block + width - 1)]
+    band = band.reshape(*band.shape[:3], block, -1)  # [B, H, n, b, b + k - 1]
+    return merge_heads(_product(band, windows).flatten(2, 3)[:, :, :length])
+
+
+def _product(band: Tensor, windows: Tensor) -> Tensor:
+    """As in attention, short sentences are not worth a kernel in bf16 for each of their lengths."""
+    if not shapes_are_expensive(windows):
+        return band.to(windows.dtype) @ windows
+    with torch.autocast("cpu", enabled=False):
+        return band.float() @ windows.float()
+
+
+class LearnedKernels(nn.Module):
+    """A kernel a head, the same at each position, whose weights are positive and sum to one: equation 3."""
+
+    def __init__(self, d_model: int, num_heads: int, width: int, dropout: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(num_heads, width))
+        self.dropout = Dropout(dropout)
+        nn.init.xavier_uniform_(self.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, T, D] -> [1, H, 1, k]"""
+        kernels: Tensor = self.dropout(torch.softmax(self.weight, dim=-1))
+        return kernels[None, :, None]
+
+
+class PredictedKernels(nn.Module):
+    """A kernel a head and position, a linear function of what stands there: section 4."""
+
+    def __init__(self, d_model: int, num_heads: int, width: int, dropout: float) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.linear = Linear(d_model, num_heads * width, bias=False)
+        self.dropout = Dropout(dropout)
+        nn.init.xavier_uniform_(self.linear.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, T, D] -> [B, H, T, k]"""
+        kernels: Tensor = self.dropout(torch.softmax(split_heads(self.linear(x), self.num_heads), dim=-1))
+        return kernels
+
+
+KERNELS = {ConvolutionKind.lightweight: LearnedKernels, ConvolutionKind.dynamic: PredictedKernels}
+
+
+class HeadConvolution(nn.Module):
+    """W^O convolve(GLU(W^I x)): figure 2. What stands around a position is for the encoder and the decoder to say."""
+
+    def __init__(self, config: LightConvConfig, width: int) -> None:
+        super().__init__()
+        d_model = config.d_model
+        self.width = width
+        self.gated = config.gated
+        self.input = Linear(d_model, 2 * d_model if config.gated else d_model)
+        self.kernels = KERNELS[config.convolution](d_model, config.num_heads, width, config.weight_dropout)
+        self.output = Linear(d_model, d_model)
+        for linear in (self.input, self.output):
+            nn.init.xavier_uniform_(linear.weight)
+            nn.init.zeros_(linear.bias)
+
+    def enter(self, x: Tensor) -> Tensor:
+        """[B, T, D] -> [B, T, D]: what is convolved."""
+        projected: Tensor = self.input(x)
+        return F.glu(projected, dim=-1) if self.gated else projected
+
+    def leave(self, entered: Tensor, surrounded: Tensor) -> Tensor:
+        """[B, T, D], and the same between k - 1 others [B, T + k - 1, D] -> [B, T, D]"""
+        left: Tensor = self.output(convolve(surrounded, self.kernels(entered)))
+        return left
+
+
+class SourceConvolution(HeadConvolution):
+    """The encoder's: the kernel's middle stands at the position. Beyond the ends of a sentence there are zeros."""
+
+    flat = False
+
+    def flat_mask(self, segments: Segments) -> FlatMask:
+        raise NotImplementedError
+
+    def padding_mask(self, padding: Tensor) -> Mask:
+        return Mask(padding, whole_sequence(padding.size(-1), padding.device))
+
+    def forward(self, x: Tensor, mask: Mask, record: list[Tensor] | None = None) -> Tensor:
+        """[B, S, D] -> [B, S, D]"""
+        entered, side = self.enter(x), self.width // 2
+        if mask.bias is not None:
+            entered = entered.masked_fill(mask.bias.view(*x.shape[:2], 1) < 0, 0.0)
+        return self.leave(entered, F.pad(entered, (0, 0, side, side)))
+
+
+@dataclass
+class RecentInputs(LayerCache):
+    """What the kernel sees besides the next position."""
+
+    inputs: Tensor  # [N, k - 1, D]
+
+
+class TargetConvolution(HeadConvolution, Autoregression):
+    """The decoder's: the kernel ends at the position. A step costs the same however long the sentence."""
+
+    def forward(self, x: Tensor, mask: Mask, record: list[Tensor] | None = None) -> Tensor:
+        entered = self.enter(x)
+        return self.leave(entered, F.pad(entered, (0, 0, self.width - 1, 0)))
+
+    def start(self, sentences: int, beam: int, like: Tensor) -> RecentInputs:
+        return RecentInputs(like.new_zeros(sentences * beam, self.width - 1, self.output.in_features))
+
+    def step(self, x: Tensor, cache: LayerCache, mask: Mask) -> tuple[Tensor, LayerCache]:
+        assert isinstance(cache, RecentInputs)
+        entered = self.enter(x).flatten(0, 1)[:, None]  # [N, 1, D]
+        seen = torch.cat([cache.inputs, entered], dim=1)  # [N, k, D]
+        return self.leave(entered, seen).view_as(x), RecentInputs(seen[:, 1:])
+
+
+def stacks(config: LightConvConfig) -> Stacks:
+    """Layers whose convolutions have widths of their own."""
+    parts = layer_parts(config)
+
+    def around(width: int) -> LayerParts:
+        return replace(parts, source_attention=lambda: SourceConvolution(config, width))
+
+    def behind(width: int) -> LayerParts:
+        return replace(parts, target_attention=lambda: TargetConvolution(config, width))
+
+    return Stacks(
+        position_vectors,
+        encoder=lambda c: [EncoderLayer(around(width)) for width in config.encoder_widths()],
+        decoder=lambda c: [DecoderLayer(behind(width)) for width in config.decoder_widths()],
+    )
+
+
+@models.register("lightconv", LightConvConfig)
+class LightConv(Transformer):
+    """An encoder-decoder made of convolutions, and of attention over the source."""
+
+    def __init__(self, config: LightConvConfig, sizes: VocabularySizes) -> None:
+        super().__init__(config, sizes, stacks(config))
