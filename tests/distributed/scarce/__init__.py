@@ -38,7 +38,7 @@ class ScarceConfig(CrossEntropyConfig):
 
 class Scarce(TokenCrossEntropy):
     def __init__(self, config: ScarceConfig) -> None:
-        super().__init__(0.0, config.auxiliary_weights)
+        super().__init__(config)
         self.sentences = config.sentences
         self.backward = config.backward
         self.strays = config.strays
