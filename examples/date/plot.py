@@ -29,7 +29,7 @@ def attention_panels(translator: Translator, lines: Sequence[str]) -> list[Atten
         best = translation.hypotheses[0]
         if best.attention is None:
             raise UsageError("this model has no attention to draw")
-        weights = best.attention.cpu().numpy()
+        weights = best.attention
         title = f"{translation.source} \u2192 {best.text}"
         panels.append(AttentionPanel([*translation.source_pieces, END], [*best.pieces, END], weights, title))
     return panels

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ from torch import Tensor, nn
 from nmt.config.choices import Strategy
 from nmt.config.sections import DistributedConfig, TrainingConfig
 from nmt.devices import own_device
-from nmt.distributed import joining
 from nmt.distributed.joining import join
 from nmt.distributed.together import Together
 from nmt.distributed.world import World
@@ -137,8 +137,9 @@ def test_processes_meet_before_they_end_unless_one_of_them_fails(
         "destroy_process_group": lambda: met.append(False),
     }.items():
         monkeypatch.setattr(dist, name, stand_in)
-    monkeypatch.setattr(joining, "Together", World)
-    monkeypatch.setattr(joining, "rendezvous", lambda *_, **__: iter([(dist.HashStore(), 0, 2)]))
+    monkeypatch.setattr("nmt.distributed.together.Together", World)
+    rendezvous = sys.modules["torch.distributed.rendezvous"]  # the name is a function's, too
+    monkeypatch.setattr(rendezvous, "rendezvous", lambda *_, **__: iter([(dist.HashStore(), 0, 2)]))
     expectation = contextlib.nullcontext() if error is None else pytest.raises(type(error))
     with expectation, join(DistributedConfig(), torch.device("cpu"), {"RANK": "0", "WORLD_SIZE": "2"}):
         if error is not None:
