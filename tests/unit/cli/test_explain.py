@@ -99,7 +99,7 @@ CASES: list[tuple[str, str, list[str], str]] = [
         "an option of another component",
         "train",
         ["model=lstm_tiny", "model.num_heads=2"],
-        "model.num_heads is an option of model 'transformer' and model 'transformer_moe', which this configuration",
+        "model.num_heads is an option of model 'lightconv' and model 'transformer' and model 'transformer_moe', which",
     ),
     ("a plus before what exists", "train", ["+seed=3"], "seed exists already; leave out the plus sign: seed=VALUE"),
     ("several values in one run", "train", ["seed=1,2"], "seed=1,2 gives several values: add --multirun to run each"),
