@@ -1,6 +1,6 @@
 """The Transformer of "Attention Is All You Need": Vaswani et al. 2017, arXiv:1706.03762.
 
-This file is the paper's model, and stays so for every variant of it: the layers' parts are chosen by transformer_parts.py
+This file is the paper's model, and stays so for every variant of it: the layers' parts are chosen by parts.py
 from the options in transformer_config.py.
 
 Shapes: B sentences, K beam, N = B*K hypotheses, S source positions, T target positions, M real target positions,
