@@ -18,6 +18,7 @@ from nmt import Translator
 from nmt.config.choices import AlignmentKind, LongLines, MbrMetric, Precision
 from nmt.config.generation import GenerateConfig
 from nmt.data.text import PAUSE
+from nmt.distributed import workers
 from nmt.errors import DataError, DeviceError, MissingInputError, UsageError
 from nmt.search import searches
 from nmt.search.beam_config import BeamConfig
@@ -25,7 +26,7 @@ from nmt.search.forced import ForcedSearch
 from nmt.search.greedy_config import GreedyConfig
 from nmt.search.sampling_config import SamplingConfig
 from nmt.storage.checkpoints import read_checkpoint, set_pointer, write_checkpoint
-from nmt.translation import Line, TranslatedText, Translation, workers
+from nmt.translation import Line, TranslatedText, Translation
 from nmt.translation.choosing import MinimumBayesRisk, ReverseModel, Score
 from nmt.translation.lines import Given
 from nmt.translation.long_lines import together

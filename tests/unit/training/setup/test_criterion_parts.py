@@ -29,9 +29,9 @@ from nmt.errors import DataError, UsageError
 from nmt.models.transformer.transformer import Transformer
 from nmt.optim.schedules.constant import ConstantConfig
 from nmt.storage.checkpoints import checkpoints_in, read_checkpoint
-from nmt.training import criterion_parts
 from nmt.training.assemble import train
 from nmt.training.loop.trainer import Trainer
+from nmt.training.setup import criterion_parts
 from nmt.training.setup.criterion_parts import build_criterion, sampler
 from nmt.training.setup.datasets import open_datasets
 from nmt.training.setup.other_models import load_teacher
