@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-Ids = npt.NDArray[np.integer]  # in as many bytes as a corpus has them
+from nmt.data.ragged import Ids as Ids
+
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from nmt.errors import DataError
 
-Ids = npt.NDArray[np.integer]
+Ids = npt.NDArray[np.integer]  # in as many bytes as a corpus has them
 Lengths = npt.NDArray[np.int64]
 
 

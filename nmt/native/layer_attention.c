@@ -103,7 +103,22 @@ void attend_shared(const float *queries, int64_t row, int64_t count, const Share
 typedef void (*AttendRow)(const float *, const float *, const float *, const int64_t *, int64_t, int64_t, int64_t, float,
                           float *, float *, float *);
 
-/* NULL: heads of that width are left to ``attend``. */
+/* Of heads of any width. */
+static void attend_row_of_any_width(const float *query, const float *keys, const float *values, const int64_t *steps,
+                                    int64_t seen, int64_t heads, int64_t head, float scale, float *scores, float *shares,
+                                    float *result) {
+    memset(result, 0, (size_t)(heads * head) * sizeof(float));
+    for (int64_t h = 0; h < heads; h++, query += head, keys += head, values += head, result += head) {
+        for (int64_t t = 0; t < seen; t++) {
+            scores[t] = 0.0f;
+            for (int64_t d = 0; d < head; d++) scores[t] += query[d] * keys[steps[t] + d];
+        }
+        shares[h] = 1.0f / softmax_portable(scores, seen, scale);
+        for (int64_t t = 0; t < seen; t++)
+            for (int64_t d = 0; d < head; d++) result[d] += scores[t] * shares[h] * values[steps[t] + d];
+    }
+}
+
 static AttendRow attend_row_for(int64_t head) {
     int64_t lanes = 4;
     AttendRow found = attend_row_portable;
@@ -113,34 +128,29 @@ static AttendRow attend_row_for(int64_t head) {
         found = processor >= AVX512 ? attend_row_avx512 : attend_row_avx2;
     }
 #endif
-    return head == lanes || head == 2 * lanes || head == 4 * lanes || head == 8 * lanes ? found : NULL;
+    return head == lanes || head == 2 * lanes || head == 4 * lanes || head == 8 * lanes ? found : attend_row_of_any_width;
 }
 
 /* Rows [B * K, row] hold queries, keys and values side by side; these keys and values become those of the last step. */
 void attend_past(const float *rows, int64_t row, int64_t B, int64_t K, const Past *past, int64_t heads, int64_t head,
                  float scale, float *result) {
     const int64_t width = heads * head, steps = past->steps, room = whole_blocks(steps);
-    const Strides cache = {past->room * past->beam * width, past->beam * width, width, head};
+    const int64_t step = past->beam * width, sentence_size = past->room * step; /* numbers from one to the next */
     const AttendRow attend_row = attend_row_for(head);
-    if (!attend_row) {
-        attend(rows, row, rows + width, rows + 2 * width, past->keys, past->values, past->places, &cache, past->slots,
-               past->slots_row * (past->beam / K), NULL, 0, result, B, K, heads, head, steps, scale, NULL, 0);
-        return;
-    }
     float *scores = scratch_memory(SCORES, heads * (room + 1) * (int64_t)sizeof(float)), *shares = scores + heads * room;
     int64_t *stand = scratch_memory(STEPS, steps * (int64_t)sizeof(int64_t)); /* where the own past stands */
     for (int64_t n = 0; n < B * K; n++) {
-        const int64_t sentence = past->places[n / K] * cache.sentence;
+        const int64_t sentence = past->places[n / K] * sentence_size;
         const int32_t *slots = past->slots + (n / K * past->beam + n % K) * past->slots_row;
         if (n % K == 0) {
-            const int64_t last = sentence + (steps - 1) * cache.step;
+            const int64_t last = sentence + (steps - 1) * step;
             for (int64_t k = 0; k < K; k++) {
                 const float *own = rows + (n + k) * row + width;
                 memcpy(past->keys + last + k * width, own, (size_t)width * sizeof(float));
                 memcpy(past->values + last + k * width, own + width, (size_t)width * sizeof(float));
             }
         }
-        for (int64_t t = 0; t < steps; t++) stand[t] = sentence + t * cache.step + slots[t] * width;
+        for (int64_t t = 0; t < steps; t++) stand[t] = sentence + t * step + slots[t] * width;
         attend_row(rows + n * row, past->keys, past->values, stand, steps, heads, head, scale, scores, shares,
                    result + n * width);
     }

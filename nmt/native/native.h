@@ -62,17 +62,6 @@ INLINE float exponential(float x) {
     return p * scale.value;
 }
 
-/* Where keys or values stand: at sentence * b + step * t + slot * k + head * h. */
-typedef struct {
-    int64_t sentence, step, slot, head;
-} Strides;
-
-/* See attention.c. */
-void attend(const float *q, int64_t row, const float *new_keys, const float *new_values, float *keys, float *values,
-            const int64_t *places, const Strides *at, const int32_t *slots, int64_t slots_row, const float *bias,
-            int64_t bias_row, float *out, int64_t B, int64_t K, int64_t H, int64_t d, int64_t T, float scale,
-            float *weights, int64_t weights_row);
-
 /* Memory of this thread that keeps its place: one piece for each use. */
 enum { ROWS, SCALES, SCORES, STEPS, NORMED, PROJECTED, SEEN, INNER, SAID, KEYS, SUMMARIES, PIECES };
 void *scratch_memory(int piece, int64_t bytes);

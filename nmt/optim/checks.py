@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nmt.config.checks import require_not_negative, require_positive
+from nmt.config.checks import require_not_negative, require_positive, require_share
 from nmt.errors import UsageError
 
 LARGEST_RATE = 1e4  # far above any that works: beyond it single precision overflows after a few updates
@@ -21,6 +21,11 @@ def check_rates(lr: float | None, weight_decay: float, *, name: str = "lr") -> N
         raise UsageError(
             f"optimizer.weight_decay={weight_decay} must be at most {LARGEST_RATE:g}; give a smaller --weight-decay"
         )
+
+
+def check_shares(**shares: float) -> None:
+    """Of what is kept from one update to the next."""
+    require_share("optimizer", **shares)
 
 
 def check_betas(betas: Sequence[float], example: str) -> None:

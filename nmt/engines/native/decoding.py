@@ -9,17 +9,14 @@ import ctypes
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from nmt.data.hypothesis import Floats, Ints
+from nmt.data.hypothesis import Floats, Ids, Ints
 from nmt.engines.native.matrices import PartsOfOutput
 from nmt.engines.native.model import NativeModel
 from nmt.native.library import address, built
 from nmt.native.ranking import best_continuations, flags_of, summarise
 from nmt.search.candidates import Candidates
 from nmt.search.rules import Changes
-
-Ids = npt.NDArray[np.integer]
 
 
 class NativeDecoding:

@@ -62,8 +62,8 @@ class LayerParts:
     residual: Callable[[], Residual]
 
 
-class SourceLayer(nn.Module, ABC):
-    """A layer of the encoder. The layers of a stack see alike: the first one says what, once for all."""
+class Layer(nn.Module, ABC):
+    """A layer of either stack. The layers of a stack see alike: the first one makes the mask, once for all."""
 
     @property
     def flat(self) -> bool:
@@ -73,6 +73,10 @@ class SourceLayer(nn.Module, ABC):
     def flat_mask(self, segments: Segments) -> FlatMask:
         """The mask of sentences without padding, where the layer is ``flat``."""
         raise NotImplementedError
+
+
+class SourceLayer(Layer):
+    """A layer of the encoder."""
 
     @abstractmethod
     def padding_mask(self, padding: Tensor) -> Mask:
@@ -116,22 +120,13 @@ class EncoderLayer(SourceLayer):
 MemoryHeads = tuple[Tensor, Tensor]  # keys [B, H, S, d_k] and values [B, H, S, d_v] of the memory
 
 
-class TargetLayer(nn.Module, ABC):
-    """A layer of the decoder. The layers of a stack see alike: the first one says what, once for all."""
+class TargetLayer(Layer):
+    """A layer of the decoder."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         for method in ("forward", "read"):
             require_together(cls, method, ("step",), OVERRIDE_STEP)
-
-    @property
-    def flat(self) -> bool:
-        """Whether it can do without padding (``flat_mask``) as it is set now."""
-        return False
-
-    def flat_mask(self, segments: Segments) -> FlatMask:
-        """The mask of sentences without padding, where the layer is ``flat``."""
-        raise NotImplementedError
 
     @abstractmethod
     def project(self, states: Tensor) -> MemoryHeads:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from nmt.layers.positions import Positions, sinusoids
 from nmt.models.transformer.autoregression import BeamHistory, LayerCache
 from nmt.models.transformer.flat_batches import FlatMask, Segments
-from nmt.models.transformer.layers import MemoryHeads, Record, SourceLayer, TargetLayer
+from nmt.models.transformer.layers import Layer, MemoryHeads, Record, SourceLayer, TargetLayer
 from nmt.models.transformer.mask import Mask
 
 
@@ -38,10 +38,10 @@ class Coordinates(nn.Module):
         return tuple(positions + time for time in self.times)
 
 
-class UniversalEncoderLayer(SourceLayer):
-    """A whole encoder out of one layer."""
+class Repeated(Layer):
+    """One layer that stands for a whole stack."""
 
-    def __init__(self, layer: SourceLayer, coordinates: Coordinates) -> None:
+    def __init__(self, layer: Layer, coordinates: Coordinates) -> None:
         super().__init__()
         self.layer = layer
         self.coordinates = coordinates
@@ -52,6 +52,12 @@ class UniversalEncoderLayer(SourceLayer):
 
     def flat_mask(self, segments: Segments) -> FlatMask:
         return self.layer.flat_mask(segments)
+
+
+class UniversalEncoderLayer(Repeated, SourceLayer):
+    """A whole encoder out of one layer."""
+
+    layer: SourceLayer
 
     def padding_mask(self, padding: Tensor) -> Mask:
         return self.layer.padding_mask(padding)
@@ -69,20 +75,10 @@ class CacheByStep(LayerCache):
     steps: tuple[LayerCache, ...]
 
 
-class UniversalDecoderLayer(TargetLayer):
+class UniversalDecoderLayer(Repeated, TargetLayer):
     """A whole decoder out of one layer: it reads the memory through one projection, and has one cache an application."""
 
-    def __init__(self, layer: TargetLayer, coordinates: Coordinates) -> None:
-        super().__init__()
-        self.layer = layer
-        self.coordinates = coordinates
-
-    @property
-    def flat(self) -> bool:
-        return self.layer.flat
-
-    def flat_mask(self, segments: Segments) -> FlatMask:
-        return self.layer.flat_mask(segments)
+    layer: TargetLayer
 
     def project(self, states: Tensor) -> MemoryHeads:
         return self.layer.project(states)

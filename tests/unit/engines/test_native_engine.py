@@ -31,6 +31,8 @@ JOINT, APART = VocabularySizes(90, 90, True), VocabularySizes(80, 70, False)
 MODELS: dict[str, tuple[dict[str, Any], VocabularySizes]] = {
     "paper": ({"d_model": 64, "num_heads": 2}, JOINT),
     "narrow heads": ({"d_model": 24, "num_heads": 3}, APART),
+    "heads that fill no register": ({"d_model": 36, "num_heads": 3}, JOINT),
+    "wide heads": ({"d_model": 128, "num_heads": 1}, JOINT),
     "norms first": ({"d_model": 32, "num_heads": 1, "norm": NormOrder.pre, "attention_bias": True}, JOINT),
     "learned positions": (
         {"positions": PositionKind.learned, "max_positions": 30, "share_decoder_embeddings": False},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tiny_model(tmp_path_factory.mktemp("formats") / "model", model="transformer", updates=600)
 
 
-def scored(translator: Translator, lines: list[str], **options: int) -> Scored:
+def scored(translator: Translator, lines: list[str], **options: Any) -> Scored:
     """Best translations and the scores of their tokens."""
     config = GenerateConfig(search=BeamConfig(beam_size=3), **options)
     found = [one.hypotheses[0] for one in translator.hypotheses(lines, config)]
@@ -48,6 +49,8 @@ def test_how_lines_are_batched_changes_no_bit(folder: Path, name: str) -> None:
     assert scored(translator, LINES, buffer_size=5) == expected
     order = random.Random(1).sample(range(len(LINES)), len(LINES))
     assert scored(translator, [LINES[place] for place in order]) == [expected[place] for place in order]
+    assert scored(translator, LINES, print_alignment=AlignmentKind.hard) == expected
+    assert scored(translator, LINES, print_alignment=AlignmentKind.hard, batch_size=7) == expected
     side_by_side = Translator.load(folder, device="cpu", dtype=name, workers=2)
     assert scored(side_by_side, LINES, batch_size=7) == expected
 
