@@ -6,8 +6,9 @@ where it is defined, so adding one takes one file:
     @models.register("transformer", TransformerConfig)
     class Transformer(EncoderDecoder): ...
 
-The options of a component whose file imports torch may stand beside it, in ``NAME_config.py``: ``declare`` makes them
-known, and NAME is imported when one is built. So a page of help or a misspelt option is answered without torch.
+The options of a component whose file imports torch may stand beside it, in ``NAME_config.py``, or in the ``config.py`` of
+a whole family: ``declare`` makes them known, and the module that builds is imported when one is built. So a page of help
+or a misspelt option is answered without torch.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Builder = Callable[..., T]
 BuilderType = TypeVar("BuilderType", bound=Callable[..., Any])
 ConfigType = TypeVar("ConfigType", bound=type)
 
-CONFIG = "_config"  # what the name of a module of options ends in
+CONFIG = "config"  # what the name of a module of options ends in
 
 
 @dataclass(frozen=True)
@@ -50,13 +51,15 @@ class Registry(Generic[T]):
         self._entries: dict[str, Entry[T]] = {}
         _registries[role] = self
 
-    def declare(self, name: str) -> Callable[[ConfigType], ConfigType]:
-        """A decorator of the dataclass in ``X_config.py``; the module ``X`` beside it registers the builder."""
+    def declare(self, name: str, builder: str = "") -> Callable[[ConfigType], ConfigType]:
+        """A decorator of the dataclass in ``X_config.py`` or ``config.py``. ``builder``: the module beside it that registers
+        what is built; left out, it is ``X``."""
 
         def file(config: ConfigType) -> ConfigType:
-            module = config.__module__
+            package, _, module = config.__module__.rpartition(".")
             assert module.endswith(CONFIG), f"{config.__name__} of {self.role} '{name}' is declared in {module}"
-            self._file(name, Entry(config, _source_file(config), module.removesuffix(CONFIG)))
+            beside = builder or module.removesuffix(f"_{CONFIG}")
+            self._file(name, Entry(config, _source_file(config), f"{package}.{beside}".lstrip(".")))
             return config
 
         return file
