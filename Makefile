@@ -33,7 +33,7 @@ check: $(INSTALLED)
 	$(MAKE) fast
 
 fast: $(INSTALLED)
-	$(ONE_THREAD) $(PYTEST) $(PYTEST_ARGS) tests/unit tests/test_architecture.py
+	$(ONE_THREAD) $(PYTEST) -m "not nightly and not slow" $(PYTEST_ARGS) tests/unit tests/test_architecture.py
 
 format: $(INSTALLED)
 	$(BIN)/ruff format .

@@ -12,15 +12,18 @@ import functools
 import importlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NoReturn
 
 LIGHT = ("numpy", "hydra", "omegaconf", "sacrebleu", "sentencepiece")
 HEAVY = (*LIGHT, "torch", "safetensors.torch", "torch._dynamo")  # the last one is a second, and training needs it
+REPORT = 16  # bytes of a number that is told of a copy
 WITHOUT_TORCH = ("preprocess", "score")
 
 
@@ -30,15 +33,69 @@ def run_copy(
     stdin: bytes = b"",
     cwd: Path | None = None,
     before: str = "",
+    timeout: float | None = None,
     **environment: str | None,
 ) -> subprocess.CompletedProcess[bytes]:
     """As ``subprocess.run`` of ``python -c "from nmt_cli.COMMAND import main; main()"`` with its output captured.
 
     ``before``: Python that the copy runs first, to make its surroundings what a test is about; ``environment``: what is set
-    in it, or with None is not. Copies of one process run one after the other.
+    in it, or with None is not.
     """
+    copy = start_copy(command, *arguments, cwd=cwd, before=before, **environment)
+    output, log = copy.communicate(stdin, timeout)
+    return subprocess.CompletedProcess([command, *map(str, arguments)], copy.wait(), output, log)
+
+
+def start_copy(
+    command: str, *arguments: str | Path, cwd: Path | None = None, before: str = "", **environment: str | None
+) -> Copy:
+    """The same, while it runs: as ``subprocess.Popen`` with three pipes."""
     original = _original(LIGHT if command in WITHOUT_TORCH else HEAVY, tuple(sorted(environment.items())))
-    return original.run([f"nmt_cli.{command}", before], [*map(str, arguments)], stdin, cwd or Path.cwd())
+    return original.start([str(cwd or Path.cwd()), f"nmt_cli.{command}", before, *map(str, arguments)])
+
+
+class Copy:
+    """A running command, with what tests use of ``subprocess.Popen``."""
+
+    def __init__(self, report: int, stdin: int, stdout: int, stderr: int) -> None:
+        """``report``: where the process that waits for it writes its number, and its status when it ends."""
+        self._report = report
+        self.pid = int(os.read(report, REPORT))
+        self.returncode: int | None = None
+        self.stdin, self.stdout, self.stderr = os.fdopen(stdin, "wb"), os.fdopen(stdout, "rb"), os.fdopen(stderr, "rb")
+
+    def poll(self) -> int | None:
+        if self.returncode is None and select.select([self._report], [], [], 0)[0]:
+            self.wait()
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            if not select.select([self._report], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(f"copy {self.pid}", timeout or 0)
+            self.returncode = int(os.read(self._report, REPORT))
+            os.close(self._report)
+        return self.returncode
+
+    def communicate(self, given: bytes = b"", timeout: float | None = None) -> tuple[bytes, bytes]:
+        """Its output and its log, when it has ended. It is killed if that takes longer than ``timeout`` seconds."""
+        with self.stdout, self.stderr, ThreadPoolExecutor(3) as threads:
+            threads.submit(self._feed, given)
+            output, log = threads.submit(self.stdout.read), threads.submit(self.stderr.read)
+            try:
+                self.wait(timeout)
+            except BaseException:  # its time is over
+                self.send_signal(signal.SIGKILL)
+                raise
+        return output.result(), log.result()
+
+    def _feed(self, given: bytes) -> None:
+        with contextlib.suppress(BrokenPipeError), self.stdin:  # nobody has to read all
+            self.stdin.write(given)
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
 
 
 @functools.cache
@@ -50,7 +107,7 @@ class _Original:
     """The process that copies are made of."""
 
     def __init__(self, libraries: tuple[str, ...], environment: dict[str, str | None]) -> None:
-        self._channel, theirs = socket.socketpair()
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._process = subprocess.Popen(
             [sys.executable, __file__, str(theirs.fileno()), *libraries],
             stdin=subprocess.PIPE,  # Python sees to it at the start that pipes cannot be wound back
@@ -63,30 +120,15 @@ class _Original:
         theirs.close()
         atexit.register(self._end)
 
-    def run(
-        self, program: list[str], arguments: list[str], stdin: bytes, cwd: Path
-    ) -> subprocess.CompletedProcess[bytes]:
-        """``program``: a module, and what is run before its ``main``."""
-        (given, feed), (out, printed), (complaints, said) = os.pipe(), os.pipe(), os.pipe()
-        request = json.dumps([os.fsencode(word).decode("latin-1") for word in (str(cwd), *program, *arguments)])
-        socket.send_fds(self._channel, [request.encode()], [given, printed, said])
-        for descriptor in (given, printed, said):
+    def start(self, words: list[str]) -> Copy:
+        """``words``: a folder, a module, what is run before its ``main``, and the arguments."""
+        (given, feed), (out, printed), (complaints, said), (report, told) = (os.pipe() for _ in range(4))
+        request = json.dumps([os.fsencode(word).decode("latin-1") for word in words])
+        theirs = [given, printed, said, told]
+        socket.send_fds(self._channel, [request.encode()], theirs)
+        for descriptor in theirs:
             os.close(descriptor)
-        log: list[bytes] = []
-        feeding = threading.Thread(target=_feed, args=(feed, stdin))
-        listening = threading.Thread(target=lambda: log.append(_all_of(complaints)))
-        feeding.start()
-        listening.start()
-        try:
-            output = _all_of(out)
-            status = int(self._channel.recv(100))
-        except BaseException:  # its time is over
-            self._end()
-            _original.cache_clear()
-            raise
-        feeding.join()
-        listening.join()
-        return subprocess.CompletedProcess([program[0], *arguments], status, output, log[0])
+        return Copy(report, feed, out, complaints)
 
     def _end(self) -> None:
         self._channel.close()
@@ -95,37 +137,41 @@ class _Original:
             self._process.wait()
 
 
-def _feed(descriptor: int, content: bytes) -> None:
-    with contextlib.suppress(BrokenPipeError), open(descriptor, "wb") as pipe:  # nobody has to read all
-        pipe.write(content)
-
-
-def _all_of(descriptor: int) -> bytes:
-    with open(descriptor, "rb") as pipe:
-        return pipe.read()
-
-
 def _serve(channel: socket.socket) -> tuple[str, str]:
-    """Copies this process for each request and tells its end; returns in the copy, with the module to run and what is to be
-    run before it."""
+    """Copies this process for each request; returns in the copy, with the module to run and what is to be run before it."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that wait for the copies
     while True:
-        request, descriptors, _, _ = socket.recv_fds(channel, 2**20, 3)
+        request, descriptors, _, _ = socket.recv_fds(channel, 2**20, 4)
         if not request:
             os._exit(0)
-        child = os.fork()
-        if not child:
+        if not os.fork():
             break
         for descriptor in descriptors:
             os.close(descriptor)
-        channel.send(str(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])).encode())
     channel.close()
-    for number, descriptor in enumerate(descriptors):
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    *streams, told = descriptors
+    if child := os.fork():
+        _tell(told, child, streams)
+    os.close(told)
+    for number, descriptor in enumerate(streams):
         os.dup2(descriptor, number)
         os.close(descriptor)
     cwd, module, before, *arguments = [os.fsdecode(word.encode("latin-1")) for word in json.loads(request)]
     os.chdir(cwd)
     sys.argv = ["-c", *arguments]
     return module, before
+
+
+def _tell(report: int, child: int, streams: list[int]) -> NoReturn:
+    """The number of a copy, and its status when it has ended."""
+    for descriptor in streams:
+        os.close(descriptor)
+    os.write(report, f"{child:{REPORT}}".encode())
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    with contextlib.suppress(BrokenPipeError):  # nobody asks any more
+        os.write(report, f"{status:{REPORT}}".encode())
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import random
+import shutil
 import signal
 import sys
 import zlib
@@ -19,9 +20,13 @@ if TYPE_CHECKING:
     from nmt.config.sections import TrainConfig
 
 ROOT = Path(__file__).resolve().parent.parent
+IN_MEMORY = Path("/dev/shm")
 
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tensors of tests are tiny; set before torch is imported
+if IN_MEMORY.exists() and shutil.disk_usage(IN_MEMORY).free > 4 * 2**30:
+    # Runs write many small checkpoints, each of which waits for the disk.
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background of a shell, we ignore Ctrl-C, and so would every command that a test interrupts.
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -10,8 +10,6 @@ file=${1:?name the file date.txt or date.txt.gz}
 folder=${2:-date-comparison}
 python=${PYTHON:-python}
 
-# glibc then keeps and reuses the memory of tensors instead of returning it to the system after each operation.
-export GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=4294967295:glibc.malloc.trim_threshold=8589934592}
 # Matrices this small gain little from a second thread, and lose much where other programs want the cores.
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 

@@ -9,9 +9,6 @@ text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k_tok/}/multi30k_t
 output=${1:-runs/multi30k_tok}
 updates=${UPDATES:-8000}
 
-# Keep the memory of freed tensors instead of returning it to the system each time (see README.md).
-export GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=4294967295:glibc.malloc.trim_threshold=8589934592}
-
 if [ ! -e "$output/corpus/manifest.json" ]; then
     nmt-preprocess --source-lang en --target-lang de --trainpref "$text/train.lc.norm.tok" \
         --validpref "$text/val.lc.norm.tok" \

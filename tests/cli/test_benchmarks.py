@@ -24,6 +24,7 @@ def run(script: str, *arguments: object) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in done.stdout.splitlines() if "|" in line]
 
 
+@pytest.mark.nightly
 def test_speeds_of_training(copy_corpus: Path) -> None:
     rows = run("training_speed.py", copy_corpus, "--shape", "smallest", "--rounds", 2, "--threads", 1)
     assert [row[0] for row in rows] == ["engine", "---", "nmt fp32", "nmt auto"]
@@ -33,6 +34,7 @@ def test_speeds_of_training(copy_corpus: Path) -> None:
         assert float(ratio) > 0 and float(memory.replace(",", "")) > 50
 
 
+@pytest.mark.nightly
 def test_learning_curves_go_on_where_they_were_stopped(copy_corpus: Path, tmp_path: Path) -> None:
     """A second call finds finished runs and prints their figures again."""
     small = "--shape smallest --tokens 20000 --every 4 --threads 1 --paths plain bf16".split()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -18,6 +16,7 @@ from nmt.config.presets import default_choices
 from nmt.data.batch import Batch
 from nmt_cli.flags import grammar
 from nmt_cli.foreign_flags import FOREIGN
+from tests.commands import run_copy
 from tests.documents import (
     COMMANDS,
     DOCUMENTS,
@@ -45,11 +44,8 @@ def test_command_line_composes(command: CommandLine) -> None:
 def test_command_line_with_a_plugin_composes(command: CommandLine, tmp_path: Path) -> None:
     """In a process of its own: what a plugin registers stays registered."""
     module = command.program.removeprefix("nmt-").replace("-", "_")
-    program = f"from nmt_cli.{module} import main; main()"
-    given = map(without_variables, command.arguments)
-    arguments = [sys.executable, "-c", program, *given, "--cfg", "job"]
     write_files(command.document, tmp_path)
-    result = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, check=False)
+    result = run_copy(module, *map(without_variables, command.arguments), "--cfg", "job", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
 
 

@@ -30,6 +30,7 @@ from nmt.translation import Translator
 from nmt_cli import generate_job
 from nmt_cli.generate import run
 from nmt_cli.outputs import Write
+from tests.commands import run_copy
 from tests.tiny_models import WORDS, in_english, some_lines, write_tiny_model
 
 T = TypeVar("T")
@@ -76,10 +77,9 @@ def write(path: Path, lines: list[str]) -> Path:
 
 
 def nmt_generate(*arguments: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from nmt_cli.generate import main; main()", *map(str, arguments)]
-    result = subprocess.run(command, input=stdin, capture_output=True, encoding="utf-8", check=False)
-    assert result.returncode == 0, result.stderr
-    return result
+    done = run_copy("generate", *arguments, stdin=stdin.encode())
+    assert done.returncode == 0, done.stderr
+    return subprocess.CompletedProcess(done.args, 0, done.stdout.decode(), done.stderr.decode())
 
 
 def generated(capsys: pytest.CaptureFixture[str], **options: object) -> list[str]:

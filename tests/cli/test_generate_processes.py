@@ -16,10 +16,18 @@ from typing import Any
 import pytest
 
 from nmt import Translator
+from tests.commands import run_copy, start_copy
 from tests.tiny_models import in_english, some_lines, write_tiny_model
 
-COMMAND = [sys.executable, "-m", "nmt_cli.generate"]
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *COMMAND[1:]]
+TORCHRUN = [
+    sys.executable,
+    "-m",
+    "torch.distributed.run",
+    "--standalone",
+    "--nproc-per-node=2",
+    "-m",
+    "nmt_cli.generate",
+]
 LINES = some_lines(200, seed=9, longest=5)
 
 
@@ -43,26 +51,26 @@ def source(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("case", ["one process", "workers", "reranked"])
 def test_lines_through_a_pipe_are_answered_one_by_one(model: Path, tmp_path: Path, case: str) -> None:
     """Like a coprocess of a shell: the next line is written when the last one is answered."""
-    command = [*COMMAND, "--path", str(model), "--progress", "none"]
+    options = ["--path", str(model), "--progress", "none"]
     if case == "workers":
-        command += ["--workers", "2", "--batch-size", "1"]
+        options += ["--workers", "2", "--batch-size", "1"]
     if case == "reranked":
-        command += ["--rerank", str(write_tiny_model(tmp_path / "back", reverse=True)), "--workers", "2"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None and process.stdout is not None
-        for lines in ([""], ["ein mann"], ["rot", "", "zwei hunde", "schnee"], ["rot"], [""]):
-            print(*lines, sep="\n", file=process.stdin, flush=True)
-            for line in lines:
-                assert process.stdout.readline() == (f"{in_english(line)}\n" if line else "\n")
-        process.stdin.close()
-        assert process.wait(timeout=60) == 0
+        options += ["--rerank", str(write_tiny_model(tmp_path / "back", reverse=True)), "--workers", "2"]
+    process = start_copy("generate", *options)
+    for lines in ([""], ["ein mann"], ["rot", "", "zwei hunde", "schnee"], ["rot"], [""]):
+        process.stdin.write("".join(f"{line}\n" for line in lines).encode())
+        process.stdin.flush()
+        for line in lines:
+            assert process.stdout.readline().decode() == (f"{in_english(line)}\n" if line else "\n")
+    process.communicate(timeout=60)
+    assert process.wait() == 0
 
 
 def test_a_typed_line_is_answered_before_the_next_is_typed(model: Path) -> None:
     """At a terminal, where the end of the input is a key."""
     terminal, inside = pty.openpty()
     switch_echo_off(inside)
-    command = [*COMMAND, "--path", str(model), "--progress", "none", "--workers", "2"]
+    command = [sys.executable, "-m", "nmt_cli.generate", "--path", str(model), "--progress", "none", "--workers", "2"]
     with subprocess.Popen(command, stdin=inside, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         os.close(inside)
         assert process.stdout is not None and process.stderr is not None
@@ -85,16 +93,14 @@ def switch_echo_off(terminal: int) -> None:
 def test_several_workers_write_what_one_does(model: Path, source: Path, tmp_path: Path, expected: str) -> None:
     output = tmp_path / "out"
     options = ["--workers", "3", "--batch-size", "7", "--buffer-size", "50", "--progress", "none"]
-    subprocess.run(
-        [*COMMAND, "--path", model, "--input", source, "--output", output, *options], check=True, stderr=subprocess.PIPE
-    )
+    run_copy("generate", "--path", model, "--input", source, "--output", output, *options).check_returncode()
     assert output.read_text(encoding="utf-8") == expected
 
 
 def test_two_ranks_write_what_one_process_does(model: Path, source: Path, tmp_path: Path, expected: str) -> None:
     options = ["--path", model, "--input", source, "--device", "cpu", "--format", "jsonl", "--nbest", "2"]
-    one = [*COMMAND, *options, "--output", tmp_path / "one", "--workers", "1", "--progress", "none"]
-    subprocess.run(one, check=True, stderr=subprocess.PIPE)
+    one = ["--output", tmp_path / "one", "--workers", "1", "--progress", "none"]
+    run_copy("generate", *options, *one).check_returncode()
     two = [*TORCHRUN, *options, "--output", tmp_path / "two", "--buffer-size", "30"]
     done = subprocess.run(two, check=True, stderr=subprocess.PIPE, text=True)
     assert "translated 200 lines" in done.stderr
@@ -122,15 +128,18 @@ def test_an_output_goes_on_after_a_kill(
     whole, output = tmp_path / "whole", tmp_path / "out"
     options = ["--path", model, "--input", source, "--format", form, "--nbest", "2", "--batch-size", "1"]
     options += ["--buffer-size", "5", "--progress", "none"]
-    subprocess.run([*COMMAND, *options, "--workers", "1", "--output", whole], check=True, stderr=subprocess.PIPE)
+    run_copy("generate", *options, "--workers", "1", "--output", whole).check_returncode()
     options += ["--output", output, "--resume-output"]
-    with subprocess.Popen([*COMMAND, *options, "--workers", str(workers)], stderr=subprocess.PIPE) as process:
-        _wait_for(tmp_path / "out.partial", 2000)
-        process.send_signal(signal.SIGKILL)
+    process = start_copy("generate", *options, "--workers", str(workers))
+    _wait_for(tmp_path / "out.partial", 2000)
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=60)
     assert not output.exists()
-    going_on = [*TORCHRUN, *options] if others == "torchrun" else [*COMMAND, *options, "--workers", str(others)]
-    again = subprocess.run(going_on, check=True, stderr=subprocess.PIPE, text=True)
-    assert "lines are translated already" in again.stderr
+    if others == "torchrun":
+        again = subprocess.run([*TORCHRUN, *options], capture_output=True)
+    else:
+        again = run_copy("generate", *options, "--workers", str(others))
+    assert again.returncode == 0 and b"lines are translated already" in again.stderr, again.stderr
     assert output.read_bytes() == whole.read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source", "whole"]
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,16 +14,9 @@ PLUGIN = Path(__file__).resolve().parent.parent.parent / "examples" / "plugin" /
 
 
 def start(command: str, *arguments: str, cwd: Path, stdin: str = "") -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", f"nmt_cli.{command}", *arguments],
-        cwd=cwd,
-        input=stdin,
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
-    )
+    done = run_copy(command, *arguments, cwd=cwd, stdin=stdin.encode())
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return done.stdout.decode()
 
 
 def test_a_model_of_a_plugin_is_trained_and_translates(tmp_path: Path) -> None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.commands import run_copy, start_copy
 
 TINY = (
     "model=transformer_tiny model.encoder_layers=1 model.decoder_layers=1 model.d_model=16 model.d_ff=16 "
@@ -52,21 +52,23 @@ LAUNCHERS = [
 
 
 def command(corpus: Path, *arguments: str) -> list[str]:
-    return [sys.executable, "-m", "nmt_cli.train", str(corpus), *TINY, "--save-dir", "sweep", "-m", *arguments]
+    return ["train", str(corpus), *TINY, "--save-dir", "sweep", "-m", *arguments]
+
+
+# What is in a folder can be imported, by the processes that a launcher starts as well.
+IMPORTED = """
+import os, sys
+sys.path.append({folder!r})
+os.environ["PYTHONPATH"] += os.pathsep + {folder!r}
+"""
 
 
 def sweep(corpus: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     (folder / "listening.py").write_text(LISTENER, encoding="utf-8")
     listen = f"+hydra.callbacks.listen={{_target_: listening.Listener, folder: '{folder}'}}"
-    path = os.pathsep.join([os.environ["PYTHONPATH"], str(folder)])
-    return subprocess.run(
-        command(corpus, *arguments, listen),
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
-    )
+    imported = IMPORTED.format(folder=str(folder))
+    done = run_copy(*command(corpus, *arguments, listen), cwd=folder, before=imported)
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
@@ -116,11 +118,11 @@ def test_the_same_sweep_again_leaves_finished_runs_alone_and_adds_new_ones(copy_
 @needs("joblib")
 def test_a_sweep_that_is_asked_to_stop_saves_its_runs_and_goes_on_later(copy_corpus: Path, tmp_path: Path) -> None:
     endless = command(copy_corpus, "seed=1,2,3", *JOBLIB, "--max-update", "1000000", "--save-interval-updates", "2")
-    process = subprocess.Popen(endless, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8")
+    process = start_copy(*endless, cwd=tmp_path)
     while len(list(tmp_path.glob("sweep/seed=*/last.json"))) < 2 and process.poll() is None:
         time.sleep(0.1)
     process.send_signal(signal.SIGTERM)
-    table, complaint = process.communicate()
+    table, complaint = (said.decode() for said in process.communicate())
     assert process.returncode == 75, complaint
     assert complaint.count("resume with the same command") == 2
     assert table.count("interrupted") == len(records(tmp_path)) == 3  # the third was not begun

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import torch
 from torch import Tensor
 
 from nmt.storage.checkpoints import checkpoints_in, read_checkpoint
+from tests.commands import Copy, start_copy
 
 TINY = (
     "model=transformer_tiny model.d_model=16 model.d_ff=24 model.num_heads=2 model.encoder_layers=1 "
@@ -21,20 +24,47 @@ TINY = (
     "--validate-interval-updates 10 --valid-metrics bleu --valid-max-sentences 11 --search greedy --log-interval 1 "
     "--device cpu --seed 3"
 ).split()
-TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-TWO = [str(Path(__file__).parent / "pair.py")]
-ONE = ["-m", "nmt_cli.train"]
 
 
-def start(program: list[str], *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, *program, *arguments], stderr=subprocess.PIPE, text=True)
-
-
-def run(program: list[str], *arguments: str, timeout: float = 300) -> str:
-    process = start(program, *arguments)
-    _, log = process.communicate(timeout=timeout)
-    assert process.returncode == 0, log
+def run_one(*arguments: str) -> str:
+    """nmt-train to a good end: its log."""
+    status, log = finish([start_copy("train", *arguments)])
+    assert status == 0, log
     return log
+
+
+def run_two(*arguments: str, timeout: float = 300) -> str:
+    """The same in two processes: both logs."""
+    status, log = finish(start_two(*arguments), timeout)
+    assert status == 0, log
+    return log
+
+
+def start_two(*arguments: str) -> list[Copy]:
+    """nmt-train in two processes, as torchrun would start them, without the time that torchrun takes."""
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    surroundings = [{**shared, "RANK": rank, "LOCAL_RANK": rank} for rank in "01"]
+    return [start_copy("train", *arguments, before=f"import os; os.environ |= {given}") for given in surroundings]
+
+
+def finish(processes: list[Copy], timeout: float = 300) -> tuple[int, str]:
+    """The largest status, and all logs."""
+    with ThreadPoolExecutor(len(processes)) as threads:
+        logs = list(threads.map(lambda process: process.communicate(timeout=timeout)[1].decode(), processes))
+    return max(abs(process.wait()) for process in processes), "".join(logs)
+
+
+def start_torchrun(*arguments: str) -> subprocess.Popen[str]:
+    """torchrun with two processes of nmt-train; options of torchrun come first."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *arguments]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
 
 
 def wait_for_updates(process: subprocess.Popen[str], folder: Path) -> None:

@@ -15,16 +15,16 @@ import torch
 import nmt
 from nmt.storage.checkpoints import checkpoints_in, pointed, read_checkpoint, read_info
 from tests.distributed.processes import (
-    ONE,
     TINY,
-    TORCHRUN,
-    TWO,
     assert_alike,
     events,
+    finish,
     losses,
-    run,
+    run_one,
+    run_two,
     second_of,
-    start,
+    start_torchrun,
+    start_two,
     wait_for_updates,
 )
 
@@ -43,10 +43,10 @@ def test_two_processes_equal_one_with_twice_the_accumulation(
     copy_corpus: Path, tmp_path: Path, criterion: tuple[str, ...]
 ) -> None:
     options = [str(copy_corpus), *TINY, *criterion]
-    run(ONE, *options, "--update-freq", "4", "--save-dir", str(tmp_path / "one"))
+    run_one(*options, "--update-freq", "4", "--save-dir", str(tmp_path / "one"))
     for strategy in ("ddp", "fsdp"):
         folder = tmp_path / strategy
-        log = run(TWO, *options, "--update-freq", "2", "--distributed-strategy", strategy, "--save-dir", str(folder))
+        log = run_two(*options, "--update-freq", "2", "--distributed-strategy", strategy, "--save-dir", str(folder))
         assert_alike(folder, tmp_path / "one")
         assert log.count("training on cpu") == 1  # only the first process speaks
 
@@ -57,8 +57,8 @@ AHEAD = ["--user-dir", str(Path(__file__).parent / "ahead"), "--criterion", "spo
 @pytest.mark.timeout(600)
 def test_two_processes_that_run_ahead_equal_one_that_waits(copy_corpus: Path, tmp_path: Path) -> None:
     options = [str(copy_corpus), *TINY, *AHEAD, "--max-update", "40"]
-    run(ONE, *options, "--update-freq", "4", "--save-dir", str(tmp_path / "one"))
-    log = run(TWO, *options, "--update-freq", "2", "criterion.ahead=true", "--save-dir", str(tmp_path / "two"))
+    run_one(*options, "--update-freq", "4", "--save-dir", str(tmp_path / "one"))
+    log = run_two(*options, "--update-freq", "2", "criterion.ahead=true", "--save-dir", str(tmp_path / "two"))
     assert "updates run ahead" in log
     assert_alike(tmp_path / "two", tmp_path / "one")
     skipped = [event["update"] for event in events(tmp_path / "two") if event["event"] == "skipped"]
@@ -77,9 +77,9 @@ def test_compiled_layers_in_two_processes_learn_what_layers_learn(
     copy_corpus: Path, tmp_path: Path, strategy: str
 ) -> None:
     options = [str(copy_corpus), *TINY, "model.dropout=0", "--max-update", "6"]  # compiled code draws other numbers
-    run(ONE, *options, "--update-freq", "2", "--save-dir", str(tmp_path / "one"))
+    run_one(*options, "--update-freq", "2", "--save-dir", str(tmp_path / "one"))
     compiled = ["--compile", "--distributed-strategy", strategy, "--save-dir", str(tmp_path / "two")]
-    log = run(TWO, *options, *compiled, timeout=1000)
+    log = run_two(*options, *compiled, timeout=1000)
     assert "2 layers are compiled" in log and "uncompiled" not in log
     weights, expected = (read_checkpoint(checkpoints_in(tmp_path / name)[-1]).model for name in ("two", "one"))
     for name, tensor in expected.items():
@@ -93,11 +93,11 @@ def test_sixteen_bits_of_two_processes_learn_what_those_of_one_do(
     copy_corpus: Path, tmp_path: Path, precision: str
 ) -> None:
     options = [str(copy_corpus), *TINY, "--precision", precision]
-    run(ONE, *options, "--update-freq", "2", "--save-dir", str(tmp_path / "one"))
+    run_one(*options, "--update-freq", "2", "--save-dir", str(tmp_path / "one"))
     expected = losses(tmp_path / "one")
     for strategy in ("ddp", "fsdp"):
         folder = tmp_path / strategy
-        run(TWO, *options, "--update-freq", "1", "--distributed-strategy", strategy, "--save-dir", str(folder))
+        run_two(*options, "--update-freq", "1", "--distributed-strategy", strategy, "--save-dir", str(folder))
         torch.testing.assert_close(losses(folder), expected, rtol=5e-3, atol=0.0)
 
 
@@ -105,19 +105,18 @@ def test_sixteen_bits_of_two_processes_learn_what_those_of_one_do(
 @pytest.mark.timeout(600)
 def test_graphs_of_two_processes_are_refused(copy_corpus: Path, tmp_path: Path) -> None:
     options = [str(copy_corpus), *TINY, "--compile", "--cuda-graphs", "--save-dir", str(tmp_path / "run")]
-    process = start(TWO, *options)
-    _, log = process.communicate(timeout=300)
-    assert process.returncode != 0 and "training.cuda_graphs=true is for one process" in log
+    status, log = finish(start_two(*options))
+    assert status != 0 and "training.cuda_graphs=true is for one process" in log
 
 
 @pytest.mark.timeout(600)
 def test_another_number_of_processes_goes_on_with_the_same_batches(copy_corpus: Path, tmp_path: Path) -> None:
     options = [str(copy_corpus), *TINY]
-    run(ONE, *options, "--update-freq", "2", "--save-dir", str(tmp_path / "one"))
+    run_one(*options, "--update-freq", "2", "--save-dir", str(tmp_path / "one"))
     short = [*options, "--max-update", "7", "--save-dir", str(tmp_path / "more")]
-    run(TWO, *short, "--update-freq", "1")
+    run_two(*short, "--update-freq", "1")
     assert [info.update for info in map(read_info, checkpoints_in(tmp_path / "more"))][-1] == 7
-    log = run(ONE, *options, "--update-freq", "2", "--save-dir", str(tmp_path / "more"))
+    log = run_one(*options, "--update-freq", "2", "--save-dir", str(tmp_path / "more"))
     assert "an update was made of" not in log  # 2 x 1 batches, 1 x 2 batches
     weights, expected = (read_checkpoint(checkpoints_in(tmp_path / name)[-1]).model for name in ("more", "one"))
     for name, tensor in expected.items():
@@ -130,10 +129,10 @@ def test_a_checkpoint_of_divided_parameters_is_that_of_one_process(copy_corpus: 
     options = [str(copy_corpus), *TINY]
     sharded, alone = ["--distributed-strategy", "fsdp", "--update-freq", "1"], ["--update-freq", "2"]
     broken = ["--save-dir", str(tmp_path / "broken")]
-    run(TWO, *options, *sharded, *broken, "--max-update", "6")
-    run(ONE, *options, *alone, *broken, "--max-update", "13")
-    run(TWO, *options, *sharded, *broken)
-    run(ONE, *options, *alone, "--save-dir", str(tmp_path / "one"))
+    run_two(*options, *sharded, *broken, "--max-update", "6")
+    run_one(*options, *alone, *broken, "--max-update", "13")
+    run_two(*options, *sharded, *broken)
+    run_one(*options, *alone, "--save-dir", str(tmp_path / "one"))
     found, expected = (
         read_checkpoint(checkpoints_in(tmp_path / name)[-1], training=True) for name in ("broken", "one")
     )
@@ -147,8 +146,8 @@ def test_a_checkpoint_of_divided_parameters_is_that_of_one_process(copy_corpus: 
 @pytest.mark.timeout(600)
 def test_a_changed_number_of_batches_in_an_update_is_warned_of(copy_corpus: Path, tmp_path: Path) -> None:
     options = [str(copy_corpus), *TINY, "--save-dir", str(tmp_path / "run")]
-    run(ONE, *options, "--max-update", "4")
-    log = run(TWO, *options, "--max-update", "6")
+    run_one(*options, "--max-update", "4")
+    log = run_two(*options, "--max-update", "6")
     assert "an update was made of 1 batches and now is of 2" in log
     assert read_info(checkpoints_in(tmp_path / "run")[-1]).update == 6
 
@@ -158,7 +157,7 @@ def test_a_signal_to_one_process_stops_both_after_a_checkpoint(copy_corpus: Path
     """The run that goes on afterwards ends like one that was never stopped."""
     options = [str(copy_corpus), *TINY, "--update-freq", "1", "--max-update", "60"]
     folder = tmp_path / "stopped"
-    process = start([*TORCHRUN, *ONE], *options, "--save-dir", str(folder))
+    process = start_torchrun("-m", "nmt_cli.train", *options, "--save-dir", str(folder))
     wait_for_updates(process, folder)
     os.kill(second_of(process), signal.SIGTERM)
     _, log = process.communicate(timeout=120)
@@ -166,8 +165,8 @@ def test_a_signal_to_one_process_stops_both_after_a_checkpoint(copy_corpus: Path
     assert "is saved in" in log
     assert f'File "{Path(nmt.__file__).parent}' not in log  # torchrun shows a traceback of its own
     assert 0 < read_info(checkpoints_in(folder)[-1]).update < 60
-    run(TWO, *options, "--save-dir", str(folder))
-    run(TWO, *options, "--save-dir", str(tmp_path / "whole"))
+    run_two(*options, "--save-dir", str(folder))
+    run_two(*options, "--save-dir", str(tmp_path / "whole"))
     weights, expected = (read_checkpoint(checkpoints_in(tmp_path / name)[-1]).model for name in ("stopped", "whole"))
     for name, tensor in expected.items():
         assert torch.equal(weights[name], tensor), name
@@ -176,7 +175,9 @@ def test_a_signal_to_one_process_stops_both_after_a_checkpoint(copy_corpus: Path
 @pytest.mark.timeout(600)
 def test_the_death_of_one_process_ends_the_other_with_a_sentence(copy_corpus: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    process = start([*TORCHRUN, *ONE], str(copy_corpus), *TINY, "--max-update", "100000", "--save-dir", str(folder))
+    process = start_torchrun(
+        "-m", "nmt_cli.train", str(copy_corpus), *TINY, "--max-update", "100000", "--save-dir", str(folder)
+    )
     wait_for_updates(process, folder)
     os.kill(second_of(process), signal.SIGKILL)
     _, log = process.communicate(timeout=120)
@@ -192,13 +193,13 @@ def test_torchrun_starts_all_again_and_they_go_on_from_the_last_checkpoint(
     """A run one of whose processes is killed ends like one that nobody disturbed."""
     options = [str(copy_corpus), *TINY, "--save-interval-updates", "2", "--distributed-strategy", strategy]
     folder = tmp_path / "killed"
-    process = start([*TORCHRUN, "--max-restarts=1", *ONE], *options, "--save-dir", str(folder))
+    process = start_torchrun("--max-restarts=1", "-m", "nmt_cli.train", *options, "--save-dir", str(folder))
     wait_for_updates(process, folder)
     os.kill(second_of(process), signal.SIGKILL)
     _, log = process.communicate(timeout=200)
     assert process.returncode == 0, log
     assert re.search(r"going on after update [1-9]", log)
-    run(TWO, *options, "--save-dir", str(tmp_path / "whole"))
+    run_two(*options, "--save-dir", str(tmp_path / "whole"))
     weights, expected = (read_checkpoint(checkpoints_in(tmp_path / name)[-1]).model for name in ("killed", "whole"))
     for name, tensor in expected.items():
         assert torch.equal(weights[name], tensor), name
@@ -207,11 +208,11 @@ def test_torchrun_starts_all_again_and_they_go_on_from_the_last_checkpoint(
 @pytest.mark.timeout(600)
 def test_what_the_first_process_refuses_both_say_alike(copy_corpus: Path, tmp_path: Path) -> None:
     options = [str(copy_corpus), *TINY, "--max-update", "2", "--save-dir", str(tmp_path / "run")]
-    run(ONE, *options)
+    run_one(*options)
     for checkpoint in checkpoints_in(tmp_path / "run"):
         shutil.rmtree(checkpoint / "manifest.json", ignore_errors=True)
         (checkpoint / "model.safetensors").write_bytes(b"damaged")
-    process = start([*TORCHRUN, *ONE], *options)
+    process = start_torchrun("-m", "nmt_cli.train", *options)
     _, log = process.communicate(timeout=120)
     assert process.returncode != 0
     assert len(re.findall("^nmt-train: no checkpoint in .* can be read", log, re.MULTILINE)) == 2
@@ -226,8 +227,8 @@ def test_a_batch_without_memory_in_one_of_two_processes_is_done_in_halves_by_it(
     copy_corpus: Path, tmp_path: Path
 ) -> None:
     options = [str(copy_corpus), *TINY, *SCARCE]
-    run(ONE, *options, "--update-freq", "4", "--save-dir", str(tmp_path / "one"))
-    log = run(TWO, *options, "criterion.sentences=3", "--update-freq", "2", "--save-dir", str(tmp_path / "two"))
+    run_one(*options, "--update-freq", "4", "--save-dir", str(tmp_path / "one"))
+    log = run_two(*options, "criterion.sentences=3", "--update-freq", "2", "--save-dir", str(tmp_path / "two"))
     assert "doing it in halves" in log
     assert_alike(tmp_path / "two", tmp_path / "one")
 
@@ -246,9 +247,8 @@ def test_where_halves_would_leave_the_other_process_waiting_both_end_with_a_sent
     """Divided parameters are gathered in the forward pass, by all processes together. Gradients are exchanged in the last
     backward pass. The log says from the beginning that no halves are done there."""
     options = [str(copy_corpus), *TINY, *SCARCE, "criterion.sentences=3"]
-    process = start(TWO, *options, *more, "--save-dir", str(tmp_path / "run"))
-    _, log = process.communicate(timeout=120)
-    assert process.returncode != 0
+    status, log = finish(start_two(*options, *more, "--save-dir", str(tmp_path / "run")))
+    assert status != 0
     assert log.count(f"should memory run short in {announced}, training ends: the processes make") == 1
     assert re.search(f"out of memory at update 1, in the {failed} pass of a batch of .*halves; lower --max-tokens", log)
     assert "Traceback" not in log
@@ -260,7 +260,7 @@ def test_a_metric_that_fails_in_the_second_process_alone_is_that_of_the_first(
 ) -> None:
     """Whether a validation is the best, and a checkpoint is due, both decide alike."""
     metric = ["--valid-metrics", "scarce", "--best-checkpoint-metric", "scarce", "--distributed-timeout-minutes", "2"]
-    log = run(TWO, str(copy_corpus), *TINY, *SCARCE, *metric, "--save-dir", str(tmp_path / "run"))
+    log = run_two(str(copy_corpus), *TINY, *SCARCE, *metric, "--save-dir", str(tmp_path / "run"))
     assert "no memory" not in log
     assert {event["scarce"] for event in events(tmp_path / "run") if event["event"] == "valid"} == {11}
     best = pointed(tmp_path / "run", "best")
@@ -270,7 +270,7 @@ def test_a_metric_that_fails_in_the_second_process_alone_is_that_of_the_first(
 @pytest.mark.timeout(600)
 def test_a_gradient_that_is_not_finite_is_found_in_whichever_part_it_is(copy_corpus: Path, tmp_path: Path) -> None:
     options = [str(copy_corpus), *TINY, *SCARCE, "criterion.spoiled=true", "--distributed-strategy", "fsdp"]
-    log = run(TWO, *options, "--max-update", "2", "--save-dir", str(tmp_path / "run"))
+    log = run_two(*options, "--max-update", "2", "--save-dir", str(tmp_path / "run"))
     assert "update 1 is skipped" in log
     (dump,) = (tmp_path / "run").glob("*/update-*.json")
     assert json.loads(dump.read_text(encoding="utf-8"))["parameters"] == ["model.source_input.embedding.table.weight"]
@@ -282,8 +282,7 @@ def test_processes_whose_parameters_part_are_found_out_at_the_next_checkpoint(
 ) -> None:
     folder = tmp_path / "run"
     options = [str(copy_corpus), *TINY, *SCARCE, "criterion.strays=true", "--max-update", "2"]
-    process = start(TWO, *options, "--save-dir", str(folder))
-    _, log = process.communicate(timeout=300)
-    assert process.returncode == 1 and "Traceback" not in log
+    status, log = finish(start_two(*options, "--save-dir", str(folder)))
+    assert status == 1 and "Traceback" not in log
     assert len(re.findall("^nmt-train: after update 2 the processes have different parameters", log, re.MULTILINE)) == 2
     assert "start again from the last checkpoint" in log and not checkpoints_in(folder)

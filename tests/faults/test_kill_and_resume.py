@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-import shlex
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -17,6 +15,7 @@ from typing import Any
 import pytest
 
 from nmt.storage.checkpoints import checkpoints_in
+from tests.commands import Copy, run_copy, start_copy
 
 UPDATES = 80
 OPTIONS = (
@@ -29,16 +28,12 @@ OPTIONS = (
 TIMES = ("tokens_per_second", "seconds", "memory_mb")  # what no two runs share
 
 
-def command(corpus: Path, run: Path, *more: str) -> list[str]:
-    return [sys.executable, "-m", "nmt_cli.train", str(corpus), *OPTIONS, "--save-dir", str(run), *more]
+def start(corpus: Path, run: Path, *more: str) -> Copy:
+    return start_copy("train", corpus, *OPTIONS, "--save-dir", run, *more)
 
 
-def start(corpus: Path, run: Path, *more: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(command(corpus, run, *more), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def to_the_end(corpus: Path, run: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(corpus, run, *more), capture_output=True, text=True, timeout=300)
+def to_the_end(corpus: Path, run: Path, *more: str, before: str = "") -> subprocess.CompletedProcess[bytes]:
+    return run_copy("train", corpus, *OPTIONS, "--save-dir", run, *more, before=before, timeout=300)
 
 
 def events(run: Path) -> list[dict[str, Any]]:
@@ -60,7 +55,7 @@ def outcome(run: Path) -> dict[str, bytes]:
     return tensors | {name: (run / name).read_bytes() for name in ("last.json", "best.json")}
 
 
-def wait_for(process: subprocess.Popen[str], run: Path, update: int) -> None:
+def wait_for(process: Copy, run: Path, update: int) -> None:
     """Until the log has reached ``update``."""
     deadline = time.monotonic() + 120
     log = run / "log.jsonl"
@@ -70,12 +65,12 @@ def wait_for(process: subprocess.Popen[str], run: Path, update: int) -> None:
         time.sleep(0.005)
 
 
-def signal_at(process: subprocess.Popen[str], run: Path, update: int, number: signal.Signals) -> int:
+def signal_at(process: Copy, run: Path, update: int, number: signal.Signals) -> int:
     """Send a signal once the log has reached ``update``; the exit status."""
     wait_for(process, run, update)
     process.send_signal(number)
     process.communicate(timeout=120)
-    return process.returncode
+    return process.wait()
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +79,7 @@ def reference(copy_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     run = tmp_path_factory.mktemp("reference") / "run"
     result = to_the_end(copy_corpus, run)
     assert result.returncode == 0, result.stderr
-    assert result.stdout == ""
+    assert result.stdout == b""
     return run
 
 
@@ -101,18 +96,13 @@ def endless(*_, **__):
     threading.Event().wait()
 
 CheckpointStore.save = endless
-from nmt_cli.train import main
-main()
 """
 
 
 def test_a_second_ctrl_c_does_not_wait_for_a_checkpoint(copy_corpus: Path, tmp_path: Path) -> None:
-    arguments = command(copy_corpus, tmp_path / "run")[3:]
-    done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED_TWICE, *arguments], capture_output=True, text=True, timeout=120
-    )
+    done = to_the_end(copy_corpus, tmp_path / "run", before=INTERRUPTED_TWICE)
     assert done.returncode == 130, done.stderr
-    assert done.stderr.endswith("nmt-train: interrupted\n")
+    assert done.stderr.endswith(b"nmt-train: interrupted\n")
 
 
 def test_a_run_killed_again_and_again_ends_like_one_that_was_not(
@@ -139,7 +129,7 @@ def test_fifty_kills_at_random_moments(copy_corpus: Path, reference: Path, tmp_p
         process = start(copy_corpus, run, *often)
         wait_for_folder(process, run)
         time.sleep(draw.uniform(0.0, seconds))
-        process.kill()
+        process.send_signal(signal.SIGKILL)
         process.communicate(timeout=120)
         found["killed" if process.returncode == -signal.SIGKILL else "finished before"] += 1
         found["left something half written"] += bool(list(run.glob(".*.tmp")))
@@ -154,14 +144,14 @@ def test_fifty_kills_at_random_moments(copy_corpus: Path, reference: Path, tmp_p
     assert found["killed"] >= 40 and found["had a checkpoint"] >= 20, found
 
 
-def wait_for_folder(process: subprocess.Popen[str], run: Path) -> None:
+def wait_for_folder(process: Copy, run: Path) -> None:
     """Until the imports are done and the run has begun."""
     while not (run / "config.yaml").exists():
         assert process.poll() is None, process.communicate()
         time.sleep(0.001)
 
 
-def seconds_of_work(process: subprocess.Popen[str], run: Path) -> float:
+def seconds_of_work(process: Copy, run: Path) -> float:
     """How long a run takes once it has begun."""
     wait_for_folder(process, run)
     began = time.monotonic()
@@ -190,14 +180,14 @@ def test_a_batch_systems_warning_saves_and_a_second_ctrl_c_leaves_at_once(copy_c
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=120)
     assert process.returncode == 130  # whichever way it left
-    assert "Traceback" not in said
+    assert b"Traceback" not in said
     assert to_the_end(copy_corpus, run, "--max-update", str(int(saved.name[-8:]) + 12)).returncode == 0
 
 
 def test_a_limit_on_the_size_of_files_is_a_warning_that_names_it(copy_corpus: Path, tmp_path: Path) -> None:
     """As RLIMIT_FSIZE of a shared machine: the disk has room, yet no file may be larger."""
-    line = " ".join(map(shlex.quote, command(copy_corpus, tmp_path / "run")))
-    done = subprocess.run(["bash", "-c", f"ulimit -f 8; exec {line}"], capture_output=True, text=True, timeout=300)
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))"
+    done = to_the_end(copy_corpus, tmp_path / "run", before=limit)
     assert done.returncode == 74, done.stderr
-    assert "File too large; raise the limit on the size of files (ulimit -f)" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert b"File too large; raise the limit on the size of files (ulimit -f)" in done.stderr
+    assert b"Traceback" not in done.stderr

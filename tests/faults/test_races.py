@@ -48,7 +48,6 @@ def two_at_once(task: Task, *options: str) -> list[tuple[int, str]]:
                 one.run,
                 *("--destdir", f"{task.folder}/corpus", *options),
                 before=TOGETHER.format(own=own, other=theirs),
-                NMT_TEST_PROCESS=own,  # copies of one process would wait for each other
             )
             for one, own, theirs in zip((task, other), signs, signs[::-1])
         ]

@@ -32,6 +32,8 @@ from nmt.training.assemble import train
 from nmt.training.loop.batches import read_batch
 from nmt.translation import Translator
 
+pytestmark = pytest.mark.slow  # whole runs
+
 MakeConfig = Callable[..., TrainConfig]
 CPU = torch.device("cpu")
 BLEU = ValidationConfig(interval=None, interval_updates=4, metrics=["bleu"], samples=0, best_metric="bleu")

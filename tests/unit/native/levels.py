@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import hashlib
 import shutil
 import subprocess
 import tempfile
@@ -18,6 +19,7 @@ from nmt.native.library import FOLDER, PROCESSORS, library, processor
 LIBRARY = library()
 needs_library = pytest.mark.skipif(LIBRARY is None, reason="the C part was not built: no C compiler")
 INSTRUCTIONS = Path(__file__).with_name("every_processor.h")
+BUILD = FOLDER.parents[1] / "build"  # of this checkout
 OPTIONS = ["-shared", "-fPIC", "-O2", "-fno-strict-aliasing", "-Wno-psabi", "-fopenmp-simd", "-ffp-contract=fast"]
 
 
@@ -26,14 +28,19 @@ def written_out() -> ctypes.CDLL | None:
     """A library that takes itself to be on the largest processor; None where it cannot be made."""
     if shutil.which("gcc") is None or processor() in (None, "portable"):
         return None
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "library.so"
-        command = ["gcc", *OPTIONS, '-DNMT_SOURCES="tests"', "-include", INSTRUCTIONS, "-o", path]
-        done = subprocess.run(
-            [*command, *sorted(FOLDER.glob("*.c")), "-lm", "-lpthread"], capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
-        return ctypes.CDLL(str(path))
+    sources = sorted(FOLDER.glob("*.c"))
+    given = [*OPTIONS, *(path.read_text() for path in (*sources, *sorted(FOLDER.glob("*.h")), INSTRUCTIONS))]
+    name = hashlib.sha256("".join(given).encode()).hexdigest()[:16]
+    path = BUILD / f"every_processor_{name}.so"
+    if not path.exists():  # ten seconds, once for all processes that test
+        BUILD.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=BUILD) as folder:
+            made = Path(folder) / "library.so"
+            command = ["gcc", *OPTIONS, '-DNMT_SOURCES="tests"', "-include", INSTRUCTIONS, "-o", made, *sources]
+            done = subprocess.run([*command, "-lm", "-lpthread"], capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr
+            made.replace(path)
+    return ctypes.CDLL(str(path))
 
 
 @pytest.fixture(params=PROCESSORS)

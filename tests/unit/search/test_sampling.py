@@ -147,6 +147,7 @@ def test_samples_are_distributed_as_defined(vocabulary: int, options: dict[str, 
 
 @settings(max_examples=40)
 @given(model=short_models, config=short_configs)
+@pytest.mark.slow
 def test_samples_of_any_model_are_distributed_as_defined(model, config):
     assert assert_distributed(model, config) >= 1
 

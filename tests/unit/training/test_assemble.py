@@ -46,6 +46,8 @@ from nmt.training.setup import length
 from nmt.training.setup.datasets import Datasets, check_lengths
 from nmt.training.setup.length import number_of_updates
 
+pytestmark = pytest.mark.slow  # whole runs
+
 MakeConfig = Callable[..., TrainConfig]
 
 

@@ -15,6 +15,8 @@ from nmt.search.beam_config import BeamConfig
 from nmt.translation import Line, TranslatedText, Translator
 from tests.tiny_models import some_lines, write_tiny_model
 
+pytestmark = pytest.mark.slow  # whole models in several processes
+
 LINES = some_lines(2000, seed=11, longest=7)
 ORDER = random.Random(1).sample(range(len(LINES)), len(LINES))
 CLOSE = 1e-4  # of scores

@@ -18,6 +18,8 @@ from nmt.search.ranking import StopRule
 from nmt.translation import translation_options
 from tests.tiny_models import write_tiny_model
 
+pytestmark = pytest.mark.slow  # whole runs
+
 VALIDATED = BeamConfig(beam_size=3, lenpen=0.9)
 
 

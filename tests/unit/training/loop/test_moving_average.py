@@ -28,6 +28,8 @@ from nmt.storage.checkpoints import StoredCheckpoint, checkpoints_in, read_check
 from nmt.training.assemble import train
 from nmt.training.loop.modes import evaluation_mode
 
+pytestmark = pytest.mark.slow  # whole runs
+
 Make = Callable[..., Any]
 MakeConfig = Callable[..., TrainConfig]
 

@@ -35,6 +35,8 @@ from nmt.training.loop.precision import Arithmetic
 from nmt.training.loop.step import Step
 from nmt.training.setup import compilation
 
+pytestmark = pytest.mark.slow  # layers are compiled
+
 MakeConfig = Callable[..., TrainConfig]
 
 

@@ -37,6 +37,8 @@ from nmt.training.setup.datasets import open_datasets
 from nmt.training.setup.other_models import load_teacher
 from tests.unit.criterions.tiny import TinyModel, batch_of
 
+pytestmark = pytest.mark.slow  # whole runs
+
 MakeConfig = Callable[..., TrainConfig]
 CPU = torch.device("cpu")
 

@@ -16,6 +16,8 @@ from nmt.optim.schedules.linear import LinearConfig
 from nmt.training.assemble import train
 from nmt.training.setup import length
 
+pytestmark = pytest.mark.slow  # whole runs
+
 MakeConfig = Callable[..., TrainConfig]
 
 

@@ -17,6 +17,8 @@ from nmt.optim.adam_config import AdamWConfig
 from nmt.storage.checkpoints import checkpoints_in, read_checkpoint
 from nmt.training.assemble import train
 
+pytestmark = pytest.mark.slow  # whole runs
+
 MakeConfig = Callable[..., TrainConfig]
 FROZEN = ParametersConfig(freeze=["encoder.*"])
 

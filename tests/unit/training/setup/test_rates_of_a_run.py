@@ -24,6 +24,8 @@ from nmt.storage.checkpoints import checkpoints_in, read_checkpoint
 from nmt.training.assemble import train
 from nmt.training.setup import length
 
+pytestmark = pytest.mark.slow  # whole runs
+
 MakeConfig = Callable[..., TrainConfig]
 STANDSTILL = 1e-30  # a rate
 VALIDATION = ValidationConfig(interval=None, interval_updates=2, samples=0)

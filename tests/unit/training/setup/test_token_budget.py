@@ -36,6 +36,8 @@ from nmt.training.setup.token_budget import (
     largest_by_trial,
 )
 
+pytestmark = pytest.mark.slow  # whole runs
+
 MakeSplit = Callable[..., Split]
 SIZES = (512, 1024, 2048, 4096, 8192)
 

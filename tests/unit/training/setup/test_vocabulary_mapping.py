@@ -27,6 +27,8 @@ from nmt.storage.checkpoints import checkpoints_in, read_checkpoint
 from nmt.training.assemble import train
 from nmt.training.setup.vocabulary_mapping import common_pieces
 
+pytestmark = pytest.mark.slow  # whole runs
+
 MakeConfig = Callable[..., TrainConfig]
 Configured = Callable[..., TrainConfig]
 
