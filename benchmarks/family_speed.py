@@ -27,7 +27,7 @@ from nmt.data.corpus import open_corpora
 from nmt.data.text import read_lines
 from nmt.models.stored import load_model
 from nmt.training.loop.batches import Position, TrainingBatches
-from nmt.training.loop.step import Step
+from nmt.training.loop.learner import Step
 from nmt.training.loop.updater import divide
 
 

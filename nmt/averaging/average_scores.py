@@ -23,15 +23,14 @@ from nmt.distributed.world import World
 from nmt.errors import DataError, DeviceError, NMTError, UsageError
 from nmt.interface import EncoderDecoder
 from nmt.models.stored import load_model
-from nmt.reporting.numbers import figure
+from nmt.reporting.figures import figure
 from nmt.storage.checkpoints import load_parameters, read_checkpoint, read_info
-from nmt.training.loop.precision import Arithmetic, choose_precision
-from nmt.training.loop.step import Step
+from nmt.training.loop.learner import Arithmetic, Step, choose_precision
 from nmt.training.metrics import build_scorers
-from nmt.training.setup.criterion_parts import build_criterion
 from nmt.training.setup.datasets import Datasets, check_lengths, open_validation
 from nmt.training.setup.fingerprint import validation_fingerprint
-from nmt.training.validation.validators import Place, build_validators, validate
+from nmt.training.setup.parts import build_criterion
+from nmt.training.validation import Place, build_validators, validate
 
 logger = logging.getLogger("nmt.average")
 
@@ -69,7 +68,7 @@ class Judge:
         self._validators = build_validators(config, self._step, place, pair, datasets.valid, scorers)
         self._seed = config.seed
         self._names = {*LOSSES, *scorers}
-        self._fingerprint = validation_fingerprint(config, datasets.valid_identities, arithmetic)
+        self._fingerprint = validation_fingerprint(config, datasets.valid_identities, str(arithmetic))
 
     def __call__(self, model: Mapping[str, Tensor], update: int, origin: str) -> dict[str, float]:
         load_parameters(self._step.model, model, origin)

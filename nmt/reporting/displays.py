@@ -7,8 +7,7 @@ import time
 
 from nmt.config.choices import ProgressStyle
 from nmt.progress import Clock, open_bar, resolved
-from nmt.reporting.meters import Trained
-from nmt.reporting.numbers import duration, figure, megabytes
+from nmt.reporting.figures import Trained, duration, figure, megabytes
 
 logger = logging.getLogger("nmt.training")
 

@@ -6,23 +6,22 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from nmt.config.sections import ReportConfig
+from nmt.devices import is_shortage
+from nmt.errors import Diverged, Interrupted, NMTError, StorageError
 from nmt.progress import SECONDS_BETWEEN_LINES, Clock
-from nmt.reporting.cost import Cost
 from nmt.reporting.displays import Display, choose_display
-from nmt.reporting.memory import peak_memory
-from nmt.reporting.meters import Meters, UpdateReport
-from nmt.reporting.numbers import duration, figure
-from nmt.reporting.samples import Sample, log_samples
+from nmt.reporting.figures import Meters, UpdateReport, duration, figure
+from nmt.reporting.resources import peak_memory
+from nmt.reporting.run_record import Cost, EventLog, stretches
 from nmt.reporting.sinks import Sinks, open_sinks
-from nmt.reporting.stops import cause_of, said_of
-from nmt.storage.event_log import EventLog, stretches
+from nmt.storage.files import STORAGE_FAULTS
 
 logger = logging.getLogger("nmt.training")
 
@@ -174,3 +173,39 @@ class Unheard(Reporter):
         pass
 
     start = update = skipped = valid = samples = checkpoint = end = stopped = close = _ignore
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A sentence of the validation set, and what the model makes of it."""
+
+    source: str
+    reference: str
+    hypothesis: str
+
+
+def log_samples(samples: Sequence[Sample]) -> None:
+    for number, sample in enumerate(samples, start=1):
+        logger.info("sample %d source:     %s", number, sample.source)
+        logger.info("sample %d reference:  %s", number, sample.reference)
+        logger.info("sample %d hypothesis: %s", number, sample.hypothesis)
+
+
+def cause_of(error: BaseException) -> str:
+    """One of: diverged, signal, out of memory, storage, error."""
+    if isinstance(error, Diverged):
+        return "diverged"
+    if isinstance(error, (Interrupted, KeyboardInterrupt)):
+        return "signal"
+    if isinstance(error, MemoryError) or any(one is not None and is_shortage(one) for one in (error, error.__cause__)):
+        return "out of memory"
+    if isinstance(error, StorageError) or (isinstance(error, OSError) and error.errno in STORAGE_FAULTS):
+        return "storage"
+    return "error"
+
+
+def said_of(error: BaseException) -> str:
+    """The sentence for the user, with the class of what is a defect."""
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted by a second Ctrl-C, before anything was saved"
+    return str(error) if isinstance(error, NMTError) else f"{type(error).__name__}: {error}"

@@ -37,18 +37,7 @@ from nmt.storage.files import (
     write_json,
     write_manifest,
 )
-
-# Where checkpoints stand is known without torch; what is done with them is imported from here.
-from nmt.storage.run_folder import BEST as BEST
 from nmt.storage.run_folder import CONFIG, MODEL, read_config, recognise
-from nmt.storage.run_folder import LAST as LAST
-from nmt.storage.run_folder import checkpoint_name as checkpoint_name
-from nmt.storage.run_folder import checkpoint_of as checkpoint_of
-from nmt.storage.run_folder import checkpoints_in as checkpoints_in
-from nmt.storage.run_folder import pointed as pointed
-from nmt.storage.run_folder import resolve as resolve
-from nmt.storage.run_folder import set_pointer as set_pointer
-from nmt.storage.run_folder import tokenizer_folder as tokenizer_folder
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

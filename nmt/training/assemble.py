@@ -17,36 +17,24 @@ from nmt.config.plain import to_plain
 from nmt.config.sections import TrainConfig
 from nmt.config.span import Span
 from nmt.devices import choose_device, make_current, own_device, require_precision, set_threads
-from nmt.distributed.joining import join
-from nmt.distributed.world import World
+from nmt.distributed.world import World, join
 from nmt.errors import UsageError
 from nmt.interface import EncoderDecoder
 from nmt.optim import Horizon, default_warmup
-from nmt.reporting.cost import Cost
-from nmt.reporting.memory import peak_memory
-from nmt.reporting.profiling import Profiler
 from nmt.reporting.reporter import Reporter, Unheard
-from nmt.reporting.run_record import RunRecord
+from nmt.reporting.resources import Profiler, peak_memory
+from nmt.reporting.run_record import Cost, RunRecord
 from nmt.scoring import Scorer
 from nmt.storage.checkpoints import StoredCheckpoint, read_checkpoint
-from nmt.storage.leftovers import remove_leftovers
-from nmt.storage.lock import Lock
+from nmt.storage.lock import Lock, remove_leftovers
 from nmt.training.checkpoints import resume
-from nmt.training.checkpoints.keeper import Keeper
-from nmt.training.checkpoints.resume import Past
-from nmt.training.checkpoints.retention import Cadence
-from nmt.training.checkpoints.run_state import Facts, Fingerprint, RunState
-from nmt.training.checkpoints.saver import Saver
-from nmt.training.checkpoints.store import CheckpointStore
-from nmt.training.loop.bad_updates import BadUpdates
-from nmt.training.loop.batches import Position, TrainingBatches
-from nmt.training.loop.learner import Learner
-from nmt.training.loop.precision import Arithmetic
-from nmt.training.loop.reading import reader
-from nmt.training.loop.signals import Pulse, StopRequest
-from nmt.training.loop.step import Step
-from nmt.training.loop.trainer import Trainer
-from nmt.training.loop.updater import Updater
+from nmt.training.checkpoints.keeper import Keeper, Saver
+from nmt.training.checkpoints.resume import Facts, Fingerprint, Past, RunState
+from nmt.training.checkpoints.store import Cadence, CheckpointStore
+from nmt.training.loop.batches import Position, TrainingBatches, reader
+from nmt.training.loop.learner import Arithmetic, Learner, Step
+from nmt.training.loop.trainer import Pulse, StopRequest, Trainer
+from nmt.training.loop.updater import BadUpdates, Updater
 from nmt.training.metrics import build_scorers, higher_is_better
 from nmt.training.setup import token_budget
 from nmt.training.setup.compilation import compile_layers
@@ -65,8 +53,7 @@ from nmt.training.setup.parts import (
     build_step,
     save_memory,
 )
-from nmt.training.validation.course import BestScore, Validation
-from nmt.training.validation.validators import Place, build_validators
+from nmt.training.validation import BestScore, Place, Validation, build_validators
 
 logger = logging.getLogger("nmt.training")
 
@@ -270,7 +257,7 @@ def _facts(plan: Plan, arithmetic: Arithmetic, past: Past | None) -> Facts:
         batches_in_update=plan.batches.batches_in_update,
         precision=arithmetic.precision.name,
         computed_on=str(arithmetic),
-        validated_as=validation_fingerprint(plan.config, plan.datasets.valid_identities, arithmetic),
+        validated_as=validation_fingerprint(plan.config, plan.datasets.valid_identities, str(arithmetic)),
     )
 
 

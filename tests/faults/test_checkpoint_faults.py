@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-from nmt.storage.checkpoints import checkpoints_in, read_checkpoint, read_info, write_checkpoint
+from nmt.storage.checkpoints import read_checkpoint, read_info, write_checkpoint
 from nmt.storage.lock import Lock
-from nmt.storage.run_folder import resolve
+from nmt.storage.run_folder import checkpoints_in, resolve
 from tests.commands import run_copy
 from tests.faults.parallel_task import outcome
 from tests.faults.tiny_runs import nmt_train, refused

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from nmt.storage.checkpoints import checkpoints_in
+from nmt.storage.run_folder import checkpoints_in
 
 UPDATES = 80
 OPTIONS = (

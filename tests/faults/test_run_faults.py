@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 import torch
 
-from nmt.storage.checkpoints import checkpoints_in, read_checkpoint, read_info
+from nmt.storage.checkpoints import read_checkpoint, read_info
+from nmt.storage.run_folder import checkpoints_in
 from tests.commands import run_copy
 from tests.faults.parallel_task import Task
 from tests.faults.tiny_runs import TINY, nmt_train, refused
@@ -154,7 +155,7 @@ def test_fault_65_batches_of_one_word_and_of_none_do_no_harm(tmp_path: Path) -> 
 
 SHORTAGE = """
 import torch
-from nmt.training.loop.step import Step
+from nmt.training.loop.learner import Step
 forward = Step.forward
 
 def forward_in_little_memory(self, batch):

@@ -14,7 +14,7 @@ from typing import Any
 from nmt.config.sections import CheckpointConfig
 from nmt.engines import native_engine
 from nmt.models import models
-from nmt.training.checkpoints.retention import Cadence
+from nmt.training.checkpoints.store import Cadence
 from nmt.training.loop.trainer import Trainer
 from nmt.training.setup import cost
 

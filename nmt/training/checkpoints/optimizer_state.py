@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from nmt.errors import DataError
 from nmt.interface import SupportsModes
@@ -94,3 +96,55 @@ def _numbered(groups: Sequence[Mapping[str, Any]]) -> dict[tuple[str, Any], int]
     """The number of each parameter, by its name and its rule."""
     owned = [(name, rule) for names, rule in _owners(groups) for name in names]
     return {one: number for number, one in enumerate(owned)}
+
+
+def training_mode(optimizer: torch.optim.Optimizer) -> None:
+    if isinstance(optimizer, SupportsModes):
+        optimizer.train()
+
+
+@contextlib.contextmanager
+def evaluation_mode(optimizer: torch.optim.Optimizer) -> Iterator[dict[str, Tensor]]:
+    """The parameters are those to evaluate. Yields the training weights by number, nothing if there is no difference."""
+    if not isinstance(optimizer, SupportsModes):
+        yield {}
+        return
+    kept = {name: parameter.detach().clone() for name, parameter in _parameters(optimizer).items()}
+    optimizer.eval()
+    try:
+        yield kept
+    finally:
+        optimizer.train()
+        _put(optimizer, kept)
+
+
+def resume_training(
+    optimizer: torch.optim.Optimizer,
+    kept: Mapping[str, Tensor],
+    numbers: Mapping[int, int],
+    place: Callable[[Tensor, Tensor], Tensor] = lambda tensor, parameter: tensor,
+) -> None:
+    """Leave evaluation in the restored state with the training weights that ``evaluation_mode`` gave.
+
+    ``numbers``: those that the parameters have now, by those that they had. Without training weights (before there was
+    an average) the parameters are left as they are; so is one that was not trained then. ``place`` makes of a stored
+    tensor what stands in place of the parameter that this process has.
+    """
+    training_mode(optimizer)
+    parameters = _parameters(optimizer)
+    weights = {str(numbers[int(name)]): tensor for name, tensor in kept.items() if int(name) in numbers}
+    if any(parameters[name].shape != tensor.shape for name, tensor in weights.items()):
+        raise DataError("the checkpoint's training weights belong to other parameters")
+    _put(optimizer, {name: place(tensor, parameters[name]) for name, tensor in weights.items()})
+
+
+@torch.no_grad()
+def _put(optimizer: torch.optim.Optimizer, kept: Mapping[str, Tensor]) -> None:
+    parameters = _parameters(optimizer)
+    for name, tensor in kept.items():
+        parameters[name].copy_(tensor)
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> dict[str, Parameter]:
+    parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
+    return {str(number): parameter for number, parameter in enumerate(parameters)}

@@ -1,32 +1,86 @@
-"""The training loop. It receives finished parts and builds nothing; what a part does is its own affair.
+"""Requests to stop: SIGTERM and SIGUSR1 (batch systems), SIGINT (Ctrl-C).
 
-A run is a function of its configuration alone: batches depend on the position in the data, random numbers on the
-update, the rate on the progress. A checkpoint therefore needs no generator states, and going on from one repeats the
-uninterrupted run exactly.
+A handler only takes a note; training acts on it after the update at hand. A second SIGINT leaves at once.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import signal
+import threading
+import time
 from collections.abc import Callable, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
 
 from nmt.config.sections import TrainingConfig
+from nmt.distributed.world import World
+from nmt.errors import Interrupted
 from nmt.optim import Progress
 from nmt.reporting.reporter import Reporter
 from nmt.training.checkpoints.keeper import Keeper
-from nmt.training.checkpoints.resume import Past, restarts_epoch
-from nmt.training.checkpoints.retention import BY_MINUTES, BY_UPDATES
-from nmt.training.checkpoints.run_state import RunState
-from nmt.training.loop.bad_updates import BadUpdates
+from nmt.training.checkpoints.optimizer_state import training_mode
+from nmt.training.checkpoints.resume import Past, RunState, restarts_epoch
+from nmt.training.checkpoints.store import BY_MINUTES, BY_UPDATES
 from nmt.training.loop.batches import Position, TrainingBatches, UpdateBatches
-from nmt.training.loop.modes import training_mode
-from nmt.training.loop.signals import Pulse
-from nmt.training.loop.updater import Settled, Updater
-from nmt.training.validation.course import Validation
-from nmt.training.validation.validators import ValidationStopped
+from nmt.training.loop.updater import BadUpdates, Settled, Updater
+from nmt.training.validation import Validation, ValidationStopped
+
+GRACEFUL = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+
+
+class StopRequest:
+    """Listens while its ``with`` block runs (in the main thread; elsewhere Python allows no handlers)."""
+
+    def __init__(self) -> None:
+        self.received: signal.Signals | None = None
+        self._previous: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> StopRequest:
+        if threading.current_thread() is threading.main_thread():
+            self._previous = {number: signal.signal(number, self._note) for number in GRACEFUL}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        self._previous = {}
+
+    def __bool__(self) -> bool:
+        return self.received is not None
+
+    def interruption(self, message: str) -> Interrupted:
+        """What to raise once everything is saved: 130 after Ctrl-C, else 75 (try again)."""
+        by_hand = self.received is signal.SIGINT
+        cause = "another process" if self.received is None else self.received.name
+        return Interrupted(f"stopped by {cause}; {message}", exit_status=130 if by_hand else 75)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.received = signal.Signals(number)
+        if self.received is signal.SIGINT:
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # the next one raises KeyboardInterrupt
+
+
+class Pulse:
+    """What all processes must know alike: the time, by the clock of the first one, and whether any was asked to stop."""
+
+    def __init__(self, stop: StopRequest, world: World, clock: Callable[[], float] = time.monotonic) -> None:
+        self.stop = stop
+        self.clock = clock
+        self.now = 0.0  # seconds, when the processes last asked each other
+        self.stopping = False
+        self._world = world
+
+    def listen(self) -> float:
+        """Ask all processes; the seconds since they did so before."""
+        before = self.now
+        requests, self.now = self._world.sums([float(bool(self.stop)), self.clock() if self._world.main else 0.0])
+        self.stopping = requests > 0
+        return self.now - before
+
 
 logger = logging.getLogger("nmt.training")
 

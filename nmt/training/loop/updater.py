@@ -1,35 +1,149 @@
-"""The training step: the gradients of all batches of an update, divided once by their common denominator, and clipped.
-
-The optimizer must never see a loss or a gradient that is not finite: its averages would not recover from one NaN. Who asks
-the device for such a figure waits for it, and the device for Python afterwards. So where the optimizer can pass over an
-update by itself, it is told on the device, and the figures are read while that computes the next update.
-"""
+"""The figures of an update: sums over its batches, which stay on the device until somebody asks for them."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from nmt.config.sections import TrainingConfig
+from nmt.data.batch import Batch
+from nmt.data.language_pair import LanguagePair
 from nmt.devices import is_shortage
 from nmt.distributed.world import Share, World
-from nmt.errors import DeviceError
+from nmt.errors import DeviceError, NMTError
 from nmt.interface import LossReport
 from nmt.optim import APPLIED_RATE, Progress, Schedule
-from nmt.reporting.meters import UpdateReport
-from nmt.training.loop.bad_updates import without_finite_gradient
-from nmt.training.loop.batches import Indices, UpdateBatches
-from nmt.training.loop.figures import Figures, Totals
-from nmt.training.loop.learner import Learner
-from nmt.training.loop.precision import Arithmetic
-from nmt.training.loop.reading import Reader
-from nmt.training.loop.step import SMALLER_BATCHES, described, explained_shortage, seed_torch
+from nmt.reporting.figures import UpdateReport
+from nmt.storage.files import write_json
+from nmt.training.loop.batches import Indices, Reader, UpdateBatches
+from nmt.training.loop.learner import SMALLER_BATCHES, Arithmetic, Learner, described, explained_shortage, seed_torch
+
+
+class Totals:
+    """Sums over the batches of an update."""
+
+    def __init__(self) -> None:
+        self._sums: Tensor | None = None  # loss, nll, denominator, tokens, sentences, and the auxiliary losses
+        self._names: list[str] = []  # of the auxiliary losses
+
+    def add(self, report: LossReport, *, counts: bool = True) -> None:
+        """``counts`` False: only the names are taken note of."""
+        self._names = list(report.auxiliary)
+        parts = [report.loss_sum.detach(), report.nll_sum, report.denominator, report.num_tokens]
+        parts += [torch.full_like(report.num_tokens, report.num_sentences), *report.auxiliary.values()]
+        found = torch.stack([part.double() for part in parts])
+        if not counts:
+            found = torch.zeros_like(found)
+        self._sums = found if self._sums is None else self._sums + found
+
+    def over(self, total: Callable[[Tensor], Tensor]) -> None:
+        """Replace the sums by what ``total`` makes of them: those of all processes."""
+        self._sums = total(self.sums)
+
+    @property
+    def sums(self) -> Tensor:
+        assert self._sums is not None, "an update has at least one batch"
+        return self._sums
+
+    @property
+    def denominator(self) -> Tensor:
+        """Never zero: an update without a single token has zero gradients and leaves them so."""
+        return self.sums[2].clamp(min=1e-8)
+
+    def figures(self, grad_norm: Tensor, *, learning_rate: float) -> Figures:
+        return Figures(self.sums, grad_norm, self._names, learning_rate)
+
+
+class Figures:
+    """The sums and the gradient norm of an update, on their way from the device."""
+
+    def __init__(self, sums: Tensor, grad_norm: Tensor, names: Sequence[str], learning_rate: float) -> None:
+        """``sums``: as in ``Totals``, with the auxiliary losses called ``names``."""
+        numbers = torch.cat([sums, grad_norm.double()[None]])
+        self.finite = numbers[0].isfinite() & numbers[-1].isfinite()  # on the device
+        self._names = names
+        self._learning_rate = learning_rate
+        self._numbers, self._arrived = numbers, None
+        if numbers.is_cuda:
+            self._numbers = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
+            self._numbers.copy_(numbers, non_blocking=True)
+            self._arrived = torch.cuda.current_stream(numbers.device).record_event()
+
+    def fetch(self) -> UpdateReport:
+        """Wait for them."""
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        loss, nll, denominator, tokens, sentences, *auxiliary, grad_norm = self._numbers.tolist()
+        named, rate = dict(zip(self._names, auxiliary)), self._learning_rate
+        return UpdateReport(loss, nll, denominator, int(tokens), int(sentences), grad_norm, rate, 0.0, named)
+
+
+FOLDER = "bad-updates"
+MOST = 20  # files; further ones would tell nothing new
+
+
+@dataclass(frozen=True)
+class BadUpdates:
+    """Writes a JSON file for each, below the ``run`` folder. One that cannot be written costs no more than itself."""
+
+    run: Path
+    pair: LanguagePair
+
+    def record(
+        self, update: int, epoch: int, batches: Sequence[Batch], figures: UpdateReport, parameters: Sequence[str]
+    ) -> Path | None:
+        """``parameters``: those whose gradient is not finite. The file, or None if there is none."""
+        folder = self.run / FOLDER
+        path = folder / f"update-{update:08d}-{batches[0].sentence_ids[0]}.json"
+        try:
+            folder.mkdir(exist_ok=True)
+            if len(list(folder.glob("*.json"))) >= MOST:
+                return None
+            contents = {"update": update, "epoch": epoch, "lr": figures.learning_rate, "parameters": list(parameters)}
+            contents |= {
+                "loss": str(figures.loss),
+                "grad_norm": str(figures.grad_norm),
+            }  # JSON knows no infinity, no NaN
+            write_json(path, contents | {"batches": [self._described(batch) for batch in batches]})
+        except (OSError, NMTError) as error:
+            logger.warning("cannot write %s, training goes on: %s", path, error)
+            return None
+        return path
+
+    def _described(self, batch: Batch) -> list[dict[str, Any]]:
+        """Sentence pairs, numbered as in the corpus."""
+        rows = zip(
+            batch.sentence_ids.tolist(),
+            [row[:length] for row, length in zip(batch.source.tolist(), batch.source_lengths.tolist())],
+            [part.tolist() for part in torch.split(batch.targets, batch.target_lengths.tolist())],
+        )
+        return [
+            {
+                "sentence": number,
+                "source": self.pair.source.decode(source),
+                "target": self.pair.target.decode(target),
+                "source_ids": source,
+                "target_ids": target,
+            }
+            for number, source, target in rows
+        ]
+
+
+def without_finite_gradient(parameters: Iterable[tuple[str, nn.Parameter]], world: World) -> list[str]:
+    """Names of parameters. Each process looks at what it holds of them, and all are told what any has found."""
+    gradients = [(name, parameter.grad) for name, parameter in parameters if parameter.grad is not None]
+    own = [name for name, gradient in gradients if not world.held(gradient).isfinite().all()]
+    found = {name for part in world.gather(own) for name in part}
+    return [name for name, _ in gradients if name in found]
+
 
 logger = logging.getLogger("nmt.training")
 

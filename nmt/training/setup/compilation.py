@@ -16,8 +16,7 @@ from nmt.errors import UsageError
 from nmt.interface import EncoderDecoder
 from nmt.layers.stack import stacked_layers
 from nmt.models.transformer.without_padding import WithoutPadding
-from nmt.training.loop.precision import Arithmetic
-from nmt.training.loop.step import SMALLER_BATCHES, Step, described, seed_torch
+from nmt.training.loop.learner import SMALLER_BATCHES, Arithmetic, Step, described, seed_torch
 
 logger = logging.getLogger("nmt.training")
 

@@ -27,10 +27,10 @@ from nmt.config.sections import TrainConfig
 from nmt.data.corpus import Split
 from nmt.interface import EncoderDecoder
 from nmt.models.transformer.attention_kernels import knows_flat_batches
-from nmt.reporting.cost import Cost
+from nmt.reporting.run_record import Cost
 from nmt.training.loop.batches import read_batch
-from nmt.training.loop.step import Step, seed_torch
-from nmt.training.validation.validators import Place
+from nmt.training.loop.learner import Step, seed_torch
+from nmt.training.validation import Place
 
 logger = logging.getLogger("nmt.training")
 

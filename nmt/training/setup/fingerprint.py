@@ -11,9 +11,11 @@ from typing import Any
 from nmt.config.parameters import ParametersConfig
 from nmt.config.plain import to_plain
 from nmt.config.sections import TrainConfig, TrainingConfig
-from nmt.training.checkpoints.run_state import Fingerprint
-from nmt.training.loop.precision import Arithmetic
-from nmt.training.setup.other_models import identity
+from nmt.storage.checkpoints import FORMAT, KIND
+from nmt.storage.files import read_manifest
+from nmt.storage.run_folder import MODEL, resolve
+
+Fingerprint = dict[str, Any]  # options, and what the data is recognised by, under their names
 
 # Options of validation that the best-checkpoint metric does not depend on.
 _WITHOUT_EFFECT = ("metrics", "samples", "patience")
@@ -51,12 +53,17 @@ def fingerprint(config: TrainConfig, data: Sequence[str], valid_data: Sequence[s
     }
 
 
-def validation_fingerprint(config: TrainConfig, data: Sequence[str], arithmetic: Arithmetic) -> Fingerprint:
+def validation_fingerprint(config: TrainConfig, data: Sequence[str], computed_on: str) -> Fingerprint:
     """All that the scores of given parameters depend on. ``data``: the identity of each validation split."""
     tree = to_plain(config)
     parts = {"criterion": _criterion(config, tree), "search": tree["search"]}
     parts["validation"] = {key: tree["validation"][key] for key in ("tokenize", "lowercase", "max_sentences")}
-    return {"data": list(data), "computed_on": str(arithmetic), **dict(_flatten(parts))}
+    return {"data": list(data), "computed_on": computed_on, **dict(_flatten(parts))}
+
+
+def identity(path: str) -> str:
+    """What the parameters of a run folder or checkpoint are recognised by."""
+    return str(read_manifest(resolve(path), KIND, FORMAT)["files"][MODEL]["sha256"])
 
 
 def _unusual(given: Mapping[str, Any], defaults: object, keys: Iterable[str]) -> dict[str, Any]:
@@ -76,3 +83,25 @@ def _flatten(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]
     for key, value in tree.items():
         leaves += _flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else [(f"{prefix}{key}", value)]
     return leaves
+
+
+# Options whose values are checksums.
+_OTHERS = {
+    "data": "the corpus or its vocabulary is another one",
+    "validation.data": "the validation data is another one",
+    "criterion.teacher": "it has other parameters, or the run folder another best checkpoint",
+}
+
+
+def differences(stored: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, str]:
+    """What changed: option -> ``old -> new``."""
+    changed = {
+        key: f"{_shown(stored.get(key))} -> {_shown(current.get(key))}"
+        for key in [*current, *(key for key in stored if key not in current)]
+        if stored.get(key) != current.get(key)
+    }
+    return {key: _OTHERS.get(key, change) for key, change in changed.items()}
+
+
+def _shown(value: Any) -> str:
+    return "null" if value is None else str(value)

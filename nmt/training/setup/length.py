@@ -7,7 +7,7 @@ import logging
 from nmt.config.sections import DEFAULT_MAX_UPDATE, TrainConfig
 from nmt.optim import Horizon, Progress, Schedule, default_warmup, schedulers
 from nmt.storage.checkpoints import CheckpointInfo
-from nmt.training.checkpoints.run_state import Facts
+from nmt.training.checkpoints.resume import Facts
 from nmt.training.loop.batches import TrainingBatches
 from nmt.training.setup.datasets import Datasets
 

@@ -18,13 +18,12 @@ from nmt.data.corpus import Split
 from nmt.devices import is_shortage
 from nmt.distributed.world import World
 from nmt.errors import DeviceError, NMTError
-from nmt.reporting.memory import available_memory, give_back, peak_memory, resident_memory
-from nmt.storage.checkpoints import checkpoints_in
-from nmt.storage.run_folder import read_config
+from nmt.reporting.resources import available_memory, give_back, peak_memory, resident_memory
+from nmt.storage.run_folder import checkpoints_in, read_config
 from nmt.training.checkpoints import optimizer_state
+from nmt.training.checkpoints.optimizer_state import evaluation_mode, training_mode
 from nmt.training.loop.batches import planned, read_batch
-from nmt.training.loop.modes import evaluation_mode, training_mode
-from nmt.training.loop.step import explained_shortage, seed_torch
+from nmt.training.loop.learner import explained_shortage, seed_torch
 from nmt.training.setup.contradictions import Case, check
 from nmt.training.setup.datasets import Datasets
 from nmt.training.setup.parts import build_arithmetic, build_model, build_optimizer, build_step, save_memory

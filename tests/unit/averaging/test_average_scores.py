@@ -27,7 +27,8 @@ from nmt.data.corpus import Corpus
 from nmt.errors import DeviceError, MissingInputError, NMTError, UsageError
 from nmt.models.stored import load_model
 from nmt.scoring import TextOptions, scorers
-from nmt.storage.checkpoints import checkpoints_in, read_checkpoint, read_info, write_checkpoint
+from nmt.storage.checkpoints import read_checkpoint, read_info, write_checkpoint
+from nmt.storage.run_folder import checkpoints_in
 from nmt.training.assemble import train
 from nmt.training.loop.batches import read_batch
 from nmt.translation import Translator

@@ -16,7 +16,7 @@ from tqdm import tqdm
 from nmt.config.choices import ProgressStyle
 from nmt.config.sections import ReportConfig
 from nmt.reporting.displays import Bar
-from nmt.reporting.meters import Trained
+from nmt.reporting.figures import Trained
 from nmt.reporting.reporter import Reporter
 from tests.unit.reporting.reports import update_report
 

@@ -12,11 +12,11 @@ import pytest
 
 from nmt.config.choices import ProgressStyle
 from nmt.config.sections import ReportConfig
-from nmt.reporting.meters import Meters, perplexity
+from nmt.reporting.figures import Meters, perplexity
 from nmt.reporting.reporter import Reporter
-from nmt.storage.event_log import EventLog
+from nmt.reporting.run_record import EventLog
 from nmt.training.setup.cost import Cost
-from nmt.training.validation.validators import Sample
+from nmt.training.validation import Sample
 from tests.unit.reporting.reports import update_report
 
 

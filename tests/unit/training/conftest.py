@@ -25,21 +25,14 @@ from nmt.distributed.world import World
 from nmt.interface import VocabularySizes
 from nmt.models.transformer.transformer import Transformer, TransformerConfig
 from nmt.reporting.reporter import Reporter
-from nmt.training.checkpoints.keeper import Keeper
-from nmt.training.checkpoints.retention import Cadence
-from nmt.training.checkpoints.run_state import Facts
-from nmt.training.checkpoints.saver import Saver
-from nmt.training.checkpoints.store import CheckpointStore
-from nmt.training.loop.bad_updates import BadUpdates
-from nmt.training.loop.batches import Position, UpdateBatches, read_batch
-from nmt.training.loop.learner import Learner
-from nmt.training.loop.precision import Arithmetic
-from nmt.training.loop.reading import reader
-from nmt.training.loop.signals import Pulse, StopRequest
-from nmt.training.loop.step import Step
-from nmt.training.loop.trainer import Trainer
-from nmt.training.loop.updater import Updater
-from nmt.training.validation.course import BestScore, Validation
+from nmt.training.checkpoints.keeper import Keeper, Saver
+from nmt.training.checkpoints.resume import Facts
+from nmt.training.checkpoints.store import Cadence, CheckpointStore
+from nmt.training.loop.batches import Position, UpdateBatches, read_batch, reader
+from nmt.training.loop.learner import Arithmetic, Learner, Step
+from nmt.training.loop.trainer import Pulse, StopRequest, Trainer
+from nmt.training.loop.updater import BadUpdates, Updater
+from nmt.training.validation import BestScore, Validation
 from tests.tiny_models import tiny_pair
 
 VOCABULARY = 12

@@ -40,7 +40,8 @@ from nmt.optim.schedules.constant import ConstantConfig
 from nmt.optim.schedules.inverse_sqrt import InverseSqrtConfig
 from nmt.optim.schedules.linear import LinearConfig
 from nmt.optim.schedules.noam import NoamConfig
-from nmt.storage.checkpoints import checkpoints_in, pointed, read_checkpoint, read_info
+from nmt.storage.checkpoints import read_checkpoint, read_info
+from nmt.storage.run_folder import checkpoints_in, pointed
 from nmt.training.assemble import train
 from nmt.training.setup import length
 from nmt.training.setup.datasets import Datasets, check_lengths

@@ -14,10 +14,8 @@ from torch import nn
 from nmt.config.sections import CheckpointConfig, TrainConfig
 from nmt.errors import DataError, UsageError
 from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, TrainingState, load_parameters
-from nmt.training.checkpoints.resume import RESETS, VALUES, Past, due_resets, past_of, restarts_epoch
-from nmt.training.checkpoints.run_state import Facts
-from nmt.training.setup.differences import differences
-from nmt.training.setup.fingerprint import fingerprint
+from nmt.training.checkpoints.resume import RESETS, VALUES, Facts, Past, due_resets, past_of, restarts_epoch
+from nmt.training.setup.fingerprint import differences, fingerprint
 
 
 def stored(**values: Any) -> StoredCheckpoint:

@@ -9,7 +9,7 @@ import pytest
 
 from nmt.config.sections import CheckpointConfig
 from nmt.storage.checkpoints import CheckpointInfo
-from nmt.training.checkpoints.retention import Cadence, superfluous
+from nmt.training.checkpoints.store import Cadence, superfluous
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,8 @@ import torch
 
 from nmt.config.sections import CheckpointConfig
 from nmt.errors import DataError, OutputError, StorageError
-from nmt.storage.checkpoints import (
-    CheckpointInfo,
-    TrainingState,
-    checkpoints_in,
-    drop_training_state,
-    read_checkpoint,
-)
+from nmt.storage.checkpoints import CheckpointInfo, TrainingState, drop_training_state, read_checkpoint
+from nmt.storage.run_folder import checkpoints_in
 from nmt.training.checkpoints import store as store_module
 from nmt.training.checkpoints.store import CheckpointStore, Snapshot
 

@@ -14,13 +14,9 @@ from nmt.data.batch import Batch
 from nmt.data.corpus import Split
 from nmt.distributed.world import Meeting, World
 from nmt.errors import DeviceError
-from nmt.training.loop.batches import Position, UpdateBatches, read_batch
-from nmt.training.loop.figures import Totals
-from nmt.training.loop.learner import Learner
-from nmt.training.loop.precision import Arithmetic
-from nmt.training.loop.reading import Reader
-from nmt.training.loop.step import Step
-from nmt.training.loop.updater import Updater
+from nmt.training.loop.batches import Position, Reader, UpdateBatches, read_batch
+from nmt.training.loop.learner import Arithmetic, Learner, Step
+from nmt.training.loop.updater import Totals, Updater
 
 
 def from_the_allocator() -> RuntimeError:

@@ -16,8 +16,7 @@ from nmt.data.batch import Batch
 from nmt.data.batching import Indices
 from nmt.data.corpus import Split
 from nmt.errors import DataError
-from nmt.training.loop.batches import read_batch
-from nmt.training.loop.reading import Card, ReadAhead, Reader, reader
+from nmt.training.loop.batches import Card, ReadAhead, Reader, read_batch, reader
 
 MakeSplit = Callable[..., Split]
 

@@ -19,11 +19,8 @@ from nmt.distributed.world import World
 from nmt.models.transformer import without_padding as without_padding_module
 from nmt.optim import Progress
 from nmt.training.loop import updater as updater_module
-from nmt.training.loop.batches import Position, UpdateBatches, read_batch
-from nmt.training.loop.learner import Learner
-from nmt.training.loop.precision import Arithmetic
-from nmt.training.loop.reading import Reader
-from nmt.training.loop.step import Step
+from nmt.training.loop.batches import Position, Reader, UpdateBatches, read_batch
+from nmt.training.loop.learner import Arithmetic, Learner, Step
 from nmt.training.loop.updater import Updater
 
 # The last one stands for torch.tensor(numbers, device=...): the copy of ordinary memory to a GPU is waited for.

@@ -18,14 +18,14 @@ from nmt.data.batch import Batch
 from nmt.data.corpus import Split
 from nmt.errors import DeviceError, NMTError
 from nmt.optim import Progress
-from nmt.storage.checkpoints import checkpoints_in, pointed, read_info
-from nmt.storage.event_log import read_events
+from nmt.reporting.run_record import read_events
+from nmt.storage.checkpoints import read_info
+from nmt.storage.run_folder import checkpoints_in, pointed
 from nmt.training.loop import updater as updater_module
-from nmt.training.loop.batches import read_batch
-from nmt.training.loop.reading import ReadAhead
-from nmt.training.loop.step import Step
+from nmt.training.loop.batches import ReadAhead, read_batch
+from nmt.training.loop.learner import Step
 from nmt.training.loop.trainer import Trainer
-from nmt.training.validation.course import BestScore
+from nmt.training.validation import BestScore
 
 Make = Callable[..., Any]
 

@@ -25,18 +25,16 @@ from nmt.errors import NMTError
 from nmt.interface import LossReport
 from nmt.optim import optimizers
 from nmt.optim.moving_average import MovingAverage
-from nmt.reporting.meters import UpdateReport
-from nmt.storage.checkpoints import checkpoints_in, read_checkpoint
-from nmt.storage.event_log import read_events
+from nmt.reporting.figures import UpdateReport
+from nmt.reporting.run_record import read_events
+from nmt.storage.checkpoints import read_checkpoint
+from nmt.storage.run_folder import checkpoints_in
 from nmt.training.loop import updater as updater_module
 from nmt.training.loop.batches import Position
-from nmt.training.loop.figures import Figures
-from nmt.training.loop.precision import Arithmetic
-from nmt.training.loop.signals import StopRequest
-from nmt.training.loop.step import Step
-from nmt.training.loop.trainer import Trainer
-from nmt.training.loop.updater import runs_ahead
-from nmt.training.validation.course import BestScore
+from nmt.training.loop.learner import Arithmetic, Step
+from nmt.training.loop.trainer import StopRequest, Trainer
+from nmt.training.loop.updater import Figures, runs_ahead
+from nmt.training.validation import BestScore
 
 Make = Callable[..., Any]
 MEASURED = {"seconds", "tokens_per_second", "memory_mb"}

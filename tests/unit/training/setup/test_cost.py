@@ -26,13 +26,14 @@ from nmt.interface import Batch, LossReport, VocabularySizes
 from nmt.models import models
 from nmt.models.transformer.transformer import Transformer, TransformerConfig
 from nmt.reporting.reporter import Reporter
-from nmt.storage.checkpoints import checkpoints_in, read_checkpoint
+from nmt.storage.checkpoints import read_checkpoint
+from nmt.storage.run_folder import checkpoints_in
 from nmt.testing.subjects import JOINT, subject
 from nmt.training.assemble import train
 from nmt.training.loop.batches import read_batch
-from nmt.training.loop.step import Step
+from nmt.training.loop.learner import Step
 from nmt.training.setup.cost import MORE, Cost, flops_per_token, sustained_tflops
-from nmt.training.validation.validators import Place
+from nmt.training.validation import Place
 
 CPU = Place(torch.device("cpu"), contextlib.nullcontext, World())
 

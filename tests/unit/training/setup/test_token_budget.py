@@ -20,9 +20,10 @@ from nmt.data.batching import plan_batches
 from nmt.data.corpus import Split
 from nmt.distributed.world import World
 from nmt.errors import DeviceError, UsageError
-from nmt.storage.checkpoints import checkpoints_in, read_checkpoint, read_config
+from nmt.storage.checkpoints import read_checkpoint
+from nmt.storage.run_folder import checkpoints_in, read_config
 from nmt.training.assemble import train
-from nmt.training.checkpoints import saver
+from nmt.training.checkpoints import keeper as saver
 from nmt.training.checkpoints.store import Snapshot
 from nmt.training.loop.batches import Position, TrainingBatches
 from nmt.training.setup import token_budget

@@ -22,8 +22,8 @@ from nmt.errors import DeviceError
 from nmt.interface import Hypothesis
 from nmt.scoring import Score, Scorer, TextOptions, scorers
 from nmt.training.loop.batches import read_batch
-from nmt.training.loop.step import Step
-from nmt.training.validation.validators import LossValidator, Place, TranslationValidator, ValidationStopped
+from nmt.training.loop.learner import Step
+from nmt.training.validation import LossValidator, Place, TranslationValidator, ValidationStopped
 from tests.unit.data.small_text import Text
 
 PLACE = Place(torch.device("cpu"), contextlib.nullcontext, World())
