@@ -31,7 +31,7 @@ from nmt.training.checkpoints import resume
 from nmt.training.checkpoints.keeper import Keeper, Saver
 from nmt.training.checkpoints.resume import Facts, Fingerprint, Past, RunState
 from nmt.training.checkpoints.store import Cadence, CheckpointStore
-from nmt.training.loop.batches import Position, TrainingBatches, reader
+from nmt.training.loop.batches import DataPosition, TrainingBatches, batch_reader
 from nmt.training.loop.learner import Arithmetic, Learner, Step
 from nmt.training.loop.trainer import Pulse, StopRequest, Trainer
 from nmt.training.loop.updater import BadUpdates, Updater
@@ -41,9 +41,8 @@ from nmt.training.setup.compilation import compile_layers
 from nmt.training.setup.contradictions import Case, check
 from nmt.training.setup.cost import known_cost
 from nmt.training.setup.datasets import Datasets, open_datasets
-from nmt.training.setup.description import describe_run, tell
+from nmt.training.setup.description import describe_run, number_of_updates, tell, tell_limits
 from nmt.training.setup.fingerprint import fingerprint, validation_fingerprint
-from nmt.training.setup.length import compare_length, number_of_updates, tell_limits
 from nmt.training.setup.other_models import start_from
 from nmt.training.setup.parts import (
     build_arithmetic,
@@ -151,7 +150,7 @@ def _train(plan: Plan, store: CheckpointStore, saver: Saver, stop: StopRequest) 
         updater=Updater(
             learner,
             build_schedule(config, learner.optimizer, horizon),
-            reader(plan.batches.batch, plan.device),
+            batch_reader(plan.batches.batch, plan.device),
             config.training,
             config.seed,
         ),
@@ -221,8 +220,7 @@ def _past(plan: Plan, stored: StoredCheckpoint | None) -> Past | None:
         options=plan.config.checkpoint,
     )
     if not past.changes("scheduler."):
-        compare_length(plan.config, stored.info, past.facts, plan.max_update)
-    resume.compare_updates(past, plan.batches.batches_in_update)
+        resume.compare_length(past, plan.config, plan.max_update)
     return past
 
 
@@ -241,7 +239,7 @@ def _prepare(plan: Plan, step: Step, arithmetic: Arithmetic) -> None:
     save_memory(plan.config, step.model)
     if plan.config.training.compile:
         graphs = plan.config.training.cuda_graphs
-        first = plan.batches.at(Position()).batches[0]
+        first = plan.batches.at(DataPosition()).batches[0]
         tried = plan.batches.batch(first if graphs else first[:2])  # a graph is of one shape: one that will come
         compile_layers(step, tried, arithmetic, plan.config.seed, graphs=graphs)
     plan.world.divide(step)

@@ -1,4 +1,7 @@
-"""Checkpoints written while training goes on: a copy is made at once, a thread brings it to disk."""
+"""A learner on its way into checkpoints and back: what is stored, and what must hold before it is.
+
+They are written while training goes on: a copy is made at once, a thread brings it to disk.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +27,9 @@ from nmt.training.checkpoints.resume import Facts, Past, RunState
 from nmt.training.checkpoints.store import Cadence, CheckpointStore, Snapshot
 from nmt.training.loop.learner import Learner
 
-Written = tuple[CheckpointInfo, Path]
+logger = logging.getLogger("nmt.training")
+
+LESS_HASTE = "a lower --lr, a longer --warmup-updates or --clip-norm 1 may help"
 
 
 class Saver:
@@ -37,7 +42,7 @@ class Saver:
         self.store = store
         self._asynchronous = asynchronous
         self._pending: Future[None] | None = None
-        self._written: list[Written] = []
+        self._written: list[tuple[CheckpointInfo, Path]] = []
 
     def save(self, snapshot: Snapshot, *, best: bool, required: bool) -> None:
         """``required``: the run ends with it, so it is on disk when this returns, or an error is raised."""
@@ -47,7 +52,7 @@ class Saver:
         else:
             self._pending = _begun(partial(self._write, _copied(snapshot), best=best, required=False))
 
-    def written(self) -> list[Written]:
+    def written(self) -> list[tuple[CheckpointInfo, Path]]:
         """The checkpoints that have come to disk since this was last asked."""
         if self._pending is not None and not self._pending.done():
             return []
@@ -108,11 +113,6 @@ def _copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     }
 
 
-logger = logging.getLogger("nmt.training")
-
-LESS_HASTE = "a lower --lr, a longer --warmup-updates or --clip-norm 1 may help"
-
-
 @dataclass
 class Keeper:
     """Takes snapshots of a learner for a saver, and puts one back."""
@@ -136,8 +136,8 @@ class Keeper:
             tensors, optimizer = optimizer_state.pack(learner.optimizer)
             named = _prefixed("optimizer.", tensors) | _prefixed("training_weights.", training_weights)
             named |= _prefixed("criterion.", learner.step.criterion.state_dict())
-            values |= {"run": state.values(), "optimizer": optimizer, "arithmetic": learner.arithmetic.state()}
-            training = TrainingState(world.gathered(named), values | self.facts.values())
+            values |= {"run": asdict(state), "optimizer": optimizer, "arithmetic": learner.arithmetic.state()}
+            training = TrainingState(world.gathered(named), values | asdict(self.facts))
             snapshot = Snapshot(self.last, world.gathered(learner.step.model.state_dict()), training)
             world.on_main(lambda: self.saver.save(snapshot, best=improved, required=required))
 

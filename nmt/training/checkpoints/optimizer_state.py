@@ -1,4 +1,9 @@
-"""An optimizer's state as named tensors and a JSON tree: nothing is pickled."""
+"""An optimizer's state as named tensors and a JSON tree (nothing is pickled), and the two kinds of weights of some.
+
+Schedule-free optimizers, and any with a moving average, train at other weights than those that are evaluated and stored in
+the model file. Switching to evaluation and back is arithmetic, and rounds. A run must not depend on how often it is
+validated or saved, so the training weights are kept meanwhile, stored beside the optimizer's state, and put back bit for bit.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +63,7 @@ def unpack(
     same = _owners(values["groups"]) == _owners(tree["param_groups"])
     if groups and not same:
         raise DataError("the checkpoint's optimizer state belongs to other parameters")
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    parameters = _parameters(optimizer)
     numbers = {n: n for n in range(len(parameters))} if same else _by_name(values["groups"], tree["param_groups"])
     state: dict[int, dict[str, Any]] = {}
     for key, value in [*tensors.items(), *values["numbers"].items()]:
@@ -109,7 +114,7 @@ def evaluation_mode(optimizer: torch.optim.Optimizer) -> Iterator[dict[str, Tens
     if not isinstance(optimizer, SupportsModes):
         yield {}
         return
-    kept = {name: parameter.detach().clone() for name, parameter in _parameters(optimizer).items()}
+    kept = {str(number): parameter.detach().clone() for number, parameter in enumerate(_parameters(optimizer))}
     optimizer.eval()
     try:
         yield kept
@@ -132,19 +137,18 @@ def resume_training(
     """
     training_mode(optimizer)
     parameters = _parameters(optimizer)
-    weights = {str(numbers[int(name)]): tensor for name, tensor in kept.items() if int(name) in numbers}
-    if any(parameters[name].shape != tensor.shape for name, tensor in weights.items()):
+    weights = {numbers[int(name)]: tensor for name, tensor in kept.items() if int(name) in numbers}
+    if any(parameters[number].shape != tensor.shape for number, tensor in weights.items()):
         raise DataError("the checkpoint's training weights belong to other parameters")
-    _put(optimizer, {name: place(tensor, parameters[name]) for name, tensor in weights.items()})
+    _put(optimizer, {str(number): place(tensor, parameters[number]) for number, tensor in weights.items()})
 
 
 @torch.no_grad()
 def _put(optimizer: torch.optim.Optimizer, kept: Mapping[str, Tensor]) -> None:
     parameters = _parameters(optimizer)
     for name, tensor in kept.items():
-        parameters[name].copy_(tensor)
+        parameters[int(name)].copy_(tensor)
 
 
-def _parameters(optimizer: torch.optim.Optimizer) -> dict[str, Parameter]:
-    parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
-    return {str(number): parameter for number, parameter in enumerate(parameters)}
+def _parameters(optimizer: torch.optim.Optimizer) -> list[Parameter]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]

@@ -1,4 +1,4 @@
-"""When a checkpoint is written, and which of the old ones may go: decisions only, no files."""
+"""The checkpoints of one run folder: when one is written, which old ones may go, and finding the one to go on from."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ from nmt.storage.checkpoints import (
 )
 from nmt.storage.files import MANIFEST, atomic_write, copy_folder, new_folder, read_json
 from nmt.storage.run_folder import BEST, LAST, checkpoint_name, checkpoint_of, checkpoints_in, pointed, set_pointer
+
+logger = logging.getLogger("nmt.training")
 
 FALLBACKS = 2
 BY_UPDATES, BY_MINUTES, BY_EPOCH = "update", "minutes", "epoch"
@@ -109,9 +111,6 @@ def _last(stored: Mapping[Path, CheckpointInfo], reasons: Set[str], count: int |
     return paths if count is None else paths[-count:]
 
 
-logger = logging.getLogger("nmt.training")
-
-
 @dataclass(frozen=True)
 class Snapshot:
     """A run between two updates."""
@@ -119,11 +118,6 @@ class Snapshot:
     info: CheckpointInfo
     model: Mapping[str, Tensor]
     training: TrainingState
-
-    @property
-    def nbytes(self) -> int:
-        """What its tensors take on a disk; the rest is small."""
-        return sum(tensor.nbytes for tensors in (self.model, self.training.tensors) for tensor in tensors.values())
 
 
 @dataclass
@@ -142,19 +136,21 @@ class CheckpointStore:
         """Put what belongs to the run, not to one checkpoint, into its folder: configuration and tokenizer."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._require_own()
-        stale = not _alike(self.tokenizer, self.folder / "tokenizer")  # perhaps of a start that came to nothing
+        own = self.folder / "tokenizer"
+        stale = _contents(own) != _contents(self.tokenizer)  # perhaps of a start that came to nothing
         if stale:
             self._require_own_tokenizer()
         with atomic_write(self.folder / "config.yaml") as file:
             file.write(yaml.safe_dump(dict(self.config), sort_keys=False, allow_unicode=True).encode("utf-8"))
         if stale:
-            with new_folder(self.folder / "tokenizer", overwrite=True) as folder:
+            with new_folder(own, overwrite=True) as folder:
                 copy_folder(self.tokenizer, folder)
 
     def _require_own(self) -> None:
         """Refuse a folder with files of something else under the names of a run's."""
         names = ("config.yaml", "tokenizer", "log.jsonl", "report.html", MANIFEST)
-        there = [name for name in names if _holds_something(self.folder / name)]
+        paths = [path for name in names for path in (self.folder / name, *(self.folder / name).glob("*"))]
+        there = [path.relative_to(self.folder).parts[0] for path in paths if path.is_file()]
         if there and not checkpoints_in(self.folder) and not _of_a_run(self.folder / "config.yaml"):
             raise OutputError(
                 f"{self.folder} holds {there[0]}, which is of no training run; choose another --save-dir, or move it away"
@@ -225,7 +221,7 @@ class CheckpointStore:
         A full disk is a warning and the result None, unless the checkpoint is ``required`` (the run ends with it).
         """
         path = self.folder / checkpoint_name(snapshot.info.epoch, snapshot.info.update)
-        self._warn_if_space_is_short(snapshot.nbytes)
+        self._warn_if_space_is_short(snapshot)
         try:
             if not (self.folder / "tokenizer").is_dir():  # somebody removed the folder underneath
                 self.prepare()
@@ -279,13 +275,9 @@ class CheckpointStore:
                 stored[path] = read_info(path)
             except NMTError:
                 continue  # a damaged one is the user's to look at
+        better = self.higher_is_better
         for path in superfluous(
-            stored,
-            self.options,
-            metric=self.metric,
-            higher_is_better=self.higher_is_better,
-            named=named,
-            written=written,
+            stored, self.options, metric=self.metric, higher_is_better=better, named=named, written=written
         ):
             doomed = path.with_name(f".{path.name}.old.tmp")  # if this is cut short, the next start cleans it up
             try:
@@ -295,16 +287,15 @@ class CheckpointStore:
                 logger.warning("could not delete the old checkpoint %s: %s", path, error)
         left = {path: info for path, info in stored.items() if path.is_dir()}
         resumable = [path for path in left if holds_training_state(path)]
-        self._drop_training_states(beyond_resuming(left, resumable, written, self.options))
-
-    def _drop_training_states(self, doomed: Sequence[Path]) -> None:
-        for path in doomed:
+        for path in beyond_resuming(left, resumable, written, self.options):
             try:
                 drop_training_state(path)
             except (NMTError, OSError) as error:
                 logger.warning("could not delete the state of training in %s: %s", path, error)
 
-    def _warn_if_space_is_short(self, needed: int) -> None:
+    def _warn_if_space_is_short(self, snapshot: Snapshot) -> None:
+        """By what its tensors take; the rest is small."""
+        needed = sum(one.nbytes for tensors in (snapshot.model, snapshot.training.tensors) for one in tensors.values())
         try:
             free = shutil.disk_usage(self.folder).free
         except OSError:  # somebody removed the folder, or it cannot be asked
@@ -324,11 +315,6 @@ def _of_another_format(path: Path) -> bool:
     return isinstance(stored, int) and stored != FORMAT
 
 
-def _holds_something(path: Path) -> bool:
-    """Whether there is a file that writing would replace."""
-    return path.is_file() or any(inner.is_file() for inner in path.glob("*"))
-
-
 def _of_a_run(config: Path) -> bool:
     """Whether it says how a model was trained."""
     try:
@@ -338,9 +324,5 @@ def _of_a_run(config: Path) -> bool:
     return isinstance(tree, dict) and {"model", "training", "checkpoint"} <= tree.keys()
 
 
-def _alike(folder: Path, other: Path) -> bool:
-    """Whether two folders hold the same files."""
-    names = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
-    if not other.is_dir() or names != sorted(path.relative_to(other) for path in other.rglob("*") if path.is_file()):
-        return False
-    return all((folder / name).read_bytes() == (other / name).read_bytes() for name in names)
+def _contents(folder: Path) -> dict[Path, bytes]:
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -1,4 +1,7 @@
-"""What is trained, the random numbers of a batch, and what is said of a batch that finds no memory."""
+"""What is trained and how it computes: the step, the random numbers of a batch, the number format.
+
+Parameters, sums, gradients and the optimizer are in float32 whatever format is chosen.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ import contextlib
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,6 +25,9 @@ from nmt.interface import Batch, EncoderDecoder, LossReport
 from nmt.training.checkpoints.optimizer_state import evaluation_mode
 
 SMALLER_BATCHES = "lower --max-tokens and raise --update-freq by the same factor"
+WIDE = 256  # from this width on a CPU computes the whole model in bf16,
+WIDE_FOR_TILES = 128  # or from this one if it has tiles for it
+LARGE_VOCABULARY = 2048  # from this size on the output layer alone, where the model is narrower
 
 
 class Step(nn.Module):
@@ -55,11 +62,6 @@ def explained_shortage(where: str, advice: str) -> Iterator[None]:
 def described(batch: Batch) -> str:
     longest_source, longest_target = batch.source.size(1), batch.target_in.size(1)
     return f"{batch.num_sentences} sentences of up to {longest_source} source and {longest_target} target pieces"
-
-
-WIDE = 256  # from this width on a CPU computes the whole model in bf16,
-WIDE_FOR_TILES = 128  # or from this one if it has tiles for it
-LARGE_VOCABULARY = 2048  # from this size on the output layer alone, where the model is narrower
 
 
 def choose_precision(
@@ -128,17 +130,18 @@ class Arithmetic:
         return f"its gradient overflowed in fp16, the loss is now multiplied by {self._scale.value:g}"
 
     def state(self) -> dict[str, float]:
-        return {} if self._scale is None else self._scale.state()
+        return {} if self._scale is None else asdict(self._scale)
 
-    def restore(self, state: Mapping[str, float]) -> None:
+    def restore(self, state: Mapping[str, Any]) -> None:
         """Go on with the scale of a checkpoint; one of another precision has none."""
         if self._scale is not None and state:
-            self._scale.restore(state)
+            self._scale = LossScale(**state)
 
     def __str__(self) -> str:
         return f"{self.device.type} in {self.precision.name}"
 
 
+@dataclass
 class LossScale:
     """Multiplies the loss so that small gradients do not vanish in fp16; torch's rule for growing and shrinking.
 
@@ -148,9 +151,8 @@ class LossScale:
 
     FIRST, SMALLEST, LARGEST, PATIENCE = 2.0**7, 2.0**-10, 2.0**24, 2000
 
-    def __init__(self) -> None:
-        self.value = self.FIRST
-        self.good = 0  # updates since it last changed
+    value: float = FIRST
+    good: int = 0  # updates since it last changed
 
     def observe(self, *, finite: bool) -> bool:
         """Take note of an update, which was made if its gradient was finite. True: it was too large for the scale."""
@@ -162,12 +164,6 @@ class LossScale:
         if self.good == self.PATIENCE:
             self.value, self.good = min(2 * self.value, self.LARGEST), 0
         return False
-
-    def state(self) -> dict[str, float]:
-        return {"value": self.value, "good": self.good}
-
-    def restore(self, state: Mapping[str, float]) -> None:
-        self.value, self.good = float(state["value"]), int(state["good"])
 
 
 @dataclass(frozen=True)

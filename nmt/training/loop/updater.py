@@ -1,4 +1,9 @@
-"""The figures of an update: sums over its batches, which stay on the device until somebody asks for them."""
+"""The training step: the gradients of all batches of an update, divided once by their common denominator, and clipped.
+
+The optimizer must never see a loss or a gradient that is not finite: its averages would not recover from one NaN. Who asks
+the device for such a figure waits for it, and the device for Python afterwards. So where the optimizer can pass over an
+update by itself, it is told on the device, and the figures are read while that computes the next update.
+"""
 
 from __future__ import annotations
 
@@ -23,43 +28,34 @@ from nmt.interface import LossReport
 from nmt.optim import APPLIED_RATE, Progress, Schedule
 from nmt.reporting.figures import UpdateReport
 from nmt.storage.files import write_json
-from nmt.training.loop.batches import Indices, Reader, UpdateBatches
+from nmt.training.loop.batches import BatchReader, Indices, UpdateBatches
 from nmt.training.loop.learner import SMALLER_BATCHES, Arithmetic, Learner, described, explained_shortage, seed_torch
+
+logger = logging.getLogger("nmt.training")
+
+TOGETHER = "the processes make this pass together, so none can do its batch in halves"
+MOST = 20  # files of bad updates; further ones would tell nothing new
 
 
 class Totals:
-    """Sums over the batches of an update."""
+    """Sums over the batches of an update, which stay on the device until somebody asks for them."""
 
     def __init__(self) -> None:
-        self._sums: Tensor | None = None  # loss, nll, denominator, tokens, sentences, and the auxiliary losses
-        self._names: list[str] = []  # of the auxiliary losses
+        self.sums = torch.zeros((), dtype=torch.float64)  # loss, nll, denominator, tokens, sentences, auxiliary losses
+        self.names: list[str] = []  # of the auxiliary losses
 
     def add(self, report: LossReport, *, counts: bool = True) -> None:
         """``counts`` False: only the names are taken note of."""
-        self._names = list(report.auxiliary)
+        self.names = list(report.auxiliary)
         parts = [report.loss_sum.detach(), report.nll_sum, report.denominator, report.num_tokens]
         parts += [torch.full_like(report.num_tokens, report.num_sentences), *report.auxiliary.values()]
         found = torch.stack([part.double() for part in parts])
-        if not counts:
-            found = torch.zeros_like(found)
-        self._sums = found if self._sums is None else self._sums + found
-
-    def over(self, total: Callable[[Tensor], Tensor]) -> None:
-        """Replace the sums by what ``total`` makes of them: those of all processes."""
-        self._sums = total(self.sums)
-
-    @property
-    def sums(self) -> Tensor:
-        assert self._sums is not None, "an update has at least one batch"
-        return self._sums
+        self.sums = self.sums + (found if counts else torch.zeros_like(found))
 
     @property
     def denominator(self) -> Tensor:
         """Never zero: an update without a single token has zero gradients and leaves them so."""
         return self.sums[2].clamp(min=1e-8)
-
-    def figures(self, grad_norm: Tensor, *, learning_rate: float) -> Figures:
-        return Figures(self.sums, grad_norm, self._names, learning_rate)
 
 
 class Figures:
@@ -86,79 +82,6 @@ class Figures:
         return UpdateReport(loss, nll, denominator, int(tokens), int(sentences), grad_norm, rate, 0.0, named)
 
 
-FOLDER = "bad-updates"
-MOST = 20  # files; further ones would tell nothing new
-
-
-@dataclass(frozen=True)
-class BadUpdates:
-    """Writes a JSON file for each, below the ``run`` folder. One that cannot be written costs no more than itself."""
-
-    run: Path
-    pair: LanguagePair
-
-    def record(
-        self, update: int, epoch: int, batches: Sequence[Batch], figures: UpdateReport, parameters: Sequence[str]
-    ) -> Path | None:
-        """``parameters``: those whose gradient is not finite. The file, or None if there is none."""
-        folder = self.run / FOLDER
-        path = folder / f"update-{update:08d}-{batches[0].sentence_ids[0]}.json"
-        try:
-            folder.mkdir(exist_ok=True)
-            if len(list(folder.glob("*.json"))) >= MOST:
-                return None
-            contents = {"update": update, "epoch": epoch, "lr": figures.learning_rate, "parameters": list(parameters)}
-            contents |= {
-                "loss": str(figures.loss),
-                "grad_norm": str(figures.grad_norm),
-            }  # JSON knows no infinity, no NaN
-            write_json(path, contents | {"batches": [self._described(batch) for batch in batches]})
-        except (OSError, NMTError) as error:
-            logger.warning("cannot write %s, training goes on: %s", path, error)
-            return None
-        return path
-
-    def _described(self, batch: Batch) -> list[dict[str, Any]]:
-        """Sentence pairs, numbered as in the corpus."""
-        rows = zip(
-            batch.sentence_ids.tolist(),
-            [row[:length] for row, length in zip(batch.source.tolist(), batch.source_lengths.tolist())],
-            [part.tolist() for part in torch.split(batch.targets, batch.target_lengths.tolist())],
-        )
-        return [
-            {
-                "sentence": number,
-                "source": self.pair.source.decode(source),
-                "target": self.pair.target.decode(target),
-                "source_ids": source,
-                "target_ids": target,
-            }
-            for number, source, target in rows
-        ]
-
-
-def without_finite_gradient(parameters: Iterable[tuple[str, nn.Parameter]], world: World) -> list[str]:
-    """Names of parameters. Each process looks at what it holds of them, and all are told what any has found."""
-    gradients = [(name, parameter.grad) for name, parameter in parameters if parameter.grad is not None]
-    own = [name for name, gradient in gradients if not world.held(gradient).isfinite().all()]
-    found = {name for part in world.gather(own) for name in part}
-    return [name for name, _ in gradients if name in found]
-
-
-logger = logging.getLogger("nmt.training")
-
-TOGETHER = "the processes make this pass together, so none can do its batch in halves"
-
-
-@dataclass(frozen=True)
-class Launched:
-    """An update of which it is not known yet whether it is made."""
-
-    batches: UpdateBatches
-    figures: Figures
-    began: float  # by the updater's clock
-
-
 @dataclass(frozen=True)
 class Settled:
     """An update that was made if its figures are finite; otherwise nothing is left of it but its place in the data."""
@@ -174,7 +97,7 @@ class Updater:
 
     learner: Learner
     schedule: Schedule
-    read: Reader
+    reader: BatchReader
     limits: TrainingConfig
     seed: int
     clock: Callable[[], float] = time.monotonic
@@ -184,7 +107,7 @@ class Updater:
         self.ahead = runs_ahead(learner.optimizer, learner.arithmetic, learner.world)
         self._base_rates = [float(group["lr"]) for group in learner.optimizer.param_groups]
         self._wrapped = learner.world.wrap(learner.step)
-        self._launched: Launched | None = None
+        self._launched: tuple[UpdateBatches, Figures, float] | None = None  # and when it began
         self._settled = 0.0  # when the figures of the last update were known
         if meets(last=True).backward:
             passes = "any pass" if meets(last=False).backward else "the last backward pass of an update"
@@ -192,7 +115,7 @@ class Updater:
 
     def announce(self, batches: UpdateBatches) -> None:
         """Those of the next update."""
-        self.read.announce(share.item for share in self.learner.world.shares(batches.batches))
+        self.reader.announce(share.item for share in self.learner.world.shares(batches.batches))
 
     def accumulate(self, update: int, batches: UpdateBatches) -> Totals:
         """Leave gradients of the summed loss on the parameters (over n processes, an n-th of it).
@@ -205,7 +128,7 @@ class Updater:
             totals = Totals()
             failed = next((share for share in shares if not self._add(update, share, totals)), None)
             if failed is None:
-                totals.over(self.learner.world.total)
+                totals.sums = self.learner.world.total(totals.sums)
                 return totals
             if self.learner.arithmetic.device.type == "cuda":
                 torch.cuda.empty_cache()
@@ -224,8 +147,8 @@ class Updater:
             factor = self.schedule(progress)
             for group, base_rate in zip(optimizer.param_groups, self._base_rates):
                 group["lr"] = base_rate * factor
-            figures = totals.figures(norm, learning_rate=self._base_rates[0] * factor)
-            self._launched = Launched(batches, figures, began)
+            figures = Figures(totals.sums, norm, totals.names, self._base_rates[0] * factor)
+            self._launched = batches, figures, began
             if self.ahead:
                 optimizer.found_inf = (~figures.finite).float()  # type: ignore[attr-defined]
             elif not figures.fetch().finite:
@@ -235,16 +158,16 @@ class Updater:
 
     def settle(self) -> Settled | None:
         """Wait for the update that was launched last; None if none was since."""
-        launched, self._launched = self._launched, None
-        if launched is None:
+        if self._launched is None:
             return None
-        figures = launched.figures.fetch()
+        (batches, arriving, began), self._launched = self._launched, None
+        figures = arriving.fetch()
         overflow = self.learner.arithmetic.observe(loss=figures.loss, gradient=figures.grad_norm)
-        before, self._settled = max(launched.began, self._settled), self.clock()
+        before, self._settled = max(began, self._settled), self.clock()
         if figures.finite:
             rate = self.learner.optimizer.param_groups[0].get(APPLIED_RATE, figures.learning_rate)
             figures = replace(figures, learning_rate=rate, seconds=self._settled - before)
-        return Settled(launched.batches, figures, overflow)
+        return Settled(batches, figures, overflow)
 
     def without_finite_gradient(self, update: int, batches: UpdateBatches) -> list[str]:
         """Names of parameters, for an update that was not made."""
@@ -275,7 +198,7 @@ class Updater:
         meeting = world.meets(last=share.last)
         with world.backward_of(self._wrapped, last=share.last):
             with self._all_present(meeting.forward, update, share, "forward"), arithmetic.forward_pass():
-                report: LossReport = self._wrapped(self.read(share.item).to(arithmetic.device))
+                report: LossReport = self._wrapped(self.reader(share.item).to(arithmetic.device))
             loss = arithmetic.scaled(report.loss_sum)
             with self._all_present(meeting.backward, update, share, "backward"):
                 (loss if share.counts else 0.0 * loss).backward()  # type: ignore[no-untyped-call]
@@ -304,7 +227,7 @@ class Updater:
         return DeviceError("; ".join([found, *advice, SMALLER_BATCHES]))
 
     def _size(self, share: Share[Indices]) -> str:
-        return described(self.read.plain(share.item))
+        return described(self.reader.read(share.item))
 
 
 def divide(gradients: list[Tensor], denominator: Tensor) -> None:
@@ -330,3 +253,57 @@ def runs_ahead(optimizer: torch.optim.Optimizer, arithmetic: Arithmetic, world: 
         group["fused"] for group in optimizer.param_groups
     )
     return arithmetic.device.type == "cuda" and passes_over and not arithmetic.scales and not world.divides
+
+
+def without_finite_gradient(parameters: Iterable[tuple[str, nn.Parameter]], world: World) -> list[str]:
+    """Names of parameters. Each process looks at what it holds of them, and all are told what any has found."""
+    gradients = [(name, parameter.grad) for name, parameter in parameters if parameter.grad is not None]
+    own = [name for name, gradient in gradients if not world.held(gradient).isfinite().all()]
+    found = {name for part in world.gather(own) for name in part}
+    return [name for name, _ in gradients if name in found]
+
+
+@dataclass(frozen=True)
+class BadUpdates:
+    """What updates with a gradient that is not finite were made of, kept so that somebody can look at it: a JSON file for
+    each, below the ``run`` folder. One that cannot be written costs no more than itself."""
+
+    run: Path
+    pair: LanguagePair
+
+    def record(
+        self, update: int, epoch: int, batches: Sequence[Batch], figures: UpdateReport, parameters: Sequence[str]
+    ) -> Path | None:
+        """``parameters``: those whose gradient is not finite. The file, or None if there is none."""
+        folder = self.run / "bad-updates"
+        path = folder / f"update-{update:08d}-{batches[0].sentence_ids[0]}.json"
+        try:
+            folder.mkdir(exist_ok=True)
+            if len(list(folder.glob("*.json"))) >= MOST:
+                return None
+            contents = {"update": update, "epoch": epoch, "lr": figures.learning_rate, "parameters": list(parameters)}
+            # JSON knows no infinity, no NaN
+            contents |= {"loss": str(figures.loss), "grad_norm": str(figures.grad_norm)}
+            write_json(path, contents | {"batches": [self._described(batch) for batch in batches]})
+        except (OSError, NMTError) as error:
+            logger.warning("cannot write %s, training goes on: %s", path, error)
+            return None
+        return path
+
+    def _described(self, batch: Batch) -> list[dict[str, Any]]:
+        """Sentence pairs, numbered as in the corpus."""
+        rows = zip(
+            batch.sentence_ids.tolist(),
+            [row[:length] for row, length in zip(batch.source.tolist(), batch.source_lengths.tolist())],
+            [part.tolist() for part in torch.split(batch.targets, batch.target_lengths.tolist())],
+        )
+        return [
+            {
+                "sentence": number,
+                "source": self.pair.source.decode(source),
+                "target": self.pair.target.decode(target),
+                "source_ids": source,
+                "target_ids": target,
+            }
+            for number, source, target in rows
+        ]

@@ -14,7 +14,7 @@ from torch import nn
 from nmt.config.sections import CheckpointConfig, TrainConfig
 from nmt.errors import DataError, UsageError
 from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, TrainingState, load_parameters
-from nmt.training.checkpoints.resume import RESETS, VALUES, Facts, Past, due_resets, past_of, restarts_epoch
+from nmt.training.checkpoints.resume import RESETS, VALUES, Past, due_resets, past_of, restarts_epoch
 from nmt.training.setup.fingerprint import differences, fingerprint
 
 
@@ -98,7 +98,7 @@ def resets(options: CheckpointConfig, under: dict[str, bool], *changed: str, oth
     checkpoint = replace(stored(), config={"checkpoint": section})
     training = checkpoint.training
     assert training is not None
-    past = Past(checkpoint, training, Facts.from_values(training.values), dict.fromkeys(changed, "1 -> 2"))
+    past = replace(Past.of(checkpoint), changed=dict.fromkeys(changed, "1 -> 2"))
     return due_resets(options, past, {others: "1 -> 2"} if others else {})
 
 

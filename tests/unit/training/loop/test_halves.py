@@ -14,7 +14,7 @@ from nmt.data.batch import Batch
 from nmt.data.corpus import Split
 from nmt.distributed.world import Meeting, World
 from nmt.errors import DeviceError
-from nmt.training.loop.batches import Position, Reader, UpdateBatches, read_batch
+from nmt.training.loop.batches import BatchReader, DataPosition, UpdateBatches, read_batch
 from nmt.training.loop.learner import Arithmetic, Learner, Step
 from nmt.training.loop.updater import Totals, Updater
 
@@ -60,17 +60,17 @@ def small(make_step: Callable[..., Step], **options: Any) -> Small:
     return step
 
 
-def accumulate(step: Step, read: Reader, world: World, *batches: Any) -> Totals:
+def accumulate(step: Step, read: BatchReader, world: World, *batches: Any) -> Totals:
     """The first half of the first update."""
     arithmetic = Arithmetic(torch.device("cpu"), Precision.fp32)
     learner = Learner(step, torch.optim.SGD(step.parameters()), arithmetic, world)
     updater = Updater(learner, lambda progress: 1.0, read, TrainingConfig(), seed=1)
-    return updater.accumulate(1, UpdateBatches(batches, 1, Position()))
+    return updater.accumulate(1, UpdateBatches(batches, 1, DataPosition()))
 
 
 def gradients(step: Step, split: Split, updates: tuple[Any, ...]) -> tuple[Tensor, Tensor, Tensor]:
     """All gradients as one vector, the denominator and the loss."""
-    totals = accumulate(step, Reader(lambda indices: read_batch(split, indices)), World(), *updates)
+    totals = accumulate(step, BatchReader(lambda indices: read_batch(split, indices)), World(), *updates)
     found = [parameter.grad.flatten() for parameter in step.parameters() if parameter.grad is not None]
     return torch.cat(found), totals.denominator, totals.sums[0]
 
@@ -122,7 +122,7 @@ def test_another_error_is_not_taken_for_a_shortage(
         gradients(step, make_split(2), (torch.arange(2).numpy(),))
 
 
-class Full(Reader):
+class Full(BatchReader):
     """Copies to a card that has no room for more than two sentences."""
 
     def __call__(self, indices: Any) -> Batch:
@@ -165,7 +165,7 @@ def test_processes_do_not_leave_each_other_waiting(
 
     step = small(make_step, fits=1, fails_in=fails_in)
     split = make_split(4)
-    read = Reader(lambda indices: read_batch(split, indices))
+    read = BatchReader(lambda indices: read_batch(split, indices))
     with pytest.raises(DeviceError, match=f"in the {fails_in} pass of a batch of 2 sentences"):
         accumulate(step, read, Two(), torch.arange(2).numpy(), torch.arange(2, 4).numpy())
     assert step.sizes == [2]

@@ -61,7 +61,7 @@ def trained(
     limits = TrainingConfig(max_update=updates)
     trainer: Trainer = make_trainer(step=step, optimizer=optimizer, limits=limits, **parts)
     if restored is not None:
-        trainer.restore(Past.of(restored, {}))
+        trainer.restore(Past.of(restored))
     trainer.run()
 
 

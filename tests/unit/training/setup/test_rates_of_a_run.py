@@ -23,7 +23,7 @@ from nmt.optim.sgd_config import SgdConfig
 from nmt.storage.checkpoints import read_checkpoint
 from nmt.storage.run_folder import checkpoints_in
 from nmt.training.assemble import train
-from nmt.training.setup import length
+from nmt.training.setup import description as length
 
 MakeConfig = Callable[..., TrainConfig]
 STANDSTILL = 1e-30  # a rate

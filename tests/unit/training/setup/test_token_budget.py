@@ -25,7 +25,7 @@ from nmt.storage.run_folder import checkpoints_in, read_config
 from nmt.training.assemble import train
 from nmt.training.checkpoints import keeper as saver
 from nmt.training.checkpoints.store import Snapshot
-from nmt.training.loop.batches import Position, TrainingBatches
+from nmt.training.loop.batches import DataPosition, TrainingBatches
 from nmt.training.setup import token_budget
 from nmt.training.setup.datasets import open_datasets
 from nmt.training.setup.token_budget import (
@@ -190,7 +190,7 @@ def test_batches_that_do_not_count_padding_are_tried_with_the_most_of_it(
     def area(batch: Any) -> int:
         return len(batch) * sum(int(side[batch].max()) for side in sides(split))
 
-    trained = [area(epoch.at(Position(1, number)).batches[0]) for number in range(epoch.updates_in_epoch(1))]
+    trained = [area(epoch.at(DataPosition(1, number)).batches[0]) for number in range(epoch.updates_in_epoch(1))]
     assert max(map(area, largest_batches(split, options, seed=3))) == max(trained) > (1200 if window else 1024)
 
 
