@@ -86,7 +86,12 @@ class Sharded(Together):
 
     def divide(self, step: nn.Module) -> None:
         """All processes made the same parameters: each keeps its part of its own."""
-        _refuse_scalars(step)
+        scalar = next((name for name, parameter in step.named_parameters() if parameter.dim() == 0), None)
+        if scalar is not None:
+            raise UsageError(
+                f"distributed.strategy=fsdp cannot divide {shown(scalar)}, which is a single number; "
+                f"use --distributed-strategy ddp"
+            )
         if len(set(self.gather(digest(step.parameters())))) > 1:
             raise NMTError("the processes begin with different parameters; look for a faulty device or installation")
         root = _Root(step)
@@ -166,12 +171,3 @@ class Sharded(Together):
         self._frees = frees
         for layer in self._units[1:]:
             layer.set_reshard_after_forward(frees, recurse=False)
-
-
-def _refuse_scalars(step: nn.Module) -> None:
-    for name, parameter in step.named_parameters():
-        if parameter.dim() == 0:
-            raise UsageError(
-                f"distributed.strategy=fsdp cannot divide {shown(name)}, which is a single number; "
-                f"use --distributed-strategy ddp"
-            )

@@ -51,7 +51,7 @@ def side_by_side(
     try:
         for task in tasks:
             if task is None:
-                yield from workers.finish() if workers else _done_here(function, held)
+                yield from workers.finish() if workers else one_by_one(function, () if held is None else (held,))
                 held = None
                 yield None
             elif workers is None and held is None:
@@ -63,15 +63,10 @@ def side_by_side(
                     yield from workers.give(held)
                     held = None
                 yield from workers.give(task)
-        yield from workers.finish() if workers else _done_here(function, held)
+        yield from workers.finish() if workers else one_by_one(function, () if held is None else (held,))
     finally:
         if workers is not None:
             workers.close()
-
-
-def _done_here(function: Callable[[Task], Result], task: Task | None) -> Iterator[Done[Task, Result]]:
-    if task is not None:
-        yield task, function(task)
 
 
 class _Workers(Generic[Task, Result]):

@@ -136,18 +136,17 @@ class World:
         return work()
 
 
+@dataclass(frozen=True)
 class Chunks:
     """The processes meet after every chunk, so none of them keeps more than one. What they read in a turn is divided into
     parts of equal size. A single process does everything at once."""
 
-    def __init__(self, world: World, size: int) -> None:
-        """``size``: the most items of a chunk."""
-        self._world = world
-        self._size = size
+    world: World
+    size: int  # the most items of a chunk
 
     def own(self, items: Iterable[T], first: int) -> tuple[Iterator[T], Iterator[int]]:
         """Of all items, those that this process does, and their numbers; the first item has the number ``first``."""
-        if self._world.size == 1:
+        if self.world.size == 1:
             return iter(items), itertools.count(first)
         here, there = itertools.tee(self._shares(enumerate(items, first)))  # one is hardly ahead of the other
         return (item for _, item in here), (number for number, _ in there)
@@ -155,17 +154,17 @@ class Chunks:
     def merged(self, done: Iterator[T], progress: Callable[[int], None]) -> Iterator[T]:
         """What became of all items, in their order; other processes than the first get nothing. ``progress`` is told of
         what the others have done."""
-        if self._world.size == 1:
+        if self.world.size == 1:
             yield from done
             return
-        while any(chunks := self._world.gather(list(itertools.islice(done, self._size)))):
-            if self._world.main:
+        while any(chunks := self.world.gather(list(itertools.islice(done, self.size)))):
+            if self.world.main:
                 progress(sum(map(len, chunks[1:])))
                 yield from itertools.chain.from_iterable(chunks)
 
     def _shares(self, items: Iterator[T]) -> Iterator[T]:
-        size, rank = self._world.size, self._world.rank
-        while turn := list(itertools.islice(items, self._size * size)):
+        size, rank = self.world.size, self.world.rank
+        while turn := list(itertools.islice(items, self.size * size)):
             share = -(-len(turn) // size)
             yield from turn[rank * share : (rank + 1) * share]
 
@@ -200,7 +199,12 @@ def join(
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
     try:
-        yield _sharded(device) if options.strategy is Strategy.fsdp else Together()
+        if options.strategy is Strategy.fsdp:
+            from nmt.distributed.sharding import Sharded  # with torch's compiler: two seconds that others need not wait
+
+            yield Sharded(device)
+        else:
+            yield Together()
         # gloo's threads may still hold tensors of the last exchange. To let go of them they need Python, which this process
         # leaves to them while it waits here; once it has begun to end, they could only abort it.
         dist.barrier()
@@ -216,14 +220,6 @@ def join(
         ) from error
     finally:
         dist.destroy_process_group()
-
-
-def _sharded(device: torch.device) -> World:
-    from nmt.distributed.sharding import (
-        Sharded,  # brings torch's compiler with it: two seconds that others need not wait
-    )
-
-    return Sharded(device)
 
 
 def _start(environment: Mapping[str, str]) -> str:

@@ -7,7 +7,8 @@ import time
 
 from nmt.config.choices import ProgressStyle
 from nmt.progress import Clock, open_bar, resolved
-from nmt.reporting.figures import Trained, duration, figure, megabytes
+from nmt.reporting.figures import duration, figure, megabytes
+from nmt.reporting.run_record import Event
 
 logger = logging.getLogger("nmt.training")
 
@@ -23,7 +24,7 @@ class Display:
         new epoch's."""
         return False
 
-    def show(self, event: Trained, *, ends_epoch: bool = False) -> None:
+    def show(self, event: Event, *, ends_epoch: bool = False) -> None:
         pass
 
     def close(self) -> None:
@@ -37,23 +38,18 @@ class Lines(Display):
         self._first, self._total = update, total
         self._clock, self._began = clock, clock()
 
-    def show(self, event: Trained, *, ends_epoch: bool = False) -> None:
+    def show(self, event: Event, *, ends_epoch: bool = False) -> None:
         of = "" if self._total is None else f"/{self._total}"
-        parts = [
-            f"epoch {event.epoch}",
-            f"update {event.update}{of}",
-            f"loss {event.loss:.4f}",
-            f"nll {event.nll:.4f}",
-            f"ppl {figure(event.ppl)}",
-            f"lr {event.lr:.3e}",
-            f"norm {event.grad_norm:.3f}",
-            f"{event.tokens_per_second:.0f} tokens/s",
-            megabytes(event.memory_mb),
-        ]
-        if self._total is not None and event.update > self._first:
-            each = (self._clock() - self._began) / (event.update - self._first)
-            parts.append(f"{duration(each * max(0, self._total - event.update))} left")
-        logger.info("%s", " | ".join([*parts, "the epoch ends"] if ends_epoch else parts))
+        line = (
+            f"epoch {event['epoch']} | update {event['update']}{of} | loss {event['loss']:.4f} | nll {event['nll']:.4f} | "
+            f"ppl {figure(event['ppl'])} | lr {event['lr']:.3e} | norm {event['grad_norm']:.3f} | "
+            f"{event['tokens_per_second']:.0f} tokens/s | {megabytes(event['memory_mb'])}"
+        )
+        made = event["update"] - self._first
+        if self._total is not None and made > 0:
+            left = (self._clock() - self._began) / made * max(0, self._total - event["update"])
+            line += f" | {duration(left)} left"
+        logger.info("%s", f"{line} | the epoch ends" if ends_epoch else line)
 
 
 class Bar(Display):
@@ -77,10 +73,10 @@ class Bar(Display):
             self._bar.set_description_str(f"epoch {epoch}")
         return begins
 
-    def show(self, event: Trained, *, ends_epoch: bool = False) -> None:
+    def show(self, event: Event, *, ends_epoch: bool = False) -> None:
         self._figures.set_description_str(
-            f"loss {event.loss:.3f} | ppl {figure(event.ppl)} | norm {event.grad_norm:.3f} | "
-            f"lr {event.lr:.2e} | {event.tokens_per_second:.0f} tok/s | {megabytes(event.memory_mb)}"
+            f"loss {event['loss']:.3f} | ppl {figure(event['ppl'])} | norm {event['grad_norm']:.3f} | "
+            f"lr {event['lr']:.2e} | {event['tokens_per_second']:.0f} tok/s | {megabytes(event['memory_mb'])}"
         )
 
     def close(self) -> None:

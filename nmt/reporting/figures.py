@@ -1,11 +1,10 @@
-"""Sums over the updates since the last event of the log. A checkpoint keeps them, so that a continued run writes the
-events of an uninterrupted one."""
+"""The figures of training: sums over updates, their means, and numbers as people read them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 _SUMMED = ("loss", "nll", "denominator", "tokens", "sentences", "grad_norm", "seconds")
@@ -31,31 +30,9 @@ class UpdateReport:
 
 
 @dataclass(frozen=True)
-class Trained:
-    """Means over some updates, in nats: losses per denominator (tokens, as a rule), the likelihood per token."""
-
-    update: int
-    epoch: int
-    loss: float
-    nll: float
-    ppl: float
-    lr: float  # of the last update
-    grad_norm: float
-    tokens: int
-    tokens_per_second: float
-    memory_mb: float  # the most held so far
-    seconds: float  # of training so far
-    auxiliary: Mapping[str, float] = field(default_factory=dict)
-
-    def figures(self) -> dict[str, Any]:
-        """As an event of the log keeps them."""
-        figures = asdict(self)
-        return figures | {f"auxiliary_{name}": value for name, value in figures.pop("auxiliary").items()}
-
-
-@dataclass(frozen=True)
 class Meters(UpdateReport):
-    """The sums of some updates; the learning rate is the last one's."""
+    """The sums of the updates since the last event of the log; the learning rate is the last one's. A checkpoint keeps them,
+    so that a continued run writes the events of an uninterrupted one."""
 
     updates: int = 0
 
@@ -65,23 +42,25 @@ class Meters(UpdateReport):
         auxiliary = {name: self.auxiliary.get(name, 0.0) + report.auxiliary.get(name, 0.0) for name in names}
         return Meters(**sums, learning_rate=report.learning_rate, auxiliary=auxiliary, updates=self.updates + 1)
 
-    def means(self, update: int, epoch: int, memory_mb: float, seconds: float) -> Trained:
+    def means(self, update: int, epoch: int, memory_mb: float, seconds: float) -> dict[str, Any]:
+        """As an event of the log keeps them, in nats: losses per denominator (tokens, as a rule), the likelihood per token;
+        the most memory held and the seconds of training so far."""
         nll = self.nll / max(1, self.tokens)
         denominator = max(1.0, self.denominator)
-        return Trained(
-            update=update,
-            epoch=epoch,
-            loss=self.loss / denominator,
-            nll=nll,
-            ppl=perplexity(nll),
-            lr=self.learning_rate,
-            grad_norm=self.grad_norm / max(1, self.updates),
-            tokens=self.tokens,
-            tokens_per_second=round(self.tokens / max(self.seconds, 1e-9), 1),
-            memory_mb=memory_mb,
-            seconds=seconds,
-            auxiliary={name: value / denominator for name, value in self.auxiliary.items()},
-        )
+        return {
+            "update": update,
+            "epoch": epoch,
+            "loss": self.loss / denominator,
+            "nll": nll,
+            "ppl": perplexity(nll),
+            "lr": self.learning_rate,
+            "grad_norm": self.grad_norm / max(1, self.updates),
+            "tokens": self.tokens,
+            "tokens_per_second": round(self.tokens / max(self.seconds, 1e-9), 1),
+            "memory_mb": memory_mb,
+            "seconds": seconds,
+            **{f"auxiliary_{name}": value / denominator for name, value in self.auxiliary.items()},
+        }
 
 
 def perplexity(nll: float) -> float:

@@ -90,11 +90,11 @@ class Reporter:
         if not (recorded or ends_epoch or wanted or due):
             return
         meters = self._meters if recorded else self._of_epoch
-        trained = meters.means(update, epoch, round(self._memory() / 1e6, 1), round(seconds, 1))
-        self._display.show(trained, ends_epoch=ends_epoch)
+        event = meters.means(update, epoch, round(self._memory() / 1e6, 1), round(seconds, 1))
+        self._display.show(event, ends_epoch=ends_epoch)
         self._shown = self._clock()
         if recorded:
-            self._record("train", update, **trained.figures())
+            self._record("train", **event)
             self._meters, self._of_epoch = Meters(), Meters()
 
     def skipped(self, update: int, epoch: int, figures: UpdateReport, *, number: int) -> None:
@@ -142,9 +142,9 @@ class Reporter:
         """The run goes no further for now, because of ``error``. Means are those since the last record."""
         event: dict[str, Any] = {"update": update, "epoch": epoch, "seconds": round(seconds, 1)}
         if self._meters.updates:
-            event = self._meters.means(**event, memory_mb=round(self._memory() / 1e6, 1)).figures()
+            event = self._meters.means(**event, memory_mb=round(self._memory() / 1e6, 1))
         event |= {"cause": cause_of(error), "message": said_of(error), "tokens": tokens, "skipped": skipped}
-        self._record("stopped", update, **event)
+        self._record("stopped", **event)
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps of it."""
@@ -157,7 +157,7 @@ class Reporter:
         self._display.close()
         self._sinks.close()
 
-    def _record(self, kind: str, update: int, /, **figures: Any) -> None:
+    def _record(self, kind: str, /, update: int, **figures: Any) -> None:
         event = {"event": kind, "update": update, **figures}
         self._log.write(event)
         self._sinks.write(event)
@@ -186,9 +186,8 @@ class Sample:
 
 def log_samples(samples: Sequence[Sample]) -> None:
     for number, sample in enumerate(samples, start=1):
-        logger.info("sample %d source:     %s", number, sample.source)
-        logger.info("sample %d reference:  %s", number, sample.reference)
-        logger.info("sample %d hypothesis: %s", number, sample.hypothesis)
+        for name, text in asdict(sample).items():
+            logger.info("sample %d %-11s %s", number, f"{name}:", text)
 
 
 def cause_of(error: BaseException) -> str:

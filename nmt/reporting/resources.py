@@ -1,4 +1,4 @@
-"""The most memory that training has held so far, and how much more there is."""
+"""What training takes of the machine: the most memory so far and how much more there is; a trace of a few updates."""
 
 from __future__ import annotations
 
@@ -19,6 +19,10 @@ from torch.profiler import ProfilerActivity, profile
 from nmt.config.span import Span
 from nmt.storage.files import new_folder
 
+logger = logging.getLogger("nmt.training")
+
+_WARM_UP = 2  # updates of a process before the first one traced, where only a number of them is given
+_ROWS = 40
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")  # "5" lets the peak start again from what is held
 _MEMINFO = Path("/proc/meminfo")
@@ -91,12 +95,6 @@ def _left_in_container(limit: Path, use: Path) -> int | None:
         return max(0, int(limit.read_text()) - int(use.read_text()))
     except (OSError, ValueError):  # no container, or one without a limit ("max")
         return None
-
-
-logger = logging.getLogger("nmt.training")
-
-_WARM_UP = 2  # updates of a process before the first one traced, where only a number of them is given
-_ROWS = 40
 
 
 class Profiler:

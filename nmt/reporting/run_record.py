@@ -1,4 +1,7 @@
-"""The history of a run as JSON lines: one event a line, in the order of updates."""
+"""The log of a run, one event in JSON a line, in the order of updates: written, and read back with the configuration.
+
+Also what a run costs in floating-point operations, from what was counted and from its time (``nmt.training.setup.cost``).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,9 @@ import yaml
 from nmt.errors import NMTError
 from nmt.storage.files import atomic_write
 
-logger = logging.getLogger("nmt.storage")
+logger = logging.getLogger("nmt.training")
+
+_LOSSES = ("loss", "nll", "ppl", "seconds")  # of a validation; its other figures are scores
 
 Event = Mapping[str, Any]
 
@@ -42,7 +47,11 @@ class EventLog:
             self._report(error)
 
     def write(self, event: dict[str, Any]) -> None:
-        line = json.dumps({key: _finite(value) for key, value in event.items()}, ensure_ascii=False)
+        known = {  # JSON knows no infinity and no NaN
+            key: None if isinstance(value, float) and not math.isfinite(value) else value
+            for key, value in event.items()
+        }
+        line = json.dumps(known, ensure_ascii=False)
         try:
             with open(self._path, "ab+") as file:
                 # "backslashreplace" writes what is no text as JSON's own escape for it
@@ -113,14 +122,6 @@ def _up_to(line: str, update: int, skipped: int) -> bool:
         return int(event["update"]) <= update
     except (ValueError, KeyError, TypeError):
         return False  # torn, by a full disk or the end of the process
-
-
-def _finite(value: Any) -> Any:
-    """JSON knows no infinity and no NaN."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-_LOSSES = ("loss", "nll", "ppl", "seconds")  # of a validation; its other figures are scores
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 Schedule-free optimizers, and any with a moving average, train at other weights than those that are evaluated and stored in
 the model file. Switching to evaluation and back is arithmetic, and rounds. A run must not depend on how often it is
-validated or saved, so the training weights are kept meanwhile, stored beside the optimizer's state, and put back bit for bit.
+validated or saved, so the training weights are kept meanwhile, stored with the optimizer's state, and put back bit for bit.
 """
 
 from __future__ import annotations
