@@ -21,15 +21,14 @@ from nmt.data.language_pair import LanguagePair
 from nmt.devices import choose_device, make_current
 from nmt.distributed.world import World
 from nmt.errors import DataError, DeviceError, NMTError, UsageError
-from nmt.interface import EncoderDecoder
 from nmt.models.stored import load_model
 from nmt.reporting.figures import figure
 from nmt.storage.checkpoints import load_parameters, read_checkpoint, read_info
-from nmt.training.loop.learner import Arithmetic, Step, choose_precision
+from nmt.training.loop.learner import Step
 from nmt.training.metrics import build_scorers
 from nmt.training.setup.datasets import Datasets, check_lengths, open_validation
 from nmt.training.setup.fingerprint import validation_fingerprint
-from nmt.training.setup.parts import build_criterion
+from nmt.training.setup.parts import build_arithmetic, build_criterion
 from nmt.training.validation import Place, build_validators, validate
 
 logger = logging.getLogger("nmt.average")
@@ -58,8 +57,16 @@ class Judge:
         config = replace(config, report=replace(config.report, progress=ProgressStyle.lines))
         datasets = _open(config, pair)
         check_lengths(model, datasets, config.batching)
-        arithmetic = Arithmetic(device, _precision(config, path, model, pair, device))
-        arithmetic.prepare(model)
+        before = read_info(path).made.get("precision")  # where that of the run is ``auto``, what this meant
+        try:
+            arithmetic = build_arithmetic(
+                config, datasets, model, device, None if before is None else Precision[before]
+            )
+        except NMTError:
+            raise DeviceError(
+                f"the run computes in {config.device.precision.name}, which device {device} cannot; choose another "
+                f"--device, or do without with --no-validate"
+            ) from None
         criterion = build_criterion(config, datasets, device, World())
         if any(parameter.requires_grad for parameter in criterion.parameters()):
             raise UsageError("the criterion has learned parameters of its own, and an average has none of them")
@@ -120,21 +127,6 @@ def table(rows: Sequence[Row]) -> list[str]:
         cells.append([row.name, "" if row.update is None else str(row.update), *scores])
     widths = [max(map(len, column)) for column in zip(*cells)]
     return ["  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in cells]
-
-
-def _precision(
-    config: TrainConfig, path: Path, model: EncoderDecoder, pair: LanguagePair, device: torch.device
-) -> Precision:
-    """That of the run; where it was ``auto``, what this meant at the checkpoint."""
-    wanted, before = config.device.precision, read_info(path).made.get("precision")
-    sizes = {"width": model.width, "vocabulary": len(pair.target.vocabulary)}
-    try:
-        return choose_precision(wanted, device, **sizes, before=None if before is None else Precision[before])
-    except NMTError:
-        raise DeviceError(
-            f"the run computes in {wanted.name}, which device {device} cannot; choose another --device, or do without with "
-            f"--no-validate"
-        ) from None
 
 
 def _open(config: TrainConfig, pair: LanguagePair) -> Datasets:

@@ -137,7 +137,7 @@ class Reporter:
         )
 
     def stopped(
-        self, update: int, epoch: int, error: BaseException, *, tokens: int, seconds: float, skipped: int
+        self, error: BaseException, *, update: int, epoch: int, tokens: int, seconds: float, skipped: int
     ) -> None:
         """The run goes no further for now, because of ``error``. Means are those since the last record."""
         event: dict[str, Any] = {"update": update, "epoch": epoch, "seconds": round(seconds, 1)}

@@ -1,20 +1,19 @@
-"""When a run is validated, and which validation was its best."""
+"""What the validation set says of a model (its loss, scores of its translations), when it is asked, and which was best."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from nmt.config.sections import BatchingConfig, TrainConfig, ValidationConfig
 from nmt.data.batch import pad
-from nmt.data.batching import plan_batches
+from nmt.data.batching import Indices, plan_batches
 from nmt.data.corpus import Split
 from nmt.data.cut_text import joined_lines
 from nmt.data.language_pair import LanguagePair
@@ -30,18 +29,29 @@ from nmt.training.loop.batches import read_batch
 from nmt.training.loop.learner import Learner, Step, described, explained_shortage, seed_torch
 from nmt.training.setup.compilation import any_shape
 
+logger = logging.getLogger("nmt.training")
 
+VALIDATION_SEED = 2**32 - 1  # stands where a micro-batch has its index
+SMALLER_BATCHES = "lower --max-tokens (a sentence longer than it is still a batch of its own)"
+FEWER_HYPOTHESES = "lower --max-tokens or the beam of the search"
+
+Autocast = Callable[[], AbstractContextManager[object]]
+Stop = Callable[[], bool]  # asked between batches: whether to raise ``ValidationStopped``
+Validator = Callable[[Stop], dict[str, float]]  # figures about the model as it is now, by name
+
+
+@dataclass
 class BestScore:
     """Follows one metric in its own direction; ``patience`` validations without a better value exhaust it."""
 
-    def __init__(self, metric: str, *, higher_is_better: bool, patience: int | None = None) -> None:
-        self.metric = metric
-        self.higher_is_better = higher_is_better
-        self.value: float | None = None
-        self.update: int | None = None
-        self.history: list[float] = []
-        self._patience = patience
-        self._without_improvement = 0
+    metric: str
+    _: KW_ONLY
+    higher_is_better: bool
+    patience: int | None = None
+    value: float | None = None
+    update: int | None = None
+    without_improvement: int = 0
+    history: list[float] = field(default_factory=list)
 
     def observe(self, value: float, update: int) -> bool:
         """Take note of a validation; True if it is the best so far. A value that is no number never is."""
@@ -49,28 +59,21 @@ class BestScore:
         improved = is_better(value, self.value, higher_is_better=self.higher_is_better)
         if improved:
             self.value, self.update = value, update
-        self._without_improvement = 0 if improved else self._without_improvement + 1
+        self.without_improvement = 0 if improved else self.without_improvement + 1
         return improved
 
     @property
     def exhausted(self) -> bool:
-        return self._patience is not None and self._without_improvement >= self._patience
+        return self.patience is not None and self.without_improvement >= self.patience
 
     def state(self) -> dict[str, Any]:
-        return {
-            "metric": self.metric,
-            "value": self.value,
-            "update": self.update,
-            "without_improvement": self._without_improvement,
-            "history": self.history,
-        }
+        return {name: getattr(self, name) for name in ("metric", "value", "update", "without_improvement", "history")}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from a stored state; one of another metric says nothing about this one and is left out."""
         if state["metric"] == self.metric:
             self.value, self.update = state["value"], state["update"]
-            self._without_improvement = state["without_improvement"]
-            self.history = list(state["history"])
+            self.without_improvement, self.history = state["without_improvement"], list(state["history"])
 
 
 @dataclass(frozen=True)
@@ -83,11 +86,7 @@ class Validation:
     learner: Learner
     seed: int
 
-    def due(self, update: int, epoch: int, *, ends_epoch: bool, made: bool) -> bool:
-        """``made``: whether the last update was, which was the ``update``-th then."""
-        return due(self.options, update if made else None, epoch if ends_epoch else None)
-
-    def __call__(self, update: int, stop: Callable[[], bool]) -> tuple[dict[str, float], bool]:
+    def __call__(self, update: int, stop: Stop) -> tuple[dict[str, float], bool]:
         """The figures, and whether they are the best so far."""
         with self.learner.evaluating(), self.learner.world.whole():
             scores = validate(self.validators, self.seed, update, stop)
@@ -105,33 +104,15 @@ class Validation:
         return f"{self.best.metric} did not improve in {self.options.patience} validations"
 
 
-def due(options: ValidationConfig, update: int | None, epoch: int | None) -> bool:
+def validation_due(options: ValidationConfig, update: int | None, epoch: int | None) -> bool:
     """Whether a validation follows the ``update``-th update, or the end of an ``epoch``; None: there was none."""
     by_updates = options.interval_updates is not None and update is not None and update % options.interval_updates == 0
     by_epochs = options.interval is not None and epoch is not None and epoch % options.interval == 0
     return by_updates or by_epochs
 
 
-logger = logging.getLogger("nmt.training")
-
-VALIDATION_SEED = 2**32 - 1  # stands where a micro-batch has its index
-SMALLER_BATCHES = "lower --max-tokens (a sentence longer than it is still a batch of its own)"
-FEWER_HYPOTHESES = "lower --max-tokens or the beam of the search"
-
-Indices = npt.NDArray[np.int64]
-Autocast = Callable[[], AbstractContextManager[object]]
-
-
 class ValidationStopped(Exception):
     """A request to stop came in the middle of a validation; it is done again when training goes on."""
-
-
-class Validator(Protocol):
-    """Figures about the model as it is now, by name."""
-
-    def __call__(self, stop: Callable[[], bool]) -> dict[str, float]:
-        """``stop`` is asked between batches; raise ``ValidationStopped`` when it says so."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -141,15 +122,6 @@ class Place:
     device: torch.device
     autocast: Autocast
     world: World
-
-
-@dataclass(frozen=True)
-class _Translated:
-    """What one process made of its part: lines by index, or why there are none."""
-
-    lines: dict[int, str]
-    stopped: bool = False
-    error: str | None = None
 
 
 @dataclass
@@ -165,7 +137,7 @@ class LossValidator:
     def __post_init__(self) -> None:
         self._batches = _plan(self.split.source_lengths, self.split.target_lengths, self.batching)
 
-    def __call__(self, stop: Callable[[], bool]) -> dict[str, float]:
+    def __call__(self, stop: Stop) -> dict[str, float]:
         sums = np.zeros(4)
         stopped = False
         drawn = int(torch.randint(2**62, ()))  # a batch's random numbers do not depend on who computes it
@@ -214,17 +186,15 @@ class TranslationValidator:
         worded = np.flatnonzero(lengths > 1)  # a blank line is an empty translation, as nmt-generate has it
         self._batches = [worded[batch] for batch in _plan(lengths[worded], None, self.batching)]
 
-    def __call__(self, stop: Callable[[], bool]) -> dict[str, float]:
+    def __call__(self, stop: Stop) -> dict[str, float]:
         parts = self.place.world.gather(self._translated(stop))
-        if any(part.stopped for part in parts):
+        if any(part is None for part in parts):
             raise ValidationStopped
-        failed = [part.error for part in parts if part.error is not None]
-        if failed:
+        if failed := [part for part in parts if isinstance(part, str)]:
             self._failed("translation", failed[0])
             return {}
-        hypotheses = [""] * self._count
-        for index, line in (found for part in parts for found in part.lines.items()):
-            hypotheses[index] = line
+        lines = {index: line for part in parts if isinstance(part, dict) for index, line in part.items()}
+        hypotheses = [lines.get(index, "") for index in range(self._count)]
         references = self._lines("target")
         shown = zip(range(self.samples), self._lines("source"), references, hypotheses)
         self.show([Sample(*texts) for _, *texts in shown])
@@ -243,20 +213,20 @@ class TranslationValidator:
                 failures[name] = _described(error)
         return scores, failures
 
-    def _translated(self, stop: Callable[[], bool]) -> _Translated:
-        """This process's part."""
+    def _translated(self, stop: Stop) -> dict[int, str] | str | None:
+        """This process's part: lines by index, what went wrong, or None after a request to stop."""
         lines: dict[int, str] = {}
         part = self.place.world.part(self._batches)
         count = self.watch("validation: translated", "sentences", sum(map(len, part)))
         try:
             for indices in part:
                 if stop():
-                    return _Translated({}, stopped=True)
+                    return None
                 lines |= zip(indices.tolist(), self._translate(indices), strict=True)
                 count(len(indices))
         except Exception as error:  # whatever a search or a plugin does wrong, the training run is worth more
-            return _Translated({}, error=_described(error))
-        return _Translated(lines)
+            return _described(error)
+        return lines
 
     def _translate(self, indices: Indices) -> list[str]:
         source, lengths = pad([self.split.source(i) for i in indices.tolist()])
@@ -317,7 +287,7 @@ def build_validators(
     return validators
 
 
-def validate(validators: Sequence[Validator], seed: int, update: int, stop: Callable[[], bool]) -> dict[str, float]:
+def validate(validators: Sequence[Validator], seed: int, update: int, stop: Stop) -> dict[str, float]:
     """All their figures, of a model in eval mode that stands after ``update`` of a run."""
     seed_torch(seed, update, VALIDATION_SEED)
     scores: dict[str, float] = {}

@@ -13,7 +13,7 @@ from nmt.optim import Horizon, Progress, schedulers
 from nmt.storage.checkpoints import StoredCheckpoint, TrainingState
 from nmt.training.loop.batches import DataPosition
 from nmt.training.setup.fingerprint import Fingerprint, differences
-from nmt.training.validation import due as validation_due
+from nmt.training.validation import validation_due
 
 logger = logging.getLogger("nmt.training")
 
@@ -64,6 +64,10 @@ class RunState:
     skipped_in_row: int = 0
     interrupted: Sequence[str] | None = None  # a validation was; the reasons of the checkpoint that followed it
     validations_before: int = 0  # those of the history that came before the present scheduler, which does not see them
+
+    def spent(self) -> dict[str, Any]:
+        """How far the run has come, and at what price."""
+        return {name: getattr(self, name) for name in ("update", "epoch", "tokens", "seconds", "skipped")}
 
 
 VALUES = ("run", "best", "report", "optimizer", "arithmetic", *(member.name for member in fields(Facts)))

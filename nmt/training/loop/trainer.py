@@ -30,7 +30,7 @@ from nmt.training.checkpoints.resume import Past, RunState, restarts_epoch
 from nmt.training.checkpoints.store import BY_MINUTES, BY_UPDATES
 from nmt.training.loop.batches import DataPosition, TrainingBatches, UpdateBatches
 from nmt.training.loop.updater import BadUpdates, Settled, Updater
-from nmt.training.validation import Validation, ValidationStopped
+from nmt.training.validation import Validation, ValidationStopped, validation_due
 
 logger = logging.getLogger("nmt.training")
 
@@ -168,8 +168,8 @@ class Trainer:
         return tuple(reason for reason in reasons if made or reason != BY_UPDATES)
 
     def _validation_due(self, batches: UpdateBatches, made: bool) -> bool:
-        due = self.validation.due(self.state.update, batches.epoch, ends_epoch=batches.ends_epoch, made=made)
-        return due or self.ending() is not None
+        update, epoch = self.state.update if made else None, batches.epoch if batches.ends_epoch else None
+        return validation_due(self.validation.options, update, epoch) or self.ending() is not None
 
     def _pauses(self, batches: UpdateBatches) -> bool:
         """Whether something comes after an update that is made for which it must be known whether it is."""

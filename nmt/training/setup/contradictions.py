@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from nmt.config.checks import Rules, refuse
 from nmt.config.choices import Strategy
 from nmt.config.roles import CriterionConfig, OptimizerConfig, SchedulerConfig
@@ -12,30 +10,20 @@ from nmt.errors import UsageError
 from nmt.optim import Horizon, default_warmup, schedulers
 from nmt.optim.adam_then_sgd_config import AdamThenSgdConfig
 from nmt.optim.schedules.constant import ConstantConfig
+from nmt.training.setup.fingerprint import COMPONENTS
 
 
-@dataclass(frozen=True)
-class Case:
-    """What the rules look at."""
+def check(config: TrainConfig, longest: int | None, max_update: int | None) -> None:
+    """Refuse a configuration, with all that is wrong with it in one message.
 
-    config: TrainConfig
-    longest: int | None  # pieces of the longest side of a training pair; None: no corpus is open
-    max_update: int | None  # estimated from the epochs where only these are limited
-
-
-def check(case: Case) -> None:
-    """Refuse a configuration, with all that is wrong with it in one message."""
-    refuse(*_what_is_missing(case.config), *_rates(case), *_processes(case.config), *_rest(case))
+    ``longest``: pieces of the longest side of a training pair; None: no corpus is open. ``max_update``: estimated from the
+    epochs where only these are limited.
+    """
+    refuse(*_what_is_missing(config), *_rates(config, max_update), *_processes(config), *_rest(config, longest))
 
 
 def _what_is_missing(config: TrainConfig) -> Rules:
-    chosen = {
-        "model": config.model,
-        "criterion": config.criterion,
-        "optimizer": config.optimizer,
-        "scheduler": config.scheduler,
-    }
-    missing = [role for role, component in chosen.items() if component is None]
+    missing = [role for role in COMPONENTS if getattr(config, role) is None]
     translates = config.validation.metrics or config.validation.samples
     yield not config.data, "no corpus is given; name the folder that nmt-preprocess wrote"
     yield missing, f"no {', no '.join(missing)} is chosen"
@@ -46,13 +34,13 @@ def _what_is_missing(config: TrainConfig) -> Rules:
     yield config.seed < 0, f"seed={config.seed} must not be negative"
 
 
-def _rates(case: Case) -> Rules:
+def _rates(config: TrainConfig, max_update: int | None) -> Rules:
     """The learning rate, and what may stand in for a schedule."""
-    optimizer, scheduler = case.config.optimizer or OptimizerConfig(), case.config.scheduler or SchedulerConfig()
-    warmup, ema_decay = scheduler.warmup_updates, case.config.training.ema_decay
+    optimizer, scheduler = config.optimizer or OptimizerConfig(), config.scheduler or SchedulerConfig()
+    warmup, ema_decay = scheduler.warmup_updates, config.training.ema_decay
     yield (
-        warmup is not None and case.max_update is not None and warmup > case.max_update,
-        f"scheduler.warmup_updates={warmup} is more than the {case.max_update} updates of the whole run; lower "
+        warmup is not None and max_update is not None and warmup > max_update,
+        f"scheduler.warmup_updates={warmup} is more than the {max_update} updates of the whole run; lower "
         f"--warmup-updates, or train longer (--max-update or --max-epoch)",
     )
     yield (
@@ -75,21 +63,12 @@ def _rates(case: Case) -> Rules:
         optimizer.schedule_free and ema_decay is not None,
         f"training.ema_decay={ema_decay}, but this optimizer averages weights itself; leave --ema-decay out",
     )
-    refusal = _refusal_of_scheduler(case, optimizer.base_rate)
-    yield refusal, refusal
-
-
-def _refusal_of_scheduler(case: Case, base_rate: float) -> str:
-    """Why the schedule cannot be made for this run; empty if it can, or if the run's updates are counted later."""
-    counted_later = case.max_update is None and case.config.training.max_epoch is not None
-    if case.config.scheduler is not None and not counted_later:
-        warmup = default_warmup(case.max_update)
-        horizon = Horizon(case.max_update, model_width=1, base_rate=base_rate, warmup_updates=warmup)
+    counted_later = max_update is None and config.training.max_epoch is not None
+    if config.scheduler is not None and not counted_later:
         try:
-            schedulers.build(case.config.scheduler, horizon)
+            schedulers.build(scheduler, Horizon(max_update, 1, optimizer.base_rate, default_warmup(max_update)))
         except UsageError as error:
-            return str(error)
-    return ""
+            yield True, str(error)
 
 
 def _processes(config: TrainConfig) -> Rules:
@@ -116,14 +95,9 @@ def _processes(config: TrainConfig) -> Rules:
     )
 
 
-def _rest(case: Case) -> Rules:
+def _rest(config: TrainConfig, longest: int | None) -> Rules:
     """Clipping, other models, validation and batches."""
-    config, training, validation, batching = (
-        case.config,
-        case.config.training,
-        case.config.validation,
-        case.config.batching,
-    )
+    training, validation, batching = config.training, config.validation, config.batching
     criterion, scheduler = config.criterion or CriterionConfig(), config.scheduler or SchedulerConfig()
     yield (
         training.clip_norm and training.clip_value,
@@ -148,7 +122,7 @@ def _rest(case: Case) -> Rules:
     )
     limit = None if batching.max_tokens == AUTO or batching.skip_long else batching.token_limit
     yield (
-        case.longest is not None and limit is not None and case.longest > limit,
-        f"batching.max_tokens={limit} is less than the {case.longest} pieces of the longest training sentence; raise "
+        longest is not None and limit is not None and longest > limit,
+        f"batching.max_tokens={limit} is less than the {longest} pieces of the longest training sentence; raise "
         f"--max-tokens, or leave such pairs out with --skip-long",
     )

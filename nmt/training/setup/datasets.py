@@ -34,41 +34,33 @@ def open_datasets(config: TrainConfig) -> Datasets:
     corpora = open_corpora(config.data, config.verify)
     train = chain([corpus.split(config.train_subset) for corpus in corpora])
     if config.criterion.needs_alignments and train.alignments is None:
+        without = [corpus for corpus in corpora if corpus.split(config.train_subset).alignments is None]
         raise DataError(
-            f"the criterion needs word alignments, and split '{train.name}' of {_without_alignments(config, corpora)} has "
-            f"none; make the corpus with nmt-preprocess --align-suffix"
+            f"the criterion needs word alignments, and split '{train.name}' of "
+            f"{', '.join(str(corpus.folder) for corpus in without)} has none; make the corpus with nmt-preprocess "
+            f"--align-suffix"
         )
+    validates = config.validation.is_on
     return Datasets(
         pair=corpora[0].pair,
         tokenizer=corpora[0].folder / "tokenizer",
         train=train,
-        valid=_validation_split(config, corpora) if config.validation.is_on else None,
+        valid=_validation_split(config, corpora) if validates else None,
         longest=_longest(train),
         identities=[corpus.fingerprint(config.train_subset) for corpus in corpora],
         reports=[{**corpus.report, "folder": str(corpus.folder)} for corpus in corpora],
-        valid_identities=_valid_identities(config, corpora) if config.validation.is_on else [],
+        valid_identities=_valid_identities(config, corpora) if validates else [],
     )
 
 
 def open_validation(config: TrainConfig) -> Datasets:
     """The validation splits alone, to measure a model that is not trained here: they stand for the training split too."""
     corpora = open_corpora(config.data)
-    if not _having_validation(config, corpora):
+    identities = _valid_identities(config, corpora)
+    if not identities:
         raise DataError(f"{', '.join(config.data)} has no split '{config.valid_subset}' to validate on")
-    split = _validation_split(config, corpora)
-    return Datasets(
-        pair=corpora[0].pair,
-        tokenizer=corpora[0].folder / "tokenizer",
-        train=split,
-        valid=split,
-        longest=_longest(split),
-        identities=[],
-        valid_identities=_valid_identities(config, corpora),
-    )
-
-
-def _without_alignments(config: TrainConfig, corpora: list[Corpus]) -> str:
-    return ", ".join(str(corpus.folder) for corpus in corpora if corpus.split(config.train_subset).alignments is None)
+    split, tokenizer = _validation_split(config, corpora), corpora[0].folder / "tokenizer"
+    return Datasets(corpora[0].pair, tokenizer, split, split, _longest(split), [], valid_identities=identities)
 
 
 def check_lengths(model: EncoderDecoder, datasets: Datasets, batching: BatchingConfig) -> None:
@@ -105,7 +97,7 @@ def _check_split(model: EncoderDecoder, split: Split, kept: int | None) -> None:
 
 def _validation_split(config: TrainConfig, corpora: list[Corpus]) -> Split:
     """The validation splits of all corpora that have one, as one."""
-    having = _having_validation(config, corpora)
+    having = [corpus for corpus in corpora if config.valid_subset in corpus.splits]
     if not having:
         raise DataError(
             f"{corpora[0].folder} has no split '{config.valid_subset}' to validate on, only "
@@ -118,12 +110,8 @@ def _validation_split(config: TrainConfig, corpora: list[Corpus]) -> Split:
     return split
 
 
-def _having_validation(config: TrainConfig, corpora: list[Corpus]) -> list[Corpus]:
-    return [corpus for corpus in corpora if config.valid_subset in corpus.splits]
-
-
 def _valid_identities(config: TrainConfig, corpora: list[Corpus]) -> list[str]:
-    return [corpus.fingerprint(config.valid_subset) for corpus in _having_validation(config, corpora)]
+    return [corpus.fingerprint(config.valid_subset) for corpus in corpora if config.valid_subset in corpus.splits]
 
 
 def _longest(split: Split) -> int:

@@ -1,4 +1,7 @@
-"""What is trained and how it computes, built from a configuration."""
+"""What is trained and how it computes, built from a configuration.
+
+Also what criterions are handed beside their options: a sampler, a reward, a teacher. The trainer knows of none.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +35,11 @@ from nmt.search.sampling_config import SamplingConfig
 from nmt.training.loop.learner import Arithmetic, Step, choose_precision, seed_torch
 from nmt.training.setup.datasets import Datasets, check_lengths
 from nmt.training.setup.other_models import load_teacher
+
+REWARDS: dict[RewardKind, Reward] = {RewardKind.gleu: sentence_gleu, RewardKind.bleu: sentence_bleu}
+# Parameters that a builder of a criterion may have: all of them in one, or single ones.
+PARTS = ("parts", "sampler", "reward", "teacher")
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def build_model(config: TrainConfig, datasets: Datasets) -> EncoderDecoder:
@@ -81,22 +89,11 @@ def build_arithmetic(
     config: TrainConfig, datasets: Datasets, model: EncoderDecoder, device: torch.device, before: Precision | None
 ) -> Arithmetic:
     """How the model computes; ``before`` is the precision of the run so far."""
-    vocabulary = len(datasets.pair.target.vocabulary)
-    wanted = config.device.precision
-    chosen = choose_precision(wanted, device, width=model.width, vocabulary=vocabulary, before=before)
+    sizes = {"width": model.width, "vocabulary": len(datasets.pair.target.vocabulary)}
+    chosen = choose_precision(config.device.precision, device, **sizes, before=before)
     arithmetic = Arithmetic(device, chosen)
     arithmetic.prepare(model)
     return arithmetic
-
-
-REWARDS: dict[RewardKind, Reward] = {RewardKind.gleu: sentence_gleu, RewardKind.bleu: sentence_bleu}
-PARTS = (
-    "parts",
-    "sampler",
-    "reward",
-    "teacher",
-)  # parameters that a builder may have: all of them in one, or single ones
-_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 @dataclass(frozen=True)
@@ -127,15 +124,14 @@ class _Parts:
 
 def build_criterion(config: TrainConfig, datasets: Datasets, device: torch.device, world: World) -> Criterion:
     """The criterion that ``config`` chooses, with the parts that its builder asks for."""
-    name = criterions.name_of(type(config.criterion))
     builder = criterions.builder(type(config.criterion))
-    asked = list(inspect.signature(builder).parameters.values())[1:]  # the first is the config
     parts: CriterionParts = _Parts(config, datasets, device, world)
     given: dict[str, Any] = {}
-    for parameter in asked:
+    for parameter in list(inspect.signature(builder).parameters.values())[1:]:  # the first is the config
         if parameter.name in PARTS:
             given[parameter.name] = parts if parameter.name == "parts" else getattr(parts, parameter.name)
         elif parameter.default is parameter.empty and parameter.kind not in _VARIADIC:
+            name = criterions.name_of(type(config.criterion))
             raise UsageError(
                 f"criterion '{name}' asks for a part '{parameter.name}'{did_you_mean(parameter.name, PARTS)}; there are: "
                 f"{', '.join(PARTS)}"

@@ -24,7 +24,7 @@ from nmt.training.checkpoints import optimizer_state
 from nmt.training.checkpoints.optimizer_state import evaluation_mode, training_mode
 from nmt.training.loop.batches import planned, read_batch
 from nmt.training.loop.learner import explained_shortage, seed_torch
-from nmt.training.setup.contradictions import Case, check
+from nmt.training.setup.contradictions import check
 from nmt.training.setup.datasets import Datasets
 from nmt.training.setup.parts import build_arithmetic, build_model, build_optimizer, build_step, save_memory
 
@@ -44,7 +44,7 @@ def decide(config: TrainConfig, datasets: Datasets, device: torch.device, world:
     """The configuration with a number in place of ``auto``; that of the run so far, if there is one."""
     if config.batching.max_tokens != AUTO:
         return config
-    check(Case(config, datasets.longest, config.training.last_update))
+    check(config, datasets.longest, config.training.last_update)
     stored = world.on_main(lambda: _of_the_run(Path(config.checkpoint.save_dir), config.batching))
     size = min(world.gather(_found(config, datasets, device, world) if stored is None else stored))
     give_back()  # what was tried is no part of the run
