@@ -19,7 +19,7 @@ from nmt.errors import DataError, UsageError
 from nmt.interface import EncoderDecoder, VocabularySizes
 from nmt.models import models
 from nmt.models.stored import architecture, load_model
-from nmt.models.vocabulary_axes import VocabularyAxis, vocabulary_axes
+from nmt.models.vocabulary_axes import vocabulary_axes
 from nmt.storage.checkpoints import load_parameters
 from nmt.training.setup.fingerprint import differences
 
@@ -52,11 +52,10 @@ def start_from(config: TrainConfig, model: EncoderDecoder, pair: LanguagePair) -
 
 def load_teacher(path: str, pair: LanguagePair, device: torch.device) -> EncoderDecoder:
     """A trained model that will not change, of any architecture."""
-    loaded = load_model(path, device)
-    teacher, other_pair = loaded.module, loaded.pair
-    if other_pair.digest() != pair.digest():
+    teacher = load_model(path, device)
+    if teacher.pair.digest() != pair.digest():
         raise _other_vocabularies(path)
-    return teacher.requires_grad_(False)
+    return teacher.module.requires_grad_(False)
 
 
 def _other_vocabularies(path: str, more_advice: str = "") -> DataError:
@@ -89,8 +88,11 @@ def mapped_state(
         logger.info("%s of the %s %s pieces are in the vocabulary of %s", f"{count:,}", f"{total:,}", side, path)
     own, state = model.state_dict(), dict(other.state_dict())
     for name, place in axes.items():
-        if name in state and _fits(state[name], own[name], place, getattr(other_pair, place.side).vocabulary):
-            state[name] = _with_rows(own[name], state[name], place.axis, *rows[place.side])
+        expected = list(own[name].shape)
+        expected[place.axis] = len(getattr(other_pair, place.side).vocabulary)
+        if name in state and list(state[name].shape) == expected:
+            old, new = rows[place.side]
+            state[name] = own[name].index_copy(place.axis, new, state[name].index_select(place.axis, old))
     return state
 
 
@@ -100,13 +102,3 @@ def common_pieces(other: Vocabulary, own: Vocabulary) -> tuple[Tensor, Tensor]:
     pairs = [(number, number) for number in range(len(SPECIALS))] + [pair for pair in known if pair[0] != UNK]
     old, new = torch.tensor(pairs).unbind(1)
     return old, new
-
-
-def _fits(theirs: Tensor, own: Tensor, place: VocabularyAxis, vocabulary: Vocabulary) -> bool:
-    expected = list(own.shape)
-    expected[place.axis] = len(vocabulary)
-    return list(theirs.shape) == expected
-
-
-def _with_rows(own: Tensor, theirs: Tensor, axis: int, old: Tensor, new: Tensor) -> Tensor:
-    return own.index_copy(axis, new, theirs.index_select(axis, old))

@@ -63,25 +63,19 @@ def candidates(split: Split, longest: int, batches_in_update: int) -> list[int]:
 def largest_by_trial(sizes: Sequence[int], attempt: Trial, reserved: Callable[[], float]) -> int:
     """For a GPU, where a failed trial costs nothing: the largest first. ``reserved``: the share of its memory in use."""
     for size in reversed(sizes):
-        if _finds_memory(attempt, size) and reserved() <= SHARE_OF_GPU:
-            return size
+        try:
+            attempt(size)
+            if reserved() <= SHARE_OF_GPU:
+                return size
+        except Exception as error:  # which knows all that the trial held; nobody keeps it
+            if not is_shortage(error):
+                raise
         logger.info("batches of %d tokens do not fit", size)
         give_back()
     raise DeviceError(
         f"even batches of {sizes[0]} tokens do not fit into the memory of the device; choose a smaller model, or "
         f"leave out long sentences with --max-tokens and --skip-long"
     )
-
-
-def _finds_memory(attempt: Trial, size: int) -> bool:
-    """What a failed trial held is gone when this returns: nobody keeps the error, which knows all of it."""
-    try:
-        attempt(size)
-    except Exception as error:
-        if not is_shortage(error):
-            raise
-        return False
-    return True
 
 
 def largest_by_forecast(
