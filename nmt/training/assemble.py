@@ -37,12 +37,10 @@ from nmt.training.loop.updater import BadUpdates, Updater
 from nmt.training.metrics import build_scorers, higher_is_better
 from nmt.training.setup import token_budget
 from nmt.training.setup.compilation import compile_layers
-from nmt.training.setup.contradictions import check
 from nmt.training.setup.cost import known_cost
 from nmt.training.setup.datasets import Datasets, open_datasets
 from nmt.training.setup.description import describe_run, number_of_updates, tell, tell_limits
-from nmt.training.setup.fingerprint import fingerprint, validation_fingerprint
-from nmt.training.setup.other_models import start_from
+from nmt.training.setup.options import check, fingerprint, validation_fingerprint
 from nmt.training.setup.parts import (
     build_arithmetic,
     build_model,
@@ -50,6 +48,7 @@ from nmt.training.setup.parts import (
     build_schedule,
     build_step,
     save_memory,
+    start_from,
 )
 from nmt.training.validation import BestScore, Place, Validation, build_validators
 

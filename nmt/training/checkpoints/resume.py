@@ -12,7 +12,7 @@ from nmt.errors import DataError, UsageError
 from nmt.optim import Horizon, Progress, schedulers
 from nmt.storage.checkpoints import StoredCheckpoint, TrainingState
 from nmt.training.loop.batches import DataPosition
-from nmt.training.setup.fingerprint import Fingerprint, differences
+from nmt.training.setup.options import Fingerprint, differences
 from nmt.training.validation import validation_due
 
 logger = logging.getLogger("nmt.training")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import os
 import platform
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,8 +13,6 @@ from torch import nn
 
 import nmt
 from nmt.allocator import VARIABLES
-from nmt.config.option import groups_of
-from nmt.config.plain import to_plain
 from nmt.config.sections import DEFAULT_MAX_UPDATE, TrainConfig
 from nmt.data.corpus import Split
 from nmt.data.ragged import Lengths
@@ -24,6 +20,7 @@ from nmt.models import models
 from nmt.optim import default_warmup
 from nmt.training.loop.batches import TrainingBatches
 from nmt.training.setup.datasets import Datasets
+from nmt.training.setup.options import changed_options
 
 logger = logging.getLogger("nmt.training")
 
@@ -169,25 +166,3 @@ def _describe_lengths(lengths: Lengths) -> dict[str, Any]:
         "percentile_95": most,
         "longest": int(pieces.max(initial=0)),
     }
-
-
-def changed_options(config: TrainConfig) -> dict[str, Any]:
-    """By key. The name of a component always counts; its options are compared with its own defaults."""
-    changed: dict[str, Any] = {}
-    defaults = to_plain(TrainConfig())
-    for key, value in to_plain(config).items():
-        if key not in groups_of(TrainConfig):
-            changed |= _differences({key: value}, {key: defaults.get(key)})
-        elif isinstance(value, dict):
-            own_defaults = to_plain(type(getattr(config, key))())
-            changed |= {key: value.get("name"), **dict(_differences(value, own_defaults, f"{key}."))}
-    return changed
-
-
-def _differences(given: Mapping[str, Any], defaults: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in given.items():
-        default = defaults.get(key, dataclasses.MISSING)
-        if isinstance(value, dict) and isinstance(default, dict):
-            yield from _differences(value, default, f"{prefix}{key}.")
-        elif value != default:
-            yield f"{prefix}{key}", value

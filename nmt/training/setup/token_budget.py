@@ -24,8 +24,8 @@ from nmt.training.checkpoints import optimizer_state
 from nmt.training.checkpoints.optimizer_state import evaluation_mode, training_mode
 from nmt.training.loop.batches import planned, read_batch
 from nmt.training.loop.learner import explained_shortage, seed_torch
-from nmt.training.setup.contradictions import check
 from nmt.training.setup.datasets import Datasets
+from nmt.training.setup.options import check
 from nmt.training.setup.parts import build_arithmetic, build_model, build_optimizer, build_step, save_memory
 
 logger = logging.getLogger("nmt.training")

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from nmt.averaging.average_scores import Judge, Row, table
-from nmt.averaging.averaging import Average, average_checkpoints
+from nmt.averaging import Average, Judge, Row, average_checkpoints, table
 from nmt.config.averaging import AverageConfig
 from nmt.config.choices import Precision
 from nmt.config.sections import (

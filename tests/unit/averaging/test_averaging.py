@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmt.averaging.averaging import average_checkpoints, select
+from nmt.averaging import average_checkpoints, select
 from nmt.config.averaging import AverageConfig
 from nmt.errors import DataError, MissingInputError, OutputError, UsageError
 from nmt.storage.checkpoints import CheckpointInfo, TrainingState, read_checkpoint, write_checkpoint

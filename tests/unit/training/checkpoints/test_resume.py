@@ -15,11 +15,11 @@ from nmt.config.sections import CheckpointConfig, TrainConfig
 from nmt.errors import DataError, UsageError
 from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, TrainingState, load_parameters
 from nmt.training.checkpoints.resume import RESETS, VALUES, Past, due_resets, past_of, restarts_epoch
-from nmt.training.setup.fingerprint import differences, fingerprint
+from nmt.training.setup.options import differences, fingerprint
 
 
 def stored(**values: Any) -> StoredCheckpoint:
-    complete = {key: {} for key in VALUES} | {"vocabularies": "v"} | values
+    complete = {key: {} for key in VALUES} | {"vocabularies": "v", "batches_in_update": 2} | values
     training = TrainingState({}, {key: value for key, value in complete.items() if value is not None})
     return StoredCheckpoint(Path("run/checkpoint"), {}, CheckpointInfo(1, 1), {}, training)
 

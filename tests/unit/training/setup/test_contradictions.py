@@ -28,7 +28,7 @@ from nmt.optim.schedules.inverse_sqrt import InverseSqrtConfig
 from nmt.optim.schedules.linear import LinearConfig
 from nmt.optim.schedules.noam import NoamConfig
 from nmt.optim.schedules.plateau import PlateauConfig
-from nmt.training.setup.contradictions import check
+from nmt.training.setup.options import check
 
 MakeConfig = Callable[..., TrainConfig]
 

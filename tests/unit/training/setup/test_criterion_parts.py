@@ -34,8 +34,7 @@ from nmt.training.assemble import train
 from nmt.training.loop.trainer import Trainer
 from nmt.training.setup import parts as criterion_parts
 from nmt.training.setup.datasets import open_datasets
-from nmt.training.setup.other_models import load_teacher
-from nmt.training.setup.parts import build_criterion, sampler
+from nmt.training.setup.parts import build_criterion, load_teacher, sampler
 from tests.unit.criterions.tiny import TinyModel, batch_of
 
 MakeConfig = Callable[..., TrainConfig]

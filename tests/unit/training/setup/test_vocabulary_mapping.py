@@ -26,7 +26,7 @@ from nmt.optim.sgd_config import SgdConfig
 from nmt.storage.checkpoints import read_checkpoint
 from nmt.storage.run_folder import checkpoints_in
 from nmt.training.assemble import train
-from nmt.training.setup.other_models import common_pieces
+from nmt.training.setup.parts import common_pieces
 
 MakeConfig = Callable[..., TrainConfig]
 Configured = Callable[..., TrainConfig]

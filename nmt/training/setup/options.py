@@ -1,16 +1,41 @@
-"""Options of a training run that cannot go together, refused before anything is built, all in one message."""
+"""The options of a run: which cannot go together, what it is recognised by, and what differs between two of them.
+
+Limits, rhythms of saving and logging, the device and the number of threads are free to change when a run goes on.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
 from nmt.config.checks import Rules, refuse
 from nmt.config.choices import Strategy
+from nmt.config.option import groups_of
+from nmt.config.parameters import ParametersConfig
+from nmt.config.plain import to_plain
 from nmt.config.roles import CriterionConfig, OptimizerConfig, SchedulerConfig
-from nmt.config.sections import AUTO, TrainConfig
+from nmt.config.sections import AUTO, TrainConfig, TrainingConfig
 from nmt.errors import UsageError
 from nmt.optim import Horizon, default_warmup, schedulers
 from nmt.optim.adam_then_sgd_config import AdamThenSgdConfig
 from nmt.optim.schedules.constant import ConstantConfig
-from nmt.training.setup.fingerprint import COMPONENTS
+from nmt.storage.checkpoints import FORMAT, KIND
+from nmt.storage.files import read_manifest
+from nmt.storage.run_folder import MODEL, resolve
+
+Fingerprint = dict[str, Any]  # options, and what the data is recognised by, under their names
+
+# Options of validation that the best-checkpoint metric does not depend on.
+_WITHOUT_EFFECT = ("metrics", "samples", "patience")
+
+COMPONENTS = ("model", "criterion", "optimizer", "scheduler")
+
+# Options whose values are checksums.
+_OTHERS = {
+    "data": "the corpus or its vocabulary is another one",
+    "validation.data": "the validation data is another one",
+    "criterion.teacher": "it has other parameters, or the run folder another best checkpoint",
+}
 
 
 def check(config: TrainConfig, longest: int | None, max_update: int | None) -> None:
@@ -126,3 +151,83 @@ def _rest(config: TrainConfig, longest: int | None) -> Rules:
         f"batching.max_tokens={limit} is less than the {longest} pieces of the longest training sentence; raise "
         f"--max-tokens, or leave such pairs out with --skip-long",
     )
+
+
+def fingerprint(config: TrainConfig, data: Sequence[str], valid_data: Sequence[str]) -> Fingerprint:
+    """All that the parameters after update n depend on, by option name. ``data``: the identity of each corpus;
+    ``valid_data``: of its validation split.
+
+    A teacher counts by what it is, not by where it lies: it may move, and a run folder may get a better checkpoint.
+    """
+    tree = to_plain(config)
+    parts = {role: tree[role] for role in (*COMPONENTS, "batching")}
+    parts["criterion"] = _criterion(config, tree)
+    unusual = _unusual(tree["training"], TrainingConfig(), ("clip_value", "ema_decay"))
+    parts["training"] = {"clip_norm": config.training.clip_norm} | unusual
+    parts["parameters"] = _unusual(tree["parameters"], ParametersConfig(), tree["parameters"])
+    if config.scheduler.uses_validation:
+        parts["valid_subset"] = config.valid_subset
+        parts["validation"] = {key: value for key, value in tree["validation"].items() if key not in _WITHOUT_EFFECT}
+        parts["validation"]["data"] = list(valid_data)
+        if config.validation.best_metric != "loss":
+            parts["search"] = tree["search"]
+    return {"seed": config.seed, "train_subset": config.train_subset, "data": list(data), **dict(_flatten(parts))}
+
+
+def validation_fingerprint(config: TrainConfig, data: Sequence[str], computed_on: str) -> Fingerprint:
+    """All that the scores of given parameters depend on. ``data``: the identity of each validation split."""
+    tree = to_plain(config)
+    parts = {"criterion": _criterion(config, tree), "search": tree["search"]}
+    parts["validation"] = {key: tree["validation"][key] for key in ("tokenize", "lowercase", "max_sentences")}
+    return {"data": list(data), "computed_on": computed_on, **dict(_flatten(parts))}
+
+
+def identity(path: str) -> str:
+    """What the parameters of a run folder or checkpoint are recognised by."""
+    return str(read_manifest(resolve(path), KIND, FORMAT)["files"][MODEL]["sha256"])
+
+
+def _unusual(given: Mapping[str, Any], defaults: object, keys: Iterable[str]) -> dict[str, Any]:
+    """Options that are not at their defaults; at them they do nothing."""
+    usual = to_plain(defaults)
+    return {key: given[key] for key in keys if given[key] != usual[key]}
+
+
+def _criterion(config: TrainConfig, tree: Mapping[str, Any]) -> Any:
+    if config.criterion.teacher:
+        return {**tree["criterion"], "teacher": identity(config.criterion.teacher)}
+    return tree["criterion"]
+
+
+def _flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        yield from _flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else [(f"{prefix}{key}", value)]
+
+
+def differences(stored: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, str]:
+    """What changed: option -> ``old -> new``."""
+    changed = {
+        key: f"{_shown(stored.get(key))} -> {_shown(current.get(key))}"
+        for key in [*current, *(key for key in stored if key not in current)]
+        if stored.get(key) != current.get(key)
+    }
+    return {key: _OTHERS.get(key, change) for key, change in changed.items()}
+
+
+def _shown(value: Any) -> str:
+    return "null" if value is None else str(value)
+
+
+def changed_options(config: TrainConfig) -> dict[str, Any]:
+    """Those that the user chose, by key: other than their defaults. The name of a component always counts; its options are
+    compared with its own defaults."""
+    changed: dict[str, Any] = {}
+    defaults, groups = to_plain(TrainConfig()), groups_of(TrainConfig)
+    for key, value in to_plain(config).items():
+        default = defaults.get(key)
+        if key in groups and value is not None:
+            changed[key], default = value.get("name"), to_plain(type(getattr(config, key))())
+        if key not in groups or value is not None:
+            usual = dict(_flatten({key: default}))
+            changed |= {name: one for name, one in _flatten({key: value}) if name not in usual or one != usual[name]}
+    return changed
