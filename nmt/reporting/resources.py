@@ -37,12 +37,12 @@ def peak_memory(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     # getrusage, the fallback, includes the process that started this one
-    return _of_status("VmHWM") or _peak_of_resources()
+    return _entry(_STATUS, "VmHWM") or _peak_of_resources()
 
 
 def resident_memory() -> int:
     """Bytes that this process holds now; where the system does not say, the most that it has held."""
-    return _of_status("VmRSS") or _peak_of_resources()
+    return _entry(_STATUS, "VmRSS") or _peak_of_resources()
 
 
 def give_back() -> None:
@@ -57,13 +57,13 @@ def give_back() -> None:
         _CLEAR.write_text("5")
 
 
-def _of_status(entry: str) -> int:
-    """An entry of this process's status on Linux, in bytes, else 0."""
+def _entry(path: Path, name: str) -> int | None:
+    """Bytes that Linux says in a file; None: there is no such file or entry."""
     try:
-        found = re.search(rf"^{entry}:\s*(\d+) kB$", _STATUS.read_text(), re.MULTILINE)
+        found = re.search(rf"^{name}:\s*(\d+) kB$", path.read_text(), re.MULTILINE)
     except OSError:
-        return 0
-    return 1024 * int(found[1]) if found else 0
+        return None
+    return 1024 * int(found[1]) if found else None
 
 
 def _peak_of_resources() -> int:
@@ -78,12 +78,8 @@ def available_memory() -> int | None:
 
 def _available_of_system() -> int | None:
     """MemAvailable on Linux; elsewhere half of all memory."""
-    try:
-        found = re.search(r"^MemAvailable:\s*(\d+) kB$", _MEMINFO.read_text(), re.MULTILINE)
-    except OSError:
-        found = None
-    if found:
-        return 1024 * int(found[1])
+    if (available := _entry(_MEMINFO, "MemAvailable")) is not None:
+        return available
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
     except (ValueError, OSError):

@@ -15,10 +15,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import yaml
-
-from nmt.errors import NMTError
+from nmt.errors import DataError, NMTError
 from nmt.storage.files import atomic_write
+from nmt.storage.run_folder import read_config
 
 logger = logging.getLogger("nmt.training")
 
@@ -134,7 +133,10 @@ class RunRecord:
 
     @classmethod
     def read(cls, folder: Path) -> RunRecord:
-        return cls(folder, tuple(read_events(folder / "log.jsonl")), _configuration(folder / "config.yaml"))
+        config: Mapping[str, Any] = {}
+        with contextlib.suppress(DataError):  # there is none, or it is damaged
+            config = read_config(folder)
+        return cls(folder, tuple(read_events(folder / "log.jsonl")), config)
 
     @classmethod
     def of_log(cls, log: Path) -> RunRecord:
@@ -202,16 +204,6 @@ class RunRecord:
     @property
     def seconds(self) -> float:
         return max((float(event.get("seconds") or 0) for event in self.events), default=0.0)
-
-
-def _configuration(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError):
-        return {}
-    return tree if isinstance(tree, dict) else {}
 
 
 @dataclass(frozen=True)

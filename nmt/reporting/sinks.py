@@ -17,6 +17,8 @@ from nmt.storage.files import read_json, write_json
 
 logger = logging.getLogger("nmt.training")
 
+SWITCHED_OFF = "%s is switched off, training goes on: %s"
+
 Event = Mapping[str, Any]
 
 
@@ -117,7 +119,7 @@ class Sinks:
             try:
                 action(sink)
             except Exception as error:  # a disk that is full, a writer thread that died, no network
-                _switched_off(name, error)
+                logger.warning(SWITCHED_OFF, name, error)
                 del self._sinks[name]
 
 
@@ -137,7 +139,7 @@ def open_sinks(folder: Path, options: ReportConfig, update: int) -> Sinks:
         except UsageError:
             raise
         except Exception as error:
-            _switched_off(name, error)
+            logger.warning(SWITCHED_OFF, name, error)
     return Sinks(opened)
 
 
@@ -155,7 +157,3 @@ def _run_id(path: Path, project: str) -> str:
     made = secrets.token_hex(4)
     write_json(path, {"project": project, "id": made})
     return made
-
-
-def _switched_off(name: str, error: Exception) -> None:
-    logger.warning("%s is switched off, training goes on: %s", name, error)

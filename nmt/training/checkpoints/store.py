@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import shutil
@@ -29,7 +30,16 @@ from nmt.storage.checkpoints import (
     write_checkpoint,
 )
 from nmt.storage.files import MANIFEST, atomic_write, copy_folder, new_folder, read_json
-from nmt.storage.run_folder import BEST, LAST, checkpoint_name, checkpoint_of, checkpoints_in, pointed, set_pointer
+from nmt.storage.run_folder import (
+    BEST,
+    LAST,
+    checkpoint_name,
+    checkpoint_of,
+    checkpoints_in,
+    pointed,
+    read_config,
+    set_pointer,
+)
 
 logger = logging.getLogger("nmt.training")
 
@@ -151,10 +161,16 @@ class CheckpointStore:
         names = ("config.yaml", "tokenizer", "log.jsonl", "report.html", MANIFEST)
         paths = [path for name in names for path in (self.folder / name, *(self.folder / name).glob("*"))]
         there = [path.relative_to(self.folder).parts[0] for path in paths if path.is_file()]
-        if there and not checkpoints_in(self.folder) and not _of_a_run(self.folder / "config.yaml"):
+        if there and not checkpoints_in(self.folder) and not self._is_of_a_run():
             raise OutputError(
                 f"{self.folder} holds {there[0]}, which is of no training run; choose another --save-dir, or move it away"
             )
+
+    def _is_of_a_run(self) -> bool:
+        """Whether the configuration in the folder says how a model was trained."""
+        with contextlib.suppress(DataError):
+            return {"model", "training", "checkpoint"} <= read_config(self.folder).keys()
+        return False
 
     def _require_own_tokenizer(self) -> None:
         """Checkpoints that are whole beside a tokenizer of other pieces mean that somebody put it there."""
@@ -313,15 +329,6 @@ def _of_another_format(path: Path) -> bool:
         return False
     stored = manifest.get("format") if isinstance(manifest, dict) and manifest.get("kind") == KIND else None
     return isinstance(stored, int) and stored != FORMAT
-
-
-def _of_a_run(config: Path) -> bool:
-    """Whether it says how a model was trained."""
-    try:
-        tree = yaml.safe_load(config.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
-        return False
-    return isinstance(tree, dict) and {"model", "training", "checkpoint"} <= tree.keys()
 
 
 def _contents(folder: Path) -> dict[Path, bytes]:

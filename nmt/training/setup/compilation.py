@@ -114,15 +114,11 @@ def _ask_for_few_shapes(model: EncoderDecoder, few: bool) -> None:
 def _prepare_replay(step: Step) -> list[RemovableHandle]:
     """What is replayed is written to the same memory again: nothing of it may be needed after its update."""
     torch._dynamo.config.recompile_limit = SHAPES
-    handles = [step.register_forward_pre_hook(_begin)]
+    handles = [step.register_forward_pre_hook(lambda *_: torch.compiler.cudagraph_mark_step_begin())]  # type: ignore[no-untyped-call]
     for parameter in step.parameters():
         if parameter.requires_grad:
             handles.append(parameter.register_post_accumulate_grad_hook(_own_gradient))  # type: ignore[no-untyped-call]
     return handles
-
-
-def _begin(*_: object) -> None:
-    torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
 
 
 def _own_gradient(parameter: Tensor) -> None:

@@ -15,7 +15,6 @@ import logging
 import math
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -64,7 +63,8 @@ def flops_per_token(step: Step, split: Split, place: Place, *, seed: int, longes
     Nothing else changes: a copy of ``step`` computes, and random generators go on where they were. None if it fails.
     """
     try:
-        with _generators_kept(place.device):
+        cards = [] if place.device.type == "cpu" else [place.device]
+        with torch.random.fork_rng(cards, device_type=place.device.type):
             seed_torch(seed, _SEED)
             return _count(copy.deepcopy(step).train(), split, place, longest)
     except Exception as error:  # a model or criterion that cannot be copied, a GPU that is full
@@ -103,12 +103,6 @@ def _some_of_all_lengths(split: Split, longest: int | None) -> Iterator[npt.NDAr
         middle = max(0, (len(part) - _GROUP_SIZE) // 2)
         if len(group := part[middle : middle + _GROUP_SIZE]):
             yield group
-
-
-def _generators_kept(device: torch.device) -> AbstractContextManager[None]:
-    if device.type == "cpu":
-        return torch.random.fork_rng(devices=[])
-    return torch.random.fork_rng([device], device_type=device.type)
 
 
 # What torch's table leaves out: products in place, and fused kernels of attention and of recurrent layers.
