@@ -41,7 +41,7 @@ from nmt.training.metrics import build_scorers, check_metric, higher_is_better
 from nmt.training.setup.datasets import Datasets, check_lengths, open_validation
 from nmt.training.setup.options import differences, validation_fingerprint
 from nmt.training.setup.parts import build_arithmetic, build_criterion
-from nmt.training.validation import Place, build_validators, validate
+from nmt.training.validation import build_validators, validate
 
 logger = logging.getLogger("nmt.average")
 
@@ -286,8 +286,8 @@ class Judge:
         if any(parameter.requires_grad for parameter in criterion.parameters()):
             raise UsageError("the criterion has learned parameters of its own, and an average has none of them")
         self._step = Step(model, criterion).to(device).eval()
-        place, scorers = Place(device, arithmetic.forward_pass, World()), build_scorers(config.validation)
-        self._validators = build_validators(config, self._step, place, pair, datasets.valid, scorers)
+        scorers = build_scorers(config.validation)
+        self._validators = build_validators(config, self._step, arithmetic, World(), pair, datasets.valid, scorers)
         self._seed = config.seed
         self._names = {*LOSSES, *scorers}
         self._fingerprint = validation_fingerprint(config, datasets.valid_identities, str(arithmetic))

@@ -49,6 +49,10 @@ STORAGE_FAULTS = frozenset(_ADVICE_STORAGE)
 Value = TypeVar("Value")
 
 
+class OtherFormat(DataError):
+    """The version that wrote a folder can read it."""
+
+
 class Verify(Enum):
     """How thoroughly a folder is compared with its manifest."""
 
@@ -180,7 +184,7 @@ def read_manifest(
         found = manifest.get("kind") if isinstance(manifest, dict) else None
         raise DataError(f"{folder} holds no {kind}; its {MANIFEST} says kind={found!r}")
     if manifest.get("format") != version:
-        raise DataError(
+        raise OtherFormat(
             f"{folder} was written by {manifest.get('written_by')} in format {manifest.get('format')}; "
             f"this is nmt {nmt.__version__}, which reads format {version}"
         )

@@ -50,7 +50,7 @@ from nmt.training.setup.parts import (
     save_memory,
     start_from,
 )
-from nmt.training.validation import BestScore, Place, Validation, build_validators
+from nmt.training.validation import BestScore, Validation, build_validators
 
 logger = logging.getLogger("nmt.training")
 
@@ -126,12 +126,11 @@ def _train(plan: Plan, store: CheckpointStore, saver: Saver, stop: StopRequest) 
     if past is None and config.checkpoint.finetune_from_model is not None:
         start_from(config, model, datasets.pair)
     step = build_step(config, datasets, model, device, world)
-    place = Place(device, arithmetic.forward_pass, world)
-    cost = known_cost(config, step, datasets.train, place) if world.main else None
+    cost = known_cost(config, step, datasets.train, arithmetic, world.size) if world.main else None
     _prepare(plan, step, arithmetic)
     learner = Learner(step, build_optimizer(config, step), arithmetic, world)
     facts = _facts(plan, arithmetic, past)
-    validation = _validation(plan, learner, place, reporter)
+    validation = _validation(plan, learner, reporter)
     horizon = Horizon(plan.max_update, model.width, 1.0, facts.warmup_updates, validation.best.higher_is_better)
     schedule = build_schedule(config, learner.optimizer, horizon)
     trainer = Trainer(
@@ -247,13 +246,14 @@ def _facts(plan: Plan, arithmetic: Arithmetic, past: Past | None) -> Facts:
     )
 
 
-def _validation(plan: Plan, learner: Learner, place: Place, reporter: Reporter) -> Validation:
+def _validation(plan: Plan, learner: Learner, reporter: Reporter) -> Validation:
     config, datasets = plan.config, plan.datasets
     options = config.validation
     better = higher_is_better(options.best_metric, plan.scorers)
     best = BestScore(options.best_metric, higher_is_better=better, patience=options.patience)
+    step, arithmetic, world = learner.step, learner.arithmetic, learner.world
     validators = build_validators(
-        config, learner.step, place, datasets.pair, datasets.valid, plan.scorers, reporter.samples
+        config, step, arithmetic, world, datasets.pair, datasets.valid, plan.scorers, reporter.samples
     )
     return Validation(validators, best, options, learner, config.seed)
 

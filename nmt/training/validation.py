@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
@@ -26,7 +25,7 @@ from nmt.reporting.reporter import Sample, log_samples
 from nmt.scoring import Scorer
 from nmt.search import Search, searches
 from nmt.training.loop.batches import read_batch
-from nmt.training.loop.learner import Learner, Step, described, explained_shortage, seed_torch
+from nmt.training.loop.learner import Arithmetic, Learner, Step, described, explained_shortage, seed_torch
 from nmt.training.setup.compilation import any_shape
 
 logger = logging.getLogger("nmt.training")
@@ -35,7 +34,6 @@ VALIDATION_SEED = 2**32 - 1  # stands where a micro-batch has its index
 SMALLER_BATCHES = "lower --max-tokens (a sentence longer than it is still a batch of its own)"
 FEWER_HYPOTHESES = "lower --max-tokens or the beam of the search"
 
-Autocast = Callable[[], AbstractContextManager[object]]
 Stop = Callable[[], bool]  # asked between batches: whether to raise ``ValidationStopped``
 Validator = Callable[[Stop], dict[str, float]]  # figures about the model as it is now, by name
 
@@ -115,15 +113,6 @@ class ValidationStopped(Exception):
     """A request to stop came in the middle of a validation; it is done again when training goes on."""
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where and how validation computes."""
-
-    device: torch.device
-    autocast: Autocast
-    world: World
-
-
 @dataclass
 class LossValidator:
     """Teacher forcing over the whole split: loss per denominator, likelihood per token (nats), perplexity."""
@@ -131,7 +120,8 @@ class LossValidator:
     step: torch.nn.Module
     split: Split
     batching: BatchingConfig
-    place: Place
+    arithmetic: Arithmetic
+    world: World
     watch: Watch = in_lines
 
     def __post_init__(self) -> None:
@@ -141,7 +131,7 @@ class LossValidator:
         sums = np.zeros(4)
         stopped = False
         drawn = int(torch.randint(2**62, ()))  # a batch's random numbers do not depend on who computes it
-        part = self.place.world.part(list(enumerate(self._batches)))
+        part = self.world.part(list(enumerate(self._batches)))
         count = self.watch("validation: loss of", "sentences", sum(len(indices) for _, indices in part))
         for number, indices in part:
             if stopped := stop():
@@ -149,11 +139,11 @@ class LossValidator:
             seed_torch(drawn, number)
             batch = read_batch(self.split, indices)
             where = f"in validation, in a batch of {described(batch)}"
-            with explained_shortage(where, SMALLER_BATCHES), torch.no_grad(), self.place.autocast():
-                report: LossReport = self.step(batch.to(self.place.device))
+            with explained_shortage(where, SMALLER_BATCHES), torch.no_grad(), self.arithmetic.forward_pass():
+                report: LossReport = self.step(batch.to(self.arithmetic.device))
             sums += [float(one) for one in (report.loss_sum, report.nll_sum, report.denominator, report.num_tokens)]
             count(len(indices))
-        loss, nll, denominator, tokens, stops = self.place.world.sums([*sums.tolist(), float(stopped)])
+        loss, nll, denominator, tokens, stops = self.world.sums([*sums.tolist(), float(stopped)])
         if stops:
             raise ValidationStopped
         per_token = nll / max(1.0, tokens)
@@ -173,7 +163,8 @@ class TranslationValidator:
     split: Split
     scorers: Mapping[str, Scorer]
     batching: BatchingConfig
-    place: Place
+    arithmetic: Arithmetic
+    world: World
     sentences: int
     samples: int
     show: Callable[[Sequence[Sample]], None] = log_samples
@@ -187,7 +178,7 @@ class TranslationValidator:
         self._batches = [worded[batch] for batch in _plan(lengths[worded], None, self.batching)]
 
     def __call__(self, stop: Stop) -> dict[str, float]:
-        parts = self.place.world.gather(self._translated(stop))
+        parts = self.world.gather(self._translated(stop))
         if any(part is None for part in parts):
             raise ValidationStopped
         if failed := [part for part in parts if isinstance(part, str)]:
@@ -198,7 +189,7 @@ class TranslationValidator:
         references = self._lines("target")
         shown = zip(range(self.samples), self._lines("source"), references, hypotheses)
         self.show([Sample(*texts) for _, *texts in shown])
-        scores, failures = self.place.world.on_main(lambda: self._scored(hypotheses, references))
+        scores, failures = self.world.on_main(lambda: self._scored(hypotheses, references))
         for name, error in failures.items():
             self._failed(name, error)
         return scores
@@ -216,7 +207,7 @@ class TranslationValidator:
     def _translated(self, stop: Stop) -> dict[int, str] | str | None:
         """This process's part: lines by index, what went wrong, or None after a request to stop."""
         lines: dict[int, str] = {}
-        part = self.place.world.part(self._batches)
+        part = self.world.part(self._batches)
         count = self.watch("validation: translated", "sentences", sum(map(len, part)))
         try:
             for indices in part:
@@ -230,10 +221,10 @@ class TranslationValidator:
 
     def _translate(self, indices: Indices) -> list[str]:
         source, lengths = pad([self.split.source(i) for i in indices.tolist()])
-        device = self.place.device
+        device = self.arithmetic.device
         where = f"in a batch of {source.size(0)} sentences of up to {source.size(1)} pieces"
         explained = explained_shortage(where, FEWER_HYPOTHESES)
-        with explained, any_shape(self.model), torch.no_grad(), self.place.autocast():
+        with explained, any_shape(self.model), torch.no_grad(), self.arithmetic.forward_pass():
             results = self.search(self.model, source.to(device), lengths.to(device))
         return [self.pair.target.decode(hypotheses[0].tokens.tolist()) for hypotheses in results]
 
@@ -248,13 +239,14 @@ class TranslationValidator:
 
     def _failed(self, what: str, error: str) -> None:
         self.failures[what] = error
-        logger.error("validation: %s failed, training goes on (%s)", what, self.failures[what])
+        logger.error("validation: %s failed, training goes on (%s)", what, error)
 
 
 def build_validators(
     config: TrainConfig,
     step: Step,
-    place: Place,
+    arithmetic: Arithmetic,
+    world: World,
     pair: LanguagePair,
     split: Split | None,
     scorers: Mapping[str, Scorer],
@@ -263,27 +255,14 @@ def build_validators(
     """Those of a run: of the loss, and of translations if any are scored or shown; none without a split."""
     if split is None:
         return []
-    watch = watched(config.report.progress)
-    validators: list[Validator] = [LossValidator(step, split, config.batching, place, watch)]
-    options = config.validation
+    options, batching, watch = config.validation, config.batching, watched(config.report.progress)
+    validators: list[Validator] = [LossValidator(step, split, batching, arithmetic, world, watch)]
     sentences = options.max_sentences if options.max_sentences is not None else len(split)
     if not scorers:
         sentences = min(sentences, options.samples)
     if sentences:
-        translations = TranslationValidator(
-            step.model,
-            searches.build(config.search),
-            pair,
-            split,
-            scorers,
-            config.batching,
-            place,
-            sentences=sentences,
-            samples=options.samples,
-            show=show,
-            watch=watch,
-        )
-        validators.append(translations)
+        parts = (step.model, searches.build(config.search), pair, split, scorers, batching, arithmetic, world)
+        validators.append(TranslationValidator(*parts, sentences, options.samples, show, watch))
     return validators
 
 

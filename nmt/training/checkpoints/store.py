@@ -18,8 +18,6 @@ from nmt.config.sections import CheckpointConfig
 from nmt.data.language_pair import LanguagePair
 from nmt.errors import DataError, NMTError, OutputError, StorageError
 from nmt.storage.checkpoints import (
-    FORMAT,
-    KIND,
     CheckpointInfo,
     StoredCheckpoint,
     TrainingState,
@@ -29,7 +27,7 @@ from nmt.storage.checkpoints import (
     read_info,
     write_checkpoint,
 )
-from nmt.storage.files import MANIFEST, atomic_write, copy_folder, new_folder, read_json
+from nmt.storage.files import MANIFEST, OtherFormat, atomic_write, copy_folder, new_folder
 from nmt.storage.run_folder import (
     BEST,
     LAST,
@@ -201,9 +199,9 @@ class CheckpointStore:
         for path in reversed(paths):
             try:
                 stored = read_checkpoint(path, training=True)
+            except OtherFormat:  # not damage: the version that wrote it can read it
+                raise
             except NMTError as error:
-                if _of_another_format(path):  # not damage: the version that wrote it can read it
-                    raise
                 damaged.append(str(error))
                 logger.warning("%s; falling back to the checkpoint before it", error)
                 continue
@@ -241,14 +239,8 @@ class CheckpointStore:
         try:
             if not (self.folder / "tokenizer").is_dir():  # somebody removed the folder underneath
                 self.prepare()
-            write_checkpoint(
-                path,
-                model=snapshot.model,
-                config=self.config,
-                info=snapshot.info,
-                training=snapshot.training,
-                overwrite=True,  # of a damaged one that this run fell back from
-            )
+            # what it overwrites is a damaged one that this run fell back from
+            write_checkpoint(path, config=self.config, overwrite=True, **vars(snapshot))
             set_pointer(self.folder, LAST, path)
             if best:
                 set_pointer(self.folder, BEST, path)
@@ -320,15 +312,6 @@ class CheckpointStore:
             logger.warning(
                 "only %.1f MB are free in %s, and a checkpoint takes %.1f MB", free / 1e6, self.folder, needed / 1e6
             )
-
-
-def _of_another_format(path: Path) -> bool:
-    try:
-        manifest = read_json(path / MANIFEST)
-    except (NMTError, OSError):
-        return False
-    stored = manifest.get("format") if isinstance(manifest, dict) and manifest.get("kind") == KIND else None
-    return isinstance(stored, int) and stored != FORMAT
 
 
 def _contents(folder: Path) -> dict[Path, bytes]:

@@ -28,8 +28,7 @@ from nmt.interface import EncoderDecoder
 from nmt.models.transformer.attention_kernels import knows_flat_batches
 from nmt.reporting.run_record import Cost
 from nmt.training.loop.batches import read_batch
-from nmt.training.loop.learner import Step, seed_torch
-from nmt.training.validation import Place
+from nmt.training.loop.learner import Arithmetic, Step, seed_torch
 
 logger = logging.getLogger("nmt.training")
 
@@ -41,12 +40,14 @@ _SEED = 2**32 - 2  # stands where an update has its number
 Shape = Sequence[int]
 
 
-def known_cost(config: TrainConfig, step: Step, train: Split, place: Place) -> Cost:
+def known_cost(config: TrainConfig, step: Step, train: Split, arithmetic: Arithmetic, devices: int) -> Cost:
     """What can be known before training; counting can be switched off."""
     report, batching = config.report, config.batching
     longest = batching.token_limit if batching.skip_long else None
-    counted = flops_per_token(step, train, place, seed=config.seed, longest=longest) if report.count_flops else None
-    return Cost(counted, sustained_tflops(place.device, report.device_tflops), place.world.size)
+    counted = (
+        flops_per_token(step, train, arithmetic, seed=config.seed, longest=longest) if report.count_flops else None
+    )
+    return Cost(counted, sustained_tflops(arithmetic.device, report.device_tflops), devices)
 
 
 def sustained_tflops(device: torch.device, given: float | None) -> float | None:
@@ -57,32 +58,34 @@ def sustained_tflops(device: torch.device, given: float | None) -> float | None:
     return next((rate for kind, rate in SUSTAINED_TFLOPS.items() if re.search(rf"\b{kind}(?!\d)", name)), None)
 
 
-def flops_per_token(step: Step, split: Split, place: Place, *, seed: int, longest: int | None = None) -> float | None:
+def flops_per_token(
+    step: Step, split: Split, arithmetic: Arithmetic, *, seed: int, longest: int | None = None
+) -> float | None:
     """Operations of training per target token, counted on a few sentences of all lengths up to ``longest``.
 
     Nothing else changes: a copy of ``step`` computes, and random generators go on where they were. None if it fails.
     """
     try:
-        cards = [] if place.device.type == "cpu" else [place.device]
-        with torch.random.fork_rng(cards, device_type=place.device.type):
+        cards = [] if arithmetic.device.type == "cpu" else [arithmetic.device]
+        with torch.random.fork_rng(cards, device_type=arithmetic.device.type):
             seed_torch(seed, _SEED)
-            return _count(copy.deepcopy(step).train(), split, place, longest)
+            return _count(copy.deepcopy(step).train(), split, arithmetic, longest)
     except Exception as error:  # a model or criterion that cannot be copied, a GPU that is full
         logger.warning("operations are not counted, training goes on: %s", error)
         return None
 
 
-def _count(step: Step, split: Split, place: Place, longest: int | None) -> float:
+def _count(step: Step, split: Split, arithmetic: Arithmetic, longest: int | None) -> float:
     operations, tokens = 0, 0.0
-    autocast = place.autocast
-    if place.device.type == "cpu":  # bf16 only adds rows to products (nmt.layers.linear), of so few sentences many
+    autocast = arithmetic.forward_pass
+    if arithmetic.device.type == "cpu":  # bf16 only adds rows to products (nmt.layers.linear), of so few sentences many
         autocast = contextlib.nullcontext
         if isinstance(step.model, EncoderDecoder):
             step.model.output.product_type = None
     with autocast():
-        knows_flat_batches(place.device)  # torch knows what its kernel costs once that is imported
+        knows_flat_batches(arithmetic.device)  # torch knows what its kernel costs once that is imported
     for indices in _some_of_all_lengths(split, longest):
-        batch = read_batch(split, indices).to(place.device)
+        batch = read_batch(split, indices).to(arithmetic.device)
         counter = FlopCounterMode(display=False, custom_mapping=MORE)
         with counter:
             with autocast():
