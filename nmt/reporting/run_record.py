@@ -1,6 +1,6 @@
 """The log of a run, one event in JSON a line, in the order of updates: written, and read back with the configuration.
 
-Also what a run costs in floating-point operations, from what was counted and from its time (``nmt.training.setup.cost``).
+Also what a run costs in floating-point operations, from what was counted and from its time (``nmt.training.setup.trials``).
 """
 
 from __future__ import annotations

@@ -35,9 +35,7 @@ from nmt.training.loop.learner import Arithmetic, Learner, Step
 from nmt.training.loop.trainer import Pulse, StopRequest, Trainer
 from nmt.training.loop.updater import BadUpdates, Updater
 from nmt.training.metrics import build_scorers, higher_is_better
-from nmt.training.setup import token_budget
 from nmt.training.setup.compilation import compile_layers
-from nmt.training.setup.cost import known_cost
 from nmt.training.setup.datasets import Datasets, open_datasets
 from nmt.training.setup.description import describe_run, number_of_updates, tell, tell_limits
 from nmt.training.setup.options import check, fingerprint, validation_fingerprint
@@ -50,6 +48,7 @@ from nmt.training.setup.parts import (
     save_memory,
     start_from,
 )
+from nmt.training.setup.trials import decide_token_budget, known_cost
 from nmt.training.validation import BestScore, Validation, build_validators
 
 logger = logging.getLogger("nmt.training")
@@ -79,7 +78,7 @@ def train(config: TrainConfig) -> TrainingResult:
         if config.training.cuda_graphs and world.size > 1:
             raise UsageError("training.cuda_graphs=true is for one process; leave --cuda-graphs out")
         datasets = open_datasets(config)
-        config = token_budget.decide(config, datasets, device, world)
+        config = decide_token_budget(config, datasets, device, world)
         batches = TrainingBatches(datasets.train, config.batching, config.seed, world.size)
         max_update = number_of_updates(config, batches, datasets)
         check(config, datasets.longest, max_update)

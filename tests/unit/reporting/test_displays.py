@@ -15,8 +15,7 @@ from tqdm import tqdm
 
 from nmt.config.choices import ProgressStyle
 from nmt.config.sections import ReportConfig
-from nmt.reporting.displays import Bar
-from nmt.reporting.reporter import Reporter
+from nmt.reporting.reporter import Bar, Reporter
 from tests.unit.reporting.reports import update_report
 
 EVENT = {

@@ -15,7 +15,7 @@ from nmt.config.sections import ReportConfig
 from nmt.reporting.figures import Meters, perplexity
 from nmt.reporting.reporter import Reporter
 from nmt.reporting.run_record import EventLog
-from nmt.training.setup.cost import Cost
+from nmt.training.setup.trials import Cost
 from nmt.training.validation import Sample
 from tests.unit.reporting.reports import update_report
 

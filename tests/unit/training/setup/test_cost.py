@@ -31,7 +31,7 @@ from nmt.testing.subjects import JOINT, subject
 from nmt.training.assemble import train
 from nmt.training.loop.batches import read_batch
 from nmt.training.loop.learner import Arithmetic, Step
-from nmt.training.setup.cost import MORE, Cost, flops_per_token, sustained_tflops
+from nmt.training.setup.trials import MORE, Cost, flops_per_token, sustained_tflops
 
 CPU = Arithmetic(torch.device("cpu"), Precision.fp32)
 
