@@ -114,9 +114,10 @@ class _Workers(Generic[Task, Result]):
         except (EOFError, OSError):
             process = self._processes[connection]
             process.join(timeout=10)
+            code = process.exitcode
+            end = f"status {code}" if code is None or code >= 0 else signal.Signals(-code).name
             raise DeviceError(
-                f"a process that translated has ended ({_end_of(process)}); if memory was short, lower --max-tokens or "
-                f"--workers"
+                f"a process that translated has ended ({end}); if memory was short, lower --max-tokens or --workers"
             ) from None
 
     def close(self) -> None:
@@ -125,13 +126,6 @@ class _Workers(Generic[Task, Result]):
             process.terminate()
         for process in self._processes.values():
             process.join()
-
-
-def _end_of(process: BaseProcess) -> str:
-    code = process.exitcode
-    if code is None or code >= 0:
-        return f"status {code}"
-    return signal.Signals(-code).name
 
 
 def _serve(

@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ _BAR = "{desc} {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaini
 _BAR_WITHOUT_END = "{desc} | update {n_fmt} [{elapsed}]"
 
 
+@dataclass
 class Reporter:
     """Collects updates and records their means at every ``log_interval``. Nothing that fails in here ends training.
 
@@ -36,25 +37,18 @@ class Reporter:
     beginning) are means over the epoch under way since the last record; they are not recorded.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        options: ReportConfig,
-        *,
-        total_updates: int | None,
-        memory: Callable[[], int] = lambda: peak_memory(torch.device("cpu")),
-        clock: Clock = time.monotonic,
-    ) -> None:
-        """``memory``: the most that was held so far, in bytes."""
-        self._options = options
-        self._total = total_updates
-        self._memory = memory
-        self._clock = clock
+    folder: Path
+    options: ReportConfig
+    _: KW_ONLY
+    total_updates: int | None
+    memory: Callable[[], int] = lambda: peak_memory(torch.device("cpu"))  # the most that was held so far, in bytes
+    clock: Clock = time.monotonic
+
+    def __post_init__(self) -> None:
         self._meters = Meters()  # since the last record
         self._of_epoch = Meters()  # the same, of the epoch under way alone
         self._epoch = 0
-        self._log = EventLog(folder / "log.jsonl")
-        self._folder = folder
+        self._log = EventLog(self.folder / "log.jsonl")
         self._sinks = Sinks({})
         self._display = Display()
         self._shown = -math.inf  # when the last figures were, by the clock
@@ -75,10 +69,14 @@ class Reporter:
         """
         self._cost = cost or Cost()
         self._log.rewind(update, skipped)
-        self._sinks = open_sinks(self._folder, self._options, update)
+        self._sinks = open_sinks(self.folder, self.options, update)
         if facts is not None:
             self._record("start", update, seconds=round(seconds, 1), **facts, **asdict(self._cost))
-        self._display = choose_display(self._options.progress, update, self._total, self._clock)
+        style = resolved(self.options.progress)
+        if style is ProgressStyle.bar:
+            self._display = Bar(update, self.total_updates)
+        elif style is ProgressStyle.lines:
+            self._display = Lines(update, self.total_updates, self.clock)
 
     def update(
         self, update: int, epoch: int, report: UpdateReport, seconds: float, *, ends_epoch: bool = False
@@ -88,14 +86,14 @@ class Reporter:
             self._epoch, self._of_epoch = epoch, Meters()
         self._meters, self._of_epoch = self._meters.plus(report), self._of_epoch.plus(report)
         wanted = self._display.advance(update, epoch)
-        recorded = update % self._options.log_interval == 0
-        due = self._clock() - self._shown >= SECONDS_BETWEEN_LINES
+        recorded = update % self.options.log_interval == 0
+        due = self.clock() - self._shown >= SECONDS_BETWEEN_LINES
         if not (recorded or ends_epoch or wanted or due):
             return
         meters = self._meters if recorded else self._of_epoch
-        event = meters.means(update, epoch, round(self._memory() / 1e6, 1), round(seconds, 1))
+        event = meters.means(update, epoch, round(self.memory() / 1e6, 1), round(seconds, 1))
         self._display.show(event, ends_epoch=ends_epoch)
-        self._shown = self._clock()
+        self._shown = self.clock()
         if recorded:
             self._record("train", **event)
             self._meters, self._of_epoch = Meters(), Meters()
@@ -145,7 +143,7 @@ class Reporter:
         """The run goes no further for now, because of ``error``. Means are those since the last record."""
         event: dict[str, Any] = {"update": update, "epoch": epoch, "seconds": round(seconds, 1)}
         if self._meters.updates:
-            event = self._meters.means(**event, memory_mb=round(self._memory() / 1e6, 1))
+            event = self._meters.means(**event, memory_mb=round(self.memory() / 1e6, 1))
         event |= {"cause": cause_of(error), "message": said_of(error), "tokens": tokens, "skipped": skipped}
         self._record("stopped", **event)
 
@@ -172,8 +170,7 @@ class Unheard(Reporter):
     def __init__(self) -> None:
         self._meters = Meters()
 
-    def _ignore(self, *arguments: Any, **options: Any) -> None:
-        pass
+    def _ignore(self, *arguments: Any, **options: Any) -> None: ...
 
     start = update = skipped = valid = samples = checkpoint = end = stopped = close = _ignore
 
@@ -221,11 +218,9 @@ class Display:
         new epoch's."""
         return False
 
-    def show(self, event: Event, *, ends_epoch: bool = False) -> None:
-        pass
+    def show(self, event: Event, *, ends_epoch: bool = False) -> None: ...
 
-    def close(self) -> None:
-        pass
+    def close(self) -> None: ...
 
 
 class Lines(Display):
@@ -279,11 +274,3 @@ class Bar(Display):
     def close(self) -> None:
         self._bar.close()
         self._figures.close()
-
-
-def choose_display(style: ProgressStyle, update: int, total: int | None, clock: Clock = time.monotonic) -> Display:
-    """The display of a run that begins after ``update``. ``total``: updates of the whole run, if they are known."""
-    style = resolved(style)
-    if style is ProgressStyle.bar:
-        return Bar(update, total)
-    return Lines(update, total, clock) if style is ProgressStyle.lines else Display()

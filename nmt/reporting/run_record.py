@@ -26,21 +26,21 @@ _LOSSES = ("loss", "nll", "ppl", "seconds")  # of a validation; its other figure
 Event = Mapping[str, Any]
 
 
+@dataclass
 class EventLog:
     """Appends to a file. A write that fails is reported once and costs that line: a log is worth less than the run."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._failed = False
+    path: Path
+    _failed: bool = False
 
     def rewind(self, update: int, skipped: int = 0) -> None:
         """Drop the events after ``update``, and of updates that were skipped those after as many as ``skipped``: the run
         goes on from there and will write them again."""
-        if not self._path.is_file():
+        if not self.path.is_file():
             return
         try:
-            kept = [line for line in _lines(self._path) if _up_to(line, update, skipped)]
-            with atomic_write(self._path) as file:
+            kept = [line for line in _lines(self.path) if _up_to(line, update, skipped)]
+            with atomic_write(self.path) as file:
                 file.write("".join(f"{line}\n" for line in kept).encode("utf-8"))
         except (OSError, NMTError) as error:
             self._report(error)
@@ -52,7 +52,7 @@ class EventLog:
         }
         line = json.dumps(known, ensure_ascii=False)
         try:
-            with open(self._path, "ab+") as file:
+            with open(self.path, "ab+") as file:
                 # "backslashreplace" writes what is no text as JSON's own escape for it
                 file.write(_gap(file) + f"{line}\n".encode("utf-8", "backslashreplace"))
         except OSError as error:
@@ -61,12 +61,12 @@ class EventLog:
     def events(self) -> list[dict[str, Any]]:
         """What can be read of it."""
         with contextlib.suppress(OSError):
-            return read_events(self._path)
+            return read_events(self.path)
         return []
 
     def _report(self, error: Exception) -> None:
         if not self._failed:
-            logger.warning("cannot write %s, training goes on: %s", self._path, error)
+            logger.warning("cannot write %s, training goes on: %s", self.path, error)
         self._failed = True
 
 
@@ -137,11 +137,6 @@ class RunRecord:
         with contextlib.suppress(DataError):  # there is none, or it is damaged
             config = read_config(folder)
         return cls(folder, tuple(read_events(folder / "log.jsonl")), config)
-
-    @classmethod
-    def of_log(cls, log: Path) -> RunRecord:
-        """Of a log alone, whatever its name."""
-        return cls(log.parent, tuple(read_events(log)), {})
 
     def of(self, kind: str) -> list[Event]:
         return [event for event in self.events if event["event"] == kind]

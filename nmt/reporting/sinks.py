@@ -6,6 +6,7 @@ import contextlib
 import logging
 import secrets
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -81,12 +82,12 @@ class WeightsAndBiases:
         self._run.finish()
 
 
+@dataclass
 class HtmlReport:
     """The page ``report.html``, made anew of the log at each validation and at the end."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._behind = False
+    folder: Path
+    _behind: bool = False
 
     def write(self, event: Event) -> None:
         self._behind = True
@@ -97,7 +98,7 @@ class HtmlReport:
         """Make the page, if something happened since it was made."""
         if self._behind:
             with contextlib.suppress(MissingInputError):  # the log could not be written, and has said so
-                html_report.write(self._folder)
+                html_report.write(self.folder)
         self._behind = False
 
 

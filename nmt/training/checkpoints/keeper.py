@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,22 +32,22 @@ logger = logging.getLogger("nmt.training")
 LESS_HASTE = "a lower --lr, a longer --warmup-updates or --clip-norm 1 may help"
 
 
+@dataclass
 class Saver:
     """Hands snapshots to a store, one after the other. Only one is ever on its way: the next waits for it.
 
     A ``with`` block ends when nothing is on its way any more; that of a second Ctrl-C at once.
     """
 
-    def __init__(self, store: CheckpointStore, *, asynchronous: bool) -> None:
-        self.store = store
-        self._asynchronous = asynchronous
-        self._pending: Future[None] | None = None
-        self._written: list[tuple[CheckpointInfo, Path]] = []
+    store: CheckpointStore
+    asynchronous: bool
+    _pending: Future[None] | None = None
+    _written: list[tuple[CheckpointInfo, Path]] = field(default_factory=list)
 
     def save(self, snapshot: Snapshot, *, best: bool, required: bool) -> None:
         """``required``: the run ends with it, so it is on disk when this returns, or an error is raised."""
         self.join()
-        if not self._asynchronous or required:
+        if not self.asynchronous or required:
             self._write(snapshot, best=best, required=required)
         else:
             self._pending = _begun(partial(self._write, _copied(snapshot), best=best, required=False))

@@ -45,24 +45,20 @@ FALLBACKS = 2
 BY_UPDATES, BY_MINUTES, BY_EPOCH = "update", "minutes", "epoch"
 
 
+@dataclass
 class Cadence:
     """Which of the three rhythms say that now is the time. Times are those of a monotonic clock, in seconds."""
 
-    def __init__(self, options: CheckpointConfig) -> None:
-        self._options = options
-        self._last = 0.0
-
-    def start(self, now: float) -> None:
-        """Minutes count from here: where training begins, and where they were a reason."""
-        self._last = now
+    options: CheckpointConfig
+    counts_from: float = 0.0  # minutes do: where training begins, and where they were a reason
 
     def due(self, update: int, epoch: int, *, ends_epoch: bool, now: float) -> tuple[str, ...]:
         """The reasons to write one after ``update``; empty: none."""
-        options = self._options
+        options = self.options
         reasons = {
             BY_UPDATES: options.save_interval_updates is not None and update % options.save_interval_updates == 0,
             BY_MINUTES: options.save_interval_minutes is not None
-            and now - self._last >= 60 * options.save_interval_minutes,
+            and now - self.counts_from >= 60 * options.save_interval_minutes,
             BY_EPOCH: options.save_interval is not None and ends_epoch and epoch % options.save_interval == 0,
         }
         return tuple(reason for reason, applies in reasons.items() if applies)

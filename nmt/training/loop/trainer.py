@@ -55,7 +55,7 @@ class Trainer:
     def run(self) -> str:
         """Train to the end and say why it is the end. ``Interrupted`` is raised after a request to stop."""
         self.pulse.listen()
-        self.keeper.cadence.start(self.pulse.now)
+        self.keeper.cadence.counts_from = self.pulse.now
         training_mode(self.updater.learner.optimizer)
         if self.state.interrupted is not None:
             self._validate_and_save(tuple(self.state.interrupted), validate=True)
@@ -180,7 +180,7 @@ class Trainer:
         state, scores, improved = self.state, dict[str, float](), False
         state.interrupted = None
         if BY_MINUTES in reasons:
-            self.keeper.cadence.start(self.pulse.now)
+            self.keeper.cadence.counts_from = self.pulse.now
         if validate and self.validation.validators:
             try:
                 scores, improved = self.validation(state.update, lambda: bool(self.pulse.stop))
@@ -238,19 +238,19 @@ class StopRequest:
             signal.signal(signal.SIGINT, signal.default_int_handler)  # the next one raises KeyboardInterrupt
 
 
+@dataclass
 class Pulse:
     """What all processes must know alike: the time, by the clock of the first one, and whether any was asked to stop."""
 
-    def __init__(self, stop: StopRequest, world: World, clock: Callable[[], float] = time.monotonic) -> None:
-        self.stop = stop
-        self.clock = clock
-        self.now = 0.0  # seconds, when the processes last asked each other
-        self.stopping = False
-        self._world = world
+    stop: StopRequest
+    world: World
+    clock: Callable[[], float] = time.monotonic
+    now: float = 0.0  # seconds, when the processes last asked each other
+    stopping: bool = False
 
     def listen(self) -> float:
         """Ask all processes; the seconds since they did so before."""
         before = self.now
-        requests, self.now = self._world.sums([float(bool(self.stop)), self.clock() if self._world.main else 0.0])
+        requests, self.now = self.world.sums([float(bool(self.stop)), self.clock() if self.world.main else 0.0])
         self.stopping = requests > 0
         return self.now - before
