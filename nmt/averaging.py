@@ -21,7 +21,7 @@ from nmt.devices import choose_device, make_current
 from nmt.distributed.world import World
 from nmt.errors import DataError, DeviceError, MissingInputError, NMTError, OutputError, UsageError
 from nmt.models.stored import architecture, load_model
-from nmt.progress import Watch, in_lines
+from nmt.progress import in_lines
 from nmt.reporting.figures import figure
 from nmt.storage.checkpoints import (
     KIND,
@@ -98,12 +98,12 @@ def average_checkpoints(config: AverageConfig) -> Average:
     return Average(output, rows)
 
 
-def running_mean(paths: Sequence[Path], watch: Watch = in_lines) -> tuple[StoredCheckpoint, dict[str, Tensor]]:
+def running_mean(paths: Sequence[Path]) -> tuple[StoredCheckpoint, dict[str, Tensor]]:
     """The last checkpoint, and the mean of the parameters of all, computed in float64."""
     sums: dict[str, Tensor] = {}
     first: StoredCheckpoint | None = None
     stored: StoredCheckpoint | None = None
-    count = watch("added up", "checkpoints", len(paths))
+    count = in_lines("added up", "checkpoints", len(paths))
     for path in paths:
         stored = read_checkpoint(path)
         _check_finite(stored)

@@ -35,19 +35,11 @@ from nmt.training.loop.learner import Arithmetic, Learner, Step
 from nmt.training.loop.trainer import Pulse, StopRequest, Trainer
 from nmt.training.loop.updater import BadUpdates, Updater
 from nmt.training.metrics import build_scorers, higher_is_better
+from nmt.training.setup import parts
 from nmt.training.setup.compilation import compile_layers
 from nmt.training.setup.datasets import Datasets, open_datasets
 from nmt.training.setup.description import describe_run, number_of_updates, tell, tell_limits
 from nmt.training.setup.options import check, fingerprint, validation_fingerprint
-from nmt.training.setup.parts import (
-    build_arithmetic,
-    build_model,
-    build_optimizer,
-    build_schedule,
-    build_step,
-    save_memory,
-    start_from,
-)
 from nmt.training.setup.trials import decide_token_budget, known_cost
 from nmt.training.validation import BestScore, Validation, build_validators
 
@@ -119,19 +111,19 @@ def _train(plan: Plan, store: CheckpointStore, saver: Saver, stop: StopRequest) 
     reporter, profiler = _watching(plan)
     past = _past(plan, store)
     world.on_main(store.prepare)
-    model = build_model(config, datasets)
+    model = parts.build_model(config, datasets)
     tell(config, datasets, plan.batches, model)
     arithmetic = _arithmetic(plan, model, past)
     if past is None and config.checkpoint.finetune_from_model is not None:
-        start_from(config, model, datasets.pair)
-    step = build_step(config, datasets, model, device, world)
+        parts.start_from(config, model, datasets.pair)
+    step = parts.build_step(config, datasets, model, device, world)
     cost = known_cost(config, step, datasets.train, arithmetic, world.size) if world.main else None
     _prepare(plan, step, arithmetic)
-    learner = Learner(step, build_optimizer(config, step), arithmetic, world)
+    learner = Learner(step, parts.build_optimizer(config, step), arithmetic, world)
     facts = _facts(plan, arithmetic, past)
     validation = _validation(plan, learner, reporter)
     horizon = Horizon(plan.max_update, model.width, 1.0, facts.warmup_updates, validation.best.higher_is_better)
-    schedule = build_schedule(config, learner.optimizer, horizon)
+    schedule = parts.build_schedule(config, learner.optimizer, horizon)
     trainer = Trainer(
         batches=plan.batches,
         updater=Updater(learner, schedule, batch_reader(plan.batches.batch, device), config.training, config.seed),
@@ -212,7 +204,7 @@ def _past(plan: Plan, store: CheckpointStore) -> Past | None:
 
 def _arithmetic(plan: Plan, model: EncoderDecoder, past: Past | None) -> Arithmetic:
     before = None if past is None else Precision[past.facts.precision]
-    arithmetic = build_arithmetic(plan.config, plan.datasets, model, plan.device, before)
+    arithmetic = parts.build_arithmetic(plan.config, plan.datasets, model, plan.device, before)
     automatic = plan.config.device.precision is Precision.auto
     logger.info("training on %s%s", arithmetic, " (chosen by --precision auto)" if automatic else "")
     if past is not None and past.facts.computed_on != str(arithmetic):
@@ -222,7 +214,7 @@ def _arithmetic(plan: Plan, model: EncoderDecoder, past: Past | None) -> Arithme
 
 def _prepare(plan: Plan, step: Step, arithmetic: Arithmetic) -> None:
     """What makes a model smaller or faster while it is trained; afterwards each process has its part of it."""
-    save_memory(plan.config, step.model)
+    parts.save_memory(plan.config, step.model)
     if plan.config.training.compile:
         graphs = plan.config.training.cuda_graphs
         first = plan.batches.at(DataPosition()).batches[0]

@@ -17,6 +17,7 @@ from torch import Tensor
 from nmt.config.sections import CheckpointConfig
 from nmt.data.language_pair import LanguagePair
 from nmt.errors import DataError, NMTError, OutputError, StorageError
+from nmt.storage import run_folder
 from nmt.storage.checkpoints import (
     CheckpointInfo,
     StoredCheckpoint,
@@ -28,16 +29,7 @@ from nmt.storage.checkpoints import (
     write_checkpoint,
 )
 from nmt.storage.files import MANIFEST, OtherFormat, atomic_write, copy_folder, new_folder
-from nmt.storage.run_folder import (
-    BEST,
-    LAST,
-    checkpoint_name,
-    checkpoint_of,
-    checkpoints_in,
-    pointed,
-    read_config,
-    set_pointer,
-)
+from nmt.storage.run_folder import BEST, LAST
 
 logger = logging.getLogger("nmt.training")
 
@@ -155,7 +147,7 @@ class CheckpointStore:
         names = ("config.yaml", "tokenizer", "log.jsonl", "report.html", MANIFEST)
         paths = [path for name in names for path in (self.folder / name, *(self.folder / name).glob("*"))]
         there = [path.relative_to(self.folder).parts[0] for path in paths if path.is_file()]
-        if there and not checkpoints_in(self.folder) and not self._is_of_a_run():
+        if there and not run_folder.checkpoints_in(self.folder) and not self._is_of_a_run():
             raise OutputError(
                 f"{self.folder} holds {there[0]}, which is of no training run; choose another --save-dir, or move it away"
             )
@@ -163,13 +155,13 @@ class CheckpointStore:
     def _is_of_a_run(self) -> bool:
         """Whether the configuration in the folder says how a model was trained."""
         with contextlib.suppress(DataError):
-            return {"model", "training", "checkpoint"} <= read_config(self.folder).keys()
+            return {"model", "training", "checkpoint"} <= run_folder.read_config(self.folder).keys()
         return False
 
     def _require_own_tokenizer(self) -> None:
         """Checkpoints that are whole beside a tokenizer of other pieces mean that somebody put it there."""
         folder = self.folder / "tokenizer"
-        if not folder.is_dir() or not checkpoints_in(self.folder):
+        if not folder.is_dir() or not run_folder.checkpoints_in(self.folder):
             return
         try:
             digests = {LanguagePair.load(one).digest() for one in (folder, self.tokenizer)}
@@ -184,7 +176,7 @@ class CheckpointStore:
 
     def restore(self) -> StoredCheckpoint | None:
         """The newest checkpoint that is whole, or None in a new run folder."""
-        paths = checkpoints_in(self.folder)
+        paths = run_folder.checkpoints_in(self.folder)
         if not self.options.restore and paths:
             raise OutputError(
                 f"{self.folder} holds checkpoints of an earlier run, which checkpoint.restore=false would mix with the "
@@ -220,26 +212,26 @@ class CheckpointStore:
     def mend_pointers(self, stored: StoredCheckpoint, best: int | None) -> None:
         """Let the pointers name what is gone on from, and the checkpoint of the ``best`` update, if it is there: a process
         may have died between a checkpoint and its pointers."""
-        of_best = None if best is None else checkpoint_of(self.folder, best)
+        of_best = None if best is None else run_folder.checkpoint_of(self.folder, best)
         for name, path in ((LAST, stored.path), (BEST, of_best)):
             if path is not None and self._pointed(name) != path:
-                set_pointer(self.folder, name, path)
+                run_folder.set_pointer(self.folder, name, path)
 
     def save(self, snapshot: Snapshot, *, best: bool, required: bool) -> Path | None:
         """Write a checkpoint, move the pointers, delete what may go.
 
         A full disk is a warning and the result None, unless the checkpoint is ``required`` (the run ends with it).
         """
-        path = self.folder / checkpoint_name(snapshot.info.epoch, snapshot.info.update)
+        path = self.folder / run_folder.checkpoint_name(snapshot.info.epoch, snapshot.info.update)
         self._warn_if_space_is_short(snapshot)
         try:
             if not (self.folder / "tokenizer").is_dir():  # somebody removed the folder underneath
                 self.prepare()
             # what it overwrites is a damaged one that this run fell back from
             write_checkpoint(path, config=self.config, overwrite=True, **vars(snapshot))
-            set_pointer(self.folder, LAST, path)
+            run_folder.set_pointer(self.folder, LAST, path)
             if best:
-                set_pointer(self.folder, BEST, path)
+                run_folder.set_pointer(self.folder, BEST, path)
         except (StorageError, OutputError, OSError) as error:
             if required:
                 raise StorageError(f"the last checkpoint of the run could not be written: {error}") from error
@@ -260,7 +252,7 @@ class CheckpointStore:
     def _pointed(self, name: str) -> Path | None:
         """Where a pointer leads; None too if it cannot be read, which is said once."""
         try:
-            path = pointed(self.folder, name)
+            path = run_folder.pointed(self.folder, name)
         except NMTError as error:
             if name not in self._unreadable:
                 logger.warning("%s; no checkpoint is deleted until the run writes this file again", error)
@@ -274,7 +266,7 @@ class CheckpointStore:
         if self._unreadable:
             return  # what it named must not be deleted
         stored: dict[Path, CheckpointInfo] = {}
-        for path in checkpoints_in(self.folder):
+        for path in run_folder.checkpoints_in(self.folder):
             try:
                 stored[path] = read_info(path)
             except NMTError:

@@ -74,7 +74,8 @@ def choose_precision(
     if wanted is not Precision.auto:
         require_precision(device, wanted)
         return wanted
-    if before is not None and _possible(device, before):
+    possible = device.type == "cuda" if before is Precision.fp16 else before is Precision.fp32 or computes_bf16(device)
+    if before is not None and possible:
         return before
     if device.type == "cuda":
         return Precision.bf16 if computes_bf16(device) else Precision.fp16
@@ -83,12 +84,6 @@ def choose_precision(
     if width >= (WIDE_FOR_TILES if multiplies_tiles(device) else WIDE):
         return Precision.bf16
     return Precision.bf16_output if vocabulary >= LARGE_VOCABULARY else Precision.fp32
-
-
-def _possible(device: torch.device, precision: Precision) -> bool:
-    if precision is Precision.fp16:
-        return device.type == "cuda"
-    return precision is Precision.fp32 or computes_bf16(device)
 
 
 class Arithmetic:

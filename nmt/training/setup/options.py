@@ -206,16 +206,12 @@ def _flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 
 def differences(stored: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, str]:
     """What changed: option -> ``old -> new``."""
-    changed = {
-        key: f"{_shown(stored.get(key))} -> {_shown(current.get(key))}"
-        for key in [*current, *(key for key in stored if key not in current)]
-        if stored.get(key) != current.get(key)
-    }
-    return {key: _OTHERS.get(key, change) for key, change in changed.items()}
-
-
-def _shown(value: Any) -> str:
-    return "null" if value is None else str(value)
+    changed: dict[str, str] = {}
+    for key in dict.fromkeys((*current, *stored)):
+        if stored.get(key) != current.get(key):
+            old, new = ("null" if one.get(key) is None else str(one[key]) for one in (stored, current))
+            changed[key] = _OTHERS.get(key, f"{old} -> {new}")
+    return changed
 
 
 def changed_options(config: TrainConfig) -> dict[str, Any]:

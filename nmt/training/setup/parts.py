@@ -220,11 +220,9 @@ def mapped_state(
             f"this {models.name_of(type(config))} has parameters that depend on its vocabulary without belonging to single "
             f"pieces, or none at all, so those of {path} cannot be mapped; leave out --finetune-map-vocabulary"
         )
-    rows = {
-        "source": common_pieces(other_pair.source.vocabulary, pair.source.vocabulary),
-        "target": common_pieces(other_pair.target.vocabulary, pair.target.vocabulary),
-    }
+    rows: dict[str, tuple[Tensor, Tensor]] = {}
     for side in ("source", "target"):
+        rows[side] = common_pieces(getattr(other_pair, side).vocabulary, getattr(pair, side).vocabulary)
         count, total = len(rows[side][0]) - len(SPECIALS), getattr(sizes, side) - len(SPECIALS)
         logger.info("%s of the %s %s pieces are in the vocabulary of %s", f"{count:,}", f"{total:,}", side, path)
     own, state = model.state_dict(), dict(other.state_dict())

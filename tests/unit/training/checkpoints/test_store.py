@@ -274,7 +274,7 @@ def test_a_folder_that_cannot_be_looked_through_is_a_warning(
         raise error
 
     store = make_store()
-    monkeypatch.setattr(store_module, "checkpoints_in", fails)
+    monkeypatch.setattr(store_module.run_folder, "checkpoints_in", fails)
     assert store.save(snapshot(1), best=False, required=True) is not None
     assert "could not be looked through: not yours" in caplog.text
 
