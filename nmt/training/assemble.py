@@ -16,7 +16,8 @@ from nmt.config.plain import to_plain
 from nmt.config.sections import TrainConfig
 from nmt.config.span import Span
 from nmt.devices import choose_device, make_current, own_device, require_precision, set_threads
-from nmt.distributed.world import World, join
+from nmt.distributed.joining import join
+from nmt.distributed.world import World
 from nmt.errors import UsageError
 from nmt.interface import EncoderDecoder
 from nmt.optim import Horizon, default_warmup
@@ -28,7 +29,7 @@ from nmt.storage.checkpoints import StoredCheckpoint, read_checkpoint
 from nmt.storage.lock import Lock, remove_leftovers
 from nmt.training.checkpoints import resume
 from nmt.training.checkpoints.keeper import Keeper, Saver
-from nmt.training.checkpoints.resume import Facts, Fingerprint, Past
+from nmt.training.checkpoints.resume import Facts, Past
 from nmt.training.checkpoints.store import Cadence, CheckpointStore
 from nmt.training.loop.batches import DataPosition, TrainingBatches, batch_reader
 from nmt.training.loop.learner import Arithmetic, Learner, Step
@@ -39,7 +40,7 @@ from nmt.training.setup import parts
 from nmt.training.setup.compilation import compile_layers
 from nmt.training.setup.datasets import Datasets, open_datasets
 from nmt.training.setup.description import describe_run, number_of_updates, tell, tell_limits
-from nmt.training.setup.options import check, fingerprint, validation_fingerprint
+from nmt.training.setup.options import Fingerprint, check, fingerprint, validation_fingerprint
 from nmt.training.setup.trials import decide_token_budget, known_cost
 from nmt.training.validation import BestScore, Validation, build_validators
 

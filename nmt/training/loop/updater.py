@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from nmt.config.sections import TrainingConfig
 from nmt.data.batch import Batch
+from nmt.data.batching import Indices
 from nmt.data.language_pair import LanguagePair
 from nmt.devices import is_shortage
 from nmt.distributed.world import Share, World
@@ -28,7 +29,7 @@ from nmt.interface import LossReport
 from nmt.optim import APPLIED_RATE, Progress, Schedule
 from nmt.reporting.figures import UpdateReport
 from nmt.storage.files import write_json
-from nmt.training.loop.batches import BatchReader, Indices, UpdateBatches
+from nmt.training.loop.batches import BatchReader, UpdateBatches
 from nmt.training.loop.learner import SMALLER_BATCHES, Arithmetic, Learner, described, explained_shortage, seed_torch
 
 logger = logging.getLogger("nmt.training")

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from nmt.config.choices import Strategy
 from nmt.config.sections import DistributedConfig, TrainingConfig
 from nmt.devices import own_device
+from nmt.distributed.joining import join
 from nmt.distributed.together import Together
-from nmt.distributed.world import World, join
+from nmt.distributed.world import World
 from nmt.errors import Interrupted, NMTError, UsageError
 from nmt.training.loop.trainer import Trainer
 

@@ -292,7 +292,8 @@ def test_room_is_kept_for_the_copy_of_a_checkpoint(
         return sizes[0]
 
     def copying(snapshot: Snapshot) -> Snapshot:
-        taken.append(snapshot.nbytes)
+        held = (snapshot.model, snapshot.training.tensors)
+        taken.append(sum(tensor.nbytes for tensors in held for tensor in tensors.values()))
         return copied(snapshot)
 
     monkeypatch.setattr(trials, "largest_by_forecast", forecast)
