@@ -129,13 +129,9 @@ class Reporter:
         flops = self._cost.figures(tokens, parts)
         spent = {"tokens": tokens, "seconds": round(seconds, 1), "skipped": skipped}
         self._record("end", update, epoch=epoch, ending=ending, **spent, **flops)
-        logger.info(
-            "trained on %s target tokens in %s%s%s",
-            f"{tokens:,}",
-            duration(seconds),
-            f" | {skipped} updates were skipped" if skipped else "",
-            "".join(f" | {value:.3g} operations {name.removeprefix('flops_')}" for name, value in flops.items()),
-        )
+        left_out = f" | {skipped} updates were skipped" if skipped else ""
+        cost = "".join(f" | {value:.3g} operations {name.removeprefix('flops_')}" for name, value in flops.items())
+        logger.info(f"trained on {tokens:,} target tokens in {duration(seconds)}{left_out}{cost}")
 
     def stopped(
         self, error: BaseException, *, update: int, epoch: int, tokens: int, seconds: float, skipped: int

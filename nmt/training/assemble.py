@@ -80,14 +80,9 @@ def train(config: TrainConfig) -> TrainingResult:
         with _holding(folder, world), StopRequest() as stop:
             mark = fingerprint(config, datasets.identities, datasets.valid_identities)
             plan = Plan(config, datasets, batches, max_update, scorers, device, world, folder, mark)
-            store = CheckpointStore(
-                folder,
-                config.checkpoint,
-                config=to_plain(config),
-                tokenizer=datasets.tokenizer,
-                metric=config.validation.best_metric,
-                higher_is_better=higher_is_better(config.validation.best_metric, scorers),
-            )
+            metric, tokenizer = config.validation.best_metric, datasets.tokenizer
+            better = higher_is_better(metric, scorers)
+            store = CheckpointStore(folder, config.checkpoint, to_plain(config), tokenizer, metric, better)
             with Saver(store, asynchronous=config.checkpoint.asynchronous) as saver:
                 return _train(plan, store, saver, stop)  # the block ends before another process may write
 

@@ -129,15 +129,17 @@ def past_of(
     allowed = tuple(prefix for name, prefixes in RESETS.items() if getattr(options, name) for prefix in prefixes)
     refused = {key: change for key, change in changed.items() if not (options.reset or key.startswith(allowed))}
     if refused:
-        raise _refusal(refused, stored)
+        listed = "; ".join(f"{key}: {change}" for key, change in refused.items())
+        raise UsageError(
+            f"{stored.path} was trained with other settings ({listed}); restore them, choose another --save-dir, or go on "
+            f"nevertheless with {' '.join(_flags_for(refused))}"
+        )
     for key, change in changed.items():
         logger.warning("going on although %s changed: %s", key, change)
     if facts.batches_in_update != batches_in_update:
         logger.warning(
-            "an update was made of %d batches and now is of %d: the order of batches stays, but the course of training "
-            "changes; processes x --update-freq should stay the same",
-            facts.batches_in_update,
-            batches_in_update,
+            f"an update was made of {facts.batches_in_update} batches and now is of {batches_in_update}: the order of "
+            f"batches stays, but the course of training changes; processes x --update-freq should stay the same"
         )
     return replace(past, changed=changed)
 
@@ -207,18 +209,9 @@ def compare_validations(past: Past, config: TrainConfig) -> None:
     decides = config.validation.patience is not None or getattr(config.scheduler, "uses_validation", False)
     if decides and not validation_due(config.validation, state.update, ended_epoch):
         logger.warning(
-            "the run had ended at update %d with a validation that a longer run would not have had there: patience and "
-            "rates that depend on validations differ from those of a run that had this length from the start",
-            state.update,
+            f"the run had ended at update {state.update} with a validation that a longer run would not have had there: "
+            f"patience and rates that depend on validations differ from those of a run that had this length from the start"
         )
-
-
-def _refusal(changed: Mapping[str, str], stored: StoredCheckpoint) -> UsageError:
-    listed = "; ".join(f"{key}: {change}" for key, change in changed.items())
-    return UsageError(
-        f"{stored.path} was trained with other settings ({listed}); restore them, choose another --save-dir, or go on "
-        f"nevertheless with {' '.join(_flags_for(changed))}"
-    )
 
 
 def _flags_for(changed: Mapping[str, str]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import platform
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -30,21 +31,11 @@ MOST_EPOCHS, MOST_SENTENCES = 1000, 10_000_000
 
 def tell(config: TrainConfig, datasets: Datasets, batches: TrainingBatches, model: nn.Module) -> None:
     """Sizes of the model and of the data, in two lines."""
-    pair = datasets.pair
-    logger.info(
-        "%s with %s parameters, vocabularies of %d and %d pieces",
-        models.name_of(type(config.model)),
-        f"{sum(parameter.numel() for parameter in model.parameters()):,}",
-        len(pair.source.vocabulary),
-        len(pair.target.vocabulary),
-    )
-    logger.info(
-        "%s training pairs from %s to %s, %s updates an epoch",
-        f"{len(datasets.train):,}",
-        pair.source_lang,
-        pair.target_lang,
-        f"{batches.updates_in_epoch(1):,}",
-    )
+    name, size = models.name_of(type(config.model)), sum(parameter.numel() for parameter in model.parameters())
+    pair, pairs, updates = datasets.pair, len(datasets.train), batches.updates_in_epoch(1)
+    source, target = len(pair.source.vocabulary), len(pair.target.vocabulary)
+    logger.info(f"{name} with {size:,} parameters, vocabularies of {source} and {target} pieces")
+    logger.info(f"{pairs:,} training pairs from {pair.source_lang} to {pair.target_lang}, {updates:,} updates an epoch")
 
 
 def tell_limits(config: TrainConfig) -> None:
@@ -120,14 +111,10 @@ def environment(device: torch.device) -> dict[str, Any]:
 
 def describe_model(model: nn.Module, name: str) -> dict[str, Any]:
     """Parameters by part; one that several parts share counts where it stands first."""
-    seen: set[int] = set()
-    parts: dict[str, int] = {}
-    for path, parameter in model.named_parameters(remove_duplicate=False):
-        if id(parameter) not in seen:
-            seen.add(id(parameter))
-            part = path.split(".")[0]
-            parts[part] = parts.get(part, 0) + parameter.numel()
-    return {"name": name, "parameters": sum(parts.values()), "parts": parts}
+    parts: Counter[str] = Counter()
+    for path, parameter in model.named_parameters():
+        parts[path.split(".")[0]] += parameter.numel()
+    return {"name": name, "parameters": parts.total(), "parts": dict(parts)}
 
 
 def describe_data(config: TrainConfig, datasets: Datasets) -> dict[str, Any]:
