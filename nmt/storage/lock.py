@@ -1,4 +1,4 @@
-"""One writer per folder."""
+"""One writer per folder, and what interrupted writers left: the temporary files and folders of ``nmt.storage.files``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import re
 import shutil
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,6 +18,13 @@ from nmt.errors import OutputError
 from nmt.storage.files import MANIFEST, said_plainly, sync, this_host
 
 logger = logging.getLogger("nmt.storage")
+
+# As `nmt.storage.files.temporary` names them: of what, by which process of which machine; "old": what it replaced.
+_TEMPORARY = re.compile(
+    r"\.(?P<name>.+)\.(?P<process>\d+)-(?P<host>[0-9a-f]{8})\.[0-9a-f]{8}(?P<replaced>\.old)?\.tmp", re.DOTALL
+)
+_DOOMED = re.compile(r"\.checkpoint-\d{4,}-\d{8,}\.old\.tmp")  # a checkpoint whose deletion had begun
+_DAY = 24 * 3600  # seconds
 
 
 def locked(file: IO[Any], written: Path) -> bool:
@@ -30,41 +38,21 @@ def locked(file: IO[Any], written: Path) -> bool:
     return True
 
 
-class Lock:
-    """Held while a folder is written. The kernel releases it when the process ends, however it ends."""
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / ".lock"
-        self._file: IO[str] | None = None
-
-    def __enter__(self) -> Lock:
-        with said_plainly(self._path):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            file = open(self._path, "a+", encoding="utf-8")
-        if not locked(file, self._path.parent):
-            file.seek(0)
-            holder = file.read().strip() or "another process"
-            file.close()
-            raise OutputError(f"{self._path.parent} is being written by {holder}; wait, or use another folder")
+@contextlib.contextmanager
+def one_writer(folder: Path) -> Iterator[None]:
+    """Holds the lock of a folder while it is written. The kernel releases it when the process ends, however it ends."""
+    with contextlib.ExitStack() as held:
+        with said_plainly(folder / ".lock"):
+            folder.mkdir(parents=True, exist_ok=True)
+            file = held.enter_context(open(folder / ".lock", "a+", encoding="utf-8"))
         file.seek(0)
+        if not locked(file, folder):
+            holder = file.read().strip() or "another process"
+            raise OutputError(f"{folder} is being written by {holder}; wait, or use another folder")
         file.truncate()
         file.write(f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S')}")
         file.flush()
-        self._file = file
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-
-# As `nmt.storage.files.temporary` names them: of what, by which process of which machine; "old": what it replaced.
-_TEMPORARY = re.compile(
-    r"\.(?P<name>.+)\.(?P<process>\d+)-(?P<host>[0-9a-f]{8})\.[0-9a-f]{8}(?P<replaced>\.old)?\.tmp", re.DOTALL
-)
-_DOOMED = re.compile(r"\.checkpoint-\d{4,}-\d{8,}\.old\.tmp")  # a checkpoint whose deletion had begun
-_DAY = 24 * 3600  # seconds
+        yield
 
 
 def remove_leftovers(folder: Path, of: str | None = None) -> list[str]:

@@ -26,7 +26,7 @@ from nmt.reporting.resources import Profiler, peak_memory
 from nmt.reporting.run_record import Cost, RunRecord
 from nmt.scoring import Scorer
 from nmt.storage.checkpoints import StoredCheckpoint, read_checkpoint
-from nmt.storage.lock import Lock, remove_leftovers
+from nmt.storage.lock import one_writer, remove_leftovers
 from nmt.training.checkpoints import resume
 from nmt.training.checkpoints.keeper import Keeper, Saver
 from nmt.training.checkpoints.resume import Facts, Past
@@ -156,7 +156,7 @@ def _holding(folder: Path, world: World) -> Iterator[None]:
     with contextlib.ExitStack() as held:
 
         def take() -> None:
-            held.enter_context(Lock(folder))
+            held.enter_context(one_writer(folder))
             for name in remove_leftovers(folder):
                 logger.info("removed %s, which an interrupted process left", name)
 
