@@ -21,7 +21,6 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from nmt.distributed.together import Together, digest
-from nmt.distributed.world import Meeting
 from nmt.errors import NMTError, UsageError
 from nmt.interface import Batch, LossReport
 from nmt.layers.stack import stacked_layers
@@ -119,8 +118,8 @@ class Sharded(Together):
         self._free_after_forward(last)
         yield
 
-    def meets(self, *, last: bool) -> Meeting:
-        return Meeting(forward=True, backward=True)  # to gather parameters; which batches do is not worth a rule
+    def meets(self, *, last: bool) -> Sequence[str]:
+        return ("forward", "backward")  # to gather parameters; which batches do is not worth a rule
 
     @contextlib.contextmanager
     def whole(self) -> Iterator[None]:

@@ -30,14 +30,6 @@ class Share(Generic[T]):
     last: bool = False  # of this process in this update
 
 
-@dataclass(frozen=True)
-class Meeting:
-    """Which of the two passes of a batch the processes make together."""
-
-    forward: bool = False
-    backward: bool = False
-
-
 class World:
     """How many processes there are, and what they have to tell each other. This one is a single process."""
 
@@ -75,9 +67,10 @@ class World:
         """Around forward and backward pass of a batch; gradients are exchanged at the last one of an update only."""
         return contextlib.nullcontext()
 
-    def meets(self, *, last: bool) -> Meeting:
-        """Where in the work on a batch the processes wait for each other: none can begin it again by itself then."""
-        return Meeting()
+    def meets(self, *, last: bool) -> Sequence[str]:
+        """Which of the passes of a batch, "forward" and "backward", the processes make together: none can begin such a one
+        again by itself."""
+        return ()
 
     def whole(self) -> AbstractContextManager[object]:
         """Inside it modules have all their parameters, and nobody waits: each process may do as much as it likes.

@@ -110,8 +110,8 @@ class Updater:
         self._wrapped = learner.world.wrap(learner.step)
         self._launched: tuple[UpdateBatches, Figures, float] | None = None  # and when it began
         self._settled = 0.0  # when the figures of the last update were known
-        if meets(last=True).backward:
-            passes = "any pass" if meets(last=False).backward else "the last backward pass of an update"
+        if "backward" in meets(last=True):
+            passes = "any pass" if "backward" in meets(last=False) else "the last backward pass of an update"
             logger.info("should memory run short in %s, training ends: %s", passes, TOGETHER)
 
     def announce(self, batches: UpdateBatches) -> None:
@@ -196,22 +196,21 @@ class Updater:
 
     def _forward_backward(self, update: int, share: Share[Indices]) -> LossReport:
         world, arithmetic = self.learner.world, self.learner.arithmetic
-        meeting = world.meets(last=share.last)
         with world.backward_of(self._wrapped, last=share.last):
-            with self._all_present(meeting.forward, update, share, "forward"), arithmetic.forward_pass():
+            with self._all_present(update, share, "forward"), arithmetic.forward_pass():
                 report: LossReport = self._wrapped(self.reader(share.item).to(arithmetic.device))
             loss = arithmetic.scaled(report.loss_sum)
-            with self._all_present(meeting.backward, update, share, "backward"):
+            with self._all_present(update, share, "backward"):
                 (loss if share.counts else 0.0 * loss).backward()  # type: ignore[no-untyped-call]
             return report
 
     @contextlib.contextmanager
-    def _all_present(self, meet: bool, update: int, share: Share[Indices], which: str) -> Iterator[None]:
-        """A pass in which processes ``meet``: none can leave it to do halves, for the others wait in the middle of it."""
+    def _all_present(self, update: int, share: Share[Indices], which: str) -> Iterator[None]:
+        """A pass that no process can leave to do halves, if the others wait in the middle of it."""
         try:
             yield
         except Exception as error:
-            if meet and is_shortage(error):
+            if is_shortage(error) and which in self.learner.world.meets(last=share.last):
                 raise self._shortage(update, share, f"in the {which} pass of a batch", TOGETHER) from error
             raise
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from torch import Tensor
 from nmt.config.sections import Precision, TrainingConfig
 from nmt.data.batch import Batch
 from nmt.data.corpus import Split
-from nmt.distributed.world import Meeting, World
+from nmt.distributed.world import World
 from nmt.errors import DeviceError
 from nmt.training.loop.batches import BatchReader, DataPosition, UpdateBatches, read_batch
 from nmt.training.loop.learner import Arithmetic, Learner, Step
@@ -138,8 +138,8 @@ def test_a_batch_that_cannot_even_be_copied_is_one_without_memory(
     """What is said about it copies nothing."""
 
     class Met(World):
-        def meets(self, *, last: bool) -> Meeting:
-            return Meeting(forward=meets)
+        def meets(self, *, last: bool) -> Sequence[str]:
+            return ("forward",) if meets else ()
 
     step, split = small(make_step), make_split(4)
     read = Full(lambda indices: read_batch(split, indices))
@@ -160,8 +160,8 @@ def test_processes_do_not_leave_each_other_waiting(
     class Two(World):
         size = 2
 
-        def meets(self, *, last: bool) -> Meeting:
-            return Meeting(**{fails_in: last})
+        def meets(self, *, last: bool) -> Sequence[str]:
+            return (fails_in,) if last else ()
 
     step = small(make_step, fits=1, fails_in=fails_in)
     split = make_split(4)
