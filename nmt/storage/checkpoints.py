@@ -198,13 +198,8 @@ def _manifest(path: Path, verify: Verify, *, training: bool = False) -> dict[str
 
 def _info(path: Path, manifest: Mapping[str, Any]) -> CheckpointInfo:
     try:
-        return CheckpointInfo(
-            int(manifest["update"]),
-            int(manifest["epoch"]),
-            tuple(manifest["reasons"]),
-            dict(manifest["scores"]),
-            dict(manifest["made"]),
-        )
+        kinds: dict[str, Any] = {"update": int, "epoch": int, "reasons": tuple, "scores": dict, "made": dict}
+        return CheckpointInfo(**{name: kind(manifest[name]) for name, kind in kinds.items()})
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{path / MANIFEST} is damaged: {error!r}") from None
 

@@ -212,7 +212,8 @@ class CheckpointStore:
     def mend_pointers(self, stored: StoredCheckpoint, best: int | None) -> None:
         """Let the pointers name what is gone on from, and the checkpoint of the ``best`` update, if it is there: a process
         may have died between a checkpoint and its pointers."""
-        of_best = None if best is None else run_folder.checkpoint_of(self.folder, best)
+        paths = [] if best is None else run_folder.checkpoints_in(self.folder)
+        of_best = next((path for path in paths if path.name.endswith(f"-{best:08d}")), None)
         for name, path in ((LAST, stored.path), (BEST, of_best)):
             if path is not None and self._pointed(name) != path:
                 run_folder.set_pointer(self.folder, name, path)
