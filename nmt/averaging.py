@@ -5,7 +5,7 @@ worth: its validation scores beside those of its parts, all of them measured ali
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -75,7 +75,9 @@ def average_checkpoints(config: AverageConfig) -> Average:
     remove_leftovers_of(output)
     check_destination(output, KIND, "--output", overwrite=config.overwrite)
     paths = select(config)
-    _check_apart(output, [*map(Path, config.inputs), *paths])
+    for path in (*map(Path, config.inputs), *paths):
+        if path.resolve().is_relative_to(output.resolve()):  # what bears its name is replaced
+            raise OutputError(f"writing {output} would replace {path}, which is averaged; choose another --output")
     _check_vocabularies(paths)
     if len(paths) == 1:
         logger.warning("there is one checkpoint to average: the result is a copy of its parameters")
@@ -86,14 +88,9 @@ def average_checkpoints(config: AverageConfig) -> Average:
     check_destination(output, KIND, "--output", overwrite=config.overwrite)  # again: reading took a while
     scores = rows[-1].scores if rows else {}
     made = {name: value for name, value in newest.info.made.items() if name == "vocabularies"}
-    write_checkpoint(
-        output,
-        model=mean,
-        config=newest.config,
-        info=CheckpointInfo(newest.info.update, newest.info.epoch, ("average",), scores, made),
-        tokenizer=tokenizer_folder(newest.path),
-        overwrite=config.overwrite,
-    )
+    info = CheckpointInfo(newest.info.update, newest.info.epoch, ("average",), scores, made)
+    folder = tokenizer_folder(newest.path)
+    write_checkpoint(output, model=mean, config=newest.config, info=info, tokenizer=folder, overwrite=config.overwrite)
     logger.info("wrote %s", output)
     return Average(output, rows)
 
@@ -106,10 +103,11 @@ def running_mean(paths: Sequence[Path]) -> tuple[StoredCheckpoint, dict[str, Ten
     count = in_lines("added up", "checkpoints", len(paths))
     for path in paths:
         stored = read_checkpoint(path)
-        _check_finite(stored)
         first = first or stored
         _check_alike(first, stored)
         for name, tensor in stored.model.items():
+            if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+                raise DataError(f"{path}: {name} contains NaN or infinity; leave this checkpoint out")
             wide = tensor.to(torch.float64) if tensor.is_floating_point() else tensor
             if name not in sums:
                 sums[name] = wide
@@ -223,13 +221,6 @@ def _candidates(inputs: list[Path]) -> dict[Path, CheckpointInfo]:
     return dict(sorted(infos.items(), key=lambda item: (item[1].update, item[1].epoch)))
 
 
-def _check_apart(output: Path, inputs: Iterable[Path]) -> None:
-    """The output replaces what bears its name: that must not be an input, nor a folder with an input in it."""
-    for path in inputs:
-        if path.resolve().is_relative_to(output.resolve()):
-            raise OutputError(f"writing {output} would replace {path}, which is averaged; choose another --output")
-
-
 def _check_vocabularies(paths: Sequence[Path]) -> None:
     """Parameters of models with different vocabularies have no mean, even where the sizes agree."""
     first_of = {tokenizer_folder(path).resolve(): path for path in reversed(paths)}
@@ -239,12 +230,6 @@ def _check_vocabularies(paths: Sequence[Path]) -> None:
     for path, digest in digests.items():
         if digest != digests[paths[0]]:
             raise DataError(f"{path} has other vocabularies than {paths[0]}; they cannot be averaged")
-
-
-def _check_finite(stored: StoredCheckpoint) -> None:
-    for name, tensor in stored.model.items():
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            raise DataError(f"{stored.path}: {name} contains NaN or infinity; leave this checkpoint out")
 
 
 def _check_alike(first: StoredCheckpoint, other: StoredCheckpoint) -> None:
@@ -274,9 +259,7 @@ class Judge:
         check_lengths(model, datasets, config.batching)
         before = read_info(path).made.get("precision")  # where that of the run is ``auto``, what this meant
         try:
-            arithmetic = build_arithmetic(
-                config, datasets, model, device, None if before is None else Precision[before]
-            )
+            arithmetic = build_arithmetic(config, datasets, model, device, Precision[before] if before else None)
         except NMTError:
             raise DeviceError(
                 f"the run computes in {config.device.precision.name}, which device {device} cannot; choose another "
