@@ -37,9 +37,14 @@ from nmt.storage.lock import remove_leftovers_of
 from nmt.storage.run_folder import checkpoints_in, read_config, tokenizer_folder
 from nmt.training.checkpoints.store import BY_EPOCH, BY_MINUTES, BY_UPDATES, best_first
 from nmt.training.loop.learner import Step
-from nmt.training.metrics import build_scorers, check_metric, higher_is_better
 from nmt.training.setup.datasets import Datasets, check_lengths, open_validation
-from nmt.training.setup.options import differences, validation_fingerprint
+from nmt.training.setup.options import (
+    build_scorers,
+    check_metric,
+    differences,
+    higher_is_better,
+    validation_fingerprint,
+)
 from nmt.training.setup.parts import build_arithmetic, build_criterion
 from nmt.training.validation import build_validators, validate
 

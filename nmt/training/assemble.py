@@ -35,12 +35,18 @@ from nmt.training.loop.batches import DataPosition, TrainingBatches, batch_reade
 from nmt.training.loop.learner import Arithmetic, Learner, Step
 from nmt.training.loop.trainer import Pulse, StopRequest, Trainer
 from nmt.training.loop.updater import BadUpdates, Updater
-from nmt.training.metrics import build_scorers, higher_is_better
 from nmt.training.setup import parts
 from nmt.training.setup.compilation import compile_layers
 from nmt.training.setup.datasets import Datasets, open_datasets
 from nmt.training.setup.description import describe_run, number_of_updates, tell, tell_limits
-from nmt.training.setup.options import Fingerprint, check, fingerprint, validation_fingerprint
+from nmt.training.setup.options import (
+    Fingerprint,
+    build_scorers,
+    check,
+    fingerprint,
+    higher_is_better,
+    validation_fingerprint,
+)
 from nmt.training.setup.trials import decide_token_budget, known_cost
 from nmt.training.validation import BestScore, Validation, build_validators
 

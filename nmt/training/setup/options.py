@@ -1,4 +1,5 @@
-"""The options of a run: which cannot go together, what it is recognised by, and what differs between two of them.
+"""The options of a run: which cannot go together, what it is recognised by, what differs between two of them, and the
+metrics of its validations by name.
 
 Limits, rhythms of saving and logging, the device and the number of threads are free to change when a run goes on.
 """
@@ -14,11 +15,12 @@ from nmt.config.option import groups_of
 from nmt.config.parameters import ParametersConfig
 from nmt.config.plain import to_plain
 from nmt.config.roles import CriterionConfig, OptimizerConfig, SchedulerConfig
-from nmt.config.sections import AUTO, TrainConfig, TrainingConfig
-from nmt.errors import UsageError
+from nmt.config.sections import AUTO, LOSSES, TrainConfig, TrainingConfig, ValidationConfig
+from nmt.errors import UsageError, did_you_mean
 from nmt.optim import Horizon, default_warmup, schedulers
 from nmt.optim.adam_then_sgd_config import AdamThenSgdConfig
 from nmt.optim.schedules.constant import ConstantConfig
+from nmt.scoring import Scorer, TextOptions, scorers
 from nmt.storage.checkpoints import FORMAT, KIND
 from nmt.storage.files import read_manifest
 from nmt.storage.run_folder import MODEL, resolve
@@ -227,3 +229,25 @@ def changed_options(config: TrainConfig) -> dict[str, Any]:
             usual = dict(_flatten({key: default}))
             changed |= {name: one for name, one in _flatten({key: value}) if name not in usual or one != usual[name]}
     return changed
+
+
+def build_scorers(options: ValidationConfig) -> dict[str, Scorer]:
+    text = TextOptions(options.tokenize, options.lowercase)
+    return {name: scorers.build(scorers.config_class(name)(), text) for name in options.metrics}
+
+
+def higher_is_better(metric: str, built: Mapping[str, Scorer] | None = None) -> bool:
+    """Of ``loss`` and its kin, or of a scorer; without those that are ``built``, one is built to ask it."""
+    if metric in LOSSES:
+        return False
+    if built is None:
+        built = build_scorers(ValidationConfig(metrics=[metric]))
+    return built[metric].higher_is_better
+
+
+def check_metric(metric: str, option: str) -> None:
+    known = (*LOSSES, *scorers.names())
+    if metric not in known:
+        raise UsageError(
+            f"{option}={metric} is no metric of a validation{did_you_mean(metric, known)}; there are: {', '.join(known)}"
+        )
