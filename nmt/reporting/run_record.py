@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from nmt.errors import DataError, NMTError
 from nmt.storage.files import atomic_write
@@ -53,8 +53,12 @@ class EventLog:
         line = json.dumps(known, ensure_ascii=False)
         try:
             with open(self.path, "ab+") as file:
+                gap = b""
+                if file.tell():  # the line before may be torn
+                    file.seek(-1, os.SEEK_END)
+                    gap = b"" if file.read(1) == b"\n" else b"\n"
                 # "backslashreplace" writes what is no text as JSON's own escape for it
-                file.write(_gap(file) + f"{line}\n".encode("utf-8", "backslashreplace"))
+                file.write(gap + f"{line}\n".encode("utf-8", "backslashreplace"))
         except OSError as error:
             self._report(error)
 
@@ -102,14 +106,6 @@ def stretches(events: Iterable[Event]) -> list[tuple[Event, float]]:
 def _lines(path: Path) -> list[str]:
     """Only a line feed ends one: texts may hold other separators. A torn line may end in the middle of a letter."""
     return path.read_text(encoding="utf-8", errors="replace").split("\n")
-
-
-def _gap(file: BinaryIO) -> bytes:
-    """What has to stand between the end of a file and a new line: something if a line before was torn."""
-    if not file.tell():
-        return b""
-    file.seek(-1, os.SEEK_END)
-    return b"" if file.read(1) == b"\n" else b"\n"
 
 
 def _up_to(line: str, update: int, skipped: int) -> bool:
