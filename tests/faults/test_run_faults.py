@@ -206,15 +206,15 @@ def test_fault_68_a_worker_that_is_killed_ends_its_command_with_a_sentence(sound
 JUMPING = """
 import time
 from nmt.training.loop.trainer import Trainer
-real, advance, jump = time.time, Trainer._advance, [0.0]
+real, pauses, jump = time.time, Trainer._pauses, [0.0]
 time.time = lambda: real() + jump[0]
 
-def advance_and_jump(self, batches):
-    advance(self, batches)
+def pauses_and_jumps(self, batches):
     jump[0] = {2: 5 * 3600.0, 4: -9 * 3600.0}.get(self.state.update, jump[0])
     print("the clock is at", round(time.time() - real()), file=__import__("sys").stderr)
+    return pauses(self, batches)
 
-Trainer._advance = advance_and_jump
+Trainer._pauses = pauses_and_jumps
 """
 
 
