@@ -72,25 +72,16 @@ def _peak_of_resources() -> int:
 
 def available_memory() -> int | None:
     """Bytes that this process may still take before the system or its container runs short; None: unknown."""
-    found = [_available_of_system(), *(_left_in_container(limit, use) for limit, use in _CGROUPS)]
-    return min((figure for figure in found if figure is not None), default=None)
-
-
-def _available_of_system() -> int | None:
-    """MemAvailable on Linux; elsewhere half of all memory."""
+    found = []
     if (available := _entry(_MEMINFO, "MemAvailable")) is not None:
-        return available
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-    except (ValueError, OSError):
-        return None
-
-
-def _left_in_container(limit: Path, use: Path) -> int | None:
-    try:
-        return max(0, int(limit.read_text()) - int(use.read_text()))
-    except (OSError, ValueError):  # no container, or one without a limit ("max")
-        return None
+        found.append(available)
+    else:
+        with contextlib.suppress(ValueError, OSError):  # not Linux: half of all memory
+            found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
+    for limit, use in _CGROUPS:
+        with contextlib.suppress(ValueError, OSError):  # no container, or one without a limit ("max")
+            found.append(max(0, int(limit.read_text()) - int(use.read_text())))
+    return min(found, default=None)
 
 
 class Profiler:

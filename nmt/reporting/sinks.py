@@ -8,27 +8,17 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from nmt.config.sections import ReportConfig
 from nmt.errors import MissingInputError, UsageError
 from nmt.reporting import html_report
-from nmt.reporting.run_record import RunRecord
+from nmt.reporting.run_record import Event, RunRecord
 from nmt.storage.files import read_json, write_json
 
 logger = logging.getLogger("nmt.training")
 
 SWITCHED_OFF = "%s is switched off, training goes on: %s"
-
-Event = Mapping[str, Any]
-
-
-class Sink(Protocol):
-    """Receives the events that the log receives, in the same order."""
-
-    def write(self, event: Event) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class TensorBoard:
@@ -100,6 +90,9 @@ class HtmlReport:
             with contextlib.suppress(MissingInputError):  # the log could not be written, and has said so
                 html_report.write(self.folder)
         self._behind = False
+
+
+Sink = TensorBoard | WeightsAndBiases | HtmlReport  # receives the events that the log receives, in the same order
 
 
 class Sinks:

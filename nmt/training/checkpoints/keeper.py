@@ -102,15 +102,12 @@ def _begun(action: Callable[[], None]) -> Future[None]:
 
 def _copied(snapshot: Snapshot) -> Snapshot:
     """On the CPU, and untouched by further training."""
-    training = TrainingState(_copies(snapshot.training.tensors), copy.deepcopy(snapshot.training.values))
-    return replace(snapshot, model=_copies(snapshot.model), training=training)
-
-
-def _copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {
-        name: tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
-        for name, tensor in tensors.items()
-    }
+    model, tensors = (
+        {name: one.detach().to("cpu", copy=True, memory_format=torch.contiguous_format) for name, one in part.items()}
+        for part in (snapshot.model, snapshot.training.tensors)
+    )
+    training = TrainingState(tensors, copy.deepcopy(snapshot.training.values))
+    return replace(snapshot, model=model, training=training)
 
 
 @dataclass

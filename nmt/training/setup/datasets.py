@@ -65,34 +65,26 @@ def open_validation(config: TrainConfig) -> Datasets:
 
 def check_lengths(model: EncoderDecoder, datasets: Datasets, batching: BatchingConfig) -> None:
     """Refuse sentences that the model cannot read, before training comes to them."""
-    _check_split(model, datasets.train, batching.token_limit if batching.skip_long else None)
-    if datasets.valid is not None:
-        _check_split(model, datasets.valid, None)
-
-
-def _check_split(model: EncoderDecoder, split: Split, kept: int | None) -> None:
-    """``kept``: pairs with more pieces than this on a side are left out."""
-    source = split.source_lengths
-    target = source if split.target_lengths is None else split.target_lengths
-    used = np.ones(len(source), dtype=bool) if kept is None else np.maximum(source, target) <= kept
     too_long = "raise its limit, or preprocess with a smaller --max-length and shorter validation sentences"
-    limit = model.max_source_length()
-    longest = int(source[used].max(initial=0))
-    if limit is not None and longest > limit:
-        raise DataError(
-            f"the longest source of split '{split.name}' has {longest} pieces, but the model reads only {limit}; "
-            f"{too_long}"
-        )
-    limits = model.max_target_lengths(torch.from_numpy(source[used]))
-    if limits is None:
-        return
-    beyond = target[used] > limits.numpy()
-    if beyond.any():
-        first = int(beyond.argmax())
-        raise DataError(
-            f"a target of split '{split.name}' has {int(target[used][first])} pieces, but the model writes only "
-            f"{int(limits[first])}; {too_long}"
-        )
+    longest = batching.token_limit if batching.skip_long else None  # pairs with more pieces on a side are left out
+    for split, kept in ((datasets.train, longest), (datasets.valid, None)):
+        if split is None:
+            continue
+        source = split.source_lengths
+        target = source if split.target_lengths is None else split.target_lengths
+        used = np.ones(len(source), dtype=bool) if kept is None else np.maximum(source, target) <= kept
+        limit, most = model.max_source_length(), int(source[used].max(initial=0))
+        if limit is not None and most > limit:
+            raise DataError(
+                f"the longest source of split '{split.name}' has {most} pieces, but the model reads only {limit}; {too_long}"
+            )
+        limits = model.max_target_lengths(torch.from_numpy(source[used]))
+        if limits is not None and (beyond := target[used] > limits.numpy()).any():
+            first = int(beyond.argmax())
+            raise DataError(
+                f"a target of split '{split.name}' has {int(target[used][first])} pieces, but the model writes only "
+                f"{int(limits[first])}; {too_long}"
+            )
 
 
 def _validation_split(config: TrainConfig, corpora: list[Corpus]) -> Split:

@@ -184,11 +184,6 @@ def validation_fingerprint(config: TrainConfig, data: Sequence[str], computed_on
     return {"data": list(data), "computed_on": computed_on, **dict(_flatten(parts))}
 
 
-def identity(path: str) -> str:
-    """What the parameters of a run folder or checkpoint are recognised by."""
-    return str(read_manifest(resolve(path), KIND, FORMAT)["files"][MODEL]["sha256"])
-
-
 def _unusual(given: Mapping[str, Any], defaults: object, keys: Iterable[str]) -> dict[str, Any]:
     """Options that are not at their defaults; at them they do nothing."""
     usual = to_plain(defaults)
@@ -196,9 +191,11 @@ def _unusual(given: Mapping[str, Any], defaults: object, keys: Iterable[str]) ->
 
 
 def _criterion(config: TrainConfig, tree: Mapping[str, Any]) -> Any:
-    if config.criterion.teacher:
-        return {**tree["criterion"], "teacher": identity(config.criterion.teacher)}
-    return tree["criterion"]
+    """A teacher counts by what its parameters are recognised by."""
+    if not config.criterion.teacher:
+        return tree["criterion"]
+    files = read_manifest(resolve(config.criterion.teacher), KIND, FORMAT)["files"]
+    return {**tree["criterion"], "teacher": str(files[MODEL]["sha256"])}
 
 
 def _flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
