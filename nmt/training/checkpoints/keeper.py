@@ -22,7 +22,6 @@ from nmt.distributed.together import digest
 from nmt.errors import Diverged, NMTError
 from nmt.storage.checkpoints import CheckpointInfo, TrainingState, load_parameters
 from nmt.training.checkpoints import optimizer_state
-from nmt.training.checkpoints.optimizer_state import resume_training
 from nmt.training.checkpoints.resume import Facts, Past, RunState
 from nmt.training.checkpoints.store import Cadence, CheckpointStore, Snapshot
 from nmt.training.loop.learner import Learner
@@ -154,7 +153,7 @@ class Keeper:
                 learner.optimizer, entries, values["optimizer"], groups=same_rule, place=place
             )
             if numbers is not None:
-                resume_training(learner.optimizer, _under("training_weights.", tensors), numbers, place)
+                optimizer_state.resume_training(learner.optimizer, _under("training_weights.", tensors), numbers, place)
 
     def diverged(self, what: str) -> Diverged:
         last = self.saver.last()

@@ -29,7 +29,6 @@ from nmt.storage.checkpoints import (
     write_checkpoint,
 )
 from nmt.storage.files import MANIFEST, OtherFormat, atomic_write, copy_folder, new_folder
-from nmt.storage.run_folder import BEST, LAST
 
 logger = logging.getLogger("nmt.training")
 
@@ -214,7 +213,7 @@ class CheckpointStore:
         may have died between a checkpoint and its pointers."""
         paths = [] if best is None else run_folder.checkpoints_in(self.folder)
         of_best = next((path for path in paths if path.name.endswith(f"-{best:08d}")), None)
-        for name, path in ((LAST, stored.path), (BEST, of_best)):
+        for name, path in ((run_folder.LAST, stored.path), (run_folder.BEST, of_best)):
             if path is not None and self._pointed(name) != path:
                 run_folder.set_pointer(self.folder, name, path)
 
@@ -230,9 +229,9 @@ class CheckpointStore:
                 self.prepare()
             # what it overwrites is a damaged one that this run fell back from
             write_checkpoint(path, config=self.config, overwrite=True, **vars(snapshot))
-            run_folder.set_pointer(self.folder, LAST, path)
+            run_folder.set_pointer(self.folder, run_folder.LAST, path)
             if best:
-                run_folder.set_pointer(self.folder, BEST, path)
+                run_folder.set_pointer(self.folder, run_folder.BEST, path)
         except (StorageError, OutputError, OSError) as error:
             if required:
                 raise StorageError(f"the last checkpoint of the run could not be written: {error}") from error
@@ -245,10 +244,10 @@ class CheckpointStore:
         return path
 
     def last(self) -> Path | None:
-        return self._pointed(LAST)
+        return self._pointed(run_folder.LAST)
 
     def best(self) -> Path | None:
-        return self._pointed(BEST)
+        return self._pointed(run_folder.BEST)
 
     def _pointed(self, name: str) -> Path | None:
         """Where a pointer leads; None too if it cannot be read, which is said once."""

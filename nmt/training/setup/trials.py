@@ -37,7 +37,6 @@ from nmt.reporting.resources import available_memory, give_back, peak_memory, re
 from nmt.reporting.run_record import Cost
 from nmt.storage.run_folder import checkpoints_in, read_config
 from nmt.training.checkpoints import optimizer_state
-from nmt.training.checkpoints.optimizer_state import evaluation_mode, training_mode
 from nmt.training.loop.batches import planned, read_batch
 from nmt.training.loop.learner import Arithmetic, Step, explained_shortage, seed_torch
 from nmt.training.setup.datasets import Datasets
@@ -170,7 +169,7 @@ def _trial(config: TrainConfig, datasets: Datasets, device: torch.device) -> tup
     step = build_step(config, datasets, model, device, World())
     save_memory(config, model)
     optimizer = build_optimizer(config, step)
-    training_mode(optimizer)
+    optimizer_state.training_mode(optimizer)
 
     def update(batches: Sequence[Indices]) -> None:
         optimizer.zero_grad(set_to_none=True)
@@ -182,7 +181,7 @@ def _trial(config: TrainConfig, datasets: Datasets, device: torch.device) -> tup
         optimizer.step()
 
     update([np.arange(1)])
-    with evaluation_mode(optimizer) as weights:
+    with optimizer_state.evaluation_mode(optimizer) as weights:
         parts = (step.model.state_dict(), step.criterion.state_dict(), optimizer_state.pack(optimizer)[0], weights)
     stored = sum(tensor.nbytes for tensors in parts for tensor in tensors.values())
 
