@@ -137,9 +137,9 @@ class RunRecord:
     def of(self, kind: str) -> list[Event]:
         return [event for event in self.events if event["event"] == kind]
 
-    def last(self, kind: str) -> Event:
-        """The newest event of a kind; empty if there is none."""
-        return next((event for event in reversed(self.events) if event["event"] == kind), {})
+    def last(self, *kinds: str) -> Event:
+        """The newest event of any of some kinds; empty if there is none."""
+        return next((event for event in reversed(self.events) if event["event"] in kinds), {})
 
     def training(self, name: str) -> list[tuple[float, float]]:
         """A figure of training over updates, up to where the run stopped."""
@@ -176,8 +176,7 @@ class RunRecord:
     @property
     def close(self) -> Event:
         """The event ``end`` or ``stopped`` that closes the log; empty if the run is under way or was killed."""
-        lasting = ("end", "stopped", "start", "train", "valid")
-        last = next((event for event in reversed(self.events) if event["event"] in lasting), {})
+        last = self.last("end", "stopped", "start", "train", "valid")
         return last if last.get("event") in ("end", "stopped") else {}
 
     @property
@@ -221,9 +220,6 @@ class Cost:
 
 def flops_by_time(parts: Sequence[tuple[Event, float]]) -> float | None:
     """Operations of the starts of a run, each with its own devices. None: the rate of some is not known."""
-    operations = 0.0
-    for start, seconds in parts:
-        if (rate := start.get("device_tflops")) is None:
-            return None
-        operations += seconds * (start.get("devices") or 1) * rate * 1e12
-    return operations
+    if any(start.get("device_tflops") is None for start, _ in parts):
+        return None
+    return sum(seconds * (start.get("devices") or 1) * start["device_tflops"] * 1e12 for start, seconds in parts)
