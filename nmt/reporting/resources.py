@@ -102,7 +102,11 @@ class Profiler:
     def __call__(self, update: int) -> Iterator[None]:
         first = self._first = self._first or update + _WARM_UP
         if self._running is None and first <= update < first + self._count:
-            self._begin()
+            self._tried = True
+            with _or_warn():
+                profiler = profile(activities=[ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * self._on_gpu)
+                profiler.start()
+                self._running = profiler
         if self._running is not None:
             self._traced.append(update)
         yield
@@ -118,25 +122,17 @@ class Profiler:
 
     def _end(self) -> None:
         profiler, self._running = self._running, None
-        if profiler is not None:
-            with _or_warn():
-                profiler.stop()
-                self._write(profiler, self._folder / f"profile-{self._traced[0]}-{self._traced[-1]}")
-
-    def _begin(self) -> None:
-        self._tried = True
+        if profiler is None:
+            return
         with _or_warn():
-            profiler = profile(activities=[ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * self._on_gpu)
-            profiler.start()
-            self._running = profiler
-
-    def _write(self, profiler: profile, path: Path) -> None:
-        order = "self_device_time_total" if self._on_gpu else "self_cpu_time_total"
-        table = profiler.key_averages().table(sort_by=order, row_limit=_ROWS, max_name_column_width=60)
-        with new_folder(path, overwrite=True) as folder:
-            profiler.export_chrome_trace(str(folder / "trace.json"))
-            (folder / "operators.txt").write_text(table, encoding="utf-8")
-        logger.info("wrote %s", path)
+            profiler.stop()
+            order = "self_device_time_total" if self._on_gpu else "self_cpu_time_total"
+            table = profiler.key_averages().table(sort_by=order, row_limit=_ROWS, max_name_column_width=60)
+            path = self._folder / f"profile-{self._traced[0]}-{self._traced[-1]}"
+            with new_folder(path, overwrite=True) as folder:
+                profiler.export_chrome_trace(str(folder / "trace.json"))
+                (folder / "operators.txt").write_text(table, encoding="utf-8")
+            logger.info("wrote %s", path)
 
 
 @contextlib.contextmanager
