@@ -47,23 +47,21 @@ def side_by_side(
     The first of several tasks starts the processes, each with so many threads; a single one is done here.
     """
     workers: _Workers[Task, Result] | None = None
-    held: Task | None = None  # until another one comes, or none
+    held: list[Task] = []  # until another one comes, or none
     try:
         for task in tasks:
             if task is None:
-                yield from workers.finish() if workers else one_by_one(function, () if held is None else (held,))
-                held = None
+                yield from workers.finish() if workers else one_by_one(function, held)
+                held = []
                 yield None
-            elif workers is None and held is None:
-                held = task
+            elif workers is None and not held:
+                held = [task]
             else:
-                if workers is None:
-                    assert held is not None
-                    workers = _Workers(function, processes, threads)
-                    yield from workers.give(held)
-                    held = None
-                yield from workers.give(task)
-        yield from workers.finish() if workers else one_by_one(function, () if held is None else (held,))
+                workers = workers or _Workers(function, processes, threads)
+                for one in (*held, task):
+                    yield from workers.give(one)
+                held = []
+        yield from workers.finish() if workers else one_by_one(function, held)
     finally:
         if workers is not None:
             workers.close()
