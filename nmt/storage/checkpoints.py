@@ -241,11 +241,7 @@ def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
         if type_name is None:
             raise DataError(f"a checkpoint cannot hold tensor '{name}', of type {tensor.dtype}")
         begin, end = end, end + tensor.nbytes
-        header[name] = {
-            "dtype": type_name,
-            "shape": list(tensor.shape),
-            "data_offsets": [begin, end],
-        }
+        header[name] = {"dtype": type_name, "shape": list(tensor.shape), "data_offsets": [begin, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)  # the data begins at a multiple of 8
     with open(path, "wb") as file:  # a file object of ours, so that a full disk is an OSError
