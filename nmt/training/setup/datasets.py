@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from nmt.config.sections import BatchingConfig, TrainConfig
+from nmt.data.batching import Indices
 from nmt.data.corpus import Corpus, Split, chain, open_corpora
 from nmt.data.language_pair import LanguagePair
 from nmt.errors import DataError
@@ -63,6 +64,11 @@ def open_validation(config: TrainConfig) -> Datasets:
     return Datasets(corpora[0].pair, tokenizer, split, split, _longest(split), [], valid_identities=identities)
 
 
+def sides(split: Split) -> tuple[Indices, Indices]:
+    """Lengths of sources and of targets; of a split without targets the sources stand for them."""
+    return split.source_lengths, split.source_lengths if split.target_lengths is None else split.target_lengths
+
+
 def check_lengths(model: EncoderDecoder, datasets: Datasets, batching: BatchingConfig) -> None:
     """Refuse sentences that the model cannot read, before training comes to them."""
     too_long = "raise its limit, or preprocess with a smaller --max-length and shorter validation sentences"
@@ -70,8 +76,7 @@ def check_lengths(model: EncoderDecoder, datasets: Datasets, batching: BatchingC
     for split, kept in ((datasets.train, longest), (datasets.valid, None)):
         if split is None:
             continue
-        source = split.source_lengths
-        target = source if split.target_lengths is None else split.target_lengths
+        source, target = sides(split)
         used = np.ones(len(source), dtype=bool) if kept is None else np.maximum(source, target) <= kept
         limit, most = model.max_source_length(), int(source[used].max(initial=0))
         if limit is not None and most > limit:

@@ -39,7 +39,7 @@ from nmt.storage.run_folder import checkpoints_in, read_config
 from nmt.training.checkpoints import optimizer_state
 from nmt.training.loop.batches import planned, read_batch
 from nmt.training.loop.learner import Arithmetic, Step, explained_shortage, seed_torch
-from nmt.training.setup.datasets import Datasets
+from nmt.training.setup.datasets import Datasets, sides
 from nmt.training.setup.options import check
 from nmt.training.setup.parts import build_arithmetic, build_model, build_optimizer, build_step, save_memory
 
@@ -74,8 +74,7 @@ def decide_token_budget(config: TrainConfig, datasets: Datasets, device: torch.d
 
 def candidates(split: Split, longest: int, batches_in_update: int) -> list[int]:
     """The sizes that come into question, smallest first: no sentence is too long, and an epoch has enough updates."""
-    lengths = split.source_lengths if split.target_lengths is None else np.maximum(*_sides(split))
-    most = int(lengths.sum()) // (LEAST_UPDATES * batches_in_update)
+    most = int(np.maximum(*sides(split)).sum()) // (LEAST_UPDATES * batches_in_update)
     fitting = [size for size in SIZES if size >= longest] or [longest]
     return [size for size in fitting if size <= most] or fitting[:1]
 
@@ -129,7 +128,7 @@ def largest_batches(split: Split, options: BatchingConfig, seed: int) -> list[In
     """Of the first epoch's batches those that take the most memory: with the most pieces, with and without padding, with
     the most sentences, or the longest ones."""
     plan = planned(split, options, seed, epoch=1)
-    source, target = _sides(split)
+    source, target = sides(split)
     longest = [(int(source[batch].max()), int(target[batch].max())) for batch in plan]
     rules: list[Callable[[int], int]] = [
         lambda number: len(plan[number]) * sum(longest[number]),
@@ -207,11 +206,6 @@ def _with_size(config: TrainConfig, size: int) -> TrainConfig:
     return replace(config, batching=replace(config.batching, max_tokens=size))
 
 
-def _sides(split: Split) -> tuple[Indices, Indices]:
-    target = split.source_lengths if split.target_lengths is None else split.target_lengths
-    return split.source_lengths, target
-
-
 def known_cost(config: TrainConfig, step: Step, train: Split, arithmetic: Arithmetic, devices: int) -> Cost:
     """What can be known before training; counting can be switched off."""
     report, batching = config.report, config.batching
@@ -270,8 +264,7 @@ def _count(step: Step, split: Split, arithmetic: Arithmetic, longest: int | None
 
 def _some_of_all_lengths(split: Split, longest: int | None) -> Iterator[Indices]:
     """Groups of sentences of nearly one length, evenly spread over the sorted split: together they are like the whole."""
-    assert split.target_lengths is not None, "a training split has targets"
-    sizes = np.maximum(split.source_lengths, split.target_lengths)
+    sizes = np.maximum(*sides(split))
     order = np.argsort(sizes, kind="stable")
     order = order[sizes[order] <= (longest or sizes.max())]
     for part in np.array_split(order, _GROUPS):
