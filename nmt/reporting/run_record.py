@@ -222,4 +222,4 @@ def flops_by_time(parts: Sequence[tuple[Event, float]]) -> float | None:
     """Operations of the starts of a run, each with its own devices. None: the rate of some is not known."""
     if any(start.get("device_tflops") is None for start, _ in parts):
         return None
-    return sum(seconds * (start.get("devices") or 1) * start["device_tflops"] * 1e12 for start, seconds in parts)
+    return sum(float(seconds * (start.get("devices") or 1) * start["device_tflops"] * 1e12) for start, seconds in parts)

@@ -88,17 +88,17 @@ def any_shape(model: EncoderDecoder) -> Iterator[None]:
 
 def _meets_few_shapes(step: Step, arithmetic: Arithmetic) -> bool:
     """A graph is of one shape, and only rows without padding can be filled up to one at little cost."""
-    with arithmetic.forward_pass():
-        flat = isinstance(step.model, WithoutPadding) and step.model.without_padding(arithmetic.device)
     if not step.criterion.runs_model_once:
         reason = "the criterion runs the model more than once, and its results share their memory"
     elif step.criterion.asks_for_attention:
         reason = "the criterion asks for attention, so batches keep their padding, and shapes vary"
     else:
+        with arithmetic.forward_pass():
+            flat = isinstance(step.model, WithoutPadding) and step.model.without_padding(arithmetic.device)
+        _ask_for_few_shapes(step.model, flat)
         reason = "" if flat else "the batches of this model keep their padding here, and shapes vary"
     if reason:
         logger.warning("no CUDA graphs: %s", reason)
-    _ask_for_few_shapes(step.model, not reason)
     return not reason
 
 
