@@ -18,7 +18,7 @@ from pathlib import Path
 
 from decoding_speed import Task, ours, read
 
-from nmt.storage.checkpoints import resolve
+from nmt.storage.run_folder import resolve
 
 
 def main() -> None:

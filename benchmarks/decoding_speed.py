@@ -36,7 +36,7 @@ from training_speed import HERE, MALLOC, VARIABLE, faster_by, prepare, program, 
 
 from nmt.data.language_pair import LanguagePair
 from nmt.data.shortlist import Shortlist
-from nmt.storage.checkpoints import resolve, tokenizer_folder
+from nmt.storage.run_folder import resolve, tokenizer_folder
 
 BEAM, LIMIT = 4, 255
 COMMON = f"--beam {BEAM} --length-penalty power --lenpen 1 --max-len-a 0"

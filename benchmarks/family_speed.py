@@ -26,8 +26,8 @@ from nmt.criterions.label_smoothed_cross_entropy_config import LabelSmoothedCros
 from nmt.data.corpus import open_corpora
 from nmt.data.text import read_lines
 from nmt.models.stored import load_model
-from nmt.training.loop.batches import Position, TrainingBatches
-from nmt.training.loop.step import Step
+from nmt.training.loop.batches import DataPosition, TrainingBatches
+from nmt.training.loop.learner import Step
 from nmt.training.loop.updater import divide
 
 
@@ -59,7 +59,7 @@ class Trained:
 
     def train(self, updates: int) -> int:
         """The number of target tokens."""
-        position, tokens = Position(), 0
+        position, tokens = DataPosition(), 0
         for _ in range(updates):
             update = self.batches.at(position)
             for indices in update.batches:

@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nmt.averaging.averaging import average_checkpoints
+    from nmt.averaging import average_checkpoints
     from nmt.data.preprocess import preprocess
     from nmt.training.assemble import train
     from nmt.translation import Translator
@@ -22,7 +22,7 @@ DISTRIBUTION = "nmt-toolkit"  # what pip calls it; PyPI's "nmt" is another progr
 
 _PLACES = {
     "Translator": "nmt.translation",
-    "average_checkpoints": "nmt.averaging.averaging",
+    "average_checkpoints": "nmt.averaging",
     "preprocess": "nmt.data.preprocess",
     "train": "nmt.training.assemble",
 }

@@ -20,7 +20,8 @@ _HUGE_PAGE = 2**21  # bytes
 def keep_freed_memory() -> bool:
     """Take blocks from the heap alone, in huge pages where the kernel has some, and return none; whether that was done.
 
-    It holds for the whole process and the processes copied from it. ``nmt.reporting.memory.give_back`` still returns memory.
+    It holds for the whole process and the processes copied from it. ``give_back`` of ``nmt.reporting.resources`` still
+    returns memory.
     """
     if user_has_decided(os.environ) or not _has_glibc():
         return False

@@ -12,8 +12,7 @@ def run(config: AverageConfig) -> None:
     """Write the average; print its scores beside those of its parts, and its folder last."""
     if config.metric not in (None, *LOSSES):
         scorers.config_class(config.metric)  # a misspelt one is refused before anybody waits for torch
-    from nmt.averaging.average_scores import table
-    from nmt.averaging.averaging import average_checkpoints
+    from nmt.averaging import average_checkpoints, table
 
     average = average_checkpoints(config)
     if average.scores:

@@ -20,9 +20,8 @@ from nmt.data.cut_text import joined_lines
 from nmt.data.text import PAUSE, Pause, read_lines, read_live
 from nmt.data.tokenizers import Tokenizer
 from nmt.devices import count_threads, device_named, make_current, own_device, set_threads
-from nmt.distributed.chunks import Chunks
 from nmt.distributed.joining import join
-from nmt.distributed.world import World
+from nmt.distributed.world import Chunks, World
 from nmt.errors import DataError, UsageError
 from nmt.progress import show_progress
 from nmt.scoring import TextOptions, scorers

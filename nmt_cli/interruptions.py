@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM outside of training, which has its own way to stop (``nmt/training/loop/signals.py``)."""
+"""Ctrl-C and SIGTERM outside of training, which has its own way to stop (``nmt/training/loop/trainer.py``)."""
 
 from __future__ import annotations
 

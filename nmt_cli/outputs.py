@@ -20,11 +20,10 @@ from nmt.config.plain import to_plain
 from nmt.data.language_pair import PAIR_FILE
 from nmt.errors import OutputError, StorageError, UsageError
 from nmt.progress import beside_bar
-from nmt.storage.checkpoints import checksums, resolve, tokenizer_folder
+from nmt.storage.checkpoints import checksums
 from nmt.storage.files import MANIFEST, atomic_write, check_new_file, read_json, sha256, write_json
-from nmt.storage.leftovers import remove_leftovers_of
-from nmt.storage.lock import locked
-from nmt.storage.run_folder import split_paths
+from nmt.storage.lock import locked, remove_leftovers_of
+from nmt.storage.run_folder import resolve, split_paths, tokenizer_folder
 
 logger = logging.getLogger("nmt.generate")
 

@@ -201,7 +201,7 @@ class Job:
         """Take note of what the run is judged by; refuse a sweeper that was told to look for the worst, or for nothing."""
         if not isinstance(config, TrainConfig):
             return
-        from nmt.training.metrics import higher_is_better
+        from nmt.training.setup.options import higher_is_better
 
         metric = config.validation.best_metric
         higher = higher_is_better(metric)

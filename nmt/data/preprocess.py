@@ -29,9 +29,8 @@ from nmt.data.ragged import RaggedWriter
 from nmt.data.report import PreprocessReport, SplitTally
 from nmt.errors import DataError, UsageError
 from nmt.progress import going_on
-from nmt.storage.destination import check_destination
-from nmt.storage.files import new_folder, sha256, write_manifest
-from nmt.storage.leftovers import remove_leftovers_of
+from nmt.storage.files import check_destination, new_folder, sha256, write_manifest
+from nmt.storage.lock import remove_leftovers_of
 
 TRAIN = "train"
 

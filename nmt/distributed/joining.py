@@ -51,7 +51,12 @@ def join(
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
     try:
-        yield _sharded(device) if options.strategy is Strategy.fsdp else Together()
+        if options.strategy is Strategy.fsdp:
+            from nmt.distributed.sharding import Sharded  # with torch's compiler: two seconds that others need not wait
+
+            yield Sharded(device)
+        else:
+            yield Together()
         # gloo's threads may still hold tensors of the last exchange. To let go of them they need Python, which this process
         # leaves to them while it waits here; once it has begun to end, they could only abort it.
         dist.barrier()
@@ -67,14 +72,6 @@ def join(
         ) from error
     finally:
         dist.destroy_process_group()
-
-
-def _sharded(device: torch.device) -> World:
-    from nmt.distributed.sharding import (
-        Sharded,  # brings torch's compiler with it: two seconds that others need not wait
-    )
-
-    return Sharded(device)
 
 
 def _start(environment: Mapping[str, str]) -> str:

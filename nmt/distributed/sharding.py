@@ -21,7 +21,6 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from nmt.distributed.together import Together, digest
-from nmt.distributed.world import Meeting
 from nmt.errors import NMTError, UsageError
 from nmt.interface import Batch, LossReport
 from nmt.layers.stack import stacked_layers
@@ -86,7 +85,12 @@ class Sharded(Together):
 
     def divide(self, step: nn.Module) -> None:
         """All processes made the same parameters: each keeps its part of its own."""
-        _refuse_scalars(step)
+        scalar = next((name for name, parameter in step.named_parameters() if parameter.dim() == 0), None)
+        if scalar is not None:
+            raise UsageError(
+                f"distributed.strategy=fsdp cannot divide {shown(scalar)}, which is a single number; "
+                f"use --distributed-strategy ddp"
+            )
         if len(set(self.gather(digest(step.parameters())))) > 1:
             raise NMTError("the processes begin with different parameters; look for a faulty device or installation")
         root = _Root(step)
@@ -114,8 +118,8 @@ class Sharded(Together):
         self._free_after_forward(last)
         yield
 
-    def meets(self, *, last: bool) -> Meeting:
-        return Meeting(forward=True, backward=True)  # to gather parameters; which batches do is not worth a rule
+    def meets(self, *, last: bool) -> Sequence[str]:
+        return ("forward", "backward")  # to gather parameters; which batches do is not worth a rule
 
     @contextlib.contextmanager
     def whole(self) -> Iterator[None]:
@@ -166,12 +170,3 @@ class Sharded(Together):
         self._frees = frees
         for layer in self._units[1:]:
             layer.set_reshard_after_forward(frees, recurse=False)
-
-
-def _refuse_scalars(step: nn.Module) -> None:
-    for name, parameter in step.named_parameters():
-        if parameter.dim() == 0:
-            raise UsageError(
-                f"distributed.strategy=fsdp cannot divide {shown(name)}, which is a single number; "
-                f"use --distributed-strategy ddp"
-            )

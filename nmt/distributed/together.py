@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from nmt.distributed.world import Meeting, World
+from nmt.distributed.world import World
 from nmt.errors import NMTError
 
 T = TypeVar("T")
@@ -39,8 +39,8 @@ class Together(World):
         assert isinstance(module, DistributedDataParallel)
         return contextlib.nullcontext() if last else module.no_sync()
 
-    def meets(self, *, last: bool) -> Meeting:
-        return Meeting(backward=last)  # where gradients are exchanged
+    def meets(self, *, last: bool) -> Sequence[str]:
+        return ("backward",) if last else ()  # where gradients are exchanged
 
     def total(self, sums: Tensor) -> Tensor:
         dist.all_reduce(sums)

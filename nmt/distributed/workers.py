@@ -47,31 +47,24 @@ def side_by_side(
     The first of several tasks starts the processes, each with so many threads; a single one is done here.
     """
     workers: _Workers[Task, Result] | None = None
-    held: Task | None = None  # until another one comes, or none
+    held: list[Task] = []  # until another one comes, or none
     try:
         for task in tasks:
             if task is None:
-                yield from workers.finish() if workers else _done_here(function, held)
-                held = None
+                yield from workers.finish() if workers else one_by_one(function, held)
+                held = []
                 yield None
-            elif workers is None and held is None:
-                held = task
+            elif workers is None and not held:
+                held = [task]
             else:
-                if workers is None:
-                    assert held is not None
-                    workers = _Workers(function, processes, threads)
-                    yield from workers.give(held)
-                    held = None
-                yield from workers.give(task)
-        yield from workers.finish() if workers else _done_here(function, held)
+                workers = workers or _Workers(function, processes, threads)
+                for one in (*held, task):
+                    yield from workers.give(one)
+                held = []
+        yield from workers.finish() if workers else one_by_one(function, held)
     finally:
         if workers is not None:
             workers.close()
-
-
-def _done_here(function: Callable[[Task], Result], task: Task | None) -> Iterator[Done[Task, Result]]:
-    if task is not None:
-        yield task, function(task)
 
 
 class _Workers(Generic[Task, Result]):
@@ -119,9 +112,10 @@ class _Workers(Generic[Task, Result]):
         except (EOFError, OSError):
             process = self._processes[connection]
             process.join(timeout=10)
+            code = process.exitcode
+            end = f"status {code}" if code is None or code >= 0 else signal.Signals(-code).name
             raise DeviceError(
-                f"a process that translated has ended ({_end_of(process)}); if memory was short, lower --max-tokens or "
-                f"--workers"
+                f"a process that translated has ended ({end}); if memory was short, lower --max-tokens or --workers"
             ) from None
 
     def close(self) -> None:
@@ -130,13 +124,6 @@ class _Workers(Generic[Task, Result]):
             process.terminate()
         for process in self._processes.values():
             process.join()
-
-
-def _end_of(process: BaseProcess) -> str:
-    code = process.exitcode
-    if code is None or code >= 0:
-        return f"status {code}"
-    return signal.Signals(-code).name
 
 
 def _serve(

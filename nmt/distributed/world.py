@@ -7,13 +7,15 @@ also writes. The list of batches is the global one: of the batches of an update,
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-if TYPE_CHECKING:  # a single process that translates does without torch
+if TYPE_CHECKING:
     from torch import Tensor, nn
+
 
 T = TypeVar("T")
 
@@ -26,14 +28,6 @@ class Share(Generic[T]):
     item: T
     counts: bool = True  # False: done only because the others have one more, without effect
     last: bool = False  # of this process in this update
-
-
-@dataclass(frozen=True)
-class Meeting:
-    """Which of the two passes of a batch the processes make together."""
-
-    forward: bool = False
-    backward: bool = False
 
 
 class World:
@@ -73,9 +67,10 @@ class World:
         """Around forward and backward pass of a batch; gradients are exchanged at the last one of an update only."""
         return contextlib.nullcontext()
 
-    def meets(self, *, last: bool) -> Meeting:
-        """Where in the work on a batch the processes wait for each other: none can begin it again by itself then."""
-        return Meeting()
+    def meets(self, *, last: bool) -> Sequence[str]:
+        """Which of the passes of a batch, "forward" and "backward", the processes make together: none can begin such a one
+        again by itself."""
+        return ()
 
     def whole(self) -> AbstractContextManager[object]:
         """Inside it modules have all their parameters, and nobody waits: each process may do as much as it likes.
@@ -121,3 +116,36 @@ class World:
     def on_main(self, work: Callable[[], T]) -> T:
         """Done by the first process only; its result, or its error, in all of them."""
         return work()
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """The processes meet after every chunk, so none of them keeps more than one. What they read in a turn is divided into
+    parts of equal size. A single process does everything at once."""
+
+    world: World
+    size: int  # the most items of a chunk
+
+    def own(self, items: Iterable[T], first: int) -> tuple[Iterator[T], Iterator[int]]:
+        """Of all items, those that this process does, and their numbers; the first item has the number ``first``."""
+        if self.world.size == 1:
+            return iter(items), itertools.count(first)
+        here, there = itertools.tee(self._shares(enumerate(items, first)))  # one is hardly ahead of the other
+        return (item for _, item in here), (number for number, _ in there)
+
+    def merged(self, done: Iterator[T], progress: Callable[[int], None]) -> Iterator[T]:
+        """What became of all items, in their order; other processes than the first get nothing. ``progress`` is told of
+        what the others have done."""
+        if self.world.size == 1:
+            yield from done
+            return
+        while any(chunks := self.world.gather(list(itertools.islice(done, self.size)))):
+            if self.world.main:
+                progress(sum(map(len, chunks[1:])))
+                yield from itertools.chain.from_iterable(chunks)
+
+    def _shares(self, items: Iterator[T]) -> Iterator[T]:
+        size, rank = self.world.size, self.world.rank
+        while turn := list(itertools.islice(items, self.size * size)):
+            share = -(-len(turn) // size)
+            yield from turn[rank * share : (rank + 1) * share]

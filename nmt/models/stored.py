@@ -13,14 +13,8 @@ from nmt.data.language_pair import LanguagePair
 from nmt.data.vocabulary import VocabularySizes
 from nmt.errors import DataError
 from nmt.models import models
-from nmt.storage.checkpoints import (
-    MappedCheckpoint,
-    Numbers,
-    load_parameters,
-    map_checkpoint,
-    resolve,
-    tokenizer_folder,
-)
+from nmt.storage.checkpoints import MappedCheckpoint, Numbers, load_parameters, map_checkpoint
+from nmt.storage.run_folder import resolve, tokenizer_folder
 
 if TYPE_CHECKING:
     from nmt.devices import Device

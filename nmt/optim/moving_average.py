@@ -23,7 +23,7 @@ class MovingAverage(torch.optim.Optimizer):
 
     In evaluation the parameters are the average and nothing else holds it: what they are when training begins, or goes
     on from a checkpoint, is where it starts. Who calls ``eval`` keeps the training weights meanwhile, as
-    ``nmt.training.loop.modes`` does. A step that is not made does not count.
+    ``nmt.training.checkpoints.optimizer_state`` does. A step that is not made does not count.
     """
 
     def __init__(self, rule: torch.optim.Optimizer, decay: float) -> None:

@@ -1,10 +1,19 @@
-"""Curves over updates: where their points stand. ``templates/charts.html`` draws them as SVG."""
+"""Curves over updates: where their points stand, and the templates that draw them and write pages."""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nmt.reporting.figures import figure, short
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
 
 WIDTH, HEIGHT = 560, 240
 LEFT, RIGHT, TOP, BOTTOM = 58, WIDTH - 14, 10, HEIGHT - 28  # edges of the plot
@@ -12,6 +21,9 @@ _MOST_POINTS = 500  # of a line; more are not to be seen
 _MOST_DOTS = 40
 _MOST_POWERS = 6  # between the ticks of a logarithmic axis; a run that diverges reaches 1e300
 _LOG_RATIO = 100  # beyond this between the largest and the smallest value, the scale is logarithmic
+_LONGEST_NAME = 40  # letters of a curve's name on a picture
+_LIGHT = ("#2563b8", "#d1661c", "#2f8f57", "#8a4fc0", "#b3365b", "#7a6a12")  # of curves, on white
+_DARK = ("#74a9ee", "#f0a066", "#74c797", "#c19bea", "#ec8aa6", "#d3c05a")
 
 Point = tuple[float, float]  # update, value
 
@@ -103,3 +115,58 @@ def thinned(points: Sequence[Point], most: int = _MOST_POINTS) -> list[Point]:
         numbers = range(start, min(start + stretch, len(points)))
         kept |= {choose(numbers, key=lambda number: points[number][1]) for choose in (min, max)}
     return [points[number] for number in sorted(kept)]
+
+
+def render(template: str, **values: object) -> str:
+    """A template of ``templates/`` as text; every value is escaped."""
+    return _environment().get_template(template).render(values)
+
+
+@functools.cache
+def _environment() -> Environment:
+    from jinja2 import Environment, FileSystemLoader  # here, since not every run has a page
+
+    folder = Path(__file__).parent / "templates"
+    environment = Environment(loader=FileSystemLoader(folder), autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {
+        "commas": "{:,}".format,
+        "plain": "{:g}".format,
+        "rounded": _rounded,
+        "short": short,
+        "shortened": _shortened,
+        "shown": _shown,
+        "thinned": thinned,
+    }
+    environment.globals |= {
+        "WIDTH": WIDTH,
+        "HEIGHT": HEIGHT,
+        "LEFT": LEFT,
+        "RIGHT": RIGHT,
+        "TOP": TOP,
+        "BOTTOM": BOTTOM,
+    }
+    environment.globals |= {"LIGHT": _LIGHT, "DARK": _DARK}
+    return environment
+
+
+def _shown(value: object) -> str:
+    """An option as text."""
+    if value is None:
+        return "null"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value)) or "none"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _rounded(value: object) -> str:
+    """A figure that the log keeps as text, since it may be infinite."""
+    try:
+        return figure(float(str(value)))
+    except ValueError:
+        return _shown(value)
+
+
+def _shortened(name: str) -> str:
+    """Beginning and end, which tell runs apart."""
+    half = _LONGEST_NAME // 2
+    return name if len(name) <= _LONGEST_NAME else f"{name[:half]}\N{HORIZONTAL ELLIPSIS}{name[-half + 1 :]}"

@@ -12,12 +12,9 @@ from typing import Any
 import yaml
 
 from nmt.errors import MissingInputError
-from nmt.reporting.charts import Chart, Series, thinned
-from nmt.reporting.cost import flops_by_time
-from nmt.reporting.numbers import duration, figure, megabytes, scientific, short
-from nmt.reporting.rendering import render
-from nmt.reporting.run_record import RunRecord
-from nmt.storage.event_log import stretches
+from nmt.reporting.charts import Chart, Series, render, thinned
+from nmt.reporting.figures import duration, figure, megabytes, scientific, short
+from nmt.reporting.run_record import RunRecord, flops_by_time, stretches
 from nmt.storage.files import atomic_write
 
 NAME = "report.html"

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from nmt.errors import DataError, MissingInputError, UsageError
-from nmt.reporting.charts import HEIGHT, WIDTH, Chart, Series
-from nmt.reporting.rendering import render
-from nmt.reporting.run_record import RunRecord
+from nmt.reporting.charts import HEIGHT, WIDTH, Chart, Series, render
+from nmt.reporting.run_record import RunRecord, read_events
 from nmt.storage.files import atomic_write
 
 _LINE = 18  # pixels, the height of a line of letters
@@ -68,7 +67,7 @@ def plot_comparison(logs: Mapping[str, Path], metric: str, output: Path, title: 
 def _record(log: Path) -> RunRecord:
     if not log.exists():
         raise MissingInputError(f"there is no training log {log}")
-    return RunRecord.of_log(log)
+    return RunRecord(log.parent, tuple(read_events(log)), {})
 
 
 def _draw(charts: Sequence[Chart], output: Path, title: str) -> None:
@@ -87,67 +86,52 @@ def plot_attention(panels: Sequence[AttentionPanel], output: Path) -> None:
     """
     if not panels:
         raise DataError("there is no sentence whose attention could be drawn")
-    maps = _set_in_lines([_Map.of(panel) for panel in panels])
+    maps = [_Map(panel) for panel in panels]
+    _set_in_lines(maps)
     width = max(map.left + map.width for map in maps) + _SCALE
     height = max(map.top + map.height for map in maps)
     _write(output, render("attention.svg", maps=maps, width=width, height=height, CELL=_CELL, LINE=_LINE, GAP=_GAP))
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Map:
     """An attention map with labels and title, in pixels from the upper left corner of the page."""
 
     panel: AttentionPanel
-    title: Sequence[str]  # lines
-    label_width: float  # of the output's pieces, left of the map
-    label_height: float  # of the source's pieces, above the map
     left: float = 0.0
     top: float = 0.0
 
-    @classmethod
-    def of(cls, panel: AttentionPanel) -> _Map:
-        shape = (len(panel.target), len(panel.source))
-        assert panel.weights.shape == shape, f"attention {panel.weights.shape}, pieces {shape}"
-        label_width, label_height = (
-            _LETTER * max(map(len, pieces), default=1) + _GAP for pieces in (panel.target, panel.source)
+    def __post_init__(self) -> None:
+        source, target = self.panel.source, self.panel.target
+        weights, shape = self.panel.weights, (len(target), len(source))
+        assert weights.shape == shape, f"attention {weights.shape}, pieces {shape}"
+        # of the output's pieces, left of the map, and of the source's, above it
+        self.label_width, self.label_height = (
+            _LETTER * max(map(len, pieces), default=1) + _GAP for pieces in (target, source)
         )
-        letters = int((label_width + _CELL * len(panel.source)) / _LETTER)
-        return cls(panel, _wrapped(panel.title, letters, _MAP_TITLE_LINES), label_width, label_height)
-
-    @property
-    def width(self) -> float:
-        return self.label_width + _CELL * len(self.panel.source) + _MARGIN
-
-    @property
-    def height(self) -> float:
-        return self.label_height + _LINE * len(self.title) + _CELL * len(self.panel.target) + _MARGIN
-
-    @property
-    def sources(self) -> list[str]:
-        return [_label(piece) for piece in self.panel.source]
-
-    @property
-    def rows(self) -> list[tuple[str, list[int]]]:
-        """Each piece of the output, and the greys of its weights, from 0 to 255."""
-        greys = np.rint(255 * np.clip(self.panel.weights, 0.0, 1.0)).astype(int).tolist()
-        return [(_label(piece), row) for piece, row in zip(self.panel.target, greys)]
+        letters = int((self.label_width + _CELL * len(source)) / _LETTER)
+        self.title = _wrapped(self.panel.title, letters, _MAP_TITLE_LINES)
+        self.width = self.label_width + _CELL * len(source) + _MARGIN
+        self.height = self.label_height + _LINE * len(self.title) + _CELL * len(target) + _MARGIN
+        self.sources = [_label(piece) for piece in source]
+        greys = np.rint(255 * np.clip(weights, 0.0, 1.0)).astype(int).tolist()
+        self.rows = [(_label(piece), row) for piece, row in zip(target, greys)]  # weights from 0 to 255
 
 
-def _set_in_lines(maps: Sequence[_Map]) -> list[_Map]:
-    """The maps side by side while they fit the page, then on the next line; lower edges of a line agree."""
+def _set_in_lines(maps: Sequence[_Map]) -> None:
+    """Place maps side by side while they fit the page, then on the next line; lower edges of a line agree."""
     lines: list[list[_Map]] = [[]]
     for map in maps:
         if lines[-1] and sum(other.width for other in lines[-1]) + map.width > _PAGE_WIDTH:
             lines.append([])
         lines[-1].append(map)
-    placed, top = [], 0.5 * _MARGIN
+    top = 0.5 * _MARGIN
     for line in lines:
         left, height = 0.5 * _MARGIN, max(map.height for map in line)
         for map in line:
-            placed.append(replace(map, left=left, top=top + height - map.height))
+            map.left, map.top = left, top + height - map.height
             left += map.width
         top += height
-    return placed
 
 
 def _label(piece: str) -> str:

@@ -6,27 +6,30 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from nmt.config.choices import ProgressStyle
 from nmt.config.sections import ReportConfig
-from nmt.progress import SECONDS_BETWEEN_LINES, Clock
-from nmt.reporting.cost import Cost
-from nmt.reporting.displays import Display, choose_display
-from nmt.reporting.memory import peak_memory
-from nmt.reporting.meters import Meters, UpdateReport
-from nmt.reporting.numbers import duration, figure
-from nmt.reporting.samples import Sample, log_samples
+from nmt.devices import is_shortage
+from nmt.errors import Diverged, Interrupted, NMTError, StorageError
+from nmt.progress import SECONDS_BETWEEN_LINES, Clock, open_bar, resolved
+from nmt.reporting.figures import Meters, UpdateReport, duration, figure, megabytes
+from nmt.reporting.resources import peak_memory
+from nmt.reporting.run_record import Cost, Event, EventLog, stretches
 from nmt.reporting.sinks import Sinks, open_sinks
-from nmt.reporting.stops import cause_of, said_of
-from nmt.storage.event_log import EventLog, stretches
+from nmt.storage.files import STORAGE_FAULTS
 
 logger = logging.getLogger("nmt.training")
 
+_BAR = "{desc} {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}]"
+_BAR_WITHOUT_END = "{desc} | update {n_fmt} [{elapsed}]"
 
+
+@dataclass
 class Reporter:
     """Collects updates and records their means at every ``log_interval``. Nothing that fails in here ends training.
 
@@ -34,25 +37,18 @@ class Reporter:
     beginning) are means over the epoch under way since the last record; they are not recorded.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        options: ReportConfig,
-        *,
-        total_updates: int | None,
-        memory: Callable[[], int] = lambda: peak_memory(torch.device("cpu")),
-        clock: Clock = time.monotonic,
-    ) -> None:
-        """``memory``: the most that was held so far, in bytes."""
-        self._options = options
-        self._total = total_updates
-        self._memory = memory
-        self._clock = clock
+    folder: Path
+    options: ReportConfig
+    _: KW_ONLY
+    total_updates: int | None
+    memory: Callable[[], int] = lambda: peak_memory(torch.device("cpu"))  # the most that was held so far, in bytes
+    clock: Clock = time.monotonic
+
+    def __post_init__(self) -> None:
         self._meters = Meters()  # since the last record
         self._of_epoch = Meters()  # the same, of the epoch under way alone
         self._epoch = 0
-        self._log = EventLog(folder / "log.jsonl")
-        self._folder = folder
+        self._log = EventLog(self.folder / "log.jsonl")
         self._sinks = Sinks({})
         self._display = Display()
         self._shown = -math.inf  # when the last figures were, by the clock
@@ -73,10 +69,14 @@ class Reporter:
         """
         self._cost = cost or Cost()
         self._log.rewind(update, skipped)
-        self._sinks = open_sinks(self._folder, self._options, update)
+        self._sinks = open_sinks(self.folder, self.options, update)
         if facts is not None:
             self._record("start", update, seconds=round(seconds, 1), **facts, **asdict(self._cost))
-        self._display = choose_display(self._options.progress, update, self._total, self._clock)
+        style = resolved(self.options.progress)
+        if style is ProgressStyle.bar:
+            self._display = Bar(update, self.total_updates)
+        elif style is ProgressStyle.lines:
+            self._display = Lines(update, self.total_updates, self.clock)
 
     def update(
         self, update: int, epoch: int, report: UpdateReport, seconds: float, *, ends_epoch: bool = False
@@ -86,16 +86,16 @@ class Reporter:
             self._epoch, self._of_epoch = epoch, Meters()
         self._meters, self._of_epoch = self._meters.plus(report), self._of_epoch.plus(report)
         wanted = self._display.advance(update, epoch)
-        recorded = update % self._options.log_interval == 0
-        due = self._clock() - self._shown >= SECONDS_BETWEEN_LINES
+        recorded = update % self.options.log_interval == 0
+        due = self.clock() - self._shown >= SECONDS_BETWEEN_LINES
         if not (recorded or ends_epoch or wanted or due):
             return
         meters = self._meters if recorded else self._of_epoch
-        trained = meters.means(update, epoch, round(self._memory() / 1e6, 1), round(seconds, 1))
-        self._display.show(trained, ends_epoch=ends_epoch)
-        self._shown = self._clock()
+        event = meters.means(update, epoch, round(self.memory() / 1e6, 1), round(seconds, 1))
+        self._display.show(event, ends_epoch=ends_epoch)
+        self._shown = self.clock()
         if recorded:
-            self._record("train", update, **trained.figures())
+            self._record("train", **event)
             self._meters, self._of_epoch = Meters(), Meters()
 
     def skipped(self, update: int, epoch: int, figures: UpdateReport, *, number: int) -> None:
@@ -129,23 +129,19 @@ class Reporter:
         flops = self._cost.figures(tokens, parts)
         spent = {"tokens": tokens, "seconds": round(seconds, 1), "skipped": skipped}
         self._record("end", update, epoch=epoch, ending=ending, **spent, **flops)
-        logger.info(
-            "trained on %s target tokens in %s%s%s",
-            f"{tokens:,}",
-            duration(seconds),
-            f" | {skipped} updates were skipped" if skipped else "",
-            "".join(f" | {value:.3g} operations {name.removeprefix('flops_')}" for name, value in flops.items()),
-        )
+        left_out = f" | {skipped} updates were skipped" if skipped else ""
+        cost = "".join(f" | {value:.3g} operations {name.removeprefix('flops_')}" for name, value in flops.items())
+        logger.info(f"trained on {tokens:,} target tokens in {duration(seconds)}{left_out}{cost}")
 
     def stopped(
-        self, update: int, epoch: int, error: BaseException, *, tokens: int, seconds: float, skipped: int
+        self, error: BaseException, *, update: int, epoch: int, tokens: int, seconds: float, skipped: int
     ) -> None:
         """The run goes no further for now, because of ``error``. Means are those since the last record."""
         event: dict[str, Any] = {"update": update, "epoch": epoch, "seconds": round(seconds, 1)}
         if self._meters.updates:
-            event = self._meters.means(**event, memory_mb=round(self._memory() / 1e6, 1)).figures()
+            event = self._meters.means(**event, memory_mb=round(self.memory() / 1e6, 1))
         event |= {"cause": cause_of(error), "message": said_of(error), "tokens": tokens, "skipped": skipped}
-        self._record("stopped", update, **event)
+        self._record("stopped", **event)
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps of it."""
@@ -158,7 +154,7 @@ class Reporter:
         self._display.close()
         self._sinks.close()
 
-    def _record(self, kind: str, update: int, /, **figures: Any) -> None:
+    def _record(self, kind: str, /, update: int, **figures: Any) -> None:
         event = {"event": kind, "update": update, **figures}
         self._log.write(event)
         self._sinks.write(event)
@@ -170,7 +166,107 @@ class Unheard(Reporter):
     def __init__(self) -> None:
         self._meters = Meters()
 
-    def _ignore(self, *arguments: Any, **options: Any) -> None:
-        pass
+    def _ignore(self, *arguments: Any, **options: Any) -> None: ...
 
     start = update = skipped = valid = samples = checkpoint = end = stopped = close = _ignore
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A sentence of the validation set, and what the model makes of it."""
+
+    source: str
+    reference: str
+    hypothesis: str
+
+
+def log_samples(samples: Sequence[Sample]) -> None:
+    for number, sample in enumerate(samples, start=1):
+        for name, text in asdict(sample).items():
+            logger.info("sample %d %-11s %s", number, f"{name}:", text)
+
+
+def cause_of(error: BaseException) -> str:
+    """One of: diverged, signal, out of memory, storage, error."""
+    if isinstance(error, Diverged):
+        return "diverged"
+    if isinstance(error, (Interrupted, KeyboardInterrupt)):
+        return "signal"
+    if isinstance(error, MemoryError) or any(one is not None and is_shortage(one) for one in (error, error.__cause__)):
+        return "out of memory"
+    if isinstance(error, StorageError) or (isinstance(error, OSError) and error.errno in STORAGE_FAULTS):
+        return "storage"
+    return "error"
+
+
+def said_of(error: BaseException) -> str:
+    """The sentence for the user, with the class of what is a defect."""
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted by a second Ctrl-C, before anything was saved"
+    return str(error) if isinstance(error, NMTError) else f"{type(error).__name__}: {error}"
+
+
+class Display:
+    """Is told of every update, and of figures now and then. This one shows nothing."""
+
+    def advance(self, update: int, epoch: int) -> bool:
+        """Take note of an update. Returns whether its figures should be shown, lest those on display be taken for the
+        new epoch's."""
+        return False
+
+    def show(self, event: Event, *, ends_epoch: bool = False) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Lines(Display):
+    """A line of the log each time."""
+
+    def __init__(self, update: int, total: int | None, clock: Clock) -> None:
+        self._first, self._total = update, total
+        self._clock, self._began = clock, clock()
+
+    def show(self, event: Event, *, ends_epoch: bool = False) -> None:
+        of = "" if self._total is None else f"/{self._total}"
+        line = (
+            f"epoch {event['epoch']} | update {event['update']}{of} | loss {event['loss']:.4f} | nll {event['nll']:.4f} | "
+            f"ppl {figure(event['ppl'])} | lr {event['lr']:.3e} | norm {event['grad_norm']:.3f} | "
+            f"{event['tokens_per_second']:.0f} tokens/s | {megabytes(event['memory_mb'])}"
+        )
+        made = event["update"] - self._first
+        if self._total is not None and made > 0:
+            left = (self._clock() - self._began) / made * max(0, self._total - event["update"])
+            line += f" | {duration(left)} left"
+        logger.info("%s", f"{line} | the epoch ends" if ends_epoch else line)
+
+
+class Bar(Display):
+    """Two lines of a terminal: the bar, and below it the last figures. Both fit 80 columns."""
+
+    def __init__(self, update: int, total: int | None) -> None:
+        self._epoch = 1 if update == 0 else None  # None: not known before the first update
+        self._bar = open_bar(
+            desc="" if self._epoch is None else f"epoch {self._epoch}",
+            total=total,
+            initial=update,
+            smoothing=0,  # the time left at the mean speed of this process
+            bar_format=_BAR_WITHOUT_END if total is None else _BAR,
+        )
+        self._figures = open_bar(bar_format="{desc}", position=1, leave=True)
+
+    def advance(self, update: int, epoch: int) -> bool:
+        begins, self._epoch = epoch != self._epoch, epoch
+        self._bar.update(update - self._bar.n)
+        if begins:
+            self._bar.set_description_str(f"epoch {epoch}")
+        return begins
+
+    def show(self, event: Event, *, ends_epoch: bool = False) -> None:
+        self._figures.set_description_str(
+            f"loss {event['loss']:.3f} | ppl {figure(event['ppl'])} | norm {event['grad_norm']:.3f} | "
+            f"lr {event['lr']:.2e} | {event['tokens_per_second']:.0f} tok/s | {megabytes(event['memory_mb'])}"
+        )
+
+    def close(self) -> None:
+        self._bar.close()
+        self._figures.close()

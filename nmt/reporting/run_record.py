@@ -1,17 +1,122 @@
-"""The log and the configuration of a run folder, read back."""
+"""The log of a run, one event in JSON a line, in the order of updates: written, and read back with the configuration.
+
+Also what a run costs in floating-point operations, from what was counted and from its time (``nmt.training.setup.trials``).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import contextlib
+import json
+import logging
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
+from nmt.errors import DataError, NMTError
+from nmt.storage.files import atomic_write
+from nmt.storage.run_folder import read_config
 
-from nmt.storage.event_log import Event, read_events
+logger = logging.getLogger("nmt.training")
 
 _LOSSES = ("loss", "nll", "ppl", "seconds")  # of a validation; its other figures are scores
+
+Event = Mapping[str, Any]
+
+
+@dataclass
+class EventLog:
+    """Appends to a file. A write that fails is reported once and costs that line: a log is worth less than the run."""
+
+    path: Path
+    _failed: bool = False
+
+    def rewind(self, update: int, skipped: int = 0) -> None:
+        """Drop the events after ``update``, and of updates that were skipped those after as many as ``skipped``: the run
+        goes on from there and will write them again."""
+        if not self.path.is_file():
+            return
+        try:
+            kept = [line for line in _lines(self.path) if _up_to(line, update, skipped)]
+            with atomic_write(self.path) as file:
+                file.write("".join(f"{line}\n" for line in kept).encode("utf-8"))
+        except (OSError, NMTError) as error:
+            self._report(error)
+
+    def write(self, event: dict[str, Any]) -> None:
+        known = {  # JSON knows no infinity and no NaN
+            key: None if isinstance(value, float) and not math.isfinite(value) else value
+            for key, value in event.items()
+        }
+        line = json.dumps(known, ensure_ascii=False)
+        try:
+            with open(self.path, "ab+") as file:
+                gap = b""
+                if file.tell():  # the line before may be torn
+                    file.seek(-1, os.SEEK_END)
+                    gap = b"" if file.read(1) == b"\n" else b"\n"
+                # "backslashreplace" writes what is no text as JSON's own escape for it
+                file.write(gap + f"{line}\n".encode("utf-8", "backslashreplace"))
+        except OSError as error:
+            self._report(error)
+
+    def events(self) -> list[dict[str, Any]]:
+        """What can be read of it."""
+        with contextlib.suppress(OSError):
+            return read_events(self.path)
+        return []
+
+    def _report(self, error: Exception) -> None:
+        if not self._failed:
+            logger.warning("cannot write %s, training goes on: %s", self.path, error)
+        self._failed = True
+
+
+def read_events(path: Path) -> list[dict[str, Any]]:
+    """The events of a log; none if there is no such file. Lines that are no event are left out."""
+    if not path.is_file():
+        return []
+    events = []
+    for line in _lines(path):
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue  # torn, by a full disk or the end of the process
+        if isinstance(event, dict) and isinstance(event.get("event"), str) and isinstance(event.get("update"), int):
+            events.append(event)
+    return events
+
+
+def stretches(events: Iterable[Event]) -> list[tuple[Event, float]]:
+    """The seconds of training of each start of a run, with its event; an empty one stands for what is not in the log."""
+    found: list[tuple[Event, float]] = []
+    start: Event = {}
+    began = now = 0.0
+    for event in events:
+        now = max(now, float(event.get("seconds") or 0.0))
+        if event["event"] == "start":
+            if now > began:
+                found.append((start, now - began))
+            start, began = event, now
+    return [*found, (start, now - began)]
+
+
+def _lines(path: Path) -> list[str]:
+    """Only a line feed ends one: texts may hold other separators. A torn line may end in the middle of a letter."""
+    return path.read_text(encoding="utf-8", errors="replace").split("\n")
+
+
+def _up_to(line: str, update: int, skipped: int) -> bool:
+    """An update that was skipped has the number of the next one, which says nothing of when that was."""
+    try:
+        event = json.loads(line)
+        if event["event"] == "skipped":
+            return int(event["number"]) <= skipped
+        return int(event["update"]) <= update
+    except (ValueError, KeyError, TypeError):
+        return False  # torn, by a full disk or the end of the process
 
 
 @dataclass(frozen=True)
@@ -24,19 +129,17 @@ class RunRecord:
 
     @classmethod
     def read(cls, folder: Path) -> RunRecord:
-        return cls(folder, tuple(read_events(folder / "log.jsonl")), _configuration(folder / "config.yaml"))
-
-    @classmethod
-    def of_log(cls, log: Path) -> RunRecord:
-        """Of a log alone, whatever its name."""
-        return cls(log.parent, tuple(read_events(log)), {})
+        config: Mapping[str, Any] = {}
+        with contextlib.suppress(DataError):  # there is none, or it is damaged
+            config = read_config(folder)
+        return cls(folder, tuple(read_events(folder / "log.jsonl")), config)
 
     def of(self, kind: str) -> list[Event]:
         return [event for event in self.events if event["event"] == kind]
 
-    def last(self, kind: str) -> Event:
-        """The newest event of a kind; empty if there is none."""
-        return next((event for event in reversed(self.events) if event["event"] == kind), {})
+    def last(self, *kinds: str) -> Event:
+        """The newest event of any of some kinds; empty if there is none."""
+        return next((event for event in reversed(self.events) if event["event"] in kinds), {})
 
     def training(self, name: str) -> list[tuple[float, float]]:
         """A figure of training over updates, up to where the run stopped."""
@@ -73,8 +176,7 @@ class RunRecord:
     @property
     def close(self) -> Event:
         """The event ``end`` or ``stopped`` that closes the log; empty if the run is under way or was killed."""
-        lasting = ("end", "stopped", "start", "train", "valid")
-        last = next((event for event in reversed(self.events) if event["event"] in lasting), {})
+        last = self.last("end", "stopped", "start", "train", "valid")
         return last if last.get("event") in ("end", "stopped") else {}
 
     @property
@@ -94,11 +196,30 @@ class RunRecord:
         return max((float(event.get("seconds") or 0) for event in self.events), default=0.0)
 
 
-def _configuration(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError):
-        return {}
-    return tree if isinstance(tree, dict) else {}
+@dataclass(frozen=True)
+class Cost:
+    """What is known of the cost before training begins; None: it is not known."""
+
+    flops_per_token: float | None = None
+    device_tflops: float | None = None  # 10^12 operations a second that one device sustains
+    devices: int = 1
+
+    def figures(self, tokens: int, parts: Sequence[tuple[Event, float]]) -> dict[str, float]:
+        """Operations of ``tokens`` target tokens, counted and estimated, as far as they are known.
+
+        ``parts``: the starts of the run with their seconds; one that nobody recorded was like this one.
+        """
+        figures = {}
+        if self.flops_per_token is not None:
+            figures["flops_counted"] = self.flops_per_token * tokens
+        estimated = flops_by_time([(start or asdict(self), seconds) for start, seconds in parts])
+        if estimated is not None:
+            figures["flops_estimated"] = estimated
+        return figures
+
+
+def flops_by_time(parts: Sequence[tuple[Event, float]]) -> float | None:
+    """Operations of the starts of a run, each with its own devices. None: the rate of some is not known."""
+    if any(start.get("device_tflops") is None for start, _ in parts):
+        return None
+    return sum(float(seconds * (start.get("devices") or 1) * start["device_tflops"] * 1e12) for start, seconds in parts)

@@ -6,26 +6,19 @@ import contextlib
 import logging
 import secrets
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from nmt.config.sections import ReportConfig
 from nmt.errors import MissingInputError, UsageError
 from nmt.reporting import html_report
-from nmt.reporting.run_record import RunRecord
+from nmt.reporting.run_record import Event, RunRecord
 from nmt.storage.files import read_json, write_json
 
 logger = logging.getLogger("nmt.training")
 
-Event = Mapping[str, Any]
-
-
-class Sink(Protocol):
-    """Receives the events that the log receives, in the same order."""
-
-    def write(self, event: Event) -> None: ...
-
-    def close(self) -> None: ...
+SWITCHED_OFF = "%s is switched off, training goes on: %s"
 
 
 class TensorBoard:
@@ -79,12 +72,12 @@ class WeightsAndBiases:
         self._run.finish()
 
 
+@dataclass
 class HtmlReport:
     """The page ``report.html``, made anew of the log at each validation and at the end."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._behind = False
+    folder: Path
+    _behind: bool = False
 
     def write(self, event: Event) -> None:
         self._behind = True
@@ -95,8 +88,11 @@ class HtmlReport:
         """Make the page, if something happened since it was made."""
         if self._behind:
             with contextlib.suppress(MissingInputError):  # the log could not be written, and has said so
-                html_report.write(self._folder)
+                html_report.write(self.folder)
         self._behind = False
+
+
+Sink = TensorBoard | WeightsAndBiases | HtmlReport  # receives the events that the log receives, in the same order
 
 
 class Sinks:
@@ -117,7 +113,7 @@ class Sinks:
             try:
                 action(sink)
             except Exception as error:  # a disk that is full, a writer thread that died, no network
-                _switched_off(name, error)
+                logger.warning(SWITCHED_OFF, name, error)
                 del self._sinks[name]
 
 
@@ -137,7 +133,7 @@ def open_sinks(folder: Path, options: ReportConfig, update: int) -> Sinks:
         except UsageError:
             raise
         except Exception as error:
-            _switched_off(name, error)
+            logger.warning(SWITCHED_OFF, name, error)
     return Sinks(opened)
 
 
@@ -155,7 +151,3 @@ def _run_id(path: Path, project: str) -> str:
     made = secrets.token_hex(4)
     write_json(path, {"project": project, "id": made})
     return made
-
-
-def _switched_off(name: str, error: Exception) -> None:
-    logger.warning("%s is switched off, training goes on: %s", name, error)

@@ -37,18 +37,7 @@ from nmt.storage.files import (
     write_json,
     write_manifest,
 )
-
-# Where checkpoints stand is known without torch; what is done with them is imported from here.
-from nmt.storage.run_folder import BEST as BEST
 from nmt.storage.run_folder import CONFIG, MODEL, read_config, recognise
-from nmt.storage.run_folder import LAST as LAST
-from nmt.storage.run_folder import checkpoint_name as checkpoint_name
-from nmt.storage.run_folder import checkpoint_of as checkpoint_of
-from nmt.storage.run_folder import checkpoints_in as checkpoints_in
-from nmt.storage.run_folder import pointed as pointed
-from nmt.storage.run_folder import resolve as resolve
-from nmt.storage.run_folder import set_pointer as set_pointer
-from nmt.storage.run_folder import tokenizer_folder as tokenizer_folder
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -209,13 +198,8 @@ def _manifest(path: Path, verify: Verify, *, training: bool = False) -> dict[str
 
 def _info(path: Path, manifest: Mapping[str, Any]) -> CheckpointInfo:
     try:
-        return CheckpointInfo(
-            int(manifest["update"]),
-            int(manifest["epoch"]),
-            tuple(manifest["reasons"]),
-            dict(manifest["scores"]),
-            dict(manifest["made"]),
-        )
+        kinds: dict[str, Any] = {"update": int, "epoch": int, "reasons": tuple, "scores": dict, "made": dict}
+        return CheckpointInfo(**{name: kind(manifest[name]) for name, kind in kinds.items()})
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{path / MANIFEST} is damaged: {error!r}") from None
 
@@ -257,11 +241,7 @@ def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
         if type_name is None:
             raise DataError(f"a checkpoint cannot hold tensor '{name}', of type {tensor.dtype}")
         begin, end = end, end + tensor.nbytes
-        header[name] = {
-            "dtype": type_name,
-            "shape": list(tensor.shape),
-            "data_offsets": [begin, end],
-        }
+        header[name] = {"dtype": type_name, "shape": list(tensor.shape), "data_offsets": [begin, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)  # the data begins at a multiple of 8
     with open(path, "wb") as file:  # a file object of ours, so that a full disk is an OSError

@@ -22,7 +22,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, TypeVar
 
 import nmt
-from nmt.errors import DataError, MissingInputError, OutputError, StorageError
+from nmt.errors import DataError, MissingInputError, NMTError, OutputError, StorageError
 
 MANIFEST = "manifest.json"
 ATTEMPTS = 3  # at what a network file system refuses because it was moved on the server meanwhile
@@ -47,6 +47,10 @@ _OCCUPIED = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})  # by what
 STORAGE_FAULTS = frozenset(_ADVICE_STORAGE)
 
 Value = TypeVar("Value")
+
+
+class OtherFormat(DataError):
+    """The version that wrote a folder can read it."""
 
 
 class Verify(Enum):
@@ -180,7 +184,7 @@ def read_manifest(
         found = manifest.get("kind") if isinstance(manifest, dict) else None
         raise DataError(f"{folder} holds no {kind}; its {MANIFEST} says kind={found!r}")
     if manifest.get("format") != version:
-        raise DataError(
+        raise OtherFormat(
             f"{folder} was written by {manifest.get('written_by')} in format {manifest.get('format')}; "
             f"this is nmt {nmt.__version__}, which reads format {version}"
         )
@@ -201,7 +205,7 @@ def this_host() -> str:
 
 
 def temporary(path: Path) -> Path:
-    """A new hidden sibling; ``nmt.storage.leftovers`` knows it by its name."""
+    """A new hidden sibling; ``nmt.storage.lock`` knows it by its name."""
     return path.parent / f".{path.name}.{os.getpid()}-{this_host()}.{secrets.token_hex(4)}.tmp"
 
 
@@ -293,3 +297,43 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def check_destination(folder: Path, kind: str, option: str, *, overwrite: bool) -> None:
+    """Refuse a folder that holds anything, or with ``overwrite`` anything that is not of a folder of ``kind``.
+
+    ``option`` is the flag that named the folder, for the message.
+    """
+    here, real = Path.cwd(), Path(os.path.realpath(folder))
+    if real == here or real in here.parents:
+        raise OutputError(f"{folder} is the working directory or holds it; choose a folder of its own ({option})")
+    nearest = next(path for path in (real, *real.parents) if path.exists())
+    if not nearest.is_dir() and nearest != real:
+        raise OutputError(f"{folder} cannot be made, because {nearest} is a file; choose another place ({option})")
+    if not os.access(nearest if nearest.is_dir() else nearest.parent, os.W_OK | os.X_OK):
+        raise OutputError(f"{folder} cannot be written: {nearest} is closed to you; choose another place ({option})")
+    if not real.exists():
+        return
+    if not folder.is_dir():
+        raise OutputError(f"{folder} exists and is not a folder; choose another one ({option})")
+    present = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
+    if not present and (overwrite or next(folder.iterdir(), None) is None):
+        return
+    if not overwrite:
+        raise OutputError(f"{folder} exists and is not empty; choose another {option}, or add --overwrite")
+    if foreign := sorted(present - _files_of(folder, kind)):
+        raise OutputError(
+            f"{folder} holds files that are not of a {kind}, such as {foreign[0]}; --overwrite replaces a whole {kind} "
+            f"only: move them, or choose another {option}"
+        )
+
+
+def _files_of(folder: Path, kind: str) -> set[str]:
+    """What the manifest of a folder lists; nothing if there is none or it is of another kind."""
+    try:
+        manifest = read_json(folder / MANIFEST)
+    except NMTError:
+        return set()
+    if not isinstance(manifest, dict) or manifest.get("kind") != kind:
+        return set()
+    return {MANIFEST, *manifest.get("files", ())}

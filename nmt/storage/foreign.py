@@ -27,10 +27,10 @@ def describe(path: Path) -> str:
     if start.lstrip().lower().startswith((b"<!doctype", b"<html")):
         return "a web page, probably of a failed download"
     if start.startswith((b"PK\x03\x04", b"\x80")):
-        return (
-            f"a pickled file of another toolkit{_asking(sorted(set(_imports(_pickle(path)))))}; "
-            f"such files can run code and are never opened"
-        )
+        names = sorted(set(_imports(_pickle(path))))
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        asking = f" (to open it would import {', '.join(names[:_SHOWN])}{more})" if names else ""
+        return f"a pickled file of another toolkit{asking}; such files can run code and are never opened"
     return "a file"
 
 
@@ -57,13 +57,6 @@ def is_dictionary_of_fairseq(path: Path) -> bool:
     except (OSError, UnicodeDecodeError):
         return False
     return bool(lines) and all(_COUNTED.fullmatch(line) for line in lines)
-
-
-def _asking(names: list[str]) -> str:
-    if not names:
-        return ""
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f" (to open it would import {', '.join(names[:_SHOWN])}{more})"
 
 
 def _pickle(path: Path) -> bytes:

@@ -14,7 +14,7 @@ from nmt.storage.foreign import describe
 
 LAST, BEST = "last", "best"
 MODEL, CONFIG = "model.safetensors", "config.yaml"
-_NAME = re.compile(r"checkpoint-(\d{4,})-(\d{8,})")
+_NAME = re.compile(r"checkpoint-(?P<epoch>\d{4,})-(?P<update>\d{8,})")
 
 
 def checkpoint_name(epoch: int, update: int) -> str:
@@ -25,13 +25,11 @@ def checkpoints_in(run: Path) -> list[Path]:
     """The complete checkpoints of a run folder, oldest first."""
     if not run.is_dir():
         return []
-    found = [path for path in run.iterdir() if _NAME.fullmatch(path.name) and (path / MANIFEST).is_file()]
-    return sorted(found, key=lambda path: _position(path.name))
-
-
-def checkpoint_of(run: Path, update: int) -> Path | None:
-    """The complete checkpoint after that update, if it is there."""
-    return next((path for path in checkpoints_in(run) if _position(path.name)[0] == update), None)
+    found: dict[Path, tuple[int, int]] = {}
+    for path in run.iterdir():
+        if (match := _NAME.fullmatch(path.name)) and (path / MANIFEST).is_file():
+            found[path] = int(match["update"]), int(match["epoch"])
+    return sorted(found, key=found.__getitem__)
 
 
 def set_pointer(run: Path, name: str, checkpoint: Path) -> None:
@@ -119,12 +117,6 @@ def _names_code(tree: Any) -> bool:
         elif isinstance(part, list):
             waiting += part
     return False
-
-
-def _position(name: str) -> tuple[int, int]:
-    match = _NAME.fullmatch(name)
-    assert match is not None
-    return int(match[2]), int(match[1])
 
 
 def recognise(path: Path) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from nmt.config.sections import TrainConfig, ValidationConfig
-from nmt.storage.checkpoints import checkpoints_in, read_info
+from nmt.storage.checkpoints import read_info
+from nmt.storage.run_folder import checkpoints_in
 from nmt.training.assemble import train
 from tests.commands import run_copy
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nmt.averaging.averaging import average_checkpoints
+from nmt.averaging import average_checkpoints
 from nmt.config.averaging import AverageConfig
 from nmt.config.generation import GenerateConfig
 from nmt.config.sections import PreprocessConfig, TrainConfig, TrainingConfig

@@ -15,7 +15,7 @@ from nmt.config.sections import TrainConfig, ValidationConfig
 from nmt.errors import DeviceError, Interrupted
 from nmt.training.assemble import train
 from nmt.training.loop.trainer import Trainer
-from nmt.training.validation.validators import LossValidator
+from nmt.training.validation import LossValidator
 from tests.commands import run_copy
 from tests.html_pages import Page, read
 

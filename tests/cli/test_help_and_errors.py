@@ -82,7 +82,7 @@ def test_misspelt_values_are_answered_without_torch(
 def test_no_command_loads_torchs_compiler_unasked(tmp_path: Path) -> None:
     """It takes as long as the rest of torch; so imports of what needs it stand where that is used."""
     code = (
-        "import sys, nmt.training.assemble, nmt.averaging.averaging, nmt_cli.generate_job\n"
+        "import sys, nmt.training.assemble, nmt.averaging, nmt_cli.generate_job\n"
         "sys.exit(3 if 'torch._dynamo' in sys.modules or 'torch' not in sys.modules else 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, check=False)

@@ -10,7 +10,7 @@ import yaml
 
 from nmt.search.beam_config import BeamConfig
 from nmt.search.greedy_config import GreedyConfig
-from nmt.storage.checkpoints import checkpoints_in
+from nmt.storage.run_folder import checkpoints_in
 from tests.commands import run_copy
 from tests.tiny_models import write_tiny_model
 

@@ -15,7 +15,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmt.storage.checkpoints import checkpoints_in, read_checkpoint
+from nmt.storage.checkpoints import read_checkpoint
+from nmt.storage.run_folder import checkpoints_in
 from tests.commands import Copy, start_copy
 
 TINY = (

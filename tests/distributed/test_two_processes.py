@@ -13,7 +13,8 @@ import pytest
 import torch
 
 import nmt
-from nmt.storage.checkpoints import checkpoints_in, pointed, read_checkpoint, read_info
+from nmt.storage.checkpoints import read_checkpoint, read_info
+from nmt.storage.run_folder import checkpoints_in, pointed
 from tests.distributed.processes import (
     TINY,
     assert_alike,

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-from nmt.storage.checkpoints import checkpoints_in, read_checkpoint, read_info, write_checkpoint
-from nmt.storage.lock import Lock
-from nmt.storage.run_folder import resolve
+from nmt.storage.checkpoints import read_checkpoint, read_info, write_checkpoint
+from nmt.storage.lock import one_writer
+from nmt.storage.run_folder import checkpoints_in, resolve
 from tests.commands import run_copy
 from tests.faults.parallel_task import outcome
 from tests.faults.tiny_runs import nmt_train, refused
@@ -156,7 +156,7 @@ def test_fault_58_a_run_goes_on_in_another_number_format_with_a_notice(run: Path
 
 
 def test_faults_59_and_60_a_lock_counts_as_long_as_its_process_lives(run: Path, copy_corpus: Path) -> None:
-    with Lock(run):
+    with one_writer(run):
         said = nmt_train(copy_corpus, run, "--max-update", "7", status=73)
     assert "is being written by process " in said and " since 20" in said and "wait, or use another folder" in said
     assert (run / ".lock").read_text().startswith("process "), "it is left behind, and no obstacle"

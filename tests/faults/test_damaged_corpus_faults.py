@@ -27,15 +27,15 @@ TINY = (
 REPLACING_AT_UPDATE_3 = """
 import subprocess
 from nmt.training.loop.trainer import Trainer
-advance = Trainer._advance
+pauses = Trainer._pauses
 
-def advance_and_replace(self, batches):
-    advance(self, batches)
+def pauses_and_replaces(self, batches):
     if self.state.update == 3:
         subprocess.run({preprocess}, check=True, capture_output=True)
         open({seen!r}, "w").close()
+    return pauses(self, batches)
 
-Trainer._advance = advance_and_replace
+Trainer._pauses = pauses_and_replaces
 """
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from nmt.storage.checkpoints import CheckpointInfo, checkpoint_name, checkpoints_in, read_checkpoint, write_checkpoint
-from nmt.storage.leftovers import remove_leftovers
+from nmt.storage.checkpoints import CheckpointInfo, read_checkpoint, write_checkpoint
+from nmt.storage.lock import remove_leftovers
+from nmt.storage.run_folder import checkpoint_name, checkpoints_in
 
 # In one process after the other: saves a checkpoint of the name of the upper folder in the run `n`, but ends without any
 # clean-up at the n-th call that reaches the disk. Prints how each ended.
@@ -19,7 +20,7 @@ SAVE_AND_DIE = """
 import json, os, sys
 from pathlib import Path
 import torch
-from nmt.storage import checkpoints
+from nmt.storage import checkpoints, run_folder
 
 def save(run, last):
     calls = 0
@@ -36,7 +37,7 @@ def save(run, last):
     path = run / run.parent.name
     checkpoints.write_checkpoint(path, model={"w": torch.ones(3)}, config={}, info=checkpoints.CheckpointInfo(2, 1),
         training=checkpoints.TrainingState({}, {}), overwrite=True)
-    checkpoints.set_pointer(run, "last", path)
+    run_folder.set_pointer(run, "last", path)
 
 statuses = []
 for run in sorted(Path(sys.argv[1]).glob("*/*")):

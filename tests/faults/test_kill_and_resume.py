@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from nmt.storage.checkpoints import checkpoints_in
+from nmt.storage.run_folder import checkpoints_in
 from tests.commands import Copy, run_copy, start_copy
 
 UPDATES = 80

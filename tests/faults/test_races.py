@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from nmt.data.corpus import Corpus
-from nmt.storage.checkpoints import checkpoints_in
 from nmt.storage.files import Verify
+from nmt.storage.run_folder import checkpoints_in
 from tests.commands import run_copy
 from tests.faults.parallel_task import SOURCE, Task
 from tests.faults.tiny_runs import nmt_train

@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 import torch
 
-from nmt.storage.checkpoints import checkpoints_in, read_checkpoint, read_info
+from nmt.storage.checkpoints import read_checkpoint, read_info
+from nmt.storage.run_folder import checkpoints_in
 from tests.commands import run_copy
 from tests.faults.parallel_task import Task
 from tests.faults.tiny_runs import TINY, nmt_train, refused
@@ -154,7 +155,7 @@ def test_fault_65_batches_of_one_word_and_of_none_do_no_harm(tmp_path: Path) -> 
 
 SHORTAGE = """
 import torch
-from nmt.training.loop.step import Step
+from nmt.training.loop.learner import Step
 forward = Step.forward
 
 def forward_in_little_memory(self, batch):
@@ -205,15 +206,15 @@ def test_fault_68_a_worker_that_is_killed_ends_its_command_with_a_sentence(sound
 JUMPING = """
 import time
 from nmt.training.loop.trainer import Trainer
-real, advance, jump = time.time, Trainer._advance, [0.0]
+real, pauses, jump = time.time, Trainer._pauses, [0.0]
 time.time = lambda: real() + jump[0]
 
-def advance_and_jump(self, batches):
-    advance(self, batches)
+def pauses_and_jumps(self, batches):
     jump[0] = {2: 5 * 3600.0, 4: -9 * 3600.0}.get(self.state.update, jump[0])
     print("the clock is at", round(time.time() - real()), file=__import__("sys").stderr)
+    return pauses(self, batches)
 
-Trainer._advance = advance_and_jump
+Trainer._pauses = pauses_and_jumps
 """
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from nmt.storage.checkpoints import checkpoints_in, read_info
+from nmt.storage.checkpoints import read_info
+from nmt.storage.run_folder import checkpoints_in
 from tests.commands import run_copy
 from tests.faults.parallel_task import Task
 from tests.faults.surroundings import WITHOUT_PRIVILEGES

@@ -20,13 +20,14 @@ from torch import Tensor
 from nmt.config.sections import TrainConfig, TrainingConfig, ValidationConfig
 from nmt.errors import DataError, Interrupted, NMTError, OutputError, StorageError, UsageError
 from nmt.scoring.exact import Exact
-from nmt.storage.checkpoints import checkpoints_in, pointed, read_checkpoint
+from nmt.storage.checkpoints import read_checkpoint
 from nmt.storage.files import Verify
-from nmt.storage.lock import Lock
+from nmt.storage.lock import one_writer
+from nmt.storage.run_folder import checkpoints_in, pointed
 from nmt.training.assemble import train
 from nmt.training.checkpoints import store as store_module
 from nmt.training.checkpoints.store import CheckpointStore
-from nmt.training.validation.validators import LossValidator
+from nmt.training.validation import LossValidator
 
 MakeConfig = Callable[..., TrainConfig]
 
@@ -219,7 +220,7 @@ def test_a_fresh_start_does_not_mix_with_old_checkpoints(tiny_run: MakeConfig) -
 
 
 def test_two_processes_do_not_write_one_run_folder(tiny_run: MakeConfig, tmp_path: Path) -> None:
-    with Lock(tmp_path / "run"), pytest.raises(OutputError, match=r"is being written by process \d+ on .* since"):
+    with one_writer(tmp_path / "run"), pytest.raises(OutputError, match=r"is being written by process \d+ on .* since"):
         train(tiny_run())
 
 

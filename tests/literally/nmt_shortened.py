@@ -14,9 +14,9 @@ from typing import Any
 from nmt.config.sections import CheckpointConfig
 from nmt.engines import native_engine
 from nmt.models import models
-from nmt.training.checkpoints.retention import Cadence
+from nmt.training.checkpoints.store import Cadence
 from nmt.training.loop.trainer import Trainer
-from nmt.training.setup import cost
+from nmt.training.setup import trials
 
 EPOCHS, UPDATES, BETWEEN_CHECKPOINTS = 2, 12, 4
 
@@ -51,4 +51,4 @@ models.build = _small  # type: ignore[method-assign]
 Trainer.ending = _early  # type: ignore[method-assign]
 Cadence.__init__ = _often  # type: ignore[method-assign]
 Cadence.due = _due_too  # type: ignore[method-assign]
-cost.flops_per_token = lambda *_, **__: None  # type: ignore[assignment]
+trials.flops_per_token = lambda *_, **__: None  # type: ignore[assignment]

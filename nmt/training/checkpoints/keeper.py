@@ -1,29 +1,112 @@
-"""A learner on its way into checkpoints and back: what is stored, and what must hold before it is."""
+"""A learner on its way into checkpoints and back: what is stored, and what must hold before it is.
+
+They are written while training goes on: a copy is made at once, a thread brings it to disk.
+"""
 
 from __future__ import annotations
 
+import copy
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from nmt.distributed.together import digest
 from nmt.errors import Diverged, NMTError
 from nmt.storage.checkpoints import CheckpointInfo, TrainingState, load_parameters
 from nmt.training.checkpoints import optimizer_state
-from nmt.training.checkpoints.resume import Past
-from nmt.training.checkpoints.retention import Cadence
-from nmt.training.checkpoints.run_state import Facts, RunState
-from nmt.training.checkpoints.saver import Saver
-from nmt.training.checkpoints.store import Snapshot
+from nmt.training.checkpoints.resume import Facts, Past, RunState
+from nmt.training.checkpoints.store import Cadence, CheckpointStore, Snapshot
 from nmt.training.loop.learner import Learner
-from nmt.training.loop.modes import resume_training
 
 logger = logging.getLogger("nmt.training")
 
 LESS_HASTE = "a lower --lr, a longer --warmup-updates or --clip-norm 1 may help"
+
+
+@dataclass
+class Saver:
+    """Hands snapshots to a store, one after the other. Only one is ever on its way: the next waits for it.
+
+    A ``with`` block ends when nothing is on its way any more; that of a second Ctrl-C at once.
+    """
+
+    store: CheckpointStore
+    asynchronous: bool
+    _pending: Future[None] | None = None
+    _written: list[tuple[CheckpointInfo, Path]] = field(default_factory=list)
+
+    def save(self, snapshot: Snapshot, *, best: bool, required: bool) -> None:
+        """``required``: the run ends with it, so it is on disk when this returns, or an error is raised."""
+        self.join()
+        if not self.asynchronous or required:
+            self._write(snapshot, best=best, required=required)
+        else:
+            self._pending = _begun(partial(self._write, _copied(snapshot), best=best, required=False))
+
+    def written(self) -> list[tuple[CheckpointInfo, Path]]:
+        """The checkpoints that have come to disk since this was last asked."""
+        if self._pending is not None and not self._pending.done():
+            return []
+        self.join()
+        written, self._written = self._written, []
+        return written
+
+    def join(self) -> None:
+        """Wait until nothing is on its way."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
+
+    def last(self) -> Path | None:
+        """The newest checkpoint on disk."""
+        self.join()
+        return self.store.last()
+
+    def __enter__(self) -> Saver:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._pending is not None and not (kind and issubclass(kind, KeyboardInterrupt)):
+            wait([self._pending])
+
+    def _write(self, snapshot: Snapshot, *, best: bool, required: bool) -> None:
+        path = self.store.save(snapshot, best=best, required=required)
+        if path is not None:
+            self._written.append((snapshot.info, path))
+
+
+def _begun(action: Callable[[], None]) -> Future[None]:
+    """Do it in a thread that does not keep the process alive, as those of an executor do."""
+    future: Future[None] = Future()
+
+    def work() -> None:
+        try:
+            action()
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(None)
+
+    threading.Thread(target=work, name="checkpoint", daemon=True).start()
+    return future
+
+
+def _copied(snapshot: Snapshot) -> Snapshot:
+    """On the CPU, and untouched by further training."""
+    model, tensors = (
+        {name: one.detach().to("cpu", copy=True, memory_format=torch.contiguous_format) for name, one in part.items()}
+        for part in (snapshot.model, snapshot.training.tensors)
+    )
+    training = TrainingState(tensors, copy.deepcopy(snapshot.training.values))
+    return replace(snapshot, model=model, training=training)
 
 
 @dataclass
@@ -49,8 +132,8 @@ class Keeper:
             tensors, optimizer = optimizer_state.pack(learner.optimizer)
             named = _prefixed("optimizer.", tensors) | _prefixed("training_weights.", training_weights)
             named |= _prefixed("criterion.", learner.step.criterion.state_dict())
-            values |= {"run": state.values(), "optimizer": optimizer, "arithmetic": learner.arithmetic.state()}
-            training = TrainingState(world.gathered(named), values | self.facts.values())
+            values |= {"run": asdict(state), "optimizer": optimizer, "arithmetic": learner.arithmetic.state()}
+            training = TrainingState(world.gathered(named), values | asdict(self.facts))
             snapshot = Snapshot(self.last, world.gathered(learner.step.model.state_dict()), training)
             world.on_main(lambda: self.saver.save(snapshot, best=improved, required=required))
 
@@ -70,7 +153,7 @@ class Keeper:
                 learner.optimizer, entries, values["optimizer"], groups=same_rule, place=place
             )
             if numbers is not None:
-                resume_training(learner.optimizer, _under("training_weights.", tensors), numbers, place)
+                optimizer_state.resume_training(learner.optimizer, _under("training_weights.", tensors), numbers, place)
 
     def diverged(self, what: str) -> Diverged:
         last = self.saver.last()

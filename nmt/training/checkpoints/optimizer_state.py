@@ -1,13 +1,20 @@
-"""An optimizer's state as named tensors and a JSON tree: nothing is pickled."""
+"""An optimizer's state as named tensors and a JSON tree (nothing is pickled), and the two kinds of weights of some.
+
+Schedule-free optimizers, and any with a moving average, train at other weights than those that are evaluated and stored in
+the model file. Switching to evaluation and back is arithmetic, and rounds. A run must not depend on how often it is
+validated or saved, so the training weights are kept meanwhile, stored with the optimizer's state, and put back bit for bit.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from nmt.errors import DataError
 from nmt.interface import SupportsModes
@@ -56,7 +63,7 @@ def unpack(
     same = _owners(values["groups"]) == _owners(tree["param_groups"])
     if groups and not same:
         raise DataError("the checkpoint's optimizer state belongs to other parameters")
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    parameters = _parameters(optimizer)
     numbers = {n: n for n in range(len(parameters))} if same else _by_name(values["groups"], tree["param_groups"])
     state: dict[int, dict[str, Any]] = {}
     for key, value in [*tensors.items(), *values["numbers"].items()]:
@@ -94,3 +101,54 @@ def _numbered(groups: Sequence[Mapping[str, Any]]) -> dict[tuple[str, Any], int]
     """The number of each parameter, by its name and its rule."""
     owned = [(name, rule) for names, rule in _owners(groups) for name in names]
     return {one: number for number, one in enumerate(owned)}
+
+
+def training_mode(optimizer: torch.optim.Optimizer) -> None:
+    if isinstance(optimizer, SupportsModes):
+        optimizer.train()
+
+
+@contextlib.contextmanager
+def evaluation_mode(optimizer: torch.optim.Optimizer) -> Iterator[dict[str, Tensor]]:
+    """The parameters are those to evaluate. Yields the training weights by number, nothing if there is no difference."""
+    if not isinstance(optimizer, SupportsModes):
+        yield {}
+        return
+    kept = {str(number): parameter.detach().clone() for number, parameter in enumerate(_parameters(optimizer))}
+    optimizer.eval()
+    try:
+        yield kept
+    finally:
+        optimizer.train()
+        _put(optimizer, kept)
+
+
+def resume_training(
+    optimizer: torch.optim.Optimizer,
+    kept: Mapping[str, Tensor],
+    numbers: Mapping[int, int],
+    place: Callable[[Tensor, Tensor], Tensor] = lambda tensor, parameter: tensor,
+) -> None:
+    """Leave evaluation in the restored state with the training weights that ``evaluation_mode`` gave.
+
+    ``numbers``: those that the parameters have now, by those that they had. Without training weights (before there was
+    an average) the parameters are left as they are; so is one that was not trained then. ``place`` makes of a stored
+    tensor what stands in place of the parameter that this process has.
+    """
+    training_mode(optimizer)
+    parameters = _parameters(optimizer)
+    weights = {numbers[int(name)]: tensor for name, tensor in kept.items() if int(name) in numbers}
+    if any(parameters[number].shape != tensor.shape for number, tensor in weights.items()):
+        raise DataError("the checkpoint's training weights belong to other parameters")
+    _put(optimizer, {str(number): place(tensor, parameters[number]) for number, tensor in weights.items()})
+
+
+@torch.no_grad()
+def _put(optimizer: torch.optim.Optimizer, kept: Mapping[str, Tensor]) -> None:
+    parameters = _parameters(optimizer)
+    for name, tensor in kept.items():
+        parameters[int(name)].copy_(tensor)
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> list[Parameter]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]

@@ -1,17 +1,19 @@
-"""Going on from a checkpoint: whether that is what the user means, what changed since, and what begins afresh."""
+"""Where a run stands and how it is made; going on from a checkpoint: what changed since, and what begins afresh."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Set
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from nmt.config.sections import LOSSES, CheckpointConfig, TrainConfig, ValidationConfig
 from nmt.errors import DataError, UsageError
+from nmt.optim import Horizon, Progress, schedulers
 from nmt.storage.checkpoints import StoredCheckpoint, TrainingState
-from nmt.training.checkpoints.run_state import Facts, Fingerprint, RunState
-from nmt.training.setup.differences import differences
-from nmt.training.validation import course
+from nmt.training.loop.batches import DataPosition
+from nmt.training.setup.options import Fingerprint, differences
+from nmt.training.validation import validation_due
 
 logger = logging.getLogger("nmt.training")
 
@@ -30,6 +32,44 @@ RESETS = {
     "reset_meters": VALIDATION,
 }
 
+
+@dataclass(frozen=True)
+class Facts:
+    """How a run was begun and is computed; part of ``training.json``."""
+
+    vocabularies: str  # what they are recognised by
+    fingerprint: Fingerprint  # all that the parameters depend on
+    warmup_updates: int  # of a scheduler that was given none
+    max_update: int | None  # how many updates the limits allowed; None: it was not known
+    batches_in_update: int
+    precision: str
+    computed_on: str  # device and precision
+    validated_as: Fingerprint  # all that the scores of given parameters depend on
+
+    def lasting(self) -> dict[str, Any]:
+        """What a checkpoint keeps when no run can go on from it any more."""
+        return {"vocabularies": self.vocabularies, "precision": self.precision, "validated_as": self.validated_as}
+
+
+@dataclass
+class RunState:
+    """Where a run stands between two updates."""
+
+    update: int = 0
+    epoch: int = 1  # of the last update
+    position: DataPosition = field(default_factory=DataPosition)  # of the next one
+    tokens: int = 0  # target tokens trained on
+    seconds: float = 0.0
+    skipped: int = 0  # updates whose gradient was not finite
+    skipped_in_row: int = 0
+    interrupted: Sequence[str] | None = None  # a validation was; the reasons of the checkpoint that followed it
+    validations_before: int = 0  # those of the history that came before the present scheduler, which does not see them
+
+    def spent(self) -> dict[str, Any]:
+        """How far the run has come, and at what price."""
+        return {name: getattr(self, name) for name in ("update", "epoch", "tokens", "seconds", "skipped")}
+
+
 VALUES = ("run", "best", "report", "optimizer", "arithmetic", *(member.name for member in fields(Facts)))
 
 
@@ -40,19 +80,21 @@ class Past:
     stored: StoredCheckpoint
     training: TrainingState
     facts: Facts
-    changed: Mapping[str, str]
+    changed: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, stored: StoredCheckpoint, changed: Mapping[str, str]) -> Past:
+    def of(cls, stored: StoredCheckpoint) -> Past:
         assert stored.training is not None, "the store returns only checkpoints that can be resumed"
-        missing = [key for key in VALUES if key not in stored.training.values]
+        values = stored.training.values
+        missing = [key for key in VALUES if key not in values]
         if missing:
             raise DataError(f"{stored.path} cannot be trained on: its training.json has no {', no '.join(missing)}")
-        return cls(stored, stored.training, Facts.from_values(stored.training.values), changed)
+        return cls(stored, stored.training, Facts(**{member.name: values[member.name] for member in fields(Facts)}))
 
     @property
     def state(self) -> RunState:
-        return RunState.from_values(self.training.values["run"])
+        run = self.training.values["run"]
+        return RunState(**{**run, "position": DataPosition(**run["position"])})
 
     def changes(self, *prefixes: str) -> bool:
         """Whether an option is another one now whose name begins like that."""
@@ -71,7 +113,7 @@ def past_of(
 
     Twice the processes and half the accumulation are no change.
     """
-    past = Past.of(stored, {})
+    past = Past.of(stored)
     facts = past.facts
     if facts.vocabularies != vocabularies:
         raise DataError(
@@ -87,9 +129,18 @@ def past_of(
     allowed = tuple(prefix for name, prefixes in RESETS.items() if getattr(options, name) for prefix in prefixes)
     refused = {key: change for key, change in changed.items() if not (options.reset or key.startswith(allowed))}
     if refused:
-        raise _refusal(refused, stored)
+        listed = "; ".join(f"{key}: {change}" for key, change in refused.items())
+        raise UsageError(
+            f"{stored.path} was trained with other settings ({listed}); restore them, choose another --save-dir, or go on "
+            f"nevertheless with {' '.join(_flags_for(refused))}"
+        )
     for key, change in changed.items():
         logger.warning("going on although %s changed: %s", key, change)
+    if facts.batches_in_update != batches_in_update:
+        logger.warning(
+            f"an update was made of {facts.batches_in_update} batches and now is of {batches_in_update}: the order of "
+            f"batches stays, but the course of training changes; processes x --update-freq should stay the same"
+        )
     return replace(past, changed=changed)
 
 
@@ -124,14 +175,28 @@ def restarts_epoch(changed: Mapping[str, str]) -> bool:
     return any(key.startswith(RESTART_OF_EPOCH) for key in changed if key != ACCUMULATION)
 
 
-def compare_updates(past: Past, batches_in_update: int) -> None:
-    """Warn if an update is no longer made of as many batches."""
-    if past.facts.batches_in_update != batches_in_update:
+def compare_length(past: Past, config: TrainConfig, now: int | None) -> None:
+    """Warn if the run has become longer or shorter and rates that lie behind would have been others, or if the warm-up
+    that it began with has no end any more."""
+    planned, warmup_updates = past.facts.max_update, past.facts.warmup_updates
+    if config.scheduler.warmup_updates is None and now is not None and warmup_updates > now:
         logger.warning(
-            "an update was made of %d batches and now is of %d: the order of batches stays, but the course of training "
-            "changes; processes x --update-freq should stay the same",
-            past.facts.batches_in_update,
-            batches_in_update,
+            f"the run began with a warm-up of {warmup_updates} updates, which stays, and now ends after {now}: the rate "
+            f"does not reach its peak; --warmup-updates N --reset-lr-scheduler shortens the warm-up"
+        )
+    if planned is None or now is None or planned == now:
+        return
+    before, after = (
+        schedulers.build(config.scheduler, Horizon(length, 1, config.optimizer.base_rate, warmup_updates))
+        for length in (planned, now)
+    )
+    made = Progress(
+        past.stored.info.update, past.stored.info.epoch, tokens=0
+    )  # schedules that agree on it agree on all before
+    if before(made) != after(made):
+        logger.warning(
+            f"the run was planned with {planned} updates and now has {now}: its learning rates follow the new length, "
+            f"and differ from those of a run that had this length from the start"
         )
 
 
@@ -142,20 +207,11 @@ def compare_validations(past: Past, config: TrainConfig) -> None:
     state = past.state
     ended_epoch = state.epoch if state.position.batch == 0 else None
     decides = config.validation.patience is not None or getattr(config.scheduler, "uses_validation", False)
-    if decides and not course.due(config.validation, state.update, ended_epoch):
+    if decides and not validation_due(config.validation, state.update, ended_epoch):
         logger.warning(
-            "the run had ended at update %d with a validation that a longer run would not have had there: patience and "
-            "rates that depend on validations differ from those of a run that had this length from the start",
-            state.update,
+            f"the run had ended at update {state.update} with a validation that a longer run would not have had there: "
+            f"patience and rates that depend on validations differ from those of a run that had this length from the start"
         )
-
-
-def _refusal(changed: Mapping[str, str], stored: StoredCheckpoint) -> UsageError:
-    listed = "; ".join(f"{key}: {change}" for key, change in changed.items())
-    return UsageError(
-        f"{stored.path} was trained with other settings ({listed}); restore them, choose another --save-dir, or go on "
-        f"nevertheless with {' '.join(_flags_for(changed))}"
-    )
 
 
 def _flags_for(changed: Mapping[str, str]) -> list[str]:

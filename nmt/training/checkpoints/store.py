@@ -1,10 +1,12 @@
-"""The checkpoints of one run folder: writing, keeping, and finding the one to go on from."""
+"""The checkpoints of one run folder: when one is written, which old ones may go, and finding the one to go on from."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import math
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,29 +17,93 @@ from torch import Tensor
 from nmt.config.sections import CheckpointConfig
 from nmt.data.language_pair import LanguagePair
 from nmt.errors import DataError, NMTError, OutputError, StorageError
+from nmt.storage import run_folder
 from nmt.storage.checkpoints import (
-    BEST,
-    FORMAT,
-    KIND,
-    LAST,
     CheckpointInfo,
     StoredCheckpoint,
     TrainingState,
-    checkpoint_name,
-    checkpoint_of,
-    checkpoints_in,
     drop_training_state,
     holds_training_state,
-    pointed,
     read_checkpoint,
     read_info,
-    set_pointer,
     write_checkpoint,
 )
-from nmt.storage.files import MANIFEST, atomic_write, copy_folder, new_folder, read_json
-from nmt.training.checkpoints.retention import beyond_resuming, superfluous
+from nmt.storage.files import MANIFEST, OtherFormat, atomic_write, copy_folder, new_folder
 
 logger = logging.getLogger("nmt.training")
+
+FALLBACKS = 2
+BY_UPDATES, BY_MINUTES, BY_EPOCH = "update", "minutes", "epoch"
+
+
+@dataclass
+class Cadence:
+    """Which of the three rhythms say that now is the time. Times are those of a monotonic clock, in seconds."""
+
+    options: CheckpointConfig
+    counts_from: float = 0.0  # minutes do: where training begins, and where they were a reason
+
+    def due(self, update: int, epoch: int, *, ends_epoch: bool, now: float) -> tuple[str, ...]:
+        """The reasons to write one after ``update``; empty: none."""
+        options = self.options
+        reasons = {
+            BY_UPDATES: options.save_interval_updates is not None and update % options.save_interval_updates == 0,
+            BY_MINUTES: options.save_interval_minutes is not None
+            and now - self.counts_from >= 60 * options.save_interval_minutes,
+            BY_EPOCH: options.save_interval is not None and ends_epoch and epoch % options.save_interval == 0,
+        }
+        return tuple(reason for reason, applies in reasons.items() if applies)
+
+
+def superfluous(
+    stored: Mapping[Path, CheckpointInfo],
+    options: CheckpointConfig,
+    *,
+    metric: str,
+    higher_is_better: bool,
+    named: Set[Path],
+    written: Path,
+) -> list[Path]:
+    """The checkpoints that may be deleted, after the one just ``written``. ``stored`` is oldest first; ``named`` are those
+    that a pointer names.
+
+    One is kept if any of its claims holds: written at an epoch's end or by updates or minutes and recent enough, among
+    the best, or named. Those written for another reason (stop, improvement) only last until something better comes. The
+    newest ``FALLBACKS`` of the course that led to it stay in any case: if one is damaged, the run goes on from the other.
+    """
+    now = stored[written].update if written in stored else math.inf
+    kept = {*named, *[path for path, info in stored.items() if info.update <= now][-FALLBACKS:]}
+    kept.update(_last(stored, {BY_EPOCH}, options.keep_last_epochs))
+    kept.update(_last(stored, {BY_UPDATES, BY_MINUTES}, options.keep_interval_updates))
+    kept.update(best_first(stored, metric, higher_is_better=higher_is_better)[: options.keep_best])
+    return [path for path in stored if path not in kept]
+
+
+def beyond_resuming(
+    stored: Mapping[Path, CheckpointInfo], resumable: Collection[Path], written: Path, options: CheckpointConfig
+) -> Sequence[Path]:
+    """Of checkpoints those that need no state of training, or what is left of it, any longer.
+
+    The one just ``written`` keeps it, then those before it; what stands after it belongs to a course that was left.
+    """
+    if options.keep_training_states is None:
+        return ()
+    updates = {path: info.update for path, info in stored.items()}
+    now = updates.get(written, 0)
+    by_worth = sorted(stored, key=lambda path: (path in resumable, updates[path] <= now, updates[path]))
+    return by_worth[: -options.keep_training_states]
+
+
+def best_first(stored: Mapping[Path, CheckpointInfo], metric: str, *, higher_is_better: bool) -> list[Path]:
+    """Those that have the score, the best at first; of equals the older one. What is not finite is no score."""
+    scored = [path for path, info in stored.items() if math.isfinite(info.scores.get(metric, math.nan))]
+    sign = -1.0 if higher_is_better else 1.0
+    return sorted(scored, key=lambda path: (sign * stored[path].scores[metric], stored[path].update))
+
+
+def _last(stored: Mapping[Path, CheckpointInfo], reasons: Set[str], count: int | None) -> Sequence[Path]:
+    paths = [path for path, info in stored.items() if reasons & set(info.reasons)]
+    return paths if count is None else paths[-count:]
 
 
 @dataclass(frozen=True)
@@ -47,11 +113,6 @@ class Snapshot:
     info: CheckpointInfo
     model: Mapping[str, Tensor]
     training: TrainingState
-
-    @property
-    def nbytes(self) -> int:
-        """What its tensors take on a disk; the rest is small."""
-        return sum(tensor.nbytes for tensors in (self.model, self.training.tensors) for tensor in tensors.values())
 
 
 @dataclass
@@ -70,28 +131,36 @@ class CheckpointStore:
         """Put what belongs to the run, not to one checkpoint, into its folder: configuration and tokenizer."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._require_own()
-        stale = not _alike(self.tokenizer, self.folder / "tokenizer")  # perhaps of a start that came to nothing
+        own = self.folder / "tokenizer"
+        stale = _contents(own) != _contents(self.tokenizer)  # perhaps of a start that came to nothing
         if stale:
             self._require_own_tokenizer()
         with atomic_write(self.folder / "config.yaml") as file:
             file.write(yaml.safe_dump(dict(self.config), sort_keys=False, allow_unicode=True).encode("utf-8"))
         if stale:
-            with new_folder(self.folder / "tokenizer", overwrite=True) as folder:
+            with new_folder(own, overwrite=True) as folder:
                 copy_folder(self.tokenizer, folder)
 
     def _require_own(self) -> None:
         """Refuse a folder with files of something else under the names of a run's."""
         names = ("config.yaml", "tokenizer", "log.jsonl", "report.html", MANIFEST)
-        there = [name for name in names if _holds_something(self.folder / name)]
-        if there and not checkpoints_in(self.folder) and not _of_a_run(self.folder / "config.yaml"):
+        paths = [path for name in names for path in (self.folder / name, *(self.folder / name).glob("*"))]
+        there = [path.relative_to(self.folder).parts[0] for path in paths if path.is_file()]
+        if there and not run_folder.checkpoints_in(self.folder) and not self._is_of_a_run():
             raise OutputError(
                 f"{self.folder} holds {there[0]}, which is of no training run; choose another --save-dir, or move it away"
             )
 
+    def _is_of_a_run(self) -> bool:
+        """Whether the configuration in the folder says how a model was trained."""
+        with contextlib.suppress(DataError):
+            return {"model", "training", "checkpoint"} <= run_folder.read_config(self.folder).keys()
+        return False
+
     def _require_own_tokenizer(self) -> None:
         """Checkpoints that are whole beside a tokenizer of other pieces mean that somebody put it there."""
         folder = self.folder / "tokenizer"
-        if not folder.is_dir() or not checkpoints_in(self.folder):
+        if not folder.is_dir() or not run_folder.checkpoints_in(self.folder):
             return
         try:
             digests = {LanguagePair.load(one).digest() for one in (folder, self.tokenizer)}
@@ -106,7 +175,7 @@ class CheckpointStore:
 
     def restore(self) -> StoredCheckpoint | None:
         """The newest checkpoint that is whole, or None in a new run folder."""
-        paths = checkpoints_in(self.folder)
+        paths = run_folder.checkpoints_in(self.folder)
         if not self.options.restore and paths:
             raise OutputError(
                 f"{self.folder} holds checkpoints of an earlier run, which checkpoint.restore=false would mix with the "
@@ -117,9 +186,9 @@ class CheckpointStore:
         for path in reversed(paths):
             try:
                 stored = read_checkpoint(path, training=True)
+            except OtherFormat:  # not damage: the version that wrote it can read it
+                raise
             except NMTError as error:
-                if _of_another_format(path):  # not damage: the version that wrote it can read it
-                    raise
                 damaged.append(str(error))
                 logger.warning("%s; falling back to the checkpoint before it", error)
                 continue
@@ -142,32 +211,27 @@ class CheckpointStore:
     def mend_pointers(self, stored: StoredCheckpoint, best: int | None) -> None:
         """Let the pointers name what is gone on from, and the checkpoint of the ``best`` update, if it is there: a process
         may have died between a checkpoint and its pointers."""
-        of_best = None if best is None else checkpoint_of(self.folder, best)
-        for name, path in ((LAST, stored.path), (BEST, of_best)):
+        paths = [] if best is None else run_folder.checkpoints_in(self.folder)
+        of_best = next((path for path in paths if path.name.endswith(f"-{best:08d}")), None)
+        for name, path in ((run_folder.LAST, stored.path), (run_folder.BEST, of_best)):
             if path is not None and self._pointed(name) != path:
-                set_pointer(self.folder, name, path)
+                run_folder.set_pointer(self.folder, name, path)
 
     def save(self, snapshot: Snapshot, *, best: bool, required: bool) -> Path | None:
         """Write a checkpoint, move the pointers, delete what may go.
 
         A full disk is a warning and the result None, unless the checkpoint is ``required`` (the run ends with it).
         """
-        path = self.folder / checkpoint_name(snapshot.info.epoch, snapshot.info.update)
-        self._warn_if_space_is_short(snapshot.nbytes)
+        path = self.folder / run_folder.checkpoint_name(snapshot.info.epoch, snapshot.info.update)
+        self._warn_if_space_is_short(snapshot)
         try:
             if not (self.folder / "tokenizer").is_dir():  # somebody removed the folder underneath
                 self.prepare()
-            write_checkpoint(
-                path,
-                model=snapshot.model,
-                config=self.config,
-                info=snapshot.info,
-                training=snapshot.training,
-                overwrite=True,  # of a damaged one that this run fell back from
-            )
-            set_pointer(self.folder, LAST, path)
+            # what it overwrites is a damaged one that this run fell back from
+            write_checkpoint(path, config=self.config, overwrite=True, **vars(snapshot))
+            run_folder.set_pointer(self.folder, run_folder.LAST, path)
             if best:
-                set_pointer(self.folder, BEST, path)
+                run_folder.set_pointer(self.folder, run_folder.BEST, path)
         except (StorageError, OutputError, OSError) as error:
             if required:
                 raise StorageError(f"the last checkpoint of the run could not be written: {error}") from error
@@ -180,15 +244,15 @@ class CheckpointStore:
         return path
 
     def last(self) -> Path | None:
-        return self._pointed(LAST)
+        return self._pointed(run_folder.LAST)
 
     def best(self) -> Path | None:
-        return self._pointed(BEST)
+        return self._pointed(run_folder.BEST)
 
     def _pointed(self, name: str) -> Path | None:
         """Where a pointer leads; None too if it cannot be read, which is said once."""
         try:
-            path = pointed(self.folder, name)
+            path = run_folder.pointed(self.folder, name)
         except NMTError as error:
             if name not in self._unreadable:
                 logger.warning("%s; no checkpoint is deleted until the run writes this file again", error)
@@ -202,18 +266,14 @@ class CheckpointStore:
         if self._unreadable:
             return  # what it named must not be deleted
         stored: dict[Path, CheckpointInfo] = {}
-        for path in checkpoints_in(self.folder):
+        for path in run_folder.checkpoints_in(self.folder):
             try:
                 stored[path] = read_info(path)
             except NMTError:
                 continue  # a damaged one is the user's to look at
+        better = self.higher_is_better
         for path in superfluous(
-            stored,
-            self.options,
-            metric=self.metric,
-            higher_is_better=self.higher_is_better,
-            named=named,
-            written=written,
+            stored, self.options, metric=self.metric, higher_is_better=better, named=named, written=written
         ):
             doomed = path.with_name(f".{path.name}.old.tmp")  # if this is cut short, the next start cleans it up
             try:
@@ -223,16 +283,15 @@ class CheckpointStore:
                 logger.warning("could not delete the old checkpoint %s: %s", path, error)
         left = {path: info for path, info in stored.items() if path.is_dir()}
         resumable = [path for path in left if holds_training_state(path)]
-        self._drop_training_states(beyond_resuming(left, resumable, written, self.options))
-
-    def _drop_training_states(self, doomed: Sequence[Path]) -> None:
-        for path in doomed:
+        for path in beyond_resuming(left, resumable, written, self.options):
             try:
                 drop_training_state(path)
             except (NMTError, OSError) as error:
                 logger.warning("could not delete the state of training in %s: %s", path, error)
 
-    def _warn_if_space_is_short(self, needed: int) -> None:
+    def _warn_if_space_is_short(self, snapshot: Snapshot) -> None:
+        """By what its tensors take; the rest is small."""
+        needed = sum(one.nbytes for tensors in (snapshot.model, snapshot.training.tensors) for one in tensors.values())
         try:
             free = shutil.disk_usage(self.folder).free
         except OSError:  # somebody removed the folder, or it cannot be asked
@@ -243,32 +302,5 @@ class CheckpointStore:
             )
 
 
-def _of_another_format(path: Path) -> bool:
-    try:
-        manifest = read_json(path / MANIFEST)
-    except (NMTError, OSError):
-        return False
-    stored = manifest.get("format") if isinstance(manifest, dict) and manifest.get("kind") == KIND else None
-    return isinstance(stored, int) and stored != FORMAT
-
-
-def _holds_something(path: Path) -> bool:
-    """Whether there is a file that writing would replace."""
-    return path.is_file() or any(inner.is_file() for inner in path.glob("*"))
-
-
-def _of_a_run(config: Path) -> bool:
-    """Whether it says how a model was trained."""
-    try:
-        tree = yaml.safe_load(config.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
-        return False
-    return isinstance(tree, dict) and {"model", "training", "checkpoint"} <= tree.keys()
-
-
-def _alike(folder: Path, other: Path) -> bool:
-    """Whether two folders hold the same files."""
-    names = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
-    if not other.is_dir() or names != sorted(path.relative_to(other) for path in other.rglob("*") if path.is_file()):
-        return False
-    return all((folder / name).read_bytes() == (other / name).read_bytes() for name in names)
+def _contents(folder: Path) -> dict[Path, bytes]:
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

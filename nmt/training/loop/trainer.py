@@ -1,4 +1,5 @@
-"""The training loop. It receives finished parts and builds nothing; what a part does is its own affair.
+"""The training loop, and requests to stop it. It receives finished parts and builds nothing; what a part does is its own
+affair.
 
 A run is a function of its configuration alone: batches depend on the position in the data, random numbers on the
 update, the rate on the progress. A checkpoint therefore needs no generator states, and going on from one repeats the
@@ -9,26 +10,31 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import signal
+import threading
+import time
 from collections.abc import Callable, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
 
 from nmt.config.sections import TrainingConfig
+from nmt.distributed.world import World
+from nmt.errors import Interrupted
 from nmt.optim import Progress
 from nmt.reporting.reporter import Reporter
 from nmt.training.checkpoints.keeper import Keeper
-from nmt.training.checkpoints.resume import Past, restarts_epoch
-from nmt.training.checkpoints.retention import BY_MINUTES, BY_UPDATES
-from nmt.training.checkpoints.run_state import RunState
-from nmt.training.loop.bad_updates import BadUpdates
-from nmt.training.loop.batches import Position, TrainingBatches, UpdateBatches
-from nmt.training.loop.modes import training_mode
-from nmt.training.loop.signals import Pulse
-from nmt.training.loop.updater import Settled, Updater
-from nmt.training.validation.course import Validation
-from nmt.training.validation.validators import ValidationStopped
+from nmt.training.checkpoints.optimizer_state import training_mode
+from nmt.training.checkpoints.resume import Past, RunState, restarts_epoch
+from nmt.training.checkpoints.store import BY_MINUTES, BY_UPDATES
+from nmt.training.loop.batches import DataPosition, TrainingBatches, UpdateBatches
+from nmt.training.loop.updater import BadUpdates, Settled, Updater
+from nmt.training.validation import Validation, ValidationStopped, validation_due
 
 logger = logging.getLogger("nmt.training")
+
+GRACEFUL = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)  # two of batch systems, and Ctrl-C
 
 
 @dataclass
@@ -49,10 +55,10 @@ class Trainer:
     def run(self) -> str:
         """Train to the end and say why it is the end. ``Interrupted`` is raised after a request to stop."""
         self.pulse.listen()
-        self.keeper.cadence.start(self.pulse.now)
+        self.keeper.cadence.counts_from = self.pulse.now
         training_mode(self.updater.learner.optimizer)
         if self.state.interrupted is not None:
-            self._validate_and_save(self.state.interrupted, validate=True)
+            self._validate_and_save(tuple(self.state.interrupted), validate=True)
         while (ending := self.ending()) is None:
             began = self.pulse.clock()
             batches = self.batches.at(self.state.position)
@@ -61,7 +67,8 @@ class Trainer:
                 if not self._launch(batches, began):
                     continue
                 made = self.updater.ahead or self._settle()
-            self._advance(batches)
+            self.state.seconds += self.pulse.listen()
+            self.state.epoch, self.state.position = batches.epoch, batches.following
             self._report_written()
             made = made and (not self._pauses(batches) or self._settle())
             self._validate_and_save(self._due(batches, made), validate=self._validation_due(batches, made))
@@ -99,7 +106,7 @@ class Trainer:
         known = len(best.history)  # none if it is forgotten, or of another metric
         self.state.validations_before = known if takes_over else min(known, self.state.validations_before)
         if "reset_dataloader" in resets or restarts_epoch(past.changed):
-            self.state.position = Position(self.state.position.epoch)
+            self.state.position = DataPosition(self.state.position.epoch)
 
     def _launch(self, batches: UpdateBatches, began: float) -> bool:
         """One update. False: the one before was not made, so that this one, which takes its number, is to begin again."""
@@ -117,18 +124,15 @@ class Trainer:
         settled = self.updater.settle()
         if settled is None:
             return True
-        if settled.figures.finite:
-            self._account(settled)
+        state, batches, figures = self.state, settled.batches, settled.figures
+        if figures.finite:
+            state.tokens += figures.tokens
+            state.skipped_in_row = 0
+            self.reporter.update(state.update, batches.epoch, figures, state.seconds, ends_epoch=batches.ends_epoch)
         else:
-            self.state.update -= 1
+            state.update -= 1
             self._skip(settled)
-        return settled.figures.finite
-
-    def _account(self, settled: Settled) -> None:
-        state, batches = self.state, settled.batches
-        state.tokens += settled.figures.tokens
-        state.skipped_in_row = 0
-        self.reporter.update(state.update, batches.epoch, settled.figures, state.seconds, ends_epoch=batches.ends_epoch)
+        return figures.finite
 
     def _skip(self, settled: Settled) -> None:
         learner = self.updater.learner
@@ -155,10 +159,6 @@ class Trainer:
             if path is not None:
                 logger.warning("its sentences are in %s", path)
 
-    def _advance(self, batches: UpdateBatches) -> None:
-        self.state.seconds += self.pulse.listen()
-        self.state.epoch, self.state.position = batches.epoch, batches.following
-
     def _due(self, batches: UpdateBatches, made: bool) -> tuple[str, ...]:
         """Reasons to save. None after a bad update: perhaps the run has just gone wrong. An overflow is no bad sign."""
         if not made and self.state.skipped_in_row:
@@ -168,8 +168,8 @@ class Trainer:
         return tuple(reason for reason in reasons if made or reason != BY_UPDATES)
 
     def _validation_due(self, batches: UpdateBatches, made: bool) -> bool:
-        due = self.validation.due(self.state.update, batches.epoch, ends_epoch=batches.ends_epoch, made=made)
-        return due or self.ending() is not None
+        update, epoch = self.state.update if made else None, batches.epoch if batches.ends_epoch else None
+        return validation_due(self.validation.options, update, epoch) or self.ending() is not None
 
     def _pauses(self, batches: UpdateBatches) -> bool:
         """Whether something comes after an update that is made for which it must be known whether it is."""
@@ -180,10 +180,11 @@ class Trainer:
         state, scores, improved = self.state, dict[str, float](), False
         state.interrupted = None
         if BY_MINUTES in reasons:
-            self.keeper.cadence.start(self.pulse.now)
+            self.keeper.cadence.counts_from = self.pulse.now
         if validate and self.validation.validators:
             try:
-                scores, improved = self._validate()
+                scores, improved = self.validation(state.update, lambda: bool(self.pulse.stop))
+                self.reporter.valid(state.update, state.epoch, scores, best=improved)
             except ValidationStopped:
                 state.interrupted = reasons
             state.seconds += self.pulse.listen()
@@ -198,13 +199,58 @@ class Trainer:
             saved = f"update {state.update} is saved in {self.keeper.saver.store.folder}; resume with the same command"
             raise self.pulse.stop.interruption(saved)
 
-    def _validate(self) -> tuple[dict[str, float], bool]:
-        """The figures, and whether they are the best so far."""
-        state, stop = self.state, self.pulse.stop
-        scores, improved = self.validation(state.update, lambda: bool(stop))
-        self.reporter.valid(state.update, state.epoch, scores, best=improved)
-        return scores, improved
-
     def _report_written(self) -> None:
         for info, path in self.keeper.saver.written():
             self.reporter.checkpoint(info.update, info.epoch, path)
+
+
+class StopRequest:
+    """Listens while its ``with`` block runs (in the main thread; elsewhere Python allows no handlers).
+
+    A handler only takes a note; training acts on it after the update at hand. A second SIGINT leaves at once.
+    """
+
+    def __init__(self) -> None:
+        self.received: signal.Signals | None = None
+        self._previous: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> StopRequest:
+        if threading.current_thread() is threading.main_thread():
+            self._previous = {number: signal.signal(number, self._note) for number in GRACEFUL}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def __bool__(self) -> bool:
+        return self.received is not None
+
+    def interruption(self, message: str) -> Interrupted:
+        """What to raise once everything is saved: 130 after Ctrl-C, else 75 (try again)."""
+        by_hand = self.received is signal.SIGINT
+        cause = "another process" if self.received is None else self.received.name
+        return Interrupted(f"stopped by {cause}; {message}", exit_status=130 if by_hand else 75)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.received = signal.Signals(number)
+        if self.received is signal.SIGINT:
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # the next one raises KeyboardInterrupt
+
+
+@dataclass
+class Pulse:
+    """What all processes must know alike: the time, by the clock of the first one, and whether any was asked to stop."""
+
+    stop: StopRequest
+    world: World
+    clock: Callable[[], float] = time.monotonic
+    now: float = 0.0  # seconds, when the processes last asked each other
+    stopping: bool = False
+
+    def listen(self) -> float:
+        """Ask all processes; the seconds since they did so before."""
+        before = self.now
+        requests, self.now = self.world.sums([float(bool(self.stop)), self.clock() if self.world.main else 0.0])
+        self.stopping = requests > 0
+        return self.now - before

@@ -10,39 +10,77 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from nmt.config.sections import TrainingConfig
+from nmt.data.batch import Batch
+from nmt.data.batching import Indices
+from nmt.data.language_pair import LanguagePair
 from nmt.devices import is_shortage
 from nmt.distributed.world import Share, World
-from nmt.errors import DeviceError
+from nmt.errors import DeviceError, NMTError
 from nmt.interface import LossReport
 from nmt.optim import APPLIED_RATE, Progress, Schedule
-from nmt.reporting.meters import UpdateReport
-from nmt.training.loop.bad_updates import without_finite_gradient
-from nmt.training.loop.batches import Indices, UpdateBatches
-from nmt.training.loop.figures import Figures, Totals
-from nmt.training.loop.learner import Learner
-from nmt.training.loop.precision import Arithmetic
-from nmt.training.loop.reading import Reader
-from nmt.training.loop.step import SMALLER_BATCHES, described, explained_shortage, seed_torch
+from nmt.reporting.figures import UpdateReport
+from nmt.storage.files import write_json
+from nmt.training.loop.batches import BatchReader, UpdateBatches
+from nmt.training.loop.learner import SMALLER_BATCHES, Arithmetic, Learner, described, explained_shortage, seed_torch
 
 logger = logging.getLogger("nmt.training")
 
 TOGETHER = "the processes make this pass together, so none can do its batch in halves"
+MOST = 20  # files of bad updates; further ones would tell nothing new
 
 
-@dataclass(frozen=True)
-class Launched:
-    """An update of which it is not known yet whether it is made."""
+class Totals:
+    """Sums over the batches of an update, which stay on the device until somebody asks for them."""
 
-    batches: UpdateBatches
-    figures: Figures
-    began: float  # by the updater's clock
+    def __init__(self) -> None:
+        self.sums = torch.zeros((), dtype=torch.float64)  # loss, nll, denominator, tokens, sentences, auxiliary losses
+        self.names: list[str] = []  # of the auxiliary losses
+
+    def add(self, report: LossReport, *, counts: bool = True) -> None:
+        """``counts`` False: only the names are taken note of."""
+        self.names = list(report.auxiliary)
+        parts = [report.loss_sum.detach(), report.nll_sum, report.denominator, report.num_tokens]
+        parts += [torch.full_like(report.num_tokens, report.num_sentences), *report.auxiliary.values()]
+        found = torch.stack([part.double() for part in parts])
+        self.sums = self.sums + (found if counts else torch.zeros_like(found))
+
+    @property
+    def denominator(self) -> Tensor:
+        """Never zero: an update without a single token has zero gradients and leaves them so."""
+        return self.sums[2].clamp(min=1e-8)
+
+
+class Figures:
+    """The sums and the gradient norm of an update, on their way from the device."""
+
+    def __init__(self, sums: Tensor, grad_norm: Tensor, names: Sequence[str], learning_rate: float) -> None:
+        """``sums``: as in ``Totals``, with the auxiliary losses called ``names``."""
+        numbers = torch.cat([sums, grad_norm.double()[None]])
+        self.finite = numbers[0].isfinite() & numbers[-1].isfinite()  # on the device
+        self._names = names
+        self._learning_rate = learning_rate
+        self._numbers, self._arrived = numbers, None
+        if numbers.is_cuda:
+            self._numbers = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
+            self._numbers.copy_(numbers, non_blocking=True)
+            self._arrived = torch.cuda.current_stream(numbers.device).record_event()
+
+    def fetch(self) -> UpdateReport:
+        """Wait for them."""
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        loss, nll, denominator, tokens, sentences, *auxiliary, grad_norm = self._numbers.tolist()
+        named, rate = dict(zip(self._names, auxiliary)), self._learning_rate
+        return UpdateReport(loss, nll, denominator, int(tokens), int(sentences), grad_norm, rate, 0.0, named)
 
 
 @dataclass(frozen=True)
@@ -60,7 +98,7 @@ class Updater:
 
     learner: Learner
     schedule: Schedule
-    read: Reader
+    reader: BatchReader
     limits: TrainingConfig
     seed: int
     clock: Callable[[], float] = time.monotonic
@@ -70,15 +108,15 @@ class Updater:
         self.ahead = runs_ahead(learner.optimizer, learner.arithmetic, learner.world)
         self._base_rates = [float(group["lr"]) for group in learner.optimizer.param_groups]
         self._wrapped = learner.world.wrap(learner.step)
-        self._launched: Launched | None = None
+        self._launched: tuple[UpdateBatches, Figures, float] | None = None  # and when it began
         self._settled = 0.0  # when the figures of the last update were known
-        if meets(last=True).backward:
-            passes = "any pass" if meets(last=False).backward else "the last backward pass of an update"
+        if "backward" in meets(last=True):
+            passes = "any pass" if "backward" in meets(last=False) else "the last backward pass of an update"
             logger.info("should memory run short in %s, training ends: %s", passes, TOGETHER)
 
     def announce(self, batches: UpdateBatches) -> None:
         """Those of the next update."""
-        self.read.announce(share.item for share in self.learner.world.shares(batches.batches))
+        self.reader.announce(share.item for share in self.learner.world.shares(batches.batches))
 
     def accumulate(self, update: int, batches: UpdateBatches) -> Totals:
         """Leave gradients of the summed loss on the parameters (over n processes, an n-th of it).
@@ -91,7 +129,7 @@ class Updater:
             totals = Totals()
             failed = next((share for share in shares if not self._add(update, share, totals)), None)
             if failed is None:
-                totals.over(self.learner.world.total)
+                totals.sums = self.learner.world.total(totals.sums)
                 return totals
             if self.learner.arithmetic.device.type == "cuda":
                 torch.cuda.empty_cache()
@@ -110,8 +148,8 @@ class Updater:
             factor = self.schedule(progress)
             for group, base_rate in zip(optimizer.param_groups, self._base_rates):
                 group["lr"] = base_rate * factor
-            figures = totals.figures(norm, learning_rate=self._base_rates[0] * factor)
-            self._launched = Launched(batches, figures, began)
+            figures = Figures(totals.sums, norm, totals.names, self._base_rates[0] * factor)
+            self._launched = batches, figures, began
             if self.ahead:
                 optimizer.found_inf = (~figures.finite).float()  # type: ignore[attr-defined]
             elif not figures.fetch().finite:
@@ -121,16 +159,16 @@ class Updater:
 
     def settle(self) -> Settled | None:
         """Wait for the update that was launched last; None if none was since."""
-        launched, self._launched = self._launched, None
-        if launched is None:
+        if self._launched is None:
             return None
-        figures = launched.figures.fetch()
+        (batches, arriving, began), self._launched = self._launched, None
+        figures = arriving.fetch()
         overflow = self.learner.arithmetic.observe(loss=figures.loss, gradient=figures.grad_norm)
-        before, self._settled = max(launched.began, self._settled), self.clock()
+        before, self._settled = max(began, self._settled), self.clock()
         if figures.finite:
             rate = self.learner.optimizer.param_groups[0].get(APPLIED_RATE, figures.learning_rate)
             figures = replace(figures, learning_rate=rate, seconds=self._settled - before)
-        return Settled(launched.batches, figures, overflow)
+        return Settled(batches, figures, overflow)
 
     def without_finite_gradient(self, update: int, batches: UpdateBatches) -> list[str]:
         """Names of parameters, for an update that was not made."""
@@ -158,22 +196,21 @@ class Updater:
 
     def _forward_backward(self, update: int, share: Share[Indices]) -> LossReport:
         world, arithmetic = self.learner.world, self.learner.arithmetic
-        meeting = world.meets(last=share.last)
         with world.backward_of(self._wrapped, last=share.last):
-            with self._all_present(meeting.forward, update, share, "forward"), arithmetic.forward_pass():
-                report: LossReport = self._wrapped(self.read(share.item).to(arithmetic.device))
+            with self._all_present(update, share, "forward"), arithmetic.forward_pass():
+                report: LossReport = self._wrapped(self.reader(share.item).to(arithmetic.device))
             loss = arithmetic.scaled(report.loss_sum)
-            with self._all_present(meeting.backward, update, share, "backward"):
+            with self._all_present(update, share, "backward"):
                 (loss if share.counts else 0.0 * loss).backward()  # type: ignore[no-untyped-call]
             return report
 
     @contextlib.contextmanager
-    def _all_present(self, meet: bool, update: int, share: Share[Indices], which: str) -> Iterator[None]:
-        """A pass in which processes ``meet``: none can leave it to do halves, for the others wait in the middle of it."""
+    def _all_present(self, update: int, share: Share[Indices], which: str) -> Iterator[None]:
+        """A pass that no process can leave to do halves, if the others wait in the middle of it."""
         try:
             yield
         except Exception as error:
-            if meet and is_shortage(error):
+            if is_shortage(error) and which in self.learner.world.meets(last=share.last):
                 raise self._shortage(update, share, f"in the {which} pass of a batch", TOGETHER) from error
             raise
 
@@ -190,7 +227,7 @@ class Updater:
         return DeviceError("; ".join([found, *advice, SMALLER_BATCHES]))
 
     def _size(self, share: Share[Indices]) -> str:
-        return described(self.read.plain(share.item))
+        return described(self.reader.read(share.item))
 
 
 def divide(gradients: list[Tensor], denominator: Tensor) -> None:
@@ -216,3 +253,57 @@ def runs_ahead(optimizer: torch.optim.Optimizer, arithmetic: Arithmetic, world: 
         group["fused"] for group in optimizer.param_groups
     )
     return arithmetic.device.type == "cuda" and passes_over and not arithmetic.scales and not world.divides
+
+
+def without_finite_gradient(parameters: Iterable[tuple[str, nn.Parameter]], world: World) -> list[str]:
+    """Names of parameters. Each process looks at what it holds of them, and all are told what any has found."""
+    gradients = [(name, parameter.grad) for name, parameter in parameters if parameter.grad is not None]
+    own = [name for name, gradient in gradients if not world.held(gradient).isfinite().all()]
+    found = {name for part in world.gather(own) for name in part}
+    return [name for name, _ in gradients if name in found]
+
+
+@dataclass(frozen=True)
+class BadUpdates:
+    """What updates with a gradient that is not finite were made of, kept so that somebody can look at it: a JSON file for
+    each, below the ``run`` folder. One that cannot be written costs no more than itself."""
+
+    run: Path
+    pair: LanguagePair
+
+    def record(
+        self, update: int, epoch: int, batches: Sequence[Batch], figures: UpdateReport, parameters: Sequence[str]
+    ) -> Path | None:
+        """``parameters``: those whose gradient is not finite. The file, or None if there is none."""
+        folder = self.run / "bad-updates"
+        path = folder / f"update-{update:08d}-{batches[0].sentence_ids[0]}.json"
+        try:
+            folder.mkdir(exist_ok=True)
+            if len(list(folder.glob("*.json"))) >= MOST:
+                return None
+            contents = {"update": update, "epoch": epoch, "lr": figures.learning_rate, "parameters": list(parameters)}
+            # JSON knows no infinity, no NaN
+            contents |= {"loss": str(figures.loss), "grad_norm": str(figures.grad_norm)}
+            write_json(path, contents | {"batches": [self._described(batch) for batch in batches]})
+        except (OSError, NMTError) as error:
+            logger.warning("cannot write %s, training goes on: %s", path, error)
+            return None
+        return path
+
+    def _described(self, batch: Batch) -> list[dict[str, Any]]:
+        """Sentence pairs, numbered as in the corpus."""
+        rows = zip(
+            batch.sentence_ids.tolist(),
+            [row[:length] for row, length in zip(batch.source.tolist(), batch.source_lengths.tolist())],
+            [part.tolist() for part in torch.split(batch.targets, batch.target_lengths.tolist())],
+        )
+        return [
+            {
+                "sentence": number,
+                "source": self.pair.source.decode(source),
+                "target": self.pair.target.decode(target),
+                "source_ids": source,
+                "target_ids": target,
+            }
+            for number, source, target in rows
+        ]

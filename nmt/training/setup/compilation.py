@@ -16,8 +16,7 @@ from nmt.errors import UsageError
 from nmt.interface import EncoderDecoder
 from nmt.layers.stack import stacked_layers
 from nmt.models.transformer.without_padding import WithoutPadding
-from nmt.training.loop.precision import Arithmetic
-from nmt.training.loop.step import SMALLER_BATCHES, Step, described, seed_torch
+from nmt.training.loop.learner import SMALLER_BATCHES, Arithmetic, Step, described, seed_torch
 
 logger = logging.getLogger("nmt.training")
 
@@ -90,21 +89,17 @@ def any_shape(model: EncoderDecoder) -> Iterator[None]:
 def _meets_few_shapes(step: Step, arithmetic: Arithmetic) -> bool:
     """A graph is of one shape, and only rows without padding can be filled up to one at little cost."""
     if not step.criterion.runs_model_once:
-        logger.warning(
-            "no CUDA graphs: the criterion runs the model more than once, and its results share their memory"
-        )
-        return False
-    if step.criterion.asks_for_attention:
-        logger.warning(
-            "no CUDA graphs: the criterion asks for attention, so batches keep their padding, and shapes vary"
-        )
-        return False
-    with arithmetic.forward_pass():
-        possible = isinstance(step.model, WithoutPadding) and step.model.without_padding(arithmetic.device)
-    if not possible:
-        logger.warning("no CUDA graphs: the batches of this model keep their padding here, and shapes vary")
-    _ask_for_few_shapes(step.model, possible)
-    return possible
+        reason = "the criterion runs the model more than once, and its results share their memory"
+    elif step.criterion.asks_for_attention:
+        reason = "the criterion asks for attention, so batches keep their padding, and shapes vary"
+    else:
+        with arithmetic.forward_pass():
+            flat = isinstance(step.model, WithoutPadding) and step.model.without_padding(arithmetic.device)
+        _ask_for_few_shapes(step.model, flat)
+        reason = "" if flat else "the batches of this model keep their padding here, and shapes vary"
+    if reason:
+        logger.warning("no CUDA graphs: %s", reason)
+    return not reason
 
 
 def _ask_for_few_shapes(model: EncoderDecoder, few: bool) -> None:
@@ -115,15 +110,11 @@ def _ask_for_few_shapes(model: EncoderDecoder, few: bool) -> None:
 def _prepare_replay(step: Step) -> list[RemovableHandle]:
     """What is replayed is written to the same memory again: nothing of it may be needed after its update."""
     torch._dynamo.config.recompile_limit = SHAPES
-    handles = [step.register_forward_pre_hook(_begin)]
+    handles = [step.register_forward_pre_hook(lambda *_: torch.compiler.cudagraph_mark_step_begin())]  # type: ignore[no-untyped-call]
     for parameter in step.parameters():
         if parameter.requires_grad:
             handles.append(parameter.register_post_accumulate_grad_hook(_own_gradient))  # type: ignore[no-untyped-call]
     return handles
-
-
-def _begin(*_: object) -> None:
-    torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
 
 
 def _own_gradient(parameter: Tensor) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from nmt.config.sections import BatchingConfig, TrainConfig
+from nmt.data.batching import Indices
 from nmt.data.corpus import Corpus, Split, chain, open_corpora
 from nmt.data.language_pair import LanguagePair
 from nmt.errors import DataError
@@ -34,78 +35,66 @@ def open_datasets(config: TrainConfig) -> Datasets:
     corpora = open_corpora(config.data, config.verify)
     train = chain([corpus.split(config.train_subset) for corpus in corpora])
     if config.criterion.needs_alignments and train.alignments is None:
+        without = [corpus for corpus in corpora if corpus.split(config.train_subset).alignments is None]
         raise DataError(
-            f"the criterion needs word alignments, and split '{train.name}' of {_without_alignments(config, corpora)} has "
-            f"none; make the corpus with nmt-preprocess --align-suffix"
+            f"the criterion needs word alignments, and split '{train.name}' of "
+            f"{', '.join(str(corpus.folder) for corpus in without)} has none; make the corpus with nmt-preprocess "
+            f"--align-suffix"
         )
+    validates = config.validation.is_on
     return Datasets(
         pair=corpora[0].pair,
         tokenizer=corpora[0].folder / "tokenizer",
         train=train,
-        valid=_validation_split(config, corpora) if config.validation.is_on else None,
+        valid=_validation_split(config, corpora) if validates else None,
         longest=_longest(train),
         identities=[corpus.fingerprint(config.train_subset) for corpus in corpora],
         reports=[{**corpus.report, "folder": str(corpus.folder)} for corpus in corpora],
-        valid_identities=_valid_identities(config, corpora) if config.validation.is_on else [],
+        valid_identities=_valid_identities(config, corpora) if validates else [],
     )
 
 
 def open_validation(config: TrainConfig) -> Datasets:
     """The validation splits alone, to measure a model that is not trained here: they stand for the training split too."""
     corpora = open_corpora(config.data)
-    if not _having_validation(config, corpora):
+    identities = _valid_identities(config, corpora)
+    if not identities:
         raise DataError(f"{', '.join(config.data)} has no split '{config.valid_subset}' to validate on")
-    split = _validation_split(config, corpora)
-    return Datasets(
-        pair=corpora[0].pair,
-        tokenizer=corpora[0].folder / "tokenizer",
-        train=split,
-        valid=split,
-        longest=_longest(split),
-        identities=[],
-        valid_identities=_valid_identities(config, corpora),
-    )
+    split, tokenizer = _validation_split(config, corpora), corpora[0].folder / "tokenizer"
+    return Datasets(corpora[0].pair, tokenizer, split, split, _longest(split), [], valid_identities=identities)
 
 
-def _without_alignments(config: TrainConfig, corpora: list[Corpus]) -> str:
-    return ", ".join(str(corpus.folder) for corpus in corpora if corpus.split(config.train_subset).alignments is None)
+def sides(split: Split) -> tuple[Indices, Indices]:
+    """Lengths of sources and of targets; of a split without targets the sources stand for them."""
+    return split.source_lengths, split.source_lengths if split.target_lengths is None else split.target_lengths
 
 
 def check_lengths(model: EncoderDecoder, datasets: Datasets, batching: BatchingConfig) -> None:
     """Refuse sentences that the model cannot read, before training comes to them."""
-    _check_split(model, datasets.train, batching.token_limit if batching.skip_long else None)
-    if datasets.valid is not None:
-        _check_split(model, datasets.valid, None)
-
-
-def _check_split(model: EncoderDecoder, split: Split, kept: int | None) -> None:
-    """``kept``: pairs with more pieces than this on a side are left out."""
-    source = split.source_lengths
-    target = source if split.target_lengths is None else split.target_lengths
-    used = np.ones(len(source), dtype=bool) if kept is None else np.maximum(source, target) <= kept
     too_long = "raise its limit, or preprocess with a smaller --max-length and shorter validation sentences"
-    limit = model.max_source_length()
-    longest = int(source[used].max(initial=0))
-    if limit is not None and longest > limit:
-        raise DataError(
-            f"the longest source of split '{split.name}' has {longest} pieces, but the model reads only {limit}; "
-            f"{too_long}"
-        )
-    limits = model.max_target_lengths(torch.from_numpy(source[used]))
-    if limits is None:
-        return
-    beyond = target[used] > limits.numpy()
-    if beyond.any():
-        first = int(beyond.argmax())
-        raise DataError(
-            f"a target of split '{split.name}' has {int(target[used][first])} pieces, but the model writes only "
-            f"{int(limits[first])}; {too_long}"
-        )
+    longest = batching.token_limit if batching.skip_long else None  # pairs with more pieces on a side are left out
+    for split, kept in ((datasets.train, longest), (datasets.valid, None)):
+        if split is None:
+            continue
+        source, target = sides(split)
+        used = np.ones(len(source), dtype=bool) if kept is None else np.maximum(source, target) <= kept
+        limit, most = model.max_source_length(), int(source[used].max(initial=0))
+        if limit is not None and most > limit:
+            raise DataError(
+                f"the longest source of split '{split.name}' has {most} pieces, but the model reads only {limit}; {too_long}"
+            )
+        limits = model.max_target_lengths(torch.from_numpy(source[used]))
+        if limits is not None and (beyond := target[used] > limits.numpy()).any():
+            first = int(beyond.argmax())
+            raise DataError(
+                f"a target of split '{split.name}' has {int(target[used][first])} pieces, but the model writes only "
+                f"{int(limits[first])}; {too_long}"
+            )
 
 
 def _validation_split(config: TrainConfig, corpora: list[Corpus]) -> Split:
     """The validation splits of all corpora that have one, as one."""
-    having = _having_validation(config, corpora)
+    having = [corpus for corpus in corpora if config.valid_subset in corpus.splits]
     if not having:
         raise DataError(
             f"{corpora[0].folder} has no split '{config.valid_subset}' to validate on, only "
@@ -118,12 +107,8 @@ def _validation_split(config: TrainConfig, corpora: list[Corpus]) -> Split:
     return split
 
 
-def _having_validation(config: TrainConfig, corpora: list[Corpus]) -> list[Corpus]:
-    return [corpus for corpus in corpora if config.valid_subset in corpus.splits]
-
-
 def _valid_identities(config: TrainConfig, corpora: list[Corpus]) -> list[str]:
-    return [corpus.fingerprint(config.valid_subset) for corpus in _having_validation(config, corpora)]
+    return [corpus.fingerprint(config.valid_subset) for corpus in corpora if config.valid_subset in corpus.splits]
 
 
 def _longest(split: Split) -> int:

@@ -1,10 +1,11 @@
-"""What a run is made of, in words and as plain values for its log: the machine, the model, the data."""
+"""What a run is made of and how long it is, in words and as plain values for its log: the machine, the model, the data."""
 
 from __future__ import annotations
 
 import logging
 import os
 import platform
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -13,34 +14,71 @@ from torch import nn
 
 import nmt
 from nmt.allocator import VARIABLES
-from nmt.config.sections import TrainConfig
+from nmt.config.sections import DEFAULT_MAX_UPDATE, TrainConfig
 from nmt.data.corpus import Split
 from nmt.data.ragged import Lengths
 from nmt.models import models
-from nmt.training.changed_options import changed_options
+from nmt.optim import default_warmup
 from nmt.training.loop.batches import TrainingBatches
 from nmt.training.setup.datasets import Datasets
+from nmt.training.setup.options import changed_options
 
 logger = logging.getLogger("nmt.training")
+
+# What is planned to know the length of a run beforehand: some ten seconds at a microsecond a sentence.
+MOST_EPOCHS, MOST_SENTENCES = 1000, 10_000_000
 
 
 def tell(config: TrainConfig, datasets: Datasets, batches: TrainingBatches, model: nn.Module) -> None:
     """Sizes of the model and of the data, in two lines."""
-    pair = datasets.pair
-    logger.info(
-        "%s with %s parameters, vocabularies of %d and %d pieces",
-        models.name_of(type(config.model)),
-        f"{sum(parameter.numel() for parameter in model.parameters()):,}",
-        len(pair.source.vocabulary),
-        len(pair.target.vocabulary),
-    )
-    logger.info(
-        "%s training pairs from %s to %s, %s updates an epoch",
-        f"{len(datasets.train):,}",
-        pair.source_lang,
-        pair.target_lang,
-        f"{batches.updates_in_epoch(1):,}",
-    )
+    name, size = models.name_of(type(config.model)), sum(parameter.numel() for parameter in model.parameters())
+    pair, pairs, updates = datasets.pair, len(datasets.train), batches.updates_in_epoch(1)
+    source, target = len(pair.source.vocabulary), len(pair.target.vocabulary)
+    logger.info(f"{name} with {size:,} parameters, vocabularies of {source} and {target} pieces")
+    logger.info(f"{pairs:,} training pairs from {pair.source_lang} to {pair.target_lang}, {updates:,} updates an epoch")
+
+
+def tell_limits(config: TrainConfig) -> None:
+    """Say in the log what nobody asked for: the default limit, a run without an end, a warm-up for want of a length."""
+    limits = config.training
+    patience = config.validation.patience
+    if limits.takes_default_limit:
+        earlier = "" if patience is None else f", or before that by --patience {patience}"
+        logger.info(
+            f"no limit given: training ends after {DEFAULT_MAX_UPDATE:,} updates{earlier}; --max-update, --max-epoch or "
+            f"--stop-time-hours sets another, --max-update 0 none"
+        )
+    elif limits.last_update is None and limits.max_epoch is None:
+        if limits.stop_time_hours is None:
+            end = "when it is stopped" if patience is None else f"by --patience {patience}, or when it is stopped"
+            logger.info(f"training has no limit and ends {end}; Ctrl-C and SIGTERM save first")
+        if config.scheduler.warmup_updates is None:
+            logger.info(
+                f"how many updates the run will have is not known: the warm-up takes {default_warmup(None):,} of them; "
+                f"--warmup-updates sets another number"
+            )
+
+
+def number_of_updates(config: TrainConfig, batches: TrainingBatches, datasets: Datasets) -> int | None:
+    """How many updates the limits allow. Epochs have the same length, except with a sort window: then they are counted.
+
+    What would take long to count is taken from the mean of the epochs that were: those of a large corpus hardly differ.
+    """
+    limits, batching = config.training, config.batching
+    fits = batching.token_limit is None or batching.skip_long or datasets.longest <= batching.token_limit
+    last = limits.last_update
+    if limits.max_epoch is None or not fits:
+        return last
+    counted = 1
+    if batching.sort_window is not None:
+        counted = min(limits.max_epoch, MOST_EPOCHS, max(1, MOST_SENTENCES // len(datasets.train)))
+    made = 0
+    for epoch in range(1, counted + 1):
+        made += batches.updates_in_epoch(epoch)
+        if last is not None and made >= last:
+            return last
+    by_epochs = made * limits.max_epoch // counted
+    return by_epochs if last is None else min(by_epochs, last)
 
 
 def describe_run(config: TrainConfig, datasets: Datasets, model: nn.Module, device: torch.device) -> dict[str, Any]:
@@ -73,14 +111,10 @@ def environment(device: torch.device) -> dict[str, Any]:
 
 def describe_model(model: nn.Module, name: str) -> dict[str, Any]:
     """Parameters by part; one that several parts share counts where it stands first."""
-    seen: set[int] = set()
-    parts: dict[str, int] = {}
-    for path, parameter in model.named_parameters(remove_duplicate=False):
-        if id(parameter) not in seen:
-            seen.add(id(parameter))
-            part = path.split(".")[0]
-            parts[part] = parts.get(part, 0) + parameter.numel()
-    return {"name": name, "parameters": sum(parts.values()), "parts": parts}
+    parts: Counter[str] = Counter()
+    for path, parameter in model.named_parameters():
+        parts[path.split(".")[0]] += parameter.numel()
+    return {"name": name, "parameters": parts.total(), "parts": dict(parts)}
 
 
 def describe_data(config: TrainConfig, datasets: Datasets) -> dict[str, Any]:

@@ -1,25 +1,54 @@
-"""What is trained and how it computes, built from a configuration."""
+"""What is trained and how it computes, built from a configuration, and models of other runs that it needs.
+
+Criterions are handed what they need beside their options: a sampler, a reward, a teacher. The trainer knows of none.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import contextlib
+import inspect
+import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any, cast
 
 import torch
+from torch import Tensor
 
 from nmt.config.choices import Precision
+from nmt.config.plain import to_plain
 from nmt.config.sections import TrainConfig
+from nmt.criterions import Criterion, CriterionParts, criterions
+from nmt.criterions.sentence_rewards import sentence_bleu, sentence_gleu
+from nmt.criterions.sequences import Reward, Sampler, Translations
+from nmt.criterions.sequences_config import RewardKind, SequenceConfig
+from nmt.data.language_pair import LanguagePair
+from nmt.data.vocabulary import SPECIALS, UNK, Vocabulary
 from nmt.distributed.world import World
-from nmt.errors import UsageError
+from nmt.errors import DataError, UsageError, did_you_mean
 from nmt.interface import EncoderDecoder, VocabularySizes
 from nmt.layers.stack import recompute_layers
 from nmt.models import models
+from nmt.models.stored import architecture, load_model
+from nmt.models.vocabulary_axes import vocabulary_axes
 from nmt.optim import Horizon, Schedule, optimizers, schedulers
 from nmt.optim.moving_average import with_average
 from nmt.optim.parameter_groups import freeze, parameter_groups
-from nmt.training.loop.precision import Arithmetic, choose_precision
-from nmt.training.loop.step import Step, seed_torch
-from nmt.training.setup.criterion_parts import build_criterion
+from nmt.search.sampling import SamplingSearch
+from nmt.search.sampling_config import SamplingConfig
+from nmt.storage.checkpoints import load_parameters
+from nmt.training.loop.learner import Arithmetic, Step, choose_precision, seed_torch
 from nmt.training.setup.datasets import Datasets, check_lengths
+from nmt.training.setup.options import differences
+
+logger = logging.getLogger("nmt.training")
+
+REWARDS: dict[RewardKind, Reward] = {RewardKind.gleu: sentence_gleu, RewardKind.bleu: sentence_bleu}
+# Parameters that a builder of a criterion may have: all of them in one, or single ones.
+PARTS = ("parts", "sampler", "reward", "teacher")
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def build_model(config: TrainConfig, datasets: Datasets) -> EncoderDecoder:
@@ -69,9 +98,146 @@ def build_arithmetic(
     config: TrainConfig, datasets: Datasets, model: EncoderDecoder, device: torch.device, before: Precision | None
 ) -> Arithmetic:
     """How the model computes; ``before`` is the precision of the run so far."""
-    vocabulary = len(datasets.pair.target.vocabulary)
-    wanted = config.device.precision
-    chosen = choose_precision(wanted, device, width=model.width, vocabulary=vocabulary, before=before)
+    sizes = {"width": model.width, "vocabulary": len(datasets.pair.target.vocabulary)}
+    chosen = choose_precision(config.device.precision, device, **sizes, before=before)
     arithmetic = Arithmetic(device, chosen)
     arithmetic.prepare(model)
     return arithmetic
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """``CriterionParts`` of a run."""
+
+    config: TrainConfig
+    datasets: Datasets
+    device: torch.device
+    world: World
+
+    @cached_property
+    def sampler(self) -> Sampler:
+        return sampler(cast(SequenceConfig, self.config.criterion), self.world.whole)
+
+    @cached_property
+    def reward(self) -> Reward:
+        return REWARDS[cast(SequenceConfig, self.config.criterion).reward]
+
+    @cached_property
+    def teacher(self) -> EncoderDecoder:
+        path = self.config.criterion.teacher
+        assert path is not None, "a criterion that learns from a teacher has an option of this name"
+        teacher = load_teacher(path, self.datasets.pair, self.device)
+        check_lengths(teacher, self.datasets, self.config.batching)
+        return teacher
+
+
+def build_criterion(config: TrainConfig, datasets: Datasets, device: torch.device, world: World) -> Criterion:
+    """The criterion that ``config`` chooses, with the parts that its builder asks for."""
+    builder = criterions.builder(type(config.criterion))
+    parts: CriterionParts = _Parts(config, datasets, device, world)
+    given: dict[str, Any] = {}
+    for parameter in list(inspect.signature(builder).parameters.values())[1:]:  # the first is the config
+        if parameter.name in PARTS:
+            given[parameter.name] = parts if parameter.name == "parts" else getattr(parts, parameter.name)
+        elif parameter.default is parameter.empty and parameter.kind not in _VARIADIC:
+            name = criterions.name_of(type(config.criterion))
+            raise UsageError(
+                f"criterion '{name}' asks for a part '{parameter.name}'{did_you_mean(parameter.name, PARTS)}; there are: "
+                f"{', '.join(PARTS)}"
+            )
+    return builder(config.criterion, **given)
+
+
+def sampler(
+    options: SequenceConfig, whole: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
+) -> Sampler:
+    """Draws from the model's own distribution: nothing is cut off, an empty translation is possible too.
+
+    Inside ``whole`` the model has all its parameters: each process draws as long as its own samples take.
+    """
+    config = SamplingConfig(max_len_a=options.max_len_a, max_len_b=options.max_len_b, min_len=0)
+    search = SamplingSearch(config, options.samples)
+
+    def sample(model: EncoderDecoder, source: Tensor, source_lengths: Tensor, seed: int) -> Translations:
+        with whole():
+            draws = search.draw(model, source, source_lengths, seed=seed)
+        # Search computes in inference mode, whose tensors no gradient may be computed with.
+        return Translations(draws.tokens.clone(), draws.lengths.clone(), draws.finished.clone())
+
+    return sample
+
+
+def start_from(config: TrainConfig, model: EncoderDecoder, pair: LanguagePair) -> None:
+    """Give ``model`` the parameters of ``--finetune-from-model``, which must have the same architecture.
+
+    Other vocabularies are refused unless they are to be mapped.
+    """
+    path = config.checkpoint.finetune_from_model
+    assert path is not None, "the caller asks for it"
+    loaded = load_model(path, torch.device("cpu"))
+    other, other_pair, stored = loaded.module, loaded.pair, loaded.tree
+    others = differences(architecture(stored["model"]), architecture(to_plain(config)["model"]))
+    if others:  # where shapes do not fit either, loading says so
+        listed = "; ".join(f"model.{key}: {change}" for key, change in others.items())
+        logger.warning("the model of %s has other options (%s): what its parameters mean may be lost", path, listed)
+    state = other.state_dict()
+    if other_pair.digest() != pair.digest():
+        if not config.checkpoint.finetune_map_vocabulary:
+            raise _other_vocabularies(
+                path, "; or take over what belongs to pieces that both have, with --finetune-map-vocabulary"
+            )
+        state = mapped_state(model, config.model, pair, other, other_pair, path)
+    load_parameters(model, state, path)
+    logger.info("the model starts from the parameters of %s", path)
+
+
+def load_teacher(path: str, pair: LanguagePair, device: torch.device) -> EncoderDecoder:
+    """A trained model that will not change, of any architecture."""
+    teacher = load_model(path, device)
+    if teacher.pair.digest() != pair.digest():
+        raise _other_vocabularies(path)
+    return teacher.module.requires_grad_(False)
+
+
+def _other_vocabularies(path: str, more_advice: str = "") -> DataError:
+    return DataError(
+        f"{path} was trained with other vocabularies than those of the corpus; make the corpus with its tokenizer: "
+        f"nmt-preprocess --srcdict {path} --tgtdict {path}{more_advice}"
+    )
+
+
+def mapped_state(
+    model: EncoderDecoder, config: Any, pair: LanguagePair, other: EncoderDecoder, other_pair: LanguagePair, path: str
+) -> dict[str, Tensor]:
+    """The state of ``other`` in the shapes of ``model``: pieces that only the model has keep its values.
+
+    ``config`` is the model's configuration. Tensors of another architecture are left as they are, to be refused.
+    """
+    sizes = VocabularySizes(len(pair.source.vocabulary), len(pair.target.vocabulary), pair.shared)
+    axes = vocabulary_axes(partial(models.build, config), sizes)
+    if not axes:
+        raise UsageError(
+            f"this {models.name_of(type(config))} has parameters that depend on its vocabulary without belonging to single "
+            f"pieces, or none at all, so those of {path} cannot be mapped; leave out --finetune-map-vocabulary"
+        )
+    rows: dict[str, tuple[Tensor, Tensor]] = {}
+    for side in ("source", "target"):
+        rows[side] = common_pieces(getattr(other_pair, side).vocabulary, getattr(pair, side).vocabulary)
+        count, total = len(rows[side][0]) - len(SPECIALS), getattr(sizes, side) - len(SPECIALS)
+        logger.info("%s of the %s %s pieces are in the vocabulary of %s", f"{count:,}", f"{total:,}", side, path)
+    own, state = model.state_dict(), dict(other.state_dict())
+    for name, place in axes.items():
+        expected = list(own[name].shape)
+        expected[place.axis] = len(getattr(other_pair, place.side).vocabulary)
+        if name in state and list(state[name].shape) == expected:
+            old, new = rows[place.side]
+            state[name] = own[name].index_copy(place.axis, new, state[name].index_select(place.axis, old))
+    return state
+
+
+def common_pieces(other: Vocabulary, own: Vocabulary) -> tuple[Tensor, Tensor]:
+    """Ids in both vocabularies of the specials and of each piece that both have, in the order of ``own``."""
+    known = [(other.id(piece), own.id(piece)) for piece in own.pieces[len(SPECIALS) :]]
+    pairs = [(number, number) for number in range(len(SPECIALS))] + [pair for pair in known if pair[0] != UNK]
+    old, new = torch.tensor(pairs).unbind(1)
+    return old, new

@@ -15,7 +15,7 @@ from nmt.criterions.cross_entropy_config import CrossEntropyConfig
 from nmt.distributed.world import World
 from nmt.interface import Batch, EncoderDecoder, LossReport
 from nmt.training.loop import updater
-from nmt.training.loop.precision import Arithmetic
+from nmt.training.loop.learner import Arithmetic
 
 
 @dataclass

@@ -23,7 +23,7 @@ from nmt.data.vocabulary import EOS, PAD
 from nmt.errors import UsageError
 from nmt.interface import Batch
 from nmt.models.recurrent.lstm import LSTM, LSTMConfig
-from nmt.training.setup.criterion_parts import sampler
+from nmt.training.setup.parts import sampler
 from tests.unit.criterions.tiny import TinyModel, assert_same_gradients, batch_of, gradients
 
 PAIRS: list[tuple[list[int], list[int]]] = [([4, 5, 6], [5, 4]), ([7], [6, 6, 7])]

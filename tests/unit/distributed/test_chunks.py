@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from nmt.distributed.chunks import Chunks
-from nmt.distributed.world import World
+from nmt.distributed.world import Chunks, World
 
 
 class Thread(World):

@@ -26,7 +26,7 @@ from nmt.testing.model_laws import UNEVEN_SOURCE, UNEVEN_TARGET
 from nmt.testing.subjects import subject
 from nmt.testing.toys import toy_batch
 from nmt.training.loop.batches import read_batch
-from nmt.training.loop.step import Step
+from nmt.training.loop.learner import Step
 
 
 class Messages(TorchDispatchMode):

@@ -16,7 +16,7 @@ from nmt.engines.native.matrices import Matrix, PartsOfOutput
 from nmt.errors import DataError
 from nmt.models.transformer.weights import Linear
 from nmt.native.library import built
-from nmt.reporting.memory import resident_memory
+from nmt.reporting.resources import resident_memory
 from tests.unit.native.levels import level, needs_library
 
 __all__ = ["level"]  # a fixture

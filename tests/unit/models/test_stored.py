@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from nmt.averaging.averaging import average_checkpoints
+from nmt.averaging import average_checkpoints
 from nmt.config.averaging import AverageConfig
 from nmt.config.sections import TrainConfig
 from nmt.data.language_pair import LanguagePair

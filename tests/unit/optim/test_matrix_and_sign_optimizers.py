@@ -23,7 +23,7 @@ from nmt.optim.muon import for_muon
 from nmt.optim.muon_config import MuonConfig
 from nmt.optim.schedule_free_adamw_config import ScheduleFreeAdamWConfig
 from nmt.testing.subjects import Subject, kinds
-from nmt.training.loop.modes import training_mode
+from nmt.training.checkpoints.optimizer_state import training_mode
 
 Array = NDArray[np.float64]
 needs_schedulefree = pytest.mark.skipif(

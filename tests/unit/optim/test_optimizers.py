@@ -19,7 +19,7 @@ from nmt.optim.fused import runs_fused
 from nmt.optim.rmsprop_config import RmspropConfig
 from nmt.optim.schedules.noam import NoamConfig
 from nmt.optim.sgd_config import NagConfig, SgdConfig
-from nmt.training.loop.modes import training_mode
+from nmt.training.checkpoints.optimizer_state import training_mode
 
 
 def stepped(config: Any, *gradients: float) -> float:

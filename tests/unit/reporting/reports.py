@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nmt.reporting.meters import UpdateReport
+from nmt.reporting.figures import UpdateReport
 
 
 def update_report(number: int) -> UpdateReport:

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.reporting.charts import HEIGHT, WIDTH, Chart, Series, nice_ticks, thinned
-from nmt.reporting.rendering import render
+from nmt.reporting.charts import HEIGHT, WIDTH, Chart, Series, nice_ticks, render, thinned
 from tests.unit.reporting.pictures import picture
 
 NUMBERS = st.floats(-1e9, 1e9, allow_nan=False)

@@ -15,24 +15,22 @@ from tqdm import tqdm
 
 from nmt.config.choices import ProgressStyle
 from nmt.config.sections import ReportConfig
-from nmt.reporting.displays import Bar
-from nmt.reporting.meters import Trained
-from nmt.reporting.reporter import Reporter
+from nmt.reporting.reporter import Bar, Reporter
 from tests.unit.reporting.reports import update_report
 
-EVENT = Trained(
-    update=123_456,
-    epoch=17,
-    loss=12.3456,
-    nll=11.5,
-    ppl=98715.77,
-    lr=7.1234e-4,
-    grad_norm=12.3456,
-    tokens=7,
-    tokens_per_second=123456.7,
-    memory_mb=12345.6,
-    seconds=1.0,
-)
+EVENT = {
+    "update": 123_456,
+    "epoch": 17,
+    "loss": 12.3456,
+    "nll": 11.5,
+    "ppl": 98715.77,
+    "lr": 7.1234e-4,
+    "grad_norm": 12.3456,
+    "tokens": 7,
+    "tokens_per_second": 123456.7,
+    "memory_mb": 12345.6,
+    "seconds": 1.0,
+}
 
 
 def events(folder: Path) -> list[dict[str, Any]]:

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from nmt.reporting import memory
-from nmt.reporting.memory import peak_memory
+from nmt.reporting import resources as memory
+from nmt.reporting.resources import peak_memory
 
 CPU = torch.device("cpu")
 
 
 PROGRAM = """
-import sys, torch, nmt.reporting.memory as memory
+import sys, torch, nmt.reporting.resources as memory
 from pathlib import Path
 memory._STATUS = Path(sys.argv[1])
 figures = [memory.peak_memory(torch.device("cpu"))]
@@ -43,7 +43,7 @@ def test_the_peak_contains_what_was_held_and_does_not_fall(status: str) -> None:
 
 
 FORGETS = """
-import torch, nmt.reporting.memory as memory
+import torch, nmt.reporting.resources as memory
 figures = [memory.resident_memory()]
 held = torch.ones(100_000_000)
 del held

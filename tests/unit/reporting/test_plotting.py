@@ -202,7 +202,9 @@ def test_maps_do_not_overlap_and_stay_on_the_page(tmp_path: Path) -> None:
     drawn = attention(tmp_path, *panels)
     page = float(str(drawn.get("width"))), float(str(drawn.get("height")))
     boxes = []
-    for map in plotting._set_in_lines([plotting._Map.of(one) for one in panels]):
+    maps = [plotting._Map(one) for one in panels]
+    plotting._set_in_lines(maps)
+    for map in maps:
         boxes.append((map.left, map.top, map.left + map.width, map.top + map.height))
     for number, (left, top, right, bottom) in enumerate(boxes):
         assert left >= 0 and top >= 0 and right <= page[0] and bottom <= page[1]

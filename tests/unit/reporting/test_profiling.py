@@ -13,8 +13,8 @@ import torch
 from nmt.config.sections import ReportConfig, TrainConfig
 from nmt.config.span import Span
 from nmt.errors import UsageError
-from nmt.reporting.profiling import Profiler
-from nmt.storage.checkpoints import checkpoints_in
+from nmt.reporting.resources import Profiler
+from nmt.storage.run_folder import checkpoints_in
 from nmt.training.assemble import train
 
 MakeConfig = Callable[..., TrainConfig]

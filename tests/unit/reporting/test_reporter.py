@@ -12,11 +12,11 @@ import pytest
 
 from nmt.config.choices import ProgressStyle
 from nmt.config.sections import ReportConfig
-from nmt.reporting.meters import Meters, perplexity
+from nmt.reporting.figures import Meters, perplexity
 from nmt.reporting.reporter import Reporter
-from nmt.storage.event_log import EventLog
-from nmt.training.setup.cost import Cost
-from nmt.training.validation.validators import Sample
+from nmt.reporting.run_record import EventLog
+from nmt.training.setup.trials import Cost
+from nmt.training.validation import Sample
 from tests.unit.reporting.reports import update_report
 
 
@@ -28,7 +28,7 @@ def test_the_figures_of_a_line_are_means_over_its_updates() -> None:
     meters = Meters()
     for number in (1, 2):
         meters = meters.plus(update_report(number))
-    assert meters.means(2, 1, memory_mb=7.5, seconds=3.0).figures() == {
+    assert meters.means(2, 1, memory_mb=7.5, seconds=3.0) == {
         "update": 2,
         "epoch": 1,
         "loss": pytest.approx(3.0),  # 30 over 10 of the denominator

@@ -17,21 +17,23 @@ import torch
 from nmt.errors import DataError, MissingInputError, StorageError
 from nmt.storage import files
 from nmt.storage.checkpoints import (
-    BEST,
-    LAST,
     CheckpointInfo,
     TrainingState,
-    checkpoint_name,
-    checkpoints_in,
     drop_training_state,
     map_checkpoint,
-    pointed,
     read_checkpoint,
+    write_checkpoint,
+)
+from nmt.storage.run_folder import (
+    BEST,
+    LAST,
+    checkpoint_name,
+    checkpoints_in,
+    pointed,
     read_config,
     resolve,
     set_pointer,
     tokenizer_folder,
-    write_checkpoint,
 )
 
 CONFIG = {"model": {"name": "toy", "width": 3}, "seed": 1}
@@ -247,7 +249,7 @@ def test_writing_takes_no_copies_of_what_is_written(tmp_path: Path) -> None:
     program = (
         "import sys, pathlib, torch\n"
         "from nmt.storage.checkpoints import CheckpointInfo, write_checkpoint\n"
-        "from nmt.reporting.memory import peak_memory\n"
+        "from nmt.reporting.resources import peak_memory\n"
         "tensors = {str(number): torch.ones(2_000_000) for number in range(10)}\n"
         "before = peak_memory(torch.device('cpu'))\n"
         "write_checkpoint(pathlib.Path(sys.argv[1]), model=tensors, config={}, info=CheckpointInfo(1, 1))\n"

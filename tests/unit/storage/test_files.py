@@ -10,10 +10,10 @@ import pytest
 
 from nmt.errors import DataError, MissingInputError, OutputError, StorageError
 from nmt.storage import files
-from nmt.storage.destination import check_destination
 from nmt.storage.files import (
     Verify,
     atomic_write,
+    check_destination,
     copy_folder,
     new_folder,
     read_json,

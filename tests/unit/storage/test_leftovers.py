@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from nmt.storage.files import new_folder, temporary, this_host, write_manifest
-from nmt.storage.leftovers import remove_leftovers, remove_leftovers_of
+from nmt.storage.lock import remove_leftovers, remove_leftovers_of
 
 
 @pytest.fixture

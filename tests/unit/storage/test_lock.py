@@ -11,21 +11,21 @@ from pathlib import Path
 import pytest
 
 from nmt.storage import lock as lock_module
-from nmt.storage.lock import Lock
+from nmt.storage.lock import one_writer
 
 
 def test_a_second_writer_is_told_who_holds_the_lock(tmp_path: Path) -> None:
-    code = "import sys, pathlib; from nmt.storage.lock import Lock; Lock(pathlib.Path(sys.argv[1])).__enter__()"
-    with Lock(tmp_path):
+    code = "import sys, pathlib; from nmt.storage.lock import one_writer; one_writer(pathlib.Path(sys.argv[1])).__enter__()"
+    with one_writer(tmp_path):
         second = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
     assert f"process {os.getpid()} on" in second.stderr and second.returncode != 0
 
 
 def test_a_lock_is_free_again_after_its_block(tmp_path: Path) -> None:
-    with Lock(tmp_path):
+    with one_writer(tmp_path):
         pass
-    with Lock(tmp_path) as lock:
-        assert lock is not None
+    with one_writer(tmp_path):
+        assert (tmp_path / ".lock").exists()
 
 
 def test_a_file_system_without_locks_is_warned_of(
@@ -35,6 +35,6 @@ def test_a_file_system_without_locks_is_warned_of(
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(lock_module.fcntl, "flock", unsupported)
-    with Lock(tmp_path):
+    with one_writer(tmp_path):
         assert f"process {os.getpid()} on" in (tmp_path / ".lock").read_text()
     assert "cannot be locked (No locks available): make sure that no other process" in caplog.text

@@ -25,21 +25,14 @@ from nmt.distributed.world import World
 from nmt.interface import VocabularySizes
 from nmt.models.transformer.transformer import Transformer, TransformerConfig
 from nmt.reporting.reporter import Reporter
-from nmt.training.checkpoints.keeper import Keeper
-from nmt.training.checkpoints.retention import Cadence
-from nmt.training.checkpoints.run_state import Facts
-from nmt.training.checkpoints.saver import Saver
-from nmt.training.checkpoints.store import CheckpointStore
-from nmt.training.loop.bad_updates import BadUpdates
-from nmt.training.loop.batches import Position, UpdateBatches, read_batch
-from nmt.training.loop.learner import Learner
-from nmt.training.loop.precision import Arithmetic
-from nmt.training.loop.reading import reader
-from nmt.training.loop.signals import Pulse, StopRequest
-from nmt.training.loop.step import Step
-from nmt.training.loop.trainer import Trainer
-from nmt.training.loop.updater import Updater
-from nmt.training.validation.course import BestScore, Validation
+from nmt.training.checkpoints.keeper import Keeper, Saver
+from nmt.training.checkpoints.resume import Facts
+from nmt.training.checkpoints.store import Cadence, CheckpointStore
+from nmt.training.loop.batches import DataPosition, UpdateBatches, batch_reader, read_batch
+from nmt.training.loop.learner import Arithmetic, Learner, Step
+from nmt.training.loop.trainer import Pulse, StopRequest, Trainer
+from nmt.training.loop.updater import BadUpdates, Updater
+from nmt.training.validation import BestScore, Validation
 from tests.tiny_models import tiny_pair
 
 VOCABULARY = 12
@@ -74,9 +67,9 @@ class GivenUpdates:
         self._split = split
         self._updates = updates
 
-    def at(self, position: Position) -> UpdateBatches:
+    def at(self, position: DataPosition) -> UpdateBatches:
         last = position.batch + 1 == len(self._updates)
-        following = Position(position.epoch + 1) if last else Position(position.epoch, position.batch + 1)
+        following = DataPosition(position.epoch + 1) if last else DataPosition(position.epoch, position.batch + 1)
         batches = tuple(np.array(indices) for indices in self._updates[position.batch])
         return UpdateBatches(batches, position.epoch, following)
 
@@ -131,7 +124,7 @@ def make_trainer(tmp_path: Path) -> Callable[..., Trainer]:
             "seed": 1,
             "clock": time.monotonic,
             "around_update": contextlib.nullcontext,
-            "reader": reader,
+            "reader": batch_reader,
         }
         given = SimpleNamespace(**(defaults | parts))
         batches: Any = GivenUpdates(split or random_split(6), updates)

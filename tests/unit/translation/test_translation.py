@@ -25,7 +25,8 @@ from nmt.search.beam_config import BeamConfig
 from nmt.search.forced import ForcedSearch
 from nmt.search.greedy_config import GreedyConfig
 from nmt.search.sampling_config import SamplingConfig
-from nmt.storage.checkpoints import read_checkpoint, set_pointer, write_checkpoint
+from nmt.storage.checkpoints import read_checkpoint, write_checkpoint
+from nmt.storage.run_folder import set_pointer
 from nmt.translation import Line, TranslatedText, Translation
 from nmt.translation.choosing import MinimumBayesRisk, ReverseModel, Score
 from nmt.translation.lines import Given

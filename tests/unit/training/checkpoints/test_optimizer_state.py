@@ -16,8 +16,7 @@ from nmt.optim.adam_config import AdamConfig
 from nmt.optim.adam_then_sgd_config import AdamThenSgdConfig
 from nmt.optim.muon_config import MuonConfig
 from nmt.optim.sgd_config import SgdConfig
-from nmt.training.checkpoints.optimizer_state import OF_THE_DEVICE, pack, unpack
-from nmt.training.loop.modes import training_mode
+from nmt.training.checkpoints.optimizer_state import OF_THE_DEVICE, pack, training_mode, unpack
 
 CONFIGS = [
     *(

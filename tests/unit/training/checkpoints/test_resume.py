@@ -15,13 +15,11 @@ from nmt.config.sections import CheckpointConfig, TrainConfig
 from nmt.errors import DataError, UsageError
 from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, TrainingState, load_parameters
 from nmt.training.checkpoints.resume import RESETS, VALUES, Past, due_resets, past_of, restarts_epoch
-from nmt.training.checkpoints.run_state import Facts
-from nmt.training.setup.differences import differences
-from nmt.training.setup.fingerprint import fingerprint
+from nmt.training.setup.options import differences, fingerprint
 
 
 def stored(**values: Any) -> StoredCheckpoint:
-    complete = {key: {} for key in VALUES} | {"vocabularies": "v"} | values
+    complete = {key: {} for key in VALUES} | {"vocabularies": "v", "batches_in_update": 2} | values
     training = TrainingState({}, {key: value for key, value in complete.items() if value is not None})
     return StoredCheckpoint(Path("run/checkpoint"), {}, CheckpointInfo(1, 1), {}, training)
 
@@ -100,7 +98,7 @@ def resets(options: CheckpointConfig, under: dict[str, bool], *changed: str, oth
     checkpoint = replace(stored(), config={"checkpoint": section})
     training = checkpoint.training
     assert training is not None
-    past = Past(checkpoint, training, Facts.from_values(training.values), dict.fromkeys(changed, "1 -> 2"))
+    past = replace(Past.of(checkpoint), changed=dict.fromkeys(changed, "1 -> 2"))
     return due_resets(options, past, {others: "1 -> 2"} if others else {})
 
 

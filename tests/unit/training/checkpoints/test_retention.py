@@ -9,7 +9,7 @@ import pytest
 
 from nmt.config.sections import CheckpointConfig
 from nmt.storage.checkpoints import CheckpointInfo
-from nmt.training.checkpoints.retention import Cadence, superfluous
+from nmt.training.checkpoints.store import Cadence, superfluous
 
 
 @pytest.mark.parametrize(
@@ -33,13 +33,13 @@ def test_checkpoints_are_due_by_updates_and_epochs(
 
 def test_checkpoints_are_due_by_minutes_since_the_last_one_that_was() -> None:
     cadence = Cadence(CheckpointConfig(save_interval_minutes=10, save_interval=None))
-    cadence.start(7.0)
+    cadence.counts_from = 7.0
     times = (606.0, 607.0, 1206.0, 1257.0, 1856.0)
     due = []
     for update, now in enumerate(times, 1):
         due.append(bool(cadence.due(update, 1, ends_epoch=False, now=now)))
         if due[-1]:
-            cadence.start(now)
+            cadence.counts_from = now
     assert due == [False, True, False, True, False]
 
 

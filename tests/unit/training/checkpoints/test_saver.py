@@ -13,7 +13,7 @@ import torch
 
 from nmt.errors import StorageError
 from nmt.storage.checkpoints import CheckpointInfo, TrainingState
-from nmt.training.checkpoints.saver import Saver
+from nmt.training.checkpoints.keeper import Saver
 from nmt.training.checkpoints.store import CheckpointStore, Snapshot
 
 

@@ -15,13 +15,8 @@ import torch
 
 from nmt.config.sections import CheckpointConfig
 from nmt.errors import DataError, OutputError, StorageError
-from nmt.storage.checkpoints import (
-    CheckpointInfo,
-    TrainingState,
-    checkpoints_in,
-    drop_training_state,
-    read_checkpoint,
-)
+from nmt.storage.checkpoints import CheckpointInfo, TrainingState, drop_training_state, read_checkpoint
+from nmt.storage.run_folder import checkpoints_in
 from nmt.training.checkpoints import store as store_module
 from nmt.training.checkpoints.store import CheckpointStore, Snapshot
 
@@ -279,7 +274,7 @@ def test_a_folder_that_cannot_be_looked_through_is_a_warning(
         raise error
 
     store = make_store()
-    monkeypatch.setattr(store_module, "checkpoints_in", fails)
+    monkeypatch.setattr(store_module.run_folder, "checkpoints_in", fails)
     assert store.save(snapshot(1), best=False, required=True) is not None
     assert "could not be looked through: not yours" in caplog.text
 

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from nmt.data.batch import Batch, collate
 from nmt.data.vocabulary import EOS
 from nmt.distributed.world import World
-from nmt.reporting.meters import UpdateReport
-from nmt.training.loop.bad_updates import MOST, BadUpdates, without_finite_gradient
+from nmt.reporting.figures import UpdateReport
+from nmt.training.loop.updater import MOST, BadUpdates, without_finite_gradient
 from tests.tiny_models import tiny_pair
 
 FIGURES = UpdateReport(float("nan"), 1.0, 2.0, 2, 2, float("inf"), 0.1, 0.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -12,15 +12,11 @@ from torch import Tensor
 from nmt.config.sections import Precision, TrainingConfig
 from nmt.data.batch import Batch
 from nmt.data.corpus import Split
-from nmt.distributed.world import Meeting, World
+from nmt.distributed.world import World
 from nmt.errors import DeviceError
-from nmt.training.loop.batches import Position, UpdateBatches, read_batch
-from nmt.training.loop.figures import Totals
-from nmt.training.loop.learner import Learner
-from nmt.training.loop.precision import Arithmetic
-from nmt.training.loop.reading import Reader
-from nmt.training.loop.step import Step
-from nmt.training.loop.updater import Updater
+from nmt.training.loop.batches import BatchReader, DataPosition, UpdateBatches, read_batch
+from nmt.training.loop.learner import Arithmetic, Learner, Step
+from nmt.training.loop.updater import Totals, Updater
 
 
 def from_the_allocator() -> RuntimeError:
@@ -64,17 +60,17 @@ def small(make_step: Callable[..., Step], **options: Any) -> Small:
     return step
 
 
-def accumulate(step: Step, read: Reader, world: World, *batches: Any) -> Totals:
+def accumulate(step: Step, read: BatchReader, world: World, *batches: Any) -> Totals:
     """The first half of the first update."""
     arithmetic = Arithmetic(torch.device("cpu"), Precision.fp32)
     learner = Learner(step, torch.optim.SGD(step.parameters()), arithmetic, world)
     updater = Updater(learner, lambda progress: 1.0, read, TrainingConfig(), seed=1)
-    return updater.accumulate(1, UpdateBatches(batches, 1, Position()))
+    return updater.accumulate(1, UpdateBatches(batches, 1, DataPosition()))
 
 
 def gradients(step: Step, split: Split, updates: tuple[Any, ...]) -> tuple[Tensor, Tensor, Tensor]:
     """All gradients as one vector, the denominator and the loss."""
-    totals = accumulate(step, Reader(lambda indices: read_batch(split, indices)), World(), *updates)
+    totals = accumulate(step, BatchReader(lambda indices: read_batch(split, indices)), World(), *updates)
     found = [parameter.grad.flatten() for parameter in step.parameters() if parameter.grad is not None]
     return torch.cat(found), totals.denominator, totals.sums[0]
 
@@ -126,7 +122,7 @@ def test_another_error_is_not_taken_for_a_shortage(
         gradients(step, make_split(2), (torch.arange(2).numpy(),))
 
 
-class Full(Reader):
+class Full(BatchReader):
     """Copies to a card that has no room for more than two sentences."""
 
     def __call__(self, indices: Any) -> Batch:
@@ -142,8 +138,8 @@ def test_a_batch_that_cannot_even_be_copied_is_one_without_memory(
     """What is said about it copies nothing."""
 
     class Met(World):
-        def meets(self, *, last: bool) -> Meeting:
-            return Meeting(forward=meets)
+        def meets(self, *, last: bool) -> Sequence[str]:
+            return ("forward",) if meets else ()
 
     step, split = small(make_step), make_split(4)
     read = Full(lambda indices: read_batch(split, indices))
@@ -164,12 +160,12 @@ def test_processes_do_not_leave_each_other_waiting(
     class Two(World):
         size = 2
 
-        def meets(self, *, last: bool) -> Meeting:
-            return Meeting(**{fails_in: last})
+        def meets(self, *, last: bool) -> Sequence[str]:
+            return (fails_in,) if last else ()
 
     step = small(make_step, fits=1, fails_in=fails_in)
     split = make_split(4)
-    read = Reader(lambda indices: read_batch(split, indices))
+    read = BatchReader(lambda indices: read_batch(split, indices))
     with pytest.raises(DeviceError, match=f"in the {fails_in} pass of a batch of 2 sentences"):
         accumulate(step, read, Two(), torch.arange(2).numpy(), torch.arange(2, 4).numpy())
     assert step.sizes == [2]

@@ -24,9 +24,10 @@ from nmt.optim.muon_config import MuonConfig
 from nmt.optim.schedule_free_adamw_config import ScheduleFreeAdamWConfig
 from nmt.optim.schedules.constant import ConstantConfig
 from nmt.optim.sgd_config import SgdConfig
-from nmt.storage.checkpoints import StoredCheckpoint, checkpoints_in, read_checkpoint
+from nmt.storage.checkpoints import StoredCheckpoint, read_checkpoint
+from nmt.storage.run_folder import checkpoints_in
 from nmt.training.assemble import train
-from nmt.training.loop.modes import evaluation_mode
+from nmt.training.checkpoints.optimizer_state import evaluation_mode
 
 pytestmark = pytest.mark.slow  # whole runs
 

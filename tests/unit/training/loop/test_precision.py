@@ -15,12 +15,12 @@ from nmt.config.choices import Precision
 from nmt.config.sections import CheckpointConfig, DeviceConfig, TrainConfig, TrainingConfig, ValidationConfig
 from nmt.data.batch import collate
 from nmt.errors import NMTError
-from nmt.storage.checkpoints import checkpoints_in, read_info
+from nmt.storage.checkpoints import read_info
+from nmt.storage.run_folder import checkpoints_in
 from nmt.training.assemble import train
 from nmt.training.checkpoints.resume import Past
-from nmt.training.loop import precision
-from nmt.training.loop.precision import Arithmetic, LossScale, choose_precision
-from nmt.training.loop.step import Step
+from nmt.training.loop import learner as precision
+from nmt.training.loop.learner import Arithmetic, LossScale, Step, choose_precision
 from nmt.training.loop.trainer import Trainer
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -127,9 +127,7 @@ def test_a_loss_scale_halves_on_overflow_and_doubles_after_many_good_updates() -
         assert not scale.observe(finite=True)
     assert scale.value == LossScale.FIRST
     scale.observe(finite=True)
-    other = LossScale()
-    other.restore(scale.state())
-    assert (other.value, other.good) == (scale.value, 1)
+    assert scale == LossScale(LossScale.FIRST, 1)
 
 
 def test_a_loss_scale_has_a_largest_value_and_ends_at_its_smallest() -> None:
@@ -235,13 +233,14 @@ def test_what_no_scale_explains_is_a_bad_update_in_fp16_too(
 def test_a_checkpoint_holds_the_loss_scale(
     make_trainer: Callable[..., Trainer], make_step: Callable[..., Step], tmp_path: Path
 ) -> None:
-    from nmt.storage.checkpoints import checkpoints_in, read_checkpoint
+    from nmt.storage.checkpoints import read_checkpoint
+    from nmt.storage.run_folder import checkpoints_in
 
     make_trainer(arithmetic=Arithmetic(CPU, Precision.fp16), limits=TrainingConfig(max_update=2)).run()
     stored = read_checkpoint(checkpoints_in(tmp_path / "run")[-1], training=True)
     again = Arithmetic(CPU, Precision.fp16)
-    make_trainer(arithmetic=again).restore(Past.of(stored, {}))
+    make_trainer(arithmetic=again).restore(Past.of(stored))
     assert again.state() == {"value": LossScale.FIRST, "good": 2}
     plain = Arithmetic(CPU, Precision.fp32)
-    make_trainer(arithmetic=plain).restore(Past.of(stored, {}))
+    make_trainer(arithmetic=plain).restore(Past.of(stored))
     assert plain.state() == {}

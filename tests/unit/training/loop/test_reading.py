@@ -16,8 +16,7 @@ from nmt.data.batch import Batch
 from nmt.data.batching import Indices
 from nmt.data.corpus import Split
 from nmt.errors import DataError
-from nmt.training.loop.batches import read_batch
-from nmt.training.loop.reading import Card, ReadAhead, Reader, reader
+from nmt.training.loop.batches import BatchReader, ReadAhead, batch_reader, read_batch
 
 MakeSplit = Callable[..., Split]
 
@@ -85,7 +84,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def read_ahead(noting: Noting) -> ReadAhead:
-    return ReadAhead(noting, Card(torch.device("cuda", 0)))
+    return ReadAhead(noting, torch.device("cuda", 0))
 
 
 def items(*batches: list[int]) -> list[Indices]:
@@ -147,8 +146,8 @@ def test_an_error_comes_where_the_batch_is_asked_for(make_split: MakeSplit) -> N
 
 @pytest.mark.usefixtures("log")
 def test_reading_ahead_is_for_gpus(make_split: MakeSplit) -> None:
-    assert type(reader(Noting(make_split(4)), torch.device("cpu"))) is Reader
-    assert isinstance(reader(Noting(make_split(4)), torch.device("cuda", 0)), ReadAhead)
+    assert type(batch_reader(Noting(make_split(4)), torch.device("cpu"))) is BatchReader
+    assert isinstance(batch_reader(Noting(make_split(4)), torch.device("cuda", 0)), ReadAhead)
 
 
 @pytest.mark.parametrize("announced", [True, False])

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from nmt.training.loop.signals import StopRequest
+from nmt.training.loop.trainer import StopRequest
 
 
 @pytest.mark.parametrize(

@@ -19,11 +19,8 @@ from nmt.distributed.world import World
 from nmt.models.transformer import without_padding as without_padding_module
 from nmt.optim import Progress
 from nmt.training.loop import updater as updater_module
-from nmt.training.loop.batches import Position, UpdateBatches, read_batch
-from nmt.training.loop.learner import Learner
-from nmt.training.loop.precision import Arithmetic
-from nmt.training.loop.reading import Reader
-from nmt.training.loop.step import Step
+from nmt.training.loop.batches import BatchReader, DataPosition, UpdateBatches, read_batch
+from nmt.training.loop.learner import Arithmetic, Learner, Step
 from nmt.training.loop.updater import Updater
 
 # The last one stands for torch.tensor(numbers, device=...): the copy of ordinary memory to a GPU is waited for.
@@ -72,8 +69,8 @@ def test_an_update_waits_for_nothing(
     monkeypatch.setattr(updater_module, "seed_torch", lambda *_: None)
     optimizer = torch.optim.Adam(step.parameters(), fused=True)
     learner = Learner(step, optimizer, Arithmetic(torch.device("cpu"), Precision.fp32), World())
-    updater = Updater(learner, lambda progress: 1.0, Reader(lambda indices: batch), limits, seed=1)
-    update = UpdateBatches((np.arange(6),), 1, Position(2))
+    updater = Updater(learner, lambda progress: 1.0, BatchReader(lambda indices: batch), limits, seed=1)
+    update = UpdateBatches((np.arange(6),), 1, DataPosition(2))
     before = [parameter.detach().clone() for parameter in step.parameters()]
     with NoWaiting():
         totals = updater.accumulate(1, update)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,14 +19,14 @@ from nmt.data.batch import Batch
 from nmt.data.corpus import Split
 from nmt.errors import DeviceError, NMTError
 from nmt.optim import Progress
-from nmt.storage.checkpoints import checkpoints_in, pointed, read_info
-from nmt.storage.event_log import read_events
+from nmt.reporting.run_record import read_events
+from nmt.storage.checkpoints import read_info
+from nmt.storage.run_folder import checkpoints_in, pointed
 from nmt.training.loop import updater as updater_module
-from nmt.training.loop.batches import read_batch
-from nmt.training.loop.reading import ReadAhead
-from nmt.training.loop.step import Step
+from nmt.training.loop.batches import BatchReader, ReadAhead, read_batch
+from nmt.training.loop.learner import Step
 from nmt.training.loop.trainer import Trainer
-from nmt.training.validation.course import BestScore
+from nmt.training.validation import BestScore
 
 Make = Callable[..., Any]
 
@@ -395,6 +396,20 @@ def test_an_optimizer_that_the_gpu_cannot_hold_is_said_with_the_update(make_trai
         make_trainer(step=step, optimizer=optimizer).run()
 
 
+class ReadAheadToCpu(ReadAhead):
+    """Copies nothing."""
+
+    def __init__(self, read: Callable[[Any], Batch]) -> None:
+        BatchReader.__init__(self, read)
+        self._thread, self._coming = ThreadPoolExecutor(1), deque()
+
+    def __call__(self, indices: Any) -> Batch:
+        return self._begun(indices)[0]
+
+    def _begin(self, indices: Any) -> Any:
+        return self.read(indices), None
+
+
 def test_batches_read_ahead_change_nothing_but_where_they_are_read(
     make_trainer: Make, make_step: Make, make_split: Callable[..., Split]
 ) -> None:
@@ -408,8 +423,7 @@ def test_batches_read_ahead_change_nothing_but_where_they_are_read(
             read.append(threading.current_thread() is threading.main_thread())
             return read_batch(indices)
 
-        card: Any = SimpleNamespace(begin=lambda batch: batch, end=lambda batch: batch)
-        return ReadAhead(noted, card)
+        return ReadAheadToCpu(noted)
 
     assert same(expected, trained(make_trainer, make_step(), split=split, limits=limits, reader=noting))
     assert read.count(True) == 1 and read.count(False) >= 5

@@ -7,7 +7,7 @@ import json
 import shutil
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +25,16 @@ from nmt.errors import NMTError
 from nmt.interface import LossReport
 from nmt.optim import optimizers
 from nmt.optim.moving_average import MovingAverage
-from nmt.reporting.meters import UpdateReport
-from nmt.storage.checkpoints import checkpoints_in, read_checkpoint
-from nmt.storage.event_log import read_events
+from nmt.reporting.figures import UpdateReport
+from nmt.reporting.run_record import read_events
+from nmt.storage.checkpoints import read_checkpoint
+from nmt.storage.run_folder import checkpoints_in
 from nmt.training.loop import updater as updater_module
-from nmt.training.loop.batches import Position
-from nmt.training.loop.figures import Figures
-from nmt.training.loop.precision import Arithmetic
-from nmt.training.loop.signals import StopRequest
-from nmt.training.loop.step import Step
-from nmt.training.loop.trainer import Trainer
-from nmt.training.loop.updater import runs_ahead
-from nmt.training.validation.course import BestScore
+from nmt.training.loop.batches import DataPosition
+from nmt.training.loop.learner import Arithmetic, Step
+from nmt.training.loop.trainer import StopRequest, Trainer
+from nmt.training.loop.updater import Figures, runs_ahead
+from nmt.training.validation import BestScore
 
 Make = Callable[..., Any]
 MEASURED = {"seconds", "tokens_per_second", "memory_mb"}
@@ -74,7 +72,7 @@ class Rising:
 class StopAt:
     """Around each update; asks for a stop in the one at a place in the data."""
 
-    def __init__(self, position: Position) -> None:
+    def __init__(self, position: DataPosition) -> None:
         self.position, self.stop = position, StopRequest()
 
     @contextlib.contextmanager
@@ -105,10 +103,16 @@ def stored(path: Path) -> tuple[Any, dict[str, Tensor]]:
 
 
 def outcome(
-    make_trainer: Make, step: Spoilt, folder: Path, *, rule: type[torch.optim.Adam], stop: Position | None, **parts: Any
+    make_trainer: Make,
+    step: Spoilt,
+    folder: Path,
+    *,
+    rule: type[torch.optim.Adam],
+    stop: DataPosition | None,
+    **parts: Any,
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """What a run says and writes, and all its tensors; its folder is gone afterwards. An update takes 400 seconds."""
-    request, optimizer = StopAt(stop or Position(99)), adam(step, rule)
+    request, optimizer = StopAt(stop or DataPosition(99)), adam(step, rule)
     trainer: Trainer = make_trainer(
         step=step,
         optimizer=optimizer,
@@ -132,7 +136,7 @@ def outcome(
         tensors |= found
     dumps = {path.name: json.loads(path.read_text("utf-8")) for path in folder.glob("bad-updates/*.json")}
     shutil.rmtree(folder)
-    state = unmeasured(trainer.state.values())
+    state = unmeasured(asdict(trainer.state))
     if (
         trainer.ending() is None and stop is None
     ):  # it ended with an error, and one that ran ahead has begun the next update
@@ -155,8 +159,8 @@ def outcome(
             "save": CheckpointConfig(save_interval=None, save_interval_minutes=15),
             "rule": torch.optim.AdamW,
         },
-        {"limits": TrainingConfig(max_update=99), "stop": Position(2, 2)},
-        {"limits": TrainingConfig(max_update=99), "stop": Position(3, 1), "rule": torch.optim.AdamW},
+        {"limits": TrainingConfig(max_update=99), "stop": DataPosition(2, 2)},
+        {"limits": TrainingConfig(max_update=99), "stop": DataPosition(3, 1), "rule": torch.optim.AdamW},
     ],
     ids=(
         *("updates", "epochs", "save_by_updates", "save_by_epochs", "validate", "patience", "diverge"),

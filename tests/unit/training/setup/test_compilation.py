@@ -28,11 +28,11 @@ from nmt.models.memory.neural_gpu_config import NeuralGPUConfig
 from nmt.models.transformer import without_padding as without_padding_module
 from nmt.models.transformer.flat_batches import Room
 from nmt.models.transformer.transformer import Transformer, TransformerConfig
-from nmt.storage.checkpoints import checkpoints_in, read_checkpoint
+from nmt.storage.checkpoints import read_checkpoint
+from nmt.storage.run_folder import checkpoints_in
 from nmt.training.assemble import train
 from nmt.training.loop.batches import read_batch
-from nmt.training.loop.precision import Arithmetic
-from nmt.training.loop.step import Step
+from nmt.training.loop.learner import Arithmetic, Step
 from nmt.training.setup import compilation
 
 pytestmark = pytest.mark.slow  # layers are compiled

@@ -28,17 +28,17 @@ from nmt.optim.schedules.inverse_sqrt import InverseSqrtConfig
 from nmt.optim.schedules.linear import LinearConfig
 from nmt.optim.schedules.noam import NoamConfig
 from nmt.optim.schedules.plateau import PlateauConfig
-from nmt.training.setup.contradictions import Case, check
+from nmt.training.setup.options import check
 
 MakeConfig = Callable[..., TrainConfig]
 
 
-def case(config: TrainConfig, *, longest: int | None = 8, max_update: int | None = 12) -> Case:
-    return Case(config, longest=longest, max_update=max_update)
+def checked(config: TrainConfig, *, longest: int | None = 8, max_update: int | None = 12) -> None:
+    check(config, longest, max_update)
 
 
 def test_a_sound_configuration_passes(tiny_run: MakeConfig) -> None:
-    check(case(tiny_run()))
+    checked(tiny_run())
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_each_contradiction_is_refused_by_name(
     tiny_run: MakeConfig, changes: dict[str, Any], facts: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        check(case(tiny_run(**changes), **facts))
+        checked(tiny_run(**changes), **facts)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_each_contradiction_is_refused_by_name(
     ],
 )
 def test_what_is_just_possible_passes(tiny_run: MakeConfig, changes: dict[str, Any]) -> None:
-    check(case(tiny_run(**changes)))
+    checked(tiny_run(**changes))
 
 
 @dataclass
@@ -132,20 +132,20 @@ def foreign(tiny_run: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> MakeConfig
 
 
 def test_components_of_a_plugin_without_the_base_of_their_role_pass(foreign: MakeConfig) -> None:
-    check(case(foreign(optimizer=ForeignOptimizerConfig())))
+    checked(foreign(optimizer=ForeignOptimizerConfig()))
 
 
 def test_what_they_state_themselves_counts(foreign: MakeConfig) -> None:
     with pytest.raises(UsageError, match="^optimizer.lr=0.1 has no effect"):
-        check(case(foreign(optimizer=ForeignOptimizerConfig(lr=0.1))))
+        checked(foreign(optimizer=ForeignOptimizerConfig(lr=0.1)))
 
 
 def test_a_length_in_epochs_is_one_although_its_updates_are_counted_later(tiny_run: MakeConfig) -> None:
     config = tiny_run(scheduler=LinearConfig(), training=TrainingConfig(max_epoch=3))
-    check(case(config, max_update=None))
+    checked(config, max_update=None)
 
 
 def test_several_contradictions_come_in_one_message(tiny_run: MakeConfig) -> None:
     config = replace(tiny_run(), seed=-1, batching=BatchingConfig(max_tokens=7), scheduler=InverseSqrtConfig(13))
     with pytest.raises(UsageError, match=r"^\(1\) seed=-1 .*; \(2\) .*warmup_updates=13 .*; \(3\) .*max_tokens=7"):
-        check(case(config))
+        checked(config)

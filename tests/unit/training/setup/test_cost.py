@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -16,25 +15,25 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
+from nmt.config.choices import Precision
 from nmt.config.sections import ReportConfig, TrainConfig, TrainingConfig
 from nmt.criterions.cross_entropy import TokenCrossEntropy
 from nmt.criterions.cross_entropy_config import CrossEntropyConfig
 from nmt.data.corpus import Split
 from nmt.data.vocabulary import EOS
-from nmt.distributed.world import World
 from nmt.interface import Batch, LossReport, VocabularySizes
 from nmt.models import models
 from nmt.models.transformer.transformer import Transformer, TransformerConfig
 from nmt.reporting.reporter import Reporter
-from nmt.storage.checkpoints import checkpoints_in, read_checkpoint
+from nmt.storage.checkpoints import read_checkpoint
+from nmt.storage.run_folder import checkpoints_in
 from nmt.testing.subjects import JOINT, subject
 from nmt.training.assemble import train
 from nmt.training.loop.batches import read_batch
-from nmt.training.loop.step import Step
-from nmt.training.setup.cost import MORE, Cost, flops_per_token, sustained_tflops
-from nmt.training.validation.validators import Place
+from nmt.training.loop.learner import Arithmetic, Step
+from nmt.training.setup.trials import MORE, Cost, flops_per_token, sustained_tflops
 
-CPU = Place(torch.device("cpu"), contextlib.nullcontext, World())
+CPU = Arithmetic(torch.device("cpu"), Precision.fp32)
 
 
 class OfLength:
@@ -171,7 +170,7 @@ def test_longer_pairs_than_training_keeps_are_not_looked_at() -> None:
 
 def test_rows_that_bf16_adds_on_a_cpu_are_not_counted() -> None:
     step = step_of(Transformer(TransformerConfig(1, 1, d_model=8, d_ff=8, num_heads=2), JOINT))
-    in_bf16 = Place(CPU.device, lambda: torch.autocast("cpu", dtype=torch.bfloat16), CPU.world)
+    in_bf16 = Arithmetic(CPU.device, Precision.bf16)
     one, other = (flops_per_token(step, split_of(9, 7), place, seed=1) for place in (CPU, in_bf16))
     step.model.output.product_type = torch.bfloat16
     assert one == other == flops_per_token(step, split_of(9, 7), CPU, seed=1)

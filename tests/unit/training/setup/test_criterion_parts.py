@@ -28,13 +28,13 @@ from nmt.distributed.world import World
 from nmt.errors import DataError, UsageError
 from nmt.models.transformer.transformer import Transformer
 from nmt.optim.schedules.constant import ConstantConfig
-from nmt.storage.checkpoints import checkpoints_in, read_checkpoint
+from nmt.storage.checkpoints import read_checkpoint
+from nmt.storage.run_folder import checkpoints_in
 from nmt.training.assemble import train
 from nmt.training.loop.trainer import Trainer
-from nmt.training.setup import criterion_parts
-from nmt.training.setup.criterion_parts import build_criterion, sampler
+from nmt.training.setup import parts as criterion_parts
 from nmt.training.setup.datasets import open_datasets
-from nmt.training.setup.other_models import load_teacher
+from nmt.training.setup.parts import build_criterion, load_teacher, sampler
 from tests.unit.criterions.tiny import TinyModel, batch_of
 
 pytestmark = pytest.mark.slow  # whole runs

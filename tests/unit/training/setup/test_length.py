@@ -14,7 +14,7 @@ from nmt.errors import UsageError
 from nmt.optim.schedules.inverse_sqrt import InverseSqrtConfig
 from nmt.optim.schedules.linear import LinearConfig
 from nmt.training.assemble import train
-from nmt.training.setup import length
+from nmt.training.setup import description as length
 
 pytestmark = pytest.mark.slow  # whole runs
 

@@ -14,7 +14,8 @@ from nmt.config.parameters import Decayed, ParametersConfig
 from nmt.config.sections import TrainConfig, TrainingConfig
 from nmt.errors import UsageError
 from nmt.optim.adam_config import AdamWConfig
-from nmt.storage.checkpoints import checkpoints_in, read_checkpoint
+from nmt.storage.checkpoints import read_checkpoint
+from nmt.storage.run_folder import checkpoints_in
 from nmt.training.assemble import train
 
 pytestmark = pytest.mark.slow  # whole runs

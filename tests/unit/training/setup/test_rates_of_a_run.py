@@ -20,9 +20,10 @@ from nmt.optim.schedules.plateau import PlateauConfig
 from nmt.optim.schedules.polynomial import PolynomialConfig
 from nmt.optim.schedules.wsd import WsdConfig
 from nmt.optim.sgd_config import SgdConfig
-from nmt.storage.checkpoints import checkpoints_in, read_checkpoint
+from nmt.storage.checkpoints import read_checkpoint
+from nmt.storage.run_folder import checkpoints_in
 from nmt.training.assemble import train
-from nmt.training.setup import length
+from nmt.training.setup import description as length
 
 pytestmark = pytest.mark.slow  # whole runs
 

@@ -20,14 +20,15 @@ from nmt.data.batching import plan_batches
 from nmt.data.corpus import Split
 from nmt.distributed.world import World
 from nmt.errors import DeviceError, UsageError
-from nmt.storage.checkpoints import checkpoints_in, read_checkpoint, read_config
+from nmt.storage.checkpoints import read_checkpoint
+from nmt.storage.run_folder import checkpoints_in, read_config
 from nmt.training.assemble import train
-from nmt.training.checkpoints import saver
+from nmt.training.checkpoints import keeper as saver
 from nmt.training.checkpoints.store import Snapshot
-from nmt.training.loop.batches import Position, TrainingBatches
-from nmt.training.setup import token_budget
+from nmt.training.loop.batches import DataPosition, TrainingBatches
+from nmt.training.setup import trials
 from nmt.training.setup.datasets import open_datasets
-from nmt.training.setup.token_budget import (
+from nmt.training.setup.trials import (
     MARGIN,
     SHARE_OF_GPU,
     candidates,
@@ -191,7 +192,7 @@ def test_batches_that_do_not_count_padding_are_tried_with_the_most_of_it(
     def area(batch: Any) -> int:
         return len(batch) * sum(int(side[batch].max()) for side in sides(split))
 
-    trained = [area(epoch.at(Position(1, number)).batches[0]) for number in range(epoch.updates_in_epoch(1))]
+    trained = [area(epoch.at(DataPosition(1, number)).batches[0]) for number in range(epoch.updates_in_epoch(1))]
     assert max(map(area, largest_batches(split, options, seed=3))) == max(trained) > (1200 if window else 1024)
 
 
@@ -199,10 +200,10 @@ def test_the_size_of_a_run_that_counted_otherwise_is_not_taken_over(
     tiny_run: Callable[..., TrainConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train(tiny_run(batching=BatchingConfig(240), training=TrainingConfig(max_update=6)))
-    monkeypatch.setattr(token_budget, "_found", lambda *_: 120)
+    monkeypatch.setattr(trials, "_found", lambda *_: 120)
     for counted, expected in ((True, 240), (False, 120)):
         config = tiny_run(batching=BatchingConfig("auto", count_padding=counted))
-        decided = token_budget.decide(config, open_datasets(config), torch.device("cpu"), World())
+        decided = trials.decide_token_budget(config, open_datasets(config), torch.device("cpu"), World())
         assert decided.batching.max_tokens == expected
 
 
@@ -218,13 +219,13 @@ def test_a_run_keeps_the_size_that_it_began_with(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr(token_budget, "SIZES", (30, 60, 120, 240, 480))
-    monkeypatch.setattr(token_budget, "LEAST_UPDATES", 2)
+    monkeypatch.setattr(trials, "SIZES", (30, 60, 120, 240, 480))
+    monkeypatch.setattr(trials, "LEAST_UPDATES", 2)
     config = tiny_run(batching=BatchingConfig(max_tokens="auto"), training=TrainingConfig(max_update=4))
     train(config)
     (first,) = {read_config(path)["batching"]["max_tokens"] for path in checkpoints_in(tmp_path / "run")}
-    assert first in token_budget.SIZES and f"batches of up to {first} tokens (found" in caplog.text
-    monkeypatch.setattr(token_budget, "SIZES", (33,))
+    assert first in trials.SIZES and f"batches of up to {first} tokens (found" in caplog.text
+    monkeypatch.setattr(trials, "SIZES", (33,))
     train(replace(config, training=TrainingConfig(max_update=8)))
     assert f"batches of up to {first} tokens (as before)" in caplog.text
     whole = replace(
@@ -249,9 +250,9 @@ class OneOfTwo(World):
 def test_processes_agree_on_what_fits_into_the_smallest(
     tiny_run: Callable[..., TrainConfig], monkeypatch: pytest.MonkeyPatch, own: int, expected: int
 ) -> None:
-    monkeypatch.setattr(token_budget, "_found", lambda *_: own)
+    monkeypatch.setattr(trials, "_found", lambda *_: own)
     config = tiny_run(batching=BatchingConfig(max_tokens="auto"))
-    decided = token_budget.decide(config, open_datasets(config), torch.device("cpu"), OneOfTwo())
+    decided = trials.decide_token_budget(config, open_datasets(config), torch.device("cpu"), OneOfTwo())
     assert decided.batching.max_tokens == expected
 
 
@@ -259,11 +260,11 @@ def test_processes_agree_on_what_fits_into_the_smallest(
 def test_the_optimizers_state_is_there_before_anything_is_measured(
     tiny_run: Callable[..., TrainConfig], monkeypatch: pytest.MonkeyPatch, decay: float | None
 ) -> None:
-    monkeypatch.setattr(token_budget, "SIZES", (60, 120, 240))
-    monkeypatch.setattr(token_budget, "LEAST_UPDATES", 2)
+    monkeypatch.setattr(trials, "SIZES", (60, 120, 240))
+    monkeypatch.setattr(trials, "LEAST_UPDATES", 2)
     optimizers: list[torch.optim.Optimizer] = []
     states: list[bool] = []
-    build, largest = token_budget.build_optimizer, token_budget.largest_batches
+    build, largest = trials.build_optimizer, trials.largest_batches
 
     def built(*arguments: Any) -> torch.optim.Optimizer:
         optimizers.append(build(*arguments))
@@ -274,8 +275,8 @@ def test_the_optimizers_state_is_there_before_anything_is_measured(
         states.append(all(p in optimizer.state for group in optimizer.param_groups for p in group["params"]))
         return largest(*arguments)
 
-    monkeypatch.setattr(token_budget, "build_optimizer", built)
-    monkeypatch.setattr(token_budget, "largest_batches", noting)
+    monkeypatch.setattr(trials, "build_optimizer", built)
+    monkeypatch.setattr(trials, "largest_batches", noting)
     train(tiny_run(batching=BatchingConfig("auto"), training=TrainingConfig(max_update=4, ema_decay=decay)))
     assert states == [True] * 3
 
@@ -293,10 +294,11 @@ def test_room_is_kept_for_the_copy_of_a_checkpoint(
         return sizes[0]
 
     def copying(snapshot: Snapshot) -> Snapshot:
-        taken.append(snapshot.nbytes)
+        held = (snapshot.model, snapshot.training.tensors)
+        taken.append(sum(tensor.nbytes for tensors in held for tensor in tensors.values()))
         return copied(snapshot)
 
-    monkeypatch.setattr(token_budget, "largest_by_forecast", forecast)
+    monkeypatch.setattr(trials, "largest_by_forecast", forecast)
     monkeypatch.setattr(saver, "_copied", copying)
     config = tiny_run(batching=BatchingConfig("auto"), training=TrainingConfig(max_update=4, ema_decay=decay))
     options = replace(config.checkpoint, save_interval_updates=2, asynchronous=asynchronous)
@@ -319,9 +321,9 @@ def test_only_the_process_that_writes_checkpoints_keeps_room_for_a_copy(
         kept.append(others[-1])
         return sizes[0]
 
-    monkeypatch.setattr(token_budget, "largest_by_forecast", forecast)
+    monkeypatch.setattr(trials, "largest_by_forecast", forecast)
     config = tiny_run(batching=BatchingConfig("auto"), training=TrainingConfig(max_update=4))
-    token_budget.decide(config, open_datasets(config), torch.device("cpu"), SecondOfTwo())
+    trials.decide_token_budget(config, open_datasets(config), torch.device("cpu"), SecondOfTwo())
     assert kept == [0]
 
 
@@ -331,7 +333,7 @@ def test_a_model_that_does_not_fit_by_itself_is_said(
     def full(*_: Any) -> torch.optim.Optimizer:
         raise torch.OutOfMemoryError("no room")
 
-    monkeypatch.setattr(token_budget, "build_optimizer", full)
+    monkeypatch.setattr(trials, "build_optimizer", full)
     with pytest.raises(DeviceError, match="out of memory with batches of one sentence; the model is too large"):
         train(tiny_run(batching=BatchingConfig("auto")))
 

@@ -23,9 +23,10 @@ from nmt.models.recurrent.lstm import LSTMConfig
 from nmt.models.transformer.transformer import TransformerConfig
 from nmt.optim.schedules.constant import ConstantConfig
 from nmt.optim.sgd_config import SgdConfig
-from nmt.storage.checkpoints import checkpoints_in, read_checkpoint
+from nmt.storage.checkpoints import read_checkpoint
+from nmt.storage.run_folder import checkpoints_in
 from nmt.training.assemble import train
-from nmt.training.setup.vocabulary_mapping import common_pieces
+from nmt.training.setup.parts import common_pieces
 
 pytestmark = pytest.mark.slow  # whole runs
 

@@ -16,11 +16,12 @@ from nmt.errors import DataError
 from nmt.optim.adam_config import AdamConfig
 from nmt.optim.schedule_free_adamw_config import ScheduleFreeAdamWConfig
 from nmt.optim.schedules.constant import ConstantConfig
-from nmt.storage.checkpoints import StoredCheckpoint, checkpoints_in, read_checkpoint
+from nmt.storage.checkpoints import StoredCheckpoint, read_checkpoint
+from nmt.storage.run_folder import checkpoints_in
 from nmt.training.assemble import train
+from nmt.training.checkpoints.optimizer_state import evaluation_mode, resume_training
 from nmt.training.checkpoints.resume import Past
-from nmt.training.loop.modes import evaluation_mode, resume_training
-from nmt.training.loop.step import Step
+from nmt.training.loop.learner import Step
 from nmt.training.loop.trainer import Trainer
 
 Make = Callable[..., Any]
@@ -60,7 +61,7 @@ def trained(
     limits = TrainingConfig(max_update=updates)
     trainer: Trainer = make_trainer(step=step, optimizer=optimizer, limits=limits, **parts)
     if restored is not None:
-        trainer.restore(Past.of(restored, {}))
+        trainer.restore(Past.of(restored))
     trainer.run()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
 from collections.abc import Callable
@@ -14,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from nmt.config.choices import Precision
 from nmt.config.sections import BatchingConfig
 from nmt.data.corpus import Corpus, Split
 from nmt.data.vocabulary import EOS
@@ -22,11 +22,11 @@ from nmt.errors import DeviceError
 from nmt.interface import Hypothesis
 from nmt.scoring import Score, Scorer, TextOptions, scorers
 from nmt.training.loop.batches import read_batch
-from nmt.training.loop.step import Step
-from nmt.training.validation.validators import LossValidator, Place, TranslationValidator, ValidationStopped
+from nmt.training.loop.learner import Arithmetic, Step
+from nmt.training.validation import LossValidator, TranslationValidator, ValidationStopped
 from tests.unit.data.small_text import Text
 
-PLACE = Place(torch.device("cpu"), contextlib.nullcontext, World())
+FP32 = Arithmetic(torch.device("cpu"), Precision.fp32)
 Make = Callable[..., Any]
 
 
@@ -41,7 +41,7 @@ def test_the_loss_is_the_mean_over_tokens_whatever_the_batches(
     step, split = make_step().eval(), make_split(20)
     alone = [step(read_batch(split, torch.tensor([index]).numpy())) for index in range(20)]
     expected = sum(float(report.nll_sum) for report in alone) / sum(len(split.target(index)) for index in range(20))
-    figures = LossValidator(step, split, batching, PLACE)(never)
+    figures = LossValidator(step, split, batching, FP32, World())(never)
     assert figures["nll"] == pytest.approx(expected, rel=1e-5)
     assert figures["loss"] == pytest.approx(expected, rel=1e-5)  # the criterion does not smooth
     assert figures["ppl"] == pytest.approx(math.exp(expected), rel=1e-5)
@@ -49,19 +49,19 @@ def test_the_loss_is_the_mean_over_tokens_whatever_the_batches(
 
 def test_sentences_beyond_max_tokens_are_validated_all_the_same(make_step: Make, make_split: Make) -> None:
     split = make_split(5)
-    with_limit = LossValidator(make_step().eval(), split, BatchingConfig(max_tokens=1), PLACE)(never)
-    assert with_limit == pytest.approx(LossValidator(make_step().eval(), split, BatchingConfig(), PLACE)(never))
+    with_limit = LossValidator(make_step().eval(), split, BatchingConfig(max_tokens=1), FP32, World())(never)
+    assert with_limit == pytest.approx(LossValidator(make_step().eval(), split, BatchingConfig(), FP32, World())(never))
 
 
 def test_validation_computes_no_gradients(make_step: Make, make_split: Make) -> None:
     step: Step = make_step()
-    LossValidator(step, make_split(5), BatchingConfig(), PLACE)(never)
+    LossValidator(step, make_split(5), BatchingConfig(), FP32, World())(never)
     assert all(parameter.grad is None for parameter in step.parameters())
 
 
 def test_a_request_to_stop_ends_a_validation_between_batches(make_step: Make, make_split: Make) -> None:
     with pytest.raises(ValidationStopped):
-        LossValidator(make_step(), make_split(5), BatchingConfig(), PLACE)(lambda: True)
+        LossValidator(make_step(), make_split(5), BatchingConfig(), FP32, World())(lambda: True)
 
 
 def test_a_validation_batch_that_the_gpu_cannot_hold_is_described(make_step: Make, make_split: Make) -> None:
@@ -71,7 +71,7 @@ def test_a_validation_batch_that_the_gpu_cannot_hold_is_described(make_step: Mak
     step = make_step()
     step.model.register_forward_pre_hook(exhausted)
     with pytest.raises(DeviceError, match=r"in validation, in a batch of 5 sentences .*--max-tokens"):
-        LossValidator(step, make_split(5), BatchingConfig(), PLACE)(never)
+        LossValidator(step, make_split(5), BatchingConfig(), FP32, World())(never)
 
 
 def test_a_validation_that_takes_long_says_how_far_it_is(
@@ -83,7 +83,7 @@ def test_a_validation_that_takes_long_says_how_far_it_is(
 ) -> None:
     monkeypatch.setattr("nmt.progress.SECONDS_BETWEEN_LINES", 0.0)
     with caplog.at_level(logging.INFO, "nmt"):
-        LossValidator(make_step(), make_split(5), BatchingConfig(None, batch_size=2), PLACE)(never)
+        LossValidator(make_step(), make_split(5), BatchingConfig(None, batch_size=2), FP32, World())(never)
         translation_validator(copy_corpus, make_step(), sentences=5, batching=BatchingConfig(None, batch_size=3))(never)
     assert [message.partition(" sentences")[0] for message in caplog.messages] == [
         *(f"validation: loss of {done} of 5" for done in (2, 4, 5)),
@@ -132,8 +132,10 @@ def translation_validator(corpus: Path, step: Step, **changes: Any) -> Translati
         "batching": BatchingConfig(max_tokens=50),
         "sentences": 1000,
         "samples": 0,
+        "arithmetic": FP32,
+        "world": World(),
     }
-    return TranslationValidator(model=step.model, pair=opened.pair, **({"place": PLACE} | parts | changes))
+    return TranslationValidator(model=step.model, pair=opened.pair, **(parts | changes))
 
 
 def test_a_perfect_translation_scores_in_full_whatever_the_order_of_batches(copy_corpus: Path, make_step: Make) -> None:
@@ -213,8 +215,8 @@ def test_a_metric_that_fails_leaves_the_others_standing(copy_corpus: Path, make_
 
 def test_the_first_process_finds_the_scores_of_all(copy_corpus: Path, make_step: Make) -> None:
     """Whatever a metric does in the others: they save or wait together."""
-    place = Place(torch.device("cpu"), contextlib.nullcontext, Second(({"exact": 50.0}, {"bleu": "no memory"})))
-    validator = translation_validator(copy_corpus, make_step(), place=place, scorers={"exact": Broken()})
+    world = Second(({"exact": 50.0}, {"bleu": "no memory"}))
+    validator = translation_validator(copy_corpus, make_step(), world=world, scorers={"exact": Broken()})
     assert validator(never) == {"exact": 50.0}
     assert validator.failures == {"bleu": "no memory"}
 

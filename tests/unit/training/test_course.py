@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from nmt.training.validation.course import BestScore
+from nmt.training.validation import BestScore
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,29 @@
-"""``--max-tokens auto``: the largest batches that fit into memory, found by trying before training begins."""
+"""What is found out before training begins, by trying: how large batches may be, and what a target token costs.
+
+``--max-tokens auto`` is the largest batches that fit into memory. The cost in floating-point operations is found twice.
+Estimate: "Attention Is All You Need" (Vaswani et al. 2017), section 6.1: training time x number of devices x sustained
+single-precision rate of the device; the rates are those of its footnote 5.
+Count: operations of matrix products, convolutions and attention, forward and backward, on a few sentences; per target
+token they are nearly the same for all the others. A multiplication and an addition are two. Element-wise work and the
+optimizer are left out, as is usual.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import logging
+import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from nmt.config.sections import AUTO, BatchingConfig, TrainConfig
 from nmt.data.batching import Indices
@@ -18,15 +31,16 @@ from nmt.data.corpus import Split
 from nmt.devices import is_shortage
 from nmt.distributed.world import World
 from nmt.errors import DeviceError, NMTError
-from nmt.reporting.memory import available_memory, give_back, peak_memory, resident_memory
-from nmt.storage.checkpoints import checkpoints_in
-from nmt.storage.run_folder import read_config
+from nmt.interface import EncoderDecoder
+from nmt.models.transformer.attention_kernels import knows_flat_batches
+from nmt.reporting.resources import available_memory, give_back, peak_memory, resident_memory
+from nmt.reporting.run_record import Cost
+from nmt.storage.run_folder import checkpoints_in, read_config
 from nmt.training.checkpoints import optimizer_state
 from nmt.training.loop.batches import planned, read_batch
-from nmt.training.loop.modes import evaluation_mode, training_mode
-from nmt.training.loop.step import explained_shortage, seed_torch
-from nmt.training.setup.contradictions import Case, check
-from nmt.training.setup.datasets import Datasets
+from nmt.training.loop.learner import Arithmetic, Step, explained_shortage, seed_torch
+from nmt.training.setup.datasets import Datasets, sides
+from nmt.training.setup.options import check
 from nmt.training.setup.parts import build_arithmetic, build_model, build_optimizer, build_step, save_memory
 
 logger = logging.getLogger("nmt.training")
@@ -36,16 +50,21 @@ LEAST_UPDATES = 50  # of an epoch: batches that leave fewer would train worse, f
 MARGIN = 1.3  # what a forecast is multiplied with
 SHARE_OF_GPU = 0.92  # of its memory that a trial may reserve
 
-_SEED = 2**32 - 3  # stands where an update has its number
+_SEED, _COST_SEED = 2**32 - 3, 2**32 - 2  # stand where an update has its number
 
+SUSTAINED_TFLOPS = {"K80": 2.8, "K40": 3.7, "M40": 6.0, "P100": 9.5}  # footnote 5
+
+_GROUPS, _GROUP_SIZE = 4, 4  # sentences that the count looks at
+
+Shape = Sequence[int]
 Trial = Callable[[int], None]  # forward and backward passes of the largest batches of a size
 
 
-def decide(config: TrainConfig, datasets: Datasets, device: torch.device, world: World) -> TrainConfig:
+def decide_token_budget(config: TrainConfig, datasets: Datasets, device: torch.device, world: World) -> TrainConfig:
     """The configuration with a number in place of ``auto``; that of the run so far, if there is one."""
     if config.batching.max_tokens != AUTO:
         return config
-    check(Case(config, datasets.longest, config.training.last_update))
+    check(config, datasets.longest, config.training.last_update)
     stored = world.on_main(lambda: _of_the_run(Path(config.checkpoint.save_dir), config.batching))
     size = min(world.gather(_found(config, datasets, device, world) if stored is None else stored))
     give_back()  # what was tried is no part of the run
@@ -55,8 +74,7 @@ def decide(config: TrainConfig, datasets: Datasets, device: torch.device, world:
 
 def candidates(split: Split, longest: int, batches_in_update: int) -> list[int]:
     """The sizes that come into question, smallest first: no sentence is too long, and an epoch has enough updates."""
-    lengths = split.source_lengths if split.target_lengths is None else np.maximum(*_sides(split))
-    most = int(lengths.sum()) // (LEAST_UPDATES * batches_in_update)
+    most = int(np.maximum(*sides(split)).sum()) // (LEAST_UPDATES * batches_in_update)
     fitting = [size for size in SIZES if size >= longest] or [longest]
     return [size for size in fitting if size <= most] or fitting[:1]
 
@@ -64,25 +82,19 @@ def candidates(split: Split, longest: int, batches_in_update: int) -> list[int]:
 def largest_by_trial(sizes: Sequence[int], attempt: Trial, reserved: Callable[[], float]) -> int:
     """For a GPU, where a failed trial costs nothing: the largest first. ``reserved``: the share of its memory in use."""
     for size in reversed(sizes):
-        if _finds_memory(attempt, size) and reserved() <= SHARE_OF_GPU:
-            return size
+        try:
+            attempt(size)
+            if reserved() <= SHARE_OF_GPU:
+                return size
+        except Exception as error:  # which knows all that the trial held; nobody keeps it
+            if not is_shortage(error):
+                raise
         logger.info("batches of %d tokens do not fit", size)
         give_back()
     raise DeviceError(
         f"even batches of {sizes[0]} tokens do not fit into the memory of the device; choose a smaller model, or "
         f"leave out long sentences with --max-tokens and --skip-long"
     )
-
-
-def _finds_memory(attempt: Trial, size: int) -> bool:
-    """What a failed trial held is gone when this returns: nobody keeps the error, which knows all of it."""
-    try:
-        attempt(size)
-    except Exception as error:
-        if not is_shortage(error):
-            raise
-        return False
-    return True
 
 
 def largest_by_forecast(
@@ -116,7 +128,7 @@ def largest_batches(split: Split, options: BatchingConfig, seed: int) -> list[In
     """Of the first epoch's batches those that take the most memory: with the most pieces, with and without padding, with
     the most sentences, or the longest ones."""
     plan = planned(split, options, seed, epoch=1)
-    source, target = _sides(split)
+    source, target = sides(split)
     longest = [(int(source[batch].max()), int(target[batch].max())) for batch in plan]
     rules: list[Callable[[int], int]] = [
         lambda number: len(plan[number]) * sum(longest[number]),
@@ -156,7 +168,7 @@ def _trial(config: TrainConfig, datasets: Datasets, device: torch.device) -> tup
     step = build_step(config, datasets, model, device, World())
     save_memory(config, model)
     optimizer = build_optimizer(config, step)
-    training_mode(optimizer)
+    optimizer_state.training_mode(optimizer)
 
     def update(batches: Sequence[Indices]) -> None:
         optimizer.zero_grad(set_to_none=True)
@@ -168,7 +180,7 @@ def _trial(config: TrainConfig, datasets: Datasets, device: torch.device) -> tup
         optimizer.step()
 
     update([np.arange(1)])
-    with evaluation_mode(optimizer) as weights:
+    with optimizer_state.evaluation_mode(optimizer) as weights:
         parts = (step.model.state_dict(), step.criterion.state_dict(), optimizer_state.pack(optimizer)[0], weights)
     stored = sum(tensor.nbytes for tensors in parts for tensor in tensors.values())
 
@@ -194,6 +206,110 @@ def _with_size(config: TrainConfig, size: int) -> TrainConfig:
     return replace(config, batching=replace(config.batching, max_tokens=size))
 
 
-def _sides(split: Split) -> tuple[Indices, Indices]:
-    target = split.source_lengths if split.target_lengths is None else split.target_lengths
-    return split.source_lengths, target
+def known_cost(config: TrainConfig, step: Step, train: Split, arithmetic: Arithmetic, devices: int) -> Cost:
+    """What can be known before training; counting can be switched off."""
+    report, batching = config.report, config.batching
+    longest = batching.token_limit if batching.skip_long else None
+    counted = (
+        flops_per_token(step, train, arithmetic, seed=config.seed, longest=longest) if report.count_flops else None
+    )
+    return Cost(counted, sustained_tflops(arithmetic.device, report.device_tflops), devices)
+
+
+def sustained_tflops(device: torch.device, given: float | None) -> float | None:
+    """The rate of a device: what the user says, else that of the paper's table, else None."""
+    if given is not None or device.type != "cuda":
+        return given
+    name = torch.cuda.get_device_name(device)
+    return next((rate for kind, rate in SUSTAINED_TFLOPS.items() if re.search(rf"\b{kind}(?!\d)", name)), None)
+
+
+def flops_per_token(
+    step: Step, split: Split, arithmetic: Arithmetic, *, seed: int, longest: int | None = None
+) -> float | None:
+    """Operations of training per target token, counted on a few sentences of all lengths up to ``longest``.
+
+    Nothing else changes: a copy of ``step`` computes, and random generators go on where they were. None if it fails.
+    """
+    try:
+        cards = [] if arithmetic.device.type == "cpu" else [arithmetic.device]
+        with torch.random.fork_rng(cards, device_type=arithmetic.device.type):
+            seed_torch(seed, _COST_SEED)
+            return _count(copy.deepcopy(step).train(), split, arithmetic, longest)
+    except Exception as error:  # a model or criterion that cannot be copied, a GPU that is full
+        logger.warning("operations are not counted, training goes on: %s", error)
+        return None
+
+
+def _count(step: Step, split: Split, arithmetic: Arithmetic, longest: int | None) -> float:
+    operations, tokens = 0, 0.0
+    autocast = arithmetic.forward_pass
+    if arithmetic.device.type == "cpu":  # bf16 only adds rows to products (nmt.layers.linear), of so few sentences many
+        autocast = contextlib.nullcontext
+        if isinstance(step.model, EncoderDecoder):
+            step.model.output.product_type = None
+    with autocast():
+        knows_flat_batches(arithmetic.device)  # torch knows what its kernel costs once that is imported
+    for indices in _some_of_all_lengths(split, longest):
+        batch = read_batch(split, indices).to(arithmetic.device)
+        counter = FlopCounterMode(display=False, custom_mapping=MORE)
+        with counter:
+            with autocast():
+                report = step(batch)
+            report.loss_sum.backward()
+        operations += counter.get_total_flops()
+        tokens += float(report.num_tokens)
+    return operations / max(1.0, tokens)
+
+
+def _some_of_all_lengths(split: Split, longest: int | None) -> Iterator[Indices]:
+    """Groups of sentences of nearly one length, evenly spread over the sorted split: together they are like the whole."""
+    sizes = np.maximum(*sides(split))
+    order = np.argsort(sizes, kind="stable")
+    order = order[sizes[order] <= (longest or sizes.max())]
+    for part in np.array_split(order, _GROUPS):
+        middle = max(0, (len(part) - _GROUP_SIZE) // 2)
+        if len(group := part[middle : middle + _GROUP_SIZE]):
+            yield group
+
+
+# What torch's table leaves out: products in place, and fused kernels of attention and of recurrent layers.
+
+
+def _product_flop(added: Shape, left: Shape, right: Shape, **_: Any) -> int:
+    return 2 * math.prod(left) * right[-1]
+
+
+def _attention_flop(query: Shape, key: Shape, value: Shape, *_: Any, **__: Any) -> int:
+    """Scores and the weighted sum: [B, H, T, d_k], [B, H, S, d_k], [B, H, S, d_v]."""
+    return 2 * math.prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
+
+
+def _attention_backward_flop(gradient: Shape, *inputs: Any, **_: Any) -> int:
+    """Two products for each of the forward pass, and the scores once more."""
+    query, key, value = inputs[:3]
+    return int(2 * math.prod(query[:-1]) * key[-2] * (3 * query[-1] + 2 * value[-1]))
+
+
+def _recurrent_flop(input: Shape, *rest: Any, **_: Any) -> int:
+    """Of the layers of one call: each weight matrix meets every position once."""
+    weights = rest[0] if isinstance(rest[0], list) else rest[:2]  # cuDNN has a list of all layers', oneDNN one layer's
+    return 2 * math.prod(input[:-1]) * sum(math.prod(weight) for weight in weights if len(weight) == 2)
+
+
+def _recurrent_backward_flop(*arguments: Any, **_: Any) -> int:
+    """The gradients of inputs and of weights."""
+    return 2 * _recurrent_flop(*arguments)
+
+
+_aten = torch.ops.aten
+MORE: dict[Any, Any] = {
+    _aten.addmm_: _product_flop,
+    _aten.baddbmm_: _product_flop,
+    _aten._scaled_dot_product_flash_attention_for_cpu: _attention_flop,
+    _aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward_flop,
+    _aten.mkldnn_rnn_layer: _recurrent_flop,
+    _aten.mkldnn_rnn_layer_backward: _recurrent_backward_flop,
+    _aten._cudnn_rnn: _recurrent_flop,
+    _aten._cudnn_rnn_backward: _recurrent_backward_flop,
+}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nmt.storage.event_log import EventLog, read_events, stretches
+from nmt.reporting.run_record import EventLog, read_events, stretches
 
 
 @contextlib.contextmanager

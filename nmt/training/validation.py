@@ -1,32 +1,31 @@
-"""What the validation set says of a model: its loss, and scores of its translations."""
+"""What the validation set says of a model (its loss, scores of its translations), when it is asked, and which was best."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from nmt.config.sections import BatchingConfig, TrainConfig
+from nmt.config.sections import BatchingConfig, TrainConfig, ValidationConfig
 from nmt.data.batch import pad
-from nmt.data.batching import plan_batches
+from nmt.data.batching import Indices, plan_batches
 from nmt.data.corpus import Split
 from nmt.data.cut_text import joined_lines
 from nmt.data.language_pair import LanguagePair
 from nmt.distributed.world import World
 from nmt.interface import EncoderDecoder, LossReport
+from nmt.optim.improvement import is_better
 from nmt.progress import Watch, in_lines, watched
-from nmt.reporting.meters import perplexity
-from nmt.reporting.samples import Sample, log_samples
+from nmt.reporting.figures import perplexity
+from nmt.reporting.reporter import Sample, log_samples
 from nmt.scoring import Scorer
 from nmt.search import Search, searches
 from nmt.training.loop.batches import read_batch
-from nmt.training.loop.step import Step, described, explained_shortage, seed_torch
+from nmt.training.loop.learner import Arithmetic, Learner, Step, described, explained_shortage, seed_torch
 from nmt.training.setup.compilation import any_shape
 
 logger = logging.getLogger("nmt.training")
@@ -35,38 +34,83 @@ VALIDATION_SEED = 2**32 - 1  # stands where a micro-batch has its index
 SMALLER_BATCHES = "lower --max-tokens (a sentence longer than it is still a batch of its own)"
 FEWER_HYPOTHESES = "lower --max-tokens or the beam of the search"
 
-Indices = npt.NDArray[np.int64]
-Autocast = Callable[[], AbstractContextManager[object]]
+Stop = Callable[[], bool]  # asked between batches: whether to raise ``ValidationStopped``
+Validator = Callable[[Stop], dict[str, float]]  # figures about the model as it is now, by name
+
+
+@dataclass
+class BestScore:
+    """Follows one metric in its own direction; ``patience`` validations without a better value exhaust it."""
+
+    metric: str
+    _: KW_ONLY
+    higher_is_better: bool
+    patience: int | None = None
+    value: float | None = None
+    update: int | None = None
+    without_improvement: int = 0
+    history: list[float] = field(default_factory=list)
+
+    def observe(self, value: float, update: int) -> bool:
+        """Take note of a validation; True if it is the best so far. A value that is no number never is."""
+        self.history.append(value)
+        improved = is_better(value, self.value, higher_is_better=self.higher_is_better)
+        if improved:
+            self.value, self.update = value, update
+        self.without_improvement = 0 if improved else self.without_improvement + 1
+        return improved
+
+    @property
+    def exhausted(self) -> bool:
+        return self.patience is not None and self.without_improvement >= self.patience
+
+    def state(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("metric", "value", "update", "without_improvement", "history")}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a stored state; one of another metric says nothing about this one and is left out."""
+        if state["metric"] == self.metric:
+            self.value, self.update = state["value"], state["update"]
+            self.without_improvement, self.history = state["without_improvement"], list(state["history"])
+
+
+@dataclass(frozen=True)
+class Validation:
+    """The validators of a run, and what came of them so far."""
+
+    validators: Sequence[Validator]
+    best: BestScore
+    options: ValidationConfig
+    learner: Learner
+    seed: int
+
+    def __call__(self, update: int, stop: Stop) -> tuple[dict[str, float], bool]:
+        """The figures, and whether they are the best so far."""
+        with self.learner.evaluating(), self.learner.world.whole():
+            scores = validate(self.validators, self.seed, update, stop)
+        return scores, self.best.metric in scores and self.best.observe(scores[self.best.metric], update)
+
+    @property
+    def failures(self) -> Mapping[str, str]:
+        """Metrics that could not be computed, and why."""
+        return next((one.failures for one in self.validators if isinstance(one, TranslationValidator)), {})
+
+    def ending(self) -> str | None:
+        """Why validations end the run, or None."""
+        if not self.best.exhausted:
+            return None
+        return f"{self.best.metric} did not improve in {self.options.patience} validations"
+
+
+def validation_due(options: ValidationConfig, update: int | None, epoch: int | None) -> bool:
+    """Whether a validation follows the ``update``-th update, or the end of an ``epoch``; None: there was none."""
+    by_updates = options.interval_updates is not None and update is not None and update % options.interval_updates == 0
+    by_epochs = options.interval is not None and epoch is not None and epoch % options.interval == 0
+    return by_updates or by_epochs
 
 
 class ValidationStopped(Exception):
     """A request to stop came in the middle of a validation; it is done again when training goes on."""
-
-
-class Validator(Protocol):
-    """Figures about the model as it is now, by name."""
-
-    def __call__(self, stop: Callable[[], bool]) -> dict[str, float]:
-        """``stop`` is asked between batches; raise ``ValidationStopped`` when it says so."""
-        ...
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where and how validation computes."""
-
-    device: torch.device
-    autocast: Autocast
-    world: World
-
-
-@dataclass(frozen=True)
-class _Translated:
-    """What one process made of its part: lines by index, or why there are none."""
-
-    lines: dict[int, str]
-    stopped: bool = False
-    error: str | None = None
 
 
 @dataclass
@@ -76,17 +120,18 @@ class LossValidator:
     step: torch.nn.Module
     split: Split
     batching: BatchingConfig
-    place: Place
+    arithmetic: Arithmetic
+    world: World
     watch: Watch = in_lines
 
     def __post_init__(self) -> None:
         self._batches = _plan(self.split.source_lengths, self.split.target_lengths, self.batching)
 
-    def __call__(self, stop: Callable[[], bool]) -> dict[str, float]:
+    def __call__(self, stop: Stop) -> dict[str, float]:
         sums = np.zeros(4)
         stopped = False
         drawn = int(torch.randint(2**62, ()))  # a batch's random numbers do not depend on who computes it
-        part = self.place.world.part(list(enumerate(self._batches)))
+        part = self.world.part(list(enumerate(self._batches)))
         count = self.watch("validation: loss of", "sentences", sum(len(indices) for _, indices in part))
         for number, indices in part:
             if stopped := stop():
@@ -94,11 +139,11 @@ class LossValidator:
             seed_torch(drawn, number)
             batch = read_batch(self.split, indices)
             where = f"in validation, in a batch of {described(batch)}"
-            with explained_shortage(where, SMALLER_BATCHES), torch.no_grad(), self.place.autocast():
-                report: LossReport = self.step(batch.to(self.place.device))
+            with explained_shortage(where, SMALLER_BATCHES), torch.no_grad(), self.arithmetic.forward_pass():
+                report: LossReport = self.step(batch.to(self.arithmetic.device))
             sums += [float(one) for one in (report.loss_sum, report.nll_sum, report.denominator, report.num_tokens)]
             count(len(indices))
-        loss, nll, denominator, tokens, stops = self.place.world.sums([*sums.tolist(), float(stopped)])
+        loss, nll, denominator, tokens, stops = self.world.sums([*sums.tolist(), float(stopped)])
         if stops:
             raise ValidationStopped
         per_token = nll / max(1.0, tokens)
@@ -118,7 +163,8 @@ class TranslationValidator:
     split: Split
     scorers: Mapping[str, Scorer]
     batching: BatchingConfig
-    place: Place
+    arithmetic: Arithmetic
+    world: World
     sentences: int
     samples: int
     show: Callable[[Sequence[Sample]], None] = log_samples
@@ -131,21 +177,19 @@ class TranslationValidator:
         worded = np.flatnonzero(lengths > 1)  # a blank line is an empty translation, as nmt-generate has it
         self._batches = [worded[batch] for batch in _plan(lengths[worded], None, self.batching)]
 
-    def __call__(self, stop: Callable[[], bool]) -> dict[str, float]:
-        parts = self.place.world.gather(self._translated(stop))
-        if any(part.stopped for part in parts):
+    def __call__(self, stop: Stop) -> dict[str, float]:
+        parts = self.world.gather(self._translated(stop))
+        if any(part is None for part in parts):
             raise ValidationStopped
-        failed = [part.error for part in parts if part.error is not None]
-        if failed:
+        if failed := [part for part in parts if isinstance(part, str)]:
             self._failed("translation", failed[0])
             return {}
-        hypotheses = [""] * self._count
-        for index, line in (found for part in parts for found in part.lines.items()):
-            hypotheses[index] = line
+        lines = {index: line for part in parts if isinstance(part, dict) for index, line in part.items()}
+        hypotheses = [lines.get(index, "") for index in range(self._count)]
         references = self._lines("target")
         shown = zip(range(self.samples), self._lines("source"), references, hypotheses)
         self.show([Sample(*texts) for _, *texts in shown])
-        scores, failures = self.place.world.on_main(lambda: self._scored(hypotheses, references))
+        scores, failures = self.world.on_main(lambda: self._scored(hypotheses, references))
         for name, error in failures.items():
             self._failed(name, error)
         return scores
@@ -160,27 +204,27 @@ class TranslationValidator:
                 failures[name] = _described(error)
         return scores, failures
 
-    def _translated(self, stop: Callable[[], bool]) -> _Translated:
-        """This process's part."""
+    def _translated(self, stop: Stop) -> dict[int, str] | str | None:
+        """This process's part: lines by index, what went wrong, or None after a request to stop."""
         lines: dict[int, str] = {}
-        part = self.place.world.part(self._batches)
+        part = self.world.part(self._batches)
         count = self.watch("validation: translated", "sentences", sum(map(len, part)))
         try:
             for indices in part:
                 if stop():
-                    return _Translated({}, stopped=True)
+                    return None
                 lines |= zip(indices.tolist(), self._translate(indices), strict=True)
                 count(len(indices))
         except Exception as error:  # whatever a search or a plugin does wrong, the training run is worth more
-            return _Translated({}, error=_described(error))
-        return _Translated(lines)
+            return _described(error)
+        return lines
 
     def _translate(self, indices: Indices) -> list[str]:
         source, lengths = pad([self.split.source(i) for i in indices.tolist()])
-        device = self.place.device
+        device = self.arithmetic.device
         where = f"in a batch of {source.size(0)} sentences of up to {source.size(1)} pieces"
         explained = explained_shortage(where, FEWER_HYPOTHESES)
-        with explained, any_shape(self.model), torch.no_grad(), self.place.autocast():
+        with explained, any_shape(self.model), torch.no_grad(), self.arithmetic.forward_pass():
             results = self.search(self.model, source.to(device), lengths.to(device))
         return [self.pair.target.decode(hypotheses[0].tokens.tolist()) for hypotheses in results]
 
@@ -195,13 +239,14 @@ class TranslationValidator:
 
     def _failed(self, what: str, error: str) -> None:
         self.failures[what] = error
-        logger.error("validation: %s failed, training goes on (%s)", what, self.failures[what])
+        logger.error("validation: %s failed, training goes on (%s)", what, error)
 
 
 def build_validators(
     config: TrainConfig,
     step: Step,
-    place: Place,
+    arithmetic: Arithmetic,
+    world: World,
     pair: LanguagePair,
     split: Split | None,
     scorers: Mapping[str, Scorer],
@@ -210,31 +255,18 @@ def build_validators(
     """Those of a run: of the loss, and of translations if any are scored or shown; none without a split."""
     if split is None:
         return []
-    watch = watched(config.report.progress)
-    validators: list[Validator] = [LossValidator(step, split, config.batching, place, watch)]
-    options = config.validation
+    options, batching, watch = config.validation, config.batching, watched(config.report.progress)
+    validators: list[Validator] = [LossValidator(step, split, batching, arithmetic, world, watch)]
     sentences = options.max_sentences if options.max_sentences is not None else len(split)
     if not scorers:
         sentences = min(sentences, options.samples)
     if sentences:
-        translations = TranslationValidator(
-            step.model,
-            searches.build(config.search),
-            pair,
-            split,
-            scorers,
-            config.batching,
-            place,
-            sentences=sentences,
-            samples=options.samples,
-            show=show,
-            watch=watch,
-        )
-        validators.append(translations)
+        parts = (step.model, searches.build(config.search), pair, split, scorers, batching, arithmetic, world)
+        validators.append(TranslationValidator(*parts, sentences, options.samples, show, watch))
     return validators
 
 
-def validate(validators: Sequence[Validator], seed: int, update: int, stop: Callable[[], bool]) -> dict[str, float]:
+def validate(validators: Sequence[Validator], seed: int, update: int, stop: Stop) -> dict[str, float]:
     """All their figures, of a model in eval mode that stands after ``update`` of a run."""
     seed_torch(seed, update, VALIDATION_SEED)
     scores: dict[str, float] = {}

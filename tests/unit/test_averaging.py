@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmt.averaging.averaging import average_checkpoints
-from nmt.averaging.selection import select
+from nmt.averaging import average_checkpoints, select
 from nmt.config.averaging import AverageConfig
 from nmt.errors import DataError, MissingInputError, OutputError, UsageError
-from nmt.storage.checkpoints import CheckpointInfo, TrainingState, checkpoint_name, read_checkpoint, write_checkpoint
+from nmt.storage.checkpoints import CheckpointInfo, TrainingState, read_checkpoint, write_checkpoint
+from nmt.storage.run_folder import checkpoint_name
 from tests.tiny_models import WORDS, write_tiny_model
 
 

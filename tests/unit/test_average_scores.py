@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from nmt.averaging.average_scores import Judge, Row, table
-from nmt.averaging.averaging import Average, average_checkpoints
+from nmt.averaging import Average, Judge, Row, average_checkpoints, table
 from nmt.config.averaging import AverageConfig
 from nmt.config.choices import Precision
 from nmt.config.sections import (
@@ -27,7 +26,8 @@ from nmt.data.corpus import Corpus
 from nmt.errors import DeviceError, MissingInputError, NMTError, UsageError
 from nmt.models.stored import load_model
 from nmt.scoring import TextOptions, scorers
-from nmt.storage.checkpoints import checkpoints_in, read_checkpoint, read_info, write_checkpoint
+from nmt.storage.checkpoints import read_checkpoint, read_info, write_checkpoint
+from nmt.storage.run_folder import checkpoints_in
 from nmt.training.assemble import train
 from nmt.training.loop.batches import read_batch
 from nmt.translation import Translator

@@ -1,0 +1,348 @@
+"""The mean of several checkpoints: which of them enter it, adding them up with one in memory at a time, and what it is
+worth: its validation scores beside those of its parts, all of them measured alike.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from nmt.config.averaging import AverageConfig
+from nmt.config.choices import Precision, ProgressStyle
+from nmt.config.plain import from_plain
+from nmt.config.sections import LOSSES, TrainConfig
+from nmt.data.language_pair import LanguagePair
+from nmt.devices import choose_device, make_current
+from nmt.distributed.world import World
+from nmt.errors import DataError, DeviceError, MissingInputError, NMTError, OutputError, UsageError
+from nmt.models.stored import architecture, load_model
+from nmt.progress import in_lines
+from nmt.reporting.figures import figure
+from nmt.storage.checkpoints import (
+    KIND,
+    CheckpointInfo,
+    StoredCheckpoint,
+    load_parameters,
+    read_checkpoint,
+    read_info,
+    write_checkpoint,
+)
+from nmt.storage.files import check_destination
+from nmt.storage.lock import remove_leftovers_of
+from nmt.storage.run_folder import checkpoints_in, read_config, tokenizer_folder
+from nmt.training.checkpoints.store import BY_EPOCH, BY_MINUTES, BY_UPDATES, best_first
+from nmt.training.loop.learner import Step
+from nmt.training.setup.datasets import Datasets, check_lengths, open_validation
+from nmt.training.setup.options import (
+    build_scorers,
+    check_metric,
+    differences,
+    higher_is_better,
+    validation_fingerprint,
+)
+from nmt.training.setup.parts import build_arithmetic, build_criterion
+from nmt.training.validation import build_validators, validate
+
+logger = logging.getLogger("nmt.average")
+
+ELSEWHERE = "name a corpus folder of the same vocabularies with --data, or do without with --no-validate"
+
+Infos = Mapping[Path, CheckpointInfo]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table."""
+
+    name: str
+    update: int | None
+    scores: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Average:
+    """Where it was written, and its scores after those of its parts (empty: they were not computed)."""
+
+    folder: Path
+    scores: list[Row]
+
+
+def average_checkpoints(config: AverageConfig) -> Average:
+    """Average the checkpoints that ``config`` selects and write one without training state."""
+    if not config.output:
+        raise UsageError("say where to write the average: --output FOLDER")
+    output = Path(config.output)
+    remove_leftovers_of(output)
+    check_destination(output, KIND, "--output", overwrite=config.overwrite)
+    paths = select(config)
+    for path in (*map(Path, config.inputs), *paths):
+        if path.resolve().is_relative_to(output.resolve()):  # what bears its name is replaced
+            raise OutputError(f"writing {output} would replace {path}, which is averaged; choose another --output")
+    _check_vocabularies(paths)
+    if len(paths) == 1:
+        logger.warning("there is one checkpoint to average: the result is a copy of its parameters")
+    logger.info("averaging %d checkpoints: %s", len(paths), ", ".join(path.name for path in paths))
+    judge = find_judge(config, paths[-1])
+    newest, mean = running_mean(paths)
+    rows = [] if judge is None else compare(judge, paths, mean, newest.info.update)
+    check_destination(output, KIND, "--output", overwrite=config.overwrite)  # again: reading took a while
+    scores = rows[-1].scores if rows else {}
+    made = {name: value for name, value in newest.info.made.items() if name == "vocabularies"}
+    info = CheckpointInfo(newest.info.update, newest.info.epoch, ("average",), scores, made)
+    folder = tokenizer_folder(newest.path)
+    write_checkpoint(output, model=mean, config=newest.config, info=info, tokenizer=folder, overwrite=config.overwrite)
+    logger.info("wrote %s", output)
+    return Average(output, rows)
+
+
+def running_mean(paths: Sequence[Path]) -> tuple[StoredCheckpoint, dict[str, Tensor]]:
+    """The last checkpoint, and the mean of the parameters of all, computed in float64."""
+    sums: dict[str, Tensor] = {}
+    first: StoredCheckpoint | None = None
+    stored: StoredCheckpoint | None = None
+    count = in_lines("added up", "checkpoints", len(paths))
+    for path in paths:
+        stored = read_checkpoint(path)
+        first = first or stored
+        _check_alike(first, stored)
+        for name, tensor in stored.model.items():
+            if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+                raise DataError(f"{path}: {name} contains NaN or infinity; leave this checkpoint out")
+            wide = tensor.to(torch.float64) if tensor.is_floating_point() else tensor
+            if name not in sums:
+                sums[name] = wide
+            elif tensor.is_floating_point():
+                sums[name] += wide
+            elif not torch.equal(sums[name], tensor):
+                raise DataError(
+                    f"{path}: {name} holds integers that differ from the other checkpoints'; they have no mean"
+                )
+        count(1)
+    assert first is not None and stored is not None
+    mean = {
+        name: (total / len(paths)).to(first.model[name].dtype) if total.is_floating_point() else total
+        for name, total in sums.items()
+    }
+    return stored, mean
+
+
+def select(config: AverageConfig) -> list[Path]:
+    """The checkpoints to average, oldest first."""
+    _check(config)
+    infos = _candidates([Path(name) for name in config.inputs])
+    by_epoch = config.num_epoch_checkpoints is not None
+    if config.checkpoint_upper_bound is not None:
+        bound = config.checkpoint_upper_bound
+        infos = {path: info for path, info in infos.items() if (info.epoch if by_epoch else info.update) <= bound}
+    if infos and config.num_best_checkpoints is not None:
+        return _best(config, infos, config.num_best_checkpoints)
+    found, count, hint = list(infos), config.num_update_checkpoints, ""
+    if by_epoch:
+        found, count = _written_by(infos, BY_EPOCH), config.num_epoch_checkpoints
+        hint = "; none was written at an epoch's end"
+    elif count is not None:
+        found = _written_by(infos, BY_UPDATES, BY_MINUTES)
+        hint = "; none was written by updates (was --save-interval-updates set?)"
+    if not found:
+        raise MissingInputError(f"no checkpoint to average in {', '.join(config.inputs)}{hint}")
+    return found if count is None else _as_many(found, count)[-count:]
+
+
+def _check(config: AverageConfig) -> None:
+    if not config.inputs:
+        raise UsageError("say what to average: --inputs RUN_FOLDER, or --inputs CHECKPOINT CHECKPOINT ...")
+    counts = {
+        "--num-update-checkpoints": config.num_update_checkpoints,
+        "--num-epoch-checkpoints": config.num_epoch_checkpoints,
+        "--num-best-checkpoints": config.num_best_checkpoints,
+    }
+    given = [flag for flag, count in counts.items() if count is not None]
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(given)} exclude each other; give one")
+    if config.metric is None:
+        return
+    check_metric(config.metric, "metric")
+    if config.num_best_checkpoints is None:
+        raise UsageError(f"metric={config.metric} chooses among the best; say how many: --num-best-checkpoints N")
+
+
+def _written_by(infos: Infos, *reasons: str) -> list[Path]:
+    return [path for path, info in infos.items() if set(reasons) & set(info.reasons)]
+
+
+def _best(config: AverageConfig, infos: Infos, count: int) -> list[Path]:
+    metric = config.metric or _own_metric(infos)
+    found = best_first(infos, metric, higher_is_better=higher_is_better(metric))
+    if not found:
+        others = sorted({name for info in infos.values() for name in info.scores})
+        raise MissingInputError(
+            f"no checkpoint in {', '.join(config.inputs)} has a score '{metric}'"
+            + (f"; there are: {', '.join(others)}" if others else ", or any other: none was written at a validation")
+        )
+    best = set(_as_many(found, count)[:count])
+    logger.info(
+        "the best by %s: %s", metric, ", ".join(f"{p.name} ({infos[p].scores[metric]:.4f})" for p in found[:count])
+    )
+    return [path for path in infos if path in best]
+
+
+def _own_metric(infos: Infos) -> str:
+    """What decided which checkpoint of the run is the best."""
+    metrics = {str(read_config(path)["validation"]["best_metric"]) for path in infos}
+    if len(metrics) > 1:
+        raise UsageError(
+            f"the checkpoints are of runs with several best-checkpoint metrics ({', '.join(sorted(metrics))}); choose one: "
+            f"--metric {min(metrics)}"
+        )
+    (metric,) = metrics
+    check_metric(metric, "validation.best_metric")
+    return metric
+
+
+def _as_many(found: list[Path], count: int) -> list[Path]:
+    if len(found) < count:
+        logger.warning("only %d of the %d checkpoints asked for exist; averaging these", len(found), count)
+    return found
+
+
+def _candidates(inputs: list[Path]) -> dict[Path, CheckpointInfo]:
+    """Checkpoints named one by one, oldest first; a run folder stands for all that it holds."""
+    found: list[Path] = []
+    for path in inputs:
+        if not path.exists():
+            raise MissingInputError(f"{path} does not exist (working directory: {Path.cwd()})")
+        found.extend([path] if (path / "manifest.json").is_file() or path.is_file() else checkpoints_in(path))
+    seen: set[Path] = set()
+    for path in found:
+        if path.resolve() in seen:
+            raise DataError(f"{path} is given twice; each checkpoint may enter the average once")
+        seen.add(path.resolve())
+    infos = {path: read_info(path) for path in found}
+    return dict(sorted(infos.items(), key=lambda item: (item[1].update, item[1].epoch)))
+
+
+def _check_vocabularies(paths: Sequence[Path]) -> None:
+    """Parameters of models with different vocabularies have no mean, even where the sizes agree."""
+    first_of = {tokenizer_folder(path).resolve(): path for path in reversed(paths)}
+    if len(first_of) == 1:
+        return
+    digests = {path: LanguagePair.load(folder).digest() for folder, path in first_of.items()}
+    for path, digest in digests.items():
+        if digest != digests[paths[0]]:
+            raise DataError(f"{path} has other vocabularies than {paths[0]}; they cannot be averaged")
+
+
+def _check_alike(first: StoredCheckpoint, other: StoredCheckpoint) -> None:
+    """Only checkpoints of one architecture have a mean."""
+    others = differences(architecture(first.config.get("model")), architecture(other.config.get("model")))
+    if others:
+        said = "; ".join(f"model.{option}: {change}" for option, change in others.items())
+        raise DataError(f"{other.path} holds another architecture than {first.path} ({said}); they cannot be averaged")
+    shapes = {name: tensor.shape for name, tensor in first.model.items()}
+    for name in sorted(shapes.keys() | other.model.keys()):
+        found = other.model[name].shape if name in other.model else None
+        if shapes.get(name) != found:
+            raise DataError(f"{other.path}: {name} has shape {found}, but {shapes.get(name)} in {first.path}")
+
+
+class Judge:
+    """Measures parameters on the validation set of a run: with its criterion, search, metrics and precision."""
+
+    def __init__(self, path: Path, data: Sequence[str], device: torch.device) -> None:
+        """``path``: a checkpoint of the run; ``data``: other corpus folders than those of its configuration."""
+        loaded = load_model(path, device)
+        model, pair, tree = loaded.module, loaded.pair, loaded.tree
+        config = from_plain(TrainConfig, tree, origin=str(path / "config.yaml"))
+        config = replace(config, data=list(data) or config.data, validation=replace(config.validation, samples=0))
+        config = replace(config, report=replace(config.report, progress=ProgressStyle.lines))
+        datasets = _open(config, pair)
+        check_lengths(model, datasets, config.batching)
+        before = read_info(path).made.get("precision")  # where that of the run is ``auto``, what this meant
+        try:
+            arithmetic = build_arithmetic(config, datasets, model, device, Precision[before] if before else None)
+        except NMTError:
+            raise DeviceError(
+                f"the run computes in {config.device.precision.name}, which device {device} cannot; choose another "
+                f"--device, or do without with --no-validate"
+            ) from None
+        criterion = build_criterion(config, datasets, device, World())
+        if any(parameter.requires_grad for parameter in criterion.parameters()):
+            raise UsageError("the criterion has learned parameters of its own, and an average has none of them")
+        self._step = Step(model, criterion).to(device).eval()
+        scorers = build_scorers(config.validation)
+        self._validators = build_validators(config, self._step, arithmetic, World(), pair, datasets.valid, scorers)
+        self._seed = config.seed
+        self._names = {*LOSSES, *scorers}
+        self._fingerprint = validation_fingerprint(config, datasets.valid_identities, str(arithmetic))
+
+    def __call__(self, model: Mapping[str, Tensor], update: int, origin: str) -> dict[str, float]:
+        load_parameters(self._step.model, model, origin)
+        return validate(self._validators, self._seed, update, lambda: False)
+
+    def of_checkpoint(self, path: Path) -> Mapping[str, float]:
+        """The stored scores if they are complete and were measured as this judge does; otherwise it measures."""
+        info = read_info(path)
+        if self._names <= info.scores.keys() and info.made.get("validated_as") == self._fingerprint:
+            return info.scores
+        logger.info("validating %s, which has no scores that were measured like those of the average", path)
+        return self(read_checkpoint(path).model, info.update, str(path))
+
+
+def find_judge(config: AverageConfig, path: Path) -> Judge | None:
+    """None if no scores are wanted, or, said in one line, if they cannot be computed and nobody named a corpus."""
+    if not config.validate:
+        return None
+    device = choose_device(config.device)
+    make_current(device)
+    try:
+        return Judge(path, config.data, device)
+    except NMTError as error:
+        if config.data:
+            raise
+        logger.warning("the validation score of the average is not computed: %s", error)
+        return None
+
+
+def compare(judge: Judge, paths: Sequence[Path], mean: Mapping[str, Tensor], update: int) -> list[Row]:
+    """The parts and, last, their mean; nothing, said in one line, where a device fails."""
+    names = [path.name for path in paths]
+    if len(set(names)) < len(names):
+        names = [str(path) for path in paths]
+    try:
+        rows = [Row(name, read_info(path).update, judge.of_checkpoint(path)) for name, path in zip(names, paths)]
+        return [*rows, Row(f"average of {len(paths)}", None, judge(mean, update, "the average"))]
+    except NMTError as error:
+        logger.warning("the validation score of the average is not computed: %s", error)
+        return []
+
+
+def table(rows: Sequence[Row]) -> list[str]:
+    """Lines of aligned columns; "-" where there is no score."""
+    metrics = list(dict.fromkeys(name for row in rows for name in row.scores))
+    cells = [["checkpoint", "update", *metrics]]
+    for row in rows:
+        scores = [figure(row.scores[name]) if name in row.scores else "-" for name in metrics]
+        cells.append([row.name, "" if row.update is None else str(row.update), *scores])
+    widths = [max(map(len, column)) for column in zip(*cells)]
+    return ["  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in cells]
+
+
+def _open(config: TrainConfig, pair: LanguagePair) -> Datasets:
+    if not config.data:
+        raise UsageError(f"the configuration of the run names no corpus; {ELSEWHERE}")
+    try:
+        datasets = open_validation(config)
+    except NMTError as error:
+        raise type(error)(f"{error}; {ELSEWHERE}") from None
+    if datasets.pair.is_reverse_of(pair):
+        raise DataError(
+            f"{config.data[0]} goes from {pair.target_lang} to {pair.source_lang}, the other way than the model; {ELSEWHERE}"
+        )
+    if datasets.pair.digest() != pair.digest():
+        raise DataError(f"{config.data[0]} has other vocabularies than the model; {ELSEWHERE}")
+    return datasets

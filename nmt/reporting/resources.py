@@ -1,0 +1,143 @@
+"""What training takes of the machine: the most memory so far and how much more there is; a trace of a few updates."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import logging
+import os
+import re
+import resource
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from nmt.config.span import Span
+from nmt.storage.files import new_folder
+
+logger = logging.getLogger("nmt.training")
+
+_WARM_UP = 2  # updates of a process before the first one traced, where only a number of them is given
+_ROWS = 40
+_STATUS = Path("/proc/self/status")
+_CLEAR = Path("/proc/self/clear_refs")  # "5" lets the peak start again from what is held
+_MEMINFO = Path("/proc/meminfo")
+_CGROUPS = (  # limit and use of a container, in its newer and its older form
+    (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
+    (Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"), Path("/sys/fs/cgroup/memory/memory.usage_in_bytes")),
+)
+
+
+def peak_memory(device: torch.device) -> int:
+    """In bytes: what torch's tensors took at most on a CUDA device; elsewhere the resident memory of the process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    # getrusage, the fallback, includes the process that started this one
+    return _entry(_STATUS, "VmHWM") or _peak_of_resources()
+
+
+def resident_memory() -> int:
+    """Bytes that this process holds now; where the system does not say, the most that it has held."""
+    return _entry(_STATUS, "VmRSS") or _peak_of_resources()
+
+
+def give_back() -> None:
+    """Return freed memory to the system and let the peak start again, as far as the system allows it."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    with contextlib.suppress(OSError, AttributeError, TypeError):  # not glibc
+        ctypes.CDLL(None).malloc_trim(0)
+    with contextlib.suppress(OSError):
+        _CLEAR.write_text("5")
+
+
+def _entry(path: Path, name: str) -> int | None:
+    """Bytes that Linux says in a file; None: there is no such file or entry."""
+    try:
+        found = re.search(rf"^{name}:\s*(\d+) kB$", path.read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return 1024 * int(found[1]) if found else None
+
+
+def _peak_of_resources() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def available_memory() -> int | None:
+    """Bytes that this process may still take before the system or its container runs short; None: unknown."""
+    found = []
+    if (available := _entry(_MEMINFO, "MemAvailable")) is not None:
+        found.append(available)
+    else:
+        with contextlib.suppress(ValueError, OSError):  # not Linux: half of all memory
+            found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
+    for limit, use in _CGROUPS:
+        with contextlib.suppress(ValueError, OSError):  # no container, or one without a limit ("max")
+            found.append(max(0, int(limit.read_text()) - int(use.read_text())))
+    return min(found, default=None)
+
+
+class Profiler:
+    """Traces the updates of a span and writes ``profile-FIRST-LAST/`` to the run folder.
+
+    A call is a context manager around one update; whatever goes wrong in here ends the trace, not the update.
+    """
+
+    def __init__(self, span: Span, folder: Path, device: torch.device) -> None:
+        self._first, self._count = span.first, span.count
+        self._folder = folder
+        self._on_gpu = device.type == "cuda"
+        self._running: profile | None = None
+        self._traced: list[int] = []
+        self._tried = False
+
+    @contextlib.contextmanager
+    def __call__(self, update: int) -> Iterator[None]:
+        first = self._first = self._first or update + _WARM_UP
+        if self._running is None and first <= update < first + self._count:
+            self._tried = True
+            with _or_warn():
+                profiler = profile(activities=[ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * self._on_gpu)
+                profiler.start()
+                self._running = profiler
+        if self._running is not None:
+            self._traced.append(update)
+        yield
+        if update >= first + self._count - 1:
+            self._end()
+
+    def close(self) -> None:
+        """Write what was traced, if training ends before the span does; say so if that was nothing."""
+        self._end()
+        if not self._tried:
+            span = f"of the {self._count} from {self._first} on" if self._first else f"after the first {_WARM_UP}"
+            logger.warning("nothing was profiled: no update %s was made", span)
+
+    def _end(self) -> None:
+        profiler, self._running = self._running, None
+        if profiler is None:
+            return
+        with _or_warn():
+            profiler.stop()
+            order = "self_device_time_total" if self._on_gpu else "self_cpu_time_total"
+            table = profiler.key_averages().table(sort_by=order, row_limit=_ROWS, max_name_column_width=60)
+            path = self._folder / f"profile-{self._traced[0]}-{self._traced[-1]}"
+            with new_folder(path, overwrite=True) as folder:
+                profiler.export_chrome_trace(str(folder / "trace.json"))
+                (folder / "operators.txt").write_text(table, encoding="utf-8")
+            logger.info("wrote %s", path)
+
+
+@contextlib.contextmanager
+def _or_warn() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        logger.warning("there is no profile, training goes on: %s", error)
