@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from nmt.models.convolutional.convolution import CausalConvolution, SameConvolution
 from nmt.models.recurrent.layers import LSTMLayer
 from nmt.models.transformer.attention import Attend, ScaledDotProduct, SelfAttention
-from nmt.models.transformer.head_sizes import HeadSizes
+from nmt.models.transformer.config import HeadSizes
 from nmt.models.transformer.local_attention import LocalSelfAttention
 from nmt.models.transformer.mask import Mask
 from nmt.testing.live_bytes import LiveBytes

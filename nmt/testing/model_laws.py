@@ -10,8 +10,9 @@ from torch import Tensor
 
 from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS
 from nmt.interface import Batch, DecoderState, EncoderDecoder, Memory
-from nmt.testing.subjects import JOINT, Subject
-from nmt.testing.toys import (
+from nmt.testing.subjects import (
+    JOINT,
+    Subject,
     all_log_probabilities,
     alone,
     assert_close,

@@ -16,8 +16,7 @@ from nmt.search.beam_config import BeamConfig
 from nmt.search.forced import score_targets
 from nmt.search.greedy_config import GreedyConfig
 from nmt.search.ranking import StopRule
-from nmt.testing.subjects import Subject
-from nmt.testing.toys import TOLERANCE, alone, assert_close, target_log_probabilities, toy_batch
+from nmt.testing.subjects import TOLERANCE, Subject, alone, assert_close, target_log_probabilities, toy_batch
 
 SOURCE_LENGTHS = (2, 9, 5, 1, 12, 7)
 FOUR_WORDS = VocabularySizes(source=8, target=8, shared=True)  # unk counts as a word: it may be produced

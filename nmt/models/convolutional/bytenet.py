@@ -34,10 +34,10 @@ from nmt.interface import (
 from nmt.layers.dropout import Dropout
 from nmt.layers.embeddings import Borrowed, Embedding
 from nmt.layers.padding import real_rows
-from nmt.layers.sharing import shares_embeddings
 from nmt.layers.stack import Stack
 from nmt.models import models
-from nmt.models.convolutional.bytenet_config import ByteNetConfig, CombinationKind
+from nmt.models.config import shares_embeddings
+from nmt.models.convolutional.config import ByteNetConfig, CombinationKind
 from nmt.models.convolutional.convolution import CausalConvolution, SameConvolution
 from nmt.models.output_layers import LinearOutput, TiedOutput
 

@@ -6,9 +6,13 @@ C channels, E embedding, D width of the output layer, V vocabulary.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt.interface import (
@@ -25,24 +29,190 @@ from nmt.interface import (
     VocabularySizes,
     real_positions,
 )
-from nmt.layers.embeddings import Borrowed, Embedding
-from nmt.layers.input_layer import InputLayer
+from nmt.layers.dropout import Dropout
+from nmt.layers.embeddings import Borrowed, Embedding, InputLayer, LearnedPositions
+from nmt.layers.linear import NormalisedLinear
 from nmt.layers.padding import padding_bias, real_rows
-from nmt.layers.positions import LearnedPositions
-from nmt.layers.sharing import shares_embeddings
-from nmt.layers.weight_norm import NormalisedLinear
+from nmt.layers.recurrent_attention import DotAttention
+from nmt.layers.stack import Stack
 from nmt.models import models
-from nmt.models.convolutional.conv_s2s_config import ConvS2SConfig, Group
-from nmt.models.convolutional.gated_convolution import (
-    HALF,
-    AttendedSource,
-    GatedDecoder,
-    GatedEncoder,
-    GatedShape,
-    linear,
-    scale_gradient,
-)
+from nmt.models.config import shares_embeddings
+from nmt.models.convolutional.config import ConvS2SConfig, Group
+from nmt.models.convolutional.convolution import CausalConvolution, SameConvolution
 from nmt.models.output_layers import TiedOutput, restricted
+from nmt.trees import RowTree
+
+HALF = math.sqrt(0.5)  # keeps the variance of a sum of two (section 3.4)
+
+
+@dataclass(frozen=True)
+class GatedShape:
+    """A layer's sizes."""
+
+    inputs: int
+    channels: int
+    kernel: int
+
+
+def linear(inputs: int, outputs: int, dropout: float = 0.0) -> NormalisedLinear:
+    """Weights from N(0, p / n) for n inputs, each retained with probability p = 1 - ``dropout`` (section 3.5)."""
+    return NormalisedLinear(inputs, outputs, std=math.sqrt((1 - dropout) / inputs))
+
+
+def gate_input(shape: GatedShape, dropout: float) -> NormalisedLinear:
+    """What a gated linear unit sees: N(0, 4 p / n), because the unit quarters the variance (section 3.5)."""
+    inputs = shape.kernel * shape.inputs
+    return NormalisedLinear(inputs, 2 * shape.channels, std=math.sqrt(4 * (1 - dropout) / inputs))
+
+
+def shortcut(shape: GatedShape) -> nn.Module:
+    """The residual path around a layer: a projection where the widths differ (section 3.2)."""
+    return nn.Identity() if shape.inputs == shape.channels else linear(shape.inputs, shape.channels)
+
+
+class GatedEncoderLayer(nn.Module):
+    """(GLU(convolution(dropout(x))) + x) sqrt(0.5): sections 3.2 and 3.4."""
+
+    def __init__(self, shape: GatedShape, dropout: float) -> None:
+        super().__init__()
+        self.dropout = Dropout(dropout)
+        self.convolution = SameConvolution(gate_input(shape, dropout), shape.kernel)
+        self.shortcut = shortcut(shape)
+
+    def forward(self, x: Tensor, padding: Tensor) -> Tensor:
+        """[B, S, C] -> [B, S, C']; ``padding`` [B, S, 1]"""
+        gated = F.glu(self.convolution(self.dropout(x), padding), dim=-1)
+        added: Tensor = (gated + self.shortcut(x)) * HALF
+        return added
+
+
+@dataclass
+class AttendedSource(RowTree):
+    """What every decoder layer attends to."""
+
+    keys: Tensor  # [B, S, E] the encoder's output z
+    values: Tensor  # [B, S, E] z plus the embedding, scaled
+    bias: Tensor  # [B, 1, S] 0 at real positions, -inf at padding
+
+
+class GatedDecoderLayer(nn.Module):
+    """A causal gated convolution, attention over the source, and a residual connection around both.
+
+    h = GLU(convolution(dropout(x))); d = (W_d h + b_d + g) sqrt(0.5), g being the embedding of the last target piece;
+    c = attention(d); h' = (W_c c + b_c + h) sqrt(0.5); output (h' + x) sqrt(0.5): section 3.3, equations 1 and 2, with
+    the factors of section 3.4.
+    """
+
+    def __init__(self, shape: GatedShape, embedding_size: int, dropout: float) -> None:
+        super().__init__()
+        self.inputs = shape.inputs
+        self.dropout = Dropout(dropout)
+        self.convolution = CausalConvolution(gate_input(shape, dropout), shape.kernel)
+        self.query = linear(shape.channels, embedding_size)
+        self.attention = DotAttention(embedding_size)
+        self.context = linear(embedding_size, shape.channels)
+        self.shortcut = shortcut(shape)
+
+    def forward(self, x: Tensor, embedded: Tensor, source: AttendedSource) -> tuple[Tensor, Tensor]:
+        """All positions at once: x [B, T, C], embedded [B, T, E] -> [B, T, C'], and the weights [B, T, S]."""
+        return self._attend(x, self.convolution(self.dropout(x)), embedded, source)
+
+    def empty_cache(self, rows: int, like: Tensor) -> Tensor:
+        return self.convolution.empty_cache(rows, self.inputs, like)
+
+    def step(self, x: Tensor, cache: Tensor, embedded: Tensor, source: AttendedSource) -> tuple[Tensor, Tensor, Tensor]:
+        """One position: x [N, 1, C], embedded [N, 1, E] -> [N, 1, C'], the next cache, and the weights [B, K, S]."""
+        convolved, cache = self.convolution.step(self.dropout(x), cache)
+        x, weights = self._attend(x, convolved, embedded, source)
+        return x, cache, weights
+
+    def _attend(self, x: Tensor, convolved: Tensor, embedded: Tensor, source: AttendedSource) -> tuple[Tensor, Tensor]:
+        gated = F.glu(convolved, dim=-1)
+        queries = (self.query(gated) + embedded) * HALF
+        # The K hypotheses of a sentence are K queries, so the memory keeps its B rows.
+        beside = queries.view(source.keys.size(0), -1, queries.size(-1))  # [B, T or K, E]
+        contexts, weights = self.attention(beside, source.keys, source.values, source.bias)
+        attended = (self.context(contexts.view_as(queries)) + gated) * HALF
+        added: Tensor = (attended + self.shortcut(x)) * HALF
+        return added, weights
+
+
+class GatedEncoder(nn.Module):
+    """A stack of layers between two linear maps, from embeddings and back to their size."""
+
+    def __init__(self, shapes: Sequence[GatedShape], embedding_size: int, dropout: float) -> None:
+        super().__init__()
+        self.enter = linear(embedding_size, shapes[0].inputs, dropout)
+        self.layers = Stack(GatedEncoderLayer(shape, dropout) for shape in shapes)
+        self.leave = linear(shapes[-1].channels, embedding_size)
+
+    def forward(self, embedded: Tensor, padding: Tensor) -> Tensor:
+        """[B, S, E] -> [B, S, E]; ``padding`` [B, S, 1]"""
+        x = self.enter(embedded)
+        for layer in self.layers:
+            x = layer(x, padding)
+        left: Tensor = self.leave(x)
+        return left
+
+
+class GatedDecoder(nn.Module):
+    """A stack of layers, each with an attention of its own."""
+
+    def __init__(self, shapes: Sequence[GatedShape], embedding_size: int, output_size: int, dropout: float) -> None:
+        super().__init__()
+        self.enter = linear(embedding_size, shapes[0].inputs, dropout)
+        self.layers = Stack(GatedDecoderLayer(shape, embedding_size, dropout) for shape in shapes)
+        self.leave = linear(shapes[-1].channels, output_size)
+        self.dropout = Dropout(dropout)
+
+    def _stack(self) -> Iterator[GatedDecoderLayer]:
+        return iter(cast(Iterable[GatedDecoderLayer], self.layers))
+
+    def empty_caches(self, rows: int, like: Tensor) -> tuple[Tensor, ...]:
+        return tuple(layer.empty_cache(rows, like) for layer in self._stack())
+
+    def forward(self, embedded: Tensor, source: AttendedSource, record: list[Tensor]) -> Tensor:
+        """All positions at once, [B, T, E] -> [B, T, C]; ``record`` receives each layer's attention [B, T, S]."""
+        x: Tensor = self.enter(embedded)
+        for layer in self._stack():
+            x, weights = layer(x, embedded, source)
+            record.append(weights)
+        return x
+
+    def step(
+        self, embedded: Tensor, caches: tuple[Tensor, ...], source: AttendedSource, record: list[Tensor]
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """One position, [N, 1, E] -> [N, 1, C], and the next caches; ``record`` receives [B, K, S]."""
+        x: Tensor = self.enter(embedded)
+        after: list[Tensor] = []
+        for layer, cache in zip(self._stack(), caches):
+            x, cache, weights = layer.step(x, cache, embedded, source)
+            record.append(weights)
+            after.append(cache)
+        return x, tuple(after)
+
+    def read_out(self, x: Tensor) -> Tensor:
+        """What the output layer sees: [..., C] -> [..., D]"""
+        hidden: Tensor = self.dropout(self.leave(x))
+        return hidden
+
+
+def scale_gradient(x: Tensor, factor: float) -> Tensor:
+    """x as it is; its gradient is multiplied by ``factor``."""
+    result: Tensor = _ScaleGradient.apply(x, factor)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _ScaleGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:
+        ctx.factor = factor
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        return gradients[0] * ctx.factor, None
+
 
 EMBEDDING_STD = 0.1  # of embeddings and positions: section 3.5
 

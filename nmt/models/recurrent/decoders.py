@@ -1,7 +1,7 @@
-"""Recurrent decoders with attention: where the context goes, and what the output layer sees.
+"""Recurrent decoders with attention: what they start from, where the context goes, and what the output layer sees.
 
 Shapes: B sentences, K beam, N = B*K hypotheses (K = 1 in training), S source positions, T target positions, E embedding,
-H hidden size, C context, Z summary, D width of the readout.
+P parts of a state, H hidden size, C context, Z summary, D width of the readout.
 """
 
 from __future__ import annotations
@@ -211,3 +211,45 @@ def asking_and_reading(
         outputs.append(output)
         weights.append(weight)
     return torch.cat(inputs, dim=1), torch.cat(outputs, dim=1), torch.cat(weights, dim=1), state
+
+
+class Bridge(nn.Module, ABC):
+    """The encoder's last states by layer [B, P, H] -> the decoder's first states by layer [B, P, H]."""
+
+    @abstractmethod
+    def forward(self, last: States) -> States: ...
+
+
+class CopyBridge(Bridge):
+    """Each layer starts where the encoder's layer of the same number ended: Sutskever et al. 2014."""
+
+    def forward(self, last: States) -> States:
+        return last
+
+
+class ZeroBridge(Bridge):
+    """The decoder starts from nothing: the source comes in through attention alone."""
+
+    def __init__(self, num_layers: int, parts: int, size: int) -> None:
+        super().__init__()
+        self.num_layers, self.parts, self.size = num_layers, parts, size
+
+    def forward(self, last: States) -> States:
+        return tuple(last[-1].new_zeros(last[-1].size(0), self.parts, self.size) for _ in range(self.num_layers))
+
+
+class DenseBridge(Bridge):
+    """tanh(W h) of the encoder's last state: Bahdanau et al. 2015, section A.2.2, where h is the backward direction's.
+
+    ``first``: where that part of h begins. Every layer, and every part of its state, has a W of its own.
+    """
+
+    def __init__(self, encoder_size: int, num_layers: int, parts: int, size: int, first: int = 0) -> None:
+        super().__init__()
+        self.num_layers, self.parts, self.size, self.first = num_layers, parts, size, first
+        self.linear = nn.Linear(encoder_size - first, num_layers * parts * size, bias=False)
+
+    def forward(self, last: States) -> States:
+        h = last[-1][:, 0, self.first :]
+        started = torch.tanh(self.linear(h)).view(-1, self.num_layers, self.parts, self.size)
+        return tuple(started.unbind(1))

@@ -18,10 +18,10 @@ from nmt.layers.recurrent_attention import AdditiveAttention
 from nmt.layers.stack import Stack
 from nmt.models import models
 from nmt.models.recurrent.attentive_recurrent import AttendedMemory, AttentiveRecurrent, DecoderStack
+from nmt.models.recurrent.config import GNMTConfig
 from nmt.models.recurrent.decoders import Attended, attended
-from nmt.models.recurrent.gnmt_config import GNMTConfig
 from nmt.models.recurrent.layers import Concatenated, LSTMLayer, OneWay, RecurrentEncoder, States, is_residual
-from nmt.models.recurrent.parts import initialise
+from nmt.models.recurrent.lstm import initialise
 
 
 class Decoder(DecoderStack):

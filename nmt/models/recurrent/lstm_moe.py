@@ -19,9 +19,9 @@ from nmt.layers.recurrent_attention import ProductAttention
 from nmt.layers.stack import Stack
 from nmt.models import models
 from nmt.models.recurrent.attentive_recurrent import AttendedMemory, AttentiveRecurrent, DecoderStack, decoded
+from nmt.models.recurrent.config import LSTMMoEConfig
 from nmt.models.recurrent.decoders import Attended, asking_and_reading, attended
 from nmt.models.recurrent.layers import OneWay, ProjectedLSTMLayer, States, Summed
-from nmt.models.recurrent.lstm_moe_config import LSTMMoEConfig
 
 
 @dataclass

@@ -15,11 +15,15 @@ from nmt.layers.dropout import Dropout
 from nmt.layers.linear import Linear
 from nmt.layers.padding import causal_bias
 from nmt.models.transformer import attention_kernels
-from nmt.models.transformer.autoregression import INITIAL_CAPACITY, Autoregression, BeamHistory, LayerCache
-from nmt.models.transformer.flat_batches import FlatMask, Segments, within
-from nmt.models.transformer.head_sizes import HeadSizes
-from nmt.models.transformer.key_value_cache import KeyValueCache
-from nmt.models.transformer.mask import Mask, whole_sequence
+from nmt.models.transformer.autoregression import (
+    INITIAL_CAPACITY,
+    Autoregression,
+    BeamHistory,
+    KeyValueCache,
+    LayerCache,
+)
+from nmt.models.transformer.config import HeadSizes
+from nmt.models.transformer.mask import FlatMask, Mask, Segments, whole_sequence, within
 
 
 class Attend(nn.Module, ABC):

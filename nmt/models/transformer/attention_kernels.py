@@ -19,8 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nmt.layers.linear import bf16_kernels_there, shapes_are_expensive
-from nmt.models.transformer.flat_batches import FlatMask
-from nmt.models.transformer.mask import Mask
+from nmt.models.transformer.mask import FlatMask, Mask
 
 # Positions from which on a CPU's fused kernel is faster, forward and backward, than the products written out.
 LONG = {torch.float32: 256, torch.bfloat16: 1024}

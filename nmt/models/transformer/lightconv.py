@@ -18,10 +18,9 @@ from nmt.layers.linear import Linear, shapes_are_expensive
 from nmt.models import models
 from nmt.models.transformer.attention import merge_heads, split_heads
 from nmt.models.transformer.autoregression import Autoregression, LayerCache
-from nmt.models.transformer.flat_batches import FlatMask, Segments
+from nmt.models.transformer.config import ConvolutionKind, LightConvConfig
 from nmt.models.transformer.layers import DecoderLayer, EncoderLayer, LayerParts
-from nmt.models.transformer.lightconv_config import ConvolutionKind, LightConvConfig
-from nmt.models.transformer.mask import Mask, whole_sequence
+from nmt.models.transformer.mask import FlatMask, Mask, Segments, whole_sequence
 from nmt.models.transformer.parts import Stacks, layer_parts, position_vectors
 from nmt.models.transformer.transformer import Transformer
 

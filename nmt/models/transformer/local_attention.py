@@ -21,11 +21,9 @@ from torch.utils.checkpoint import checkpoint
 
 from nmt.models.transformer.attention import Attend, CausalSelfAttention, SelfAttention
 from nmt.models.transformer.attention_kernels import LONG
-from nmt.models.transformer.autoregression import INITIAL_CAPACITY, BeamHistory, LayerCache
-from nmt.models.transformer.flat_batches import FlatMask, Segments, within
-from nmt.models.transformer.head_sizes import HeadSizes
-from nmt.models.transformer.key_value_cache import RecentKeyValueCache
-from nmt.models.transformer.mask import Mask, Places, whole_sequence
+from nmt.models.transformer.autoregression import INITIAL_CAPACITY, BeamHistory, LayerCache, RecentKeyValueCache
+from nmt.models.transformer.config import HeadSizes
+from nmt.models.transformer.mask import FlatMask, Mask, Places, Segments, whole_sequence, within
 
 SMALLEST_BLOCK = 4
 

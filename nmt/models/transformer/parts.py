@@ -1,6 +1,6 @@
 """From options to modules: for each kind of part a table of what an option's values mean.
 
-Adding a kind is a value of its enum in transformer_config.py, a line in a table here, and a line for each option that it
+Adding a kind is a value of its enum in config.py, a line in a table here, and a line for each option that it
 excludes in the table of conflicts.
 """
 
@@ -14,9 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from nmt.layers.positions import LearnedPositions, NoPositions, Positions, SinusoidalPositions
-from nmt.models.transformer.additive_attention import Additive
-from nmt.models.transformer.alibi import ALiBi
+from nmt.layers.embeddings import LearnedPositions, NoPositions, Positions, SinusoidalPositions
 from nmt.models.transformer.attention import (
     Attend,
     CausalSelfAttention,
@@ -25,16 +23,9 @@ from nmt.models.transformer.attention import (
     ScaledDotProduct,
     SelfAttention,
 )
+from nmt.models.transformer.attention_kinds import Additive, ALiBi, RelativeDotProduct, Rotary
 from nmt.models.transformer.autoregression import Autoregression
-from nmt.models.transformer.average_attention import AverageAttention
-from nmt.models.transformer.feed_forward import FeedForward, GatedFeedForward
-from nmt.models.transformer.layers import DecoderLayer, EncoderLayer, LayerParts, SourceLayer, TargetLayer
-from nmt.models.transformer.local_attention import LocalCausalSelfAttention, LocalSelfAttention
-from nmt.models.transformer.relative_positions import RelativeDotProduct
-from nmt.models.transformer.residual import PostNorm, PreNorm, Residual
-from nmt.models.transformer.rotary import Rotary
-from nmt.models.transformer.ssru import SSRU
-from nmt.models.transformer.transformer_config import (
+from nmt.models.transformer.config import (
     DecoderKind,
     FeedForwardKind,
     LayerKind,
@@ -44,6 +35,20 @@ from nmt.models.transformer.transformer_config import (
     ScoreKind,
     TransformerConfig,
 )
+from nmt.models.transformer.decoders_without_attention import SSRU, AverageAttention
+from nmt.models.transformer.layers import (
+    DecoderLayer,
+    EncoderLayer,
+    FeedForward,
+    GatedFeedForward,
+    LayerParts,
+    PostNorm,
+    PreNorm,
+    Residual,
+    SourceLayer,
+    TargetLayer,
+)
+from nmt.models.transformer.local_attention import LocalCausalSelfAttention, LocalSelfAttention
 from nmt.models.transformer.universal import Coordinates, UniversalDecoderLayer, UniversalEncoderLayer
 
 Config = TransformerConfig

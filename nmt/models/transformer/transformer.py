@@ -1,9 +1,9 @@
 """The Transformer of "Attention Is All You Need": Vaswani et al. 2017, arXiv:1706.03762.
 
 This file is the paper's model, and stays so for every variant of it: the layers' parts are chosen by parts.py
-from the options in transformer_config.py.
+from the options in config.py.
 
-Shapes: B sentences, K beam, N = B*K hypotheses, S source positions, T target positions, M real target positions,
+Shapes: B sentences, K beam, N = B*K hypotheses, S source positions, T target positions, M real positions of a side,
 D model width, H heads, V vocabulary.
 """
 
@@ -23,24 +23,24 @@ from nmt.interface import (
     Batch,
     DecoderOutput,
     DecoderState,
+    EncoderDecoder,
     Memory,
     Scoring,
     StepOutput,
     VocabularySizes,
     real_positions,
 )
-from nmt.layers.embeddings import Borrowed, Embedding
-from nmt.layers.input_layer import InputLayer
+from nmt.layers.embeddings import Borrowed, Embedding, InputLayer
 from nmt.layers.padding import padding_bias, real_rows
 from nmt.layers.stack import Stack
 from nmt.models import models
 from nmt.models.output_layers import LinearOutput, TiedOutput
+from nmt.models.transformer.attention_kernels import knows_flat_batches
 from nmt.models.transformer.autoregression import BeamHistory, LayerCache
+from nmt.models.transformer.config import NormOrder, PositionKind, TransformerConfig
 from nmt.models.transformer.layers import MemoryHeads, Record, SourceLayer, TargetLayer
-from nmt.models.transformer.mask import Mask
+from nmt.models.transformer.mask import Mask, Room, Segments, across
 from nmt.models.transformer.parts import Stacks, final_norm, stacks_of
-from nmt.models.transformer.transformer_config import NormOrder, PositionKind, TransformerConfig
-from nmt.models.transformer.without_padding import WithoutPadding
 
 __all__ = ["NormOrder", "PositionKind", "Transformer", "TransformerConfig", "TransformerMemory", "TransformerState"]
 
@@ -123,8 +123,13 @@ class TransformerState(DecoderState):
 
 
 @models.register("transformer", TransformerConfig)
-class Transformer(WithoutPadding):
-    """An encoder-decoder made of attention alone."""
+class Transformer(EncoderDecoder):
+    """An encoder-decoder made of attention alone.
+
+    It trains on real positions alone where the device has an attention kernel for batches without padding.
+    """
+
+    few_shapes = False  # set it: rather compute a little for nothing than meet another shape
 
     def __init__(self, config: TransformerConfig, sizes: VocabularySizes, stacks: Stacks | None = None) -> None:
         """``stacks``: other layers than those that the configuration names."""
@@ -176,6 +181,17 @@ class Transformer(WithoutPadding):
         weights = record.attention["cross"][-1].mean(1).flatten(0, 1) if attention else None  # [N, S]
         return StepOutput(scores, False, state, weights)
 
+    def forward(self, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
+        if attention is None and self.without_padding(batch.source.device):
+            return self._forward_flat(batch)
+        return super().forward(batch, attention)
+
+    def without_padding(self, device: torch.device) -> bool:
+        """Whether it trains without padding there, under the autocast of now."""
+        return knows_flat_batches(device) and all(
+            layer.flat for layer in (*self.encoder.stack(), *self.decoder.stack())
+        )
+
     def max_target_lengths(self, source_lengths: Tensor) -> Tensor | None:
         limit = self.target_input.positions.limit
         return None if limit is None else torch.full_like(source_lengths, limit)
@@ -188,6 +204,20 @@ class Transformer(WithoutPadding):
         x = self.source_input(source)
         bias = padding_bias(source_lengths, source.size(1), x.dtype)[:, None, None]  # [B, 1, 1, S]
         return TransformerMemory(self.encoder(x, next(self.encoder.stack()).padding_mask(bias), record), bias)
+
+    def _forward_flat(self, batch: Batch) -> DecoderOutput:
+        self.source_input.positions.check_length(batch.source.size(1), "source")
+        self.target_input.positions.check_length(batch.target_in.size(1), "target")
+        longest, counts = (batch.source.size(1), batch.target_in.size(1)), (batch.num_source_tokens, batch.num_tokens)
+        room = Room.for_sides(counts, longest, batch.num_sentences) if self.few_shapes else None
+        source = Segments.of(batch.source_lengths, batch.source_offsets, longest[0], counts[0], room)
+        target = Segments.of(batch.target_lengths, batch.target_offsets, longest[1], counts[1], room)
+        x = _flat(self.source_input, batch.source, source)
+        states = self.encoder(x, next(self.encoder.stack()).flat_mask(source), Record())
+        y = _flat(self.target_input, batch.target_in, target)
+        mask = next(self.decoder.stack()).flat_mask(target)
+        y = self.decoder(y, mask, states, across(target, source), Record())
+        return DecoderOutput(target.real(y[0]), None, {})
 
     def _auxiliary(self, memory: Memory, record: Record) -> dict[str, Tensor]:
         """Further losses, as named means; the paper has none."""
@@ -213,3 +243,8 @@ def _as_computed(states: Tensor) -> Tensor:
 
 def _output_weight(vocabulary_size: int, d_model: int) -> Tensor:
     return torch.empty(vocabulary_size, d_model).normal_(std=d_model**-0.5)
+
+
+def _flat(layer: InputLayer, ids: Tensor, segments: Segments) -> Tensor:
+    """[B, T] -> [1, M, D]"""
+    return layer.at(segments.flatten(ids), segments.places.queries, segments.longest)[None]

@@ -1,8 +1,8 @@
 """A Transformer with mixtures of experts: the feed-forward networks of some layers are many, of which each token reads few.
 
 The gate and its losses are those of Shazeer et al. 2017, arXiv:1701.06538; that every second layer has experts is from
-Lepikhin et al. 2020, arXiv:2006.16668, section 2.1. Shapes: B sentences, S source positions, n real target positions,
-D model width, E experts.
+Lepikhin et al. 2020, arXiv:2006.16668, section 2.1. Shapes: B sentences, T positions of either side, n real positions of
+all sentences, D model width, E experts.
 """
 
 from __future__ import annotations
@@ -11,23 +11,74 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from nmt.interface import Memory, VocabularySizes
 from nmt.layers.experts import Experts, NoisyTopK, balance, tokens_by_sentence
 from nmt.models import models
-from nmt.models.transformer.expert_layers import ExpertDecoderLayer, ExpertEncoderLayer, ExpertFeedForward
+from nmt.models.transformer.config import TransformerMoEConfig
 from nmt.models.transformer.layers import (
     DecoderLayer,
     EncoderLayer,
     LayerParts,
     Record,
+    Residual,
     SourceLayer,
     TargetLayer,
 )
 from nmt.models.transformer.parts import Stacks, layer_parts, position_vectors
 from nmt.models.transformer.transformer import Transformer, TransformerMemory
-from nmt.models.transformer.transformer_moe_config import TransformerMoEConfig
+
+
+class ExpertFeedForward(nn.Module):
+    """A gate and its experts in place of one feed-forward network. Padding is not routed: it comes out as zeros."""
+
+    def __init__(self, gating: NoisyTopK, experts: Experts) -> None:
+        super().__init__()
+        self.gating = gating
+        self.experts = experts
+
+    def forward(self, x: Tensor, record: Record) -> Tensor:
+        """[B, T, D] -> [B, T, D]; ``record`` receives each token's part [n, 2, E] in the experts' importance and load."""
+        if record.lengths is None:
+            mixed = self._mix(x.flatten(0, 1), record)
+            return mixed.view_as(x)
+        real = torch.arange(x.size(1), device=x.device) < record.lengths[:, None]  # [B, T]
+        mixed = self._mix(x[real], record)
+        return mixed.new_zeros(x.shape).masked_scatter(real[:, :, None], mixed)
+
+    def _mix(self, tokens: Tensor, record: Record) -> Tensor:
+        """[n, D] -> [n, D]"""
+        routing = self.gating(tokens)
+        record.usage.append(torch.stack([routing.gates, routing.load], dim=1))
+        mixed: Tensor = self.experts(tokens, routing)
+        return mixed
+
+
+class ExpertEncoderLayer(EncoderLayer):
+    """Self-attention and a mixture of experts."""
+
+    feed_forward: ExpertFeedForward
+    flat = False  # each sentence's share in the experts is asked for
+
+    def feed(self, x: Tensor, record: Record) -> Tensor:
+        return _fed(self.feed_forward_residual, self.feed_forward, x, record)
+
+
+class ExpertDecoderLayer(DecoderLayer):
+    """Self-attention, attention over the memory, and a mixture of experts."""
+
+    feed_forward: ExpertFeedForward
+    flat = False  # each sentence's share in the experts is asked for
+
+    def feed(self, x: Tensor, record: Record) -> Tensor:
+        return _fed(self.feed_forward_residual, self.feed_forward, x, record)
+
+
+def _fed(residual: Residual, feed_forward: ExpertFeedForward, x: Tensor, record: Record) -> Tensor:
+    fed: Tensor = residual(x, lambda y: feed_forward(y, record))
+    return fed
+
 
 __all__ = ["TransformerMoE", "TransformerMoEConfig", "TransformerMoEMemory"]
 

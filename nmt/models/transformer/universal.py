@@ -13,11 +13,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from nmt.layers.positions import Positions, sinusoids
+from nmt.layers.embeddings import Positions, sinusoids
 from nmt.models.transformer.autoregression import BeamHistory, LayerCache
-from nmt.models.transformer.flat_batches import FlatMask, Segments
 from nmt.models.transformer.layers import Layer, MemoryHeads, Record, SourceLayer, TargetLayer
-from nmt.models.transformer.mask import Mask
+from nmt.models.transformer.mask import FlatMask, Mask, Segments
 
 
 class Coordinates(nn.Module):

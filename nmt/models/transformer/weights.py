@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nmt.errors import UsageError
-from nmt.models.transformer.transformer_config import (
+from nmt.models.transformer.config import (
     DecoderKind,
     FeedForwardKind,
     LayerKind,

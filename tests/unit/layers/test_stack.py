@@ -12,7 +12,7 @@ from nmt.layers.dropout import Dropout
 from nmt.layers.stack import Stack, recompute_layers, stacked_layers
 from nmt.models.transformer.transformer import Transformer, TransformerConfig
 from nmt.testing.live_bytes import LiveBytes
-from nmt.testing.toys import toy_batch
+from nmt.testing.subjects import toy_batch
 
 LENGTHS = [16] * 8
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nmt.layers.weight_norm import FixedLinear, NormalisedLinear, with_fixed_weights
+from nmt.layers.linear import FixedLinear, NormalisedLinear, with_fixed_weights
 from nmt.models.convolutional.convolution import CausalConvolution, SameConvolution, windows
 
 SHAPES = [(1, 1), (3, 1), (3, 4), (5, 2)]  # kernel width and dilation

@@ -12,8 +12,8 @@ from nmt.data.batch import Batch, collate
 from nmt.errors import DataError, UsageError
 from nmt.interface import AttentionRequest, VocabularySizes
 from nmt.models import models
+from nmt.models.memory.config import MemoryNetworkConfig, Places
 from nmt.models.memory.memory_network import MemoryNetwork, SourceSlots
-from nmt.models.memory.memory_network_config import MemoryNetworkConfig, Places
 from nmt.testing.subjects import load_preset
 
 SIZES = VocabularySizes(20, 30, shared=False)

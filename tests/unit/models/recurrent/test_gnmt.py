@@ -11,8 +11,8 @@ from nmt.data.batch import Batch, collate
 from nmt.errors import UsageError
 from nmt.interface import VocabularySizes
 from nmt.models import models
+from nmt.models.recurrent.config import GNMTConfig
 from nmt.models.recurrent.gnmt import GNMT
-from nmt.models.recurrent.gnmt_config import GNMTConfig
 from nmt.models.recurrent.layers import BothWays
 from nmt.testing.subjects import Subject
 from tests.unit.models.every_parameter import every_parameter_learns

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from nmt.models.recurrent import layers as recurrent
-from nmt.models.recurrent.bridges import CopyBridge, DenseBridge, ZeroBridge
+from nmt.models.recurrent.decoders import CopyBridge, DenseBridge, ZeroBridge
 from nmt.models.recurrent.layers import (
     Averaged,
     BothWays,

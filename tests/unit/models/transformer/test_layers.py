@@ -11,8 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt.layers.embeddings import Borrowed, Embedding
-from nmt.models.transformer.feed_forward import FeedForward, GatedFeedForward
-from nmt.models.transformer.residual import PostNorm, PreNorm
+from nmt.models.transformer.layers import FeedForward, GatedFeedForward, PostNorm, PreNorm
 
 
 def double(x: Tensor) -> Tensor:

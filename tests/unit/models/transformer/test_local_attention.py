@@ -10,15 +10,12 @@ import torch
 from torch import Tensor
 
 from nmt.layers.padding import padding_bias
-from nmt.models.transformer.additive_attention import Additive
 from nmt.models.transformer.attention import Attend, CausalSelfAttention, ScaledDotProduct, SelfAttention
-from nmt.models.transformer.autoregression import BeamHistory, LayerCache
-from nmt.models.transformer.head_sizes import HeadSizes
-from nmt.models.transformer.key_value_cache import RecentKeyValueCache
+from nmt.models.transformer.attention_kinds import Additive, RelativeDotProduct, Rotary
+from nmt.models.transformer.autoregression import BeamHistory, LayerCache, RecentKeyValueCache
+from nmt.models.transformer.config import HeadSizes
 from nmt.models.transformer.local_attention import BlockedMask, LocalCausalSelfAttention, LocalSelfAttention
 from nmt.models.transformer.mask import Mask, whole_sequence
-from nmt.models.transformer.relative_positions import RelativeDotProduct
-from nmt.models.transformer.rotary import Rotary
 from nmt.testing.live_bytes import LiveBytes
 from tests.unit.models.transformer.stepping import assert_steps_equal_the_whole
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from nmt.layers.positions import NoPositions, SinusoidalPositions
+from nmt.layers.embeddings import NoPositions, SinusoidalPositions
 from nmt.models.transformer.layers import Record, SourceLayer
 from nmt.models.transformer.mask import Mask, whole_sequence
 from nmt.models.transformer.universal import Coordinates, UniversalEncoderLayer

@@ -1,4 +1,4 @@
-"""When source, target and output use one matrix."""
+"""Checks of options that models of several families have."""
 
 from __future__ import annotations
 
@@ -13,3 +13,12 @@ def shares_embeddings(wanted: bool | None, joint: bool) -> bool:
             "or leave it out"
         )
     return joint if wanted is None else wanted
+
+
+MOST_BITS = 32  # no vocabulary has more symbols
+
+
+def check_symbol_bits(symbol_bits: int | None) -> None:
+    """Refuse numbers of bits that no symbol has."""
+    if symbol_bits is not None and not 1 <= symbol_bits <= MOST_BITS:
+        raise UsageError(f"model.symbol_bits={symbol_bits} must be from 1 to {MOST_BITS}")

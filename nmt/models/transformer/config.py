@@ -1,4 +1,4 @@
-"""The options of the Transformer, and which of them exclude each other."""
+"""The options of the Transformer and its variants, and which of them exclude each other."""
 
 from __future__ import annotations
 
@@ -6,14 +6,32 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from nmt.config.checks import Rules, refuse, require_positive, require_share
+from nmt.config.checks import Rules, refuse, require_not_negative, require_positive, require_share
 from nmt.config.option import FlagKind, option
-from nmt.layers.sharing import shares_embeddings
+from nmt.errors import UsageError
 from nmt.models import models
-from nmt.models.transformer.head_sizes import HeadSizes
+from nmt.models.config import shares_embeddings
 
 if TYPE_CHECKING:
     from nmt.data.vocabulary import VocabularySizes
+
+
+@dataclass(frozen=True)
+class HeadSizes:
+    """The sizes of an attention; key and value widths are free of D / H."""
+
+    d_model: int
+    num_heads: int
+    d_k: int
+    d_v: int
+
+    @property
+    def keys(self) -> int:
+        return self.num_heads * self.d_k
+
+    @property
+    def values(self) -> int:
+        return self.num_heads * self.d_v
 
 
 class PositionKind(Enum):
@@ -72,7 +90,7 @@ class LayerKind(Enum):
     universal = "universal"  # those of the only one: Dehghani et al. 2019
 
 
-@models.declare("transformer")
+@models.declare("transformer", "transformer")
 @dataclass
 class TransformerConfig:
     """Every knob of the paper's Table 3, and what came after it; the defaults are the paper's base model."""
@@ -209,3 +227,129 @@ class TransformerConfig:
     def shares_all(self, sizes: VocabularySizes) -> bool:
         """Whether source, target and output use one matrix."""
         return shares_embeddings(self.share_all_embeddings, sizes.shared)
+
+
+class ConvolutionKind(Enum):
+    """Where the kernels come from."""
+
+    lightweight = "lightweight"  # learned: Wu et al. 2019, section 3
+    dynamic = "dynamic"  # predicted from each position: section 4
+
+
+# Options of self-attention, and the values that do without it.
+WITHOUT_SELF_ATTENTION = {
+    "positions": (PositionKind.sinusoidal, PositionKind.learned),
+    "decoder": (DecoderKind.self_attention,),
+    "layers": (LayerKind.separate,),
+    "encoder_neighbourhood": (None,),
+    "decoder_neighbourhood": (None,),
+}
+
+
+@models.declare("lightconv", "lightconv")
+@dataclass
+class LightConvConfig(TransformerConfig):
+    """What a Transformer has besides self-attention, and convolutions; the defaults are the paper's base sizes."""
+
+    encoder_layers: int = option(7, help="encoder layers", flag="--encoder-layers")
+    convolution: ConvolutionKind = option(
+        ConvolutionKind.lightweight, help="lightweight (learned kernels) or dynamic (predicted from each position)"
+    )
+    encoder_kernels: list[int] = option(
+        [3, 7, 15, 31], help="kernel widths of the encoder's layers, odd; the last one repeats"
+    )
+    decoder_kernels: list[int] = option(
+        [3, 7, 15, 31], help="kernel widths of the decoder's layers; the last one repeats"
+    )
+    weight_dropout: float = option(0.0, help="dropout of the weights of normalised kernels", flag="--weight-dropout")
+    gated: bool = option(True, help="a gated linear unit before each convolution")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_share("model", weight_dropout=self.weight_dropout)
+        for name in ("encoder_kernels", "decoder_kernels"):
+            kernels = getattr(self, name)
+            if not kernels:
+                raise UsageError(f"model.{name} is empty; give at least one width, such as 3")
+            require_positive("model", **{name: min(kernels)})
+        for kernel in self.encoder_kernels:
+            if kernel % 2 == 0:
+                raise UsageError(
+                    f"model.encoder_kernels has {kernel}, but the encoder looks as far back as ahead; use odd widths"
+                )
+        if self.d_model % self.num_heads:
+            raise UsageError(
+                f"d_model={self.d_model} is not divisible by num_heads={self.num_heads}, but as many kernels share the "
+                f"channels; use other numbers"
+            )
+        for name, possible in WITHOUT_SELF_ATTENTION.items():
+            value = getattr(self, name)
+            if value not in possible:
+                raise UsageError(
+                    f"model.{name}={getattr(value, 'value', value)} is for self-attention, and here are convolutions of a "
+                    f"width for each layer; leave it out, or use model=transformer"
+                )
+
+    def shrink(self) -> LightConvConfig:
+        """The same structure in small sizes, for tests."""
+        small = super().shrink()
+        assert isinstance(small, LightConvConfig)
+        return replace(small, encoder_kernels=[3, 5], decoder_kernels=[3, 4])
+
+    def encoder_widths(self) -> list[int]:
+        """The kernel width of each encoder layer."""
+        return _by_layer(self.encoder_kernels, self.encoder_layers)
+
+    def decoder_widths(self) -> list[int]:
+        """The kernel width of each decoder layer."""
+        return _by_layer(self.decoder_kernels, self.decoder_layers)
+
+
+def _by_layer(kernels: list[int], layers: int) -> list[int]:
+    return (kernels + kernels[-1:] * layers)[:layers]
+
+
+@models.declare("transformer_moe", "transformer_moe")
+@dataclass
+class TransformerMoEConfig(TransformerConfig):
+    """Everything that a Transformer has, and experts; the defaults are the base model with eight of them."""
+
+    num_experts: int = option(8, help="experts in each mixture")
+    experts_per_token: int = option(2, help="experts that read each token")
+    expert_size: int | None = option(None, help="inner width of an expert; null: d_ff")
+    experts_every: int = option(
+        2, help="distance between the layers with experts, from the top: 2 is every second layer, 1 all"
+    )
+    importance_weight: float = option(0.01, help="weight of the loss that evens out the experts' importance")
+    load_weight: float = option(0.01, help="weight of the loss that evens out the experts' load")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive("model", num_experts=self.num_experts, experts_per_token=self.experts_per_token)
+        require_positive("model", expert_size=self.expert_size, experts_every=self.experts_every)
+        require_not_negative("model", importance_weight=self.importance_weight, load_weight=self.load_weight)
+
+    def conflicts(self) -> Rules:
+        """Options that cannot be chosen together."""
+        yield from super().conflicts()
+        yield (
+            self.experts_per_token > self.num_experts,
+            f"experts_per_token={self.experts_per_token} is more than num_experts={self.num_experts}; lower it",
+        )
+        yield (
+            self.layers is LayerKind.universal,
+            "model.layers=universal and experts: a stack of one layer has no every second one; use model.layers=separate",
+        )
+
+    def shrink(self) -> TransformerMoEConfig:
+        """The same structure in small sizes, for tests."""
+        small = super().shrink()
+        assert isinstance(small, TransformerMoEConfig)
+        experts = min(self.num_experts, 5)
+        return replace(
+            small,
+            num_experts=experts,
+            experts_per_token=min(self.experts_per_token, experts, 2),
+            expert_size=self.expert_size and 8,
+            experts_every=min(self.experts_every, 2),
+        )
