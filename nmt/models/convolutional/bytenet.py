@@ -8,9 +8,7 @@ M real target positions, D width of the residual stream (twice the hidden size),
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -174,7 +172,7 @@ class ByteNet(EncoderDecoder):
         assert isinstance(memory, ByteNetMemory)
         missing = batch.target_in.size(1) - memory.unfolded.size(1)
         x = self._decoder_input(batch.target_in, F.pad(memory.unfolded, (0, 0, 0, missing)))  # cut if there is too much
-        for block in self._decoder_blocks():
+        for block in self.decoder:
             x = block(x)
         hidden = self.head(real_rows(x, batch.target_lengths, batch.target_offsets, batch.num_tokens))
         return DecoderOutput(hidden, AttentionMaps({}) if attention else None)
@@ -184,7 +182,7 @@ class ByteNet(EncoderDecoder):
         rows = memory.unfolded.size(0) * beam_size
         restricted = None if vocabulary is None else self.output.restrict(vocabulary)
         positions = torch.zeros(rows, dtype=torch.long, device=memory.unfolded.device)
-        caches = tuple(block.empty_cache(rows, memory.unfolded) for block in self._decoder_blocks())
+        caches = tuple(block.empty_cache(rows, memory.unfolded) for block in self.decoder)
         return replace(memory, output=restricted), ByteNetState(positions, caches)
 
     def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
@@ -194,7 +192,7 @@ class ByteNet(EncoderDecoder):
         x = self._decoder_input(tokens.view(of_sentences), source)
         x = x.flatten(0, 1)[:, None]  # [N, 1, D]
         caches: list[Tensor] = []
-        for block, cache in zip(self._decoder_blocks(), state.caches):
+        for block, cache in zip(self.decoder, state.caches):
             x, cache = block.step(x, cache)
             caches.append(cache)
         scores = self.scores(self.head(x[:, 0]), memory.output)
@@ -209,9 +207,6 @@ class ByteNet(EncoderDecoder):
         """Tokens [B, T or K] and the encoder's output at their positions [B, T or K, D] -> [B, T or K, D]"""
         combined: Tensor = self.combination(self.dropout(self.target_embedding(tokens)), source)
         return combined
-
-    def _decoder_blocks(self) -> Iterator[DecoderBlock]:
-        return iter(cast(Iterable[DecoderBlock], self.decoder))
 
 
 def _blocks(kind: type[EncoderBlock] | type[DecoderBlock], sets: int, kernel: int, config: ByteNetConfig) -> Stack:

@@ -7,9 +7,9 @@ C channels, E embedding, D width of the output layer, V vocabulary.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -165,16 +165,13 @@ class GatedDecoder(nn.Module):
         self.leave = linear(shapes[-1].channels, output_size)
         self.dropout = Dropout(dropout)
 
-    def _stack(self) -> Iterator[GatedDecoderLayer]:
-        return iter(cast(Iterable[GatedDecoderLayer], self.layers))
-
     def empty_caches(self, rows: int, like: Tensor) -> tuple[Tensor, ...]:
-        return tuple(layer.empty_cache(rows, like) for layer in self._stack())
+        return tuple(layer.empty_cache(rows, like) for layer in self.layers)
 
     def forward(self, embedded: Tensor, source: AttendedSource, record: list[Tensor]) -> Tensor:
         """All positions at once, [B, T, E] -> [B, T, C]; ``record`` receives each layer's attention [B, T, S]."""
         x: Tensor = self.enter(embedded)
-        for layer in self._stack():
+        for layer in self.layers:
             x, weights = layer(x, embedded, source)
             record.append(weights)
         return x
@@ -185,7 +182,7 @@ class GatedDecoder(nn.Module):
         """One position, [N, 1, E] -> [N, 1, C], and the next caches; ``record`` receives [B, K, S]."""
         x: Tensor = self.enter(embedded)
         after: list[Tensor] = []
-        for layer, cache in zip(self._stack(), caches):
+        for layer, cache in zip(self.layers, caches):
             x, cache, weights = layer.step(x, cache, embedded, source)
             record.append(weights)
             after.append(cache)

@@ -10,14 +10,13 @@ what the attention reads.
 
 from __future__ import annotations
 
-from typing import cast
-
 import torch
 from torch import Tensor, nn
 
 from nmt.data.vocabulary import VocabularySizes
 from nmt.layers.dropout import Dropout
 from nmt.layers.recurrent_attention import AdditiveAttention
+from nmt.layers.stack import Layers
 from nmt.models import models
 from nmt.models.recurrent.attentive_recurrent import AttendedMemory, AttentiveRecurrent, DecoderStack
 from nmt.models.recurrent.config import DeepAttConfig
@@ -50,13 +49,13 @@ class FastForwardColumn(nn.Module):
     def __init__(self, input_size: int, hidden_size: int, num_layers: int, dropout: float, backwards: bool) -> None:
         super().__init__()
         inputs = [input_size, *[3 * hidden_size] * (num_layers - 1)]
-        self.layers = nn.ModuleList(FastForward(LSTMLayer(width, hidden_size), dropout) for width in inputs)
+        self.layers = Layers(FastForward(LSTMLayer(width, hidden_size), dropout) for width in inputs)
         self.backwards = backwards
         self.size = 5 * hidden_size
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
         """[B, S, I] -> [h, f] of the top layer, [B, S, 5H] (padding may hold anything)."""
-        for number, layer in enumerate(cast("list[FastForward]", list(self.layers))):
+        for number, layer in enumerate(self.layers):
             given = x
             states, _ = read(layer.layer, given, lengths, backwards=self.backwards == (number % 2 == 0))
             x = layer.passed_on(given, states)
@@ -92,15 +91,15 @@ class Decoder(DecoderStack):
         super().__init__()
         size = config.hidden_size
         inputs = [config.embedding_size + config.memory_size, *[3 * size] * (config.decoder_layers - 1)]
-        self.layers = nn.ModuleList(FastForward(LSTMLayer(width, size), config.dropout) for width in inputs)
+        self.layers = Layers(FastForward(LSTMLayer(width, size), config.dropout) for width in inputs)
         self.attention = AdditiveAttention(size, config.memory_size)
 
     def start(self, rows: int, like: Tensor) -> States:
-        return tuple(layer.layer.zeros(rows, like) for layer in self._stack())
+        return tuple(layer.layer.zeros(rows, like) for layer in self.layers)
 
     def forward(self, embedded: Tensor, source: Attended, layers: States) -> tuple[Tensor, Tensor, States]:
         """The readout is [Half(f), h] of the top layer."""
-        bottom, *upper = self._stack()
+        bottom, *upper = self.layers
         given, hidden, weights, state = asking_and_reading(bottom.layer, self.attention, embedded, source, layers[0])
         x, after = bottom.passed_on(given, hidden), [state]
         for layer, before in zip(upper, layers[1:]):
@@ -108,9 +107,6 @@ class Decoder(DecoderStack):
             x = layer.passed_on(x, hidden)
             after.append(state)
         return x, weights, tuple(after)
-
-    def _stack(self) -> list[FastForward]:
-        return cast("list[FastForward]", list(self.layers))
 
 
 @models.register("deep_att", DeepAttConfig)

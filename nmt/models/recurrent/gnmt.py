@@ -6,9 +6,6 @@ encoder's states.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import cast
-
 import torch
 from torch import Tensor
 
@@ -42,7 +39,7 @@ class Decoder(DecoderStack):
         self.residual_from = config.residual_from
 
     def start(self, rows: int, like: Tensor) -> States:
-        return tuple(layer.zeros(rows, like) for layer in (self.bottom, *self._upper()))
+        return tuple(layer.zeros(rows, like) for layer in (self.bottom, *self.upper))
 
     def forward(self, embedded: Tensor, source: Attended, layers: States) -> tuple[Tensor, Tensor, States]:
         asking = layers[0][:, :1]  # [N, 1, H]
@@ -52,14 +49,11 @@ class Decoder(DecoderStack):
         contexts, weights = self.attention(queries, source.keys, source.states, source.bias)
         contexts = contexts.view(*x.shape[:2], -1)  # [N, T, C]
         after = [bottom]
-        for number, (layer, state) in enumerate(zip(self._upper(), layers[1:]), 2):
+        for number, (layer, state) in enumerate(zip(self.upper, layers[1:]), 2):
             output, state = layer(torch.cat([self.dropout(x), contexts], dim=-1), state)
             x = output + x if is_residual(number, self.residual_from) else output
             after.append(state)
         return self.dropout(x), weights, tuple(after)
-
-    def _upper(self) -> Iterator[LSTMLayer]:
-        return (cast(LSTMLayer, layer) for layer in self.upper)
 
 
 @models.register("gnmt", GNMTConfig)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import ClassVar, cast
 
 import torch
@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from nmt.layers.dropout import Dropout
 from nmt.layers.linear import bf16_kernels_there
-from nmt.layers.stack import Stack
+from nmt.layers.stack import Layers, Stack
 
 SATURATING = 1e4  # an input at which the logistic function is exactly 0 or 1, in any number format
 
@@ -286,17 +286,14 @@ class RecurrentDecoder(nn.Module):
 
     def __init__(self, layers: Sequence[RecurrentLayer], dropout: float, residual_from: int | None = None) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(layers)
+        self.layers = Layers(layers)
         self.dropout = Dropout(dropout)
         self.residual_from = residual_from
-
-    def stack(self) -> Iterator[RecurrentLayer]:
-        return (cast(RecurrentLayer, layer) for layer in self.layers)
 
     def forward(self, x: Tensor, states: States) -> tuple[Tensor, States]:
         """[N, T, I] -> [N, T, H], and the states after the last position (padding included)."""
         after = []
-        for number, (layer, state) in enumerate(zip(self.stack(), states), 1):
+        for number, (layer, state) in enumerate(zip(self.layers, states), 1):
             output, state = layer(self.dropout(x) if number > 1 else x, state)
             x = output + x if is_residual(number, self.residual_from) else output
             after.append(state)

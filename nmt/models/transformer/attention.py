@@ -21,6 +21,7 @@ from nmt.models.transformer.autoregression import (
     BeamHistory,
     KeyValueCache,
     LayerCache,
+    SourceAttention,
 )
 from nmt.models.transformer.config import HeadSizes
 from nmt.models.transformer.mask import FlatMask, Mask, Segments, whole_sequence, within
@@ -109,7 +110,7 @@ def merge_heads(x: Tensor) -> Tensor:
     return x.transpose(1, 2).flatten(2)
 
 
-class SelfAttention(nn.Module):
+class SelfAttention(SourceAttention):
     """Queries, keys and values from the same sequence, projected by one matrix.
 
     The rows of ``projection`` are W^Q, W^K and W^V one after the other, each by head.
@@ -127,17 +128,11 @@ class SelfAttention(nn.Module):
         _initialise(self.projection, self.parts)
         nn.init.xavier_uniform_(self.output.weight)
 
-    def padding_mask(self, padding: Tensor) -> Mask:
-        """What every position of a sequence sees; ``padding`` [B, 1, 1, S] is -inf at padding."""
-        return Mask(padding, whole_sequence(padding.size(-1), padding.device))
-
     @property
     def flat(self) -> bool:
-        """Whether it can do without padding."""
         return self.attend.flat and attention_kernels.knows_flat_heads(self.sizes.d_k, self.sizes.d_v)
 
     def flat_mask(self, segments: Segments) -> FlatMask:
-        """The same without padding."""
         return within(segments)
 
     def project(self, x: Tensor, mask: Mask) -> tuple[Tensor, Tensor, Tensor]:

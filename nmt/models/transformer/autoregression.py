@@ -1,4 +1,4 @@
-"""How a target position sees those before it. What stands in a decoder layer's first sublayer keeps to this interface.
+"""How a position sees the others of its sequence: the interfaces of what stands in a layer's first sublayer.
 
 Hypotheses change their slots of the beam from step to step. What a slot has written stays where it is: every hypothesis
 looks at what all slots of its sentence have written, and the beam history says which of that is its own past. So nothing is
@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from nmt.layers.overriding import require_together
-from nmt.models.transformer.mask import FlatMask, Mask, Places, Segments, whole_sequence
+from nmt.models.transformer.mask import CanBeFlat, Mask, Places, whole_sequence
 from nmt.trees import RowTree
 
 OVERRIDE_STEP = "which decodes with what was learned; override it too"
@@ -89,25 +89,31 @@ class BeamHistory(RowTree):
         return torch.arange(self.beam, dtype=torch.int32, device=self.slots.device)
 
 
-class Autoregression(nn.Module, ABC):
-    """All positions at once in training, one after the other in decoding, with the same result."""
+class SourceAttention(CanBeFlat, ABC):
+    """How a source position sees the others: what stands in an encoder layer's first sublayer."""
+
+    def padding_mask(self, padding: Tensor) -> Mask:
+        """What every position of a sequence sees; ``padding`` [B, 1, 1, S] is -inf at padding."""
+        return Mask(padding, whole_sequence(padding.size(-1), padding.device))
+
+    @abstractmethod
+    def forward(self, x: Tensor, mask: Mask, record: list[Tensor] | None = None) -> Tensor:
+        """[B, S, D] -> [B, S, D]; ``record`` receives attention weights."""
+
+
+class Autoregression(CanBeFlat, ABC):
+    """How a target position sees those before it: what stands in a decoder layer's first sublayer.
+
+    All positions at once in training, one after the other in decoding, with the same result.
+    """
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         require_together(cls, "forward", ("step",), OVERRIDE_STEP)
 
-    @property
-    def flat(self) -> bool:
-        """Whether it can do without padding."""
-        return False
-
     def causal_mask(self, x: Tensor) -> Mask:
         """The mask of all positions of x [B, T, D]."""
         return Mask(None, whole_sequence(x.size(1), x.device))
-
-    def flat_mask(self, segments: Segments) -> FlatMask:
-        """The mask of all positions of sentences without padding, where it is ``flat``."""
-        raise NotImplementedError
 
     @abstractmethod
     def forward(self, x: Tensor, mask: Mask, record: list[Tensor] | None) -> Tensor:

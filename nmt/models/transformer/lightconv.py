@@ -17,14 +17,12 @@ from nmt.layers.dropout import Dropout
 from nmt.layers.linear import Linear, shapes_are_expensive
 from nmt.models import models
 from nmt.models.transformer.attention import merge_heads, split_heads
-from nmt.models.transformer.autoregression import Autoregression, LayerCache
+from nmt.models.transformer.autoregression import Autoregression, LayerCache, SourceAttention
 from nmt.models.transformer.config import ConvolutionKind, LightConvConfig
 from nmt.models.transformer.layers import DecoderLayer, EncoderLayer, LayerParts
-from nmt.models.transformer.mask import FlatMask, Mask, Segments, whole_sequence
+from nmt.models.transformer.mask import Mask
 from nmt.models.transformer.parts import Stacks, layer_parts, position_vectors
 from nmt.models.transformer.transformer import Transformer
-
-__all__ = ["ConvolutionKind", "LightConv", "LightConvConfig"]
 
 BLOCK = 128  # positions that are computed by one matrix product a head
 
@@ -117,16 +115,8 @@ class HeadConvolution(nn.Module):
         return left
 
 
-class SourceConvolution(HeadConvolution):
+class SourceConvolution(HeadConvolution, SourceAttention):
     """The encoder's: the kernel's middle stands at the position. Beyond the ends of a sentence there are zeros."""
-
-    flat = False
-
-    def flat_mask(self, segments: Segments) -> FlatMask:
-        raise NotImplementedError
-
-    def padding_mask(self, padding: Tensor) -> Mask:
-        return Mask(padding, whole_sequence(padding.size(-1), padding.device))
 
     def forward(self, x: Tensor, mask: Mask, record: list[Tensor] | None = None) -> Tensor:
         """[B, S, D] -> [B, S, D]"""

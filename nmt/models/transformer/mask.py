@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from nmt.layers.linear import eighths
 from nmt.layers.padding import real_rows
@@ -118,6 +118,19 @@ class FlatMask(Mask):
     keys: Segments
     behind: int = EVERYTHING
     ahead: int = EVERYTHING
+
+
+class CanBeFlat(nn.Module):
+    """What may be able to do without padding."""
+
+    @property
+    def flat(self) -> bool:
+        """Whether it can do without padding (``flat_mask``) as it is set now."""
+        return False
+
+    def flat_mask(self, segments: Segments) -> FlatMask:
+        """The mask of sentences without padding, where it is ``flat``."""
+        raise NotImplementedError
 
 
 def within(segments: Segments, *, behind: int = EVERYTHING, ahead: int = EVERYTHING) -> FlatMask:

@@ -6,7 +6,7 @@ excludes in the table of conflicts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -37,6 +37,7 @@ from nmt.models.transformer.config import (
 )
 from nmt.models.transformer.decoders_without_attention import SSRU, AverageAttention
 from nmt.models.transformer.layers import (
+    Coordinates,
     DecoderLayer,
     EncoderLayer,
     FeedForward,
@@ -47,9 +48,10 @@ from nmt.models.transformer.layers import (
     Residual,
     SourceLayer,
     TargetLayer,
+    UniversalDecoderLayer,
+    UniversalEncoderLayer,
 )
 from nmt.models.transformer.local_attention import LocalCausalSelfAttention, LocalSelfAttention
-from nmt.models.transformer.universal import Coordinates, UniversalDecoderLayer, UniversalEncoderLayer
 
 Config = TransformerConfig
 
@@ -73,19 +75,10 @@ NORMS: dict[NormKind, Callable[[int], nn.Module]] = {
 
 RESIDUALS: dict[NormOrder, type[Residual]] = {NormOrder.post: PostNorm, NormOrder.pre: PreNorm}
 
-FINAL_NORMS: dict[NormOrder, Callable[[Config], nn.Module]] = {
-    NormOrder.post: lambda c: nn.Identity(),
-    NormOrder.pre: lambda c: NORMS[c.norm_kind](c.d_model),
-}
-
-
-def residual(config: Config) -> Residual:
-    return RESIDUALS[config.norm](NORMS[config.norm_kind](config.d_model), config.dropout)
-
 
 def final_norm(config: Config) -> nn.Module:
     """What ends a stack of layers."""
-    return FINAL_NORMS[config.norm](config)
+    return NORMS[config.norm_kind](config.d_model) if config.norm is NormOrder.pre else nn.Identity()
 
 
 # Attention inside the heads.
@@ -118,10 +111,6 @@ def _relative(config: Config, ahead: int) -> RelativeDotProduct:
     return RelativeDotProduct(config.head_sizes(), config.attention_dropout, config.relative_distance, ahead)
 
 
-def _alibi(config: Config) -> ALiBi:
-    return ALiBi(scores(config), config.num_heads)
-
-
 POSITIONS: dict[PositionKind, PositionParts] = {
     PositionKind.sinusoidal: PositionParts(lambda c: SinusoidalPositions(c.d_model)),
     PositionKind.learned: PositionParts(lambda c: LearnedPositions(c.d_model, c.max_positions)),
@@ -130,11 +119,12 @@ POSITIONS: dict[PositionKind, PositionParts] = {
         source_scores=lambda c: _relative(c, ahead=c.relative_distance),
         target_scores=lambda c: _relative(c, ahead=0),
     ),
-    PositionKind.rotary: PositionParts(
+    PositionKind.rotary: PositionParts(lambda c: NoPositions(), rotation=lambda c: Rotary(c.head_sizes().d_k)),
+    PositionKind.alibi: PositionParts(
         lambda c: NoPositions(),
-        rotation=lambda c: Rotary(c.head_sizes().d_k),
+        source_scores=lambda c: ALiBi(scores(c), c.num_heads),
+        target_scores=lambda c: ALiBi(scores(c), c.num_heads),
     ),
-    PositionKind.alibi: PositionParts(lambda c: NoPositions(), _alibi, _alibi),
 }
 
 
@@ -169,7 +159,7 @@ def layer_parts(config: Config) -> LayerParts:
         target_attention=lambda: TARGET_ATTENTIONS[config.decoder](config),
         cross_attention=lambda: CrossAttention(config.head_sizes(), config.attention_bias, scores(config)),
         feed_forward=lambda: FEED_FORWARDS[config.feed_forward](config),
-        residual=lambda: residual(config),
+        residual=lambda: RESIDUALS[config.norm](NORMS[config.norm_kind](config.d_model), config.dropout),
     )
 
 
@@ -181,8 +171,8 @@ class Stacks:
     """How a kind of layers is stacked."""
 
     input_positions: Callable[[Config], Positions]
-    encoder: Callable[[Config], list[SourceLayer]]
-    decoder: Callable[[Config], list[TargetLayer]]
+    encoder: Callable[[Config], Sequence[SourceLayer]]
+    decoder: Callable[[Config], Sequence[TargetLayer]]
 
 
 def position_vectors(config: Config) -> Positions:
@@ -205,7 +195,3 @@ STACKS: dict[LayerKind, Stacks] = {
         decoder=lambda c: [UniversalDecoderLayer(DecoderLayer(layer_parts(c)), _coordinates(c, c.decoder_layers))],
     ),
 }
-
-
-def stacks_of(config: Config) -> Stacks:
-    return STACKS[config.layers]

@@ -10,9 +10,8 @@ D model width, H heads, V vocabulary.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -37,28 +36,23 @@ from nmt.models import models
 from nmt.models.output_layers import LinearOutput, TiedOutput
 from nmt.models.transformer.attention_kernels import knows_flat_batches
 from nmt.models.transformer.autoregression import BeamHistory, LayerCache
-from nmt.models.transformer.config import NormOrder, PositionKind, TransformerConfig
+from nmt.models.transformer.config import TransformerConfig
 from nmt.models.transformer.layers import MemoryHeads, Record, SourceLayer, TargetLayer
 from nmt.models.transformer.mask import Mask, Room, Segments, across
-from nmt.models.transformer.parts import Stacks, final_norm, stacks_of
-
-__all__ = ["NormOrder", "PositionKind", "Transformer", "TransformerConfig", "TransformerMemory", "TransformerState"]
+from nmt.models.transformer.parts import STACKS, Stacks, final_norm
 
 
 class Encoder(nn.Module):
     """A stack of encoder layers; pre-norm stacks end in a norm."""
 
-    def __init__(self, layers: list[SourceLayer], norm: nn.Module) -> None:
+    def __init__(self, layers: Iterable[SourceLayer], norm: nn.Module) -> None:
         super().__init__()
         self.layers = Stack(layers)
         self.norm = norm
 
-    def stack(self) -> Iterator[SourceLayer]:
-        return iter(cast(Iterable[SourceLayer], self.layers))
-
     def forward(self, x: Tensor, mask: Mask, record: Record) -> Tensor:
         """[B, S, D] -> [B, S, D]"""
-        for layer in self.stack():
+        for layer in self.layers:
             x = layer(x, mask, record)
         normed: Tensor = self.norm(x)
         return normed
@@ -67,25 +61,22 @@ class Encoder(nn.Module):
 class Decoder(nn.Module):
     """A stack of decoder layers; pre-norm stacks end in a norm."""
 
-    def __init__(self, layers: list[TargetLayer], norm: nn.Module) -> None:
+    def __init__(self, layers: Iterable[TargetLayer], norm: nn.Module) -> None:
         super().__init__()
         self.layers = Stack(layers)
         self.norm = norm
 
-    def stack(self) -> Iterator[TargetLayer]:
-        return iter(cast(Iterable[TargetLayer], self.layers))
-
     def project(self, states: Tensor) -> tuple[MemoryHeads, ...]:
         """What each layer reads of the memory's states [B, S, D]; contiguous, since every step reads it."""
-        projected = (layer.project(states) for layer in self.stack())
+        projected = (layer.project(states) for layer in self.layers)
         return tuple((keys.contiguous(), values.contiguous()) for keys, values in projected)
 
     def start(self, sentences: int, beam: int, like: Tensor) -> tuple[LayerCache, ...]:
-        return tuple(layer.start(sentences, beam, like) for layer in self.stack())
+        return tuple(layer.start(sentences, beam, like) for layer in self.layers)
 
     def forward(self, x: Tensor, mask: Mask, states: Tensor, memory_mask: Mask, record: Record) -> Tensor:
         """All positions at once, [B, T, D] -> [B, T, D]; ``memory_mask``: which states [B, S, D] may be seen."""
-        for layer in self.stack():
+        for layer in self.layers:
             x = layer(x, mask, states, memory_mask, record)
         normed: Tensor = self.norm(x)
         return normed
@@ -95,9 +86,9 @@ class Decoder(nn.Module):
     ) -> tuple[Tensor, TransformerState]:
         """One position, [B, K, D] -> [B, K, D], and the state with that position in it."""
         history, memory_mask = state.history.entered(), Mask(memory.bias)
-        mask = next(self.stack()).step_mask(state.caches[0], history)
+        mask = next(iter(self.layers)).step_mask(state.caches[0], history)
         caches: list[LayerCache] = []
-        for layer, heads, cache in zip(self.stack(), memory.projected, state.caches):
+        for layer, heads, cache in zip(self.layers, memory.projected, state.caches):
             x, written = layer.step(x, cache, mask, heads, memory_mask, record)
             caches.append(written)
         normed: Tensor = self.norm(x)
@@ -134,7 +125,7 @@ class Transformer(EncoderDecoder):
     def __init__(self, config: TransformerConfig, sizes: VocabularySizes, stacks: Stacks | None = None) -> None:
         """``stacks``: other layers than those that the configuration names."""
         super().__init__()
-        stacks = stacks or stacks_of(config)
+        stacks = stacks or STACKS[config.layers]
         scale = math.sqrt(config.d_model)
         shares_all = config.shares_all(sizes)
         source = Embedding(sizes.source, config.d_model, scale)
@@ -156,7 +147,7 @@ class Transformer(EncoderDecoder):
         self.target_input.positions.check_length(batch.target_in.size(1), "target")
         record = Record(attention.kinds if attention else (), batch.target_lengths)
         x = self.target_input(batch.target_in)
-        x = self.decoder(x, next(self.decoder.stack()).causal_mask(x), memory.states, Mask(memory.bias), record)
+        x = self.decoder(x, next(iter(self.decoder.layers)).causal_mask(x), memory.states, Mask(memory.bias), record)
         hidden = real_rows(x, batch.target_lengths, batch.target_offsets, batch.num_tokens)
         return DecoderOutput(hidden, self._maps(record, batch) if attention else None, self._auxiliary(memory, record))
 
@@ -188,9 +179,7 @@ class Transformer(EncoderDecoder):
 
     def without_padding(self, device: torch.device) -> bool:
         """Whether it trains without padding there, under the autocast of now."""
-        return knows_flat_batches(device) and all(
-            layer.flat for layer in (*self.encoder.stack(), *self.decoder.stack())
-        )
+        return knows_flat_batches(device) and all(layer.flat for layer in (*self.encoder.layers, *self.decoder.layers))
 
     def max_target_lengths(self, source_lengths: Tensor) -> Tensor | None:
         limit = self.target_input.positions.limit
@@ -203,7 +192,7 @@ class Transformer(EncoderDecoder):
         self.source_input.positions.check_length(source.size(1), "source")
         x = self.source_input(source)
         bias = padding_bias(source_lengths, source.size(1), x.dtype)[:, None, None]  # [B, 1, 1, S]
-        return TransformerMemory(self.encoder(x, next(self.encoder.stack()).padding_mask(bias), record), bias)
+        return TransformerMemory(self.encoder(x, next(iter(self.encoder.layers)).padding_mask(bias), record), bias)
 
     def _forward_flat(self, batch: Batch) -> DecoderOutput:
         self.source_input.positions.check_length(batch.source.size(1), "source")
@@ -213,9 +202,9 @@ class Transformer(EncoderDecoder):
         source = Segments.of(batch.source_lengths, batch.source_offsets, longest[0], counts[0], room)
         target = Segments.of(batch.target_lengths, batch.target_offsets, longest[1], counts[1], room)
         x = _flat(self.source_input, batch.source, source)
-        states = self.encoder(x, next(self.encoder.stack()).flat_mask(source), Record())
+        states = self.encoder(x, next(iter(self.encoder.layers)).flat_mask(source), Record())
         y = _flat(self.target_input, batch.target_in, target)
-        mask = next(self.decoder.stack()).flat_mask(target)
+        mask = next(iter(self.decoder.layers)).flat_mask(target)
         y = self.decoder(y, mask, states, across(target, source), Record())
         return DecoderOutput(target.real(y[0]), None, {})
 

@@ -7,8 +7,9 @@ all sentences, D model width, E experts.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -20,14 +21,14 @@ from nmt.models.transformer.config import TransformerMoEConfig
 from nmt.models.transformer.layers import (
     DecoderLayer,
     EncoderLayer,
+    Layer,
     LayerParts,
     Record,
-    Residual,
-    SourceLayer,
-    TargetLayer,
 )
 from nmt.models.transformer.parts import Stacks, layer_parts, position_vectors
 from nmt.models.transformer.transformer import Transformer, TransformerMemory
+
+Made = TypeVar("Made", EncoderLayer, DecoderLayer)
 
 
 class ExpertFeedForward(nn.Module):
@@ -55,61 +56,44 @@ class ExpertFeedForward(nn.Module):
         return mixed
 
 
-class ExpertEncoderLayer(EncoderLayer):
+class ExpertLayer(Layer):
+    """A layer of either stack with a mixture of experts."""
+
+    flat = False  # each sentence's share in the experts is asked for
+
+    def feed(self, x: Tensor, record: Record) -> Tensor:
+        fed: Tensor = self.feed_forward_residual(x, lambda y: self.feed_forward(y, record))
+        return fed
+
+
+class ExpertEncoderLayer(ExpertLayer, EncoderLayer):
     """Self-attention and a mixture of experts."""
 
-    feed_forward: ExpertFeedForward
-    flat = False  # each sentence's share in the experts is asked for
 
-    def feed(self, x: Tensor, record: Record) -> Tensor:
-        return _fed(self.feed_forward_residual, self.feed_forward, x, record)
-
-
-class ExpertDecoderLayer(DecoderLayer):
+class ExpertDecoderLayer(ExpertLayer, DecoderLayer):
     """Self-attention, attention over the memory, and a mixture of experts."""
-
-    feed_forward: ExpertFeedForward
-    flat = False  # each sentence's share in the experts is asked for
-
-    def feed(self, x: Tensor, record: Record) -> Tensor:
-        return _fed(self.feed_forward_residual, self.feed_forward, x, record)
-
-
-def _fed(residual: Residual, feed_forward: ExpertFeedForward, x: Tensor, record: Record) -> Tensor:
-    fed: Tensor = residual(x, lambda y: feed_forward(y, record))
-    return fed
-
-
-__all__ = ["TransformerMoE", "TransformerMoEConfig", "TransformerMoEMemory"]
-
-
-def has_experts(config: TransformerMoEConfig, layer: int, layers: int) -> bool:
-    """Of ``layers`` numbered from zero; the top one always has some."""
-    return (layers - 1 - layer) % config.experts_every == 0
-
-
-def expert_parts(config: TransformerMoEConfig) -> LayerParts:
-    """What a layer with experts is made of."""
-    width, inner = config.d_model, config.expert_size or config.d_ff
-    gating = partial(NoisyTopK, width, config.num_experts, config.experts_per_token)
-    experts = partial(Experts, width, inner, config.num_experts, config.activation_dropout)
-    return replace(layer_parts(config), feed_forward=lambda: ExpertFeedForward(gating(), experts()))
 
 
 def stacks(config: TransformerMoEConfig) -> Stacks:
-    """Dense layers, and among them layers with experts."""
-    dense, expert = layer_parts(config), expert_parts(config)
+    """Dense layers, and among them, counted from the top, every so many a layer with experts."""
+    width, inner, experts = config.d_model, config.expert_size or config.d_ff, config.num_experts
+    dense = layer_parts(config)
+    expert = replace(
+        dense,
+        feed_forward=lambda: ExpertFeedForward(
+            NoisyTopK(width, experts, config.experts_per_token),
+            Experts(width, inner, experts, config.activation_dropout),
+        ),
+    )
 
-    def encoder_layer(layer: int) -> SourceLayer:
-        return ExpertEncoderLayer(expert) if has_experts(config, layer, config.encoder_layers) else EncoderLayer(dense)
-
-    def decoder_layer(layer: int) -> TargetLayer:
-        return ExpertDecoderLayer(expert) if has_experts(config, layer, config.decoder_layers) else DecoderLayer(dense)
+    def stack(layers: int, plain: Callable[[LayerParts], Made], mixing: Callable[[LayerParts], Made]) -> list[Made]:
+        has_experts = [(layers - 1 - layer) % config.experts_every == 0 for layer in range(layers)]
+        return [mixing(expert) if has else plain(dense) for has in has_experts]
 
     return Stacks(
         position_vectors,
-        encoder=lambda c: [encoder_layer(layer) for layer in range(c.encoder_layers)],
-        decoder=lambda c: [decoder_layer(layer) for layer in range(c.decoder_layers)],
+        encoder=lambda c: stack(c.encoder_layers, EncoderLayer, ExpertEncoderLayer),
+        decoder=lambda c: stack(c.decoder_layers, DecoderLayer, ExpertDecoderLayer),
     )
 
 
