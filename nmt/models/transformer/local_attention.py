@@ -58,12 +58,14 @@ class BlockedMask(Mask):
     padding: Tensor  # [B, n, 1, 1, w]: the bias, window by window
 
 
-@dataclass(frozen=True)
-class Neighbourhood:
-    """Position i sees positions i - behind ... i + ahead of its sequence, and always itself."""
+class Local(SelfAttention):
+    """Self-attention where position i sees positions i - behind ... i + ahead of its sequence, and always itself."""
 
-    behind: int
-    ahead: int
+    def __init__(
+        self, behind: int, ahead: int, sizes: HeadSizes, bias: bool, attend: Attend, rotation: nn.Module | None
+    ) -> None:
+        super().__init__(sizes, bias, attend, rotation)
+        self.behind, self.ahead = behind, ahead
 
     @property
     def block(self) -> int:
@@ -87,26 +89,19 @@ class Neighbourhood:
         return BlockedMask(padding, whole_sequence(length, device), blocks=blocks, padding=windows)
 
     def attend_to(
-        self,
-        attend: Attend,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        mask: Mask,
-        record: list[Tensor] | None,
+        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: list[Tensor] | None
     ) -> Tensor:
-        """[B, H, T, d_k], [B, H, T, d_k], [B, H, T, d_v] -> [B, H, T, d_v]"""
         if not isinstance(mask, BlockedMask):
-            return attend(queries, keys, values, mask, record)  # type: ignore[no-any-return]
+            return super().attend_to(queries, keys, values, mask, record)
         if record is not None:  # the weights [B, H, T, T] are asked for: there is no saving them
             assert mask.bias is not None
-            return attend(queries, keys, values, self._banded(mask.bias), record)  # type: ignore[no-any-return]
+            return super().attend_to(queries, keys, values, self._banded(mask.bias), record)
         sentences, positions = self._part(queries.size(0), queries.size(2))
-        groups = zip(*(_sentences(x, sentences) for x in (queries, keys, values, mask.padding)))
+        groups = zip(*(torch.split(x, sentences) for x in (queries, keys, values, mask.padding)))
         parts = [self._split(positions, *group) for group in groups]
-        several = len(parts) > 1 or len(parts[0]) > 1
-        compute = _again_for_the_gradient if several and torch.is_grad_enabled() else _once
-        look = partial(compute, self._look_from_blocks, attend, mask.blocks)
+        look: Callable[..., Tensor] = partial(self._look_from_blocks, mask.blocks)
+        if torch.is_grad_enabled() and (len(parts) > 1 or len(parts[0]) > 1):
+            look = partial(checkpoint, look, use_reentrant=False)  # made again in the backward pass, not kept
         rows = [torch.cat([look(*part) for part in group], 2) for group in parts]
         return torch.cat(rows) if len(rows) > 1 else rows[0]
 
@@ -124,11 +119,11 @@ class Neighbourhood:
         ]
 
     def _look_from_blocks(
-        self, attend: Attend, blocks: Blocks, queries: Tensor, keys: Surrounded, values: Surrounded, padding: Tensor
+        self, blocks: Blocks, queries: Tensor, keys: Surrounded, values: Surrounded, padding: Tensor
     ) -> Tensor:
         """The same for a part of the sequence; ``padding`` [B, n, 1, 1, w]."""
         mask = Mask(_bias(padding.flatten(0, 1), blocks.outside, blocks.own), blocks.places)
-        attended = attend(self._blocks(queries), self._windows(keys), self._windows(values), mask, None)
+        attended = self.attend(self._blocks(queries), self._windows(keys), self._windows(values), mask, None)
         return self._unblock(attended, queries)
 
     def _part(self, sentences: int, length: int) -> tuple[int, int]:
@@ -171,6 +166,43 @@ class Neighbourhood:
         blocks = x.view(like.size(0), -1, *x.shape[1:])  # [B, n, H, b, d]
         return blocks.transpose(1, 2).flatten(2, 3)[:, :, : like.size(2)]
 
+    def flat_mask(self, segments: Segments) -> FlatMask:
+        return within(segments, behind=self.behind, ahead=self.ahead)
+
+
+class LocalSelfAttention(Local):
+    """The encoder's: |i - j| <= r."""
+
+    def __init__(
+        self, reach: int, sizes: HeadSizes, bias: bool, attend: Attend, rotation: nn.Module | None = None
+    ) -> None:
+        super().__init__(reach, reach, sizes, bias, attend, rotation)
+
+    def padding_mask(self, padding: Tensor) -> Mask:
+        return self.mask(padding)
+
+
+class LocalCausalSelfAttention(Local, CausalSelfAttention):
+    """The decoder's: 0 <= i - j <= r; in decoding the last r + 1 positions are kept."""
+
+    def __init__(
+        self, reach: int, sizes: HeadSizes, bias: bool, attend: Attend, rotation: nn.Module | None = None
+    ) -> None:
+        super().__init__(reach, 0, sizes, bias, attend, rotation)
+
+    def causal_mask(self, x: Tensor) -> Mask:
+        return self.mask(x.new_zeros(x.size(0), 1, 1, x.size(1)))
+
+    def start(self, sentences: int, beam: int, like: Tensor) -> RecentKeyValueCache:
+        sizes = (sentences, self.sizes.num_heads, self.sizes.d_k, self.sizes.d_v)
+        cache = RecentKeyValueCache.empty(sizes, beam, min(INITIAL_CAPACITY, self.behind + 1), like)
+        cache.window = self.behind + 1
+        return cache
+
+    def step_mask(self, cache: LayerCache, history: BeamHistory) -> Mask:
+        assert isinstance(cache, RecentKeyValueCache)
+        return history.mask(cache.keys.dtype, cache.steps())
+
 
 def _bias(padding: Tensor, outside: Tensor, own: Tensor) -> Tensor:
     """0 at real keys of the neighbourhood and at the query itself, -inf elsewhere.
@@ -180,74 +212,7 @@ def _bias(padding: Tensor, outside: Tensor, own: Tensor) -> Tensor:
     return padding.masked_fill(outside, float("-inf")).masked_fill(own, 0.0)
 
 
-def _sentences(x: Tensor, size: int) -> tuple[Tensor, ...]:
-    return torch.split(x, size) if size < x.size(0) else (x,)
-
-
 def _surrounded(x: Tensor, size: int) -> list[Surrounded]:
     """Parts of a sequence, each between its neighbours; they are empty at the sequence's ends."""
     parts, nothing = torch.split(x, size, 2), x[:, :, :0]
     return [*zip((nothing, *parts[:-1]), parts, (*parts[1:], nothing))]
-
-
-def _once(function: Callable[..., Tensor], *arguments: object) -> Tensor:
-    return function(*arguments)
-
-
-def _again_for_the_gradient(function: Callable[..., Tensor], *arguments: object) -> Tensor:
-    """What ``function`` makes on its way is dropped, and made again in the backward pass."""
-    result: Tensor = checkpoint(function, *arguments, use_reentrant=False)
-    return result
-
-
-class LocalSelfAttention(SelfAttention):
-    """The encoder's: |i - j| <= r."""
-
-    def __init__(
-        self, neighbourhood: int, sizes: HeadSizes, bias: bool, attend: Attend, rotation: nn.Module | None = None
-    ) -> None:
-        super().__init__(sizes, bias, attend, rotation)
-        self.neighbourhood = Neighbourhood(behind=neighbourhood, ahead=neighbourhood)
-
-    def flat_mask(self, segments: Segments) -> FlatMask:
-        return within(segments, behind=self.neighbourhood.behind, ahead=self.neighbourhood.ahead)
-
-    def padding_mask(self, padding: Tensor) -> Mask:
-        return self.neighbourhood.mask(padding)
-
-    def attend_to(
-        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: list[Tensor] | None
-    ) -> Tensor:
-        return self.neighbourhood.attend_to(self.attend, queries, keys, values, mask, record)
-
-
-class LocalCausalSelfAttention(CausalSelfAttention):
-    """The decoder's: 0 <= i - j <= r; in decoding the last r + 1 positions are kept."""
-
-    def __init__(
-        self, neighbourhood: int, sizes: HeadSizes, bias: bool, attend: Attend, rotation: nn.Module | None = None
-    ) -> None:
-        super().__init__(sizes, bias, attend, rotation)
-        self.neighbourhood = Neighbourhood(behind=neighbourhood, ahead=0)
-
-    def flat_mask(self, segments: Segments) -> FlatMask:
-        return within(segments, behind=self.neighbourhood.behind, ahead=0)
-
-    def causal_mask(self, x: Tensor) -> Mask:
-        return self.neighbourhood.mask(x.new_zeros(x.size(0), 1, 1, x.size(1)))
-
-    def attend_to(
-        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: list[Tensor] | None
-    ) -> Tensor:
-        return self.neighbourhood.attend_to(self.attend, queries, keys, values, mask, record)
-
-    def start(self, sentences: int, beam: int, like: Tensor) -> RecentKeyValueCache:
-        window = self.neighbourhood.behind + 1
-        sizes = (sentences, self.sizes.num_heads, self.sizes.d_k, self.sizes.d_v)
-        cache = RecentKeyValueCache.empty(sizes, beam, min(INITIAL_CAPACITY, window), like)
-        cache.window = window
-        return cache
-
-    def step_mask(self, cache: LayerCache, history: BeamHistory) -> Mask:
-        assert isinstance(cache, RecentKeyValueCache)
-        return history.mask(cache.keys.dtype, cache.steps())

@@ -116,7 +116,7 @@ def test_parts_equal_the_band_mask_in_values_and_gradients(
     attend = ATTENDS[kind](ahead) if kind in ATTENDS else ScaledDotProduct(0.0)
     attention = (encoder if side == "encoder" else decoder)(neighbourhood, attend).double()
     masked = Mask(band(LONG, neighbourhood, ahead).double(), whole_sequence(LONG, torch.device("cpu")))
-    mask = attention.neighbourhood.mask(torch.zeros(2, 1, 1, LONG, dtype=torch.float64))
+    mask = attention.mask(torch.zeros(2, 1, 1, LONG, dtype=torch.float64))
     widths = (SIZES.d_k, SIZES.d_k, SIZES.d_v)
     inputs = [torch.randn(2, 2, LONG, width, dtype=torch.float64, requires_grad=True) for width in widths]
     inputs += list(attend.parameters())
@@ -244,7 +244,7 @@ def test_parts_of_some_of_the_sentences_equal_the_band_mask(neighbourhood: int) 
     attention, lengths = encoder(neighbourhood).double(), torch.tensor((771, 31, 600))
     bias = padding(tuple(lengths.tolist())).double()
     mask = attention.padding_mask(bias)
-    assert attention.neighbourhood._part(3, 771)[0] == 2
+    assert attention._part(3, 771)[0] == 2
     masked = (bias + band(771, neighbourhood, neighbourhood)).masked_fill(torch.eye(771, dtype=torch.bool), 0.0)
     there = torch.arange(771) < lengths[:, None]
 
