@@ -32,8 +32,7 @@ class Dropout(nn.Module):
     def add(self, residual: Tensor, x: Tensor) -> Tensor:
         """residual + dropout(x), in one pass on the CPU."""
         if not self.training or self.p == 0.0 or not _has_cheap_bytes(x) or x.dtype != residual.dtype:
-            dropped: Tensor = self(x)
-            return residual + dropped
+            return residual + self(x)
         return _apply(_AddByteDropout, residual, x, *random_bytes(x.numel(), self.p))
 
     def extra_repr(self) -> str:
@@ -67,8 +66,7 @@ def _scale(threshold: int) -> float:
 
 
 def _apply(function: type[torch.autograd.Function], *arguments: Any) -> Tensor:
-    result: Tensor = function.apply(*arguments)  # type: ignore[no-untyped-call]
-    return result
+    return function.apply(*arguments)  # type: ignore[no-untyped-call]
 
 
 class _ByteDropout(torch.autograd.Function):

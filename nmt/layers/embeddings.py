@@ -152,11 +152,9 @@ class InputLayer(nn.Module):
     def forward(self, ids: Tensor) -> Tensor:
         """[B, T] -> [B, T, D]"""
         embedded: Tensor = self.embedding(ids)
-        dropped: Tensor = self.dropout(embedded + self.positions.first(ids.size(1)))
-        return dropped
+        return self.dropout(embedded + self.positions.first(ids.size(1)))
 
     def at(self, tokens: Tensor, positions: Tensor, bound: int) -> Tensor:
         """One token a row, [N] at positions [N], all below ``bound`` -> [N, D]"""
         embedded: Tensor = self.embedding(tokens)
-        dropped: Tensor = self.dropout(embedded + self.positions.at(positions, bound))
-        return dropped
+        return self.dropout(embedded + self.positions.at(positions, bound))

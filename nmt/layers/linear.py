@@ -97,8 +97,7 @@ class NormalisedLinear(nn.Module):
     @property
     def weight(self) -> Tensor:
         """[O, I], computed anew each time."""
-        weight: Tensor = self.direction * (self.length / self.direction.norm(dim=1, keepdim=True))
-        return weight
+        return self.direction * (self.length / self.direction.norm(dim=1, keepdim=True))
 
     def forward(self, x: Tensor) -> Tensor:
         return F.linear(x, self.weight, self.bias)

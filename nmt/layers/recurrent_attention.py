@@ -75,8 +75,7 @@ class GeneralAttention(ContentAttention):
         self.key = nn.Linear(state_size, query_size, bias=False)
 
     def project(self, states: Tensor) -> Tensor:
-        keys: Tensor = self.key(states)
-        return keys
+        return self.key(states)
 
     def scores(self, queries: Tensor, keys: Tensor) -> Tensor:
         return queries @ keys.transpose(1, 2)
@@ -92,13 +91,11 @@ class AdditiveAttention(ContentAttention):
         self.score = nn.Linear(query_size, 1, bias=False)
 
     def project(self, states: Tensor) -> Tensor:
-        keys: Tensor = self.key(states)
-        return keys
+        return self.key(states)
 
     def scores(self, queries: Tensor, keys: Tensor) -> Tensor:
         mixed = torch.tanh(self.query(queries)[:, :, None] + keys[:, None])  # [B, T, S, Q]
-        scores: Tensor = self.score(mixed).squeeze(-1)
-        return scores
+        return self.score(mixed).squeeze(-1)
 
 
 class ProductAttention(ContentAttention):

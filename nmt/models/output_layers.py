@@ -1,18 +1,19 @@
-"""The last linear map, hidden states to scores over the vocabulary, that architectures share.
+"""The last linear map, hidden states to scores over the vocabulary, and what models return around it.
 
 Shapes: B sentences, K beam, N = B*K hypotheses, D width of the hidden states, V vocabulary, V' a part of it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt.data.vocabulary import PAD
-from nmt.interface import OutputLayer, Scoring
+from nmt.interface import AttentionMaps, AttentionRequest, DecoderOutput, Memory, OutputLayer, Scoring
 from nmt.layers.embeddings import Embedding
 from nmt.trees import RowTree
 
@@ -24,6 +25,12 @@ class LinearOutput(OutputLayer):
         super().__init__()
         self.weight = nn.Parameter(weight)
         self.bias = None if bias is None else nn.Parameter(bias)
+
+    @classmethod
+    def with_bias(cls, inputs: int, outputs: int) -> LinearOutput:
+        """Its numbers start as those of torch's own linear layers."""
+        linear = nn.Linear(inputs, outputs)
+        return cls(linear.weight.detach(), linear.bias.detach())
 
     def logits(self, hidden: Tensor) -> Tensor:
         return F.linear(hidden, self.weight, self.bias)
@@ -108,6 +115,26 @@ def absences(vocabulary: Tensor, dtype: torch.dtype) -> Tensor:
     """[B, V'] -> [B, 1, V'] -inf at the pads that fill up a row, 0 at its ids; the pad itself may stand first."""
     filling = vocabulary == PAD
     filling[:, 0] = False
-    return torch.zeros(vocabulary.shape, dtype=dtype, device=vocabulary.device).masked_fill_(filling, -torch.inf)[
-        :, None
-    ]
+    absent = torch.zeros(vocabulary.shape, dtype=dtype, device=vocabulary.device).masked_fill_(filling, -torch.inf)
+    return absent[:, None]
+
+
+@dataclass
+class ScoredMemory(Memory):
+    """A memory to which ``start`` adds what ``step`` scores by."""
+
+    output: Scoring | None = field(default=None, kw_only=True)  # over the short list, if there is one
+
+
+def decoded(
+    hidden: Tensor,
+    attention: AttentionRequest | None,
+    cross: Sequence[Tensor] = (),
+    auxiliary: Mapping[str, Tensor] | None = None,
+) -> DecoderOutput:
+    """The result of teacher forcing: what the output layer reads [M, D], and of ``cross``, by layer the weights
+    [B, T, S] of one head, what is asked for."""
+    if attention is None:
+        return DecoderOutput(hidden, auxiliary=auxiliary or {})
+    asked = {"cross": tuple(weights[:, None] for weights in cross)} if cross and "cross" in attention.kinds else {}
+    return DecoderOutput(hidden, AttentionMaps(asked), auxiliary or {})

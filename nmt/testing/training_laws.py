@@ -171,8 +171,7 @@ def _report(model: EncoderDecoder, first: int = 0) -> Any:
 def _loss(model: EncoderDecoder) -> Tensor:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        loss: Tensor = _report(model).loss_sum
-        return loss
+        return _report(model).loss_sum
 
 
 def _optimizer(model: EncoderDecoder) -> torch.optim.Optimizer:

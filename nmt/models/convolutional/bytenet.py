@@ -109,8 +109,7 @@ class Concatenation(nn.Module):
 
     def forward(self, embedded: Tensor, unfolded: Tensor) -> Tensor:
         """[..., D] twice -> [..., D]"""
-        combined: Tensor = self.linear(torch.cat([embedded, unfolded], dim=-1))
-        return combined
+        return self.linear(torch.cat([embedded, unfolded], dim=-1))
 
 
 def beside(unfolded: Tensor, positions: Tensor) -> Tensor:
@@ -205,8 +204,7 @@ class ByteNet(EncoderDecoder):
 
     def _decoder_input(self, tokens: Tensor, source: Tensor) -> Tensor:
         """Tokens [B, T or K] and the encoder's output at their positions [B, T or K, D] -> [B, T or K, D]"""
-        combined: Tensor = self.combination(self.dropout(self.target_embedding(tokens)), source)
-        return combined
+        return self.combination(self.dropout(self.target_embedding(tokens)), source)
 
 
 def _blocks(kind: type[EncoderBlock] | type[DecoderBlock], sets: int, kernel: int, config: ByteNetConfig) -> Stack:

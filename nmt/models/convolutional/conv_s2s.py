@@ -82,8 +82,7 @@ class GatedEncoderLayer(nn.Module):
     def forward(self, x: Tensor, padding: Tensor) -> Tensor:
         """[B, S, C] -> [B, S, C']; ``padding`` [B, S, 1]"""
         gated = F.glu(self.convolution(self.dropout(x), padding), dim=-1)
-        added: Tensor = (gated + self.shortcut(x)) * HALF
-        return added
+        return (gated + self.shortcut(x)) * HALF
 
 
 @dataclass
@@ -133,8 +132,7 @@ class GatedDecoderLayer(nn.Module):
         beside = queries.view(source.keys.size(0), -1, queries.size(-1))  # [B, T or K, E]
         contexts, weights = self.attention(beside, source.keys, source.values, source.bias)
         attended = (self.context(contexts.view_as(queries)) + gated) * HALF
-        added: Tensor = (attended + self.shortcut(x)) * HALF
-        return added, weights
+        return (attended + self.shortcut(x)) * HALF, weights
 
 
 class GatedEncoder(nn.Module):
@@ -151,8 +149,7 @@ class GatedEncoder(nn.Module):
         x = self.enter(embedded)
         for layer in self.layers:
             x = layer(x, padding)
-        left: Tensor = self.leave(x)
-        return left
+        return self.leave(x)
 
 
 class GatedDecoder(nn.Module):
@@ -190,14 +187,12 @@ class GatedDecoder(nn.Module):
 
     def read_out(self, x: Tensor) -> Tensor:
         """What the output layer sees: [..., C] -> [..., D]"""
-        hidden: Tensor = self.dropout(self.leave(x))
-        return hidden
+        return self.dropout(self.leave(x))
 
 
 def scale_gradient(x: Tensor, factor: float) -> Tensor:
     """x as it is; its gradient is multiplied by ``factor``."""
-    result: Tensor = _ScaleGradient.apply(x, factor)  # type: ignore[no-untyped-call]
-    return result
+    return _ScaleGradient.apply(x, factor)  # type: ignore[no-untyped-call]
 
 
 class _ScaleGradient(torch.autograd.Function):
@@ -229,8 +224,7 @@ class NormalisedOutput(OutputLayer):
         self.projection = projection
 
     def logits(self, hidden: Tensor) -> Tensor:
-        scores: Tensor = self.projection(hidden)
-        return scores
+        return self.projection(hidden)
 
     def restrict(self, vocabulary: Tensor) -> Scoring:
         return restricted(self.projection.weight, self.projection.bias, vocabulary)

@@ -37,8 +37,7 @@ class SameConvolution(nn.Module):
         """x [B, T, C], padding [B, T, 1] True where a sentence has ended -> [B, T, O] (padding may hold anything)"""
         side = (self.kernel - 1) * self.dilation // 2
         around = F.pad(x.masked_fill(padding, 0.0), (0, 0, side, side))  # [B, T + (k - 1) r, C]
-        convolved: Tensor = self.linear(windows(around, self.kernel, self.dilation))
-        return convolved
+        return self.linear(windows(around, self.kernel, self.dilation))
 
 
 class CausalConvolution(nn.Module):
@@ -61,8 +60,7 @@ class CausalConvolution(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """All positions at once: [B, T, C] -> [B, T, O]"""
         before = F.pad(x, (0, 0, self.past, 0))  # [B, T + (k - 1) r, C]
-        convolved: Tensor = self.linear(windows(before, self.kernel, self.dilation))
-        return convolved
+        return self.linear(windows(before, self.kernel, self.dilation))
 
     def empty_cache(self, rows: int, channels: int, like: Tensor) -> Tensor:
         """[N, (k - 1) r, C] the inputs before the first position, in the type and on the device of ``like``."""
@@ -74,5 +72,4 @@ class CausalConvolution(nn.Module):
         It costs the same at each position: k inputs are multiplied, (k - 1) r copied.
         """
         seen = torch.cat([cache, x], dim=1)  # [N, (k - 1) r + 1, C]
-        convolved: Tensor = self.linear(windows(seen, self.kernel, self.dilation))
-        return convolved, seen[:, 1:]
+        return self.linear(windows(seen, self.kernel, self.dilation)), seen[:, 1:]

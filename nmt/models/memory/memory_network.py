@@ -182,8 +182,7 @@ class MemoryNetwork(EncoderDecoder):
         return self.longest_source
 
     def _embed(self, tokens: Tensor) -> Tensor:
-        embedded: Tensor = self.dropout(self.target_embedding(tokens))
-        return embedded
+        return self.dropout(self.target_embedding(tokens))
 
     def _zeros(self, rows: int, memory: SourceSlots) -> States:
         shape = (rows, LSTMLayer.parts, self.hidden_size)

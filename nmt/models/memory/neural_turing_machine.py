@@ -147,8 +147,7 @@ class FeedForwardController(Controller):
         self.of_reads = nn.Linear(reads_size, size, bias=False)
 
     def prepare(self, inputs: Tensor) -> Tensor:
-        projected: Tensor = self.of_input(inputs)
-        return projected
+        return self.of_input(inputs)
 
     def start(self) -> tuple[Tensor, ...]:
         return ()

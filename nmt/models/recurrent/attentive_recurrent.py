@@ -7,38 +7,51 @@ E embedding, P parts of a state, H hidden size, C width of the encoder's states,
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor, nn
 
 from nmt.interface import (
-    AttentionMaps,
     AttentionRequest,
     Batch,
     DecoderOutput,
     DecoderState,
     EncoderDecoder,
     Memory,
-    Scoring,
     StepOutput,
     VocabularySizes,
 )
 from nmt.layers.dropout import Dropout
 from nmt.layers.embeddings import Embedding
-from nmt.layers.padding import real_rows
-from nmt.layers.recurrent_attention import ContentAttention
-from nmt.models.output_layers import LinearOutput
-from nmt.models.recurrent.decoders import Attended
-from nmt.models.recurrent.layers import States
+from nmt.layers.padding import padding_bias, real_rows
+from nmt.layers.recurrent_attention import ContentAttention, RecurrentAttention
+from nmt.models.output_layers import LinearOutput, ScoredMemory, decoded
+from nmt.models.recurrent.layers import RecurrentLayer, States
+from nmt.trees import RowTree
 
 
 @dataclass
-class AttendedMemory(Memory):
+class Attended(RowTree):
+    """What a decoder reads of the source at every step: B rows."""
+
+    states: Tensor  # [B, S, C]
+    keys: Tensor  # [B, S, ...] what the attention needs of them
+    bias: Tensor  # [B, 1, S] 0 at real positions, -inf at padding
+    summary: Tensor | None = None  # [B, Z] the encoder's last state, if the decoder sees it at every step
+
+
+def attended(states: Tensor, lengths: Tensor, attention: RecurrentAttention, summary: Tensor | None = None) -> Attended:
+    """The encoder's states [B, S, C] of sentences of these lengths, as ``attention`` reads them."""
+    bias = padding_bias(lengths, states.size(1), states.dtype)[:, None]  # [B, 1, S]
+    return Attended(states, attention.project(states), bias, summary)
+
+
+@dataclass
+class AttendedMemory(ScoredMemory):
     """What the encoder read, in the order of the source."""
 
     source: Attended
-    output: Scoring | None = field(default=None, kw_only=True)  # over the short list, if there is one
 
 
 @dataclass
@@ -75,15 +88,15 @@ class AttentiveRecurrent(EncoderDecoder, ABC):
         self.source_embedding = Embedding(sizes.source, embedding_size)
         self.target_embedding = Embedding(sizes.target, embedding_size)
         self.dropout = Dropout(dropout)
-        output = nn.Linear(output_size, sizes.target)
-        self.output = LinearOutput(output.weight.detach(), output.bias.detach())
+        self.output = LinearOutput.with_bias(output_size, sizes.target)
 
     def decode(self, memory: Memory, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
         assert isinstance(memory, AttendedMemory)
         embedded = self.dropout(self.target_embedding(batch.target_in))
         first = self.decoder.start(embedded.size(0), memory.source.states)
         hidden, weights, _ = self.decoder(embedded, memory.source, first)
-        return decoded(hidden, weights, batch, attention)
+        real = real_rows(hidden, batch.target_lengths, batch.target_offsets, batch.num_tokens)  # [M, D]
+        return decoded(real, attention, (weights,))
 
     def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
         assert isinstance(memory, AttendedMemory)
@@ -100,16 +113,29 @@ class AttentiveRecurrent(EncoderDecoder, ABC):
         return StepOutput(scores, False, StackState(layers), asked)
 
 
-def decoded(
-    hidden: Tensor,
-    weights: Tensor | None,
-    batch: Batch,
-    attention: AttentionRequest | None,
-    auxiliary: Mapping[str, Tensor] | None = None,
-) -> DecoderOutput:
-    """The result of teacher forcing: readouts [B, T, D], and the weights [B, T, S] of the one attention if there is one."""
-    real = real_rows(hidden, batch.target_lengths, batch.target_offsets, batch.num_tokens)  # [M, D]
-    if attention is None:
-        return DecoderOutput(real, auxiliary=auxiliary or {})
-    asked = {"cross": (weights[:, None],)} if weights is not None and "cross" in attention.kinds else {}
-    return DecoderOutput(real, AttentionMaps(asked), auxiliary or {})
+def asking_and_reading(
+    layer: RecurrentLayer, attention: RecurrentAttention, embedded: Tensor, source: Attended, state: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """A layer whose output at one position asks for the context that is part of its input at the next one.
+
+    embedded [N, T, E] -> inputs [N, T, C + E], outputs [N, T, H], weights [B, N/B * T, S] (T > 1 only where N = B), and
+    the state after the last position.
+    """
+    inputs, outputs, weights = [], [], []
+    for piece in embedded.unbind(1):
+        queries = layer.output_of(state).view(source.states.size(0), -1, layer.hidden_size)  # [B, K, H]
+        contexts, weight = attention(queries, source.keys, source.states, source.bias)
+        x = torch.cat([contexts.flatten(0, 1), piece], dim=-1)[:, None]  # [N, 1, C + E]
+        output, state = layer(x, state)
+        inputs.append(x)
+        outputs.append(output)
+        weights.append(weight)
+    return torch.cat(inputs, dim=1), torch.cat(outputs, dim=1), torch.cat(weights, dim=1), state
+
+
+def initialise(model: nn.Module, init_range: float | None) -> None:
+    """Uniform within plus and minus ``init_range``, or what the parts chose."""
+    if init_range is not None:
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.uniform_(-init_range, init_range)

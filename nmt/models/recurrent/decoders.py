@@ -13,26 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from nmt.layers.dropout import Dropout
-from nmt.layers.padding import padding_bias
 from nmt.layers.recurrent_attention import RecurrentAttention
-from nmt.models.recurrent.layers import RecurrentDecoder, RecurrentLayer, States
+from nmt.models.recurrent.attentive_recurrent import Attended
+from nmt.models.recurrent.layers import RecurrentDecoder, States
 from nmt.trees import RowTree
-
-
-@dataclass
-class Attended(RowTree):
-    """What a decoder reads of the source at every step: B rows."""
-
-    states: Tensor  # [B, S, C]
-    keys: Tensor  # [B, S, ...] what the attention needs of them
-    bias: Tensor  # [B, 1, S] 0 at real positions, -inf at padding
-    summary: Tensor | None = None  # [B, Z] the encoder's last state, if the decoder sees it at every step
-
-
-def attended(states: Tensor, lengths: Tensor, attention: RecurrentAttention, summary: Tensor | None = None) -> Attended:
-    """The encoder's states [B, S, C] of sentences of these lengths, as ``attention`` reads them."""
-    bias = padding_bias(lengths, states.size(1), states.dtype)[:, None]  # [B, 1, S]
-    return Attended(states, attention.project(states), bias, summary)
 
 
 @dataclass
@@ -43,18 +27,12 @@ class Position(RowTree):
     fed: Tensor | None = None  # [N, D] the readout of the step before, if it comes back as input
 
 
-class Readout(nn.Module, ABC):
-    """What the output layer sees of context, state and more, put side by side."""
+class Readout(nn.Module):
+    """What the output layer sees of context, state and more, put side by side: just that."""
 
-    size: int
-
-
-class PlainReadout(Readout):
-    """Just that."""
-
-    def __init__(self, input_size: int) -> None:
+    def __init__(self, size: int) -> None:
         super().__init__()
-        self.size = input_size
+        self.size = size
 
     def forward(self, x: Tensor) -> Tensor:
         return x
@@ -64,8 +42,7 @@ class TanhReadout(Readout):
     """tanh(W [c; h]): Luong et al. 2015, equation 5."""
 
     def __init__(self, input_size: int, size: int) -> None:
-        super().__init__()
-        self.size = size
+        super().__init__(size)
         self.linear = nn.Linear(input_size, size, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -76,8 +53,7 @@ class MaxoutReadout(Readout):
     """The larger of each pair of 2D linear maps: Bahdanau et al. 2015, section A.2.2."""
 
     def __init__(self, input_size: int, size: int) -> None:
-        super().__init__()
-        self.size = size
+        super().__init__(size)
         self.linear = nn.Linear(input_size, 2 * size, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -128,8 +104,7 @@ class AttentiveDecoder(nn.Module, ABC):
         parts = [context, state] if self.reads_context else [state]
         if self.reads_embedding:
             parts.append(embedded)
-        hidden: Tensor = self.dropout(self.readout(beside(source.summary, *parts)))
-        return hidden
+        return self.dropout(self.readout(beside(source.summary, *parts)))
 
 
 class ContextAfter(AttentiveDecoder):
@@ -193,41 +168,10 @@ def beside(summary: Tensor | None, *parts: Tensor) -> Tensor:
     return torch.cat(parts, dim=-1) if len(parts) > 1 else parts[0]
 
 
-def asking_and_reading(
-    layer: RecurrentLayer, attention: RecurrentAttention, embedded: Tensor, source: Attended, state: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """A layer whose output at one position asks for the context that is part of its input at the next one.
-
-    embedded [N, T, E] -> inputs [N, T, C + E], outputs [N, T, H], weights [B, N/B * T, S] (T > 1 only where N = B), and
-    the state after the last position.
-    """
-    inputs, outputs, weights = [], [], []
-    for piece in embedded.unbind(1):
-        queries = layer.output_of(state).view(source.states.size(0), -1, layer.hidden_size)  # [B, K, H]
-        contexts, weight = attention(queries, source.keys, source.states, source.bias)
-        x = torch.cat([contexts.flatten(0, 1), piece], dim=-1)[:, None]  # [N, 1, C + E]
-        output, state = layer(x, state)
-        inputs.append(x)
-        outputs.append(output)
-        weights.append(weight)
-    return torch.cat(inputs, dim=1), torch.cat(outputs, dim=1), torch.cat(weights, dim=1), state
+# What a decoder starts from: the encoder's last states by layer [B, P, H] -> the decoder's first states by layer [B, P, H].
 
 
-class Bridge(nn.Module, ABC):
-    """The encoder's last states by layer [B, P, H] -> the decoder's first states by layer [B, P, H]."""
-
-    @abstractmethod
-    def forward(self, last: States) -> States: ...
-
-
-class CopyBridge(Bridge):
-    """Each layer starts where the encoder's layer of the same number ended: Sutskever et al. 2014."""
-
-    def forward(self, last: States) -> States:
-        return last
-
-
-class ZeroBridge(Bridge):
+class ZeroBridge(nn.Module):
     """The decoder starts from nothing: the source comes in through attention alone."""
 
     def __init__(self, num_layers: int, parts: int, size: int) -> None:
@@ -238,7 +182,7 @@ class ZeroBridge(Bridge):
         return tuple(last[-1].new_zeros(last[-1].size(0), self.parts, self.size) for _ in range(self.num_layers))
 
 
-class DenseBridge(Bridge):
+class DenseBridge(nn.Module):
     """tanh(W h) of the encoder's last state: Bahdanau et al. 2015, section A.2.2, where h is the backward direction's.
 
     ``first``: where that part of h begins. Every layer, and every part of its state, has a W of its own.

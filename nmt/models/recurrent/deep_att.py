@@ -18,9 +18,15 @@ from nmt.layers.dropout import Dropout
 from nmt.layers.recurrent_attention import AdditiveAttention
 from nmt.layers.stack import Layers
 from nmt.models import models
-from nmt.models.recurrent.attentive_recurrent import AttendedMemory, AttentiveRecurrent, DecoderStack
+from nmt.models.recurrent.attentive_recurrent import (
+    Attended,
+    AttendedMemory,
+    AttentiveRecurrent,
+    DecoderStack,
+    asking_and_reading,
+    attended,
+)
 from nmt.models.recurrent.config import DeepAttConfig
-from nmt.models.recurrent.decoders import Attended, asking_and_reading, attended
 from nmt.models.recurrent.layers import LSTMLayer, States, read
 
 
@@ -77,8 +83,7 @@ class Encoder(nn.Module):
 
     def forward(self, embedded: Tensor, lengths: Tensor) -> Tensor:
         """[B, S, E] -> [B, S, C]"""
-        projected: Tensor = self.projection(torch.cat([column(embedded, lengths) for column in self.columns], dim=-1))
-        return projected
+        return self.projection(torch.cat([column(embedded, lengths) for column in self.columns], dim=-1))
 
 
 class Decoder(DecoderStack):

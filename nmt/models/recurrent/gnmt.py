@@ -14,11 +14,16 @@ from nmt.layers.dropout import Dropout
 from nmt.layers.recurrent_attention import AdditiveAttention
 from nmt.layers.stack import Stack
 from nmt.models import models
-from nmt.models.recurrent.attentive_recurrent import AttendedMemory, AttentiveRecurrent, DecoderStack
+from nmt.models.recurrent.attentive_recurrent import (
+    Attended,
+    AttendedMemory,
+    AttentiveRecurrent,
+    DecoderStack,
+    attended,
+    initialise,
+)
 from nmt.models.recurrent.config import GNMTConfig
-from nmt.models.recurrent.decoders import Attended, attended
-from nmt.models.recurrent.layers import Concatenated, LSTMLayer, OneWay, RecurrentEncoder, States, is_residual
-from nmt.models.recurrent.lstm import initialise
+from nmt.models.recurrent.layers import BothWays, LSTMLayer, OneWay, RecurrentEncoder, States, concatenated, is_residual
 
 
 class Decoder(DecoderStack):
@@ -64,7 +69,7 @@ class GNMT(AttentiveRecurrent):
         size = config.hidden_size
         super().__init__(sizes, config.embedding_size, size, config.dropout)
         self.width = size
-        first = Concatenated(LSTMLayer(config.embedding_size, size), LSTMLayer(config.embedding_size, size))
+        first = BothWays(*(LSTMLayer(config.embedding_size, size) for _ in range(2)), concatenated)
         inputs = [2 * size, *[size] * (config.encoder_layers - 2)][: config.encoder_layers - 1]
         rest = [OneWay(LSTMLayer(width, size)) for width in inputs]
         self.encoder = RecurrentEncoder([first, *rest], config.dropout, config.residual_from)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar, cast
 
 import torch
@@ -220,42 +220,31 @@ class OneWay(nn.Module):
         return read(self.layer, x, lengths, self.backwards)
 
 
-class BothWays(nn.Module, ABC):
+class BothWays(nn.Module):
     """A layer of an encoder in both directions, merged into one, in the states and in the last state."""
 
-    def __init__(self, forward_layer: RecurrentLayer, backward_layer: RecurrentLayer) -> None:
+    def __init__(
+        self, forward_layer: RecurrentLayer, backward_layer: RecurrentLayer, merge: Callable[[Tensor, Tensor], Tensor]
+    ) -> None:
+        """``merge``: two tensors [..., H] to one."""
         super().__init__()
         self.directions = nn.ModuleList([OneWay(forward_layer), OneWay(backward_layer, backwards=True)])
-        self.size = self.merge(torch.zeros(forward_layer.hidden_size), torch.zeros(backward_layer.hidden_size)).numel()
-
-    @abstractmethod
-    def merge(self, onward: Tensor, backward: Tensor) -> Tensor:
-        """Two tensors [..., H] to one."""
+        self.merge = merge
+        self.size = merge(torch.zeros(forward_layer.hidden_size), torch.zeros(backward_layer.hidden_size)).numel()
 
     def forward(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         (states, last), (back_states, back_last) = (direction(x, lengths) for direction in self.directions)
         return self.merge(states, back_states), self.merge(last, back_last)
 
 
-class Concatenated(BothWays):
+def concatenated(onward: Tensor, backward: Tensor) -> Tensor:
     """Both directions side by side: Schuster and Paliwal 1997; Bahdanau et al. 2015, section 3.2."""
-
-    def merge(self, onward: Tensor, backward: Tensor) -> Tensor:
-        return torch.cat([onward, backward], dim=-1)
+    return torch.cat([onward, backward], dim=-1)
 
 
-class Summed(BothWays):
-    """The sum of both directions."""
-
-    def merge(self, onward: Tensor, backward: Tensor) -> Tensor:
-        return onward + backward
-
-
-class Averaged(BothWays):
+def averaged(onward: Tensor, backward: Tensor) -> Tensor:
     """The mean of both directions."""
-
-    def merge(self, onward: Tensor, backward: Tensor) -> Tensor:
-        return (onward + backward) / 2
+    return (onward + backward) / 2
 
 
 class RecurrentEncoder(nn.Module):

@@ -25,6 +25,7 @@ from nmt.interface import (
 )
 from nmt.layers.dropout import Dropout
 from nmt.layers.embeddings import Borrowed, Embedding
+from nmt.layers.padding import real_rows
 from nmt.layers.recurrent_attention import (
     AdditiveAttention,
     ContentAttention,
@@ -36,71 +37,68 @@ from nmt.layers.recurrent_attention import (
 )
 from nmt.models import models
 from nmt.models.config import shares_embeddings
-from nmt.models.output_layers import LinearOutput, TiedOutput
-from nmt.models.recurrent.attentive_recurrent import AttendedMemory, decoded
+from nmt.models.output_layers import LinearOutput, TiedOutput, decoded
+from nmt.models.recurrent.attentive_recurrent import AttendedMemory, attended, initialise
 from nmt.models.recurrent.config import AttentionKind, BridgeKind, CellKind, ContextPath, LSTMConfig, Merge, ReadoutKind
 from nmt.models.recurrent.decoders import (
     AttentiveDecoder,
-    Bridge,
     ContextAfter,
     ContextFirst,
-    CopyBridge,
     DenseBridge,
     MaxoutReadout,
-    PlainReadout,
     Position,
     Readout,
     ReadoutFed,
     TanhReadout,
     ZeroBridge,
-    attended,
 )
 from nmt.models.recurrent.layers import (
-    Averaged,
     BothWays,
-    Concatenated,
     GRULayer,
     LSTMLayer,
     OneWay,
     RecurrentDecoder,
     RecurrentEncoder,
     States,
-    Summed,
+    averaged,
+    concatenated,
     reverse_within_lengths,
 )
 
-
-def build_embeddings(config: LSTMConfig, sizes: VocabularySizes) -> tuple[nn.Module, Embedding]:
-    """Of the source and of the target."""
-    target = Embedding(sizes.target, config.embedding_size)
-    if shares_embeddings(config.share_all_embeddings, sizes.shared):
-        return Borrowed(target), target
-    return Embedding(sizes.source, config.embedding_size), target
+_CELLS: dict[CellKind, type[LSTMLayer] | type[GRULayer]] = {CellKind.lstm: LSTMLayer, CellKind.gru: GRULayer}
+_MERGES = {Merge.concat: concatenated, Merge.sum: torch.add, Merge.mean: averaged}
+_DECODERS: dict[ContextPath, type[AttentiveDecoder]] = {
+    ContextPath.readout: ContextAfter,
+    ContextPath.input: ContextFirst,
+    ContextPath.both: ContextFirst,
+    ContextPath.feeding: ReadoutFed,
+}
 
 
 def build_encoder(config: LSTMConfig) -> RecurrentEncoder:
-    size = config.states_size
-    inputs = [config.embedding_size, *[size] * (config.num_layers - 1)]
-    layers = [_encoder_layer(config, input_size, size) for input_size in inputs]
-    return RecurrentEncoder(layers, config.dropout, config.residual_from)
-
-
-def _encoder_layer(config: LSTMConfig, input_size: int, size: int) -> OneWay | BothWays:
-    cell = _CELLS[config.cell]
-    if not config.bidirectional:
-        return OneWay(cell(input_size, size))
+    cell, size = _CELLS[config.cell], config.states_size
     own = size // 2 if config.merge is Merge.concat else size
-    return _MERGES[config.merge](cell(input_size, own), cell(input_size, own))
+
+    def layer(width: int) -> OneWay | BothWays:
+        if not config.bidirectional:
+            return OneWay(cell(width, size))
+        return BothWays(cell(width, own), cell(width, own), _MERGES[config.merge])
+
+    inputs = [config.embedding_size, *[size] * (config.num_layers - 1)]
+    return RecurrentEncoder([layer(width) for width in inputs], config.dropout, config.residual_from)
 
 
-def build_bridge(config: LSTMConfig) -> Bridge:
-    cell, encoder_size = _CELLS[config.cell], config.states_size
-    if config.bridge is BridgeKind.copy:
-        return CopyBridge()
+def build_bridge(config: LSTMConfig) -> nn.Module:
+    """From the encoder's last states to those that the decoder starts from."""
+    if (
+        config.bridge is BridgeKind.copy
+    ):  # each layer where the encoder's of the same number ended: Sutskever et al. 2014
+        return nn.Identity()
+    sizes = config.num_layers, _CELLS[config.cell].parts, config.hidden_size
     if config.bridge is BridgeKind.zero:
-        return ZeroBridge(config.num_layers, cell.parts, config.hidden_size)
-    first = encoder_size // 2 if config.bridge is BridgeKind.backward else 0
-    return DenseBridge(encoder_size, config.num_layers, cell.parts, config.hidden_size, first)
+        return ZeroBridge(*sizes)
+    first = config.states_size // 2 if config.bridge is BridgeKind.backward else 0
+    return DenseBridge(config.states_size, *sizes, first)
 
 
 def build_decoder(config: LSTMConfig) -> AttentiveDecoder:
@@ -122,51 +120,29 @@ def _attention(config: LSTMConfig) -> RecurrentAttention:
     size, encoder_size = config.hidden_size, config.states_size
     if config.attention is AttentionKind.none:
         return NoAttention()
-    content: ContentAttention
-    if config.attention is AttentionKind.dot:
-        content = DotAttention(encoder_size)
-    elif config.attention is AttentionKind.general:
-        content = GeneralAttention(size, encoder_size)
-    else:
-        content = AdditiveAttention(size, encoder_size)
+    content: ContentAttention = DotAttention(encoder_size)
+    if config.attention is not AttentionKind.dot:
+        kind = GeneralAttention if config.attention is AttentionKind.general else AdditiveAttention
+        content = kind(size, encoder_size)
     return content if config.attention_window is None else PredictedWindow(content, size, config.attention_window)
 
 
 def _readout(config: LSTMConfig, input_size: int) -> Readout:
     if config.readout is ReadoutKind.plain:
-        return PlainReadout(input_size)
+        return Readout(input_size)
     kind = TanhReadout if config.readout is ReadoutKind.tanh else MaxoutReadout
     return kind(input_size, config.readout_size or config.hidden_size)
 
 
 def build_output(config: LSTMConfig, readout_size: int, target: Embedding, sizes: VocabularySizes) -> OutputLayer:
     if not (config.share_decoder_embeddings or config.share_all_embeddings):
-        output = nn.Linear(readout_size, sizes.target)
-        return LinearOutput(output.weight.detach(), output.bias.detach())
+        return LinearOutput.with_bias(readout_size, sizes.target)
     if readout_size != config.embedding_size:
         raise UsageError(
             f"shared embeddings of {config.embedding_size} cannot read a readout of {readout_size}; set "
             f"model.readout=tanh and model.readout_size={config.embedding_size}"
         )
     return TiedOutput(target)
-
-
-def initialise(model: nn.Module, init_range: float | None) -> None:
-    """Uniform within plus and minus ``init_range``, or what the parts chose."""
-    if init_range is not None:
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.uniform_(-init_range, init_range)
-
-
-_CELLS: dict[CellKind, type[LSTMLayer] | type[GRULayer]] = {CellKind.lstm: LSTMLayer, CellKind.gru: GRULayer}
-_DECODERS: dict[ContextPath, type[AttentiveDecoder]] = {
-    ContextPath.readout: ContextAfter,
-    ContextPath.input: ContextFirst,
-    ContextPath.both: ContextFirst,
-    ContextPath.feeding: ReadoutFed,
-}
-_MERGES: dict[Merge, type[BothWays]] = {Merge.concat: Concatenated, Merge.sum: Summed, Merge.mean: Averaged}
 
 
 @dataclass
@@ -192,7 +168,10 @@ class LSTM(EncoderDecoder):
         self.width = config.hidden_size
         self.reverse_source = config.reverse_source
         self.peeky = config.peeky
-        self.source_embedding, self.target_embedding = build_embeddings(config, sizes)
+        target = Embedding(sizes.target, config.embedding_size)
+        shared = shares_embeddings(config.share_all_embeddings, sizes.shared)
+        self.source_embedding = Borrowed(target) if shared else Embedding(sizes.source, config.embedding_size)
+        self.target_embedding = target
         self.dropout = Dropout(config.dropout)
         self.encoder = build_encoder(config)
         self.bridge = build_bridge(config)
@@ -213,7 +192,8 @@ class LSTM(EncoderDecoder):
         assert isinstance(memory, LSTMMemory)
         embedded = self.dropout(self.target_embedding(batch.target_in))
         hidden, weights = self.decoder(embedded, memory.source, self.decoder.first(memory.first))
-        return decoded(hidden, weights, batch, attention)
+        real = real_rows(hidden, batch.target_lengths, batch.target_offsets, batch.num_tokens)  # [M, D]
+        return decoded(real, attention, () if weights is None else (weights,))
 
     def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
         assert isinstance(memory, LSTMMemory)

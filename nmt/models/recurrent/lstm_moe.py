@@ -15,13 +15,21 @@ from torch import Tensor, nn
 from nmt.interface import AttentionRequest, Batch, DecoderOutput, Memory, VocabularySizes, real_positions
 from nmt.layers.dropout import Dropout
 from nmt.layers.experts import Experts, NoisyTopK, balance, tokens_by_sentence
+from nmt.layers.padding import real_rows
 from nmt.layers.recurrent_attention import ProductAttention
 from nmt.layers.stack import Stack
 from nmt.models import models
-from nmt.models.recurrent.attentive_recurrent import AttendedMemory, AttentiveRecurrent, DecoderStack, decoded
+from nmt.models.output_layers import decoded
+from nmt.models.recurrent.attentive_recurrent import (
+    Attended,
+    AttendedMemory,
+    AttentiveRecurrent,
+    DecoderStack,
+    asking_and_reading,
+    attended,
+)
 from nmt.models.recurrent.config import LSTMMoEConfig
-from nmt.models.recurrent.decoders import Attended, asking_and_reading, attended
-from nmt.models.recurrent.layers import OneWay, ProjectedLSTMLayer, States, Summed
+from nmt.models.recurrent.layers import BothWays, OneWay, ProjectedLSTMLayer, States
 
 
 @dataclass
@@ -58,7 +66,7 @@ class Encoder(nn.Module):
     def __init__(self, config: LSTMMoEConfig) -> None:
         super().__init__()
         width, cell = config.width, config.cell_size
-        both = Summed(ProjectedLSTMLayer(width, cell, width), ProjectedLSTMLayer(width, cell, width))
+        both = BothWays(*(ProjectedLSTMLayer(width, cell, width) for _ in range(2)), torch.add)
         self.below = Stack([both, OneWay(ProjectedLSTMLayer(width, cell, width))])
         self.mixture = Mixture(config)
         self.above = OneWay(ProjectedLSTMLayer(width, cell, width))
@@ -132,4 +140,5 @@ class LSTMMoE(AttentiveRecurrent):
         hidden, weights, used, _ = self.decoder.mixing_at(real, embedded, memory.source, first)
         usage = torch.stack([memory.usage.sum(0), used.sum(0)])  # [layers, 2, E]
         balanced = balance(usage, self.importance_weight, self.load_weight)
-        return decoded(hidden, weights, batch, attention, balanced)
+        rows = real_rows(hidden, batch.target_lengths, batch.target_offsets, batch.num_tokens)  # [M, D]
+        return decoded(rows, attention, (weights,), balanced)

@@ -146,15 +146,13 @@ class SelfAttention(SourceAttention):
 
     def forward(self, x: Tensor, mask: Mask, record: list[Tensor] | None = None) -> Tensor:
         """[B, T, D] -> [B, T, D]"""
-        attended: Tensor = self.output(merge_heads(self.attend_to(*self.project(x, mask), mask, record)))
-        return attended
+        return self.output(merge_heads(self.attend_to(*self.project(x, mask), mask, record)))
 
     def attend_to(
         self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: list[Tensor] | None
     ) -> Tensor:
         """[B, H, T, d_k], [B, H, T, d_k], [B, H, T, d_v] -> [B, H, T, d_v]"""
-        attended: Tensor = self.attend(queries, keys, values, mask, record)
-        return attended
+        return self.attend(queries, keys, values, mask, record)
 
 
 class CausalSelfAttention(SelfAttention, Autoregression):
@@ -182,8 +180,7 @@ class CausalSelfAttention(SelfAttention, Autoregression):
         assert isinstance(cache, KeyValueCache)
         queries, keys, values = self.project(x, mask)
         cache = cache.append(keys, values)
-        attended: Tensor = self.output(merge_heads(self.attend_to(queries, *cache.filled(), mask, None)))
-        return attended, cache
+        return self.output(merge_heads(self.attend_to(queries, *cache.filled(), mask, None))), cache
 
 
 class CrossAttention(nn.Module):
@@ -216,8 +213,7 @@ class CrossAttention(nn.Module):
     ) -> Tensor:
         """x [B, T, D], or [B, K, D]: the K hypotheses of a sentence are K queries, so the memory keeps its B rows."""
         queries = split_heads(self.query(x), self.sizes.num_heads)
-        projected: Tensor = self.output(merge_heads(self.attend(queries, keys, values, mask, record)))
-        return projected
+        return self.output(merge_heads(self.attend(queries, keys, values, mask, record)))
 
 
 def _initialise(linear: Linear, parts: tuple[int, ...]) -> None:

@@ -29,8 +29,7 @@ class Additive(Attend):
 
     def scores(self, queries: Tensor, keys: Tensor, mask: Mask) -> Tensor:
         dtype = self.vector.dtype  # under autocast the sums stay in float32
-        scores: Tensor = _AdditiveScores.apply(queries.to(dtype), keys.to(dtype), self.vector)  # type: ignore[no-untyped-call]
-        return scores
+        return _AdditiveScores.apply(queries.to(dtype), keys.to(dtype), self.vector)  # type: ignore[no-untyped-call]
 
 
 class _AdditiveScores(torch.autograd.Function):
@@ -156,8 +155,7 @@ class ALiBi(Attend):
         self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: list[Tensor] | None = None
     ) -> Tensor:
         bias = self.bias(mask) if mask.bias is None else mask.bias + self.bias(mask)
-        attended: Tensor = self.attend(queries, keys, values, Mask(bias, mask.places), record)
-        return attended
+        return self.attend(queries, keys, values, Mask(bias, mask.places), record)
 
     def bias(self, mask: Mask) -> Tensor:
         """-m_h |i - j|, [H, T, S]; in a step [B, H, K, S]"""

@@ -54,8 +54,7 @@ class AverageAttention(Autoregression):
         means = (totals / (mask.places.queries + 1)[..., None]).to(x.dtype)
         averaged = self.feed_forward(means)
         input_gate, forget_gate = torch.sigmoid(self.gates(torch.cat([x, averaged], dim=-1))).chunk(2, dim=-1)
-        gated: Tensor = input_gate * x + forget_gate * averaged
-        return gated
+        return input_gate * x + forget_gate * averaged
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
@@ -86,7 +85,7 @@ class SSRU(Autoregression):
         nn.init.zeros_(self.forget.bias)
 
     def forward(self, x: Tensor, mask: Mask, record: list[Tensor] | None = None) -> Tensor:
-        cells: Tensor = _LinearRecurrence.apply(*self._gated(x))  # type: ignore[no-untyped-call]
+        cells = _LinearRecurrence.apply(*self._gated(x))  # type: ignore[no-untyped-call]
         return torch.relu(cells).to(x.dtype)
 
     def start(self, sentences: int, beam: int, like: Tensor) -> Cell:

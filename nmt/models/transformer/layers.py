@@ -46,8 +46,7 @@ class PostNorm(Residual):
     """LayerNorm(x + Dropout(Sublayer(x))): Vaswani et al. 2017, sections 3.1 and 5.4."""
 
     def forward(self, x: Tensor, sublayer: Sublayer) -> Tensor:
-        normed: Tensor = self.norm(self.dropout.add(x, sublayer(x)))
-        return normed
+        return self.norm(self.dropout.add(x, sublayer(x)))
 
 
 class PreNorm(Residual):
@@ -72,8 +71,7 @@ class FeedForward(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        projected: Tensor = self.outer(self.dropout(torch.relu(self.inner(x))))
-        return projected
+        return self.outer(self.dropout(torch.relu(self.inner(x))))
 
 
 class GatedFeedForward(nn.Module):
@@ -93,8 +91,7 @@ class GatedFeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         gate, value = self.inner(x).chunk(2, dim=-1)
-        projected: Tensor = self.outer(self.dropout(self.activation(gate) * value))
-        return projected
+        return self.outer(self.dropout(self.activation(gate) * value))
 
 
 class Record:
@@ -130,8 +127,7 @@ class Layer(CanBeFlat):
 
     def feed(self, x: Tensor, record: Record) -> Tensor:
         """The last sublayer: [..., T, D] -> [..., T, D]"""
-        fed: Tensor = self.feed_forward_residual(x, self.feed_forward)
-        return fed
+        return self.feed_forward_residual(x, self.feed_forward)
 
 
 class EncoderLayer(Layer):

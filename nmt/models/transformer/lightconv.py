@@ -82,8 +82,7 @@ class PredictedKernels(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, T, D] -> [B, H, T, k]"""
-        kernels: Tensor = self.dropout(torch.softmax(split_heads(self.linear(x), self.num_heads), dim=-1))
-        return kernels
+        return self.dropout(torch.softmax(split_heads(self.linear(x), self.num_heads), dim=-1))
 
 
 KERNELS = {ConvolutionKind.lightweight: LearnedKernels, ConvolutionKind.dynamic: PredictedKernels}
@@ -111,8 +110,7 @@ class HeadConvolution(nn.Module):
 
     def leave(self, entered: Tensor, surrounded: Tensor) -> Tensor:
         """[B, T, D], and the same between k - 1 others [B, T + k - 1, D] -> [B, T, D]"""
-        left: Tensor = self.output(convolve(surrounded, self.kernels(entered)))
-        return left
+        return self.output(convolve(surrounded, self.kernels(entered)))
 
 
 class SourceConvolution(HeadConvolution, SourceAttention):

@@ -54,8 +54,7 @@ class Encoder(nn.Module):
         """[B, S, D] -> [B, S, D]"""
         for layer in self.layers:
             x = layer(x, mask, record)
-        normed: Tensor = self.norm(x)
-        return normed
+        return self.norm(x)
 
 
 class Decoder(nn.Module):
@@ -78,8 +77,7 @@ class Decoder(nn.Module):
         """All positions at once, [B, T, D] -> [B, T, D]; ``memory_mask``: which states [B, S, D] may be seen."""
         for layer in self.layers:
             x = layer(x, mask, states, memory_mask, record)
-        normed: Tensor = self.norm(x)
-        return normed
+        return self.norm(x)
 
     def step(
         self, x: Tensor, state: TransformerState, memory: TransformerMemory, record: Record
@@ -91,8 +89,7 @@ class Decoder(nn.Module):
         for layer, heads, cache in zip(self.layers, memory.projected, state.caches):
             x, written = layer.step(x, cache, mask, heads, memory_mask, record)
             caches.append(written)
-        normed: Tensor = self.norm(x)
-        return normed, TransformerState(history.passed(), tuple(caches))
+        return self.norm(x), TransformerState(history.passed(), tuple(caches))
 
 
 @dataclass

@@ -52,8 +52,7 @@ class ExpertFeedForward(nn.Module):
         """[n, D] -> [n, D]"""
         routing = self.gating(tokens)
         record.usage.append(torch.stack([routing.gates, routing.load], dim=1))
-        mixed: Tensor = self.experts(tokens, routing)
-        return mixed
+        return self.experts(tokens, routing)
 
 
 class ExpertLayer(Layer):
@@ -62,8 +61,7 @@ class ExpertLayer(Layer):
     flat = False  # each sentence's share in the experts is asked for
 
     def feed(self, x: Tensor, record: Record) -> Tensor:
-        fed: Tensor = self.feed_forward_residual(x, lambda y: self.feed_forward(y, record))
-        return fed
+        return self.feed_forward_residual(x, lambda y: self.feed_forward(y, record))
 
 
 class ExpertEncoderLayer(ExpertLayer, EncoderLayer):
