@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from typing import Any
+
+from nmt.config.checks import require_positive, require_share
 from nmt.errors import UsageError
+
+
+def check_sizes(config: Any, declared: type) -> None:
+    """Refuse whole numbers among the options that ``declared`` has if they are not positive (they are all sizes or counts),
+    and dropouts that are no shares of a whole."""
+    values = {field.name: (field.type, getattr(config, field.name)) for field in fields(declared)}
+    require_positive(
+        "model", **{name: value for name, (kind, value) in values.items() if kind in ("int", "int | None")}
+    )
+    require_share("model", **{name: value for name, (_, value) in values.items() if "dropout" in name})
 
 
 def shares_embeddings(wanted: bool | None, joint: bool) -> bool:

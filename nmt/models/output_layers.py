@@ -5,7 +5,7 @@ Shapes: B sentences, K beam, N = B*K hypotheses, D width of the hidden states, V
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -13,8 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt.data.vocabulary import PAD
-from nmt.interface import AttentionMaps, AttentionRequest, DecoderOutput, Memory, OutputLayer, Scoring
+from nmt.interface import AttentionMaps, AttentionRequest, Batch, DecoderOutput, Memory, OutputLayer, Scoring
 from nmt.layers.embeddings import Embedding
+from nmt.layers.padding import real_rows
 from nmt.trees import RowTree
 
 
@@ -127,13 +128,18 @@ class ScoredMemory(Memory):
 
 
 def decoded(
-    hidden: Tensor,
+    states: Tensor,
+    batch: Batch,
     attention: AttentionRequest | None,
     cross: Sequence[Tensor] = (),
+    *,
     auxiliary: Mapping[str, Tensor] | None = None,
+    read_out: Callable[[Tensor], Tensor] | None = None,
 ) -> DecoderOutput:
-    """The result of teacher forcing: what the output layer reads [M, D], and of ``cross``, by layer the weights
-    [B, T, S] of one head, what is asked for."""
+    """The result of teacher forcing: the real ones of states [B, T, D], and of ``cross``, by layer the weights [B, T, S] of
+    one head, what is asked for. ``read_out`` makes of real states [M, D] what the output layer reads."""
+    hidden = real_rows(states, batch.target_lengths, batch.target_offsets, batch.num_tokens)
+    hidden = hidden if read_out is None else read_out(hidden)
     if attention is None:
         return DecoderOutput(hidden, auxiliary=auxiliary or {})
     asked = {"cross": tuple(weights[:, None] for weights in cross)} if cross and "cross" in attention.kinds else {}

@@ -8,7 +8,7 @@ M real target positions, D width of the residual stream (twice the hidden size),
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -16,28 +16,24 @@ from torch import Tensor, nn
 
 from nmt.data.vocabulary import PAD
 from nmt.interface import (
-    AttentionMaps,
     AttentionRequest,
     Batch,
     DecoderOutput,
     DecoderState,
     EncoderDecoder,
     Memory,
-    OutputLayer,
-    Scoring,
     StepOutput,
     VocabularySizes,
     real_positions,
 )
 from nmt.layers.dropout import Dropout
 from nmt.layers.embeddings import Borrowed, Embedding
-from nmt.layers.padding import real_rows
 from nmt.layers.stack import Stack
 from nmt.models import models
 from nmt.models.config import shares_embeddings
 from nmt.models.convolutional.config import ByteNetConfig, CombinationKind
 from nmt.models.convolutional.convolution import CausalConvolution, SameConvolution
-from nmt.models.output_layers import LinearOutput, TiedOutput
+from nmt.models.output_layers import LinearOutput, ScoredMemory, TiedOutput, decoded
 
 
 class Block(nn.Module):
@@ -120,11 +116,10 @@ def beside(unfolded: Tensor, positions: Tensor) -> Tensor:
 
 
 @dataclass
-class ByteNetMemory(Memory):
+class ByteNetMemory(ScoredMemory):
     """The encoder's output, unfolded."""
 
     unfolded: Tensor  # [B, U, D] zeros beyond each sentence's own |t^| = a |s| + b
-    output: Scoring | None = field(default=None, kw_only=True)  # over the short list, if there is one
 
 
 @dataclass
@@ -154,7 +149,7 @@ class ByteNet(EncoderDecoder):
         self.combination = Addition() if config.combination is CombinationKind.add else Concatenation(self.width)
         self.decoder = _blocks(DecoderBlock, config.decoder_sets, config.decoder_kernel, config)
         self.head = nn.Sequential(nn.Linear(self.width, self.width), nn.ReLU())
-        self.output = TiedOutput(self.source_embedding) if shared else _output(sizes.target, self.width)
+        self.output = TiedOutput(self.source_embedding) if shared else LinearOutput.with_bias(self.width, sizes.target)
 
     def encode(self, source: Tensor, source_lengths: Tensor) -> Memory:
         unfolded_lengths = self.unfolded_lengths(source_lengths)
@@ -173,8 +168,7 @@ class ByteNet(EncoderDecoder):
         x = self._decoder_input(batch.target_in, F.pad(memory.unfolded, (0, 0, 0, missing)))  # cut if there is too much
         for block in self.decoder:
             x = block(x)
-        hidden = self.head(real_rows(x, batch.target_lengths, batch.target_offsets, batch.num_tokens))
-        return DecoderOutput(hidden, AttentionMaps({}) if attention else None)
+        return decoded(x, batch, attention, read_out=self.head)
 
     def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
         assert isinstance(memory, ByteNetMemory)
@@ -211,8 +205,3 @@ def _blocks(kind: type[EncoderBlock] | type[DecoderBlock], sets: int, kernel: in
     return Stack(
         kind(config.hidden_size, kernel, dilation, config.dropout) for _ in range(sets) for dilation in config.dilations
     )
-
-
-def _output(vocabulary_size: int, width: int) -> OutputLayer:
-    linear = nn.Linear(width, vocabulary_size)
-    return LinearOutput(linear.weight.detach(), linear.bias.detach())

@@ -6,10 +6,11 @@ import re
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from nmt.config.checks import require_not_negative, require_positive, require_share
+from nmt.config.checks import require_not_negative, require_positive
 from nmt.config.option import FlagKind, option
 from nmt.errors import UsageError
 from nmt.models import models
+from nmt.models.config import check_sizes
 
 
 class CombinationKind(Enum):
@@ -44,11 +45,9 @@ class ByteNetConfig:
     )
 
     def __post_init__(self) -> None:
-        require_positive("model", hidden_size=self.hidden_size, unfold_a=self.unfold_a)
-        require_positive("model", encoder_sets=self.encoder_sets, decoder_sets=self.decoder_sets)
-        require_positive("model", encoder_kernel=self.encoder_kernel, decoder_kernel=self.decoder_kernel)
+        check_sizes(self, ByteNetConfig)
+        require_positive("model", unfold_a=self.unfold_a)
         require_not_negative("model", unfold_b=self.unfold_b)
-        require_share("model", dropout=self.dropout)
         if not self.dilations or min(self.dilations) < 1:
             raise UsageError(
                 f"model.dilations={self.dilations} should be whole numbers from 1 up, such as [1,2,4,8,16]"
@@ -113,9 +112,7 @@ class ConvS2SConfig:
     )
 
     def __post_init__(self) -> None:
-        require_positive("model", embedding_size=self.embedding_size, output_size=self.output_size)
-        require_positive("model", max_positions=self.max_positions)
-        require_share("model", dropout=self.dropout)
+        check_sizes(self, ConvS2SConfig)
         for group in self.encoder_groups():
             if group.kernel % 2 == 0:
                 raise UsageError(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,7 +16,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt.interface import (
-    AttentionMaps,
     AttentionRequest,
     Batch,
     DecoderOutput,
@@ -32,14 +31,14 @@ from nmt.interface import (
 from nmt.layers.dropout import Dropout
 from nmt.layers.embeddings import Borrowed, Embedding, InputLayer, LearnedPositions
 from nmt.layers.linear import NormalisedLinear
-from nmt.layers.padding import padding_bias, real_rows
+from nmt.layers.padding import padding_bias
 from nmt.layers.recurrent_attention import DotAttention
 from nmt.layers.stack import Stack
 from nmt.models import models
 from nmt.models.config import shares_embeddings
 from nmt.models.convolutional.config import ConvS2SConfig, Group
 from nmt.models.convolutional.convolution import CausalConvolution, SameConvolution
-from nmt.models.output_layers import TiedOutput, restricted
+from nmt.models.output_layers import ScoredMemory, TiedOutput, decoded, restricted
 from nmt.trees import RowTree
 
 HALF = math.sqrt(0.5)  # keeps the variance of a sum of two (section 3.4)
@@ -234,11 +233,10 @@ class NormalisedOutput(OutputLayer):
 
 
 @dataclass
-class ConvS2SMemory(Memory):
+class ConvS2SMemory(ScoredMemory):
     """What the decoder attends to."""
 
     source: AttendedSource
-    output: Scoring | None = field(default=None, kw_only=True)  # over the short list, if there is one
 
 
 @dataclass
@@ -287,11 +285,7 @@ class ConvS2S(EncoderDecoder):
         self.target_input.positions.check_length(batch.target_in.size(1), "target")
         record: list[Tensor] = []  # by layer [B, T, S]
         x = self.decoder(self.target_input(batch.target_in), memory.source, record)
-        hidden = self.decoder.read_out(real_rows(x, batch.target_lengths, batch.target_offsets, batch.num_tokens))
-        if attention is None:
-            return DecoderOutput(hidden)
-        maps = {"cross": tuple(weights[:, None] for weights in record)} if "cross" in attention.kinds else {}
-        return DecoderOutput(hidden, AttentionMaps(maps))
+        return decoded(x, batch, attention, record, read_out=self.decoder.read_out)
 
     def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
         assert isinstance(memory, ConvS2SMemory)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from nmt.config.checks import require_not_negative, require_positive, require_share
+from nmt.config.checks import require_not_negative, require_positive
 from nmt.config.option import option
 from nmt.errors import UsageError
 from nmt.models import models
-from nmt.models.config import check_symbol_bits
+from nmt.models.config import check_sizes, check_symbol_bits
 
 
 class Places(Enum):
@@ -41,12 +41,9 @@ class MemoryNetworkConfig:
     )
 
     def __post_init__(self) -> None:
-        require_positive("model", num_hops=self.num_hops, slot_size=self.slot_size, max_positions=self.max_positions)
-        require_positive("model", embedding_size=self.embedding_size, hidden_size=self.hidden_size)
-        require_positive("model", num_layers=self.num_layers)
+        check_sizes(self, MemoryNetworkConfig)
         if self.init_std <= 0.0:
             raise UsageError(f"model.init_std={self.init_std} must be greater than 0")
-        require_share("model", dropout=self.dropout)
 
     def shrink(self) -> MemoryNetworkConfig:
         """The same structure in small sizes, for tests."""
@@ -141,12 +138,8 @@ class NeuralTuringMachineConfig:
     dropout: float = option(0.0, help="dropout of the inputs and before the output layer", flag="--dropout")
 
     def __post_init__(self) -> None:
-        require_positive("model", controller_size=self.controller_size, embedding_size=self.embedding_size)
-        require_positive("model", memory_slots=self.memory_slots, memory_width=self.memory_width)
-        require_positive("model", read_heads=self.read_heads, write_heads=self.write_heads)
-        require_positive("model", shift_range=self.shift_range)
         check_symbol_bits(self.symbol_bits)
-        require_share("model", dropout=self.dropout)
+        check_sizes(self, NeuralTuringMachineConfig)
         if self.memory_slots <= 2 * self.shift_range:
             raise UsageError(
                 f"model.memory_slots={self.memory_slots} is too few for steps of up to model.shift_range="

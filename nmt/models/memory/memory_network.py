@@ -7,7 +7,7 @@ sentence), E target embedding, H hidden size of the LSTM, D slot size, V vocabul
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import cast
 
@@ -16,24 +16,22 @@ from torch import Tensor, nn
 
 from nmt.errors import DataError
 from nmt.interface import (
-    AttentionMaps,
     AttentionRequest,
     Batch,
     DecoderOutput,
     DecoderState,
     EncoderDecoder,
     Memory,
-    Scoring,
     StepOutput,
     VocabularySizes,
 )
 from nmt.layers.dropout import Dropout
 from nmt.layers.embeddings import Embedding
-from nmt.layers.padding import padding_bias, real_rows
+from nmt.layers.padding import padding_bias
 from nmt.layers.recurrent_attention import DotAttention
 from nmt.models import models
 from nmt.models.memory.config import MemoryNetworkConfig, Places
-from nmt.models.output_layers import LinearOutput
+from nmt.models.output_layers import LinearOutput, ScoredMemory, decoded
 from nmt.models.recurrent.layers import LSTMLayer, RecurrentDecoder, States
 
 Distances = Callable[[Tensor, int], Tensor]  # lengths [B], longest -> [B, longest]; padding may hold any distance
@@ -103,12 +101,11 @@ DISTANCES: dict[Places, tuple[Distances, ...]] = {
 
 
 @dataclass
-class SourceSlots(Memory):
+class SourceSlots(ScoredMemory):
     """What the hops read: K + 1 sets of slots, one for each piece of the source."""
 
     slots: tuple[Tensor, ...]  # K + 1 times [B, S, D]
     bias: Tensor  # [B, 1, S] 0 at real positions, -inf at padding
-    output: Scoring | None = field(default=None, kw_only=True)  # over the short list, if there is one
 
 
 @dataclass
@@ -160,10 +157,7 @@ class MemoryNetwork(EncoderDecoder):
         assert isinstance(memory, SourceSlots)
         states, _ = self.decoder(self._embed(batch.target_in), self._zeros(batch.num_sentences, memory))
         answers, weights = self._ask(states, memory)
-        hidden = real_rows(answers, batch.target_lengths, batch.target_offsets, batch.num_tokens)
-        wanted = attention is not None and "cross" in attention.kinds
-        maps = {"cross": tuple(weight[:, None] for weight in weights)} if wanted else {}  # a hop is a layer
-        return DecoderOutput(hidden, AttentionMaps(maps) if attention else None)
+        return decoded(answers, batch, attention, weights)  # a hop is a layer
 
     def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
         assert isinstance(memory, SourceSlots)

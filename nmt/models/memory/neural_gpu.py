@@ -7,29 +7,26 @@ E source embedding. Images are [N, C, W, H], as torch convolves them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from nmt.errors import DataError
 from nmt.interface import (
-    AttentionMaps,
     AttentionRequest,
     Batch,
     DecoderOutput,
     DecoderState,
     EncoderDecoder,
     Memory,
-    Scoring,
     StepOutput,
     VocabularySizes,
 )
 from nmt.layers.embeddings import Embedding
-from nmt.layers.padding import real_rows
 from nmt.models import models
 from nmt.models.memory.config import NeuralGPUConfig
-from nmt.models.output_layers import LinearOutput
+from nmt.models.output_layers import LinearOutput, ScoredMemory, decoded
 
 KERNEL = 3  # cells a side of a filter, in both papers
 CUTOFF = 1.2  # a gate is a logistic function stretched to -0.1 ... 1.1 and cut to 0 ... 1
@@ -115,13 +112,12 @@ SPREAD = 1.7  # embeddings start evenly within +-1.7, in the authors' published 
 
 
 @dataclass
-class NeuralGPUMemory(Memory):
+class NeuralGPUMemory(ScoredMemory):
     """The image when its sentence's own steps are done, and how large it is."""
 
     image: Tensor  # [B, C, W, H] zero beyond a sentence's own width
     inside: Tensor  # [B, 1, W, 1] 1 within it
     lengths: Tensor  # [B]
-    output: Scoring | None = field(default=None, kw_only=True)  # over the short list, if there is one
 
 
 @dataclass
@@ -181,8 +177,7 @@ class NeuralGPU(EncoderDecoder):
         for tokens in batch.target_in.unbind(1):
             state, read = self._advance(tokens, state)
             hidden.append(read)
-        rows = real_rows(torch.stack(hidden, 1), batch.target_lengths, batch.target_offsets, batch.num_tokens)
-        return DecoderOutput(rows, AttentionMaps({}) if attention else None)
+        return decoded(torch.stack(hidden, 1), batch, attention)
 
     def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
         assert isinstance(memory, NeuralGPUMemory)

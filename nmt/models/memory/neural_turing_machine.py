@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 from nmt.data.vocabulary import BOS
 from nmt.interface import (
-    AttentionMaps,
     AttentionRequest,
     Batch,
     DecoderOutput,
@@ -27,17 +26,15 @@ from nmt.interface import (
     EncoderDecoder,
     Memory,
     OutputLayer,
-    Scoring,
     StepOutput,
     VocabularySizes,
 )
 from nmt.layers.dropout import Dropout
 from nmt.layers.embeddings import Embedding
-from nmt.layers.padding import real_rows
 from nmt.models import models
 from nmt.models.binary_symbols import binary_embeddings, binary_output
 from nmt.models.memory.config import ControllerKind, MemoryStart, NeuralTuringMachineConfig, SymbolKind
-from nmt.models.output_layers import LinearOutput
+from nmt.models.output_layers import LinearOutput, ScoredMemory, decoded
 from nmt.trees import RowTree
 
 SMALLEST_NORM = 1e-8  # of key times slot, so that an empty slot is like nothing instead of undefined
@@ -284,11 +281,10 @@ SMALL_START = 0.05  # standard deviation
 
 
 @dataclass
-class NTMMemory(Memory):
+class NTMMemory(ScoredMemory):
     """The machine as it stands after reading the source."""
 
     machine: MachineState  # B rows
-    output: Scoring | None = field(default=None, kw_only=True)  # over the short list, if there is one
 
 
 @dataclass
@@ -324,8 +320,7 @@ class NeuralTuringMachine(EncoderDecoder):
     def decode(self, memory: Memory, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
         assert isinstance(memory, NTMMemory)
         outputs, _ = self.machine.answer(self._inputs(batch.target_in), memory.machine)  # [B, T, D]
-        hidden = real_rows(outputs, batch.target_lengths, batch.target_offsets, batch.num_tokens)  # [M, D]
-        return DecoderOutput(self.dropout(hidden), AttentionMaps({}) if attention else None)
+        return decoded(outputs, batch, attention, read_out=self.dropout)
 
     def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
         assert isinstance(memory, NTMMemory)
@@ -374,5 +369,4 @@ def _starting_memory(config: NeuralTuringMachineConfig) -> StartingMemory:
 def _output(config: NeuralTuringMachineConfig, hidden_size: int, vocabulary_size: int) -> OutputLayer:
     if config.symbols is SymbolKind.binary:
         return binary_output(hidden_size, vocabulary_size, config.symbol_bits)
-    output = nn.Linear(hidden_size, vocabulary_size)
-    return LinearOutput(output.weight.detach(), output.bias.detach())
+    return LinearOutput.with_bias(hidden_size, vocabulary_size)

@@ -24,7 +24,7 @@ from nmt.interface import (
 )
 from nmt.layers.dropout import Dropout
 from nmt.layers.embeddings import Embedding
-from nmt.layers.padding import padding_bias, real_rows
+from nmt.layers.padding import padding_bias
 from nmt.layers.recurrent_attention import ContentAttention, RecurrentAttention
 from nmt.models.output_layers import LinearOutput, ScoredMemory, decoded
 from nmt.models.recurrent.layers import RecurrentLayer, States
@@ -95,8 +95,7 @@ class AttentiveRecurrent(EncoderDecoder, ABC):
         embedded = self.dropout(self.target_embedding(batch.target_in))
         first = self.decoder.start(embedded.size(0), memory.source.states)
         hidden, weights, _ = self.decoder(embedded, memory.source, first)
-        real = real_rows(hidden, batch.target_lengths, batch.target_offsets, batch.num_tokens)  # [M, D]
-        return decoded(real, attention, (weights,))
+        return decoded(hidden, batch, attention, (weights,))
 
     def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
         assert isinstance(memory, AttendedMemory)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from nmt.config.checks import Rules, refuse, require_not_negative, require_positive, require_share
+from nmt.config.checks import Rules, refuse, require_not_negative, require_positive
 from nmt.config.option import FlagKind, option
 from nmt.errors import UsageError
 from nmt.models import models
+from nmt.models.config import check_sizes
 
 
 class CellKind(Enum):
@@ -108,11 +109,8 @@ class LSTMConfig:
     )
 
     def __post_init__(self) -> None:
-        require_positive("model", embedding_size=self.embedding_size, hidden_size=self.hidden_size)
-        require_positive("model", num_layers=self.num_layers, residual_from=self.residual_from)
-        require_positive("model", encoder_size=self.encoder_size, attention_window=self.attention_window)
-        require_positive("model", readout_size=self.readout_size, init_range=self.init_range)
-        require_share("model", dropout=self.dropout)
+        check_sizes(self, LSTMConfig)
+        require_positive("model", init_range=self.init_range)
         refuse(*_contradictions(self))
 
     @property
@@ -205,10 +203,8 @@ class GNMTConfig:
     dropout: float = option(0.2, help="dropout of every layer's input and before the output layer", flag="--dropout")
 
     def __post_init__(self) -> None:
-        require_positive("model", encoder_layers=self.encoder_layers, decoder_layers=self.decoder_layers)
-        require_positive("model", embedding_size=self.embedding_size, hidden_size=self.hidden_size)
-        require_positive("model", residual_from=self.residual_from, init_range=self.init_range)
-        require_share("model", dropout=self.dropout)
+        check_sizes(self, GNMTConfig)
+        require_positive("model", init_range=self.init_range)
         if self.decoder_layers < 2:
             raise UsageError(
                 f"decoder_layers={self.decoder_layers} leaves no layer that sees the source: the bottom one only asks; use "
@@ -243,9 +239,7 @@ class DeepAttConfig:
     dropout: float = option(0.1, help="dropout of the states between layers", flag="--dropout")
 
     def __post_init__(self) -> None:
-        require_positive("model", encoder_layers=self.encoder_layers, decoder_layers=self.decoder_layers)
-        require_positive("model", embedding_size=self.embedding_size, hidden_size=self.hidden_size)
-        require_share("model", dropout=self.dropout)
+        check_sizes(self, DeepAttConfig)
         if self.hidden_size % 2:
             raise UsageError(
                 f"hidden_size={self.hidden_size} is odd, but the attention reads a quarter of ten times as many numbers; "
@@ -283,10 +277,8 @@ class LSTMMoEConfig:
     dropout: float = option(0.4, help="dropout of every layer's output and of the embeddings", flag="--dropout")
 
     def __post_init__(self) -> None:
-        require_positive("model", width=self.width, cell_size=self.cell_size, num_experts=self.num_experts)
-        require_positive("model", experts_per_token=self.experts_per_token, expert_size=self.expert_size)
+        check_sizes(self, LSTMMoEConfig)
         require_not_negative("model", importance_weight=self.importance_weight, load_weight=self.load_weight)
-        require_share("model", dropout=self.dropout)
         refuse(
             (
                 self.experts_per_token > self.num_experts,

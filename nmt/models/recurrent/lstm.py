@@ -25,7 +25,6 @@ from nmt.interface import (
 )
 from nmt.layers.dropout import Dropout
 from nmt.layers.embeddings import Borrowed, Embedding
-from nmt.layers.padding import real_rows
 from nmt.layers.recurrent_attention import (
     AdditiveAttention,
     ContentAttention,
@@ -192,8 +191,7 @@ class LSTM(EncoderDecoder):
         assert isinstance(memory, LSTMMemory)
         embedded = self.dropout(self.target_embedding(batch.target_in))
         hidden, weights = self.decoder(embedded, memory.source, self.decoder.first(memory.first))
-        real = real_rows(hidden, batch.target_lengths, batch.target_offsets, batch.num_tokens)  # [M, D]
-        return decoded(real, attention, () if weights is None else (weights,))
+        return decoded(hidden, batch, attention, () if weights is None else (weights,))
 
     def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
         assert isinstance(memory, LSTMMemory)

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from nmt.interface import AttentionRequest, Batch, DecoderOutput, Memory, VocabularySizes, real_positions
 from nmt.layers.dropout import Dropout
 from nmt.layers.experts import Experts, NoisyTopK, balance, tokens_by_sentence
-from nmt.layers.padding import real_rows
 from nmt.layers.recurrent_attention import ProductAttention
 from nmt.layers.stack import Stack
 from nmt.models import models
@@ -140,5 +139,4 @@ class LSTMMoE(AttentiveRecurrent):
         hidden, weights, used, _ = self.decoder.mixing_at(real, embedded, memory.source, first)
         usage = torch.stack([memory.usage.sum(0), used.sum(0)])  # [layers, 2, E]
         balanced = balance(usage, self.importance_weight, self.load_weight)
-        rows = real_rows(hidden, batch.target_lengths, batch.target_offsets, batch.num_tokens)  # [M, D]
-        return decoded(rows, attention, (weights,), balanced)
+        return decoded(hidden, batch, attention, (weights,), auxiliary=balanced)

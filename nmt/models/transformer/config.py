@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from nmt.config.checks import Rules, refuse, require_not_negative, require_positive, require_share
+from nmt.config.checks import Rules, refuse, require_not_negative, require_positive
 from nmt.config.option import FlagKind, option
 from nmt.errors import UsageError
 from nmt.models import models
-from nmt.models.config import shares_embeddings
+from nmt.models.config import check_sizes, shares_embeddings
 
 if TYPE_CHECKING:
     from nmt.data.vocabulary import VocabularySizes
@@ -140,14 +140,7 @@ class TransformerConfig:
     )
 
     def __post_init__(self) -> None:
-        require_positive("model", encoder_layers=self.encoder_layers, decoder_layers=self.decoder_layers)
-        require_positive("model", d_model=self.d_model, d_ff=self.d_ff, num_heads=self.num_heads)
-        require_positive("model", d_k=self.d_k, d_v=self.d_v, max_positions=self.max_positions)
-        require_positive("model", relative_distance=self.relative_distance)
-        require_positive("model", encoder_neighbourhood=self.encoder_neighbourhood)
-        require_positive("model", decoder_neighbourhood=self.decoder_neighbourhood)
-        require_share("model", dropout=self.dropout, attention_dropout=self.attention_dropout)
-        require_share("model", activation_dropout=self.activation_dropout)
+        check_sizes(self, TransformerConfig)
         refuse(*self.conflicts())
 
     def conflicts(self) -> Rules:
@@ -266,7 +259,7 @@ class LightConvConfig(TransformerConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_share("model", weight_dropout=self.weight_dropout)
+        check_sizes(self, LightConvConfig)
         for name in ("encoder_kernels", "decoder_kernels"):
             kernels = getattr(self, name)
             if not kernels:
@@ -325,8 +318,7 @@ class TransformerMoEConfig(TransformerConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_positive("model", num_experts=self.num_experts, experts_per_token=self.experts_per_token)
-        require_positive("model", expert_size=self.expert_size, experts_every=self.experts_every)
+        check_sizes(self, TransformerMoEConfig)
         require_not_negative("model", importance_weight=self.importance_weight, load_weight=self.load_weight)
 
     def conflicts(self) -> Rules:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,6 @@ from nmt.interface import (
     DecoderState,
     EncoderDecoder,
     Memory,
-    Scoring,
     StepOutput,
     VocabularySizes,
     real_positions,
@@ -33,7 +32,7 @@ from nmt.layers.embeddings import Borrowed, Embedding, InputLayer
 from nmt.layers.padding import padding_bias, real_rows
 from nmt.layers.stack import Stack
 from nmt.models import models
-from nmt.models.output_layers import LinearOutput, TiedOutput
+from nmt.models.output_layers import LinearOutput, ScoredMemory, TiedOutput
 from nmt.models.transformer.attention_kernels import knows_flat_batches
 from nmt.models.transformer.autoregression import BeamHistory, LayerCache
 from nmt.models.transformer.config import TransformerConfig
@@ -93,13 +92,12 @@ class Decoder(nn.Module):
 
 
 @dataclass
-class TransformerMemory(Memory):
+class TransformerMemory(ScoredMemory):
     """The encoder's states, and from ``start`` on what decoding computes once."""
 
     states: Tensor  # [B, S, D]
     bias: Tensor  # [B, 1, 1, S] 0 at real positions, -inf at padding
     projected: tuple[MemoryHeads, ...] = ()  # by layer
-    output: Scoring | None = field(default=None, kw_only=True)  # over the short list, if there is one
 
 
 @dataclass
