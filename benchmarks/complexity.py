@@ -104,7 +104,7 @@ class DilatedConvolution(nn.Module):
         self.layer = CausalConvolution(nn.Linear(KERNEL * WIDTH, WIDTH), KERNEL, KERNEL**height)
 
     def forward(self, x: Tensor) -> Tensor:
-        convolved: Tensor = self.layer(x)
+        convolved: Tensor = self.layer(x)[0]
         return convolved
 
 

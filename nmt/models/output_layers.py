@@ -6,7 +6,8 @@ Shapes: B sentences, K beam, N = B*K hypotheses, D width of the hidden states, V
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -120,11 +121,18 @@ def absences(vocabulary: Tensor, dtype: torch.dtype) -> Tensor:
     return absent[:, None]
 
 
+Self = TypeVar("Self", bound="ScoredMemory")
+
+
 @dataclass
 class ScoredMemory(Memory):
     """A memory to which ``start`` adds what ``step`` scores by."""
 
     output: Scoring | None = field(default=None, kw_only=True)  # over the short list, if there is one
+
+    def scored_by(self: Self, output: OutputLayer, vocabulary: Tensor | None) -> Self:
+        """The same, with ``output`` over these ids."""
+        return self if vocabulary is None else replace(self, output=output.restrict(vocabulary))
 
 
 def decoded(

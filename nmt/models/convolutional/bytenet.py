@@ -8,7 +8,8 @@ M real target positions, D width of the residual stream (twice the hidden size),
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -75,29 +76,20 @@ class DecoderBlock(Block):
         self.hidden_size = hidden_size
         self.convolution = CausalConvolution(nn.Linear(kernel * hidden_size, hidden_size), kernel, dilation)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """All positions at once: [B, T, D] -> [B, T, D]"""
-        return self.dropout.add(x, self.after(self.convolution(self.before(x))))
+    def forward(self, x: Tensor, before: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """[N, T, D] -> [N, T, D]; what the convolution sees before, and what it will see before the next position."""
+        convolved, after = self.convolution(self.before(x), before)
+        return self.dropout.add(x, self.after(convolved)), after
 
     def empty_cache(self, rows: int, like: Tensor) -> Tensor:
         return self.convolution.empty_cache(rows, self.hidden_size, like)
 
-    def step(self, x: Tensor, cache: Tensor) -> tuple[Tensor, Tensor]:
-        """One position: [N, 1, D] -> [N, 1, D], and the convolution's next cache."""
-        convolved, cache = self.convolution.step(self.before(x), cache)
-        return self.dropout.add(x, self.after(convolved)), cache
 
-
-class Addition(nn.Module):
-    """The target's embedding plus the encoder's output."""
-
-    def forward(self, embedded: Tensor, unfolded: Tensor) -> Tensor:
-        """[..., D] twice -> [..., D]"""
-        return embedded + unfolded
+BlockType = TypeVar("BlockType", EncoderBlock, DecoderBlock)
 
 
 class Concatenation(nn.Module):
-    """A linear map of both."""
+    """A linear map of the target's embedding and the encoder's output."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -146,7 +138,7 @@ class ByteNet(EncoderDecoder):
         )
         self.dropout = Dropout(config.dropout)
         self.encoder = _blocks(EncoderBlock, config.encoder_sets, config.encoder_kernel, config)
-        self.combination = Addition() if config.combination is CombinationKind.add else Concatenation(self.width)
+        self.combination = torch.add if config.combination is CombinationKind.add else Concatenation(self.width)
         self.decoder = _blocks(DecoderBlock, config.decoder_sets, config.decoder_kernel, config)
         self.head = nn.Sequential(nn.Linear(self.width, self.width), nn.ReLU())
         self.output = TiedOutput(self.source_embedding) if shared else LinearOutput.with_bias(self.width, sizes.target)
@@ -167,16 +159,15 @@ class ByteNet(EncoderDecoder):
         missing = batch.target_in.size(1) - memory.unfolded.size(1)
         x = self._decoder_input(batch.target_in, F.pad(memory.unfolded, (0, 0, 0, missing)))  # cut if there is too much
         for block in self.decoder:
-            x = block(x)
+            x, _ = block(x)
         return decoded(x, batch, attention, read_out=self.head)
 
     def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
         assert isinstance(memory, ByteNetMemory)
         rows = memory.unfolded.size(0) * beam_size
-        restricted = None if vocabulary is None else self.output.restrict(vocabulary)
         positions = torch.zeros(rows, dtype=torch.long, device=memory.unfolded.device)
         caches = tuple(block.empty_cache(rows, memory.unfolded) for block in self.decoder)
-        return replace(memory, output=restricted), ByteNetState(positions, caches)
+        return memory.scored_by(self.output, vocabulary), ByteNetState(positions, caches)
 
     def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
         assert isinstance(memory, ByteNetMemory) and isinstance(state, ByteNetState)
@@ -184,10 +175,10 @@ class ByteNet(EncoderDecoder):
         source = beside(memory.unfolded, state.positions.view(of_sentences))
         x = self._decoder_input(tokens.view(of_sentences), source)
         x = x.flatten(0, 1)[:, None]  # [N, 1, D]
-        caches: list[Tensor] = []
-        for block, cache in zip(self.decoder, state.caches):
-            x, cache = block.step(x, cache)
-            caches.append(cache)
+        caches = []
+        for block, before in zip(self.decoder, state.caches):
+            x, after = block(x, before)
+            caches.append(after)
         scores = self.scores(self.head(x[:, 0]), memory.output)
         return StepOutput(scores, False, ByteNetState(state.positions + 1, tuple(caches)))
 
@@ -201,7 +192,7 @@ class ByteNet(EncoderDecoder):
         return self.combination(self.dropout(self.target_embedding(tokens)), source)
 
 
-def _blocks(kind: type[EncoderBlock] | type[DecoderBlock], sets: int, kernel: int, config: ByteNetConfig) -> Stack:
+def _blocks(kind: type[BlockType], sets: int, kernel: int, config: ByteNetConfig) -> Stack[BlockType]:
     return Stack(
         kind(config.hidden_size, kernel, dilation, config.dropout) for _ in range(sets) for dilation in config.dilations
     )

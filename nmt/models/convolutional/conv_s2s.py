@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -111,27 +111,19 @@ class GatedDecoderLayer(nn.Module):
         self.context = linear(embedding_size, shape.channels)
         self.shortcut = shortcut(shape)
 
-    def forward(self, x: Tensor, embedded: Tensor, source: AttendedSource) -> tuple[Tensor, Tensor]:
-        """All positions at once: x [B, T, C], embedded [B, T, E] -> [B, T, C'], and the weights [B, T, S]."""
-        return self._attend(x, self.convolution(self.dropout(x)), embedded, source)
-
-    def empty_cache(self, rows: int, like: Tensor) -> Tensor:
-        return self.convolution.empty_cache(rows, self.inputs, like)
-
-    def step(self, x: Tensor, cache: Tensor, embedded: Tensor, source: AttendedSource) -> tuple[Tensor, Tensor, Tensor]:
-        """One position: x [N, 1, C], embedded [N, 1, E] -> [N, 1, C'], the next cache, and the weights [B, K, S]."""
-        convolved, cache = self.convolution.step(self.dropout(x), cache)
-        x, weights = self._attend(x, convolved, embedded, source)
-        return x, cache, weights
-
-    def _attend(self, x: Tensor, convolved: Tensor, embedded: Tensor, source: AttendedSource) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, x: Tensor, embedded: Tensor, source: AttendedSource, before: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """x [N, T, C] after the inputs ``before``, embedded [N, T, E] -> [N, T, C'], the inputs before what comes next, and
+        the weights [B, N/B * T, S]."""
+        convolved, after = self.convolution(self.dropout(x), before)
         gated = F.glu(convolved, dim=-1)
         queries = (self.query(gated) + embedded) * HALF
         # The K hypotheses of a sentence are K queries, so the memory keeps its B rows.
         beside = queries.view(source.keys.size(0), -1, queries.size(-1))  # [B, T or K, E]
         contexts, weights = self.attention(beside, source.keys, source.values, source.bias)
         attended = (self.context(contexts.view_as(queries)) + gated) * HALF
-        return (attended + self.shortcut(x)) * HALF, weights
+        return (attended + self.shortcut(x)) * HALF, after, weights
 
 
 class GatedEncoder(nn.Module):
@@ -161,28 +153,20 @@ class GatedDecoder(nn.Module):
         self.leave = linear(shapes[-1].channels, output_size)
         self.dropout = Dropout(dropout)
 
-    def empty_caches(self, rows: int, like: Tensor) -> tuple[Tensor, ...]:
-        return tuple(layer.empty_cache(rows, like) for layer in self.layers)
+    def start(self, rows: int, like: Tensor) -> tuple[Tensor, ...]:
+        """What stands before the first position, by layer."""
+        return tuple(layer.convolution.empty_cache(rows, layer.inputs, like) for layer in self.layers)
 
-    def forward(self, embedded: Tensor, source: AttendedSource, record: list[Tensor]) -> Tensor:
-        """All positions at once, [B, T, E] -> [B, T, C]; ``record`` receives each layer's attention [B, T, S]."""
-        x: Tensor = self.enter(embedded)
-        for layer in self.layers:
-            x, weights = layer(x, embedded, source)
-            record.append(weights)
-        return x
-
-    def step(
-        self, embedded: Tensor, caches: tuple[Tensor, ...], source: AttendedSource, record: list[Tensor]
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """One position, [N, 1, E] -> [N, 1, C], and the next caches; ``record`` receives [B, K, S]."""
-        x: Tensor = self.enter(embedded)
-        after: list[Tensor] = []
-        for layer, cache in zip(self.layers, caches):
-            x, cache, weights = layer.step(x, cache, embedded, source)
-            record.append(weights)
+    def forward(
+        self, embedded: Tensor, source: AttendedSource, caches: Sequence[Tensor | None]
+    ) -> tuple[Tensor, tuple[Tensor, ...], list[Tensor]]:
+        """[N, T, E] -> [N, T, C], and by layer what stands before the next position, and the weights [B, N/B * T, S]."""
+        x, after, record = self.enter(embedded), [], []
+        for layer, before in zip(self.layers, caches):
+            x, cache, weights = layer(x, embedded, source, before)
             after.append(cache)
-        return x, tuple(after)
+            record.append(weights)
+        return x, tuple(after), record
 
     def read_out(self, x: Tensor) -> Tensor:
         """What the output layer sees: [..., C] -> [..., D]"""
@@ -218,9 +202,9 @@ def _shapes(groups: list[Group]) -> list[GatedShape]:
 class NormalisedOutput(OutputLayer):
     """Scores by a weight-normalised linear map."""
 
-    def __init__(self, projection: NormalisedLinear) -> None:
+    def __init__(self, inputs: int, outputs: int, dropout: float) -> None:
         super().__init__()
-        self.projection = projection
+        self.projection = linear(inputs, outputs, dropout)
 
     def logits(self, hidden: Tensor) -> Tensor:
         return self.projection(hidden)
@@ -264,7 +248,9 @@ class ConvS2S(EncoderDecoder):
         self.decoder = GatedDecoder(
             _shapes(config.decoder_groups()), config.embedding_size, config.output_size, config.dropout
         )
-        self.output = TiedOutput(source) if shared else _output(sizes.target, config)
+        self.output = (
+            TiedOutput(source) if shared else NormalisedOutput(config.output_size, sizes.target, config.dropout)
+        )
 
     def encode(self, source: Tensor, source_lengths: Tensor) -> Memory:
         self.source_input.positions.check_length(source.size(1), "source")
@@ -283,24 +269,21 @@ class ConvS2S(EncoderDecoder):
     def decode(self, memory: Memory, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
         assert isinstance(memory, ConvS2SMemory)
         self.target_input.positions.check_length(batch.target_in.size(1), "target")
-        record: list[Tensor] = []  # by layer [B, T, S]
-        x = self.decoder(self.target_input(batch.target_in), memory.source, record)
+        x, _, record = self.decoder(
+            self.target_input(batch.target_in), memory.source, [None] * len(self.decoder.layers)
+        )
         return decoded(x, batch, attention, record, read_out=self.decoder.read_out)
 
     def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
         assert isinstance(memory, ConvS2SMemory)
-        keys = memory.source.keys
-        rows = keys.size(0) * beam_size
-        restricted = None if vocabulary is None else self.output.restrict(vocabulary)
-        positions = torch.zeros(rows, dtype=torch.long, device=keys.device)
-        state = ConvS2SState(positions, self.decoder.empty_caches(rows, like=keys))
-        return replace(memory, output=restricted), state
+        caches = self.decoder.start(memory.source.keys.size(0) * beam_size, like=memory.source.keys)
+        positions = torch.zeros(len(caches[0]), dtype=torch.long, device=memory.source.keys.device)
+        return memory.scored_by(self.output, vocabulary), ConvS2SState(positions, caches)
 
     def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
         assert isinstance(memory, ConvS2SMemory) and isinstance(state, ConvS2SState)
-        record: list[Tensor] = []  # by layer [B, K, S]
         embedded = self.target_input.at(tokens, state.positions, state.length + 1)[:, None]  # [N, 1, E]
-        x, caches = self.decoder.step(embedded, state.caches, memory.source, record)
+        x, caches, record = self.decoder(embedded, memory.source, state.caches)
         scores = self.scores(self.decoder.read_out(x[:, 0]), memory.output)
         weights = torch.stack(record).mean(0).flatten(0, 1) if attention else None  # [N, S] the mean of all layers
         return StepOutput(scores, False, ConvS2SState(state.positions + 1, caches, state.length + 1), weights)
@@ -323,7 +306,3 @@ def _positions(config: ConvS2SConfig) -> LearnedPositions:
     positions = LearnedPositions(config.embedding_size, config.max_positions)
     nn.init.normal_(positions.weight, std=EMBEDDING_STD)
     return positions
-
-
-def _output(vocabulary_size: int, config: ConvS2SConfig) -> OutputLayer:
-    return NormalisedOutput(linear(config.output_size, vocabulary_size, config.dropout))

@@ -7,7 +7,7 @@ sentence), E target embedding, H hidden size of the LSTM, D slot size, V vocabul
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import cast
 
@@ -161,9 +161,8 @@ class MemoryNetwork(EncoderDecoder):
 
     def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
         assert isinstance(memory, SourceSlots)
-        restricted = None if vocabulary is None else self.output.restrict(vocabulary)
         rows = memory.bias.size(0) * beam_size
-        return replace(memory, output=restricted), MemoryNetworkState(self._zeros(rows, memory))
+        return memory.scored_by(self.output, vocabulary), MemoryNetworkState(self._zeros(rows, memory))
 
     def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
         assert isinstance(memory, SourceSlots) and isinstance(state, MemoryNetworkState)

@@ -185,8 +185,7 @@ class NeuralGPU(EncoderDecoder):
             tensor.repeat_interleave(beam_size, dim=0) for tensor in (memory.image, memory.inside, memory.lengths)
         )
         state = NeuralGPUState(image, torch.zeros_like(image[:, :, :, 0]), inside, lengths, torch.zeros_like(lengths))
-        restricted = None if vocabulary is None else self.output.restrict(vocabulary)
-        return replace(memory, output=restricted), state
+        return memory.scored_by(self.output, vocabulary), state
 
     def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
         assert isinstance(memory, NeuralGPUMemory) and isinstance(state, NeuralGPUState)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -324,9 +324,8 @@ class NeuralTuringMachine(EncoderDecoder):
 
     def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
         assert isinstance(memory, NTMMemory)
-        restricted = None if vocabulary is None else self.output.restrict(vocabulary)
         machine = memory.machine.map(lambda tensor: tensor.repeat_interleave(beam_size, dim=0))
-        return replace(memory, output=restricted), NTMState(machine)
+        return memory.scored_by(self.output, vocabulary), NTMState(machine)
 
     def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
         assert isinstance(memory, NTMMemory) and isinstance(state, NTMState)

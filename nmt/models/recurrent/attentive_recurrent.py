@@ -7,7 +7,7 @@ E embedding, P parts of a state, H hidden size, C width of the encoder's states,
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -99,9 +99,10 @@ class AttentiveRecurrent(EncoderDecoder, ABC):
 
     def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
         assert isinstance(memory, AttendedMemory)
-        restricted = None if vocabulary is None else self.output.restrict(vocabulary)
         states = memory.source.states
-        return replace(memory, output=restricted), StackState(self.decoder.start(states.size(0) * beam_size, states))
+        return memory.scored_by(self.output, vocabulary), StackState(
+            self.decoder.start(states.size(0) * beam_size, states)
+        )
 
     def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
         assert isinstance(memory, AttendedMemory) and isinstance(state, StackState)

@@ -6,7 +6,7 @@ Shapes: B sentences, K beam, N = B*K hypotheses, S source positions, E embedding
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -195,9 +195,8 @@ class LSTM(EncoderDecoder):
 
     def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
         assert isinstance(memory, LSTMMemory)
-        restricted = None if vocabulary is None else self.output.restrict(vocabulary)
         layers = tuple(state.repeat_interleave(beam_size, dim=0) for state in memory.first)
-        return replace(memory, output=restricted), LSTMState(self.decoder.first(layers))
+        return memory.scored_by(self.output, vocabulary), LSTMState(self.decoder.first(layers))
 
     def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
         assert isinstance(memory, LSTMMemory) and isinstance(state, LSTMState)

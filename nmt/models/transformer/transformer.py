@@ -151,8 +151,7 @@ class Transformer(EncoderDecoder):
         sentences = memory.states.size(0)
         caches = self.decoder.start(sentences, beam_size, like=_as_computed(memory.states))
         history = BeamHistory.start(sentences, beam_size, like=memory.states)
-        restricted = None if vocabulary is None else self.output.restrict(vocabulary)
-        memory = replace(memory, projected=self.decoder.project(memory.states), output=restricted)
+        memory = replace(memory.scored_by(self.output, vocabulary), projected=self.decoder.project(memory.states))
         return memory, TransformerState(history, caches)
 
     def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
