@@ -171,7 +171,8 @@ def _report(model: EncoderDecoder, first: int = 0) -> Any:
 def _loss(model: EncoderDecoder) -> Tensor:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        return _report(model).loss_sum
+        loss: Tensor = _report(model).loss_sum
+        return loss
 
 
 def _optimizer(model: EncoderDecoder) -> torch.optim.Optimizer:

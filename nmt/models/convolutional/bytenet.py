@@ -34,7 +34,8 @@ from nmt.models import models
 from nmt.models.config import shares_embeddings
 from nmt.models.convolutional.config import ByteNetConfig, CombinationKind
 from nmt.models.convolutional.convolution import CausalConvolution, SameConvolution
-from nmt.models.output_layers import LinearOutput, ScoredMemory, TiedOutput, decoded
+from nmt.models.decoding import ScoredMemory, decoded
+from nmt.models.output_layers import LinearOutput, TiedOutput
 
 
 class Block(nn.Module):

@@ -38,7 +38,8 @@ from nmt.models import models
 from nmt.models.config import shares_embeddings
 from nmt.models.convolutional.config import ConvS2SConfig, Group
 from nmt.models.convolutional.convolution import CausalConvolution, SameConvolution
-from nmt.models.output_layers import ScoredMemory, TiedOutput, decoded, restricted
+from nmt.models.decoding import ScoredMemory, decoded
+from nmt.models.output_layers import TiedOutput, restricted
 from nmt.trees import RowTree
 
 HALF = math.sqrt(0.5)  # keeps the variance of a sum of two (section 3.4)

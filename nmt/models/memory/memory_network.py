@@ -16,13 +16,8 @@ from torch import Tensor, nn
 
 from nmt.errors import DataError
 from nmt.interface import (
-    AttentionRequest,
-    Batch,
-    DecoderOutput,
     DecoderState,
-    EncoderDecoder,
     Memory,
-    StepOutput,
     VocabularySizes,
 )
 from nmt.layers.dropout import Dropout
@@ -30,8 +25,9 @@ from nmt.layers.embeddings import Embedding
 from nmt.layers.padding import padding_bias
 from nmt.layers.recurrent_attention import DotAttention
 from nmt.models import models
+from nmt.models.decoding import Recurrent, ScoredMemory
 from nmt.models.memory.config import MemoryNetworkConfig, Places
-from nmt.models.output_layers import LinearOutput, ScoredMemory, decoded
+from nmt.models.output_layers import LinearOutput
 from nmt.models.recurrent.layers import LSTMLayer, RecurrentDecoder, States
 
 Distances = Callable[[Tensor, int], Tensor]  # lengths [B], longest -> [B, longest]; padding may hold any distance
@@ -116,7 +112,7 @@ class MemoryNetworkState(DecoderState):
 
 
 @models.register("memory_network", MemoryNetworkConfig)
-class MemoryNetwork(EncoderDecoder):
+class MemoryNetwork(Recurrent):
     """Pieces of the source are slots of a memory; each output asks several times before it answers.
 
     The paper asks one question in one sentence. Here each target position has one, B h_t, with h_t the state of an LSTM
@@ -153,35 +149,22 @@ class MemoryNetwork(EncoderDecoder):
         bias = padding_bias(source_lengths, source.size(1), slots[0].dtype)[:, None]  # [B, 1, S]
         return SourceSlots(slots, bias)
 
-    def decode(self, memory: Memory, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
+    def begin(self, memory: Memory, beam_size: int) -> DecoderState:
         assert isinstance(memory, SourceSlots)
-        states, _ = self.decoder(self._embed(batch.target_in), self._zeros(batch.num_sentences, memory))
-        answers, weights = self._ask(states, memory)
-        return decoded(answers, batch, attention, weights)  # a hop is a layer
+        shape = (memory.bias.size(0) * beam_size, LSTMLayer.parts, self.hidden_size)
+        return MemoryNetworkState(tuple(memory.bias.new_zeros(shape) for _ in self.decoder.layers))
 
-    def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
-        assert isinstance(memory, SourceSlots)
-        rows = memory.bias.size(0) * beam_size
-        return memory.scored_by(self.output, vocabulary), MemoryNetworkState(self._zeros(rows, memory))
-
-    def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
+    def read(
+        self, tokens: Tensor, memory: Memory, state: DecoderState
+    ) -> tuple[Tensor, Sequence[Tensor], DecoderState]:
+        """A hop counts as a layer."""
         assert isinstance(memory, SourceSlots) and isinstance(state, MemoryNetworkState)
-        states, layers = self.decoder(self._embed(tokens[:, None]), state.layers)  # [N, 1, H]
-        answers, weights = self._ask(states.view(memory.bias.size(0), -1, states.size(-1)), memory)  # [B, K, D]
-        scores = self.scores(answers.flatten(0, 1), memory.output)
-        return StepOutput(scores, False, MemoryNetworkState(layers), weights[-1].flatten(0, 1) if attention else None)
+        states, layers = self.decoder(self.dropout(self.target_embedding(tokens)), state.layers)  # [N, T, H]
+        questions = self.dropout(
+            self.question(states.reshape(memory.bias.size(0), -1, self.hidden_size))
+        )  # [B, T or K, D]
+        answers, weights = self.hops(questions, memory.slots, memory.bias)
+        return self.dropout(answers).view(*tokens.shape, -1), weights, MemoryNetworkState(layers)
 
     def max_source_length(self) -> int | None:
         return self.longest_source
-
-    def _embed(self, tokens: Tensor) -> Tensor:
-        return self.dropout(self.target_embedding(tokens))
-
-    def _zeros(self, rows: int, memory: SourceSlots) -> States:
-        shape = (rows, LSTMLayer.parts, self.hidden_size)
-        return tuple(memory.bias.new_zeros(shape) for _ in self.decoder.layers)
-
-    def _ask(self, states: Tensor, memory: SourceSlots) -> tuple[Tensor, list[Tensor]]:
-        """States [B, T, H] -> what the output layer reads [B, T, D], and the weights [B, T, S] of each hop."""
-        answers, weights = self.hops(self.dropout(self.question(states)), memory.slots, memory.bias)
-        return self.dropout(answers), weights

@@ -18,15 +18,14 @@ from nmt.interface import (
     Batch,
     DecoderOutput,
     DecoderState,
-    EncoderDecoder,
     Memory,
-    StepOutput,
     VocabularySizes,
 )
 from nmt.layers.embeddings import Embedding
 from nmt.models import models
+from nmt.models.decoding import Recurrent, ScoredMemory
 from nmt.models.memory.config import NeuralGPUConfig
-from nmt.models.output_layers import LinearOutput, ScoredMemory, decoded
+from nmt.models.output_layers import LinearOutput
 
 KERNEL = 3  # cells a side of a filter, in both papers
 CUTOFF = 1.2  # a gate is a logistic function stretched to -0.1 ... 1.1 and cut to 0 ... 1
@@ -132,7 +131,7 @@ class NeuralGPUState(DecoderState):
 
 
 @models.register("neural_gpu", NeuralGPUConfig)
-class NeuralGPU(EncoderDecoder):
+class NeuralGPU(Recurrent):
     """Active memory: every step changes the whole image by gated convolutions; outputs are written to a tape it reads.
 
     Each sentence has an image of its own width and as many encoder steps as its source has pieces; what is beyond that
@@ -169,28 +168,25 @@ class NeuralGPU(EncoderDecoder):
         return NeuralGPUMemory(image, inside, source_lengths)
 
     def decode(self, memory: Memory, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
-        assert isinstance(memory, NeuralGPUMemory)
         self._check_lengths(batch)
-        _, state = self.start(memory, beam_size=1)
-        assert isinstance(state, NeuralGPUState)
-        hidden = []
-        for tokens in batch.target_in.unbind(1):
-            state, read = self._advance(tokens, state)
-            hidden.append(read)
-        return decoded(torch.stack(hidden, 1), batch, attention)
+        return super().decode(memory, batch, attention)
 
-    def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
+    def begin(self, memory: Memory, beam_size: int) -> DecoderState:
         assert isinstance(memory, NeuralGPUMemory)
         image, inside, lengths = (
             tensor.repeat_interleave(beam_size, dim=0) for tensor in (memory.image, memory.inside, memory.lengths)
         )
-        state = NeuralGPUState(image, torch.zeros_like(image[:, :, :, 0]), inside, lengths, torch.zeros_like(lengths))
-        return memory.scored_by(self.output, vocabulary), state
+        return NeuralGPUState(image, torch.zeros_like(image[:, :, :, 0]), inside, lengths, torch.zeros_like(lengths))
 
-    def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
-        assert isinstance(memory, NeuralGPUMemory) and isinstance(state, NeuralGPUState)
-        state, read = self._advance(tokens, state)
-        return StepOutput(self.scores(read, memory.output), False, state)
+    def read(
+        self, tokens: Tensor, memory: Memory, state: DecoderState
+    ) -> tuple[Tensor, Sequence[Tensor], DecoderState]:
+        assert isinstance(state, NeuralGPUState)
+        read = []
+        for last in tokens.unbind(1):
+            state, cells = self._advance(last, state)
+            read.append(cells)
+        return torch.stack(read, 1), (), state
 
     def max_target_lengths(self, source_lengths: Tensor) -> Tensor | None:
         return self._widths(source_lengths)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,22 +20,18 @@ from torch import Tensor, nn
 
 from nmt.data.vocabulary import BOS
 from nmt.interface import (
-    AttentionRequest,
-    Batch,
-    DecoderOutput,
     DecoderState,
-    EncoderDecoder,
     Memory,
     OutputLayer,
-    StepOutput,
     VocabularySizes,
 )
 from nmt.layers.dropout import Dropout
 from nmt.layers.embeddings import Embedding
 from nmt.models import models
 from nmt.models.binary_symbols import binary_embeddings, binary_output
+from nmt.models.decoding import Recurrent, ScoredMemory
 from nmt.models.memory.config import ControllerKind, MemoryStart, NeuralTuringMachineConfig, SymbolKind
-from nmt.models.output_layers import LinearOutput, ScoredMemory, decoded
+from nmt.models.output_layers import LinearOutput
 from nmt.trees import RowTree
 
 SMALLEST_NORM = 1e-8  # of key times slot, so that an empty slot is like nothing instead of undefined
@@ -295,7 +292,7 @@ class NTMState(DecoderState):
 
 
 @models.register("neural_turing_machine", NeuralTuringMachineConfig)
-class NeuralTuringMachine(EncoderDecoder):
+class NeuralTuringMachine(Recurrent):
     """A controller that reads and writes an external memory.
 
     The end of the source tells the machine to answer, and bos is the first input of its answer. From then on it gets the
@@ -317,20 +314,19 @@ class NeuralTuringMachine(EncoderDecoder):
         inputs = self.dropout(self.source_embedding(source))  # [B, S, E]
         return NTMMemory(self.machine.absorb(inputs, source_lengths))
 
-    def decode(self, memory: Memory, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
+    def begin(self, memory: Memory, beam_size: int) -> DecoderState:
         assert isinstance(memory, NTMMemory)
-        outputs, _ = self.machine.answer(self._inputs(batch.target_in), memory.machine)  # [B, T, D]
-        return decoded(outputs, batch, attention, read_out=self.dropout)
+        return NTMState(memory.machine.map(lambda tensor: tensor.repeat_interleave(beam_size, dim=0)))
 
-    def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
-        assert isinstance(memory, NTMMemory)
-        machine = memory.machine.map(lambda tensor: tensor.repeat_interleave(beam_size, dim=0))
-        return memory.scored_by(self.output, vocabulary), NTMState(machine)
+    def read(
+        self, tokens: Tensor, memory: Memory, state: DecoderState
+    ) -> tuple[Tensor, Sequence[Tensor], DecoderState]:
+        assert isinstance(state, NTMState)
+        outputs, machine = self.machine.answer(self._inputs(tokens), state.machine)
+        return outputs, (), NTMState(machine)
 
-    def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
-        assert isinstance(memory, NTMMemory) and isinstance(state, NTMState)
-        outputs, machine = self.machine.answer(self._inputs(tokens[:, None]), state.machine)  # [N, 1, D]
-        return StepOutput(self.scores(self.dropout(outputs[:, 0]), memory.output), False, NTMState(machine))
+    def read_out(self, states: Tensor) -> Tensor:
+        return self.dropout(states)
 
     def _inputs(self, tokens: Tensor) -> Tensor:
         """What the machine gets while it answers. [N, T] -> [N, T, E]"""

@@ -7,26 +7,20 @@ E embedding, P parts of a state, H hidden size, C width of the encoder's states,
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from nmt.interface import (
-    AttentionRequest,
-    Batch,
-    DecoderOutput,
     DecoderState,
-    EncoderDecoder,
     Memory,
-    StepOutput,
-    VocabularySizes,
 )
 from nmt.layers.dropout import Dropout
-from nmt.layers.embeddings import Embedding
 from nmt.layers.padding import padding_bias
-from nmt.layers.recurrent_attention import ContentAttention, RecurrentAttention
-from nmt.models.output_layers import LinearOutput, ScoredMemory, decoded
+from nmt.layers.recurrent_attention import RecurrentAttention
+from nmt.models.decoding import Recurrent, ScoredMemory
 from nmt.models.recurrent.layers import RecurrentLayer, States
 from nmt.trees import RowTree
 
@@ -56,61 +50,61 @@ class AttendedMemory(ScoredMemory):
 
 @dataclass
 class StackState(DecoderState):
-    """The states of all decoder layers."""
+    """Where a decoder is."""
 
     layers: States  # [N, P, H] by layer
+    fed: Tensor | None = None  # [N, D] the readout of the step before, if it comes back as input
 
 
 class DecoderStack(nn.Module, ABC):
     """Recurrent layers and the attention that some of them use."""
 
-    attention: ContentAttention
+    attention: RecurrentAttention
 
     @abstractmethod
-    def start(self, rows: int, like: Tensor) -> States:
-        """Nothing but zeros, in the type and on the device of ``like``: the source comes in through attention."""
+    def recurrent(self) -> Iterable[RecurrentLayer]:
+        """The layers, from the bottom up."""
+
+    def start(self, layers: States) -> StackState:
+        """The state before the first position."""
+        return StackState(layers)
 
     @abstractmethod
-    def forward(self, embedded: Tensor, source: Attended, layers: States) -> tuple[Tensor, Tensor, States]:
-        """embedded [N, T, E] -> [N, T, D], weights [B, N/B * T, S], and the states after the last position.
+    def forward(
+        self, embedded: Tensor, source: Attended, state: StackState
+    ) -> tuple[Tensor, Tensor | None, StackState]:
+        """embedded [N, T, E] -> [N, T, D], weights [B, N/B * T, S], and the state after the last position.
 
         Either N = B (teacher forcing) or T = 1 (a step).
         """
 
 
-class AttentiveRecurrent(EncoderDecoder, ABC):
-    """Embeddings, output layer, and all of decoding that follows from a stack that starts from zeros."""
+class AttentiveRecurrent(Recurrent):
+    """Embeddings, and all of decoding that follows from a stack of layers."""
 
     decoder: DecoderStack
 
-    def __init__(self, sizes: VocabularySizes, embedding_size: int, output_size: int, dropout: float) -> None:
+    def __init__(self, source: nn.Module, target: nn.Module, dropout: float) -> None:
+        """The embeddings, and their dropout."""
         super().__init__()
-        self.source_embedding = Embedding(sizes.source, embedding_size)
-        self.target_embedding = Embedding(sizes.target, embedding_size)
+        self.source_embedding = source
+        self.target_embedding = target
         self.dropout = Dropout(dropout)
-        self.output = LinearOutput.with_bias(output_size, sizes.target)
 
-    def decode(self, memory: Memory, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
-        assert isinstance(memory, AttendedMemory)
-        embedded = self.dropout(self.target_embedding(batch.target_in))
-        first = self.decoder.start(embedded.size(0), memory.source.states)
-        hidden, weights, _ = self.decoder(embedded, memory.source, first)
-        return decoded(hidden, batch, attention, (weights,))
-
-    def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
+    def begin(self, memory: Memory, beam_size: int) -> StackState:
+        """Nothing but zeros: the source comes in through attention."""
         assert isinstance(memory, AttendedMemory)
         states = memory.source.states
-        return memory.scored_by(self.output, vocabulary), StackState(
-            self.decoder.start(states.size(0) * beam_size, states)
-        )
+        rows = states.size(0) * beam_size
+        return self.decoder.start(tuple(layer.zeros(rows, states) for layer in self.decoder.recurrent()))
 
-    def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
+    def read(
+        self, tokens: Tensor, memory: Memory, state: DecoderState
+    ) -> tuple[Tensor, Sequence[Tensor], DecoderState]:
         assert isinstance(memory, AttendedMemory) and isinstance(state, StackState)
-        embedded = self.dropout(self.target_embedding(tokens))[:, None]  # [N, 1, E]
-        hidden, weights, layers = self.decoder(embedded, memory.source, state.layers)
-        scores = self.scores(hidden[:, 0], memory.output)
-        asked = weights.flatten(0, 1) if attention else None  # [N, S]
-        return StepOutput(scores, False, StackState(layers), asked)
+        embedded = self.dropout(self.target_embedding(tokens))  # [N, T, E]
+        hidden, weights, after = self.decoder(embedded, memory.source, state)
+        return hidden, () if weights is None else (weights,), after
 
 
 def asking_and_reading(

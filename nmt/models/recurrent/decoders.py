@@ -6,25 +6,16 @@ P parts of a state, H hidden size, C context, Z summary, D width of the readout.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from abc import abstractmethod
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
 
 from nmt.layers.dropout import Dropout
 from nmt.layers.recurrent_attention import RecurrentAttention
-from nmt.models.recurrent.attentive_recurrent import Attended
-from nmt.models.recurrent.layers import RecurrentDecoder, States
-from nmt.trees import RowTree
-
-
-@dataclass
-class Position(RowTree):
-    """Where a decoder is: N rows."""
-
-    layers: States
-    fed: Tensor | None = None  # [N, D] the readout of the step before, if it comes back as input
+from nmt.models.recurrent.attentive_recurrent import Attended, DecoderStack, StackState
+from nmt.models.recurrent.layers import RecurrentDecoder, RecurrentLayer, States
 
 
 class Readout(nn.Module):
@@ -61,7 +52,7 @@ class MaxoutReadout(Readout):
         return pairs.view(*pairs.shape[:-1], self.size, 2).amax(-1)
 
 
-class AttentiveDecoder(nn.Module, ABC):
+class AttentiveDecoder(DecoderStack):
     """A recurrent stack, an attention and a readout."""
 
     def __init__(
@@ -75,32 +66,22 @@ class AttentiveDecoder(nn.Module, ABC):
     ) -> None:
         """What the readout sees beside the state: the last piece's embedding, the context."""
         super().__init__()
-        self.stack = stack
-        self.attention = attention
-        self.readout = readout
+        self.stack, self.attention, self.readout = stack, attention, readout
         self.dropout = Dropout(dropout)
-        self.reads_embedding = reads_embedding
-        self.reads_context = reads_context
+        self.reads_embedding, self.reads_context = reads_embedding, reads_context
 
-    def first(self, layers: States) -> Position:
-        """The position before the first step."""
-        return Position(layers)
+    def recurrent(self) -> Iterable[RecurrentLayer]:
+        return self.stack.layers
 
-    @abstractmethod
-    def forward(self, embedded: Tensor, source: Attended, position: Position) -> tuple[Tensor, Tensor | None]:
-        """Teacher forcing: embedded [B, T, E] -> readouts [B, T, D], weights [B, T, S]."""
+    def attend(self, queries: Tensor, source: Attended) -> tuple[Tensor, Tensor | None]:
+        """[N, T, H] -> contexts [N, T, C], weights [B, N/B * T, S]: the K hypotheses of a sentence are K queries."""
+        sentences = len(source.states)
+        asking = queries if len(queries) == sentences else queries.view(sentences, -1, queries.size(-1))
+        contexts, weights = self.attention(asking, source.keys, source.states, source.bias)
+        return contexts.view(*queries.shape[:2], -1), weights
 
-    @abstractmethod
-    def step(self, embedded: Tensor, source: Attended, position: Position) -> tuple[Tensor, Tensor | None, Position]:
-        """One position of N hypotheses: embedded [B, K, E] -> readouts [B, K, D], weights [B, K, S], and the next."""
-
-    def _recur(self, x: Tensor, layers: States) -> tuple[Tensor, States]:
-        """One position of [B, K, I] -> [B, K, H]."""
-        states, after = self.stack(x.flatten(0, 1)[:, None], layers)
-        return states.view(*x.shape[:2], -1), after
-
-    def _read_out(self, context: Tensor, state: Tensor, embedded: Tensor, source: Attended) -> Tensor:
-        """All of [B, T, ...] -> [B, T, D]"""
+    def read_out(self, context: Tensor, state: Tensor, embedded: Tensor, source: Attended) -> Tensor:
+        """All of [N, T, ...] -> [N, T, D]"""
         parts = [context, state] if self.reads_context else [state]
         if self.reads_embedding:
             parts.append(embedded)
@@ -110,61 +91,62 @@ class AttentiveDecoder(nn.Module, ABC):
 class ContextAfter(AttentiveDecoder):
     """Attention follows the recurrence and never feeds back: a whole target in one go."""
 
-    def forward(self, embedded: Tensor, source: Attended, position: Position) -> tuple[Tensor, Tensor | None]:
-        states, _ = self.stack(beside(source.summary, embedded), position.layers)
-        return self._attend(states, embedded, source)
-
-    def step(self, embedded: Tensor, source: Attended, position: Position) -> tuple[Tensor, Tensor | None, Position]:
-        states, layers = self._recur(beside(source.summary, embedded), position.layers)
-        return *self._attend(states, embedded, source), Position(layers)
-
-    def _attend(self, states: Tensor, embedded: Tensor, source: Attended) -> tuple[Tensor, Tensor | None]:
-        contexts, weights = self.attention(states, source.keys, source.states, source.bias)
-        return self._read_out(contexts, states, embedded, source), weights
+    def forward(
+        self, embedded: Tensor, source: Attended, state: StackState
+    ) -> tuple[Tensor, Tensor | None, StackState]:
+        states, layers = self.stack(beside(source.summary, embedded), state.layers)
+        contexts, weights = self.attend(states, source)
+        return self.read_out(contexts, states, embedded, source), weights, StackState(layers)
 
 
 class StepwiseDecoder(AttentiveDecoder):
     """What comes back as input makes every step wait for the one before."""
 
-    def forward(self, embedded: Tensor, source: Attended, position: Position) -> tuple[Tensor, Tensor | None]:
+    @abstractmethod
+    def step(self, embedded: Tensor, source: Attended, state: StackState) -> tuple[Tensor, Tensor | None, StackState]:
+        """One position: [N, 1, E]"""
+
+    def forward(
+        self, embedded: Tensor, source: Attended, state: StackState
+    ) -> tuple[Tensor, Tensor | None, StackState]:
         hidden, weights = [], []
-        for x in embedded.unbind(1):
-            one, weight, position = self.step(x[:, None], source, position)
+        for x in torch.split(embedded, 1, dim=1):
+            one, weight, state = self.step(x, source, state)
             hidden.append(one)
             weights.append(weight)
         maps = None if weights[0] is None else torch.cat([weight for weight in weights if weight is not None], dim=1)
-        return torch.cat(hidden, dim=1), maps
+        return torch.cat(hidden, dim=1), maps, state
 
 
 class ContextFirst(StepwiseDecoder):
     """The state before a step asks, and the context is part of the step's input: Bahdanau et al. 2015, section 3.1."""
 
-    def step(self, embedded: Tensor, source: Attended, position: Position) -> tuple[Tensor, Tensor | None, Position]:
-        queries = position.layers[-1][:, 0].view(*embedded.shape[:2], -1)  # [B, K, H]
-        contexts, weights = self.attention(queries, source.keys, source.states, source.bias)
-        states, layers = self._recur(beside(source.summary, embedded, contexts), position.layers)
-        return self._read_out(contexts, states, embedded, source), weights, Position(layers)
+    def step(self, embedded: Tensor, source: Attended, state: StackState) -> tuple[Tensor, Tensor | None, StackState]:
+        contexts, weights = self.attend(state.layers[-1][:, :1], source)
+        states, layers = self.stack(beside(source.summary, embedded, contexts), state.layers)
+        return self.read_out(contexts, states, embedded, source), weights, StackState(layers)
 
 
 class ReadoutFed(StepwiseDecoder):
     """The readout comes back as input of the next step, "input feeding": Luong et al. 2015, section 3.3."""
 
-    def first(self, layers: States) -> Position:
-        return Position(layers, layers[0].new_zeros(layers[0].size(0), self.readout.size))
+    def start(self, layers: States) -> StackState:
+        return StackState(layers, layers[0].new_zeros(layers[0].size(0), self.readout.size))
 
-    def step(self, embedded: Tensor, source: Attended, position: Position) -> tuple[Tensor, Tensor | None, Position]:
-        assert position.fed is not None
-        fed = position.fed.view(*embedded.shape[:2], -1)  # [B, K, D]
-        states, layers = self._recur(beside(source.summary, embedded, fed), position.layers)
-        contexts, weights = self.attention(states, source.keys, source.states, source.bias)
-        hidden = self._read_out(contexts, states, embedded, source)
-        return hidden, weights, Position(layers, hidden.flatten(0, 1))
+    def step(self, embedded: Tensor, source: Attended, state: StackState) -> tuple[Tensor, Tensor | None, StackState]:
+        assert state.fed is not None
+        states, layers = self.stack(beside(source.summary, embedded, state.fed[:, None]), state.layers)
+        contexts, weights = self.attend(states, source)
+        hidden = self.read_out(contexts, states, embedded, source)
+        return hidden, weights, StackState(layers, hidden[:, 0])
 
 
 def beside(summary: Tensor | None, *parts: Tensor) -> Tensor:
-    """[B, T, ...] each -> side by side, the summary [B, Z] at every position among them."""
+    """[N, T, ...] each -> side by side, the summary [B, Z] of its sentence at every position among them."""
     if summary is not None:
-        parts = (*parts, summary[:, None].expand(-1, parts[0].size(1), -1))
+        rows, positions = parts[0].shape[:2]
+        summary = summary.repeat_interleave(rows // summary.size(0), dim=0)
+        parts = (*parts, summary[:, None].expand(-1, positions, -1))
     return torch.cat(parts, dim=-1) if len(parts) > 1 else parts[0]
 
 

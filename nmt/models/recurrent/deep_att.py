@@ -10,24 +10,29 @@ what the attention reads.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor, nn
 
 from nmt.data.vocabulary import VocabularySizes
 from nmt.layers.dropout import Dropout
+from nmt.layers.embeddings import Embedding
 from nmt.layers.recurrent_attention import AdditiveAttention
 from nmt.layers.stack import Layers
 from nmt.models import models
+from nmt.models.output_layers import LinearOutput
 from nmt.models.recurrent.attentive_recurrent import (
     Attended,
     AttendedMemory,
     AttentiveRecurrent,
     DecoderStack,
+    StackState,
     asking_and_reading,
     attended,
 )
 from nmt.models.recurrent.config import DeepAttConfig
-from nmt.models.recurrent.layers import LSTMLayer, States, read
+from nmt.models.recurrent.layers import LSTMLayer, read
 
 
 class FastForward(nn.Module):
@@ -99,19 +104,20 @@ class Decoder(DecoderStack):
         self.layers = Layers(FastForward(LSTMLayer(width, size), config.dropout) for width in inputs)
         self.attention = AdditiveAttention(size, config.memory_size)
 
-    def start(self, rows: int, like: Tensor) -> States:
-        return tuple(layer.layer.zeros(rows, like) for layer in self.layers)
+    def recurrent(self) -> Iterable[LSTMLayer]:
+        return (layer.layer for layer in self.layers)
 
-    def forward(self, embedded: Tensor, source: Attended, layers: States) -> tuple[Tensor, Tensor, States]:
+    def forward(self, embedded: Tensor, source: Attended, state: StackState) -> tuple[Tensor, Tensor, StackState]:
         """The readout is [Half(f), h] of the top layer."""
         bottom, *upper = self.layers
-        given, hidden, weights, state = asking_and_reading(bottom.layer, self.attention, embedded, source, layers[0])
-        x, after = bottom.passed_on(given, hidden), [state]
-        for layer, before in zip(upper, layers[1:]):
-            hidden, state = layer.layer(x, before)
+        before, *above = state.layers
+        given, hidden, weights, behind = asking_and_reading(bottom.layer, self.attention, embedded, source, before)
+        x, after = bottom.passed_on(given, hidden), [behind]
+        for layer, before in zip(upper, above):
+            hidden, behind = layer.layer(x, before)
             x = layer.passed_on(x, hidden)
-            after.append(state)
-        return x, weights, tuple(after)
+            after.append(behind)
+        return x, weights, StackState(tuple(after))
 
 
 @models.register("deep_att", DeepAttConfig)
@@ -119,7 +125,9 @@ class DeepAtt(AttentiveRecurrent):
     """Interleaved columns of LSTMs; half of every layer's feed-forward block goes on untouched."""
 
     def __init__(self, config: DeepAttConfig, sizes: VocabularySizes) -> None:
-        super().__init__(sizes, config.embedding_size, 3 * config.hidden_size, config.dropout)
+        source, target = (Embedding(count, config.embedding_size) for count in (sizes.source, sizes.target))
+        super().__init__(source, target, config.dropout)
+        self.output = LinearOutput.with_bias(3 * config.hidden_size, sizes.target)
         self.width = config.hidden_size
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)

@@ -6,6 +6,7 @@ Shapes: B sentences, K beam, N = B*K hypotheses, S source positions, E embedding
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -13,17 +14,10 @@ from torch import Tensor, nn
 
 from nmt.errors import UsageError
 from nmt.interface import (
-    AttentionRequest,
-    Batch,
-    DecoderOutput,
-    DecoderState,
-    EncoderDecoder,
     Memory,
     OutputLayer,
-    StepOutput,
     VocabularySizes,
 )
-from nmt.layers.dropout import Dropout
 from nmt.layers.embeddings import Borrowed, Embedding
 from nmt.layers.recurrent_attention import (
     AdditiveAttention,
@@ -36,8 +30,14 @@ from nmt.layers.recurrent_attention import (
 )
 from nmt.models import models
 from nmt.models.config import shares_embeddings
-from nmt.models.output_layers import LinearOutput, TiedOutput, decoded
-from nmt.models.recurrent.attentive_recurrent import AttendedMemory, attended, initialise
+from nmt.models.output_layers import LinearOutput, TiedOutput
+from nmt.models.recurrent.attentive_recurrent import (
+    AttendedMemory,
+    AttentiveRecurrent,
+    StackState,
+    attended,
+    initialise,
+)
 from nmt.models.recurrent.config import AttentionKind, BridgeKind, CellKind, ContextPath, LSTMConfig, Merge, ReadoutKind
 from nmt.models.recurrent.decoders import (
     AttentiveDecoder,
@@ -45,7 +45,6 @@ from nmt.models.recurrent.decoders import (
     ContextFirst,
     DenseBridge,
     MaxoutReadout,
-    Position,
     Readout,
     ReadoutFed,
     TanhReadout,
@@ -65,7 +64,11 @@ from nmt.models.recurrent.layers import (
 )
 
 _CELLS: dict[CellKind, type[LSTMLayer] | type[GRULayer]] = {CellKind.lstm: LSTMLayer, CellKind.gru: GRULayer}
-_MERGES = {Merge.concat: concatenated, Merge.sum: torch.add, Merge.mean: averaged}
+_MERGES: dict[Merge, Callable[[Tensor, Tensor], Tensor]] = {
+    Merge.concat: concatenated,
+    Merge.sum: torch.add,
+    Merge.mean: averaged,
+}
 _DECODERS: dict[ContextPath, type[AttentiveDecoder]] = {
     ContextPath.readout: ContextAfter,
     ContextPath.input: ContextFirst,
@@ -151,31 +154,22 @@ class LSTMMemory(AttendedMemory):
     first: States  # [B, P, H] by layer
 
 
-@dataclass
-class LSTMState(DecoderState):
-    """Where the decoder is."""
-
-    position: Position
-
-
 @models.register("lstm", LSTMConfig)
-class LSTM(EncoderDecoder):
+class LSTM(AttentiveRecurrent):
     """A recurrent encoder, a bridge, and a decoder with or without attention; which ones, the configuration says."""
 
     def __init__(self, config: LSTMConfig, sizes: VocabularySizes) -> None:
-        super().__init__()
+        target = Embedding(sizes.target, config.embedding_size)
+        shared = shares_embeddings(config.share_all_embeddings, sizes.shared)
+        source = Borrowed(target) if shared else Embedding(sizes.source, config.embedding_size)
+        super().__init__(source, target, config.dropout)
         self.width = config.hidden_size
         self.reverse_source = config.reverse_source
         self.peeky = config.peeky
-        target = Embedding(sizes.target, config.embedding_size)
-        shared = shares_embeddings(config.share_all_embeddings, sizes.shared)
-        self.source_embedding = Borrowed(target) if shared else Embedding(sizes.source, config.embedding_size)
-        self.target_embedding = target
-        self.dropout = Dropout(config.dropout)
         self.encoder = build_encoder(config)
         self.bridge = build_bridge(config)
         self.decoder = build_decoder(config)
-        self.output = build_output(config, self.decoder.readout.size, self.target_embedding, sizes)
+        self.output = build_output(config, self.decoder.readout.size, target, sizes)
         initialise(self, config.init_range)
 
     def encode(self, source: Tensor, source_lengths: Tensor) -> LSTMMemory:
@@ -187,25 +181,6 @@ class LSTM(EncoderDecoder):
         read = attended(states, source_lengths, self.decoder.attention, summary)
         return LSTMMemory(read, self.bridge(last))
 
-    def decode(self, memory: Memory, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
+    def begin(self, memory: Memory, beam_size: int) -> StackState:
         assert isinstance(memory, LSTMMemory)
-        embedded = self.dropout(self.target_embedding(batch.target_in))
-        hidden, weights = self.decoder(embedded, memory.source, self.decoder.first(memory.first))
-        return decoded(hidden, batch, attention, () if weights is None else (weights,))
-
-    def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
-        assert isinstance(memory, LSTMMemory)
-        layers = tuple(state.repeat_interleave(beam_size, dim=0) for state in memory.first)
-        return memory.scored_by(self.output, vocabulary), LSTMState(self.decoder.first(layers))
-
-    def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
-        assert isinstance(memory, LSTMMemory) and isinstance(state, LSTMState)
-        embedded = self.dropout(self.target_embedding(tokens)).view(memory.source.states.size(0), -1, self._embedding)
-        hidden, weights, position = self.decoder.step(embedded, memory.source, state.position)
-        scores = self.scores(hidden.flatten(0, 1), memory.output)
-        asked = weights.flatten(0, 1) if attention and weights is not None else None  # [N, S]
-        return StepOutput(scores, False, LSTMState(position), asked)
-
-    @property
-    def _embedding(self) -> int:
-        return self.target_embedding.weight.size(1)
+        return self.decoder.start(tuple(state.repeat_interleave(beam_size, dim=0) for state in memory.first))
