@@ -34,10 +34,7 @@ def vocabulary_axes(
     """
     usual = _shapes(build, sizes)
     found: dict[str, VocabularyAxis] = {}
-    one_more = {
-        "source": replace(sizes, source=sizes.source + 1),
-        "target": replace(sizes, target=sizes.target + 1),
-    }
+    one_more = {"source": replace(sizes, source=sizes.source + 1), "target": replace(sizes, target=sizes.target + 1)}
     for side, size in (("source", sizes.source), ("target", sizes.target)):
         grown = _shapes(build, one_more[side])
         changed = [name for name in usual.keys() | grown.keys() if usual.get(name) != grown.get(name)]

@@ -15,11 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from nmt.errors import DataError
-from nmt.interface import (
-    DecoderState,
-    Memory,
-    VocabularySizes,
-)
+from nmt.interface import DecoderState, Memory, VocabularySizes
 from nmt.layers.dropout import Dropout
 from nmt.layers.embeddings import Embedding
 from nmt.layers.padding import padding_bias

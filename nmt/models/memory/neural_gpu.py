@@ -13,14 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from nmt.errors import DataError
-from nmt.interface import (
-    AttentionRequest,
-    Batch,
-    DecoderOutput,
-    DecoderState,
-    Memory,
-    VocabularySizes,
-)
+from nmt.interface import AttentionRequest, Batch, DecoderOutput, DecoderState, Memory, VocabularySizes
 from nmt.layers.embeddings import Embedding
 from nmt.models import models
 from nmt.models.decoding import Recurrent, ScoredMemory
@@ -38,11 +31,6 @@ def cut_sigmoid(x: Tensor) -> Tensor:
     return (CUTOFF * torch.sigmoid(x) - (CUTOFF - 1) / 2).clamp(0.0, 1.0)
 
 
-def orthogonal_filters(weight: Tensor) -> None:
-    """Fill filters [C', C, ...] with orthogonal rows of the authors' size; in place."""
-    nn.init.orthogonal_(weight, GAIN)
-
-
 class ConvGRU(nn.Module):
     """One gated convolutional step of an image s, beside an image p that is only read.
 
@@ -55,7 +43,7 @@ class ConvGRU(nn.Module):
         self.gates = nn.Conv2d(read_maps + maps, 2 * maps, KERNEL, padding=KERNEL // 2)
         self.candidate = nn.Conv2d(read_maps + maps, maps, KERNEL, padding=KERNEL // 2)
         for filters in (*self.gates.weight.detach().chunk(2), self.candidate.weight.detach()):
-            orthogonal_filters(filters)
+            nn.init.orthogonal_(filters, GAIN)
         nn.init.constant_(self.gates.bias, OPEN)  # type: ignore[arg-type]
         nn.init.zeros_(self.candidate.bias)  # type: ignore[arg-type]
 
@@ -64,14 +52,11 @@ class ConvGRU(nn.Module):
 
         What is beyond is zero in the image and in ``read``, as if there were padding, and zero in the result.
         """
-        reset, update = cut_sigmoid(self.gates(_beside(read, image))).chunk(2, dim=1)
-        candidate = torch.tanh(self.candidate(_beside(read, reset * image)))
+        beside = [] if read is None else [read]
+        reset, update = cut_sigmoid(self.gates(torch.cat([*beside, image], dim=1))).chunk(2, dim=1)
+        candidate = torch.tanh(self.candidate(torch.cat([*beside, reset * image], dim=1)))
         dtype = image.dtype  # of a norm, or of a convolution under autocast
         return torch.lerp(candidate.to(dtype), image, update.to(dtype)) * inside
-
-
-def _beside(read: Tensor | None, image: Tensor) -> Tensor:
-    return image if read is None else torch.cat([read, image], dim=1)
 
 
 class ImageStep(nn.Module):
@@ -148,16 +133,14 @@ class NeuralGPU(Recurrent):
         for embedding in (self.source_embedding, self.target_embedding):
             nn.init.uniform_(embedding.weight, -SPREAD, SPREAD)
         self.input = nn.Linear(config.embedding_size, maps)
-        orthogonal_filters(self.input.weight)
+        nn.init.orthogonal_(self.input.weight, GAIN)
         nn.init.zeros_(self.input.bias)
         self.norm = nn.LayerNorm(maps)
         self.first = ConvGRU(maps)
         self.encoder = ImageStep([ConvGRU(maps) for _ in range(config.num_convs)])
         self.decoder = ImageStep([ConvGRU(maps, read_maps=maps) for _ in range(config.num_convs)])
         self.dropout = ImageDropout(config.dropout)
-        output = torch.empty(sizes.target, maps)
-        orthogonal_filters(output)
-        self.output = LinearOutput(output)
+        self.output = LinearOutput(nn.init.orthogonal_(torch.empty(sizes.target, maps), GAIN))
 
     def encode(self, source: Tensor, source_lengths: Tensor) -> Memory:
         image, inside = self._first_image(source, source_lengths)
@@ -217,14 +200,11 @@ class NeuralGPU(Recurrent):
         columns = torch.arange(state.tape.size(2), device=tokens.device)
         written = (columns == state.positions[:, None] - 1)[:, None]  # [N, 1, W]
         tape = torch.where(written, self.target_embedding(tokens)[:, :, None], state.tape)
-        image = self.decoder(self.dropout(state.image, state.lengths), state.inside, self._as_image(tape))
+        read_only = tape[:, :, :, None].expand(-1, -1, -1, self.height)  # [N, C, W, H], the same in every row
+        image = self.decoder(self.dropout(state.image, state.lengths), state.inside, read_only)
         here = (columns == state.positions[:, None])[:, None].to(image.dtype)
         read = (image[:, :, :, 0] * here).sum(2)
         return replace(state, image=image, tape=tape, positions=state.positions + 1), read
-
-    def _as_image(self, tape: Tensor) -> Tensor:
-        """[N, C, W] -> [N, C, W, H], the same in every row."""
-        return tape[:, :, :, None].expand(-1, -1, -1, self.height)
 
     def _check_lengths(self, batch: Batch) -> None:
         """Every target within its own image, whoever stands beside it: one synchronisation a batch."""

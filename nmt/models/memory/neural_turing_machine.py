@@ -19,12 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt.data.vocabulary import BOS
-from nmt.interface import (
-    DecoderState,
-    Memory,
-    OutputLayer,
-    VocabularySizes,
-)
+from nmt.interface import DecoderState, Memory, OutputLayer, VocabularySizes
 from nmt.layers.dropout import Dropout
 from nmt.layers.embeddings import Embedding
 from nmt.models import models
@@ -32,7 +27,7 @@ from nmt.models.binary_symbols import binary_embeddings, binary_output
 from nmt.models.decoding import Recurrent, ScoredMemory
 from nmt.models.memory.config import ControllerKind, MemoryStart, NeuralTuringMachineConfig, SymbolKind
 from nmt.models.output_layers import LinearOutput
-from nmt.trees import RowTree
+from nmt.trees import RowTree, tensors
 
 SMALLEST_NORM = 1e-8  # of key times slot, so that an empty slot is like nothing instead of undefined
 SMALLEST_WEIGHT = 1e-8  # keeps the logarithm finite
@@ -108,12 +103,8 @@ class MachineState(RowTree):
 
     def where(self, chosen: Tensor, other: MachineState) -> MachineState:
         """This state in the rows chosen [B], the other one elsewhere."""
-        return MachineState(
-            torch.where(chosen[:, None, None], self.memory, other.memory),
-            torch.where(chosen[:, None, None], self.weights, other.weights),
-            torch.where(chosen[:, None], self.reads, other.reads),
-            tuple(torch.where(chosen[:, None], new, old) for new, old in zip(self.controller, other.controller)),
-        )
+        others = tensors(other)
+        return self.map(lambda new: torch.where(chosen.view(-1, *[1] * (new.dim() - 1)), new, next(others)))
 
 
 class Controller(nn.Module, ABC):
@@ -302,13 +293,18 @@ class NeuralTuringMachine(Recurrent):
 
     def __init__(self, config: NeuralTuringMachineConfig, sizes: VocabularySizes) -> None:
         super().__init__()
-        self.width = config.controller_size
+        self.width = size = config.controller_size
         self.feed_output = config.feed_output
         self.source_embedding, self.target_embedding, channels = _embeddings(config, sizes)
         self.dropout = Dropout(config.dropout)
-        self.machine = _machine(config, channels)
-        outputs = config.controller_size + config.read_heads * config.memory_width
-        self.output = _output(config, outputs, sizes.target)
+        heads = Heads(size, config.read_heads, config.write_heads, config.memory_width, config.shift_range)
+        kind = LSTMController if config.controller is ControllerKind.lstm else FeedForwardController
+        reads = config.read_heads * config.memory_width
+        self.machine = MemoryMachine(kind(channels, reads, size), heads, _starting_memory(config))
+        if config.symbols is SymbolKind.binary:
+            self.output: OutputLayer = binary_output(size + reads, sizes.target, config.symbol_bits)
+        else:
+            self.output = LinearOutput.with_bias(size + reads, sizes.target)
 
     def encode(self, source: Tensor, source_lengths: Tensor) -> Memory:
         inputs = self.dropout(self.source_embedding(source))  # [B, S, E]
@@ -336,22 +332,10 @@ class NeuralTuringMachine(Recurrent):
 
 def _embeddings(config: NeuralTuringMachineConfig, sizes: VocabularySizes) -> tuple[nn.Module, nn.Module, int]:
     """Of source and target, and the number of input channels."""
-    if config.symbols is SymbolKind.learned:
-        width = config.embedding_size
-        return Embedding(sizes.source, width), Embedding(sizes.target, width), width
-    return binary_embeddings(sizes, config.symbol_bits)
-
-
-def _machine(config: NeuralTuringMachineConfig, channels: int) -> MemoryMachine:
-    heads = Heads(
-        config.controller_size, config.read_heads, config.write_heads, config.memory_width, config.shift_range
-    )
-    return MemoryMachine(_controller(config, channels), heads, _starting_memory(config))
-
-
-def _controller(config: NeuralTuringMachineConfig, channels: int) -> Controller:
-    kind = LSTMController if config.controller is ControllerKind.lstm else FeedForwardController
-    return kind(channels, config.read_heads * config.memory_width, config.controller_size)
+    if config.symbols is SymbolKind.binary:
+        return binary_embeddings(sizes, config.symbol_bits)
+    width = config.embedding_size
+    return Embedding(sizes.source, width), Embedding(sizes.target, width), width
 
 
 def _starting_memory(config: NeuralTuringMachineConfig) -> StartingMemory:
@@ -359,9 +343,3 @@ def _starting_memory(config: NeuralTuringMachineConfig) -> StartingMemory:
     if config.memory_start is MemoryStart.constant:
         return StartingMemory(torch.full(shape, CONSTANT_START), learned=False)
     return StartingMemory(torch.randn(shape) * SMALL_START, learned=config.memory_start is MemoryStart.learned)
-
-
-def _output(config: NeuralTuringMachineConfig, hidden_size: int, vocabulary_size: int) -> OutputLayer:
-    if config.symbols is SymbolKind.binary:
-        return binary_output(hidden_size, vocabulary_size, config.symbol_bits)
-    return LinearOutput.with_bias(hidden_size, vocabulary_size)

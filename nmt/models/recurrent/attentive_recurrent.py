@@ -13,10 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from nmt.interface import (
-    DecoderState,
-    Memory,
-)
+from nmt.interface import DecoderState, Memory
 from nmt.layers.dropout import Dropout
 from nmt.layers.padding import padding_bias
 from nmt.layers.recurrent_attention import RecurrentAttention

@@ -13,11 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from nmt.errors import UsageError
-from nmt.interface import (
-    Memory,
-    OutputLayer,
-    VocabularySizes,
-)
+from nmt.interface import Memory, OutputLayer, VocabularySizes
 from nmt.layers.embeddings import Borrowed, Embedding
 from nmt.layers.recurrent_attention import (
     AdditiveAttention,

@@ -18,13 +18,7 @@ from nmt.interface import Memory, VocabularySizes
 from nmt.layers.experts import Experts, NoisyTopK, balance, tokens_by_sentence
 from nmt.models import models
 from nmt.models.transformer.config import TransformerMoEConfig
-from nmt.models.transformer.layers import (
-    DecoderLayer,
-    EncoderLayer,
-    Layer,
-    LayerParts,
-    Record,
-)
+from nmt.models.transformer.layers import DecoderLayer, EncoderLayer, Layer, LayerParts, Record
 from nmt.models.transformer.parts import Stacks, layer_parts, position_vectors
 from nmt.models.transformer.transformer import Transformer, TransformerMemory
 
