@@ -114,7 +114,7 @@ def asking_and_reading(
     """
     inputs, outputs, weights = [], [], []
     for piece in embedded.unbind(1):
-        queries = layer.output_of(state).view(source.states.size(0), -1, layer.hidden_size)  # [B, K, H]
+        queries = layer.split(state)[0].view(source.states.size(0), -1, layer.hidden_size)  # [B, K, H]
         contexts, weight = attention(queries, source.keys, source.states, source.bias)
         x = torch.cat([contexts.flatten(0, 1), piece], dim=-1)[:, None]  # [N, 1, C + E]
         output, state = layer(x, state)

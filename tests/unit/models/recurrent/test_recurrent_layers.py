@@ -102,7 +102,7 @@ def test_a_projected_layer_is_that_of_packed_sentences_and_goes_on_from_its_stat
     packed, packed_last = layer._packed(x, LENGTHS)
     torch.testing.assert_close(states * (torch.arange(5) < LENGTHS[:, None])[:, :, None], packed)
     torch.testing.assert_close(last, packed_last)
-    torch.testing.assert_close(layer.output_of(last), packed[torch.arange(3), LENGTHS - 1])
+    torch.testing.assert_close(layer.split(last)[0], packed[torch.arange(3), LENGTHS - 1])
     begun, between = layer(x[:, :2], layer.zeros(3, x))
     found, _ = layer(x[:, 2:], between)
     torch.testing.assert_close(torch.cat([begun, found], 1)[1], states[1])
