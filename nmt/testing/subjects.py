@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,14 +26,6 @@ from nmt.models import models
 from nmt.plugins import preset_folders
 
 JOINT = VocabularySizes(source=23, target=23, shared=True)
-
-
-class ModelConfig(Protocol):
-    """What a model's configuration can do beside holding options."""
-
-    def shrink(self) -> Any:
-        """The same structure in small sizes."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -62,9 +54,13 @@ class Subject:
 
 def subject(name: str) -> Subject:
     """The subject of a registered model (its defaults) or of a preset, shrunk."""
-    if name in models.names():
-        return Subject(name, _shrunk(models.config_class(name)(), name))
-    return Subject(name, _shrunk(load_preset(name), name))
+    config = models.config_class(name)() if name in models.names() else load_preset(name)
+    if not hasattr(config, "shrink"):
+        raise UsageError(
+            f"{type(config).__name__}, the configuration of {name}, has no shrink(); the conformance suite needs it "
+            f"to build the same structure in small sizes"
+        )
+    return Subject(name, config.shrink())
 
 
 def subjects() -> tuple[Subject, ...]:
@@ -89,15 +85,6 @@ def load_preset(name: str) -> Any:
         )
     preset = read_preset("model", name, preset_folders())
     return component_from_plain("model", {"name": preset.component, **preset.values}, origin=f"preset {name}")
-
-
-def _shrunk(config: Any, name: str) -> Any:
-    if not hasattr(config, "shrink"):
-        raise UsageError(
-            f"{type(config).__name__}, the configuration of {name}, has no shrink(); the conformance suite needs it "
-            f"to build the same structure in small sizes"
-        )
-    return cast(ModelConfig, config).shrink()
 
 
 TOLERANCE = 1e-4  # of log-probabilities in float32; operators round differently for different shapes
