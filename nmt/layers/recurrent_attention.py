@@ -67,7 +67,7 @@ class DotAttention(ContentAttention):
         return queries @ keys.transpose(1, 2)
 
 
-class GeneralAttention(ContentAttention):
+class GeneralAttention(DotAttention):
     """score(h_t, s_i) = h_t . W s_i: Luong et al. 2015, equation 8."""
 
     def __init__(self, query_size: int, state_size: int) -> None:
@@ -76,9 +76,6 @@ class GeneralAttention(ContentAttention):
 
     def project(self, states: Tensor) -> Tensor:
         return self.key(states)
-
-    def scores(self, queries: Tensor, keys: Tensor) -> Tensor:
-        return queries @ keys.transpose(1, 2)
 
 
 class AdditiveAttention(ContentAttention):

@@ -5,6 +5,7 @@ Shapes: B sentences, K beam, N = B*K hypotheses, D width of the hidden states, V
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -17,7 +18,20 @@ from nmt.layers.embeddings import Embedding
 from nmt.trees import RowTree
 
 
-class LinearOutput(OutputLayer):
+class MatrixOutput(OutputLayer):
+    """Scores by one matrix and perhaps a bias, which ``linear`` says."""
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return F.linear(hidden, *self.linear())
+
+    def restrict(self, vocabulary: Tensor) -> Scoring:
+        return restricted(*self.linear(), vocabulary)
+
+    @abstractmethod
+    def linear(self) -> tuple[Tensor, Tensor | None]: ...
+
+
+class LinearOutput(MatrixOutput):
     """A matrix [V, D] of its own, with or without bias [V]."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
@@ -31,28 +45,16 @@ class LinearOutput(OutputLayer):
         linear = nn.Linear(inputs, outputs)
         return cls(linear.weight.detach(), linear.bias.detach())
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        return F.linear(hidden, self.weight, self.bias)
-
-    def restrict(self, vocabulary: Tensor) -> Scoring:
-        return restricted(self.weight, self.bias, vocabulary)
-
     def linear(self) -> tuple[Tensor, Tensor | None]:
         return self.weight, self.bias
 
 
-class TiedOutput(OutputLayer):
+class TiedOutput(MatrixOutput):
     """The matrix of an embedding, which owns it: Press and Wolf 2017; Vaswani et al. 2017, section 3.4."""
 
     def __init__(self, embedding: Embedding) -> None:
         super().__init__()
         self._embedding = (embedding,)  # a tuple, so that a saved model holds the matrix once
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        return F.linear(hidden, self._embedding[0].weight)
-
-    def restrict(self, vocabulary: Tensor) -> Scoring:
-        return restricted(self._embedding[0].weight, None, vocabulary)
 
     def linear(self) -> tuple[Tensor, Tensor | None]:
         return self._embedding[0].weight, None
@@ -102,10 +104,9 @@ class OwnColumns(RowTree):
 
 def restricted(weight: Tensor, bias: Tensor | None, vocabulary: Tensor) -> Scoring:
     """A linear map over some ids only."""
-    part = None if bias is None else bias.detach()[vocabulary]
+    own, part = weight.detach()[vocabulary], None if bias is None else bias.detach()[vocabulary]
     if vocabulary.dim() == 1:
-        return SharedVocabulary(weight.detach()[vocabulary], part)
-    own = weight.detach()[vocabulary]
+        return SharedVocabulary(own, part)
     absent = absences(vocabulary, own.dtype)
     return OwnVocabularies(own.transpose(1, 2).contiguous(), absent if part is None else absent + part[:, None])
 

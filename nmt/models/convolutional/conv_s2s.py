@@ -22,8 +22,6 @@ from nmt.interface import (
     DecoderState,
     EncoderDecoder,
     Memory,
-    OutputLayer,
-    Scoring,
     StepOutput,
     VocabularySizes,
     real_positions,
@@ -39,7 +37,7 @@ from nmt.models.config import shares_embeddings
 from nmt.models.convolutional.config import ConvS2SConfig, Group
 from nmt.models.convolutional.convolution import CausalConvolution, SameConvolution
 from nmt.models.decoding import ScoredMemory, decoded
-from nmt.models.output_layers import TiedOutput, restricted
+from nmt.models.output_layers import MatrixOutput, TiedOutput
 from nmt.trees import RowTree
 
 HALF = math.sqrt(0.5)  # keeps the variance of a sum of two (section 3.4)
@@ -200,18 +198,12 @@ def _shapes(groups: list[Group]) -> list[GatedShape]:
     return [GatedShape(before, layer.channels, layer.kernel) for before, layer in zip(inputs, layers)]
 
 
-class NormalisedOutput(OutputLayer):
+class NormalisedOutput(MatrixOutput):
     """Scores by a weight-normalised linear map."""
 
     def __init__(self, inputs: int, outputs: int, dropout: float) -> None:
         super().__init__()
         self.projection = linear(inputs, outputs, dropout)
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        return self.projection(hidden)
-
-    def restrict(self, vocabulary: Tensor) -> Scoring:
-        return restricted(self.projection.weight, self.projection.bias, vocabulary)
 
     def linear(self) -> tuple[Tensor, Tensor | None]:
         return self.projection.weight, self.projection.bias

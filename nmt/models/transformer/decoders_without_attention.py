@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nmt.layers.linear import Linear
+from nmt.layers.linear import Linear, at_least_float32
 from nmt.models.transformer.autoregression import Autoregression, LayerCache
 from nmt.models.transformer.layers import FeedForward
 from nmt.models.transformer.mask import Mask
@@ -21,7 +21,7 @@ from nmt.models.transformer.mask import Mask
 class Total(LayerCache):
     """The sum of all inputs so far: one vector a row, however long the sentence."""
 
-    total: Tensor  # [N, D] in float32 at least
+    total: Tensor  # [N, D] in float32 at least: sums over a sentence lose too much in 16 bits
 
 
 class AverageAttention(Autoregression):
@@ -38,10 +38,10 @@ class AverageAttention(Autoregression):
         self.gates = Linear(2 * d_model, 2 * d_model, bias=False)
 
     def forward(self, x: Tensor, mask: Mask, record: list[Tensor] | None = None) -> Tensor:
-        return self._gated(x, x.to(_wide(x.dtype)).cumsum(1), mask)
+        return self._gated(x, at_least_float32(x).cumsum(1), mask)
 
     def start(self, sentences: int, beam: int, like: Tensor) -> Total:
-        return Total(like.new_zeros(sentences * beam, self.d_model, dtype=_wide(like.dtype)))
+        return Total(at_least_float32(like.new_zeros(sentences * beam, self.d_model)))
 
     def step(self, x: Tensor, cache: LayerCache, mask: Mask) -> tuple[Tensor, LayerCache]:
         assert isinstance(cache, Total)
@@ -55,11 +55,6 @@ class AverageAttention(Autoregression):
         averaged = self.feed_forward(means)
         input_gate, forget_gate = torch.sigmoid(self.gates(torch.cat([x, averaged], dim=-1))).chunk(2, dim=-1)
         return input_gate * x + forget_gate * averaged
-
-
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    """Sums over a sentence lose too much in 16 bits."""
-    return torch.promote_types(dtype, torch.float32)
 
 
 @dataclass
@@ -89,8 +84,7 @@ class SSRU(Autoregression):
         return torch.relu(cells).to(x.dtype)
 
     def start(self, sentences: int, beam: int, like: Tensor) -> Cell:
-        wide = torch.promote_types(like.dtype, torch.float32)
-        return Cell(like.new_zeros(sentences * beam, self.d_model, dtype=wide))
+        return Cell(at_least_float32(like.new_zeros(sentences * beam, self.d_model)))
 
     def step(self, x: Tensor, cache: LayerCache, mask: Mask) -> tuple[Tensor, LayerCache]:
         assert isinstance(cache, Cell)
@@ -100,8 +94,7 @@ class SSRU(Autoregression):
 
     def _gated(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """[..., D] -> f and (1 - f) * W x, in float32 at least"""
-        inputs = self.input(x)
-        inputs = inputs.to(torch.promote_types(inputs.dtype, torch.float32))
+        inputs = at_least_float32(self.input(x))
         kept = torch.sigmoid(self.forget(x).to(inputs.dtype))
         return kept, torch.addcmul(inputs, kept, inputs, value=-1)
 

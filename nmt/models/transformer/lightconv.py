@@ -7,6 +7,7 @@ n blocks of b positions.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +20,7 @@ from nmt.models import models
 from nmt.models.transformer.attention import merge_heads, split_heads
 from nmt.models.transformer.autoregression import Autoregression, LayerCache, SourceAttention
 from nmt.models.transformer.config import ConvolutionKind, LightConvConfig
-from nmt.models.transformer.layers import DecoderLayer, EncoderLayer, LayerParts
+from nmt.models.transformer.layers import DecoderLayer, EncoderLayer
 from nmt.models.transformer.mask import Mask
 from nmt.models.transformer.parts import Stacks, layer_parts, position_vectors
 from nmt.models.transformer.transformer import Transformer
@@ -151,17 +152,12 @@ class TargetConvolution(HeadConvolution, Autoregression):
 def stacks(config: LightConvConfig) -> Stacks:
     """Layers whose convolutions have widths of their own."""
     parts = layer_parts(config)
-
-    def around(width: int) -> LayerParts:
-        return replace(parts, source_attention=lambda: SourceConvolution(config, width))
-
-    def behind(width: int) -> LayerParts:
-        return replace(parts, target_attention=lambda: TargetConvolution(config, width))
-
+    encoder = [replace(parts, source_attention=partial(SourceConvolution, config, k)) for k in config.encoder_widths()]
+    decoder = [replace(parts, target_attention=partial(TargetConvolution, config, k)) for k in config.decoder_widths()]
     return Stacks(
         position_vectors,
-        encoder=lambda c: [EncoderLayer(around(width)) for width in config.encoder_widths()],
-        decoder=lambda c: [DecoderLayer(behind(width)) for width in config.decoder_widths()],
+        encoder=lambda c: [EncoderLayer(own) for own in encoder],
+        decoder=lambda c: [DecoderLayer(own) for own in decoder],
     )
 
 

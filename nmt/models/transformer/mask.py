@@ -136,8 +136,3 @@ class CanBeFlat(nn.Module):
 def within(segments: Segments, *, behind: int = EVERYTHING, ahead: int = EVERYTHING) -> FlatMask:
     """The mask of a self-attention."""
     return FlatMask(None, segments.places, queries=segments, keys=segments, behind=behind, ahead=ahead)
-
-
-def across(queries: Segments, keys: Segments) -> FlatMask:
-    """The mask of an attention over another row."""
-    return FlatMask(None, queries=queries, keys=keys)

@@ -24,6 +24,7 @@ from nmt.interface import (
     DecoderState,
     EncoderDecoder,
     Memory,
+    OutputLayer,
     StepOutput,
     VocabularySizes,
     real_positions,
@@ -38,7 +39,7 @@ from nmt.models.transformer.attention_kernels import knows_flat_batches
 from nmt.models.transformer.autoregression import BeamHistory, LayerCache
 from nmt.models.transformer.config import TransformerConfig
 from nmt.models.transformer.layers import MemoryHeads, Record, SourceLayer, TargetLayer
-from nmt.models.transformer.mask import Mask, Room, Segments, across
+from nmt.models.transformer.mask import FlatMask, Mask, Room, Segments
 from nmt.models.transformer.parts import STACKS, Stacks, final_norm
 
 
@@ -133,7 +134,10 @@ class Transformer(EncoderDecoder):
         self.target_input = InputLayer(borrowed, stacks.input_positions(config), config.dropout)
         self.encoder = Encoder(stacks.encoder(config), final_norm(config))
         self.decoder = Decoder(stacks.decoder(config), final_norm(config))
-        self.output = TiedOutput(target) if shares_output else LinearOutput(_output_weight(sizes.target, self.width))
+        if shares_output:
+            self.output: OutputLayer = TiedOutput(target)
+        else:
+            self.output = LinearOutput(torch.empty(sizes.target, self.width).normal_(std=self.width**-0.5))
 
     def encode(self, source: Tensor, source_lengths: Tensor) -> TransformerMemory:
         return self._encode(source, source_lengths, Record(lengths=source_lengths))
@@ -200,7 +204,7 @@ class Transformer(EncoderDecoder):
         states = self.encoder(x, next(iter(self.encoder.layers)).flat_mask(source), Record())
         y = _flat(self.target_input, batch.target_in, target)
         mask = next(iter(self.decoder.layers)).flat_mask(target)
-        y = self.decoder(y, mask, states, across(target, source), Record())
+        y = self.decoder(y, mask, states, FlatMask(None, queries=target, keys=source), Record())
         return DecoderOutput(target.real(y[0]), None, {})
 
     def _auxiliary(self, memory: Memory, record: Record) -> dict[str, Tensor]:
@@ -223,10 +227,6 @@ def _as_computed(states: Tensor) -> Tensor:
     """A tensor of the type that products are computed in: autocast's, if it is on."""
     device = states.device.type
     return states.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else states
-
-
-def _output_weight(vocabulary_size: int, d_model: int) -> Tensor:
-    return torch.empty(vocabulary_size, d_model).normal_(std=d_model**-0.5)
 
 
 def _flat(layer: InputLayer, ids: Tensor, segments: Segments) -> Tensor:

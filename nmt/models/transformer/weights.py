@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[np.floating[Any]]
 
-EPSILON = 1e-5  # torch's, in every norm
-
 
 @dataclass(frozen=True)
 class Linear:
@@ -50,7 +48,7 @@ class Norm:
 
     weight: Array
     bias: Array
-    epsilon: float = EPSILON
+    epsilon: float = 1e-5  # torch's
 
 
 @dataclass(frozen=True)
@@ -66,11 +64,10 @@ class Attention:
 
 @dataclass(frozen=True)
 class FeedForward:
-    """outer(activation(inner(x)))"""
+    """outer(max(0, inner(x)))"""
 
     inner: Linear  # [F, D]
     outer: Linear  # [D, F]
-    activation: str = "relu"
 
 
 @dataclass(frozen=True)
