@@ -41,20 +41,16 @@ SMALLEST_PART = 64  # positions, of all its sentences together
 Surrounded = tuple[Tensor, Tensor, Tensor]
 
 
-@dataclass(frozen=True)
-class Blocks:
-    """What the queries of blocks may see, except for padding. Blocks only differ by a shift."""
-
-    places: Places  # of the first block: queries [b], keys [w]
-    outside: Tensor  # [b, w] True where a key is in nobody's neighbourhood
-    own: Tensor  # [b, w] True where a key is the query's own
-
-
 @dataclass(frozen=True, kw_only=True)
 class BlockedMask(Mask):
-    """The mask of a sequence that is computed in blocks: ``bias`` [B, 1, 1, T] forbids padding alone."""
+    """The mask of a sequence that is computed in blocks: ``bias`` [B, 1, 1, T] forbids padding alone.
 
-    blocks: Blocks
+    What the queries of a block may see besides is the same for all blocks but for a shift.
+    """
+
+    block: Places  # the first one: queries [b], keys [w]
+    outside: Tensor  # [b, w] True where a key is in nobody's neighbourhood
+    own: Tensor  # [b, w] True where a key is the query's own
     padding: Tensor  # [B, n, 1, 1, w]: the bias, window by window
 
 
@@ -82,11 +78,12 @@ class Local(SelfAttention):
         if length <= max(self.window, min(FEW_WINDOWS * self.window, SHORT)):
             return self._banded(padding)
         queries, keys = torch.arange(self.block, device=device), torch.arange(self.window, device=device) - self.behind
-        blocks = Blocks(Places(queries, keys, length), *self._relation(queries, keys))
+        outside, own = self._relation(queries, keys)
         column = padding.transpose(2, 3)  # [B, 1, T, 1]
         windows = self._windows((column[:, :, :0], column, column[:, :, :0]), fill=float("-inf"))  # [B*n, 1, w, 1]
         windows = windows.transpose(2, 3).view(padding.size(0), -1, 1, 1, self.window)
-        return BlockedMask(padding, whole_sequence(length, device), blocks=blocks, padding=windows)
+        block, whole = Places(queries, keys, length), whole_sequence(length, device)
+        return BlockedMask(padding, whole, block=block, outside=outside, own=own, padding=windows)
 
     def attend_to(
         self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: list[Tensor] | None
@@ -99,7 +96,7 @@ class Local(SelfAttention):
         sentences, positions = self._part(queries.size(0), queries.size(2))
         groups = zip(*(torch.split(x, sentences) for x in (queries, keys, values, mask.padding)))
         parts = [self._split(positions, *group) for group in groups]
-        look: Callable[..., Tensor] = partial(self._look_from_blocks, mask.blocks)
+        look: Callable[..., Tensor] = partial(self._look_from_blocks, mask)
         if torch.is_grad_enabled() and (len(parts) > 1 or len(parts[0]) > 1):
             look = partial(checkpoint, look, use_reentrant=False)  # made again in the backward pass, not kept
         rows = [torch.cat([look(*part) for part in group], 2) for group in parts]
@@ -109,22 +106,19 @@ class Local(SelfAttention):
         self, size: int, queries: Tensor, keys: Tensor, values: Tensor, padding: Tensor
     ) -> list[tuple[Tensor, Surrounded, Surrounded, Tensor]]:
         """Parts of ``size`` positions, as ``_look_from_blocks`` takes them."""
-        return [
-            *zip(
-                torch.split(queries, size, 2),
-                _surrounded(keys, size),
-                _surrounded(values, size),
-                torch.split(padding, size // self.block, 1),
-            )
-        ]
+        paddings = torch.split(padding, size // self.block, 1)
+        return [*zip(torch.split(queries, size, 2), _surrounded(keys, size), _surrounded(values, size), paddings)]
 
     def _look_from_blocks(
-        self, blocks: Blocks, queries: Tensor, keys: Surrounded, values: Surrounded, padding: Tensor
+        self, whole: BlockedMask, queries: Tensor, keys: Surrounded, values: Surrounded, padding: Tensor
     ) -> Tensor:
-        """The same for a part of the sequence; ``padding`` [B, n, 1, 1, w]."""
-        mask = Mask(_bias(padding.flatten(0, 1), blocks.outside, blocks.own), blocks.places)
-        attended = self.attend(self._blocks(queries), self._windows(keys), self._windows(values), mask, None)
-        return self._unblock(attended, queries)
+        """``attend_to`` for a part of the sequence; ``padding`` [B, n, 1, 1, w]."""
+        mask = Mask(_bias(padding.flatten(0, 1), whole.outside, whole.own), whole.block)
+        padded = F.pad(queries, (0, 0, 0, -queries.size(2) % self.block))
+        blocks = padded.view(*queries.shape[:2], -1, self.block, queries.size(3)).transpose(1, 2)  # [B, n, H, b, d_k]
+        attended = self.attend(blocks.flatten(0, 1), self._windows(keys), self._windows(values), mask, None)
+        blocks = attended.view(queries.size(0), -1, *attended.shape[1:])  # [B, n, H, b, d_v]
+        return blocks.transpose(1, 2).flatten(2, 3)[:, :, : queries.size(2)]
 
     def _part(self, sentences: int, length: int) -> tuple[int, int]:
         """Sentences and positions that are computed at a time: whole blocks.
@@ -147,11 +141,6 @@ class Local(SelfAttention):
         distances = keys[None, :] - queries[:, None]
         return (distances < -self.behind) | (distances > self.ahead), distances == 0
 
-    def _blocks(self, x: Tensor) -> Tensor:
-        """[B, H, T, d] -> [B*n, H, b, d]"""
-        padded = F.pad(x, (0, 0, 0, -x.size(2) % self.block))
-        return padded.view(*x.shape[:2], -1, self.block, x.size(3)).transpose(1, 2).flatten(0, 1)
-
     def _windows(self, part: Surrounded, fill: float = 0.0) -> Tensor:
         """[B, H, T, d] -> [B*n, H, w, d]: block by block with its margins; ``fill`` stands beyond the sequence's ends."""
         before, x, after = part
@@ -160,11 +149,6 @@ class Local(SelfAttention):
         padded = F.pad(torch.cat([before, x, after], 2), (0, 0, *missing), value=fill)
         windows = padded.unfold(2, self.window, self.block)  # [B, H, n, d, w]
         return windows.permute(0, 2, 1, 4, 3).flatten(0, 1)
-
-    def _unblock(self, x: Tensor, like: Tensor) -> Tensor:
-        """[B*n, H, b, d] -> [B, H, T, d]"""
-        blocks = x.view(like.size(0), -1, *x.shape[1:])  # [B, n, H, b, d]
-        return blocks.transpose(1, 2).flatten(2, 3)[:, :, : like.size(2)]
 
     def flat_mask(self, segments: Segments) -> FlatMask:
         return within(segments, behind=self.behind, ahead=self.ahead)
