@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -229,6 +230,14 @@ class ConvolutionKind(Enum):
     dynamic = "dynamic"  # predicted from each position: section 4
 
 
+def other_than(plain: Mapping[str, tuple[object, ...]], config: object) -> Iterator[str]:
+    """Of these options those that have another value than the ``plain`` ones: "model.decoder=ssru"."""
+    for name, values in plain.items():
+        value = getattr(config, name)
+        if value not in values:
+            yield f"model.{name}={getattr(value, 'value', value)}"
+
+
 # Options of self-attention, and the values that do without it.
 WITHOUT_SELF_ATTENTION = {
     "positions": (PositionKind.sinusoidal, PositionKind.learned),
@@ -275,13 +284,11 @@ class LightConvConfig(TransformerConfig):
                 f"d_model={self.d_model} is not divisible by num_heads={self.num_heads}, but as many kernels share the "
                 f"channels; use other numbers"
             )
-        for name, possible in WITHOUT_SELF_ATTENTION.items():
-            value = getattr(self, name)
-            if value not in possible:
-                raise UsageError(
-                    f"model.{name}={getattr(value, 'value', value)} is for self-attention, and here are convolutions of a "
-                    f"width for each layer; leave it out, or use model=transformer"
-                )
+        for chosen in other_than(WITHOUT_SELF_ATTENTION, self):
+            raise UsageError(
+                f"{chosen} is for self-attention, and here are convolutions of a width for each layer; leave it out, or use "
+                f"model=transformer"
+            )
 
     def shrink(self) -> LightConvConfig:
         """The same structure in small sizes, for tests."""
@@ -291,15 +298,11 @@ class LightConvConfig(TransformerConfig):
 
     def encoder_widths(self) -> list[int]:
         """The kernel width of each encoder layer."""
-        return _by_layer(self.encoder_kernels, self.encoder_layers)
+        return (self.encoder_kernels + self.encoder_kernels[-1:] * self.encoder_layers)[: self.encoder_layers]
 
     def decoder_widths(self) -> list[int]:
         """The kernel width of each decoder layer."""
-        return _by_layer(self.decoder_kernels, self.decoder_layers)
-
-
-def _by_layer(kernels: list[int], layers: int) -> list[int]:
-    return (kernels + kernels[-1:] * layers)[:layers]
+        return (self.decoder_kernels + self.decoder_kernels[-1:] * self.decoder_layers)[: self.decoder_layers]
 
 
 @models.declare("transformer_moe", "transformer_moe")

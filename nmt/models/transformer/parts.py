@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -54,6 +55,7 @@ from nmt.models.transformer.layers import (
 from nmt.models.transformer.local_attention import LocalCausalSelfAttention, LocalSelfAttention
 
 Config = TransformerConfig
+Made = TypeVar("Made")
 
 
 # Feed-forward networks: any module that keeps the shape [..., D].
@@ -94,7 +96,7 @@ def scores(config: Config) -> Attend:
     return SCORES[config.attention_score](config)
 
 
-# Positions: vectors for the embeddings, scores that know distances (the source's and the target's), a rotation.
+# Positions: vectors for the embeddings, scores that know distances (ahead too, or back alone), a rotation.
 
 
 @dataclass(frozen=True)
@@ -102,51 +104,44 @@ class PositionParts:
     """Where a kind of positions enters the model."""
 
     vectors: Callable[[Config], Positions]
-    source_scores: Callable[[Config], Attend] = scores
-    target_scores: Callable[[Config], Attend] = scores
+    scores: Callable[[Config, bool], Attend] = lambda config, ahead: scores(config)
     rotation: Callable[[Config], nn.Module | None] = lambda config: None
 
 
-def _relative(config: Config, ahead: int) -> RelativeDotProduct:
-    return RelativeDotProduct(config.head_sizes(), config.attention_dropout, config.relative_distance, ahead)
+def _relative(config: Config, ahead: bool) -> RelativeDotProduct:
+    reach = config.relative_distance
+    return RelativeDotProduct(config.head_sizes(), config.attention_dropout, reach, reach if ahead else 0)
 
 
 POSITIONS: dict[PositionKind, PositionParts] = {
     PositionKind.sinusoidal: PositionParts(lambda c: SinusoidalPositions(c.d_model)),
     PositionKind.learned: PositionParts(lambda c: LearnedPositions(c.d_model, c.max_positions)),
-    PositionKind.relative: PositionParts(
-        lambda c: NoPositions(),
-        source_scores=lambda c: _relative(c, ahead=c.relative_distance),
-        target_scores=lambda c: _relative(c, ahead=0),
-    ),
+    PositionKind.relative: PositionParts(lambda c: NoPositions(), _relative),
     PositionKind.rotary: PositionParts(lambda c: NoPositions(), rotation=lambda c: Rotary(c.head_sizes().d_k)),
-    PositionKind.alibi: PositionParts(
-        lambda c: NoPositions(),
-        source_scores=lambda c: ALiBi(scores(c), c.num_heads),
-        target_scores=lambda c: ALiBi(scores(c), c.num_heads),
-    ),
+    PositionKind.alibi: PositionParts(lambda c: NoPositions(), lambda c, ahead: ALiBi(scores(c), c.num_heads)),
 }
 
 
 # Self-attention of the encoder, what the decoder has for it, and cross-attention.
 
 
+def _self_attention(
+    config: Config, whole: Callable[..., Made], local: Callable[..., Made], reach: int | None, ahead: bool
+) -> Made:
+    kind = whole if reach is None else partial(local, reach)
+    positions = POSITIONS[config.positions]
+    scores, rotation = positions.scores(config, ahead), positions.rotation(config)
+    return kind(config.head_sizes(), config.attention_bias, scores, rotation)
+
+
 def source_attention(config: Config) -> SelfAttention:
-    reach = config.encoder_neighbourhood
-    kind = SelfAttention if reach is None else partial(LocalSelfAttention, reach)
-    positions = POSITIONS[config.positions]
-    return kind(config.head_sizes(), config.attention_bias, positions.source_scores(config), positions.rotation(config))
-
-
-def _causal_self_attention(config: Config) -> CausalSelfAttention:
-    reach = config.decoder_neighbourhood
-    kind = CausalSelfAttention if reach is None else partial(LocalCausalSelfAttention, reach)
-    positions = POSITIONS[config.positions]
-    return kind(config.head_sizes(), config.attention_bias, positions.target_scores(config), positions.rotation(config))
+    return _self_attention(config, SelfAttention, LocalSelfAttention, config.encoder_neighbourhood, True)
 
 
 TARGET_ATTENTIONS: dict[DecoderKind, Callable[[Config], Autoregression]] = {
-    DecoderKind.self_attention: _causal_self_attention,
+    DecoderKind.self_attention: lambda c: _self_attention(
+        c, CausalSelfAttention, LocalCausalSelfAttention, c.decoder_neighbourhood, False
+    ),
     DecoderKind.average_attention: lambda c: AverageAttention(c.d_model, c.d_ff, c.activation_dropout),
     DecoderKind.ssru: lambda c: SSRU(c.d_model),
 }

@@ -17,14 +17,14 @@ import numpy.typing as npt
 
 from nmt.errors import UsageError
 from nmt.models.transformer.config import (
-    DecoderKind,
+    WITHOUT_SELF_ATTENTION,
     FeedForwardKind,
-    LayerKind,
     NormKind,
     NormOrder,
     PositionKind,
     ScoreKind,
     TransformerConfig,
+    other_than,
 )
 from nmt.storage.checkpoints import require_shapes, shapes_of
 
@@ -116,28 +116,18 @@ def sinusoids(count: int, width: int) -> npt.NDArray[np.float32]:
     return table
 
 
-# What has no place in the description yet: an option, its plain value, and what another value brings into a layer.
-_PLAIN = (
-    ("positions", (PositionKind.sinusoidal, PositionKind.learned)),
-    ("decoder", (DecoderKind.self_attention,)),
-    ("norm_kind", (NormKind.layer_norm,)),
-    ("feed_forward", (FeedForwardKind.relu,)),
-    ("attention_score", (ScoreKind.scaled_dot, ScoreKind.dot)),
-    ("encoder_neighbourhood", (None,)),
-    ("decoder_neighbourhood", (None,)),
-    ("layers", (LayerKind.separate,)),
-)
+# Options, and their values that have a place in the description.
+_PLAIN = {
+    **WITHOUT_SELF_ATTENTION,
+    "norm_kind": (NormKind.layer_norm,),
+    "feed_forward": (FeedForwardKind.relu,),
+    "attention_score": (ScoreKind.scaled_dot, ScoreKind.dot),
+}
 
 
 def undescribed(config: object) -> str | None:
     """What of a model's options has no place in the description; None: all of it has."""
-    if type(config) is not TransformerConfig:
-        return "its architecture"
-    for name, plain in _PLAIN:
-        value = getattr(config, name)
-        if value not in plain:
-            return f"model.{name}={getattr(value, 'value', value)}"
-    return None
+    return next(other_than(_PLAIN, config), None) if type(config) is TransformerConfig else "its architecture"
 
 
 def describe(
