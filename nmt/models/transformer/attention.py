@@ -24,7 +24,7 @@ from nmt.models.transformer.autoregression import (
     SourceAttention,
 )
 from nmt.models.transformer.config import HeadSizes
-from nmt.models.transformer.mask import FlatMask, Mask, Segments, whole_sequence, within
+from nmt.models.transformer.mask import FlatMask, Mask, Segments, Weights, whole_sequence, within
 
 
 class Attend(nn.Module, ABC):
@@ -47,9 +47,7 @@ class Attend(nn.Module, ABC):
         """[B, H, T, S] and [B, H, S, d_v] -> [B, H, T, d_v]"""
         return weights @ values
 
-    def forward(
-        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: list[Tensor] | None = None
-    ) -> Tensor:
+    def forward(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: Weights = None) -> Tensor:
         """queries [B, H, T, d_k], keys [B, H, S, d_k], values [B, H, S, d_v] -> [B, H, T, d_v]
 
         ``record`` receives the weights [B, H, T, S].
@@ -83,9 +81,7 @@ class ScaledDotProduct(Attend):
     def scores(self, queries: Tensor, keys: Tensor, mask: Mask) -> Tensor:
         return (queries * self.scale(queries.size(-1))) @ keys.transpose(-1, -2)
 
-    def forward(
-        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: list[Tensor] | None = None
-    ) -> Tensor:
+    def forward(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: Weights = None) -> Tensor:
         if record is not None or not self.fused:  # a kernel gives no weights
             return super().forward(queries, keys, values, mask, record)
         scale, dropout = self.scale(queries.size(-1)), self.dropout.p if self.training else 0.0
@@ -144,13 +140,11 @@ class SelfAttention(SourceAttention):
             queries, keys = self.rotation(queries, mask.places), self.rotation(keys, mask.places)
         return queries, keys, values
 
-    def forward(self, x: Tensor, mask: Mask, record: list[Tensor] | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask, record: Weights = None) -> Tensor:
         """[B, T, D] -> [B, T, D]"""
         return self.output(merge_heads(self.attend_to(*self.project(x, mask), mask, record)))
 
-    def attend_to(
-        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: list[Tensor] | None
-    ) -> Tensor:
+    def attend_to(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: Weights) -> Tensor:
         """[B, H, T, d_k], [B, H, T, d_k], [B, H, T, d_v] -> [B, H, T, d_v]"""
         return self.attend(queries, keys, values, mask, record)
 
@@ -208,9 +202,7 @@ class CrossAttention(nn.Module):
         keys, values = self.memory(memory).split(self.parts, dim=-1)
         return split_heads(keys, self.sizes.num_heads), split_heads(values, self.sizes.num_heads)
 
-    def forward(
-        self, x: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: list[Tensor] | None = None
-    ) -> Tensor:
+    def forward(self, x: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: Weights = None) -> Tensor:
         """x [B, T, D], or [B, K, D]: the K hypotheses of a sentence are K queries, so the memory keeps its B rows."""
         queries = split_heads(self.query(x), self.sizes.num_heads)
         return self.output(merge_heads(self.attend(queries, keys, values, mask, record)))

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from nmt.layers.embeddings import SinusoidalPositions
 from nmt.models.transformer.attention import Attend
 from nmt.models.transformer.config import HeadSizes
-from nmt.models.transformer.mask import Mask, Places
+from nmt.models.transformer.mask import Mask, Places, Weights
 
 CHUNK = 2**20  # elements of tanh(q + k) that exist at a time
 
@@ -151,9 +151,7 @@ class ALiBi(Attend):
     def scores(self, queries: Tensor, keys: Tensor, mask: Mask) -> Tensor:
         return self.attend.scores(queries, keys, mask) + self.bias(mask)
 
-    def forward(
-        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: list[Tensor] | None = None
-    ) -> Tensor:
+    def forward(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: Weights = None) -> Tensor:
         bias = self.bias(mask) if mask.bias is None else mask.bias + self.bias(mask)
         return self.attend(queries, keys, values, Mask(bias, mask.places), record)
 

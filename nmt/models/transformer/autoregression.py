@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nmt.layers.overriding import require_together
-from nmt.models.transformer.mask import CanBeFlat, Mask, Places, whole_sequence
+from nmt.models.transformer.mask import CanBeFlat, Mask, Places, Weights, whole_sequence
 from nmt.trees import RowTree
 
 OVERRIDE_STEP = "which decodes with what was learned; override it too"
@@ -97,7 +97,7 @@ class SourceAttention(CanBeFlat, ABC):
         return Mask(padding, whole_sequence(padding.size(-1), padding.device))
 
     @abstractmethod
-    def forward(self, x: Tensor, mask: Mask, record: list[Tensor] | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask, record: Weights = None) -> Tensor:
         """[B, S, D] -> [B, S, D]; ``record`` receives attention weights."""
 
 
@@ -116,7 +116,7 @@ class Autoregression(CanBeFlat, ABC):
         return Mask(None, whole_sequence(x.size(1), x.device))
 
     @abstractmethod
-    def forward(self, x: Tensor, mask: Mask, record: list[Tensor] | None) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask, record: Weights) -> Tensor:
         """[B, T, D] -> [B, T, D]; position t depends on positions 0 ... t. ``record`` receives attention weights."""
 
     @abstractmethod

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from nmt.layers.linear import Linear, at_least_float32
 from nmt.models.transformer.autoregression import Autoregression, LayerCache
 from nmt.models.transformer.layers import FeedForward
-from nmt.models.transformer.mask import Mask
+from nmt.models.transformer.mask import Mask, Weights
 
 
 @dataclass
@@ -37,7 +37,7 @@ class AverageAttention(Autoregression):
         self.feed_forward = FeedForward(d_model, d_ff, dropout)
         self.gates = Linear(2 * d_model, 2 * d_model, bias=False)
 
-    def forward(self, x: Tensor, mask: Mask, record: list[Tensor] | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask, record: Weights = None) -> Tensor:
         return self._gated(x, at_least_float32(x).cumsum(1), mask)
 
     def start(self, sentences: int, beam: int, like: Tensor) -> Total:
@@ -79,7 +79,7 @@ class SSRU(Autoregression):
             nn.init.xavier_uniform_(linear.weight)
         nn.init.zeros_(self.forget.bias)
 
-    def forward(self, x: Tensor, mask: Mask, record: list[Tensor] | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask, record: Weights = None) -> Tensor:
         cells = _LinearRecurrence.apply(*self._gated(x))  # type: ignore[no-untyped-call]
         return torch.relu(cells).to(x.dtype)
 

@@ -21,7 +21,7 @@ from nmt.models.transformer.attention import merge_heads, split_heads
 from nmt.models.transformer.autoregression import Autoregression, LayerCache, SourceAttention
 from nmt.models.transformer.config import ConvolutionKind, LightConvConfig
 from nmt.models.transformer.layers import DecoderLayer, EncoderLayer
-from nmt.models.transformer.mask import Mask
+from nmt.models.transformer.mask import Mask, Weights
 from nmt.models.transformer.parts import Stacks, layer_parts, position_vectors
 from nmt.models.transformer.transformer import Transformer
 
@@ -117,7 +117,7 @@ class HeadConvolution(nn.Module):
 class SourceConvolution(HeadConvolution, SourceAttention):
     """The encoder's: the kernel's middle stands at the position. Beyond the ends of a sentence there are zeros."""
 
-    def forward(self, x: Tensor, mask: Mask, record: list[Tensor] | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask, record: Weights = None) -> Tensor:
         """[B, S, D] -> [B, S, D]"""
         entered, side = self.enter(x), self.width // 2
         if mask.bias is not None:
@@ -135,7 +135,7 @@ class RecentInputs(LayerCache):
 class TargetConvolution(HeadConvolution, Autoregression):
     """The decoder's: the kernel ends at the position. A step costs the same however long the sentence."""
 
-    def forward(self, x: Tensor, mask: Mask, record: list[Tensor] | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask, record: Weights = None) -> Tensor:
         entered = self.enter(x)
         return self.leave(entered, F.pad(entered, (0, 0, self.width - 1, 0)))
 

@@ -23,7 +23,7 @@ from nmt.models.transformer.attention import Attend, CausalSelfAttention, SelfAt
 from nmt.models.transformer.attention_kernels import LONG
 from nmt.models.transformer.autoregression import INITIAL_CAPACITY, BeamHistory, LayerCache, RecentKeyValueCache
 from nmt.models.transformer.config import HeadSizes
-from nmt.models.transformer.mask import FlatMask, Mask, Places, Segments, whole_sequence, within
+from nmt.models.transformer.mask import FlatMask, Mask, Places, Segments, Weights, whole_sequence, within
 
 SMALLEST_BLOCK = 4
 
@@ -85,9 +85,7 @@ class Local(SelfAttention):
         block, whole = Places(queries, keys, length), whole_sequence(length, device)
         return BlockedMask(padding, whole, block=block, outside=outside, own=own, padding=windows)
 
-    def attend_to(
-        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: list[Tensor] | None
-    ) -> Tensor:
+    def attend_to(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: Weights) -> Tensor:
         if not isinstance(mask, BlockedMask):
             return super().attend_to(queries, keys, values, mask, record)
         if record is not None:  # the weights [B, H, T, T] are asked for: there is no saving them

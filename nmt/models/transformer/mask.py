@@ -36,6 +36,10 @@ class Mask:
     places: Places | None = None  # None where they mean nothing: the queries and keys of cross-attention
 
 
+# Receives the weights [B, H, T, S] of an attention; None: nobody asks for them.
+Weights = list[Tensor] | None
+
+
 def whole_sequence(length: int, device: torch.device) -> Places:
     """Every position of a sequence is a query and a key."""
     positions = torch.arange(length, device=device)
