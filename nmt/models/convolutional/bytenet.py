@@ -39,7 +39,7 @@ from nmt.models.output_layers import LinearOutput, TiedOutput
 
 
 class Block(nn.Module):
-    """What a residual block has around its convolution, the variant with ReLUs: section 3.6 and figure 3 (left).
+    """A residual block, the variant with ReLUs: section 3.6 and figure 3 (left).
 
     Layer norm, ReLU and a map to half the width; layer norm, ReLU and the convolution; layer norm, ReLU and a map back.
     """

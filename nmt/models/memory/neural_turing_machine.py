@@ -179,17 +179,15 @@ class Heads(nn.Module):
         All heads address the memory as it was, and the reading heads then read it as the writing heads left it.
         """
         addresses, erase, add = torch.split(self.signals(hidden), self.sizes, dim=1)
-        address = self._address(addresses.view(len(hidden), -1, sum(self.parts)))
+        addresses = addresses.view(len(hidden), -1, sum(self.parts))
+        keys, shift, positive, gate = torch.split(addresses, self.parts, dim=2)
+        strength, sharpness = torch.split(F.softplus(positive), 1, dim=2)
+        address = Address(keys, strength, torch.sigmoid(gate), torch.softmax(shift, dim=2), 1 + sharpness)
         weights = head_weights(address, state.weights, state.memory)
         reading, writing = torch.split(weights, [self.num_read, self.num_write], dim=1)
         erase, add = (part.view(len(hidden), -1, self.slot_width) for part in (torch.sigmoid(erase), add))
         memory = write(state.memory, writing, erase, add)
         return weights, memory, read(memory, reading).flatten(1)
-
-    def _address(self, signals: Tensor) -> Address:
-        keys, shift, positive, gate = torch.split(signals, self.parts, dim=2)
-        strength, sharpness = torch.split(F.softplus(positive), 1, dim=2)
-        return Address(keys, strength, torch.sigmoid(gate), torch.softmax(shift, dim=2), 1 + sharpness)
 
 
 class StartingMemory(nn.Module):
@@ -218,7 +216,11 @@ class MemoryMachine(nn.Module):
         super().__init__()
         self.controller, self.heads, self.memory = controller, heads, memory
         # Before the first step, section 4 resets everything to learned values.
-        self.first_weights = nn.Parameter(_at_one_slot(heads.num_read + heads.num_write, len(memory())))
+        # All heads start at the same slot, nine tenths of them: a head that looks everywhere at once can be neither shifted
+        # nor sharpened, and must find content to begin with.
+        logits = torch.zeros(heads.num_read + heads.num_write, len(memory()))
+        logits[:, 0] = math.log(9 * (logits.size(1) - 1))
+        self.first_weights = nn.Parameter(logits)  # [H, L]
         self.first_reads = nn.Parameter(torch.zeros(heads.num_read * heads.slot_width))
 
     def start(self, rows: int) -> MachineState:
@@ -252,16 +254,6 @@ class MemoryMachine(nn.Module):
         hidden, controller = self.controller(prepared, state.reads, state.controller)
         weights, memory, reads = self.heads(hidden, state)
         return torch.cat([hidden, reads], dim=1), MachineState(memory, weights, reads, controller)
-
-
-def _at_one_slot(num_heads: int, num_slots: int) -> Tensor:
-    """[H, L] logarithms of weights: all heads start at the same slot, nine tenths of them.
-
-    A head that looks everywhere at once can be neither shifted nor sharpened, and must find content to begin with.
-    """
-    logits = torch.zeros(num_heads, num_slots)
-    logits[:, 0] = math.log(9 * (num_slots - 1))
-    return logits
 
 
 CONSTANT_START = 1e-6

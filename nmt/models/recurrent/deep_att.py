@@ -42,7 +42,6 @@ class FastForward(nn.Module):
         super().__init__()
         self.layer = layer
         self.dropout = Dropout(dropout)
-        self.size = 3 * layer.hidden_size  # of what the next layer reads
 
     def whole(self, x: Tensor) -> Tensor:
         """f of the layer's input: [N, T, I] -> [N, T, 4H]"""
@@ -62,7 +61,6 @@ class FastForwardColumn(nn.Module):
         inputs = [input_size, *[3 * hidden_size] * (num_layers - 1)]
         self.layers = Layers(FastForward(LSTMLayer(width, hidden_size), dropout) for width in inputs)
         self.backwards = backwards
-        self.size = 5 * hidden_size
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
         """[B, S, I] -> [h, f] of the top layer, [B, S, 5H] (padding may hold anything)."""

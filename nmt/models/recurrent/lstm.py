@@ -88,9 +88,7 @@ def build_encoder(config: LSTMConfig) -> RecurrentEncoder:
 
 def build_bridge(config: LSTMConfig) -> nn.Module:
     """From the encoder's last states to those that the decoder starts from."""
-    if (
-        config.bridge is BridgeKind.copy
-    ):  # each layer where the encoder's of the same number ended: Sutskever et al. 2014
+    if config.bridge is BridgeKind.copy:  # each layer where the encoder's ended: Sutskever et al. 2014
         return nn.Identity()
     sizes = config.num_layers, _CELLS[config.cell].parts, config.hidden_size
     if config.bridge is BridgeKind.zero:

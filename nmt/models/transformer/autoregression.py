@@ -168,7 +168,9 @@ class KeyValueCache(LayerCache):
 
     def append(self: Self, keys: Tensor, values: Tensor) -> Self:
         """Write keys [B, H, K, d_k] and values of the next step. The old cache is consumed."""
-        grown, column = self._with_room(), self.column(self.length)
+        capacity, column = self.values.size(2), self.column(self.length)
+        full = self.columns(self.length + 1) > capacity
+        grown = self.padded(self.columns(capacity + max(capacity, INITIAL_CAPACITY))) if full else self
         grown.keys[:, :, column] = keys
         grown.values[:, :, column] = values
         return replace(grown, length=self.length + 1)
@@ -182,12 +184,6 @@ class KeyValueCache(LayerCache):
         """With so many columns."""
         more = (0, 0, 0, 0, 0, capacity - self.values.size(2))
         return replace(self, keys=F.pad(self.keys, more), values=F.pad(self.values, more))
-
-    def _with_room(self: Self) -> Self:
-        capacity = self.values.size(2)
-        if self.columns(self.length + 1) <= capacity:
-            return self
-        return self.padded(self.columns(capacity + max(capacity, INITIAL_CAPACITY)))
 
 
 @dataclass
