@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from torch import Tensor
 
@@ -59,19 +59,23 @@ def decoded(
     return DecoderOutput(hidden, AttentionMaps(asked), auxiliary or {})
 
 
+# States [N, T, D], by layer the weights [B, N/B * T, S] of one head if there is attention, and the state after the tokens.
+ReadOn = tuple[Tensor, Sequence[Tensor], DecoderState]
+
+
 class Recurrent(EncoderDecoder, ABC):
-    """A model whose decoder reads on from a state: a whole target by teacher forcing, or one piece in a step."""
+    """A model whose decoder reads on from a state: a whole target by teacher forcing, or one piece in a step.
+
+    It gets the kind of memory that its ``encode`` returns, and the kind of state that its ``begin`` returns.
+    """
 
     @abstractmethod
-    def begin(self, memory: Memory, beam_size: int) -> DecoderState:
+    def begin(self, memory: Any, beam_size: int) -> DecoderState:
         """The state before anything is read, of so many hypotheses a sentence."""
 
     @abstractmethod
-    def read(
-        self, tokens: Tensor, memory: Memory, state: DecoderState
-    ) -> tuple[Tensor, Sequence[Tensor], DecoderState]:
-        """Tokens [N, T] -> states [N, T, D], by layer the weights [B, N/B * T, S] of one head if there is attention, and the
-        state after the last token. Either N = B (teacher forcing) or T = 1 (a step)."""
+    def read(self, tokens: Tensor, memory: Any, state: Any) -> ReadOn:
+        """Tokens [N, T] after a state, either N = B (teacher forcing) or T = 1 (a step)."""
 
     def read_out(self, states: Tensor) -> Tensor:
         """What the output layer sees: [..., D] -> [..., D]"""

@@ -21,7 +21,7 @@ from nmt.layers.embeddings import Embedding
 from nmt.layers.padding import padding_bias
 from nmt.layers.recurrent_attention import DotAttention
 from nmt.models import models
-from nmt.models.decoding import Recurrent, ScoredMemory
+from nmt.models.decoding import ReadOn, Recurrent, ScoredMemory
 from nmt.models.memory.config import MemoryNetworkConfig, Places
 from nmt.models.output_layers import LinearOutput
 from nmt.models.recurrent.layers import LSTMLayer, RecurrentDecoder, States
@@ -145,16 +145,12 @@ class MemoryNetwork(Recurrent):
         bias = padding_bias(source_lengths, source.size(1), slots[0].dtype)[:, None]  # [B, 1, S]
         return SourceSlots(slots, bias)
 
-    def begin(self, memory: Memory, beam_size: int) -> DecoderState:
-        assert isinstance(memory, SourceSlots)
+    def begin(self, memory: SourceSlots, beam_size: int) -> MemoryNetworkState:
         shape = (memory.bias.size(0) * beam_size, LSTMLayer.parts, self.hidden_size)
         return MemoryNetworkState(tuple(memory.bias.new_zeros(shape) for _ in self.decoder.layers))
 
-    def read(
-        self, tokens: Tensor, memory: Memory, state: DecoderState
-    ) -> tuple[Tensor, Sequence[Tensor], DecoderState]:
+    def read(self, tokens: Tensor, memory: SourceSlots, state: MemoryNetworkState) -> ReadOn:
         """A hop counts as a layer."""
-        assert isinstance(memory, SourceSlots) and isinstance(state, MemoryNetworkState)
         states, layers = self.decoder(self.dropout(self.target_embedding(tokens)), state.layers)  # [N, T, H]
         questions = self.dropout(
             self.question(states.reshape(memory.bias.size(0), -1, self.hidden_size))

@@ -16,7 +16,7 @@ from nmt.errors import DataError
 from nmt.interface import AttentionRequest, Batch, DecoderOutput, DecoderState, Memory, VocabularySizes
 from nmt.layers.embeddings import Embedding
 from nmt.models import models
-from nmt.models.decoding import Recurrent, ScoredMemory
+from nmt.models.decoding import ReadOn, Recurrent, ScoredMemory
 from nmt.models.memory.config import NeuralGPUConfig
 from nmt.models.output_layers import LinearOutput
 
@@ -154,17 +154,13 @@ class NeuralGPU(Recurrent):
         self._check_lengths(batch)
         return super().decode(memory, batch, attention)
 
-    def begin(self, memory: Memory, beam_size: int) -> DecoderState:
-        assert isinstance(memory, NeuralGPUMemory)
+    def begin(self, memory: NeuralGPUMemory, beam_size: int) -> NeuralGPUState:
         image, inside, lengths = (
             tensor.repeat_interleave(beam_size, dim=0) for tensor in (memory.image, memory.inside, memory.lengths)
         )
         return NeuralGPUState(image, torch.zeros_like(image[:, :, :, 0]), inside, lengths, torch.zeros_like(lengths))
 
-    def read(
-        self, tokens: Tensor, memory: Memory, state: DecoderState
-    ) -> tuple[Tensor, Sequence[Tensor], DecoderState]:
-        assert isinstance(state, NeuralGPUState)
+    def read(self, tokens: Tensor, memory: NeuralGPUMemory, state: NeuralGPUState) -> ReadOn:
         read = []
         for last in tokens.unbind(1):
             state, cells = self._advance(last, state)

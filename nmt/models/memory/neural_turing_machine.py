@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -24,7 +23,7 @@ from nmt.layers.dropout import Dropout
 from nmt.layers.embeddings import Embedding
 from nmt.models import models
 from nmt.models.binary_symbols import binary_embeddings, binary_output
-from nmt.models.decoding import Recurrent, ScoredMemory
+from nmt.models.decoding import ReadOn, Recurrent, ScoredMemory
 from nmt.models.memory.config import ControllerKind, MemoryStart, NeuralTuringMachineConfig, SymbolKind
 from nmt.models.output_layers import LinearOutput
 from nmt.trees import RowTree, tensors
@@ -302,14 +301,10 @@ class NeuralTuringMachine(Recurrent):
         inputs = self.dropout(self.source_embedding(source))  # [B, S, E]
         return NTMMemory(self.machine.absorb(inputs, source_lengths))
 
-    def begin(self, memory: Memory, beam_size: int) -> DecoderState:
-        assert isinstance(memory, NTMMemory)
+    def begin(self, memory: NTMMemory, beam_size: int) -> NTMState:
         return NTMState(memory.machine.map(lambda tensor: tensor.repeat_interleave(beam_size, dim=0)))
 
-    def read(
-        self, tokens: Tensor, memory: Memory, state: DecoderState
-    ) -> tuple[Tensor, Sequence[Tensor], DecoderState]:
-        assert isinstance(state, NTMState)
+    def read(self, tokens: Tensor, memory: NTMMemory, state: NTMState) -> ReadOn:
         outputs, machine = self.machine.answer(self._inputs(tokens), state.machine)
         return outputs, (), NTMState(machine)
 

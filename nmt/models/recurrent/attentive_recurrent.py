@@ -7,17 +7,17 @@ E embedding, P parts of a state, H hidden size, C width of the encoder's states,
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from nmt.interface import DecoderState, Memory
+from nmt.interface import DecoderState
 from nmt.layers.dropout import Dropout
 from nmt.layers.padding import padding_bias
 from nmt.layers.recurrent_attention import RecurrentAttention
-from nmt.models.decoding import Recurrent, ScoredMemory
+from nmt.models.decoding import ReadOn, Recurrent, ScoredMemory
 from nmt.models.recurrent.layers import RecurrentLayer, States
 from nmt.trees import RowTree
 
@@ -88,17 +88,13 @@ class AttentiveRecurrent(Recurrent):
         self.target_embedding = target
         self.dropout = Dropout(dropout)
 
-    def begin(self, memory: Memory, beam_size: int) -> StackState:
+    def begin(self, memory: AttendedMemory, beam_size: int) -> StackState:
         """Nothing but zeros: the source comes in through attention."""
-        assert isinstance(memory, AttendedMemory)
         states = memory.source.states
         rows = states.size(0) * beam_size
         return self.decoder.start(tuple(layer.zeros(rows, states) for layer in self.decoder.recurrent()))
 
-    def read(
-        self, tokens: Tensor, memory: Memory, state: DecoderState
-    ) -> tuple[Tensor, Sequence[Tensor], DecoderState]:
-        assert isinstance(memory, AttendedMemory) and isinstance(state, StackState)
+    def read(self, tokens: Tensor, memory: AttendedMemory, state: StackState) -> ReadOn:
         embedded = self.dropout(self.target_embedding(tokens))  # [N, T, E]
         hidden, weights, after = self.decoder(embedded, memory.source, state)
         return hidden, () if weights is None else (weights,), after

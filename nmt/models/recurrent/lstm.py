@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from nmt.errors import UsageError
-from nmt.interface import Memory, OutputLayer, VocabularySizes
+from nmt.interface import OutputLayer, VocabularySizes
 from nmt.layers.embeddings import Borrowed, Embedding
 from nmt.layers.recurrent_attention import (
     AdditiveAttention,
@@ -175,6 +175,6 @@ class LSTM(AttentiveRecurrent):
         read = attended(states, source_lengths, self.decoder.attention, summary)
         return LSTMMemory(read, self.bridge(last))
 
-    def begin(self, memory: Memory, beam_size: int) -> StackState:
+    def begin(self, memory: AttendedMemory, beam_size: int) -> StackState:
         assert isinstance(memory, LSTMMemory)
         return self.decoder.start(tuple(state.repeat_interleave(beam_size, dim=0) for state in memory.first))

@@ -166,12 +166,10 @@ class CausalSelfAttention(SelfAttention, Autoregression):
         sizes = (sentences, self.sizes.num_heads, self.sizes.d_k, self.sizes.d_v)
         return KeyValueCache.empty(sizes, beam, INITIAL_CAPACITY, like)
 
-    def step_mask(self, cache: LayerCache, history: BeamHistory) -> Mask:
-        assert isinstance(cache, KeyValueCache)
+    def step_mask(self, cache: KeyValueCache, history: BeamHistory) -> Mask:
         return history.mask(cache.keys.dtype)
 
-    def step(self, x: Tensor, cache: LayerCache, mask: Mask) -> tuple[Tensor, LayerCache]:
-        assert isinstance(cache, KeyValueCache)
+    def step(self, x: Tensor, cache: KeyValueCache, mask: Mask) -> tuple[Tensor, LayerCache]:
         queries, keys, values = self.project(x, mask)
         cache = cache.append(keys, values)
         return self.output(merge_heads(self.attend_to(queries, *cache.filled(), mask, None))), cache

@@ -104,7 +104,8 @@ class SourceAttention(CanBeFlat, ABC):
 class Autoregression(CanBeFlat, ABC):
     """How a target position sees those before it: what stands in a decoder layer's first sublayer.
 
-    All positions at once in training, one after the other in decoding, with the same result.
+    All positions at once in training, one after the other in decoding, with the same result. Steps get the kind of cache
+    that ``start`` makes.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -123,12 +124,12 @@ class Autoregression(CanBeFlat, ABC):
     def start(self, sentences: int, beam: int, like: Tensor) -> LayerCache:
         """The empty cache of their hypotheses, with the device and the type of ``like``."""
 
-    def step_mask(self, cache: LayerCache, history: BeamHistory) -> Mask:
+    def step_mask(self, cache: Any, history: BeamHistory) -> Mask:
         """The mask of one step."""
         return Mask(None, Places(history.queries, history.queries, history.bound))
 
     @abstractmethod
-    def step(self, x: Tensor, cache: LayerCache, mask: Mask) -> tuple[Tensor, LayerCache]:
+    def step(self, x: Tensor, cache: Any, mask: Mask) -> tuple[Tensor, LayerCache]:
         """One position, [B, K, D] -> [B, K, D], and the cache with that position in it. The old one is consumed."""
 
 

@@ -43,8 +43,7 @@ class AverageAttention(Autoregression):
     def start(self, sentences: int, beam: int, like: Tensor) -> Total:
         return Total(at_least_float32(like.new_zeros(sentences * beam, self.d_model)))
 
-    def step(self, x: Tensor, cache: LayerCache, mask: Mask) -> tuple[Tensor, LayerCache]:
-        assert isinstance(cache, Total)
+    def step(self, x: Tensor, cache: Total, mask: Mask) -> tuple[Tensor, LayerCache]:
         totals = cache.total.view_as(x) + x
         return self._gated(x, totals, mask), Total(totals.flatten(0, 1))
 
@@ -86,8 +85,7 @@ class SSRU(Autoregression):
     def start(self, sentences: int, beam: int, like: Tensor) -> Cell:
         return Cell(at_least_float32(like.new_zeros(sentences * beam, self.d_model)))
 
-    def step(self, x: Tensor, cache: LayerCache, mask: Mask) -> tuple[Tensor, LayerCache]:
-        assert isinstance(cache, Cell)
+    def step(self, x: Tensor, cache: Cell, mask: Mask) -> tuple[Tensor, LayerCache]:
         kept, added = self._gated(x.flatten(0, 1))
         cell = torch.addcmul(added, kept, cache.cell)
         return torch.relu(cell).view(x.shape).to(x.dtype), Cell(cell)

@@ -142,8 +142,7 @@ class TargetConvolution(HeadConvolution, Autoregression):
     def start(self, sentences: int, beam: int, like: Tensor) -> RecentInputs:
         return RecentInputs(like.new_zeros(sentences * beam, self.width - 1, self.output.in_features))
 
-    def step(self, x: Tensor, cache: LayerCache, mask: Mask) -> tuple[Tensor, LayerCache]:
-        assert isinstance(cache, RecentInputs)
+    def step(self, x: Tensor, cache: RecentInputs, mask: Mask) -> tuple[Tensor, LayerCache]:
         entered = self.enter(x).flatten(0, 1)[:, None]  # [N, 1, D]
         seen = torch.cat([cache.inputs, entered], dim=1)  # [N, k, D]
         return self.leave(entered, seen).view_as(x), RecentInputs(seen[:, 1:])
