@@ -1,20 +1,28 @@
-"""Multi-head attention: Vaswani et al. 2017, section 3.2.
+"""Multi-head attention: Vaswani et al. 2017, section 3.2; and which kernel computes it, chosen in one place.
 
-Shapes: B sentences, K beam, S keys, T queries, D model width, H heads.
+On a CPU the formula is written out: at the length of sentences batched products are faster than the fused kernel, most of
+all in the backward pass; from ``LONG`` positions on they no longer are. On a GPU a fused kernel runs, another one for
+batches without padding.
+
+Shapes: B sentences, K beam, S keys, T queries, D model width, H heads, M positions of all sentences one after the other.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt.layers.dropout import Dropout
-from nmt.layers.linear import Linear
+from nmt.layers.linear import Linear, bf16_kernels_there, shapes_are_expensive
 from nmt.layers.padding import causal_bias
-from nmt.models.transformer import attention_kernels
 from nmt.models.transformer.autoregression import (
     INITIAL_CAPACITY,
     Autoregression,
@@ -25,6 +33,17 @@ from nmt.models.transformer.autoregression import (
 )
 from nmt.models.transformer.config import HeadSizes
 from nmt.models.transformer.mask import FlatMask, Mask, Segments, Weights, whole_sequence, within
+
+
+# Positions from which on a CPU's fused kernel is faster, forward and backward, than the products written out.
+LONG = {torch.float32: 256, torch.bfloat16: 1024}
+
+# Positions from which on, on a CPU, products of attention in bf16 are worth a kernel for every shape (see linear.py).
+LONG_FOR_BF16 = 64
+
+WIDEST_FLAT_HEAD = 256
+
+Formula = Callable[[Tensor, Tensor, Tensor, Mask], Tensor]
 
 
 class Attend(nn.Module, ABC):
@@ -86,7 +105,7 @@ class ScaledDotProduct(Attend):
             return super().forward(queries, keys, values, mask, record)
         scale, dropout = self.scale(queries.size(-1)), self.dropout.p if self.training else 0.0
         formula = super().forward
-        return attention_kernels.attend(formula, queries, keys, values, mask, scale=scale, dropout=dropout)
+        return by_kernel(formula, queries, keys, values, mask, scale=scale, dropout=dropout)
 
 
 class DotProduct(ScaledDotProduct):
@@ -126,7 +145,7 @@ class SelfAttention(SourceAttention):
 
     @property
     def flat(self) -> bool:
-        return self.attend.flat and attention_kernels.knows_flat_heads(self.sizes.d_k, self.sizes.d_v)
+        return self.attend.flat and knows_flat_heads(self.sizes.d_k, self.sizes.d_v)
 
     def flat_mask(self, segments: Segments) -> FlatMask:
         return within(segments)
@@ -193,7 +212,7 @@ class CrossAttention(nn.Module):
     @property
     def flat(self) -> bool:
         """Whether it can do without padding."""
-        return self.attend.flat and attention_kernels.knows_flat_heads(self.sizes.d_k, self.sizes.d_v)
+        return self.attend.flat and knows_flat_heads(self.sizes.d_k, self.sizes.d_v)
 
     def project(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """[B, S, D] -> keys [B, H, S, d_k], values [B, H, S, d_v]: once for all queries."""
@@ -212,3 +231,69 @@ def _initialise(linear: Linear, parts: tuple[int, ...]) -> None:
         nn.init.xavier_uniform_(part, gain=2**-0.5)
     if linear.bias is not None:
         nn.init.zeros_(linear.bias)
+
+
+def by_kernel(
+    formula: Formula, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, *, scale: float, dropout: float
+) -> Tensor:
+    """softmax(scale Q K^T) V by the fastest kernel there is for it; ``formula`` is the same written out.
+
+    queries [B, H, T, d_k], keys [B, H, S, d_k], values [B, H, S, d_v] -> [B, H, T, d_v]. ``dropout``: of the weights, now.
+    """
+    if isinstance(mask, FlatMask):
+        return _without_padding(queries, keys, values, mask, scale)
+    few = max(queries.size(-2), keys.size(-2)) < LONG_FOR_BF16
+    if shapes_are_expensive(queries) and (few or not bf16_kernels_there()):
+        with torch.autocast("cpu", enabled=False):
+            return formula(queries.float(), keys.float(), values.float(), mask)
+    if _written_out(queries, keys, dropout):
+        return formula(queries, keys, values, mask)
+    bias = None if mask.bias is None else mask.bias.to(queries.dtype)
+    return F.scaled_dot_product_attention(queries, keys, values, attn_mask=bias, dropout_p=dropout, scale=scale)
+
+
+def knows_flat_batches(device: torch.device) -> bool:
+    """Whether there is a kernel for batches without padding: from Ampere on, where autocast computes in half precision."""
+    if device.type != "cuda" or not torch.is_autocast_enabled("cuda") or not _has_windows():
+        return False
+    half = torch.get_autocast_dtype("cuda") in (torch.bfloat16, torch.float16)
+    return half and torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+def knows_flat_heads(d_k: int, d_v: int) -> bool:
+    """Whether that kernel knows heads of such widths."""
+    return d_k == d_v and d_k % 8 == 0 and d_k <= WIDEST_FLAT_HEAD
+
+
+def _written_out(queries: Tensor, keys: Tensor, dropout: float) -> bool:
+    """With dropout the fused kernel of a CPU would do the same more slowly."""
+    if queries.device.type != "cpu":
+        return False
+    return dropout > 0.0 or min(queries.size(-2), keys.size(-2)) < LONG.get(queries.dtype, math.inf)
+
+
+def _without_padding(queries: Tensor, keys: Tensor, values: Tensor, mask: FlatMask, scale: float) -> Tensor:
+    """queries [1, H, M, d], keys and values [1, H, M', d] -> [1, H, M, d]"""
+    from torch.nn.attention import varlen  # brings torch's compiler with it: two seconds that no other path should wait
+
+    attended = varlen.varlen_attn(
+        queries[0].transpose(0, 1),
+        keys[0].transpose(0, 1),
+        values[0].transpose(0, 1),
+        mask.queries.boundaries,
+        mask.keys.boundaries,
+        mask.queries.longest,
+        mask.keys.longest,
+        scale=scale,
+        window_size=(mask.behind, mask.ahead),
+    )
+    assert isinstance(attended, Tensor)
+    return attended.transpose(0, 1)[None]
+
+
+@functools.cache
+def _has_windows() -> bool:
+    """Older kernels know causality alone."""
+    from torch.nn.attention import varlen
+
+    return "window_size" in inspect.signature(varlen.varlen_attn).parameters

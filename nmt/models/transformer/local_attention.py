@@ -19,8 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from nmt.models.transformer.attention import Attend, CausalSelfAttention, SelfAttention
-from nmt.models.transformer.attention_kernels import LONG
+from nmt.models.transformer.attention import LONG, Attend, CausalSelfAttention, SelfAttention
 from nmt.models.transformer.autoregression import INITIAL_CAPACITY, BeamHistory, LayerCache, RecentKeyValueCache
 from nmt.models.transformer.config import HeadSizes
 from nmt.models.transformer.mask import FlatMask, Mask, Places, Segments, Weights, whole_sequence, within

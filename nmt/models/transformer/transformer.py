@@ -35,7 +35,7 @@ from nmt.layers.stack import Stack
 from nmt.models import models
 from nmt.models.decoding import ScoredMemory
 from nmt.models.output_layers import LinearOutput, TiedOutput
-from nmt.models.transformer.attention_kernels import knows_flat_batches
+from nmt.models.transformer.attention import knows_flat_batches
 from nmt.models.transformer.autoregression import BeamHistory, LayerCache
 from nmt.models.transformer.config import TransformerConfig
 from nmt.models.transformer.layers import MemoryHeads, Record, SourceLayer, TargetLayer

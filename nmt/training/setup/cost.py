@@ -26,7 +26,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from nmt.config.sections import TrainConfig
 from nmt.data.corpus import Split
 from nmt.interface import EncoderDecoder
-from nmt.models.transformer.attention_kernels import knows_flat_batches
+from nmt.models.transformer.attention import knows_flat_batches
 from nmt.reporting.cost import Cost
 from nmt.training.loop.batches import read_batch
 from nmt.training.loop.step import Step, seed_torch

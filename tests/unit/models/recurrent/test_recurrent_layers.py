@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from nmt.models.recurrent import layers as recurrent
-from nmt.models.recurrent.decoders import DenseBridge, ZeroBridge
 from nmt.models.recurrent.layers import (
     BothWays,
     GRULayer,
@@ -25,6 +24,7 @@ from nmt.models.recurrent.layers import (
     concatenated,
     reverse_within_lengths,
 )
+from nmt.models.recurrent.lstm import DenseBridge, ZeroBridge
 
 LENGTHS = torch.tensor([3, 5, 1])
 KINDS = pytest.mark.parametrize("kind", [LSTMLayer, GRULayer])

@@ -10,8 +10,14 @@ import torch
 from torch import Tensor
 
 from nmt.layers.padding import causal_bias
-from nmt.models.transformer.attention import Attend, CausalSelfAttention, DotProduct, ScaledDotProduct, SelfAttention
-from nmt.models.transformer.attention_kernels import LONG
+from nmt.models.transformer.attention import (
+    LONG,
+    Attend,
+    CausalSelfAttention,
+    DotProduct,
+    ScaledDotProduct,
+    SelfAttention,
+)
 from nmt.models.transformer.attention_kinds import Additive, ALiBi, slopes
 from nmt.models.transformer.config import HeadSizes
 from nmt.models.transformer.local_attention import BlockedMask, LocalCausalSelfAttention, LocalSelfAttention

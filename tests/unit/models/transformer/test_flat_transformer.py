@@ -22,7 +22,7 @@ from nmt.interface import AttentionRequest, EncoderDecoder, VocabularySizes
 from nmt.layers.linear import eighths
 from nmt.models import models
 from nmt.models.transformer import transformer as transformer_module
-from nmt.models.transformer.attention_kernels import knows_flat_batches, knows_flat_heads
+from nmt.models.transformer.attention import knows_flat_batches, knows_flat_heads
 from nmt.models.transformer.mask import Room, Segments
 from nmt.models.transformer.transformer import Transformer, TransformerConfig
 from nmt.testing.subjects import load_preset
