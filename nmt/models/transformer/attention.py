@@ -34,7 +34,6 @@ from nmt.models.transformer.autoregression import (
 from nmt.models.transformer.config import HeadSizes
 from nmt.models.transformer.mask import FlatMask, Mask, Segments, Weights, whole_sequence, within
 
-
 # Positions from which on a CPU's fused kernel is faster, forward and backward, than the products written out.
 LONG = {torch.float32: 256, torch.bfloat16: 1024}
 
