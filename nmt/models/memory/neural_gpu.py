@@ -151,7 +151,14 @@ class NeuralGPU(Recurrent):
         return NeuralGPUMemory(image, inside, source_lengths)
 
     def decode(self, memory: Memory, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
-        self._check_lengths(batch)
+        """Every target must be within its own image, whoever stands beside it: one synchronisation a batch."""
+        widths = self._widths(batch.source_lengths)
+        for row in (batch.target_lengths > widths).nonzero()[:1, 0].tolist():
+            raise DataError(
+                f"a target sentence has {int(batch.target_lengths[row])} pieces, but the image of its source is "
+                f"{int(widths[row])} wide; raise model.width_a or model.width_b, or filter such pairs (--max-ratio when "
+                f"preprocessing)"
+            )
         return super().decode(memory, batch, attention)
 
     def begin(self, memory: NeuralGPUMemory, beam_size: int) -> NeuralGPUState:
@@ -201,15 +208,3 @@ class NeuralGPU(Recurrent):
         here = (columns == state.positions[:, None])[:, None].to(image.dtype)
         read = (image[:, :, :, 0] * here).sum(2)
         return replace(state, image=image, tape=tape, positions=state.positions + 1), read
-
-    def _check_lengths(self, batch: Batch) -> None:
-        """Every target within its own image, whoever stands beside it: one synchronisation a batch."""
-        widths = self._widths(batch.source_lengths)
-        too_long = (batch.target_lengths > widths).nonzero()[:, 0].tolist()
-        if too_long:
-            row = too_long[0]
-            raise DataError(
-                f"a target sentence has {int(batch.target_lengths[row])} pieces, but the image of its source is "
-                f"{int(widths[row])} wide; raise model.width_a or model.width_b, or filter such pairs (--max-ratio when "
-                f"preprocessing)"
-            )

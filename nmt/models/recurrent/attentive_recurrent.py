@@ -53,6 +53,10 @@ class StackState(DecoderState):
     fed: Tensor | None = None  # [N, D] the readout of the step before, if it comes back as input
 
 
+# Outputs [N, T, D], weights [B, N/B * T, S] if there are any, and the state after the last position.
+Advanced = tuple[Tensor, Tensor | None, StackState]
+
+
 class DecoderStack(nn.Module, ABC):
     """Recurrent layers and the attention that some of them use."""
 
@@ -67,18 +71,14 @@ class DecoderStack(nn.Module, ABC):
         return StackState(layers)
 
     @abstractmethod
-    def forward(
-        self, embedded: Tensor, source: Attended, state: StackState
-    ) -> tuple[Tensor, Tensor | None, StackState]:
-        """embedded [N, T, E] -> [N, T, D], weights [B, N/B * T, S], and the state after the last position.
-
-        Either N = B (teacher forcing) or T = 1 (a step).
-        """
+    def forward(self, embedded: Tensor, source: Attended, state: StackState) -> Advanced:
+        """On from a state over embedded [N, T, E]: either N = B (teacher forcing) or T = 1 (a step)."""
 
 
 class AttentiveRecurrent(Recurrent):
     """Embeddings, and all of decoding that follows from a stack of layers."""
 
+    encoder: nn.Module  # [B, S, E], lengths -> states [B, S, C], and what else there is to say
     decoder: DecoderStack
 
     def __init__(self, source: nn.Module, target: nn.Module, dropout: float) -> None:
@@ -87,6 +87,10 @@ class AttentiveRecurrent(Recurrent):
         self.source_embedding = source
         self.target_embedding = target
         self.dropout = Dropout(dropout)
+
+    def encode(self, source: Tensor, source_lengths: Tensor) -> AttendedMemory:
+        states, _ = self.encoder(self.dropout(self.source_embedding(source)), source_lengths)
+        return AttendedMemory(attended(states, source_lengths, self.decoder.attention))
 
     def begin(self, memory: AttendedMemory, beam_size: int) -> StackState:
         """Nothing but zeros: the source comes in through attention."""

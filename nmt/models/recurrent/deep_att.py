@@ -23,13 +23,12 @@ from nmt.layers.stack import Layers
 from nmt.models import models
 from nmt.models.output_layers import LinearOutput
 from nmt.models.recurrent.attentive_recurrent import (
+    Advanced,
     Attended,
-    AttendedMemory,
     AttentiveRecurrent,
     DecoderStack,
     StackState,
     asking_and_reading,
-    attended,
 )
 from nmt.models.recurrent.config import DeepAttConfig
 from nmt.models.recurrent.layers import LSTMLayer, read
@@ -76,17 +75,13 @@ class Encoder(nn.Module):
 
     def __init__(self, config: DeepAttConfig) -> None:
         super().__init__()
-        self.columns = nn.ModuleList(
-            FastForwardColumn(
-                config.embedding_size, config.hidden_size, config.encoder_layers, config.dropout, backwards=backwards
-            )
-            for backwards in (False, True)
-        )
+        sizes = config.embedding_size, config.hidden_size, config.encoder_layers
+        self.columns = nn.ModuleList(FastForwardColumn(*sizes, config.dropout, way) for way in (False, True))
         self.projection = nn.Linear(10 * config.hidden_size, config.memory_size, bias=False)
 
-    def forward(self, embedded: Tensor, lengths: Tensor) -> Tensor:
-        """[B, S, E] -> [B, S, C]"""
-        return self.projection(torch.cat([column(embedded, lengths) for column in self.columns], dim=-1))
+    def forward(self, embedded: Tensor, lengths: Tensor) -> tuple[Tensor, None]:
+        """[B, S, E] -> [B, S, C]; the last states say nothing more."""
+        return self.projection(torch.cat([column(embedded, lengths) for column in self.columns], dim=-1)), None
 
 
 class Decoder(DecoderStack):
@@ -105,7 +100,7 @@ class Decoder(DecoderStack):
     def recurrent(self) -> Iterable[LSTMLayer]:
         return (layer.layer for layer in self.layers)
 
-    def forward(self, embedded: Tensor, source: Attended, state: StackState) -> tuple[Tensor, Tensor, StackState]:
+    def forward(self, embedded: Tensor, source: Attended, state: StackState) -> Advanced:
         """The readout is [Half(f), h] of the top layer."""
         bottom, *upper = self.layers
         before, *above = state.layers
@@ -129,7 +124,3 @@ class DeepAtt(AttentiveRecurrent):
         self.width = config.hidden_size
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
-
-    def encode(self, source: Tensor, source_lengths: Tensor) -> AttendedMemory:
-        states = self.encoder(self.dropout(self.source_embedding(source)), source_lengths)
-        return AttendedMemory(attended(states, source_lengths, self.decoder.attention))

@@ -19,12 +19,11 @@ from nmt.layers.stack import Stack
 from nmt.models import models
 from nmt.models.output_layers import LinearOutput
 from nmt.models.recurrent.attentive_recurrent import (
+    Advanced,
     Attended,
-    AttendedMemory,
     AttentiveRecurrent,
     DecoderStack,
     StackState,
-    attended,
     initialise,
 )
 from nmt.models.recurrent.config import GNMTConfig
@@ -51,7 +50,7 @@ class Decoder(DecoderStack):
     def recurrent(self) -> Iterable[LSTMLayer]:
         return self.bottom, *self.upper
 
-    def forward(self, embedded: Tensor, source: Attended, state: StackState) -> tuple[Tensor, Tensor, StackState]:
+    def forward(self, embedded: Tensor, source: Attended, state: StackState) -> Advanced:
         asking = state.layers[0][:, :1]  # [N, 1, H]
         x, bottom = self.bottom(embedded, state.layers[0])
         queries = torch.cat([asking, x[:, :-1]], dim=1)  # y_{i-1}
@@ -84,7 +83,3 @@ class GNMT(AttentiveRecurrent):
         )
         self.decoder = Decoder(config, states_size=size if rest else 2 * size)
         initialise(self, config.init_range)
-
-    def encode(self, source: Tensor, source_lengths: Tensor) -> AttendedMemory:
-        states, _ = self.encoder(self.dropout(self.source_embedding(source)), source_lengths)
-        return AttendedMemory(attended(states, source_lengths, self.decoder.attention))

@@ -32,6 +32,7 @@ from nmt.models import models
 from nmt.models.config import shares_embeddings
 from nmt.models.output_layers import LinearOutput, TiedOutput
 from nmt.models.recurrent.attentive_recurrent import (
+    Advanced,
     Attended,
     AttendedMemory,
     AttentiveRecurrent,
@@ -129,9 +130,7 @@ class AttentiveDecoder(DecoderStack):
 class ContextAfter(AttentiveDecoder):
     """Attention follows the recurrence and never feeds back: a whole target in one go."""
 
-    def forward(
-        self, embedded: Tensor, source: Attended, state: StackState
-    ) -> tuple[Tensor, Tensor | None, StackState]:
+    def forward(self, embedded: Tensor, source: Attended, state: StackState) -> Advanced:
         states, layers = self.stack(beside(source.summary, embedded), state.layers)
         contexts, weights = self.attend(states, source)
         return self.read_out(contexts, states, embedded, source), weights, StackState(layers)
@@ -141,12 +140,10 @@ class StepwiseDecoder(AttentiveDecoder):
     """What comes back as input makes every step wait for the one before."""
 
     @abstractmethod
-    def step(self, embedded: Tensor, source: Attended, state: StackState) -> tuple[Tensor, Tensor | None, StackState]:
+    def step(self, embedded: Tensor, source: Attended, state: StackState) -> Advanced:
         """One position: [N, 1, E]"""
 
-    def forward(
-        self, embedded: Tensor, source: Attended, state: StackState
-    ) -> tuple[Tensor, Tensor | None, StackState]:
+    def forward(self, embedded: Tensor, source: Attended, state: StackState) -> Advanced:
         hidden, weights = [], []
         for x in torch.split(embedded, 1, dim=1):
             one, weight, state = self.step(x, source, state)
@@ -159,7 +156,7 @@ class StepwiseDecoder(AttentiveDecoder):
 class ContextFirst(StepwiseDecoder):
     """The state before a step asks, and the context is part of the step's input: Bahdanau et al. 2015, section 3.1."""
 
-    def step(self, embedded: Tensor, source: Attended, state: StackState) -> tuple[Tensor, Tensor | None, StackState]:
+    def step(self, embedded: Tensor, source: Attended, state: StackState) -> Advanced:
         contexts, weights = self.attend(state.layers[-1][:, :1], source)
         states, layers = self.stack(beside(source.summary, embedded, contexts), state.layers)
         return self.read_out(contexts, states, embedded, source), weights, StackState(layers)
@@ -171,7 +168,7 @@ class ReadoutFed(StepwiseDecoder):
     def start(self, layers: States) -> StackState:
         return StackState(layers, layers[0].new_zeros(layers[0].size(0), self.readout.size))
 
-    def step(self, embedded: Tensor, source: Attended, state: StackState) -> tuple[Tensor, Tensor | None, StackState]:
+    def step(self, embedded: Tensor, source: Attended, state: StackState) -> Advanced:
         assert state.fed is not None
         states, layers = self.stack(beside(source.summary, embedded, state.fed[:, None]), state.layers)
         contexts, weights = self.attend(states, source)

@@ -23,6 +23,7 @@ from nmt.models import models
 from nmt.models.decoding import decoded
 from nmt.models.output_layers import LinearOutput
 from nmt.models.recurrent.attentive_recurrent import (
+    Advanced,
     Attended,
     AttendedMemory,
     AttentiveRecurrent,
@@ -102,7 +103,7 @@ class Decoder(DecoderStack):
     def recurrent(self) -> Iterable[ProjectedLSTMLayer]:
         return self.bottom, self.top
 
-    def forward(self, embedded: Tensor, source: Attended, state: StackState) -> tuple[Tensor, Tensor, StackState]:
+    def forward(self, embedded: Tensor, source: Attended, state: StackState) -> Advanced:
         """The readouts are the top layer's outputs."""
         everywhere = torch.ones(embedded.shape[:2], dtype=torch.bool, device=embedded.device)
         hidden, weights, _, after = self.mixing_at(everywhere, embedded, source, state)
