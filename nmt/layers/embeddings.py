@@ -44,10 +44,6 @@ class Borrowed(nn.Module):
         super().__init__()
         self._owner = (owner,)  # a tuple, so that torch does not register it as a child
 
-    @property
-    def module(self) -> nn.Module:
-        return self._owner[0]
-
     def forward(self, *arguments: Any) -> Any:
         return self._owner[0](*arguments)
 

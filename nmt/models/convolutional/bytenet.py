@@ -74,16 +74,12 @@ class DecoderBlock(Block):
 
     def __init__(self, hidden_size: int, kernel: int, dilation: int, dropout: float) -> None:
         super().__init__(hidden_size, dropout)
-        self.hidden_size = hidden_size
         self.convolution = CausalConvolution(nn.Linear(kernel * hidden_size, hidden_size), kernel, dilation)
 
     def forward(self, x: Tensor, before: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """[N, T, D] -> [N, T, D]; what the convolution sees before, and what it will see before the next position."""
         convolved, after = self.convolution(self.before(x), before)
         return self.dropout.add(x, self.after(convolved)), after
-
-    def empty_cache(self, rows: int, like: Tensor) -> Tensor:
-        return self.convolution.empty_cache(rows, self.hidden_size, like)
 
 
 BlockType = TypeVar("BlockType", EncoderBlock, DecoderBlock)
@@ -167,7 +163,8 @@ class ByteNet(EncoderDecoder):
         assert isinstance(memory, ByteNetMemory)
         rows = memory.unfolded.size(0) * beam_size
         positions = torch.zeros(rows, dtype=torch.long, device=memory.unfolded.device)
-        caches = tuple(block.empty_cache(rows, memory.unfolded) for block in self.decoder)
+        size, like = self.width // 2, memory.unfolded
+        caches = tuple(block.convolution.empty_cache(rows, size, like) for block in self.decoder)
         return memory.scored_by(self.output, vocabulary), ByteNetState(positions, caches)
 
     def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:

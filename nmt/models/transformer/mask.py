@@ -109,10 +109,6 @@ class Segments:
         real = real_rows(padded, self.lengths, self.offsets, self.count)
         return F.pad(real, (0, self.places.queries.size(0) - self.count))
 
-    def real(self, flat: Tensor) -> Tensor:
-        """[M, ...] -> [count, ...]"""
-        return flat[: self.count]
-
 
 @dataclass(frozen=True, kw_only=True)
 class FlatMask(Mask):

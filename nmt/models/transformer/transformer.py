@@ -205,7 +205,7 @@ class Transformer(EncoderDecoder):
         y = _flat(self.target_input, batch.target_in, target)
         mask = next(iter(self.decoder.layers)).flat_mask(target)
         y = self.decoder(y, mask, states, FlatMask(None, queries=target, keys=source), Record())
-        return DecoderOutput(target.real(y[0]), None, {})
+        return DecoderOutput(y[0, : target.count], None, {})
 
     def _auxiliary(self, memory: Memory, record: Record) -> dict[str, Tensor]:
         """Further losses, as named means; the paper has none."""

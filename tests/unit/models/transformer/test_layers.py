@@ -79,4 +79,3 @@ def test_a_borrowed_module_computes_like_its_owner_and_owns_nothing() -> None:
     borrowed = Borrowed(embedding)
     assert torch.equal(borrowed(torch.tensor([1])), embedding(torch.tensor([1])))
     assert not list(borrowed.parameters())
-    assert borrowed.module is embedding
