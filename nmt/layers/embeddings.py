@@ -33,7 +33,7 @@ class Embedding(nn.Module):
         return self.table.weight
 
     def forward(self, ids: Tensor) -> Tensor:
-        vectors: Tensor = self.table(ids)
+        vectors = self.table(ids)
         return vectors if self.scale == 1.0 else vectors * self.scale
 
 
@@ -147,10 +147,8 @@ class InputLayer(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         """[B, T] -> [B, T, D]"""
-        embedded: Tensor = self.embedding(ids)
-        return self.dropout(embedded + self.positions.first(ids.size(1)))
+        return self.dropout(self.embedding(ids) + self.positions.first(ids.size(1)))
 
     def at(self, tokens: Tensor, positions: Tensor, bound: int) -> Tensor:
         """One token a row, [N] at positions [N], all below ``bound`` -> [N, D]"""
-        embedded: Tensor = self.embedding(tokens)
-        return self.dropout(embedded + self.positions.at(positions, bound))
+        return self.dropout(self.embedding(tokens) + self.positions.at(positions, bound))

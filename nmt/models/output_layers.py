@@ -98,8 +98,7 @@ class OwnColumns(RowTree):
         scores = self.layer.logits(hidden)  # [N, V]
         scores = scores.view(self.vocabulary.size(0), -1, scores.size(-1))
         columns = self.vocabulary[:, None].expand(-1, scores.size(1), -1)
-        chosen: Tensor = scores.gather(2, columns) + self.bias
-        return chosen.flatten(0, 1)
+        return (scores.gather(2, columns) + self.bias).flatten(0, 1)
 
 
 def restricted(weight: Tensor, bias: Tensor | None, vocabulary: Tensor) -> Scoring:

@@ -58,7 +58,7 @@ class Slots(nn.Module):
 
     def forward(self, source: Tensor, lengths: Tensor) -> Tensor:
         """[B, S] -> [B, S, D]"""
-        slots: Tensor = self.content(source)
+        slots = self.content(source)
         for place, distances in zip(self.places, self.distances):
             slots = slots + place(distances(lengths, source.size(1)))
         return slots

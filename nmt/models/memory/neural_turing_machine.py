@@ -313,7 +313,7 @@ class NeuralTuringMachine(Recurrent):
 
     def _inputs(self, tokens: Tensor) -> Tensor:
         """What the machine gets while it answers. [N, T] -> [N, T, E]"""
-        embedded: Tensor = self.dropout(self.target_embedding(tokens))
+        embedded = self.dropout(self.target_embedding(tokens))
         return embedded if self.feed_output else embedded * (tokens == BOS)[..., None]
 
 

@@ -94,11 +94,10 @@ class RelativeDotProduct(Attend):
         nn.init.normal_(self.value_vectors, std=sizes.d_v**-0.5)
 
     def scores(self, queries: Tensor, keys: Tensor, mask: Mask) -> Tensor:
-        scaled: Tensor = queries * queries.size(-1) ** -0.5
-        by_distance: Tensor = scaled @ self.key_vectors.transpose(-1, -2)  # [B, H, T, R]
-        scores: Tensor = scaled @ keys.transpose(-1, -2)
-        spread = by_distance.gather(-1, self._distances(mask).expand(scores.shape))
-        return scores + spread
+        scaled = queries * queries.size(-1) ** -0.5
+        by_distance = scaled @ self.key_vectors.transpose(-1, -2)  # [B, H, T, R]
+        scores = scaled @ keys.transpose(-1, -2)
+        return scores + by_distance.gather(-1, self._distances(mask).expand(scores.shape))
 
     def mix(self, weights: Tensor, values: Tensor, mask: Mask) -> Tensor:
         by_distance = weights.new_zeros(*weights.shape[:-1], self.value_vectors.size(1))  # [B, H, T, R]

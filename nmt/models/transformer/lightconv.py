@@ -67,8 +67,7 @@ class LearnedKernels(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, T, D] -> [1, H, 1, k]"""
-        kernels: Tensor = self.dropout(torch.softmax(self.weight, dim=-1))
-        return kernels[None, :, None]
+        return self.dropout(torch.softmax(self.weight, dim=-1))[None, :, None]
 
 
 class PredictedKernels(nn.Module):
@@ -106,7 +105,7 @@ class HeadConvolution(nn.Module):
 
     def enter(self, x: Tensor) -> Tensor:
         """[B, T, D] -> [B, T, D]: what is convolved."""
-        projected: Tensor = self.input(x)
+        projected = self.input(x)
         return F.glu(projected, dim=-1) if self.gated else projected
 
     def leave(self, entered: Tensor, surrounded: Tensor) -> Tensor:
