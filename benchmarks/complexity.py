@@ -28,6 +28,7 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 import torch
+from live_bytes import LiveBytes
 from torch import Tensor, nn
 
 from nmt.models.convolutional.convolution import CausalConvolution, SameConvolution
@@ -36,7 +37,6 @@ from nmt.models.transformer.attention import Attend, ScaledDotProduct, SelfAtten
 from nmt.models.transformer.config import HeadSizes
 from nmt.models.transformer.local_attention import LocalSelfAttention
 from nmt.models.transformer.mask import Mask
-from nmt.testing.live_bytes import LiveBytes
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt

@@ -7,6 +7,7 @@ from functools import cache, partial
 
 import pytest
 import torch
+from live_bytes import LiveBytes
 from torch import Tensor
 
 from nmt.layers.padding import padding_bias
@@ -16,7 +17,6 @@ from nmt.models.transformer.autoregression import BeamHistory, LayerCache, Recen
 from nmt.models.transformer.config import HeadSizes
 from nmt.models.transformer.local_attention import BlockedMask, LocalCausalSelfAttention, LocalSelfAttention
 from nmt.models.transformer.mask import Mask, whole_sequence
-from nmt.testing.live_bytes import LiveBytes
 from tests.unit.models.transformer.stepping import assert_steps_equal_the_whole
 
 SIZES = HeadSizes(d_model=6, num_heads=2, d_k=4, d_v=5)
