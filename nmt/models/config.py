@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from nmt.config.checks import require_positive, require_share
+from nmt.config.option import FlagKind, option
 from nmt.errors import UsageError
 
 
@@ -17,6 +18,12 @@ def check_sizes(config: Any, declared: type) -> None:
         "model", **{name: value for name, (kind, value) in values.items() if kind in ("int", "int | None")}
     )
     require_share("model", **{name: value for name, (_, value) in values.items() if "dropout" in name})
+
+
+def share_all_option(default: bool | None) -> Any:
+    """Whether there is one matrix for source, target and output: see ``shares_embeddings``."""
+    text = "one matrix for source, target and output; null: if the vocabulary is joint"
+    return option(default, help=text, flag="--share-all-embeddings", kind=FlagKind.switch)
 
 
 def shares_embeddings(wanted: bool | None, joint: bool) -> bool:

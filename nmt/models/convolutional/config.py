@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from nmt.config.checks import require_not_negative, require_positive
-from nmt.config.option import FlagKind, option
+from nmt.config.option import option
 from nmt.errors import UsageError
 from nmt.models import models
-from nmt.models.config import check_sizes
+from nmt.models.config import check_sizes, share_all_option
 
 
 class CombinationKind(Enum):
@@ -37,12 +37,7 @@ class ByteNetConfig:
         CombinationKind.add, help="the encoder's output is added to the target's embedding, or concatenated (concat)"
     )
     dropout: float = option(0.0, help="dropout of the embeddings and of each block's output", flag="--dropout")
-    share_all_embeddings: bool | None = option(
-        False,
-        help="one matrix for source, target and output; null: if the vocabulary is joint",
-        flag="--share-all-embeddings",
-        kind=FlagKind.switch,
-    )
+    share_all_embeddings: bool | None = share_all_option(False)
 
     def __post_init__(self) -> None:
         check_sizes(self, ByteNetConfig)
@@ -104,12 +99,7 @@ class ConvS2SConfig:
         0.2, help="dropout of embeddings, of each convolution's input and before the output layer", flag="--dropout"
     )
     max_positions: int = option(1024, help="longest sentence of learned positions, in pieces")
-    share_all_embeddings: bool | None = option(
-        False,
-        help="one matrix for source, target and output; null: if the vocabulary is joint",
-        flag="--share-all-embeddings",
-        kind=FlagKind.switch,
-    )
+    share_all_embeddings: bool | None = share_all_option(False)
 
     def __post_init__(self) -> None:
         check_sizes(self, ConvS2SConfig)

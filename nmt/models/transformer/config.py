@@ -8,10 +8,10 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from nmt.config.checks import Rules, refuse, require_not_negative, require_positive
-from nmt.config.option import FlagKind, option
+from nmt.config.option import option
 from nmt.errors import UsageError
 from nmt.models import models
-from nmt.models.config import check_sizes, shares_embeddings
+from nmt.models.config import check_sizes, share_all_option, shares_embeddings
 
 if TYPE_CHECKING:
     from nmt.data.vocabulary import VocabularySizes
@@ -112,12 +112,7 @@ class TransformerConfig:
         PositionKind.sinusoidal, help="sinusoidal or learned (added to the embeddings), relative, rotary or alibi"
     )
     max_positions: int = option(1024, help="longest sentence of learned positions, in pieces")
-    share_all_embeddings: bool | None = option(
-        None,
-        help="one matrix for source, target and output; null: if the vocabulary is joint",
-        flag="--share-all-embeddings",
-        kind=FlagKind.switch,
-    )
+    share_all_embeddings: bool | None = share_all_option(None)
     share_decoder_embeddings: bool = option(
         True, help="one matrix for target and output", flag="--share-decoder-input-output-embed"
     )

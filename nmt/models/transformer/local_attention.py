@@ -56,11 +56,13 @@ class BlockedMask(Mask):
 class Local(SelfAttention):
     """Self-attention where position i sees positions i - behind ... i + ahead of its sequence, and always itself."""
 
+    looks_ahead: bool
+
     def __init__(
-        self, behind: int, ahead: int, sizes: HeadSizes, bias: bool, attend: Attend, rotation: nn.Module | None
+        self, reach: int, sizes: HeadSizes, bias: bool, attend: Attend, rotation: nn.Module | None = None
     ) -> None:
         super().__init__(sizes, bias, attend, rotation)
-        self.behind, self.ahead = behind, ahead
+        self.behind, self.ahead = reach, reach if self.looks_ahead else 0
 
     @property
     def block(self) -> int:
@@ -154,10 +156,7 @@ class Local(SelfAttention):
 class LocalSelfAttention(Local):
     """The encoder's: |i - j| <= r."""
 
-    def __init__(
-        self, reach: int, sizes: HeadSizes, bias: bool, attend: Attend, rotation: nn.Module | None = None
-    ) -> None:
-        super().__init__(reach, reach, sizes, bias, attend, rotation)
+    looks_ahead = True
 
     def padding_mask(self, padding: Tensor) -> Mask:
         return self.mask(padding)
@@ -166,10 +165,7 @@ class LocalSelfAttention(Local):
 class LocalCausalSelfAttention(Local, CausalSelfAttention):
     """The decoder's: 0 <= i - j <= r; in decoding the last r + 1 positions are kept."""
 
-    def __init__(
-        self, reach: int, sizes: HeadSizes, bias: bool, attend: Attend, rotation: nn.Module | None = None
-    ) -> None:
-        super().__init__(reach, 0, sizes, bias, attend, rotation)
+    looks_ahead = False
 
     def causal_mask(self, x: Tensor) -> Mask:
         return self.mask(x.new_zeros(x.size(0), 1, 1, x.size(1)))
