@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 
-from nmt.testing import model_laws, search_laws, training_laws
+from nmt.testing import model_laws, training_laws
 from nmt.testing.subjects import Subject, subject, subjects
 
 __all__ = ["LAWS", "Law", "Subject", "check", "subject", "subjects"]
@@ -44,7 +44,7 @@ def _laws_of(module: ModuleType) -> list[Law]:
     return [Law(f.__name__, (f.__doc__ or "").split("\n")[0], f) for f in functions if not f.__name__.startswith("_")]
 
 
-LAWS = tuple(law for module in (model_laws, search_laws, training_laws) for law in _laws_of(module))
+LAWS = tuple(law for module in (model_laws, training_laws) for law in _laws_of(module))
 
 
 def check(name: str) -> None:
