@@ -1,20 +1,24 @@
-"""The last linear map, hidden states to scores over the vocabulary, that architectures share.
+"""Output layers, hidden states to scores over the vocabulary, and what models return around them.
 
-Shapes: B sentences, K beam, N = B*K hypotheses, D width of the hidden states, V vocabulary, V' a part of it.
+Shapes: B sentences, K beam, N = B*K hypotheses, S source positions, T target positions, M real target positions, D width of
+the hidden states, V vocabulary, V' a part of it.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt.data.vocabulary import PAD
-from nmt.interface import OutputLayer, Scoring
+from nmt.interface import AttentionMaps, AttentionRequest, Batch, DecoderOutput, Memory, OutputLayer, Scoring
 from nmt.layers.embeddings import Embedding
+from nmt.layers.padding import real_rows
 from nmt.trees import RowTree
 
 
@@ -116,3 +120,36 @@ def absences(vocabulary: Tensor, dtype: torch.dtype) -> Tensor:
     filling[:, 0] = False
     absent = torch.zeros(vocabulary.shape, dtype=dtype, device=vocabulary.device).masked_fill_(filling, -torch.inf)
     return absent[:, None]
+
+
+Self = TypeVar("Self", bound="ScoredMemory")
+
+
+@dataclass
+class ScoredMemory(Memory):
+    """A memory to which ``start`` adds what ``step`` scores by."""
+
+    output: Scoring | None = field(default=None, kw_only=True)  # over the short list, if there is one
+
+    def scored_by(self: Self, output: OutputLayer, vocabulary: Tensor | None) -> Self:
+        """The same, with ``output`` over these ids."""
+        return self if vocabulary is None else replace(self, output=output.restrict(vocabulary))
+
+
+def decoded(
+    states: Tensor,
+    batch: Batch,
+    attention: AttentionRequest | None,
+    cross: Sequence[Tensor] = (),
+    *,
+    auxiliary: Mapping[str, Tensor] | None = None,
+    read_out: Callable[[Tensor], Tensor] | None = None,
+) -> DecoderOutput:
+    """The result of teacher forcing: the real ones of states [B, T, D], and of ``cross``, by layer the weights [B, T, S] of
+    one head, what is asked for. ``read_out`` makes of real states [M, D] what the output layer reads."""
+    hidden = real_rows(states, batch.target_lengths, batch.target_offsets, batch.num_tokens)
+    hidden = hidden if read_out is None else read_out(hidden)
+    if attention is None:
+        return DecoderOutput(hidden, auxiliary=auxiliary or {})
+    asked = {"cross": tuple(weights[:, None] for weights in cross)} if cross and "cross" in attention.kinds else {}
+    return DecoderOutput(hidden, AttentionMaps(asked), auxiliary or {})

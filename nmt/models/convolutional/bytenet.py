@@ -34,8 +34,7 @@ from nmt.models import models
 from nmt.models.config import shares_embeddings
 from nmt.models.convolutional.config import ByteNetConfig, CombinationKind
 from nmt.models.convolutional.convolution import CausalConvolution, SameConvolution
-from nmt.models.decoding import ScoredMemory, decoded
-from nmt.models.output_layers import LinearOutput, TiedOutput
+from nmt.models.output_layers import LinearOutput, ScoredMemory, TiedOutput, decoded
 
 
 class Block(nn.Module):

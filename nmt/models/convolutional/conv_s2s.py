@@ -36,8 +36,7 @@ from nmt.models import models
 from nmt.models.config import shares_embeddings
 from nmt.models.convolutional.config import ConvS2SConfig, Group
 from nmt.models.convolutional.convolution import CausalConvolution, SameConvolution
-from nmt.models.decoding import ScoredMemory, decoded
-from nmt.models.output_layers import MatrixOutput, TiedOutput
+from nmt.models.output_layers import MatrixOutput, ScoredMemory, TiedOutput, decoded
 from nmt.trees import RowTree
 
 HALF = math.sqrt(0.5)  # keeps the variance of a sum of two (section 3.4)

@@ -21,9 +21,9 @@ from nmt.layers.embeddings import Embedding
 from nmt.layers.padding import padding_bias
 from nmt.layers.recurrent_attention import DotAttention
 from nmt.models import models
-from nmt.models.decoding import ReadOn, Recurrent, ScoredMemory
 from nmt.models.memory.config import MemoryNetworkConfig, Places
-from nmt.models.output_layers import LinearOutput
+from nmt.models.output_layers import LinearOutput, ScoredMemory
+from nmt.models.recurrent.attentive_recurrent import ReadOn, Recurrent
 from nmt.models.recurrent.layers import LSTMLayer, RecurrentDecoder, States
 
 Distances = Callable[[Tensor, int], Tensor]  # lengths [B], longest -> [B, longest]; padding may hold any distance

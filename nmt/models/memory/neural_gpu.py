@@ -16,9 +16,9 @@ from nmt.errors import DataError
 from nmt.interface import AttentionRequest, Batch, DecoderOutput, DecoderState, Memory, VocabularySizes
 from nmt.layers.embeddings import Embedding
 from nmt.models import models
-from nmt.models.decoding import ReadOn, Recurrent, ScoredMemory
 from nmt.models.memory.config import NeuralGPUConfig
-from nmt.models.output_layers import LinearOutput
+from nmt.models.output_layers import LinearOutput, ScoredMemory
+from nmt.models.recurrent.attentive_recurrent import ReadOn, Recurrent
 
 KERNEL = 3  # cells a side of a filter, in both papers
 CUTOFF = 1.2  # a gate is a logistic function stretched to -0.1 ... 1.1 and cut to 0 ... 1

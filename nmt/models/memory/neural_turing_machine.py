@@ -23,9 +23,9 @@ from nmt.layers.dropout import Dropout
 from nmt.layers.embeddings import Embedding
 from nmt.models import models
 from nmt.models.binary_symbols import binary_embeddings, binary_output
-from nmt.models.decoding import ReadOn, Recurrent, ScoredMemory
 from nmt.models.memory.config import ControllerKind, MemoryStart, NeuralTuringMachineConfig, SymbolKind
-from nmt.models.output_layers import LinearOutput
+from nmt.models.output_layers import LinearOutput, ScoredMemory
+from nmt.models.recurrent.attentive_recurrent import ReadOn, Recurrent
 from nmt.trees import RowTree, tensors
 
 SMALLEST_NORM = 1e-8  # of key times slot, so that an empty slot is like nothing instead of undefined

@@ -1,4 +1,4 @@
-"""What recurrent models with one attention have in common; they bring an encoder and a decoder's stack of their own.
+"""What all models have in common whose decoder reads on from a state, and those that have one attention.
 
 Shapes: B sentences, K beam, N = B*K hypotheses, S source positions, T target positions, M real target positions,
 E embedding, P parts of a state, H hidden size, C width of the encoder's states, D width of the output layer.
@@ -7,19 +7,56 @@ E embedding, P parts of a state, H hidden size, C width of the encoder's states,
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from nmt.interface import DecoderState
+from nmt.interface import AttentionRequest, Batch, DecoderOutput, DecoderState, EncoderDecoder, Memory, StepOutput
 from nmt.layers.dropout import Dropout
 from nmt.layers.padding import padding_bias
 from nmt.layers.recurrent_attention import RecurrentAttention
-from nmt.models.decoding import ReadOn, Recurrent, ScoredMemory
+from nmt.models.output_layers import ScoredMemory, decoded
 from nmt.models.recurrent.layers import RecurrentLayer, States
 from nmt.trees import RowTree
+
+# States [N, T, D], by layer the weights [B, N/B * T, S] of one head if there is attention, and the state after the tokens.
+ReadOn = tuple[Tensor, Sequence[Tensor], DecoderState]
+
+
+class Recurrent(EncoderDecoder, ABC):
+    """A model whose decoder reads on from a state: a whole target by teacher forcing, or one piece in a step.
+
+    It gets the kind of memory that its ``encode`` returns, and the kind of state that its ``begin`` returns.
+    """
+
+    @abstractmethod
+    def begin(self, memory: Any, beam_size: int) -> DecoderState:
+        """The state before anything is read, of so many hypotheses a sentence."""
+
+    @abstractmethod
+    def read(self, tokens: Tensor, memory: Any, state: Any) -> ReadOn:
+        """Tokens [N, T] after a state, either N = B (teacher forcing) or T = 1 (a step)."""
+
+    def read_out(self, states: Tensor) -> Tensor:
+        """What the output layer sees: [..., D] -> [..., D]"""
+        return states
+
+    def decode(self, memory: Memory, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
+        states, weights, _ = self.read(batch.target_in, memory, self.begin(memory, 1))
+        return decoded(states, batch, attention, weights, read_out=self.read_out)
+
+    def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
+        assert isinstance(memory, ScoredMemory)
+        return memory.scored_by(self.output, vocabulary), self.begin(memory, beam_size)
+
+    def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
+        assert isinstance(memory, ScoredMemory)
+        states, weights, state = self.read(tokens[:, None], memory, state)
+        scores = self.scores(self.read_out(states[:, 0]), memory.output)
+        return StepOutput(scores, False, state, weights[-1].flatten(0, 1) if attention and weights else None)
 
 
 @dataclass

@@ -20,8 +20,7 @@ from nmt.layers.experts import Experts, NoisyTopK, balance, tokens_by_sentence
 from nmt.layers.recurrent_attention import ProductAttention
 from nmt.layers.stack import Stack
 from nmt.models import models
-from nmt.models.decoding import decoded
-from nmt.models.output_layers import LinearOutput
+from nmt.models.output_layers import LinearOutput, decoded
 from nmt.models.recurrent.attentive_recurrent import (
     Advanced,
     Attended,

@@ -33,8 +33,7 @@ from nmt.layers.embeddings import Borrowed, Embedding, InputLayer
 from nmt.layers.padding import padding_bias, real_rows
 from nmt.layers.stack import Stack
 from nmt.models import models
-from nmt.models.decoding import ScoredMemory
-from nmt.models.output_layers import LinearOutput, TiedOutput
+from nmt.models.output_layers import LinearOutput, ScoredMemory, TiedOutput
 from nmt.models.transformer.attention import knows_flat_batches
 from nmt.models.transformer.autoregression import BeamHistory, LayerCache
 from nmt.models.transformer.config import TransformerConfig
