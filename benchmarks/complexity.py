@@ -28,15 +28,15 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 import torch
+from live_bytes import LiveBytes
 from torch import Tensor, nn
 
 from nmt.models.convolutional.convolution import CausalConvolution, SameConvolution
 from nmt.models.recurrent.layers import LSTMLayer
 from nmt.models.transformer.attention import Attend, ScaledDotProduct, SelfAttention
-from nmt.models.transformer.head_sizes import HeadSizes
+from nmt.models.transformer.config import HeadSizes
 from nmt.models.transformer.local_attention import LocalSelfAttention
 from nmt.models.transformer.mask import Mask
-from nmt.testing.live_bytes import LiveBytes
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
@@ -104,7 +104,7 @@ class DilatedConvolution(nn.Module):
         self.layer = CausalConvolution(nn.Linear(KERNEL * WIDTH, WIDTH), KERNEL, KERNEL**height)
 
     def forward(self, x: Tensor) -> Tensor:
-        convolved: Tensor = self.layer(x)
+        convolved: Tensor = self.layer(x)[0]
         return convolved
 
 

@@ -16,7 +16,7 @@ import yaml
 import nmt
 from nmt.config.plain import from_plain
 from nmt.config.sections import TrainConfig
-from nmt.models.transformer.transformer_config import TransformerConfig
+from nmt.models.transformer.config import TransformerConfig
 from nmt.translation import TranslatedText, Translation
 from tests.commands import run_copy
 from tests.tiny_models import in_english, some_lines, write_tiny_model

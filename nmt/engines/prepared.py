@@ -6,7 +6,7 @@ from nmt.devices import kind_of, parameter_type
 from nmt.engines import Wanted
 from nmt.engines.number_formats import PRECISIONS
 from nmt.interface import EncoderDecoder
-from nmt.layers.weight_norm import with_fixed_weights
+from nmt.layers.linear import with_fixed_weights
 
 
 def prepared(model: EncoderDecoder, wanted: Wanted) -> EncoderDecoder:

@@ -27,14 +27,13 @@ class Dropout(nn.Module):
             return x
         if not _has_cheap_bytes(x):
             return F.dropout(x, self.p)
-        return _apply(_ByteDropout, x, *random_bytes(x.numel(), self.p))
+        return _dropped(None, x, self.p)
 
     def add(self, residual: Tensor, x: Tensor) -> Tensor:
         """residual + dropout(x), in one pass on the CPU."""
         if not self.training or self.p == 0.0 or not _has_cheap_bytes(x) or x.dtype != residual.dtype:
-            dropped: Tensor = self(x)
-            return residual + dropped
-        return _apply(_AddByteDropout, residual, x, *random_bytes(x.numel(), self.p))
+            return residual + self(x)
+        return _dropped(residual, x, self.p)
 
     def extra_repr(self) -> str:
         return f"p={self.p}"
@@ -66,38 +65,24 @@ def _scale(threshold: int) -> float:
     return 256 / (256 - threshold)
 
 
-def _apply(function: type[torch.autograd.Function], *arguments: Any) -> Tensor:
-    result: Tensor = function.apply(*arguments)  # type: ignore[no-untyped-call]
-    return result
+def _dropped(residual: Tensor | None, x: Tensor, p: float) -> Tensor:
+    return _ByteDropout.apply(residual, x, *random_bytes(x.numel(), p))  # type: ignore[no-untyped-call]
 
 
 class _ByteDropout(torch.autograd.Function):
-    """Keeps one byte an element for the backward pass."""
+    """dropout(x), or residual + dropout(x) without the tensor in between. Keeps a byte an element for the backward pass."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, data: Tensor, threshold: int) -> Tensor:
+    def forward(ctx: Any, residual: Tensor | None, x: Tensor, data: Tensor, threshold: int) -> Tensor:
         ctx.save_for_backward(data)
         ctx.threshold = threshold
-        return _mask(x, data, threshold).mul_(x).mul_(_scale(threshold))
+        kept = _mask(x, data, threshold)
+        if residual is None:
+            return kept.mul_(x).mul_(_scale(threshold))
+        return torch.addcmul(residual, x, kept, value=_scale(threshold))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         (data,) = ctx.saved_tensors
         gradient = _mask(gradients[0], data, ctx.threshold).mul_(gradients[0]).mul_(_scale(ctx.threshold))
-        return gradient, None, None
-
-
-class _AddByteDropout(torch.autograd.Function):
-    """residual + dropout(x) without the tensor in between."""
-
-    @staticmethod
-    def forward(ctx: Any, residual: Tensor, x: Tensor, data: Tensor, threshold: int) -> Tensor:
-        ctx.save_for_backward(data)
-        ctx.threshold = threshold
-        return torch.addcmul(residual, x, _mask(x, data, threshold), value=_scale(threshold))
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        (data,) = ctx.saved_tensors
-        gradient = _mask(gradients[0], data, ctx.threshold).mul_(gradients[0]).mul_(_scale(ctx.threshold))
-        return gradients[0], gradient, None, None
+        return gradients[0] if ctx.needs_input_grad[0] else None, gradient, None, None

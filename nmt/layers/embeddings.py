@@ -1,10 +1,18 @@
-"""Embeddings of pieces, and sharing a module without owning its parameters."""
+"""What a stack of layers reads: embeddings of pieces, and where they stand in their sentence.
+
+Shapes: B sentences, N rows, T positions, D width.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+
+from nmt.errors import DataError
+from nmt.layers.dropout import Dropout
 
 
 class Embedding(nn.Module):
@@ -25,7 +33,7 @@ class Embedding(nn.Module):
         return self.table.weight
 
     def forward(self, ids: Tensor) -> Tensor:
-        vectors: Tensor = self.table(ids)
+        vectors = self.table(ids)
         return vectors if self.scale == 1.0 else vectors * self.scale
 
 
@@ -36,9 +44,111 @@ class Borrowed(nn.Module):
         super().__init__()
         self._owner = (owner,)  # a tuple, so that torch does not register it as a child
 
-    @property
-    def module(self) -> nn.Module:
-        return self._owner[0]
-
     def forward(self, *arguments: Any) -> Any:
         return self._owner[0](*arguments)
+
+
+TABLE_LENGTH = 1024
+
+
+def sinusoids(positions: Tensor, d_model: int) -> Tensor:
+    """[...] -> [..., D]: PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i + 1) = cos of the same.
+
+    Vaswani et al. 2017, section 3.5.
+    """
+    exponents = torch.arange(0, d_model, 2, dtype=torch.float64, device=positions.device) / d_model
+    angles = positions.to(torch.float64)[..., None] / 10000.0**exponents
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
+
+
+class Positions(nn.Module, ABC):
+    """Vectors that are added to the embeddings."""
+
+    limit: int | None = None  # the longest sequence, if there is one
+
+    def check_length(self, count: int, side: str) -> None:
+        """Refuse a sentence of ``count`` pieces that has no positions for the last of them."""
+        if self.limit is not None and count > self.limit:
+            raise DataError(
+                f"a {side} sentence has {count} pieces, but the model has learned positions for {self.limit}; raise "
+                f"model.max_positions, or filter such sentences (--max-length {self.limit - 1} when preprocessing)"
+            )
+
+    @abstractmethod
+    def first(self, count: int) -> Tensor:
+        """[T, D] vectors of positions 0 ... count - 1."""
+
+    @abstractmethod
+    def at(self, positions: Tensor, bound: int) -> Tensor:
+        """[...] -> [..., D]; every position is below ``bound``."""
+
+
+class SinusoidalPositions(Positions):
+    """Fixed sinusoids; they extend to any length."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        assert d_model % 2 == 0
+        self.d_model = d_model
+        table = sinusoids(torch.arange(TABLE_LENGTH), d_model).to(torch.get_default_dtype())
+        self.register_buffer("table", table, persistent=False)
+        self.table: Tensor
+
+    def first(self, count: int) -> Tensor:
+        if count <= TABLE_LENGTH:
+            return self.table[:count]
+        return sinusoids(torch.arange(count, device=self.table.device), self.d_model).to(self.table.dtype)
+
+    def at(self, positions: Tensor, bound: int) -> Tensor:
+        if bound <= TABLE_LENGTH:
+            return self.table[positions]
+        return sinusoids(positions, self.d_model).to(self.table.dtype)
+
+
+class LearnedPositions(Positions):
+    """A learned vector for each of the first ``limit`` positions (the paper's Table 3, row E)."""
+
+    def __init__(self, d_model: int, limit: int) -> None:
+        super().__init__()
+        self.limit = limit
+        self.weight = nn.Parameter(torch.empty(limit, d_model))
+        nn.init.normal_(self.weight, std=d_model**-0.5)
+
+    def first(self, count: int) -> Tensor:
+        return self.weight[:count]
+
+    def at(self, positions: Tensor, bound: int) -> Tensor:
+        return self.weight[positions]
+
+
+class NoPositions(Positions):
+    """Nothing is added: the layers themselves know where a piece stands."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("nothing", torch.zeros(1), persistent=False)
+        self.nothing: Tensor
+
+    def first(self, count: int) -> Tensor:
+        return self.nothing
+
+    def at(self, positions: Tensor, bound: int) -> Tensor:
+        return self.nothing
+
+
+class InputLayer(nn.Module):
+    """Dropout(embedding + position): sections 3.4, 3.5 and 5.4."""
+
+    def __init__(self, embedding: nn.Module, positions: Positions, dropout: float) -> None:
+        super().__init__()
+        self.embedding = embedding
+        self.positions = positions
+        self.dropout = Dropout(dropout)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """[B, T] -> [B, T, D]"""
+        return self.dropout(self.embedding(ids) + self.positions.first(ids.size(1)))
+
+    def at(self, tokens: Tensor, positions: Tensor, bound: int) -> Tensor:
+        """One token a row, [N] at positions [N], all below ``bound`` -> [N, D]"""
+        return self.dropout(self.embedding(tokens) + self.positions.at(positions, bound))

@@ -56,74 +56,12 @@ def linear_cross_entropy(
     return loss, nll
 
 
-def _rows_per_chunk(vocabulary_size: int, device: str) -> int:
-    """One of the numbers that need no room."""
-    return eighths_below(max(16, CHUNK_ELEMENTS.get(device, CHUNK_ELEMENTS_ELSEWHERE) // vocabulary_size))
-
-
-class _Sums:
-    """Loss, likelihood and gradients, summed chunk by chunk in at least float32.
+class _LinearCrossEntropy(torch.autograd.Function):
+    """Loss, likelihood and gradients, summed chunk by chunk in at least float32; the backward pass only scales them.
 
     What smoothing adds is linear in the scores, so it needs no pass over them: with the mean m of the rows of the
     weights, the loss is nll + e (score of the target - hidden m), and the e / V of the gradient is the same for all rows.
     """
-
-    def __init__(self, hidden: Tensor, weight: Tensor, bias: Tensor | None, label_smoothing: float) -> None:
-        self.dtype = dtype = torch.promote_types(hidden.dtype, torch.float32)
-        self.weight, self.bias, self.label_smoothing = weight, bias, label_smoothing
-        self._roomy = hidden.device.type == "cpu" and hidden.dtype != dtype
-        self.nll, self.target_scores = hidden.new_zeros((), dtype=dtype), hidden.new_zeros((), dtype=dtype)
-        self.hidden_gradient = torch.empty_like(hidden)
-        self.weight_gradient = torch.zeros_like(weight, dtype=dtype)
-        self.bias_gradient = None if bias is None else torch.zeros_like(bias, dtype=dtype)
-
-    def add(self, rows: slice, hidden: Tensor, targets: Tensor, gradients: bool) -> None:
-        if self._roomy:
-            hidden = with_room(hidden, hidden.dtype)
-        logits = half_product(hidden, self.weight, self.bias)[: len(targets)]  # [rows, V]
-        self.target_scores += logits.gather(-1, targets[:, None]).sum(dtype=self.dtype)
-        log_probabilities = torch.log_softmax(logits, dim=-1, dtype=self.dtype)
-        self.nll -= log_probabilities.gather(-1, targets[:, None]).sum()
-        if gradients:
-            self._add_gradients(rows, hidden, targets, log_probabilities)
-
-    def _add_gradients(self, rows: slice, hidden: Tensor, targets: Tensor, log_probabilities: Tensor) -> None:
-        """d loss / d logits = softmax - (1 - e) [at the target], the rest follows in ``smoothed``"""
-        gradient = log_probabilities.exp_()
-        gradient.scatter_add_(-1, targets[:, None], gradient.new_full((len(targets), 1), self.label_smoothing - 1))
-        if self.bias_gradient is not None:
-            self.bias_gradient += gradient.sum(0)
-        if self._roomy:
-            gradient = with_room(gradient, hidden.dtype)
-            self.hidden_gradient[rows] = half_product(gradient, self.weight.t())[: len(targets)]
-        else:
-            gradient = gradient.to(hidden.dtype)
-            torch.mm(gradient, self.weight, out=self.hidden_gradient[rows])
-        if hidden.dtype == self.dtype:
-            self.weight_gradient.addmm_(gradient.t(), hidden)
-        else:
-            self.weight_gradient += half_product(gradient.t(), hidden.t())
-
-    def smoothed(self, hidden: Tensor, gradients: bool) -> Tensor:
-        """The loss; adds to the gradients what smoothing takes from every piece alike."""
-        if not self.label_smoothing:
-            return self.nll.clone()
-        total = hidden.sum(0, dtype=self.dtype)
-        mean = self.weight.mean(0, dtype=self.dtype)
-        scores = self.target_scores - total @ mean
-        if self.bias is not None:
-            scores = scores - hidden.size(0) * self.bias.mean(dtype=self.dtype)
-        if gradients:
-            share = self.label_smoothing / self.weight.size(0)
-            self.hidden_gradient -= self.label_smoothing * mean
-            self.weight_gradient -= share * total
-            if self.bias_gradient is not None:
-                self.bias_gradient -= share * hidden.size(0)
-        return self.nll + self.label_smoothing * scores
-
-
-class _LinearCrossEntropy(torch.autograd.Function):
-    """The gradients are ready after the forward pass; the backward pass only scales them."""
 
     @staticmethod
     def forward(
@@ -138,16 +76,53 @@ class _LinearCrossEntropy(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         ctx.dtypes = hidden.dtype, weight.dtype, None if bias is None else bias.dtype
         hidden, weight, bias = hidden.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
-        sums = _Sums(hidden, weight, bias, label_smoothing)
-        size = _rows_per_chunk(weight.size(0), hidden.device.type)
-        for first in range(0, hidden.size(0), size):
-            rows = slice(first, min(first + size, hidden.size(0)))
-            sums.add(rows, hidden[rows], targets[rows], gradients)
-        loss = sums.smoothed(hidden, gradients)
+        wide = torch.promote_types(dtype, torch.float32)
+        nll, target_scores = hidden.new_zeros((), dtype=wide), hidden.new_zeros((), dtype=wide)
+        for_hidden, for_weight = torch.empty_like(hidden), torch.zeros_like(weight, dtype=wide)
+        for_bias = None if bias is None else torch.zeros_like(bias, dtype=wide)
+        most = CHUNK_ELEMENTS.get(hidden.device.type, CHUNK_ELEMENTS_ELSEWHERE) // weight.size(0)
+        size = eighths_below(max(16, most))  # one of the numbers that need no room
+        for rows, chunk, goals in zip(*(torch.split(x, size) for x in (for_hidden, hidden, targets))):
+            roomy = hidden.device.type == "cpu" and dtype != wide
+            chunk = with_room(chunk, dtype) if roomy else chunk
+            logits = half_product(chunk, weight, bias)[: len(goals)]  # [rows, V]
+            target_scores += logits.gather(-1, goals[:, None]).sum(dtype=wide)
+            log_probabilities = torch.log_softmax(logits, dim=-1, dtype=wide)
+            nll -= log_probabilities.gather(-1, goals[:, None]).sum()
+            if not gradients:
+                continue
+            # d loss / d logits = softmax - (1 - e) [at the target]; what smoothing takes from every piece alike follows.
+            gradient = log_probabilities.exp_()
+            gradient.scatter_add_(-1, goals[:, None], gradient.new_full((len(goals), 1), label_smoothing - 1))
+            if for_bias is not None:
+                for_bias += gradient.sum(0)
+            if roomy:
+                gradient = with_room(gradient, dtype)
+                rows.copy_(half_product(gradient, weight.t())[: len(goals)])
+            else:
+                gradient = gradient.to(dtype)
+                torch.mm(gradient, weight, out=rows)
+            if dtype == wide:
+                for_weight.addmm_(gradient.t(), chunk)
+            else:
+                for_weight += half_product(gradient.t(), chunk.t())
+        loss = nll.clone()
+        if label_smoothing:
+            total, mean = hidden.sum(0, dtype=wide), weight.mean(0, dtype=wide)
+            scores = target_scores - total @ mean
+            if bias is not None:
+                scores = scores - hidden.size(0) * bias.mean(dtype=wide)
+            loss = nll + label_smoothing * scores
+            if gradients:
+                share = label_smoothing / weight.size(0)
+                for_hidden -= label_smoothing * mean
+                for_weight -= share * total
+                if for_bias is not None:
+                    for_bias -= share * hidden.size(0)
         if gradients:
-            ctx.save_for_backward(sums.hidden_gradient, sums.weight_gradient, sums.bias_gradient)
-        ctx.mark_non_differentiable(sums.nll)
-        return loss, sums.nll
+            ctx.save_for_backward(for_hidden, for_weight, for_bias)
+        ctx.mark_non_differentiable(nll)
+        return loss, nll
 
     @staticmethod
     @torch.autograd.function.once_differentiable

@@ -67,7 +67,7 @@ class DotAttention(ContentAttention):
         return queries @ keys.transpose(1, 2)
 
 
-class GeneralAttention(ContentAttention):
+class GeneralAttention(DotAttention):
     """score(h_t, s_i) = h_t . W s_i: Luong et al. 2015, equation 8."""
 
     def __init__(self, query_size: int, state_size: int) -> None:
@@ -75,11 +75,7 @@ class GeneralAttention(ContentAttention):
         self.key = nn.Linear(state_size, query_size, bias=False)
 
     def project(self, states: Tensor) -> Tensor:
-        keys: Tensor = self.key(states)
-        return keys
-
-    def scores(self, queries: Tensor, keys: Tensor) -> Tensor:
-        return queries @ keys.transpose(1, 2)
+        return self.key(states)
 
 
 class AdditiveAttention(ContentAttention):
@@ -92,13 +88,11 @@ class AdditiveAttention(ContentAttention):
         self.score = nn.Linear(query_size, 1, bias=False)
 
     def project(self, states: Tensor) -> Tensor:
-        keys: Tensor = self.key(states)
-        return keys
+        return self.key(states)
 
     def scores(self, queries: Tensor, keys: Tensor) -> Tensor:
         mixed = torch.tanh(self.query(queries)[:, :, None] + keys[:, None])  # [B, T, S, Q]
-        scores: Tensor = self.score(mixed).squeeze(-1)
-        return scores
+        return self.score(mixed).squeeze(-1)
 
 
 class ProductAttention(ContentAttention):

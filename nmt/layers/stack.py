@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+LayerType = TypeVar("LayerType", bound=nn.Module)
 
-class Stack(nn.ModuleList):
+
+class Layers(nn.ModuleList, Generic[LayerType]):
+    """torch's list of modules, all of one type."""
+
+    def __init__(self, layers: Iterable[LayerType]) -> None:
+        super().__init__(layers)
+
+    def __iter__(self) -> Iterator[LayerType]:
+        return super().__iter__()  # type: ignore[return-value]
+
+
+class Stack(Layers[LayerType]):
     """Layers of which each is called exactly once in a pass of training, as a module.
 
     The parameters of such a layer are needed while it is called and at no other time of a pass, and what happens in it
@@ -37,17 +50,12 @@ def recompute_layers(module: nn.Module) -> int:
     """
     layers = list(stacked_layers(module))
     for layer in layers:
-        layer.forward = _Recomputed(layer.forward)  # no module around it: the names of parameters stay
+        layer.forward = partial(_recomputed, layer.forward)  # no module around it: the names of parameters stay
     return len(layers)
 
 
-class _Recomputed:
-    """A function whose intermediate results are not kept."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
-
-    def __call__(self, *arguments: Any) -> Any:
-        if not torch.is_grad_enabled():
-            return self._function(*arguments)
-        return checkpoint(self._function, *arguments, use_reentrant=False, preserve_rng_state=True)
+def _recomputed(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Intermediate results are not kept."""
+    if not torch.is_grad_enabled():
+        return function(*arguments)
+    return checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=True)

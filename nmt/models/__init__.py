@@ -1,4 +1,4 @@
-"""One architecture a file, its options beside it in NAME_config.py, which is what is imported here."""
+"""One architecture a file; the options of a family stand in its config.py, which is what is imported here."""
 
 from __future__ import annotations
 

@@ -31,8 +31,7 @@ def bit_codes(vocabulary_size: int, num_bits: int) -> Tensor:
     """[V, k] of 0 and 1, the most significant bit first; specials and markers have none set."""
     numbers = torch.arange(vocabulary_size) - len(SPECIALS)
     places = torch.arange(num_bits - 1, -1, -1)
-    bits: Tensor = ((numbers[:, None] >> places) & 1) * _is_symbol(vocabulary_size, num_bits)[:, None]
-    return bits.float()
+    return (((numbers[:, None] >> places) & 1) * _is_symbol(vocabulary_size, num_bits)[:, None]).float()
 
 
 def marker_codes(vocabulary_size: int, num_bits: int) -> Tensor:

@@ -1,23 +1,41 @@
-"""The last linear map, hidden states to scores over the vocabulary, that architectures share.
+"""Output layers, hidden states to scores over the vocabulary, and what models return around them.
 
-Shapes: B sentences, K beam, N = B*K hypotheses, D width of the hidden states, V vocabulary, V' a part of it.
+Shapes: B sentences, K beam, N = B*K hypotheses, S source positions, T target positions, M real target positions, D width of
+the hidden states, V vocabulary, V' a part of it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt.data.vocabulary import PAD
-from nmt.interface import OutputLayer, Scoring
+from nmt.interface import AttentionMaps, AttentionRequest, Batch, DecoderOutput, Memory, OutputLayer, Scoring
 from nmt.layers.embeddings import Embedding
+from nmt.layers.padding import real_rows
 from nmt.trees import RowTree
 
 
-class LinearOutput(OutputLayer):
+class MatrixOutput(OutputLayer):
+    """Scores by one matrix and perhaps a bias, which ``linear`` says."""
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return F.linear(hidden, *self.linear())
+
+    def restrict(self, vocabulary: Tensor) -> Scoring:
+        return restricted(*self.linear(), vocabulary)
+
+    @abstractmethod
+    def linear(self) -> tuple[Tensor, Tensor | None]: ...
+
+
+class LinearOutput(MatrixOutput):
     """A matrix [V, D] of its own, with or without bias [V]."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
@@ -25,28 +43,22 @@ class LinearOutput(OutputLayer):
         self.weight = nn.Parameter(weight)
         self.bias = None if bias is None else nn.Parameter(bias)
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        return F.linear(hidden, self.weight, self.bias)
-
-    def restrict(self, vocabulary: Tensor) -> Scoring:
-        return restricted(self.weight, self.bias, vocabulary)
+    @classmethod
+    def with_bias(cls, inputs: int, outputs: int) -> LinearOutput:
+        """Its numbers start as those of torch's own linear layers."""
+        linear = nn.Linear(inputs, outputs)
+        return cls(linear.weight.detach(), linear.bias.detach())
 
     def linear(self) -> tuple[Tensor, Tensor | None]:
         return self.weight, self.bias
 
 
-class TiedOutput(OutputLayer):
+class TiedOutput(MatrixOutput):
     """The matrix of an embedding, which owns it: Press and Wolf 2017; Vaswani et al. 2017, section 3.4."""
 
     def __init__(self, embedding: Embedding) -> None:
         super().__init__()
         self._embedding = (embedding,)  # a tuple, so that a saved model holds the matrix once
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        return F.linear(hidden, self._embedding[0].weight)
-
-    def restrict(self, vocabulary: Tensor) -> Scoring:
-        return restricted(self._embedding[0].weight, None, vocabulary)
 
     def linear(self) -> tuple[Tensor, Tensor | None]:
         return self._embedding[0].weight, None
@@ -90,16 +102,14 @@ class OwnColumns(RowTree):
         scores = self.layer.logits(hidden)  # [N, V]
         scores = scores.view(self.vocabulary.size(0), -1, scores.size(-1))
         columns = self.vocabulary[:, None].expand(-1, scores.size(1), -1)
-        chosen: Tensor = scores.gather(2, columns) + self.bias
-        return chosen.flatten(0, 1)
+        return (scores.gather(2, columns) + self.bias).flatten(0, 1)
 
 
 def restricted(weight: Tensor, bias: Tensor | None, vocabulary: Tensor) -> Scoring:
     """A linear map over some ids only."""
-    part = None if bias is None else bias.detach()[vocabulary]
+    own, part = weight.detach()[vocabulary], None if bias is None else bias.detach()[vocabulary]
     if vocabulary.dim() == 1:
-        return SharedVocabulary(weight.detach()[vocabulary], part)
-    own = weight.detach()[vocabulary]
+        return SharedVocabulary(own, part)
     absent = absences(vocabulary, own.dtype)
     return OwnVocabularies(own.transpose(1, 2).contiguous(), absent if part is None else absent + part[:, None])
 
@@ -108,6 +118,38 @@ def absences(vocabulary: Tensor, dtype: torch.dtype) -> Tensor:
     """[B, V'] -> [B, 1, V'] -inf at the pads that fill up a row, 0 at its ids; the pad itself may stand first."""
     filling = vocabulary == PAD
     filling[:, 0] = False
-    return torch.zeros(vocabulary.shape, dtype=dtype, device=vocabulary.device).masked_fill_(filling, -torch.inf)[
-        :, None
-    ]
+    absent = torch.zeros(vocabulary.shape, dtype=dtype, device=vocabulary.device).masked_fill_(filling, -torch.inf)
+    return absent[:, None]
+
+
+Self = TypeVar("Self", bound="ScoredMemory")
+
+
+@dataclass
+class ScoredMemory(Memory):
+    """A memory to which ``start`` adds what ``step`` scores by."""
+
+    output: Scoring | None = field(default=None, kw_only=True)  # over the short list, if there is one
+
+    def scored_by(self: Self, output: OutputLayer, vocabulary: Tensor | None) -> Self:
+        """The same, with ``output`` over these ids."""
+        return self if vocabulary is None else replace(self, output=output.restrict(vocabulary))
+
+
+def decoded(
+    states: Tensor,
+    batch: Batch,
+    attention: AttentionRequest | None,
+    cross: Sequence[Tensor] = (),
+    *,
+    auxiliary: Mapping[str, Tensor] | None = None,
+    read_out: Callable[[Tensor], Tensor] | None = None,
+) -> DecoderOutput:
+    """The result of teacher forcing: the real ones of states [B, T, D], and of ``cross``, by layer the weights [B, T, S] of
+    one head, what is asked for. ``read_out`` makes of real states [M, D] what the output layer reads."""
+    hidden = real_rows(states, batch.target_lengths, batch.target_offsets, batch.num_tokens)
+    hidden = hidden if read_out is None else read_out(hidden)
+    if attention is None:
+        return DecoderOutput(hidden, auxiliary=auxiliary or {})
+    asked = {"cross": tuple(weights[:, None] for weights in cross)} if cross and "cross" in attention.kinds else {}
+    return DecoderOutput(hidden, AttentionMaps(asked), auxiliary or {})

@@ -12,8 +12,6 @@ import torch
 
 from nmt.interface import EncoderDecoder, VocabularySizes
 
-Shapes = dict[str, tuple[int, ...]]
-
 
 @dataclass(frozen=True)
 class VocabularyAxis:
@@ -34,30 +32,25 @@ def vocabulary_axes(
     """
     usual = _shapes(build, sizes)
     found: dict[str, VocabularyAxis] = {}
-    one_more = {
-        "source": replace(sizes, source=sizes.source + 1),
-        "target": replace(sizes, target=sizes.target + 1),
-    }
+    one_more = {"source": replace(sizes, source=sizes.source + 1), "target": replace(sizes, target=sizes.target + 1)}
     for side, size in (("source", sizes.source), ("target", sizes.target)):
         grown = _shapes(build, one_more[side])
-        changed = [name for name in usual.keys() | grown.keys() if usual.get(name) != grown.get(name)]
-        for name in changed:
-            axis = _grown_axis(usual.get(name, ()), grown.get(name, ()), size)
-            if axis is None:
-                return {}
-            found[name] = VocabularyAxis(side, axis)
+        for name in usual.keys() | grown.keys():
+            before, after = usual.get(name, ()), grown.get(name, ())
+            changed = [axis for axis, (old, new) in enumerate(zip(before, after)) if old != new]
+            if before == after:
+                continue
+            if (
+                len(before) != len(after)
+                or len(changed) != 1
+                or before[changed[0]] != size
+                or after[changed[0]] != size + 1
+            ):
+                return {}  # another axis than the vocabulary's, or by more than one
+            found[name] = VocabularyAxis(side, changed[0])
     return found
 
 
-def _shapes(build: Callable[[VocabularySizes], EncoderDecoder], sizes: VocabularySizes) -> Shapes:
+def _shapes(build: Callable[[VocabularySizes], EncoderDecoder], sizes: VocabularySizes) -> dict[str, tuple[int, ...]]:
     with torch.random.fork_rng(devices=[]), torch.device("meta"):
         return {name: tuple(tensor.shape) for name, tensor in build(sizes).state_dict().items()}
-
-
-def _grown_axis(before: tuple[int, ...], after: tuple[int, ...], size: int) -> int | None:
-    """The only axis that differs, if it is the vocabulary's and became longer by one."""
-    if len(before) != len(after):
-        return None
-    changed = [axis for axis, (old, new) in enumerate(zip(before, after)) if old != new]
-    is_vocabulary = len(changed) == 1 and (before[changed[0]], after[changed[0]]) == (size, size + 1)
-    return changed[0] if is_vocabulary else None

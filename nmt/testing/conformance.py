@@ -12,10 +12,12 @@ A model that breaks a law works in some tests and fails in some searches, batche
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import ModuleType
 
-from nmt.testing import model_laws, search_laws, training_laws
+from nmt.testing import model_laws, training_laws
 from nmt.testing.subjects import Subject, subject, subjects
 
 __all__ = ["LAWS", "Law", "Subject", "check", "subject", "subjects"]
@@ -36,32 +38,13 @@ class Law:
         return self.name
 
 
-def _law(verify: Callable[[Subject], None]) -> Law:
-    return Law(verify.__name__, (verify.__doc__ or "").split("\n")[0], verify)
+def _laws_of(module: ModuleType) -> list[Law]:
+    """Every public function of a module: its name, and the first line of its docstring."""
+    functions = [f for f in vars(module).values() if inspect.isfunction(f) and f.__module__ == module.__name__]
+    return [Law(f.__name__, (f.__doc__ or "").split("\n")[0], f) for f in functions if not f.__name__.startswith("_")]
 
 
-LAWS: tuple[Law, ...] = tuple(
-    _law(verify)
-    for verify in (
-        model_laws.padding_never_matters,
-        model_laws.the_future_is_hidden,
-        model_laws.steps_equal_teacher_forcing,
-        model_laws.rows_commute_with_steps,
-        model_laws.attention_is_a_distribution,
-        model_laws.a_shortlist_selects_columns,
-        model_laws.sentences_have_shortlists_of_their_own,
-        search_laws.batch_mates_never_matter,
-        search_laws.forced_scoring_equals_search,
-        search_laws.a_beam_of_one_is_greedy,
-        search_laws.a_wide_beam_is_exhaustive,
-        training_laws.a_checkpoint_holds_the_model,
-        training_laws.every_parameter_learns,
-        training_laws.layers_stand_alone,
-        training_laws.layers_can_run_again,
-        training_laws.training_resumes_exactly,
-        training_laws.parameters_follow_the_pieces,
-    )
-)
+LAWS = tuple(law for module in (model_laws, training_laws) for law in _laws_of(module))
 
 
 def check(name: str) -> None:

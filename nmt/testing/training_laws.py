@@ -24,8 +24,7 @@ from nmt.layers.stack import recompute_layers
 from nmt.models.vocabulary_axes import vocabulary_axes
 from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, read_checkpoint, write_checkpoint
 from nmt.testing.model_laws import UNEVEN_SOURCE, UNEVEN_TARGET
-from nmt.testing.subjects import JOINT, Subject
-from nmt.testing.toys import assert_close, target_log_probabilities, toy_batch
+from nmt.testing.subjects import JOINT, Subject, assert_close, target_log_probabilities, toy_batch
 
 HALF = 3  # updates before the interruption, and after it
 

@@ -276,7 +276,7 @@ def test_references_of_a_training_split_are_decoded_one_by_one_where_they_are_wr
 
 
 def test_alignment_of_a_model_without_attention_is_refused(tmp_path):
-    from nmt.models.recurrent.lstm_config import AttentionKind
+    from nmt.models.recurrent.config import AttentionKind
 
     path = write_tiny_model(tmp_path / "m", updates=0, attention=AttentionKind.none)
     source = write(tmp_path / "source.txt", ["", "rot"])

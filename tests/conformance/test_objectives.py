@@ -15,8 +15,7 @@ from nmt.criterions.sentence_rewards import sentence_gleu
 from nmt.criterions.sequences import decode, draw
 from nmt.data.batch import with_targets
 from nmt.models import models
-from nmt.testing.subjects import subject
-from nmt.testing.toys import TOLERANCE, all_log_probabilities, toy_batch
+from nmt.testing.subjects import TOLERANCE, all_log_probabilities, subject, toy_batch
 from nmt.training.setup.parts import sampler
 
 LENGTHS = ([5, 3, 1], [4, 1, 6])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nmt.models.transformer.transformer_config import PositionKind
+from nmt.models.transformer.config import PositionKind
 from tests.commands import run_copy
 from tests.faults.tiny_runs import refused
 from tests.tiny_models import write_tiny_model

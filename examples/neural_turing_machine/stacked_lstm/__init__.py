@@ -33,8 +33,8 @@ from nmt.interface import (
 from nmt.layers.padding import real_rows
 from nmt.models import models
 from nmt.models.binary_symbols import binary_embeddings, binary_output
+from nmt.models.config import check_symbol_bits
 from nmt.models.recurrent.layers import LSTMLayer, RecurrentLayer, States
-from nmt.models.symbol_bits import check_symbol_bits
 
 
 @dataclass

@@ -16,8 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nmt.models.transformer.autoregression import BeamHistory
-from nmt.models.transformer.key_value_cache import KeyValueCache
+from nmt.models.transformer.autoregression import BeamHistory, KeyValueCache
 
 Tree = TypeVar("Tree")
 

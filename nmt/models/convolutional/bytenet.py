@@ -8,9 +8,8 @@ M real target positions, D width of the residual stream (twice the hidden size),
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import cast
+from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -18,32 +17,28 @@ from torch import Tensor, nn
 
 from nmt.data.vocabulary import PAD
 from nmt.interface import (
-    AttentionMaps,
     AttentionRequest,
     Batch,
     DecoderOutput,
     DecoderState,
     EncoderDecoder,
     Memory,
-    OutputLayer,
-    Scoring,
     StepOutput,
     VocabularySizes,
     real_positions,
 )
 from nmt.layers.dropout import Dropout
 from nmt.layers.embeddings import Borrowed, Embedding
-from nmt.layers.padding import real_rows
-from nmt.layers.sharing import shares_embeddings
 from nmt.layers.stack import Stack
 from nmt.models import models
-from nmt.models.convolutional.bytenet_config import ByteNetConfig, CombinationKind
+from nmt.models.config import shares_embeddings
+from nmt.models.convolutional.config import ByteNetConfig, CombinationKind
 from nmt.models.convolutional.convolution import CausalConvolution, SameConvolution
-from nmt.models.output_layers import LinearOutput, TiedOutput
+from nmt.models.output_layers import LinearOutput, ScoredMemory, TiedOutput, decoded
 
 
 class Block(nn.Module):
-    """What a residual block has around its convolution, the variant with ReLUs: section 3.6 and figure 3 (left).
+    """A residual block, the variant with ReLUs: section 3.6 and figure 3 (left).
 
     Layer norm, ReLU and a map to half the width; layer norm, ReLU and the convolution; layer norm, ReLU and a map back.
     """
@@ -78,32 +73,19 @@ class DecoderBlock(Block):
 
     def __init__(self, hidden_size: int, kernel: int, dilation: int, dropout: float) -> None:
         super().__init__(hidden_size, dropout)
-        self.hidden_size = hidden_size
         self.convolution = CausalConvolution(nn.Linear(kernel * hidden_size, hidden_size), kernel, dilation)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """All positions at once: [B, T, D] -> [B, T, D]"""
-        return self.dropout.add(x, self.after(self.convolution(self.before(x))))
-
-    def empty_cache(self, rows: int, like: Tensor) -> Tensor:
-        return self.convolution.empty_cache(rows, self.hidden_size, like)
-
-    def step(self, x: Tensor, cache: Tensor) -> tuple[Tensor, Tensor]:
-        """One position: [N, 1, D] -> [N, 1, D], and the convolution's next cache."""
-        convolved, cache = self.convolution.step(self.before(x), cache)
-        return self.dropout.add(x, self.after(convolved)), cache
+    def forward(self, x: Tensor, before: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """[N, T, D] -> [N, T, D]; what the convolution sees before, and what it will see before the next position."""
+        convolved, after = self.convolution(self.before(x), before)
+        return self.dropout.add(x, self.after(convolved)), after
 
 
-class Addition(nn.Module):
-    """The target's embedding plus the encoder's output."""
-
-    def forward(self, embedded: Tensor, unfolded: Tensor) -> Tensor:
-        """[..., D] twice -> [..., D]"""
-        return embedded + unfolded
+BlockType = TypeVar("BlockType", EncoderBlock, DecoderBlock)
 
 
 class Concatenation(nn.Module):
-    """A linear map of both."""
+    """A linear map of the target's embedding and the encoder's output."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -111,8 +93,7 @@ class Concatenation(nn.Module):
 
     def forward(self, embedded: Tensor, unfolded: Tensor) -> Tensor:
         """[..., D] twice -> [..., D]"""
-        combined: Tensor = self.linear(torch.cat([embedded, unfolded], dim=-1))
-        return combined
+        return self.linear(torch.cat([embedded, unfolded], dim=-1))
 
 
 def beside(unfolded: Tensor, positions: Tensor) -> Tensor:
@@ -123,11 +104,10 @@ def beside(unfolded: Tensor, positions: Tensor) -> Tensor:
 
 
 @dataclass
-class ByteNetMemory(Memory):
+class ByteNetMemory(ScoredMemory):
     """The encoder's output, unfolded."""
 
     unfolded: Tensor  # [B, U, D] zeros beyond each sentence's own |t^| = a |s| + b
-    output: Scoring | None = field(default=None, kw_only=True)  # over the short list, if there is one
 
 
 @dataclass
@@ -154,10 +134,10 @@ class ByteNet(EncoderDecoder):
         )
         self.dropout = Dropout(config.dropout)
         self.encoder = _blocks(EncoderBlock, config.encoder_sets, config.encoder_kernel, config)
-        self.combination = Addition() if config.combination is CombinationKind.add else Concatenation(self.width)
+        self.combination = torch.add if config.combination is CombinationKind.add else Concatenation(self.width)
         self.decoder = _blocks(DecoderBlock, config.decoder_sets, config.decoder_kernel, config)
         self.head = nn.Sequential(nn.Linear(self.width, self.width), nn.ReLU())
-        self.output = TiedOutput(self.source_embedding) if shared else _output(sizes.target, self.width)
+        self.output = TiedOutput(self.source_embedding) if shared else LinearOutput.with_bias(self.width, sizes.target)
 
     def encode(self, source: Tensor, source_lengths: Tensor) -> Memory:
         unfolded_lengths = self.unfolded_lengths(source_lengths)
@@ -174,18 +154,17 @@ class ByteNet(EncoderDecoder):
         assert isinstance(memory, ByteNetMemory)
         missing = batch.target_in.size(1) - memory.unfolded.size(1)
         x = self._decoder_input(batch.target_in, F.pad(memory.unfolded, (0, 0, 0, missing)))  # cut if there is too much
-        for block in self._decoder_blocks():
-            x = block(x)
-        hidden = self.head(real_rows(x, batch.target_lengths, batch.target_offsets, batch.num_tokens))
-        return DecoderOutput(hidden, AttentionMaps({}) if attention else None)
+        for block in self.decoder:
+            x, _ = block(x)
+        return decoded(x, batch, attention, read_out=self.head)
 
     def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
         assert isinstance(memory, ByteNetMemory)
         rows = memory.unfolded.size(0) * beam_size
-        restricted = None if vocabulary is None else self.output.restrict(vocabulary)
         positions = torch.zeros(rows, dtype=torch.long, device=memory.unfolded.device)
-        caches = tuple(block.empty_cache(rows, memory.unfolded) for block in self._decoder_blocks())
-        return replace(memory, output=restricted), ByteNetState(positions, caches)
+        size, like = self.width // 2, memory.unfolded
+        caches = tuple(block.convolution.empty_cache(rows, size, like) for block in self.decoder)
+        return memory.scored_by(self.output, vocabulary), ByteNetState(positions, caches)
 
     def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
         assert isinstance(memory, ByteNetMemory) and isinstance(state, ByteNetState)
@@ -193,10 +172,10 @@ class ByteNet(EncoderDecoder):
         source = beside(memory.unfolded, state.positions.view(of_sentences))
         x = self._decoder_input(tokens.view(of_sentences), source)
         x = x.flatten(0, 1)[:, None]  # [N, 1, D]
-        caches: list[Tensor] = []
-        for block, cache in zip(self._decoder_blocks(), state.caches):
-            x, cache = block.step(x, cache)
-            caches.append(cache)
+        caches = []
+        for block, before in zip(self.decoder, state.caches):
+            x, after = block(x, before)
+            caches.append(after)
         scores = self.scores(self.head(x[:, 0]), memory.output)
         return StepOutput(scores, False, ByteNetState(state.positions + 1, tuple(caches)))
 
@@ -207,19 +186,10 @@ class ByteNet(EncoderDecoder):
 
     def _decoder_input(self, tokens: Tensor, source: Tensor) -> Tensor:
         """Tokens [B, T or K] and the encoder's output at their positions [B, T or K, D] -> [B, T or K, D]"""
-        combined: Tensor = self.combination(self.dropout(self.target_embedding(tokens)), source)
-        return combined
-
-    def _decoder_blocks(self) -> Iterator[DecoderBlock]:
-        return iter(cast(Iterable[DecoderBlock], self.decoder))
+        return self.combination(self.dropout(self.target_embedding(tokens)), source)
 
 
-def _blocks(kind: type[EncoderBlock] | type[DecoderBlock], sets: int, kernel: int, config: ByteNetConfig) -> Stack:
+def _blocks(kind: type[BlockType], sets: int, kernel: int, config: ByteNetConfig) -> Stack[BlockType]:
     return Stack(
         kind(config.hidden_size, kernel, dilation, config.dropout) for _ in range(sets) for dilation in config.dilations
     )
-
-
-def _output(vocabulary_size: int, width: int) -> OutputLayer:
-    linear = nn.Linear(width, vocabulary_size)
-    return LinearOutput(linear.weight.detach(), linear.bias.detach())

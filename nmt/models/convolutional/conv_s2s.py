@@ -6,43 +6,186 @@ C channels, E embedding, D width of the output layer, V vocabulary.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt.interface import (
-    AttentionMaps,
     AttentionRequest,
     Batch,
     DecoderOutput,
     DecoderState,
     EncoderDecoder,
     Memory,
-    OutputLayer,
-    Scoring,
     StepOutput,
     VocabularySizes,
     real_positions,
 )
-from nmt.layers.embeddings import Borrowed, Embedding
-from nmt.layers.input_layer import InputLayer
-from nmt.layers.padding import padding_bias, real_rows
-from nmt.layers.positions import LearnedPositions
-from nmt.layers.sharing import shares_embeddings
-from nmt.layers.weight_norm import NormalisedLinear
+from nmt.layers.dropout import Dropout
+from nmt.layers.embeddings import Borrowed, Embedding, InputLayer, LearnedPositions
+from nmt.layers.linear import NormalisedLinear
+from nmt.layers.padding import padding_bias
+from nmt.layers.recurrent_attention import DotAttention
+from nmt.layers.stack import Stack
 from nmt.models import models
-from nmt.models.convolutional.conv_s2s_config import ConvS2SConfig, Group
-from nmt.models.convolutional.gated_convolution import (
-    HALF,
-    AttendedSource,
-    GatedDecoder,
-    GatedEncoder,
-    GatedShape,
-    linear,
-    scale_gradient,
-)
-from nmt.models.output_layers import TiedOutput, restricted
+from nmt.models.config import shares_embeddings
+from nmt.models.convolutional.config import ConvS2SConfig, Group
+from nmt.models.convolutional.convolution import CausalConvolution, SameConvolution
+from nmt.models.output_layers import MatrixOutput, ScoredMemory, TiedOutput, decoded
+from nmt.trees import RowTree
+
+HALF = math.sqrt(0.5)  # keeps the variance of a sum of two (section 3.4)
+
+
+@dataclass(frozen=True)
+class GatedShape:
+    """A layer's sizes."""
+
+    inputs: int
+    channels: int
+    kernel: int
+
+
+def linear(inputs: int, outputs: int, dropout: float = 0.0) -> NormalisedLinear:
+    """Weights from N(0, p / n) for n inputs, each retained with probability p = 1 - ``dropout`` (section 3.5)."""
+    return NormalisedLinear(inputs, outputs, std=math.sqrt((1 - dropout) / inputs))
+
+
+def gate_input(shape: GatedShape, dropout: float) -> NormalisedLinear:
+    """What a gated linear unit sees: N(0, 4 p / n), because the unit quarters the variance (section 3.5)."""
+    inputs = shape.kernel * shape.inputs
+    return NormalisedLinear(inputs, 2 * shape.channels, std=math.sqrt(4 * (1 - dropout) / inputs))
+
+
+def shortcut(shape: GatedShape) -> nn.Module:
+    """The residual path around a layer: a projection where the widths differ (section 3.2)."""
+    return nn.Identity() if shape.inputs == shape.channels else linear(shape.inputs, shape.channels)
+
+
+class GatedEncoderLayer(nn.Module):
+    """(GLU(convolution(dropout(x))) + x) sqrt(0.5): sections 3.2 and 3.4."""
+
+    def __init__(self, shape: GatedShape, dropout: float) -> None:
+        super().__init__()
+        self.dropout = Dropout(dropout)
+        self.convolution = SameConvolution(gate_input(shape, dropout), shape.kernel)
+        self.shortcut = shortcut(shape)
+
+    def forward(self, x: Tensor, padding: Tensor) -> Tensor:
+        """[B, S, C] -> [B, S, C']; ``padding`` [B, S, 1]"""
+        gated = F.glu(self.convolution(self.dropout(x), padding), dim=-1)
+        return (gated + self.shortcut(x)) * HALF
+
+
+@dataclass
+class AttendedSource(RowTree):
+    """What every decoder layer attends to."""
+
+    keys: Tensor  # [B, S, E] the encoder's output z
+    values: Tensor  # [B, S, E] z plus the embedding, scaled
+    bias: Tensor  # [B, 1, S] 0 at real positions, -inf at padding
+
+
+class GatedDecoderLayer(nn.Module):
+    """A causal gated convolution, attention over the source, and a residual connection around both.
+
+    h = GLU(convolution(dropout(x))); d = (W_d h + b_d + g) sqrt(0.5), g being the embedding of the last target piece;
+    c = attention(d); h' = (W_c c + b_c + h) sqrt(0.5); output (h' + x) sqrt(0.5): section 3.3, equations 1 and 2, with
+    the factors of section 3.4.
+    """
+
+    def __init__(self, shape: GatedShape, embedding_size: int, dropout: float) -> None:
+        super().__init__()
+        self.inputs = shape.inputs
+        self.dropout = Dropout(dropout)
+        self.convolution = CausalConvolution(gate_input(shape, dropout), shape.kernel)
+        self.query = linear(shape.channels, embedding_size)
+        self.attention = DotAttention(embedding_size)
+        self.context = linear(embedding_size, shape.channels)
+        self.shortcut = shortcut(shape)
+
+    def forward(
+        self, x: Tensor, embedded: Tensor, source: AttendedSource, before: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """x [N, T, C] after the inputs ``before``, embedded [N, T, E] -> [N, T, C'], the inputs before what comes next, and
+        the weights [B, N/B * T, S]."""
+        convolved, after = self.convolution(self.dropout(x), before)
+        gated = F.glu(convolved, dim=-1)
+        queries = (self.query(gated) + embedded) * HALF
+        # The K hypotheses of a sentence are K queries, so the memory keeps its B rows.
+        beside = queries.view(source.keys.size(0), -1, queries.size(-1))  # [B, T or K, E]
+        contexts, weights = self.attention(beside, source.keys, source.values, source.bias)
+        attended = (self.context(contexts.view_as(queries)) + gated) * HALF
+        return (attended + self.shortcut(x)) * HALF, after, weights
+
+
+class GatedEncoder(nn.Module):
+    """A stack of layers between two linear maps, from embeddings and back to their size."""
+
+    def __init__(self, shapes: Sequence[GatedShape], embedding_size: int, dropout: float) -> None:
+        super().__init__()
+        self.enter = linear(embedding_size, shapes[0].inputs, dropout)
+        self.layers = Stack(GatedEncoderLayer(shape, dropout) for shape in shapes)
+        self.leave = linear(shapes[-1].channels, embedding_size)
+
+    def forward(self, embedded: Tensor, padding: Tensor) -> Tensor:
+        """[B, S, E] -> [B, S, E]; ``padding`` [B, S, 1]"""
+        x = self.enter(embedded)
+        for layer in self.layers:
+            x = layer(x, padding)
+        return self.leave(x)
+
+
+class GatedDecoder(nn.Module):
+    """A stack of layers, each with an attention of its own."""
+
+    def __init__(self, shapes: Sequence[GatedShape], embedding_size: int, output_size: int, dropout: float) -> None:
+        super().__init__()
+        self.enter = linear(embedding_size, shapes[0].inputs, dropout)
+        self.layers = Stack(GatedDecoderLayer(shape, embedding_size, dropout) for shape in shapes)
+        self.leave = linear(shapes[-1].channels, output_size)
+        self.dropout = Dropout(dropout)
+
+    def start(self, rows: int, like: Tensor) -> tuple[Tensor, ...]:
+        """What stands before the first position, by layer."""
+        return tuple(layer.convolution.empty_cache(rows, layer.inputs, like) for layer in self.layers)
+
+    def forward(
+        self, embedded: Tensor, source: AttendedSource, caches: Sequence[Tensor | None]
+    ) -> tuple[Tensor, tuple[Tensor, ...], list[Tensor]]:
+        """[N, T, E] -> [N, T, C], and by layer what stands before the next position, and the weights [B, N/B * T, S]."""
+        x, after, record = self.enter(embedded), [], []
+        for layer, before in zip(self.layers, caches):
+            x, cache, weights = layer(x, embedded, source, before)
+            after.append(cache)
+            record.append(weights)
+        return x, tuple(after), record
+
+    def read_out(self, x: Tensor) -> Tensor:
+        """What the output layer sees: [..., C] -> [..., D]"""
+        return self.dropout(self.leave(x))
+
+
+def scale_gradient(x: Tensor, factor: float) -> Tensor:
+    """x as it is; its gradient is multiplied by ``factor``."""
+    return _ScaleGradient.apply(x, factor)  # type: ignore[no-untyped-call]
+
+
+class _ScaleGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:
+        ctx.factor = factor
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        return gradients[0] * ctx.factor, None
+
 
 EMBEDDING_STD = 0.1  # of embeddings and positions: section 3.5
 
@@ -54,30 +197,22 @@ def _shapes(groups: list[Group]) -> list[GatedShape]:
     return [GatedShape(before, layer.channels, layer.kernel) for before, layer in zip(inputs, layers)]
 
 
-class NormalisedOutput(OutputLayer):
+class NormalisedOutput(MatrixOutput):
     """Scores by a weight-normalised linear map."""
 
-    def __init__(self, projection: NormalisedLinear) -> None:
+    def __init__(self, inputs: int, outputs: int, dropout: float) -> None:
         super().__init__()
-        self.projection = projection
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        scores: Tensor = self.projection(hidden)
-        return scores
-
-    def restrict(self, vocabulary: Tensor) -> Scoring:
-        return restricted(self.projection.weight, self.projection.bias, vocabulary)
+        self.projection = linear(inputs, outputs, dropout)
 
     def linear(self) -> tuple[Tensor, Tensor | None]:
         return self.projection.weight, self.projection.bias
 
 
 @dataclass
-class ConvS2SMemory(Memory):
+class ConvS2SMemory(ScoredMemory):
     """What the decoder attends to."""
 
     source: AttendedSource
-    output: Scoring | None = field(default=None, kw_only=True)  # over the short list, if there is one
 
 
 @dataclass
@@ -105,7 +240,9 @@ class ConvS2S(EncoderDecoder):
         self.decoder = GatedDecoder(
             _shapes(config.decoder_groups()), config.embedding_size, config.output_size, config.dropout
         )
-        self.output = TiedOutput(source) if shared else _output(sizes.target, config)
+        self.output = (
+            TiedOutput(source) if shared else NormalisedOutput(config.output_size, sizes.target, config.dropout)
+        )
 
     def encode(self, source: Tensor, source_lengths: Tensor) -> Memory:
         self.source_input.positions.check_length(source.size(1), "source")
@@ -124,28 +261,21 @@ class ConvS2S(EncoderDecoder):
     def decode(self, memory: Memory, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
         assert isinstance(memory, ConvS2SMemory)
         self.target_input.positions.check_length(batch.target_in.size(1), "target")
-        record: list[Tensor] = []  # by layer [B, T, S]
-        x = self.decoder(self.target_input(batch.target_in), memory.source, record)
-        hidden = self.decoder.read_out(real_rows(x, batch.target_lengths, batch.target_offsets, batch.num_tokens))
-        if attention is None:
-            return DecoderOutput(hidden)
-        maps = {"cross": tuple(weights[:, None] for weights in record)} if "cross" in attention.kinds else {}
-        return DecoderOutput(hidden, AttentionMaps(maps))
+        x, _, record = self.decoder(
+            self.target_input(batch.target_in), memory.source, [None] * len(self.decoder.layers)
+        )
+        return decoded(x, batch, attention, record, read_out=self.decoder.read_out)
 
     def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
         assert isinstance(memory, ConvS2SMemory)
-        keys = memory.source.keys
-        rows = keys.size(0) * beam_size
-        restricted = None if vocabulary is None else self.output.restrict(vocabulary)
-        positions = torch.zeros(rows, dtype=torch.long, device=keys.device)
-        state = ConvS2SState(positions, self.decoder.empty_caches(rows, like=keys))
-        return replace(memory, output=restricted), state
+        caches = self.decoder.start(memory.source.keys.size(0) * beam_size, like=memory.source.keys)
+        positions = torch.zeros(len(caches[0]), dtype=torch.long, device=memory.source.keys.device)
+        return memory.scored_by(self.output, vocabulary), ConvS2SState(positions, caches)
 
     def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
         assert isinstance(memory, ConvS2SMemory) and isinstance(state, ConvS2SState)
-        record: list[Tensor] = []  # by layer [B, K, S]
         embedded = self.target_input.at(tokens, state.positions, state.length + 1)[:, None]  # [N, 1, E]
-        x, caches = self.decoder.step(embedded, state.caches, memory.source, record)
+        x, caches, record = self.decoder(embedded, memory.source, state.caches)
         scores = self.scores(self.decoder.read_out(x[:, 0]), memory.output)
         weights = torch.stack(record).mean(0).flatten(0, 1) if attention else None  # [N, S] the mean of all layers
         return StepOutput(scores, False, ConvS2SState(state.positions + 1, caches, state.length + 1), weights)
@@ -168,7 +298,3 @@ def _positions(config: ConvS2SConfig) -> LearnedPositions:
     positions = LearnedPositions(config.embedding_size, config.max_positions)
     nn.init.normal_(positions.weight, std=EMBEDDING_STD)
     return positions
-
-
-def _output(vocabulary_size: int, config: ConvS2SConfig) -> OutputLayer:
-    return NormalisedOutput(linear(config.output_size, vocabulary_size, config.dropout))

@@ -37,8 +37,7 @@ class SameConvolution(nn.Module):
         """x [B, T, C], padding [B, T, 1] True where a sentence has ended -> [B, T, O] (padding may hold anything)"""
         side = (self.kernel - 1) * self.dilation // 2
         around = F.pad(x.masked_fill(padding, 0.0), (0, 0, side, side))  # [B, T + (k - 1) r, C]
-        convolved: Tensor = self.linear(windows(around, self.kernel, self.dilation))
-        return convolved
+        return self.linear(windows(around, self.kernel, self.dilation))
 
 
 class CausalConvolution(nn.Module):
@@ -58,21 +57,14 @@ class CausalConvolution(nn.Module):
         """How many positions back the earliest input stands."""
         return (self.kernel - 1) * self.dilation
 
-    def forward(self, x: Tensor) -> Tensor:
-        """All positions at once: [B, T, C] -> [B, T, O]"""
-        before = F.pad(x, (0, 0, self.past, 0))  # [B, T + (k - 1) r, C]
-        convolved: Tensor = self.linear(windows(before, self.kernel, self.dilation))
-        return convolved
+    def forward(self, x: Tensor, before: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """x [N, T, C] after the inputs ``before`` (None: nothing was) -> [N, T, O], and the inputs before the next position.
+
+        One position costs the same wherever it stands: k inputs are multiplied, (k - 1) r copied.
+        """
+        seen = F.pad(x, (0, 0, self.past, 0)) if before is None else torch.cat([before, x], dim=1)
+        return self.linear(windows(seen, self.kernel, self.dilation)), seen[:, x.size(1) :]
 
     def empty_cache(self, rows: int, channels: int, like: Tensor) -> Tensor:
         """[N, (k - 1) r, C] the inputs before the first position, in the type and on the device of ``like``."""
         return like.new_zeros(rows, self.past, channels)
-
-    def step(self, x: Tensor, cache: Tensor) -> tuple[Tensor, Tensor]:
-        """One position: x [N, 1, C] and the inputs before it -> [N, 1, O] and the inputs before the next one.
-
-        It costs the same at each position: k inputs are multiplied, (k - 1) r copied.
-        """
-        seen = torch.cat([cache, x], dim=1)  # [N, (k - 1) r + 1, C]
-        convolved: Tensor = self.linear(windows(seen, self.kernel, self.dilation))
-        return convolved, seen[:, 1:]

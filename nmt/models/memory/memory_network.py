@@ -1,37 +1,89 @@
 """An end-to-end memory network over the source, asked by a decoder LSTM: Sukhbaatar et al. 2015, arXiv:1503.08895.
 
-Shapes: B sentences, K beam, N = B*K hypotheses, S source positions, T target positions, M real target positions,
-E target embedding, H hidden size of the LSTM, D slot size, V vocabulary.
+Shapes: B sentences, K beam, N = B*K hypotheses, S source positions, T queries (target positions, or the K hypotheses of a
+sentence), E target embedding, H hidden size of the LSTM, D slot size, V vocabulary.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from nmt.errors import DataError
-from nmt.interface import (
-    AttentionMaps,
-    AttentionRequest,
-    Batch,
-    DecoderOutput,
-    DecoderState,
-    EncoderDecoder,
-    Memory,
-    Scoring,
-    StepOutput,
-    VocabularySizes,
-)
+from nmt.interface import DecoderState, Memory, VocabularySizes
 from nmt.layers.dropout import Dropout
 from nmt.layers.embeddings import Embedding
-from nmt.layers.padding import padding_bias, real_rows
+from nmt.layers.padding import padding_bias
+from nmt.layers.recurrent_attention import DotAttention
 from nmt.models import models
-from nmt.models.memory.memory_hops import Distances, Hops, Slots, from_end, from_start
-from nmt.models.memory.memory_network_config import MemoryNetworkConfig, Places
-from nmt.models.output_layers import LinearOutput
+from nmt.models.memory.config import MemoryNetworkConfig, Places
+from nmt.models.output_layers import LinearOutput, ScoredMemory
+from nmt.models.recurrent.attentive_recurrent import ReadOn, Recurrent
 from nmt.models.recurrent.layers import LSTMLayer, RecurrentDecoder, States
+
+Distances = Callable[[Tensor, int], Tensor]  # lengths [B], longest -> [B, longest]; padding may hold any distance
+
+
+def from_end(lengths: Tensor, longest: int) -> Tensor:
+    """0 at a sentence's last piece, counted backwards from there: section 4.1."""
+    return (lengths[:, None] - 1 - torch.arange(longest, device=lengths.device)).clamp(min=0)
+
+
+def from_start(lengths: Tensor, longest: int) -> Tensor:
+    """0 at a sentence's first piece."""
+    return torch.arange(longest, device=lengths.device).expand(len(lengths), -1)
+
+
+class Slots(nn.Module):
+    """A x_i + T(i): one vector for each piece (section 2.1) and one for its place (section 4.1).
+
+    ``distances`` says how places are counted; with more than one way the vectors of all are added. All values start
+    from a normal distribution with standard deviation ``spread``.
+    """
+
+    def __init__(
+        self, vocabulary_size: int, size: int, distances: Sequence[Distances], max_positions: int, spread: float
+    ) -> None:
+        super().__init__()
+        self.content = nn.Embedding(vocabulary_size, size)
+        self.places = nn.ModuleList(nn.Embedding(max_positions, size) for _ in distances)
+        self.distances = tuple(distances)
+        for table in (self.content, *self.places):
+            nn.init.normal_(cast(nn.Embedding, table).weight, std=spread)
+
+    def forward(self, source: Tensor, lengths: Tensor) -> Tensor:
+        """[B, S] -> [B, S, D]"""
+        slots = self.content(source)
+        for place, distances in zip(self.places, self.distances):
+            slots = slots + place(distances(lengths, source.size(1)))
+        return slots
+
+
+class Hops(nn.Module):
+    """p^k = softmax(u^k . m^k), o^k = sum_i p_i^k c_i^k, u^{k+1} = u^k + o^k: equations 1, 2 and 4."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.attention = DotAttention(size)
+
+    def forward(self, query: Tensor, slots: Sequence[Tensor], bias: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """u^1 [B, T, D] -> u^{K+1} [B, T, D], and the weights [B, T, S] of each hop; bias [B, 1, S] -inf at padding.
+
+        K hops read K + 1 sets of slots: what one hop returns (c^k), the next one compares with (m^{k+1}). This is the
+        paper's "adjacent" tying, A^{k+1} = C^k, with the temporal encodings tied alike: section 2.2.
+        """
+        weights = []
+        for keys, values in pairwise(slots):
+            context, weight = self.attention(query, self.attention.project(keys), values, bias)
+            query = query + context
+            weights.append(weight)
+        return query, weights
+
 
 DISTANCES: dict[Places, tuple[Distances, ...]] = {
     Places.end: (from_end,),
@@ -41,12 +93,11 @@ DISTANCES: dict[Places, tuple[Distances, ...]] = {
 
 
 @dataclass
-class SourceSlots(Memory):
+class SourceSlots(ScoredMemory):
     """What the hops read: K + 1 sets of slots, one for each piece of the source."""
 
     slots: tuple[Tensor, ...]  # K + 1 times [B, S, D]
     bias: Tensor  # [B, 1, S] 0 at real positions, -inf at padding
-    output: Scoring | None = field(default=None, kw_only=True)  # over the short list, if there is one
 
 
 @dataclass
@@ -57,7 +108,7 @@ class MemoryNetworkState(DecoderState):
 
 
 @models.register("memory_network", MemoryNetworkConfig)
-class MemoryNetwork(EncoderDecoder):
+class MemoryNetwork(Recurrent):
     """Pieces of the source are slots of a memory; each output asks several times before it answers.
 
     The paper asks one question in one sentence. Here each target position has one, B h_t, with h_t the state of an LSTM
@@ -94,40 +145,18 @@ class MemoryNetwork(EncoderDecoder):
         bias = padding_bias(source_lengths, source.size(1), slots[0].dtype)[:, None]  # [B, 1, S]
         return SourceSlots(slots, bias)
 
-    def decode(self, memory: Memory, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
-        assert isinstance(memory, SourceSlots)
-        states, _ = self.decoder(self._embed(batch.target_in), self._zeros(batch.num_sentences, memory))
-        answers, weights = self._ask(states, memory)
-        hidden = real_rows(answers, batch.target_lengths, batch.target_offsets, batch.num_tokens)
-        wanted = attention is not None and "cross" in attention.kinds
-        maps = {"cross": tuple(weight[:, None] for weight in weights)} if wanted else {}  # a hop is a layer
-        return DecoderOutput(hidden, AttentionMaps(maps) if attention else None)
+    def begin(self, memory: SourceSlots, beam_size: int) -> MemoryNetworkState:
+        shape = (memory.bias.size(0) * beam_size, LSTMLayer.parts, self.hidden_size)
+        return MemoryNetworkState(tuple(memory.bias.new_zeros(shape) for _ in self.decoder.layers))
 
-    def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
-        assert isinstance(memory, SourceSlots)
-        restricted = None if vocabulary is None else self.output.restrict(vocabulary)
-        rows = memory.bias.size(0) * beam_size
-        return replace(memory, output=restricted), MemoryNetworkState(self._zeros(rows, memory))
-
-    def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
-        assert isinstance(memory, SourceSlots) and isinstance(state, MemoryNetworkState)
-        states, layers = self.decoder(self._embed(tokens[:, None]), state.layers)  # [N, 1, H]
-        answers, weights = self._ask(states.view(memory.bias.size(0), -1, states.size(-1)), memory)  # [B, K, D]
-        scores = self.scores(answers.flatten(0, 1), memory.output)
-        return StepOutput(scores, False, MemoryNetworkState(layers), weights[-1].flatten(0, 1) if attention else None)
+    def read(self, tokens: Tensor, memory: SourceSlots, state: MemoryNetworkState) -> ReadOn:
+        """A hop counts as a layer."""
+        states, layers = self.decoder(self.dropout(self.target_embedding(tokens)), state.layers)  # [N, T, H]
+        questions = self.dropout(
+            self.question(states.reshape(memory.bias.size(0), -1, self.hidden_size))
+        )  # [B, T or K, D]
+        answers, weights = self.hops(questions, memory.slots, memory.bias)
+        return self.dropout(answers).view(*tokens.shape, -1), weights, MemoryNetworkState(layers)
 
     def max_source_length(self) -> int | None:
         return self.longest_source
-
-    def _embed(self, tokens: Tensor) -> Tensor:
-        embedded: Tensor = self.dropout(self.target_embedding(tokens))
-        return embedded
-
-    def _zeros(self, rows: int, memory: SourceSlots) -> States:
-        shape = (rows, LSTMLayer.parts, self.hidden_size)
-        return tuple(memory.bias.new_zeros(shape) for _ in self.decoder.layers)
-
-    def _ask(self, states: Tensor, memory: SourceSlots) -> tuple[Tensor, list[Tensor]]:
-        """States [B, T, H] -> what the output layer reads [B, T, D], and the weights [B, T, S] of each hop."""
-        answers, weights = self.hops(self.dropout(self.question(states)), memory.slots, memory.bias)
-        return self.dropout(answers), weights

@@ -1,47 +1,107 @@
 """The extended Neural GPU: Kaiser and Bengio 2016, arXiv:1610.08613; Kaiser and Sutskever 2016, arXiv:1511.08228.
 
-Shapes: B sentences, K beam, N = B*K hypotheses, S source positions, T target positions, M real target positions,
-C maps, W width, H height, E source embedding, V vocabulary. Images are [N, C, W, H].
+Shapes: B sentences, K beam, N = B*K hypotheses, S source positions, T target positions, C maps, W width, H height,
+E source embedding. Images are [N, C, W, H], as torch convolves them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from nmt.errors import DataError
-from nmt.interface import (
-    AttentionMaps,
-    AttentionRequest,
-    Batch,
-    DecoderOutput,
-    DecoderState,
-    EncoderDecoder,
-    Memory,
-    Scoring,
-    StepOutput,
-    VocabularySizes,
-)
+from nmt.interface import AttentionRequest, Batch, DecoderOutput, DecoderState, Memory, VocabularySizes
 from nmt.layers.embeddings import Embedding
-from nmt.layers.padding import real_rows
 from nmt.models import models
-from nmt.models.memory.conv_gru import ConvGRU, ImageDropout, ImageStep, orthogonal_filters
-from nmt.models.memory.neural_gpu_config import NeuralGPUConfig
-from nmt.models.output_layers import LinearOutput
+from nmt.models.memory.config import NeuralGPUConfig
+from nmt.models.output_layers import LinearOutput, ScoredMemory
+from nmt.models.recurrent.attentive_recurrent import ReadOn, Recurrent
+
+KERNEL = 3  # cells a side of a filter, in both papers
+CUTOFF = 1.2  # a gate is a logistic function stretched to -0.1 ... 1.1 and cut to 0 ... 1
+OPEN = 1.0  # initial bias of the gates: most of an image stays as it is
+GAIN = 1.8 * 0.8  # of the orthogonal initial filters, in the authors' published code
+
+
+def cut_sigmoid(x: Tensor) -> Tensor:
+    """min(1, max(0, 1.2 sigma(x) - 0.1)): a gate that can be entirely open or shut (section 2.1 of the paper)."""
+    return (CUTOFF * torch.sigmoid(x) - (CUTOFF - 1) / 2).clamp(0.0, 1.0)
+
+
+class ConvGRU(nn.Module):
+    """One gated convolutional step of an image s, beside an image p that is only read.
+
+    r, g = cut(U * [p, s] + B);  CGRU(s) = g . s + (1 - g) . tanh(V * [p, r . s] + B'),  with * a convolution that pads
+    with zeros: section 2.1; with p, the "decided" tape of arXiv:1610.08613. The filters of r and g are one parameter.
+    """
+
+    def __init__(self, maps: int, read_maps: int = 0) -> None:
+        super().__init__()
+        self.gates = nn.Conv2d(read_maps + maps, 2 * maps, KERNEL, padding=KERNEL // 2)
+        self.candidate = nn.Conv2d(read_maps + maps, maps, KERNEL, padding=KERNEL // 2)
+        for filters in (*self.gates.weight.detach().chunk(2), self.candidate.weight.detach()):
+            nn.init.orthogonal_(filters, GAIN)
+        nn.init.constant_(self.gates.bias, OPEN)  # type: ignore[arg-type]
+        nn.init.zeros_(self.candidate.bias)  # type: ignore[arg-type]
+
+    def forward(self, image: Tensor, inside: Tensor, read: Tensor | None = None) -> Tensor:
+        """image [N, C, W, H] -> [N, C, W, H]; ``inside`` [N, 1, W, 1] is 1 in an image's own columns and 0 beyond.
+
+        What is beyond is zero in the image and in ``read``, as if there were padding, and zero in the result.
+        """
+        beside = [] if read is None else [read]
+        reset, update = cut_sigmoid(self.gates(torch.cat([*beside, image], dim=1))).chunk(2, dim=1)
+        candidate = torch.tanh(self.candidate(torch.cat([*beside, reset * image], dim=1)))
+        dtype = image.dtype  # of a norm, or of a convolution under autocast
+        return torch.lerp(candidate.to(dtype), image, update.to(dtype)) * inside
+
+
+class ImageStep(nn.Module):
+    """Gated convolutions one after the other: one step of an encoder or a decoder."""
+
+    def __init__(self, convolutions: Sequence[ConvGRU]) -> None:
+        super().__init__()
+        self.convolutions = nn.ModuleList(convolutions)
+
+    def forward(self, image: Tensor, inside: Tensor, read: Tensor | None = None) -> Tensor:
+        """[N, C, W, H] -> [N, C, W, H]; the arguments are those of ``ConvGRU``."""
+        for convolution in self.convolutions:
+            image = convolution(image, inside, read)
+        return image
+
+
+class ImageDropout(nn.Module):
+    """Zero elements of an image with probability 3 p / sqrt(length), and scale the rest, in training mode.
+
+    An image of a long sentence passes it more often. The rule is that of the authors' published code, with each
+    sentence's own length in place of its batch's.
+    """
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+
+    def forward(self, image: Tensor, lengths: Tensor) -> Tensor:
+        """image [N, C, W, H], lengths [N]"""
+        if not self.training or self.p == 0.0:
+            return image
+        kept = (1 - 3 * self.p / lengths.to(image.dtype).sqrt())[:, None, None, None]
+        return image * (torch.rand_like(image) < kept) / kept
+
 
 SPREAD = 1.7  # embeddings start evenly within +-1.7, in the authors' published code
 
 
 @dataclass
-class NeuralGPUMemory(Memory):
+class NeuralGPUMemory(ScoredMemory):
     """The image when its sentence's own steps are done, and how large it is."""
 
     image: Tensor  # [B, C, W, H] zero beyond a sentence's own width
     inside: Tensor  # [B, 1, W, 1] 1 within it
     lengths: Tensor  # [B]
-    output: Scoring | None = field(default=None, kw_only=True)  # over the short list, if there is one
 
 
 @dataclass
@@ -56,7 +116,7 @@ class NeuralGPUState(DecoderState):
 
 
 @models.register("neural_gpu", NeuralGPUConfig)
-class NeuralGPU(EncoderDecoder):
+class NeuralGPU(Recurrent):
     """Active memory: every step changes the whole image by gated convolutions; outputs are written to a tape it reads.
 
     Each sentence has an image of its own width and as many encoder steps as its source has pieces; what is beyond that
@@ -73,16 +133,14 @@ class NeuralGPU(EncoderDecoder):
         for embedding in (self.source_embedding, self.target_embedding):
             nn.init.uniform_(embedding.weight, -SPREAD, SPREAD)
         self.input = nn.Linear(config.embedding_size, maps)
-        orthogonal_filters(self.input.weight)
+        nn.init.orthogonal_(self.input.weight, GAIN)
         nn.init.zeros_(self.input.bias)
         self.norm = nn.LayerNorm(maps)
         self.first = ConvGRU(maps)
         self.encoder = ImageStep([ConvGRU(maps) for _ in range(config.num_convs)])
         self.decoder = ImageStep([ConvGRU(maps, read_maps=maps) for _ in range(config.num_convs)])
         self.dropout = ImageDropout(config.dropout)
-        output = torch.empty(sizes.target, maps)
-        orthogonal_filters(output)
-        self.output = LinearOutput(output)
+        self.output = LinearOutput(nn.init.orthogonal_(torch.empty(sizes.target, maps), GAIN))
 
     def encode(self, source: Tensor, source_lengths: Tensor) -> Memory:
         image, inside = self._first_image(source, source_lengths)
@@ -93,30 +151,28 @@ class NeuralGPU(EncoderDecoder):
         return NeuralGPUMemory(image, inside, source_lengths)
 
     def decode(self, memory: Memory, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
-        assert isinstance(memory, NeuralGPUMemory)
-        self._check_lengths(batch)
-        _, state = self.start(memory, beam_size=1)
-        assert isinstance(state, NeuralGPUState)
-        hidden = []
-        for tokens in batch.target_in.unbind(1):
-            state, read = self._advance(tokens, state)
-            hidden.append(read)
-        rows = real_rows(torch.stack(hidden, 1), batch.target_lengths, batch.target_offsets, batch.num_tokens)
-        return DecoderOutput(rows, AttentionMaps({}) if attention else None)
+        """Every target must be within its own image, whoever stands beside it: one synchronisation a batch."""
+        widths = self._widths(batch.source_lengths)
+        for row in (batch.target_lengths > widths).nonzero()[:1, 0].tolist():
+            raise DataError(
+                f"a target sentence has {int(batch.target_lengths[row])} pieces, but the image of its source is "
+                f"{int(widths[row])} wide; raise model.width_a or model.width_b, or filter such pairs (--max-ratio when "
+                f"preprocessing)"
+            )
+        return super().decode(memory, batch, attention)
 
-    def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
-        assert isinstance(memory, NeuralGPUMemory)
+    def begin(self, memory: NeuralGPUMemory, beam_size: int) -> NeuralGPUState:
         image, inside, lengths = (
             tensor.repeat_interleave(beam_size, dim=0) for tensor in (memory.image, memory.inside, memory.lengths)
         )
-        state = NeuralGPUState(image, torch.zeros_like(image[:, :, :, 0]), inside, lengths, torch.zeros_like(lengths))
-        restricted = None if vocabulary is None else self.output.restrict(vocabulary)
-        return replace(memory, output=restricted), state
+        return NeuralGPUState(image, torch.zeros_like(image[:, :, :, 0]), inside, lengths, torch.zeros_like(lengths))
 
-    def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
-        assert isinstance(memory, NeuralGPUMemory) and isinstance(state, NeuralGPUState)
-        state, read = self._advance(tokens, state)
-        return StepOutput(self.scores(read, memory.output), False, state)
+    def read(self, tokens: Tensor, memory: NeuralGPUMemory, state: NeuralGPUState) -> ReadOn:
+        read = []
+        for last in tokens.unbind(1):
+            state, cells = self._advance(last, state)
+            read.append(cells)
+        return torch.stack(read, 1), (), state
 
     def max_target_lengths(self, source_lengths: Tensor) -> Tensor | None:
         return self._widths(source_lengths)
@@ -147,23 +203,8 @@ class NeuralGPU(EncoderDecoder):
         columns = torch.arange(state.tape.size(2), device=tokens.device)
         written = (columns == state.positions[:, None] - 1)[:, None]  # [N, 1, W]
         tape = torch.where(written, self.target_embedding(tokens)[:, :, None], state.tape)
-        image = self.decoder(self.dropout(state.image, state.lengths), state.inside, self._as_image(tape))
+        read_only = tape[:, :, :, None].expand(-1, -1, -1, self.height)  # [N, C, W, H], the same in every row
+        image = self.decoder(self.dropout(state.image, state.lengths), state.inside, read_only)
         here = (columns == state.positions[:, None])[:, None].to(image.dtype)
         read = (image[:, :, :, 0] * here).sum(2)
         return replace(state, image=image, tape=tape, positions=state.positions + 1), read
-
-    def _as_image(self, tape: Tensor) -> Tensor:
-        """[N, C, W] -> [N, C, W, H], the same in every row."""
-        return tape[:, :, :, None].expand(-1, -1, -1, self.height)
-
-    def _check_lengths(self, batch: Batch) -> None:
-        """Every target within its own image, whoever stands beside it: one synchronisation a batch."""
-        widths = self._widths(batch.source_lengths)
-        too_long = (batch.target_lengths > widths).nonzero()[:, 0].tolist()
-        if too_long:
-            row = too_long[0]
-            raise DataError(
-                f"a target sentence has {int(batch.target_lengths[row])} pieces, but the image of its source is "
-                f"{int(widths[row])} wide; raise model.width_a or model.width_b, or filter such pairs (--max-ratio when "
-                f"preprocessing)"
-            )

@@ -6,22 +6,28 @@ encoder's states.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import cast
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
 from nmt.data.vocabulary import VocabularySizes
 from nmt.layers.dropout import Dropout
+from nmt.layers.embeddings import Embedding
 from nmt.layers.recurrent_attention import AdditiveAttention
 from nmt.layers.stack import Stack
 from nmt.models import models
-from nmt.models.recurrent.attentive_recurrent import AttendedMemory, AttentiveRecurrent, DecoderStack
-from nmt.models.recurrent.decoders import Attended, attended
-from nmt.models.recurrent.gnmt_config import GNMTConfig
-from nmt.models.recurrent.layers import Concatenated, LSTMLayer, OneWay, RecurrentEncoder, States, is_residual
-from nmt.models.recurrent.parts import initialise
+from nmt.models.output_layers import LinearOutput
+from nmt.models.recurrent.attentive_recurrent import (
+    Advanced,
+    Attended,
+    AttentiveRecurrent,
+    DecoderStack,
+    StackState,
+    initialise,
+)
+from nmt.models.recurrent.config import GNMTConfig
+from nmt.models.recurrent.layers import BothWays, LSTMLayer, OneWay, RecurrentEncoder, concatenated, is_residual
 
 
 class Decoder(DecoderStack):
@@ -41,25 +47,22 @@ class Decoder(DecoderStack):
         self.dropout = Dropout(config.dropout)
         self.residual_from = config.residual_from
 
-    def start(self, rows: int, like: Tensor) -> States:
-        return tuple(layer.zeros(rows, like) for layer in (self.bottom, *self._upper()))
+    def recurrent(self) -> Iterable[LSTMLayer]:
+        return self.bottom, *self.upper
 
-    def forward(self, embedded: Tensor, source: Attended, layers: States) -> tuple[Tensor, Tensor, States]:
-        asking = layers[0][:, :1]  # [N, 1, H]
-        x, bottom = self.bottom(embedded, layers[0])
+    def forward(self, embedded: Tensor, source: Attended, state: StackState) -> Advanced:
+        asking = state.layers[0][:, :1]  # [N, 1, H]
+        x, bottom = self.bottom(embedded, state.layers[0])
         queries = torch.cat([asking, x[:, :-1]], dim=1)  # y_{i-1}
         queries = queries.reshape(source.states.size(0), -1, queries.size(-1))  # [B, N/B * T, H]
         contexts, weights = self.attention(queries, source.keys, source.states, source.bias)
         contexts = contexts.view(*x.shape[:2], -1)  # [N, T, C]
         after = [bottom]
-        for number, (layer, state) in enumerate(zip(self._upper(), layers[1:]), 2):
-            output, state = layer(torch.cat([self.dropout(x), contexts], dim=-1), state)
+        for number, (layer, before) in enumerate(zip(self.upper, state.layers[1:]), 2):
+            output, behind = layer(torch.cat([self.dropout(x), contexts], dim=-1), before)
             x = output + x if is_residual(number, self.residual_from) else output
-            after.append(state)
-        return self.dropout(x), weights, tuple(after)
-
-    def _upper(self) -> Iterator[LSTMLayer]:
-        return (cast(LSTMLayer, layer) for layer in self.upper)
+            after.append(behind)
+        return self.dropout(x), weights, StackState(tuple(after))
 
 
 @models.register("gnmt", GNMTConfig)
@@ -68,15 +71,15 @@ class GNMT(AttentiveRecurrent):
 
     def __init__(self, config: GNMTConfig, sizes: VocabularySizes) -> None:
         size = config.hidden_size
-        super().__init__(sizes, config.embedding_size, size, config.dropout)
+        source, target = (Embedding(count, config.embedding_size) for count in (sizes.source, sizes.target))
+        super().__init__(source, target, config.dropout)
         self.width = size
-        first = Concatenated(LSTMLayer(config.embedding_size, size), LSTMLayer(config.embedding_size, size))
+        self.output = LinearOutput.with_bias(size, sizes.target)
+        onward, backward = (LSTMLayer(config.embedding_size, size) for _ in range(2))
         inputs = [2 * size, *[size] * (config.encoder_layers - 2)][: config.encoder_layers - 1]
         rest = [OneWay(LSTMLayer(width, size)) for width in inputs]
-        self.encoder = RecurrentEncoder([first, *rest], config.dropout, config.residual_from)
+        self.encoder = RecurrentEncoder(
+            [BothWays(onward, backward, concatenated), *rest], config.dropout, config.residual_from
+        )
         self.decoder = Decoder(config, states_size=size if rest else 2 * size)
         initialise(self, config.init_range)
-
-    def encode(self, source: Tensor, source_lengths: Tensor) -> AttendedMemory:
-        states, _ = self.encoder(self.dropout(self.source_embedding(source)), source_lengths)
-        return AttendedMemory(attended(states, source_lengths, self.decoder.attention))

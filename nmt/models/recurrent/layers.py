@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import ClassVar, cast
+from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from nmt.layers.dropout import Dropout
 from nmt.layers.linear import bf16_kernels_there
-from nmt.layers.stack import Stack
+from nmt.layers.stack import Layers, Stack
 
 SATURATING = 1e4  # an input at which the logistic function is exactly 0 or 1, in any number format
 
@@ -47,8 +47,7 @@ class RecurrentLayer(nn.Module, ABC):
 
     def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """From a state [N, P, H] over x [N, T, I]: outputs [N, T, H], and the state after the last position."""
-        outputs, after = self.rnn(x, self._for_torch(state))
-        return outputs, self._from_torch(after)
+        return self._run(x, state, self.rnn.all_weights[0])
 
     def over_sentences(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Over x [B, S, I]: states [B, S, H] (padding may hold anything), and [B, P, H] after each sentence's end."""
@@ -61,7 +60,7 @@ class RecurrentLayer(nn.Module, ABC):
         packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
         output, after = self.rnn(packed)
         states, _ = pad_packed_sequence(output, batch_first=True, total_length=x.size(1))
-        return states, self._from_torch(after)
+        return states, self.join([part[0] for part in (after if isinstance(after, tuple) else (after,))])
 
     def _frozen(self, x: Tensor, lengths: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         """The same without packing, whose backward pass is slow on a CPU where lengths are alike (they are sorted).
@@ -71,11 +70,11 @@ class RecurrentLayer(nn.Module, ABC):
         """
         gates = x.new_tensor(self.gates_at_padding)[:, None, None].expand(-1, self.rnn.hidden_size, 1)
         padding = (torch.arange(x.size(1)) >= lengths[:, None])[:, :, None].to(x.dtype)  # [B, S, 1]
-        of_input, of_state, *biases = self.rnn.parameters()
+        of_input, of_state, *biases = self.rnn.all_weights[0]
         weights = [torch.cat([of_input, gates.flatten(0, 1)], dim=1), of_state, *biases]
         states, after = self._run(torch.cat([x, padding], dim=2), start, weights)
         last = states[torch.arange(len(x)), lengths - 1]  # an LSTM's output gate still moves at padding
-        return states, self._with_output(after, last)
+        return states, self.join([last, *self.split(after)[1:]])
 
     def of_input(self, x: Tensor, most: int | None = None) -> Tensor:
         """W x [..., I] for all gates, or the first ``most`` of its numbers."""
@@ -85,22 +84,17 @@ class RecurrentLayer(nn.Module, ABC):
         """The state [rows, P, H] before anything is read, in the type and on the device of ``like``."""
         return like.new_zeros(rows, self.parts, self.hidden_size)
 
-    def output_of(self, state: Tensor) -> Tensor:
-        """[N, P, H] -> [N, H]"""
-        return state[:, 0]
+    def split(self, state: Tensor) -> tuple[Tensor, ...]:
+        """[N, P, H] -> what torch keeps apart, a matrix of N rows each: the output, and the cell if there is one."""
+        return state.unbind(1)
 
-    def _with_output(self, state: Tensor, output: Tensor) -> Tensor:
-        return torch.cat([output[:, None], state[:, 1:]], dim=1)
+    def join(self, parts: Sequence[Tensor]) -> Tensor:
+        """The other way round."""
+        return torch.stack(list(parts), dim=1)
 
     @abstractmethod
-    def _run(self, x: Tensor, start: Tensor, weights: list[Tensor]) -> tuple[Tensor, Tensor]:
+    def _run(self, x: Tensor, start: Tensor, weights: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """torch's function with these weights: states and the last state [N, P, H]."""
-
-    @abstractmethod
-    def _for_torch(self, state: Tensor) -> Tensor | tuple[Tensor, Tensor]: ...
-
-    @abstractmethod
-    def _from_torch(self, state: Tensor | tuple[Tensor, Tensor]) -> Tensor: ...
 
 
 def _lacks_bf16(x: Tensor) -> bool:
@@ -124,25 +118,14 @@ class LSTMLayer(RecurrentLayer):
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__(nn.LSTM(input_size, hidden_size, batch_first=True))
 
-    def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        if _lacks_bf16(x):
-            return self._run(x, state, list(self.rnn.parameters()))
-        return super().forward(x, state)
-
-    def _run(self, x: Tensor, start: Tensor, weights: list[Tensor]) -> tuple[Tensor, Tensor]:
+    def _run(self, x: Tensor, start: Tensor, weights: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         if _lacks_bf16(x):
             with torch.autocast("cpu", enabled=False):
                 states, after = self._run(x.float(), start.float(), [weight.float() for weight in weights])
             return states.bfloat16(), after.bfloat16()
-        states, hidden, cell = torch.lstm(x, self._for_torch(start), weights, True, 1, 0.0, self.training, False, True)
-        return states, self._from_torch((hidden, cell))
-
-    def _for_torch(self, state: Tensor) -> tuple[Tensor, Tensor]:
-        hidden, cell = state.unbind(1)
-        return hidden[None].contiguous(), cell[None].contiguous()
-
-    def _from_torch(self, state: Tensor | tuple[Tensor, Tensor]) -> Tensor:
-        return torch.stack([part[0] for part in state], dim=1)
+        before = tuple(part[None].contiguous() for part in self.split(start))
+        states, hidden, cell = torch.lstm(x, before, list(weights), True, 1, 0.0, self.training, False, True)
+        return states, self.join([hidden[0], cell[0]])
 
 
 class ProjectedLSTMLayer(LSTMLayer):
@@ -161,18 +144,11 @@ class ProjectedLSTMLayer(LSTMLayer):
     def zeros(self, rows: int, like: Tensor) -> Tensor:
         return like.new_zeros(rows, 1, self.hidden_size + self.rnn.hidden_size)
 
-    def output_of(self, state: Tensor) -> Tensor:
-        return state[:, 0, : self.hidden_size]
+    def split(self, state: Tensor) -> tuple[Tensor, ...]:
+        return state[:, 0, : self.hidden_size], state[:, 0, self.hidden_size :]
 
-    def _with_output(self, state: Tensor, output: Tensor) -> Tensor:
-        return torch.cat([output[:, None], state[:, :, self.hidden_size :]], dim=2)
-
-    def _for_torch(self, state: Tensor) -> tuple[Tensor, Tensor]:
-        hidden, cell = state[:, 0, : self.hidden_size], state[:, 0, self.hidden_size :]
-        return hidden[None].contiguous(), cell[None].contiguous()
-
-    def _from_torch(self, state: Tensor | tuple[Tensor, Tensor]) -> Tensor:
-        return torch.cat([part[0] for part in state], dim=1)[:, None]
+    def join(self, parts: Sequence[Tensor]) -> Tensor:
+        return torch.cat(list(parts), dim=1)[:, None]
 
 
 class GRULayer(RecurrentLayer):
@@ -187,15 +163,10 @@ class GRULayer(RecurrentLayer):
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__(nn.GRU(input_size, hidden_size, batch_first=True))
 
-    def _run(self, x: Tensor, start: Tensor, weights: list[Tensor]) -> tuple[Tensor, Tensor]:
-        states, hidden = torch.gru(x, self._for_torch(start), weights, True, 1, 0.0, self.training, False, True)
-        return states, self._from_torch(hidden)
-
-    def _for_torch(self, state: Tensor) -> Tensor:
-        return state[:, 0][None].contiguous()
-
-    def _from_torch(self, state: Tensor | tuple[Tensor, Tensor]) -> Tensor:
-        return cast(Tensor, state)[0][:, None]
+    def _run(self, x: Tensor, start: Tensor, weights: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        before = start[:, 0][None].contiguous()
+        states, hidden = torch.gru(x, before, list(weights), True, 1, 0.0, self.training, False, True)
+        return states, self.join([hidden[0]])
 
 
 def read(layer: RecurrentLayer, x: Tensor, lengths: Tensor, backwards: bool) -> tuple[Tensor, Tensor]:
@@ -220,42 +191,31 @@ class OneWay(nn.Module):
         return read(self.layer, x, lengths, self.backwards)
 
 
-class BothWays(nn.Module, ABC):
+class BothWays(nn.Module):
     """A layer of an encoder in both directions, merged into one, in the states and in the last state."""
 
-    def __init__(self, forward_layer: RecurrentLayer, backward_layer: RecurrentLayer) -> None:
+    def __init__(
+        self, forward_layer: RecurrentLayer, backward_layer: RecurrentLayer, merge: Callable[[Tensor, Tensor], Tensor]
+    ) -> None:
+        """``merge``: two tensors [..., H] to one."""
         super().__init__()
         self.directions = nn.ModuleList([OneWay(forward_layer), OneWay(backward_layer, backwards=True)])
-        self.size = self.merge(torch.zeros(forward_layer.hidden_size), torch.zeros(backward_layer.hidden_size)).numel()
-
-    @abstractmethod
-    def merge(self, onward: Tensor, backward: Tensor) -> Tensor:
-        """Two tensors [..., H] to one."""
+        self.merge = merge
+        self.size = merge(torch.zeros(forward_layer.hidden_size), torch.zeros(backward_layer.hidden_size)).numel()
 
     def forward(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         (states, last), (back_states, back_last) = (direction(x, lengths) for direction in self.directions)
         return self.merge(states, back_states), self.merge(last, back_last)
 
 
-class Concatenated(BothWays):
+def concatenated(onward: Tensor, backward: Tensor) -> Tensor:
     """Both directions side by side: Schuster and Paliwal 1997; Bahdanau et al. 2015, section 3.2."""
-
-    def merge(self, onward: Tensor, backward: Tensor) -> Tensor:
-        return torch.cat([onward, backward], dim=-1)
+    return torch.cat([onward, backward], dim=-1)
 
 
-class Summed(BothWays):
-    """The sum of both directions."""
-
-    def merge(self, onward: Tensor, backward: Tensor) -> Tensor:
-        return onward + backward
-
-
-class Averaged(BothWays):
+def averaged(onward: Tensor, backward: Tensor) -> Tensor:
     """The mean of both directions."""
-
-    def merge(self, onward: Tensor, backward: Tensor) -> Tensor:
-        return (onward + backward) / 2
+    return (onward + backward) / 2
 
 
 class RecurrentEncoder(nn.Module):
@@ -286,17 +246,14 @@ class RecurrentDecoder(nn.Module):
 
     def __init__(self, layers: Sequence[RecurrentLayer], dropout: float, residual_from: int | None = None) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(layers)
+        self.layers = Layers(layers)
         self.dropout = Dropout(dropout)
         self.residual_from = residual_from
-
-    def stack(self) -> Iterator[RecurrentLayer]:
-        return (cast(RecurrentLayer, layer) for layer in self.layers)
 
     def forward(self, x: Tensor, states: States) -> tuple[Tensor, States]:
         """[N, T, I] -> [N, T, H], and the states after the last position (padding included)."""
         after = []
-        for number, (layer, state) in enumerate(zip(self.stack(), states), 1):
+        for number, (layer, state) in enumerate(zip(self.layers, states), 1):
             output, state = layer(self.dropout(x) if number > 1 else x, state)
             x = output + x if is_residual(number, self.residual_from) else output
             after.append(state)

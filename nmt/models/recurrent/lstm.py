@@ -1,39 +1,301 @@
-"""Recurrent encoder-decoders, from a bare last state to attention that feeds back.
+"""Recurrent encoder-decoders, from a bare last state to attention that feeds back: what the decoder starts from, where the
+context goes, and what the output layer sees.
 
 Sutskever et al. 2014, Cho et al. 2014, Bahdanau et al. 2015, Luong et al. 2015, and the textbook steps between them.
-Shapes: B sentences, K beam, N = B*K hypotheses, S source positions, E embedding, P parts of a state, H hidden size.
+Shapes: B sentences, K beam, N = B*K hypotheses (K = 1 in training), S source positions, T target positions, E embedding,
+P parts of a state, H hidden size, C context, Z summary, D width of the readout.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
-from nmt.interface import (
-    AttentionRequest,
-    Batch,
-    DecoderOutput,
-    DecoderState,
-    EncoderDecoder,
-    Memory,
-    StepOutput,
-    VocabularySizes,
-)
+from nmt.errors import UsageError
+from nmt.interface import OutputLayer, VocabularySizes
 from nmt.layers.dropout import Dropout
+from nmt.layers.embeddings import Borrowed, Embedding
+from nmt.layers.recurrent_attention import (
+    AdditiveAttention,
+    ContentAttention,
+    DotAttention,
+    GeneralAttention,
+    NoAttention,
+    PredictedWindow,
+    RecurrentAttention,
+)
 from nmt.models import models
-from nmt.models.recurrent.attentive_recurrent import AttendedMemory, decoded
-from nmt.models.recurrent.decoders import Position, attended
-from nmt.models.recurrent.layers import States, reverse_within_lengths
-from nmt.models.recurrent.lstm_config import LSTMConfig
-from nmt.models.recurrent.parts import (
-    build_bridge,
-    build_decoder,
-    build_embeddings,
-    build_encoder,
-    build_output,
+from nmt.models.config import shares_embeddings
+from nmt.models.output_layers import LinearOutput, TiedOutput
+from nmt.models.recurrent.attentive_recurrent import (
+    Advanced,
+    Attended,
+    AttendedMemory,
+    AttentiveRecurrent,
+    DecoderStack,
+    StackState,
+    attended,
     initialise,
 )
+from nmt.models.recurrent.config import AttentionKind, BridgeKind, CellKind, ContextPath, LSTMConfig, Merge, ReadoutKind
+from nmt.models.recurrent.layers import (
+    BothWays,
+    GRULayer,
+    LSTMLayer,
+    OneWay,
+    RecurrentDecoder,
+    RecurrentEncoder,
+    RecurrentLayer,
+    States,
+    averaged,
+    concatenated,
+    reverse_within_lengths,
+)
+
+
+class Readout(nn.Module):
+    """What the output layer sees of context, state and more, put side by side: just that."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
+class TanhReadout(Readout):
+    """tanh(W [c; h]): Luong et al. 2015, equation 5."""
+
+    def __init__(self, input_size: int, size: int) -> None:
+        super().__init__(size)
+        self.linear = nn.Linear(input_size, size, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(self.linear(x))
+
+
+class MaxoutReadout(Readout):
+    """The larger of each pair of 2D linear maps: Bahdanau et al. 2015, section A.2.2."""
+
+    def __init__(self, input_size: int, size: int) -> None:
+        super().__init__(size)
+        self.linear = nn.Linear(input_size, 2 * size, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        pairs: Tensor = self.linear(x)
+        return pairs.view(*pairs.shape[:-1], self.size, 2).amax(-1)
+
+
+class AttentiveDecoder(DecoderStack):
+    """A recurrent stack, an attention and a readout."""
+
+    def __init__(
+        self,
+        stack: RecurrentDecoder,
+        attention: RecurrentAttention,
+        readout: Readout,
+        dropout: float,
+        reads_embedding: bool = False,
+        reads_context: bool = True,
+    ) -> None:
+        """What the readout sees beside the state: the last piece's embedding, the context."""
+        super().__init__()
+        self.stack, self.attention, self.readout = stack, attention, readout
+        self.dropout = Dropout(dropout)
+        self.reads_embedding, self.reads_context = reads_embedding, reads_context
+
+    def recurrent(self) -> Iterable[RecurrentLayer]:
+        return self.stack.layers
+
+    def attend(self, queries: Tensor, source: Attended) -> tuple[Tensor, Tensor | None]:
+        """[N, T, H] -> contexts [N, T, C], weights [B, N/B * T, S]: the K hypotheses of a sentence are K queries."""
+        sentences = len(source.states)
+        asking = queries if len(queries) == sentences else queries.view(sentences, -1, queries.size(-1))
+        contexts, weights = self.attention(asking, source.keys, source.states, source.bias)
+        return contexts.view(*queries.shape[:2], -1), weights
+
+    def read_out(self, context: Tensor, state: Tensor, embedded: Tensor, source: Attended) -> Tensor:
+        """All of [N, T, ...] -> [N, T, D]"""
+        parts = [context, state] if self.reads_context else [state]
+        if self.reads_embedding:
+            parts.append(embedded)
+        return self.dropout(self.readout(beside(source.summary, *parts)))
+
+
+class ContextAfter(AttentiveDecoder):
+    """Attention follows the recurrence and never feeds back: a whole target in one go."""
+
+    def forward(self, embedded: Tensor, source: Attended, state: StackState) -> Advanced:
+        states, layers = self.stack(beside(source.summary, embedded), state.layers)
+        contexts, weights = self.attend(states, source)
+        return self.read_out(contexts, states, embedded, source), weights, StackState(layers)
+
+
+class StepwiseDecoder(AttentiveDecoder):
+    """What comes back as input makes every step wait for the one before."""
+
+    @abstractmethod
+    def step(self, embedded: Tensor, source: Attended, state: StackState) -> Advanced:
+        """One position: [N, 1, E]"""
+
+    def forward(self, embedded: Tensor, source: Attended, state: StackState) -> Advanced:
+        hidden, weights = [], []
+        for x in torch.split(embedded, 1, dim=1):
+            one, weight, state = self.step(x, source, state)
+            hidden.append(one)
+            weights.append(weight)
+        maps = None if weights[0] is None else torch.cat([weight for weight in weights if weight is not None], dim=1)
+        return torch.cat(hidden, dim=1), maps, state
+
+
+class ContextFirst(StepwiseDecoder):
+    """The state before a step asks, and the context is part of the step's input: Bahdanau et al. 2015, section 3.1."""
+
+    def step(self, embedded: Tensor, source: Attended, state: StackState) -> Advanced:
+        contexts, weights = self.attend(state.layers[-1][:, :1], source)
+        states, layers = self.stack(beside(source.summary, embedded, contexts), state.layers)
+        return self.read_out(contexts, states, embedded, source), weights, StackState(layers)
+
+
+class ReadoutFed(StepwiseDecoder):
+    """The readout comes back as input of the next step, "input feeding": Luong et al. 2015, section 3.3."""
+
+    def start(self, layers: States) -> StackState:
+        return StackState(layers, layers[0].new_zeros(layers[0].size(0), self.readout.size))
+
+    def step(self, embedded: Tensor, source: Attended, state: StackState) -> Advanced:
+        assert state.fed is not None
+        states, layers = self.stack(beside(source.summary, embedded, state.fed[:, None]), state.layers)
+        contexts, weights = self.attend(states, source)
+        hidden = self.read_out(contexts, states, embedded, source)
+        return hidden, weights, StackState(layers, hidden[:, 0])
+
+
+def beside(summary: Tensor | None, *parts: Tensor) -> Tensor:
+    """[N, T, ...] each -> side by side, the summary [B, Z] of its sentence at every position among them."""
+    if summary is not None:
+        rows, positions = parts[0].shape[:2]
+        summary = summary.repeat_interleave(rows // summary.size(0), dim=0)
+        parts = (*parts, summary[:, None].expand(-1, positions, -1))
+    return torch.cat(parts, dim=-1) if len(parts) > 1 else parts[0]
+
+
+# What a decoder starts from: the encoder's last states by layer [B, P, H] -> the decoder's first states by layer [B, P, H].
+
+
+class ZeroBridge(nn.Module):
+    """The decoder starts from nothing: the source comes in through attention alone."""
+
+    def __init__(self, num_layers: int, parts: int, size: int) -> None:
+        super().__init__()
+        self.num_layers, self.parts, self.size = num_layers, parts, size
+
+    def forward(self, last: States) -> States:
+        return tuple(last[-1].new_zeros(last[-1].size(0), self.parts, self.size) for _ in range(self.num_layers))
+
+
+class DenseBridge(nn.Module):
+    """tanh(W h) of the encoder's last state: Bahdanau et al. 2015, section A.2.2, where h is the backward direction's.
+
+    ``first``: where that part of h begins. Every layer, and every part of its state, has a W of its own.
+    """
+
+    def __init__(self, encoder_size: int, num_layers: int, parts: int, size: int, first: int = 0) -> None:
+        super().__init__()
+        self.num_layers, self.parts, self.size, self.first = num_layers, parts, size, first
+        self.linear = nn.Linear(encoder_size - first, num_layers * parts * size, bias=False)
+
+    def forward(self, last: States) -> States:
+        h = last[-1][:, 0, self.first :]
+        started = torch.tanh(self.linear(h)).view(-1, self.num_layers, self.parts, self.size)
+        return tuple(started.unbind(1))
+
+
+_CELLS: dict[CellKind, type[LSTMLayer] | type[GRULayer]] = {CellKind.lstm: LSTMLayer, CellKind.gru: GRULayer}
+_MERGES: dict[Merge, Callable[[Tensor, Tensor], Tensor]] = {
+    Merge.concat: concatenated,
+    Merge.sum: torch.add,
+    Merge.mean: averaged,
+}
+_DECODERS: dict[ContextPath, type[AttentiveDecoder]] = {
+    ContextPath.readout: ContextAfter,
+    ContextPath.input: ContextFirst,
+    ContextPath.both: ContextFirst,
+    ContextPath.feeding: ReadoutFed,
+}
+
+
+def build_encoder(config: LSTMConfig) -> RecurrentEncoder:
+    cell, size = _CELLS[config.cell], config.states_size
+    own = size // 2 if config.merge is Merge.concat else size
+
+    def layer(width: int) -> OneWay | BothWays:
+        if not config.bidirectional:
+            return OneWay(cell(width, size))
+        return BothWays(cell(width, own), cell(width, own), _MERGES[config.merge])
+
+    inputs = [config.embedding_size, *[size] * (config.num_layers - 1)]
+    return RecurrentEncoder([layer(width) for width in inputs], config.dropout, config.residual_from)
+
+
+def build_bridge(config: LSTMConfig) -> nn.Module:
+    """From the encoder's last states to those that the decoder starts from."""
+    if config.bridge is BridgeKind.copy:  # each layer where the encoder's ended: Sutskever et al. 2014
+        return nn.Identity()
+    sizes = config.num_layers, _CELLS[config.cell].parts, config.hidden_size
+    if config.bridge is BridgeKind.zero:
+        return ZeroBridge(*sizes)
+    first = config.states_size // 2 if config.bridge is BridgeKind.backward else 0
+    return DenseBridge(config.states_size, *sizes, first)
+
+
+def build_decoder(config: LSTMConfig) -> AttentiveDecoder:
+    size, attention = config.hidden_size, _attention(config)
+    summary = config.states_size if config.peeky else 0
+    seen = 0 if config.context is ContextPath.input else attention.context_size
+    seen += config.embedding_size if config.readout_embedding else 0
+    readout = _readout(config, seen + size + summary)
+    fed = {ContextPath.readout: 0, ContextPath.feeding: readout.size}.get(config.context, attention.context_size)
+    inputs = [config.embedding_size + fed + summary, *[size] * (config.num_layers - 1)]
+    cell = _CELLS[config.cell]
+    stack = RecurrentDecoder([cell(width, size) for width in inputs], config.dropout, config.residual_from)
+    reads_context = config.context is not ContextPath.input
+    kind = _DECODERS[config.context]
+    return kind(stack, attention, readout, config.dropout, config.readout_embedding, reads_context)
+
+
+def _attention(config: LSTMConfig) -> RecurrentAttention:
+    size, encoder_size = config.hidden_size, config.states_size
+    if config.attention is AttentionKind.none:
+        return NoAttention()
+    content: ContentAttention = DotAttention(encoder_size)
+    if config.attention is not AttentionKind.dot:
+        kind = GeneralAttention if config.attention is AttentionKind.general else AdditiveAttention
+        content = kind(size, encoder_size)
+    return content if config.attention_window is None else PredictedWindow(content, size, config.attention_window)
+
+
+def _readout(config: LSTMConfig, input_size: int) -> Readout:
+    if config.readout is ReadoutKind.plain:
+        return Readout(input_size)
+    kind = TanhReadout if config.readout is ReadoutKind.tanh else MaxoutReadout
+    return kind(input_size, config.readout_size or config.hidden_size)
+
+
+def build_output(config: LSTMConfig, readout_size: int, target: Embedding, sizes: VocabularySizes) -> OutputLayer:
+    if not (config.share_decoder_embeddings or config.share_all_embeddings):
+        return LinearOutput.with_bias(readout_size, sizes.target)
+    if readout_size != config.embedding_size:
+        raise UsageError(
+            f"shared embeddings of {config.embedding_size} cannot read a readout of {readout_size}; set "
+            f"model.readout=tanh and model.readout_size={config.embedding_size}"
+        )
+    return TiedOutput(target)
 
 
 @dataclass
@@ -43,28 +305,22 @@ class LSTMMemory(AttendedMemory):
     first: States  # [B, P, H] by layer
 
 
-@dataclass
-class LSTMState(DecoderState):
-    """Where the decoder is."""
-
-    position: Position
-
-
 @models.register("lstm", LSTMConfig)
-class LSTM(EncoderDecoder):
+class LSTM(AttentiveRecurrent):
     """A recurrent encoder, a bridge, and a decoder with or without attention; which ones, the configuration says."""
 
     def __init__(self, config: LSTMConfig, sizes: VocabularySizes) -> None:
-        super().__init__()
+        target = Embedding(sizes.target, config.embedding_size)
+        shared = shares_embeddings(config.share_all_embeddings, sizes.shared)
+        source = Borrowed(target) if shared else Embedding(sizes.source, config.embedding_size)
+        super().__init__(source, target, config.dropout)
         self.width = config.hidden_size
         self.reverse_source = config.reverse_source
         self.peeky = config.peeky
-        self.source_embedding, self.target_embedding = build_embeddings(config, sizes)
-        self.dropout = Dropout(config.dropout)
         self.encoder = build_encoder(config)
         self.bridge = build_bridge(config)
         self.decoder = build_decoder(config)
-        self.output = build_output(config, self.decoder.readout.size, self.target_embedding, sizes)
+        self.output = build_output(config, self.decoder.readout.size, target, sizes)
         initialise(self, config.init_range)
 
     def encode(self, source: Tensor, source_lengths: Tensor) -> LSTMMemory:
@@ -76,26 +332,6 @@ class LSTM(EncoderDecoder):
         read = attended(states, source_lengths, self.decoder.attention, summary)
         return LSTMMemory(read, self.bridge(last))
 
-    def decode(self, memory: Memory, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
+    def begin(self, memory: AttendedMemory, beam_size: int) -> StackState:
         assert isinstance(memory, LSTMMemory)
-        embedded = self.dropout(self.target_embedding(batch.target_in))
-        hidden, weights = self.decoder(embedded, memory.source, self.decoder.first(memory.first))
-        return decoded(hidden, weights, batch, attention)
-
-    def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
-        assert isinstance(memory, LSTMMemory)
-        restricted = None if vocabulary is None else self.output.restrict(vocabulary)
-        layers = tuple(state.repeat_interleave(beam_size, dim=0) for state in memory.first)
-        return replace(memory, output=restricted), LSTMState(self.decoder.first(layers))
-
-    def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
-        assert isinstance(memory, LSTMMemory) and isinstance(state, LSTMState)
-        embedded = self.dropout(self.target_embedding(tokens)).view(memory.source.states.size(0), -1, self._embedding)
-        hidden, weights, position = self.decoder.step(embedded, memory.source, state.position)
-        scores = self.scores(hidden.flatten(0, 1), memory.output)
-        asked = weights.flatten(0, 1) if attention and weights is not None else None  # [N, S]
-        return StepOutput(scores, False, LSTMState(position), asked)
-
-    @property
-    def _embedding(self) -> int:
-        return self.target_embedding.weight.size(1)
+        return self.decoder.start(tuple(state.repeat_interleave(beam_size, dim=0) for state in memory.first))

@@ -7,6 +7,7 @@ V vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -14,14 +15,24 @@ from torch import Tensor, nn
 
 from nmt.interface import AttentionRequest, Batch, DecoderOutput, Memory, VocabularySizes, real_positions
 from nmt.layers.dropout import Dropout
+from nmt.layers.embeddings import Embedding
 from nmt.layers.experts import Experts, NoisyTopK, balance, tokens_by_sentence
 from nmt.layers.recurrent_attention import ProductAttention
 from nmt.layers.stack import Stack
 from nmt.models import models
-from nmt.models.recurrent.attentive_recurrent import AttendedMemory, AttentiveRecurrent, DecoderStack, decoded
-from nmt.models.recurrent.decoders import Attended, asking_and_reading, attended
-from nmt.models.recurrent.layers import OneWay, ProjectedLSTMLayer, States, Summed
-from nmt.models.recurrent.lstm_moe_config import LSTMMoEConfig
+from nmt.models.output_layers import LinearOutput, decoded
+from nmt.models.recurrent.attentive_recurrent import (
+    Advanced,
+    Attended,
+    AttendedMemory,
+    AttentiveRecurrent,
+    DecoderStack,
+    StackState,
+    asking_and_reading,
+    attended,
+)
+from nmt.models.recurrent.config import LSTMMoEConfig
+from nmt.models.recurrent.layers import BothWays, OneWay, ProjectedLSTMLayer
 
 
 @dataclass
@@ -58,8 +69,8 @@ class Encoder(nn.Module):
     def __init__(self, config: LSTMMoEConfig) -> None:
         super().__init__()
         width, cell = config.width, config.cell_size
-        both = Summed(ProjectedLSTMLayer(width, cell, width), ProjectedLSTMLayer(width, cell, width))
-        self.below = Stack([both, OneWay(ProjectedLSTMLayer(width, cell, width))])
+        onward, backward = (ProjectedLSTMLayer(width, cell, width) for _ in range(2))
+        self.below = Stack([BothWays(onward, backward, torch.add), OneWay(ProjectedLSTMLayer(width, cell, width))])
         self.mixture = Mixture(config)
         self.above = OneWay(ProjectedLSTMLayer(width, cell, width))
         self.dropout = Dropout(config.dropout)
@@ -88,23 +99,23 @@ class Decoder(DecoderStack):
         self.attention = ProductAttention(width, width)
         self.dropout = Dropout(config.dropout)
 
-    def start(self, rows: int, like: Tensor) -> States:
-        return (self.bottom.zeros(rows, like), self.top.zeros(rows, like))
+    def recurrent(self) -> Iterable[ProjectedLSTMLayer]:
+        return self.bottom, self.top
 
-    def forward(self, embedded: Tensor, source: Attended, layers: States) -> tuple[Tensor, Tensor, States]:
+    def forward(self, embedded: Tensor, source: Attended, state: StackState) -> Advanced:
         """The readouts are the top layer's outputs."""
         everywhere = torch.ones(embedded.shape[:2], dtype=torch.bool, device=embedded.device)
-        hidden, weights, _, after = self.mixing_at(everywhere, embedded, source, layers)
+        hidden, weights, _, after = self.mixing_at(everywhere, embedded, source, state)
         return hidden, weights, after
 
     def mixing_at(
-        self, real: Tensor, embedded: Tensor, source: Attended, layers: States
-    ) -> tuple[Tensor, Tensor, Tensor, States]:
+        self, real: Tensor, embedded: Tensor, source: Attended, state: StackState
+    ) -> tuple[Tensor, Tensor, Tensor, StackState]:
         """The same if the mixture reads only the n real positions [N, T]; besides, its usage [n, 2, E] comes third."""
-        _, states, weights, bottom = asking_and_reading(self.bottom, self.attention, embedded, source, layers[0])
+        _, states, weights, bottom = asking_and_reading(self.bottom, self.attention, embedded, source, state.layers[0])
         x, used = self.mixture.at(real, self.dropout.add(embedded, states))
-        states, top = self.top(x, layers[1])
-        return self.dropout.add(x, states), weights, used, (bottom, top)
+        states, top = self.top(x, state.layers[1])
+        return self.dropout.add(x, states), weights, used, StackState((bottom, top))
 
 
 @models.register("lstm_moe", LSTMMoEConfig)
@@ -114,8 +125,10 @@ class LSTMMoE(AttentiveRecurrent):
     shapes_depend_on_tokens = True  # how many tokens an expert reads
 
     def __init__(self, config: LSTMMoEConfig, sizes: VocabularySizes) -> None:
-        super().__init__(sizes, config.width, config.width, config.dropout)
+        source, target = (Embedding(count, config.width) for count in (sizes.source, sizes.target))
+        super().__init__(source, target, config.dropout)
         self.width = config.width
+        self.output = LinearOutput.with_bias(config.width, sizes.target)
         self.importance_weight, self.load_weight = config.importance_weight, config.load_weight
         self.encoder = Encoder(config)
         self.decoder: Decoder = Decoder(config)
@@ -127,9 +140,8 @@ class LSTMMoE(AttentiveRecurrent):
     def decode(self, memory: Memory, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
         assert isinstance(memory, LSTMMoEMemory)
         embedded = self.dropout(self.target_embedding(batch.target_in))
-        first = self.decoder.start(embedded.size(0), memory.source.states)
         real = real_positions(batch.target_lengths, embedded.size(1))
-        hidden, weights, used, _ = self.decoder.mixing_at(real, embedded, memory.source, first)
+        hidden, weights, used, _ = self.decoder.mixing_at(real, embedded, memory.source, self.begin(memory, 1))
         usage = torch.stack([memory.usage.sum(0), used.sum(0)])  # [layers, 2, E]
         balanced = balance(usage, self.importance_weight, self.load_weight)
-        return decoded(hidden, weights, batch, attention, balanced)
+        return decoded(hidden, batch, attention, (weights,), auxiliary=balanced)

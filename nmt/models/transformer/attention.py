@@ -14,12 +14,17 @@ from torch import Tensor, nn
 from nmt.layers.dropout import Dropout
 from nmt.layers.linear import Linear
 from nmt.layers.padding import causal_bias
-from nmt.models.transformer import attention_kernels
-from nmt.models.transformer.autoregression import INITIAL_CAPACITY, Autoregression, BeamHistory, LayerCache
-from nmt.models.transformer.flat_batches import FlatMask, Segments, within
-from nmt.models.transformer.head_sizes import HeadSizes
-from nmt.models.transformer.key_value_cache import KeyValueCache
-from nmt.models.transformer.mask import Mask, whole_sequence
+from nmt.models.transformer.attention_kernels import by_kernel, knows_flat_heads
+from nmt.models.transformer.autoregression import (
+    INITIAL_CAPACITY,
+    Autoregression,
+    BeamHistory,
+    KeyValueCache,
+    LayerCache,
+    SourceAttention,
+)
+from nmt.models.transformer.config import HeadSizes
+from nmt.models.transformer.mask import FlatMask, Mask, Segments, Weights, whole_sequence, within
 
 
 class Attend(nn.Module, ABC):
@@ -42,9 +47,7 @@ class Attend(nn.Module, ABC):
         """[B, H, T, S] and [B, H, S, d_v] -> [B, H, T, d_v]"""
         return weights @ values
 
-    def forward(
-        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: list[Tensor] | None = None
-    ) -> Tensor:
+    def forward(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: Weights = None) -> Tensor:
         """queries [B, H, T, d_k], keys [B, H, S, d_k], values [B, H, S, d_v] -> [B, H, T, d_v]
 
         ``record`` receives the weights [B, H, T, S].
@@ -78,14 +81,12 @@ class ScaledDotProduct(Attend):
     def scores(self, queries: Tensor, keys: Tensor, mask: Mask) -> Tensor:
         return (queries * self.scale(queries.size(-1))) @ keys.transpose(-1, -2)
 
-    def forward(
-        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: list[Tensor] | None = None
-    ) -> Tensor:
+    def forward(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: Weights = None) -> Tensor:
         if record is not None or not self.fused:  # a kernel gives no weights
             return super().forward(queries, keys, values, mask, record)
         scale, dropout = self.scale(queries.size(-1)), self.dropout.p if self.training else 0.0
         formula = super().forward
-        return attention_kernels.attend(formula, queries, keys, values, mask, scale=scale, dropout=dropout)
+        return by_kernel(formula, queries, keys, values, mask, scale=scale, dropout=dropout)
 
 
 class DotProduct(ScaledDotProduct):
@@ -105,7 +106,7 @@ def merge_heads(x: Tensor) -> Tensor:
     return x.transpose(1, 2).flatten(2)
 
 
-class SelfAttention(nn.Module):
+class SelfAttention(SourceAttention):
     """Queries, keys and values from the same sequence, projected by one matrix.
 
     The rows of ``projection`` are W^Q, W^K and W^V one after the other, each by head.
@@ -123,17 +124,11 @@ class SelfAttention(nn.Module):
         _initialise(self.projection, self.parts)
         nn.init.xavier_uniform_(self.output.weight)
 
-    def padding_mask(self, padding: Tensor) -> Mask:
-        """What every position of a sequence sees; ``padding`` [B, 1, 1, S] is -inf at padding."""
-        return Mask(padding, whole_sequence(padding.size(-1), padding.device))
-
     @property
     def flat(self) -> bool:
-        """Whether it can do without padding."""
-        return self.attend.flat and attention_kernels.knows_flat_heads(self.sizes.d_k, self.sizes.d_v)
+        return self.attend.flat and knows_flat_heads(self.sizes.d_k, self.sizes.d_v)
 
     def flat_mask(self, segments: Segments) -> FlatMask:
-        """The same without padding."""
         return within(segments)
 
     def project(self, x: Tensor, mask: Mask) -> tuple[Tensor, Tensor, Tensor]:
@@ -145,17 +140,13 @@ class SelfAttention(nn.Module):
             queries, keys = self.rotation(queries, mask.places), self.rotation(keys, mask.places)
         return queries, keys, values
 
-    def forward(self, x: Tensor, mask: Mask, record: list[Tensor] | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask, record: Weights = None) -> Tensor:
         """[B, T, D] -> [B, T, D]"""
-        attended: Tensor = self.output(merge_heads(self.attend_to(*self.project(x, mask), mask, record)))
-        return attended
+        return self.output(merge_heads(self.attend_to(*self.project(x, mask), mask, record)))
 
-    def attend_to(
-        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: list[Tensor] | None
-    ) -> Tensor:
+    def attend_to(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: Weights) -> Tensor:
         """[B, H, T, d_k], [B, H, T, d_k], [B, H, T, d_v] -> [B, H, T, d_v]"""
-        attended: Tensor = self.attend(queries, keys, values, mask, record)
-        return attended
+        return self.attend(queries, keys, values, mask, record)
 
 
 class CausalSelfAttention(SelfAttention, Autoregression):
@@ -175,16 +166,13 @@ class CausalSelfAttention(SelfAttention, Autoregression):
         sizes = (sentences, self.sizes.num_heads, self.sizes.d_k, self.sizes.d_v)
         return KeyValueCache.empty(sizes, beam, INITIAL_CAPACITY, like)
 
-    def step_mask(self, cache: LayerCache, history: BeamHistory) -> Mask:
-        assert isinstance(cache, KeyValueCache)
+    def step_mask(self, cache: KeyValueCache, history: BeamHistory) -> Mask:
         return history.mask(cache.keys.dtype)
 
-    def step(self, x: Tensor, cache: LayerCache, mask: Mask) -> tuple[Tensor, LayerCache]:
-        assert isinstance(cache, KeyValueCache)
+    def step(self, x: Tensor, cache: KeyValueCache, mask: Mask) -> tuple[Tensor, LayerCache]:
         queries, keys, values = self.project(x, mask)
         cache = cache.append(keys, values)
-        attended: Tensor = self.output(merge_heads(self.attend_to(queries, *cache.filled(), mask, None)))
-        return attended, cache
+        return self.output(merge_heads(self.attend_to(queries, *cache.filled(), mask, None))), cache
 
 
 class CrossAttention(nn.Module):
@@ -205,20 +193,17 @@ class CrossAttention(nn.Module):
     @property
     def flat(self) -> bool:
         """Whether it can do without padding."""
-        return self.attend.flat and attention_kernels.knows_flat_heads(self.sizes.d_k, self.sizes.d_v)
+        return self.attend.flat and knows_flat_heads(self.sizes.d_k, self.sizes.d_v)
 
     def project(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """[B, S, D] -> keys [B, H, S, d_k], values [B, H, S, d_v]: once for all queries."""
         keys, values = self.memory(memory).split(self.parts, dim=-1)
         return split_heads(keys, self.sizes.num_heads), split_heads(values, self.sizes.num_heads)
 
-    def forward(
-        self, x: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: list[Tensor] | None = None
-    ) -> Tensor:
+    def forward(self, x: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: Weights = None) -> Tensor:
         """x [B, T, D], or [B, K, D]: the K hypotheses of a sentence are K queries, so the memory keeps its B rows."""
         queries = split_heads(self.query(x), self.sizes.num_heads)
-        projected: Tensor = self.output(merge_heads(self.attend(queries, keys, values, mask, record)))
-        return projected
+        return self.output(merge_heads(self.attend(queries, keys, values, mask, record)))
 
 
 def _initialise(linear: Linear, parts: tuple[int, ...]) -> None:

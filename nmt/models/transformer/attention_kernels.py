@@ -19,8 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nmt.layers.linear import bf16_kernels_there, shapes_are_expensive
-from nmt.models.transformer.flat_batches import FlatMask
-from nmt.models.transformer.mask import Mask
+from nmt.models.transformer.mask import FlatMask, Mask
 
 # Positions from which on a CPU's fused kernel is faster, forward and backward, than the products written out.
 LONG = {torch.float32: 256, torch.bfloat16: 1024}
@@ -33,7 +32,7 @@ WIDEST_FLAT_HEAD = 256
 Formula = Callable[[Tensor, Tensor, Tensor, Mask], Tensor]
 
 
-def attend(
+def by_kernel(
     formula: Formula, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, *, scale: float, dropout: float
 ) -> Tensor:
     """softmax(scale Q K^T) V by the fastest kernel there is for it; ``formula`` is the same written out.
@@ -42,7 +41,8 @@ def attend(
     """
     if isinstance(mask, FlatMask):
         return _without_padding(queries, keys, values, mask, scale)
-    if shapes_are_expensive(queries) and _few_enough_for_float32(queries, keys):
+    few = max(queries.size(-2), keys.size(-2)) < LONG_FOR_BF16
+    if shapes_are_expensive(queries) and (few or not bf16_kernels_there()):
         with torch.autocast("cpu", enabled=False):
             return formula(queries.float(), keys.float(), values.float(), mask)
     if _written_out(queries, keys, dropout):
@@ -62,10 +62,6 @@ def knows_flat_batches(device: torch.device) -> bool:
 def knows_flat_heads(d_k: int, d_v: int) -> bool:
     """Whether that kernel knows heads of such widths."""
     return d_k == d_v and d_k % 8 == 0 and d_k <= WIDEST_FLAT_HEAD
-
-
-def _few_enough_for_float32(queries: Tensor, keys: Tensor) -> bool:
-    return not bf16_kernels_there() or max(queries.size(-2), keys.size(-2)) < LONG_FOR_BF16
 
 
 def _written_out(queries: Tensor, keys: Tensor, dropout: float) -> bool:

@@ -1,4 +1,4 @@
-"""The layers of the Transformer: Vaswani et al. 2017, section 3.1 and figure 1.
+"""The layers of the Transformer and their sublayers: Vaswani et al. 2017, sections 3.1 and 3.3, figure 1.
 
 Shapes: B sentences, K beam, N = B*K hypotheses, S source positions, T target positions, D model width, H heads.
 """
@@ -8,16 +8,90 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+from nmt.layers.dropout import Dropout
+from nmt.layers.embeddings import Positions, sinusoids
+from nmt.layers.linear import Linear
 from nmt.layers.overriding import require_together
 from nmt.models.transformer.attention import CrossAttention
-from nmt.models.transformer.autoregression import OVERRIDE_STEP, Autoregression, BeamHistory, LayerCache
-from nmt.models.transformer.flat_batches import FlatMask, Segments
-from nmt.models.transformer.mask import Mask
-from nmt.models.transformer.residual import Residual
+from nmt.models.transformer.autoregression import (
+    OVERRIDE_STEP,
+    Autoregression,
+    BeamHistory,
+    LayerCache,
+    SourceAttention,
+)
+from nmt.models.transformer.mask import CanBeFlat, FlatMask, Mask, Segments
+
+Sublayer = Callable[[Tensor], Tensor]
+
+
+class Residual(nn.Module, ABC):
+    """Wraps any sublayer that keeps the shape [..., D]."""
+
+    def __init__(self, norm: nn.Module, dropout: float) -> None:
+        super().__init__()
+        self.norm = norm
+        self.dropout = Dropout(dropout)
+
+    @abstractmethod
+    def forward(self, x: Tensor, sublayer: Sublayer) -> Tensor: ...
+
+
+class PostNorm(Residual):
+    """LayerNorm(x + Dropout(Sublayer(x))): Vaswani et al. 2017, sections 3.1 and 5.4."""
+
+    def forward(self, x: Tensor, sublayer: Sublayer) -> Tensor:
+        return self.norm(self.dropout.add(x, sublayer(x)))
+
+
+class PreNorm(Residual):
+    """x + Dropout(Sublayer(LayerNorm(x))): gradients pass unchanged, so a stack needs a norm at its end."""
+
+    def forward(self, x: Tensor, sublayer: Sublayer) -> Tensor:
+        return self.dropout.add(x, sublayer(self.norm(x)))
+
+
+class FeedForward(nn.Module):
+    """max(0, x W1 + b1) W2 + b2: Vaswani et al. 2017, equation 2. [..., D] -> [..., D]
+
+    The paper does not say how the weights start. torch's own way, uniform within 1 / sqrt(inputs), is smaller than
+    Xavier's and learns faster under post-norm (docs/benchmarks.md).
+    """
+
+    def __init__(self, d_model: int, d_ff: int, dropout: float = 0.0) -> None:
+        """``dropout`` applies to the inner activations."""
+        super().__init__()
+        self.inner = Linear(d_model, d_ff)
+        self.outer = Linear(d_ff, d_model)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.outer(self.dropout(torch.relu(self.inner(x))))
+
+
+class GatedFeedForward(nn.Module):
+    """(activation(x W) * x V) W2: Shazeer 2020, arXiv:2002.05202, equations 5 and 6. [..., D] -> [..., D]
+
+    Without biases, as in the paper. There are three matrices instead of two: 2/3 of the inner width has the parameters
+    of the plain network.
+    """
+
+    def __init__(self, activation: Callable[[Tensor], Tensor], d_model: int, d_ff: int, dropout: float = 0.0) -> None:
+        """``dropout`` applies to the gated inner activations."""
+        super().__init__()
+        self.activation = activation
+        self.inner = Linear(d_model, 2 * d_ff, bias=False)  # rows: W, then V
+        self.outer = Linear(d_ff, d_model, bias=False)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate, value = self.inner(x).chunk(2, dim=-1)
+        return self.outer(self.dropout(self.activation(gate) * value))
 
 
 class Record:
@@ -34,23 +108,6 @@ class Record:
         return self.attention.get(kind)
 
 
-class SourceAttention(Protocol):
-    """How a source position sees the others: what stands in an encoder layer's first sublayer, a module."""
-
-    @property
-    def flat(self) -> bool:
-        """Whether it can do without padding (``flat_mask``) as it is set now."""
-
-    def flat_mask(self, segments: Segments) -> FlatMask:
-        """The mask of sentences without padding, where it is ``flat``."""
-
-    def padding_mask(self, padding: Tensor) -> Mask:
-        """``padding`` [B, 1, 1, S] is -inf at padding."""
-
-    def __call__(self, x: Tensor, mask: Mask, record: list[Tensor] | None) -> Tensor:
-        """[B, S, D] -> [B, S, D]; ``record`` receives attention weights."""
-
-
 @dataclass(frozen=True)
 class LayerParts:
     """What the layers of a model are made of: functions, each of which makes a fresh part."""
@@ -62,32 +119,18 @@ class LayerParts:
     residual: Callable[[], Residual]
 
 
-class Layer(nn.Module, ABC):
+class Layer(CanBeFlat):
     """A layer of either stack. The layers of a stack see alike: the first one makes the mask, once for all."""
 
-    @property
-    def flat(self) -> bool:
-        """Whether it can do without padding (``flat_mask``) as it is set now."""
-        return False
+    feed_forward: nn.Module
+    feed_forward_residual: Residual
 
-    def flat_mask(self, segments: Segments) -> FlatMask:
-        """The mask of sentences without padding, where the layer is ``flat``."""
-        raise NotImplementedError
+    def feed(self, x: Tensor, record: Record) -> Tensor:
+        """The last sublayer: [..., T, D] -> [..., T, D]"""
+        return self.feed_forward_residual(x, self.feed_forward)
 
 
-class SourceLayer(Layer):
-    """A layer of the encoder."""
-
-    @abstractmethod
-    def padding_mask(self, padding: Tensor) -> Mask:
-        """``padding`` [B, 1, 1, S] is -inf at padding."""
-
-    @abstractmethod
-    def forward(self, x: Tensor, mask: Mask, record: Record) -> Tensor:
-        """[B, S, D] -> [B, S, D]"""
-
-
-class EncoderLayer(SourceLayer):
+class EncoderLayer(Layer):
     """Self-attention and a feed-forward network."""
 
     def __init__(self, parts: LayerParts) -> None:
@@ -105,65 +148,28 @@ class EncoderLayer(SourceLayer):
         return self.self_attention.flat_mask(segments)
 
     def padding_mask(self, padding: Tensor) -> Mask:
+        """``padding`` [B, 1, 1, S] is -inf at padding."""
         return self.self_attention.padding_mask(padding)
 
     def forward(self, x: Tensor, mask: Mask, record: Record) -> Tensor:
+        """[B, S, D] -> [B, S, D]"""
         x = self.self_residual(x, lambda y: self.self_attention(y, mask, record.of("encoder")))
         return self.feed(x, record)
-
-    def feed(self, x: Tensor, record: Record) -> Tensor:
-        """The last sublayer: [B, S, D] -> [B, S, D]"""
-        fed: Tensor = self.feed_forward_residual(x, self.feed_forward)
-        return fed
 
 
 MemoryHeads = tuple[Tensor, Tensor]  # keys [B, H, S, d_k] and values [B, H, S, d_v] of the memory
 
 
-class TargetLayer(Layer):
-    """A layer of the decoder."""
+class DecoderLayer(Layer):
+    """Self-attention over what is written so far, attention over the memory, and a feed-forward network.
+
+    ``self_attention`` keeps its name in saved models, whatever stands in its place.
+    """
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         for method in ("forward", "read"):
             require_together(cls, method, ("step",), OVERRIDE_STEP)
-
-    @abstractmethod
-    def project(self, states: Tensor) -> MemoryHeads:
-        """What the layer reads of the memory's states [B, S, D]."""
-
-    @abstractmethod
-    def causal_mask(self, x: Tensor) -> Mask:
-        """The mask of all positions of x [B, T, D]."""
-
-    def forward(self, x: Tensor, mask: Mask, states: Tensor, memory_mask: Mask, record: Record) -> Tensor:
-        """All positions at once: [B, T, D] -> [B, T, D]; ``memory_mask``: which states [B, S, D] may be seen."""
-        return self.read(x, mask, self.project(states), memory_mask, record)
-
-    @abstractmethod
-    def read(self, x: Tensor, mask: Mask, memory: MemoryHeads, memory_mask: Mask, record: Record) -> Tensor:
-        """The same, of what ``project`` gave."""
-
-    @abstractmethod
-    def start(self, sentences: int, beam: int, like: Tensor) -> LayerCache:
-        """The cache before the first step."""
-
-    @abstractmethod
-    def step_mask(self, cache: LayerCache, history: BeamHistory) -> Mask:
-        """The mask of one step."""
-
-    @abstractmethod
-    def step(
-        self, x: Tensor, cache: LayerCache, mask: Mask, memory: MemoryHeads, memory_mask: Mask, record: Record
-    ) -> tuple[Tensor, LayerCache]:
-        """One position, [B, K, D] -> [B, K, D], and the cache with that position in it. The old one is consumed."""
-
-
-class DecoderLayer(TargetLayer):
-    """Self-attention over what is written so far, attention over the memory, and a feed-forward network.
-
-    ``self_attention`` keeps its name in saved models, whatever stands in its place.
-    """
 
     def __init__(self, parts: LayerParts) -> None:
         super().__init__()
@@ -182,24 +188,35 @@ class DecoderLayer(TargetLayer):
         return self.self_attention.flat_mask(segments)
 
     def project(self, states: Tensor) -> MemoryHeads:
+        """What the layer reads of the memory's states [B, S, D]."""
         return self.cross_attention.project(states)
 
     def causal_mask(self, x: Tensor) -> Mask:
+        """The mask of all positions of x [B, T, D]."""
         return self.self_attention.causal_mask(x)
 
+    def forward(self, x: Tensor, mask: Mask, states: Tensor, memory_mask: Mask, record: Record) -> Tensor:
+        """All positions at once: [B, T, D] -> [B, T, D]; ``memory_mask``: which states [B, S, D] may be seen."""
+        return self.read(x, mask, self.project(states), memory_mask, record)
+
     def read(self, x: Tensor, mask: Mask, memory: MemoryHeads, memory_mask: Mask, record: Record) -> Tensor:
+        """The same, of what ``project`` gave."""
         x = self.self_residual(x, lambda y: self.self_attention(y, mask, record.of("decoder")))
         return self._read_memory(x, memory, memory_mask, record)
 
     def start(self, sentences: int, beam: int, like: Tensor) -> LayerCache:
+        """The cache before the first step."""
         return self.self_attention.start(sentences, beam, like)
 
     def step_mask(self, cache: LayerCache, history: BeamHistory) -> Mask:
+        """The mask of one step."""
         return self.self_attention.step_mask(cache, history)
 
     def step(
         self, x: Tensor, cache: LayerCache, mask: Mask, memory: MemoryHeads, memory_mask: Mask, record: Record
     ) -> tuple[Tensor, LayerCache]:
+        """One position, [B, K, D] -> [B, K, D], and the cache with that position in it. The old one is consumed."""
+
         def attend_back(y: Tensor) -> Tensor:
             nonlocal cache
             attended, cache = self.self_attention.step(y, cache, mask)
@@ -212,7 +229,100 @@ class DecoderLayer(TargetLayer):
         x = self.cross_residual(x, lambda y: self.cross_attention(y, *memory, memory_mask, record.of("cross")))
         return self.feed(x, record)
 
-    def feed(self, x: Tensor, record: Record) -> Tensor:
-        """The last sublayer: [..., T, D] -> [..., T, D]"""
-        fed: Tensor = self.feed_forward_residual(x, self.feed_forward)
-        return fed
+
+# One layer applied again and again: the Universal Transformer, Dehghani et al. 2019, arXiv:1807.03819, section 2.1. Before
+# each application the layer is told where and when it is: positions and the number of the step, as sinusoids, are added to
+# its input (equations 4 to 7). The number of applications is fixed; adaptive halting (section 2.2) is left out.
+
+
+class Coordinates(nn.Module):
+    """P^t = position + time, of each step t."""
+
+    def __init__(self, positions: Positions, steps: int, d_model: int) -> None:
+        """With ``NoPositions`` the layer hears of time alone: it knows positions by itself."""
+        super().__init__()
+        self.positions = positions
+        times = sinusoids(torch.arange(1, steps + 1), d_model).to(torch.get_default_dtype())
+        self.register_buffer("times", times, persistent=False)
+        self.times: Tensor
+
+    def forward(self, mask: Mask) -> tuple[Tensor, ...]:
+        """By step: [T, D], or [B, K, D] in decoding; with ``NoPositions`` [1, D]."""
+        assert mask.places is not None
+        positions = self.positions.at(mask.places.queries, mask.places.bound)
+        return tuple(positions + time for time in self.times)
+
+
+class Repeated(CanBeFlat):
+    """One layer that stands for a whole stack."""
+
+    def __init__(self, layer: Layer, coordinates: Coordinates) -> None:
+        super().__init__()
+        self.layer, self.coordinates = layer, coordinates
+
+    @property
+    def flat(self) -> bool:
+        return self.layer.flat
+
+    def flat_mask(self, segments: Segments) -> FlatMask:
+        return self.layer.flat_mask(segments)
+
+
+class UniversalEncoderLayer(Repeated):
+    """A whole encoder out of one layer."""
+
+    layer: EncoderLayer
+
+    def padding_mask(self, padding: Tensor) -> Mask:
+        return self.layer.padding_mask(padding)
+
+    def forward(self, x: Tensor, mask: Mask, record: Record) -> Tensor:
+        for signal in self.coordinates(mask):
+            x = self.layer(x + signal, mask, record)
+        return x
+
+
+@dataclass
+class CacheByStep(LayerCache):
+    """The cache of each application."""
+
+    steps: tuple[LayerCache, ...]
+
+
+class UniversalDecoderLayer(Repeated):
+    """A whole decoder out of one layer: it reads the memory through one projection, and has one cache an application."""
+
+    layer: DecoderLayer
+
+    def project(self, states: Tensor) -> MemoryHeads:
+        return self.layer.project(states)
+
+    def causal_mask(self, x: Tensor) -> Mask:
+        return self.layer.causal_mask(x)
+
+    def forward(self, x: Tensor, mask: Mask, states: Tensor, memory_mask: Mask, record: Record) -> Tensor:
+        memory = self.project(states)
+        for signal in self.coordinates(mask):
+            x = self.layer.read(x + signal, mask, memory, memory_mask, record)
+        return x
+
+    def start(self, sentences: int, beam: int, like: Tensor) -> CacheByStep:
+        return CacheByStep(tuple(self.layer.start(sentences, beam, like) for _ in self.coordinates.times))
+
+    def step_mask(self, cache: LayerCache, history: BeamHistory) -> Mask:
+        assert isinstance(cache, CacheByStep)
+        return self.layer.step_mask(cache.steps[0], history)
+
+    def step(
+        self, x: Tensor, cache: LayerCache, mask: Mask, memory: MemoryHeads, memory_mask: Mask, record: Record
+    ) -> tuple[Tensor, LayerCache]:
+        assert isinstance(cache, CacheByStep)
+        after: list[LayerCache] = []
+        for signal, before in zip(self.coordinates(mask), cache.steps):
+            x, written = self.layer.step(x + signal, before, mask, memory, memory_mask, record)
+            after.append(written)
+        return x, CacheByStep(tuple(after))
+
+
+SourceLayer = EncoderLayer | UniversalEncoderLayer
+TargetLayer = DecoderLayer | UniversalDecoderLayer

@@ -7,6 +7,7 @@ n blocks of b positions.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -17,15 +18,12 @@ from nmt.layers.dropout import Dropout
 from nmt.layers.linear import Linear, shapes_are_expensive
 from nmt.models import models
 from nmt.models.transformer.attention import merge_heads, split_heads
-from nmt.models.transformer.autoregression import Autoregression, LayerCache
-from nmt.models.transformer.flat_batches import FlatMask, Segments
-from nmt.models.transformer.layers import DecoderLayer, EncoderLayer, LayerParts
-from nmt.models.transformer.lightconv_config import ConvolutionKind, LightConvConfig
-from nmt.models.transformer.mask import Mask, whole_sequence
+from nmt.models.transformer.autoregression import Autoregression, LayerCache, SourceAttention
+from nmt.models.transformer.config import ConvolutionKind, LightConvConfig
+from nmt.models.transformer.layers import DecoderLayer, EncoderLayer
+from nmt.models.transformer.mask import Mask, Weights
 from nmt.models.transformer.parts import Stacks, layer_parts, position_vectors
 from nmt.models.transformer.transformer import Transformer
-
-__all__ = ["ConvolutionKind", "LightConv", "LightConvConfig"]
 
 BLOCK = 128  # positions that are computed by one matrix product a head
 
@@ -69,8 +67,7 @@ class LearnedKernels(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, T, D] -> [1, H, 1, k]"""
-        kernels: Tensor = self.dropout(torch.softmax(self.weight, dim=-1))
-        return kernels[None, :, None]
+        return self.dropout(torch.softmax(self.weight, dim=-1))[None, :, None]
 
 
 class PredictedKernels(nn.Module):
@@ -85,8 +82,7 @@ class PredictedKernels(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, T, D] -> [B, H, T, k]"""
-        kernels: Tensor = self.dropout(torch.softmax(split_heads(self.linear(x), self.num_heads), dim=-1))
-        return kernels
+        return self.dropout(torch.softmax(split_heads(self.linear(x), self.num_heads), dim=-1))
 
 
 KERNELS = {ConvolutionKind.lightweight: LearnedKernels, ConvolutionKind.dynamic: PredictedKernels}
@@ -109,27 +105,18 @@ class HeadConvolution(nn.Module):
 
     def enter(self, x: Tensor) -> Tensor:
         """[B, T, D] -> [B, T, D]: what is convolved."""
-        projected: Tensor = self.input(x)
+        projected = self.input(x)
         return F.glu(projected, dim=-1) if self.gated else projected
 
     def leave(self, entered: Tensor, surrounded: Tensor) -> Tensor:
         """[B, T, D], and the same between k - 1 others [B, T + k - 1, D] -> [B, T, D]"""
-        left: Tensor = self.output(convolve(surrounded, self.kernels(entered)))
-        return left
+        return self.output(convolve(surrounded, self.kernels(entered)))
 
 
-class SourceConvolution(HeadConvolution):
+class SourceConvolution(HeadConvolution, SourceAttention):
     """The encoder's: the kernel's middle stands at the position. Beyond the ends of a sentence there are zeros."""
 
-    flat = False
-
-    def flat_mask(self, segments: Segments) -> FlatMask:
-        raise NotImplementedError
-
-    def padding_mask(self, padding: Tensor) -> Mask:
-        return Mask(padding, whole_sequence(padding.size(-1), padding.device))
-
-    def forward(self, x: Tensor, mask: Mask, record: list[Tensor] | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask, record: Weights = None) -> Tensor:
         """[B, S, D] -> [B, S, D]"""
         entered, side = self.enter(x), self.width // 2
         if mask.bias is not None:
@@ -147,15 +134,14 @@ class RecentInputs(LayerCache):
 class TargetConvolution(HeadConvolution, Autoregression):
     """The decoder's: the kernel ends at the position. A step costs the same however long the sentence."""
 
-    def forward(self, x: Tensor, mask: Mask, record: list[Tensor] | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask, record: Weights = None) -> Tensor:
         entered = self.enter(x)
         return self.leave(entered, F.pad(entered, (0, 0, self.width - 1, 0)))
 
     def start(self, sentences: int, beam: int, like: Tensor) -> RecentInputs:
         return RecentInputs(like.new_zeros(sentences * beam, self.width - 1, self.output.in_features))
 
-    def step(self, x: Tensor, cache: LayerCache, mask: Mask) -> tuple[Tensor, LayerCache]:
-        assert isinstance(cache, RecentInputs)
+    def step(self, x: Tensor, cache: RecentInputs, mask: Mask) -> tuple[Tensor, LayerCache]:
         entered = self.enter(x).flatten(0, 1)[:, None]  # [N, 1, D]
         seen = torch.cat([cache.inputs, entered], dim=1)  # [N, k, D]
         return self.leave(entered, seen).view_as(x), RecentInputs(seen[:, 1:])
@@ -164,17 +150,12 @@ class TargetConvolution(HeadConvolution, Autoregression):
 def stacks(config: LightConvConfig) -> Stacks:
     """Layers whose convolutions have widths of their own."""
     parts = layer_parts(config)
-
-    def around(width: int) -> LayerParts:
-        return replace(parts, source_attention=lambda: SourceConvolution(config, width))
-
-    def behind(width: int) -> LayerParts:
-        return replace(parts, target_attention=lambda: TargetConvolution(config, width))
-
+    encoder = [replace(parts, source_attention=partial(SourceConvolution, config, k)) for k in config.encoder_widths()]
+    decoder = [replace(parts, target_attention=partial(TargetConvolution, config, k)) for k in config.decoder_widths()]
     return Stacks(
         position_vectors,
-        encoder=lambda c: [EncoderLayer(around(width)) for width in config.encoder_widths()],
-        decoder=lambda c: [DecoderLayer(behind(width)) for width in config.decoder_widths()],
+        encoder=lambda c: [EncoderLayer(own) for own in encoder],
+        decoder=lambda c: [DecoderLayer(own) for own in decoder],
     )
 
 

@@ -21,11 +21,9 @@ from torch.utils.checkpoint import checkpoint
 
 from nmt.models.transformer.attention import Attend, CausalSelfAttention, SelfAttention
 from nmt.models.transformer.attention_kernels import LONG
-from nmt.models.transformer.autoregression import INITIAL_CAPACITY, BeamHistory, LayerCache
-from nmt.models.transformer.flat_batches import FlatMask, Segments, within
-from nmt.models.transformer.head_sizes import HeadSizes
-from nmt.models.transformer.key_value_cache import RecentKeyValueCache
-from nmt.models.transformer.mask import Mask, Places, whole_sequence
+from nmt.models.transformer.autoregression import INITIAL_CAPACITY, BeamHistory, LayerCache, RecentKeyValueCache
+from nmt.models.transformer.config import HeadSizes
+from nmt.models.transformer.mask import FlatMask, Mask, Places, Segments, Weights, whole_sequence, within
 
 SMALLEST_BLOCK = 4
 
@@ -43,29 +41,29 @@ SMALLEST_PART = 64  # positions, of all its sentences together
 Surrounded = tuple[Tensor, Tensor, Tensor]
 
 
-@dataclass(frozen=True)
-class Blocks:
-    """What the queries of blocks may see, except for padding. Blocks only differ by a shift."""
-
-    places: Places  # of the first block: queries [b], keys [w]
-    outside: Tensor  # [b, w] True where a key is in nobody's neighbourhood
-    own: Tensor  # [b, w] True where a key is the query's own
-
-
 @dataclass(frozen=True, kw_only=True)
 class BlockedMask(Mask):
-    """The mask of a sequence that is computed in blocks: ``bias`` [B, 1, 1, T] forbids padding alone."""
+    """The mask of a sequence that is computed in blocks: ``bias`` [B, 1, 1, T] forbids padding alone.
 
-    blocks: Blocks
+    What the queries of a block may see besides is the same for all blocks but for a shift.
+    """
+
+    block: Places  # the first one: queries [b], keys [w]
+    outside: Tensor  # [b, w] True where a key is in nobody's neighbourhood
+    own: Tensor  # [b, w] True where a key is the query's own
     padding: Tensor  # [B, n, 1, 1, w]: the bias, window by window
 
 
-@dataclass(frozen=True)
-class Neighbourhood:
-    """Position i sees positions i - behind ... i + ahead of its sequence, and always itself."""
+class Local(SelfAttention):
+    """Self-attention where position i sees positions i - behind ... i + ahead of its sequence, and always itself."""
 
-    behind: int
-    ahead: int
+    looks_ahead: bool
+
+    def __init__(
+        self, reach: int, sizes: HeadSizes, bias: bool, attend: Attend, rotation: nn.Module | None = None
+    ) -> None:
+        super().__init__(sizes, bias, attend, rotation)
+        self.behind, self.ahead = reach, reach if self.looks_ahead else 0
 
     @property
     def block(self) -> int:
@@ -82,33 +80,25 @@ class Neighbourhood:
         if length <= max(self.window, min(FEW_WINDOWS * self.window, SHORT)):
             return self._banded(padding)
         queries, keys = torch.arange(self.block, device=device), torch.arange(self.window, device=device) - self.behind
-        blocks = Blocks(Places(queries, keys, length), *self._relation(queries, keys))
+        outside, own = self._relation(queries, keys)
         column = padding.transpose(2, 3)  # [B, 1, T, 1]
         windows = self._windows((column[:, :, :0], column, column[:, :, :0]), fill=float("-inf"))  # [B*n, 1, w, 1]
         windows = windows.transpose(2, 3).view(padding.size(0), -1, 1, 1, self.window)
-        return BlockedMask(padding, whole_sequence(length, device), blocks=blocks, padding=windows)
+        block, whole = Places(queries, keys, length), whole_sequence(length, device)
+        return BlockedMask(padding, whole, block=block, outside=outside, own=own, padding=windows)
 
-    def attend_to(
-        self,
-        attend: Attend,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        mask: Mask,
-        record: list[Tensor] | None,
-    ) -> Tensor:
-        """[B, H, T, d_k], [B, H, T, d_k], [B, H, T, d_v] -> [B, H, T, d_v]"""
+    def attend_to(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: Weights) -> Tensor:
         if not isinstance(mask, BlockedMask):
-            return attend(queries, keys, values, mask, record)  # type: ignore[no-any-return]
+            return super().attend_to(queries, keys, values, mask, record)
         if record is not None:  # the weights [B, H, T, T] are asked for: there is no saving them
             assert mask.bias is not None
-            return attend(queries, keys, values, self._banded(mask.bias), record)  # type: ignore[no-any-return]
+            return super().attend_to(queries, keys, values, self._banded(mask.bias), record)
         sentences, positions = self._part(queries.size(0), queries.size(2))
-        groups = zip(*(_sentences(x, sentences) for x in (queries, keys, values, mask.padding)))
+        groups = zip(*(torch.split(x, sentences) for x in (queries, keys, values, mask.padding)))
         parts = [self._split(positions, *group) for group in groups]
-        several = len(parts) > 1 or len(parts[0]) > 1
-        compute = _again_for_the_gradient if several and torch.is_grad_enabled() else _once
-        look = partial(compute, self._look_from_blocks, attend, mask.blocks)
+        look: Callable[..., Tensor] = partial(self._look_from_blocks, mask)
+        if torch.is_grad_enabled() and (len(parts) > 1 or len(parts[0]) > 1):
+            look = partial(checkpoint, look, use_reentrant=False)  # made again in the backward pass, not kept
         rows = [torch.cat([look(*part) for part in group], 2) for group in parts]
         return torch.cat(rows) if len(rows) > 1 else rows[0]
 
@@ -116,22 +106,19 @@ class Neighbourhood:
         self, size: int, queries: Tensor, keys: Tensor, values: Tensor, padding: Tensor
     ) -> list[tuple[Tensor, Surrounded, Surrounded, Tensor]]:
         """Parts of ``size`` positions, as ``_look_from_blocks`` takes them."""
-        return [
-            *zip(
-                torch.split(queries, size, 2),
-                _surrounded(keys, size),
-                _surrounded(values, size),
-                torch.split(padding, size // self.block, 1),
-            )
-        ]
+        paddings = torch.split(padding, size // self.block, 1)
+        return [*zip(torch.split(queries, size, 2), _surrounded(keys, size), _surrounded(values, size), paddings)]
 
     def _look_from_blocks(
-        self, attend: Attend, blocks: Blocks, queries: Tensor, keys: Surrounded, values: Surrounded, padding: Tensor
+        self, whole: BlockedMask, queries: Tensor, keys: Surrounded, values: Surrounded, padding: Tensor
     ) -> Tensor:
-        """The same for a part of the sequence; ``padding`` [B, n, 1, 1, w]."""
-        mask = Mask(_bias(padding.flatten(0, 1), blocks.outside, blocks.own), blocks.places)
-        attended = attend(self._blocks(queries), self._windows(keys), self._windows(values), mask, None)
-        return self._unblock(attended, queries)
+        """``attend_to`` for a part of the sequence; ``padding`` [B, n, 1, 1, w]."""
+        mask = Mask(_bias(padding.flatten(0, 1), whole.outside, whole.own), whole.block)
+        padded = F.pad(queries, (0, 0, 0, -queries.size(2) % self.block))
+        blocks = padded.view(*queries.shape[:2], -1, self.block, queries.size(3)).transpose(1, 2)  # [B, n, H, b, d_k]
+        attended = self.attend(blocks.flatten(0, 1), self._windows(keys), self._windows(values), mask, None)
+        blocks = attended.view(queries.size(0), -1, *attended.shape[1:])  # [B, n, H, b, d_v]
+        return blocks.transpose(1, 2).flatten(2, 3)[:, :, : queries.size(2)]
 
     def _part(self, sentences: int, length: int) -> tuple[int, int]:
         """Sentences and positions that are computed at a time: whole blocks.
@@ -154,11 +141,6 @@ class Neighbourhood:
         distances = keys[None, :] - queries[:, None]
         return (distances < -self.behind) | (distances > self.ahead), distances == 0
 
-    def _blocks(self, x: Tensor) -> Tensor:
-        """[B, H, T, d] -> [B*n, H, b, d]"""
-        padded = F.pad(x, (0, 0, 0, -x.size(2) % self.block))
-        return padded.view(*x.shape[:2], -1, self.block, x.size(3)).transpose(1, 2).flatten(0, 1)
-
     def _windows(self, part: Surrounded, fill: float = 0.0) -> Tensor:
         """[B, H, T, d] -> [B*n, H, w, d]: block by block with its margins; ``fill`` stands beyond the sequence's ends."""
         before, x, after = part
@@ -168,10 +150,36 @@ class Neighbourhood:
         windows = padded.unfold(2, self.window, self.block)  # [B, H, n, d, w]
         return windows.permute(0, 2, 1, 4, 3).flatten(0, 1)
 
-    def _unblock(self, x: Tensor, like: Tensor) -> Tensor:
-        """[B*n, H, b, d] -> [B, H, T, d]"""
-        blocks = x.view(like.size(0), -1, *x.shape[1:])  # [B, n, H, b, d]
-        return blocks.transpose(1, 2).flatten(2, 3)[:, :, : like.size(2)]
+    def flat_mask(self, segments: Segments) -> FlatMask:
+        return within(segments, behind=self.behind, ahead=self.ahead)
+
+
+class LocalSelfAttention(Local):
+    """The encoder's: |i - j| <= r."""
+
+    looks_ahead = True
+
+    def padding_mask(self, padding: Tensor) -> Mask:
+        return self.mask(padding)
+
+
+class LocalCausalSelfAttention(Local, CausalSelfAttention):
+    """The decoder's: 0 <= i - j <= r; in decoding the last r + 1 positions are kept."""
+
+    looks_ahead = False
+
+    def causal_mask(self, x: Tensor) -> Mask:
+        return self.mask(x.new_zeros(x.size(0), 1, 1, x.size(1)))
+
+    def start(self, sentences: int, beam: int, like: Tensor) -> RecentKeyValueCache:
+        sizes = (sentences, self.sizes.num_heads, self.sizes.d_k, self.sizes.d_v)
+        cache = RecentKeyValueCache.empty(sizes, beam, min(INITIAL_CAPACITY, self.behind + 1), like)
+        cache.window = self.behind + 1
+        return cache
+
+    def step_mask(self, cache: LayerCache, history: BeamHistory) -> Mask:
+        assert isinstance(cache, RecentKeyValueCache)
+        return history.mask(cache.keys.dtype, cache.steps())
 
 
 def _bias(padding: Tensor, outside: Tensor, own: Tensor) -> Tensor:
@@ -182,74 +190,7 @@ def _bias(padding: Tensor, outside: Tensor, own: Tensor) -> Tensor:
     return padding.masked_fill(outside, float("-inf")).masked_fill(own, 0.0)
 
 
-def _sentences(x: Tensor, size: int) -> tuple[Tensor, ...]:
-    return torch.split(x, size) if size < x.size(0) else (x,)
-
-
 def _surrounded(x: Tensor, size: int) -> list[Surrounded]:
     """Parts of a sequence, each between its neighbours; they are empty at the sequence's ends."""
     parts, nothing = torch.split(x, size, 2), x[:, :, :0]
     return [*zip((nothing, *parts[:-1]), parts, (*parts[1:], nothing))]
-
-
-def _once(function: Callable[..., Tensor], *arguments: object) -> Tensor:
-    return function(*arguments)
-
-
-def _again_for_the_gradient(function: Callable[..., Tensor], *arguments: object) -> Tensor:
-    """What ``function`` makes on its way is dropped, and made again in the backward pass."""
-    result: Tensor = checkpoint(function, *arguments, use_reentrant=False)
-    return result
-
-
-class LocalSelfAttention(SelfAttention):
-    """The encoder's: |i - j| <= r."""
-
-    def __init__(
-        self, neighbourhood: int, sizes: HeadSizes, bias: bool, attend: Attend, rotation: nn.Module | None = None
-    ) -> None:
-        super().__init__(sizes, bias, attend, rotation)
-        self.neighbourhood = Neighbourhood(behind=neighbourhood, ahead=neighbourhood)
-
-    def flat_mask(self, segments: Segments) -> FlatMask:
-        return within(segments, behind=self.neighbourhood.behind, ahead=self.neighbourhood.ahead)
-
-    def padding_mask(self, padding: Tensor) -> Mask:
-        return self.neighbourhood.mask(padding)
-
-    def attend_to(
-        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: list[Tensor] | None
-    ) -> Tensor:
-        return self.neighbourhood.attend_to(self.attend, queries, keys, values, mask, record)
-
-
-class LocalCausalSelfAttention(CausalSelfAttention):
-    """The decoder's: 0 <= i - j <= r; in decoding the last r + 1 positions are kept."""
-
-    def __init__(
-        self, neighbourhood: int, sizes: HeadSizes, bias: bool, attend: Attend, rotation: nn.Module | None = None
-    ) -> None:
-        super().__init__(sizes, bias, attend, rotation)
-        self.neighbourhood = Neighbourhood(behind=neighbourhood, ahead=0)
-
-    def flat_mask(self, segments: Segments) -> FlatMask:
-        return within(segments, behind=self.neighbourhood.behind, ahead=0)
-
-    def causal_mask(self, x: Tensor) -> Mask:
-        return self.neighbourhood.mask(x.new_zeros(x.size(0), 1, 1, x.size(1)))
-
-    def attend_to(
-        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: list[Tensor] | None
-    ) -> Tensor:
-        return self.neighbourhood.attend_to(self.attend, queries, keys, values, mask, record)
-
-    def start(self, sentences: int, beam: int, like: Tensor) -> RecentKeyValueCache:
-        window = self.neighbourhood.behind + 1
-        sizes = (sentences, self.sizes.num_heads, self.sizes.d_k, self.sizes.d_v)
-        cache = RecentKeyValueCache.empty(sizes, beam, min(INITIAL_CAPACITY, window), like)
-        cache.window = window
-        return cache
-
-    def step_mask(self, cache: LayerCache, history: BeamHistory) -> Mask:
-        assert isinstance(cache, RecentKeyValueCache)
-        return history.mask(cache.keys.dtype, cache.steps())

@@ -1,22 +1,21 @@
 """From options to modules: for each kind of part a table of what an option's values mean.
 
-Adding a kind is a value of its enum in transformer_config.py, a line in a table here, and a line for each option that it
+Adding a kind is a value of its enum in config.py, a line in a table here, and a line for each option that it
 excludes in the table of conflicts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from nmt.layers.positions import LearnedPositions, NoPositions, Positions, SinusoidalPositions
-from nmt.models.transformer.additive_attention import Additive
-from nmt.models.transformer.alibi import ALiBi
+from nmt.layers.embeddings import LearnedPositions, NoPositions, Positions, SinusoidalPositions
 from nmt.models.transformer.attention import (
     Attend,
     CausalSelfAttention,
@@ -25,16 +24,9 @@ from nmt.models.transformer.attention import (
     ScaledDotProduct,
     SelfAttention,
 )
+from nmt.models.transformer.attention_kinds import Additive, ALiBi, RelativeDotProduct, Rotary
 from nmt.models.transformer.autoregression import Autoregression
-from nmt.models.transformer.average_attention import AverageAttention
-from nmt.models.transformer.feed_forward import FeedForward, GatedFeedForward
-from nmt.models.transformer.layers import DecoderLayer, EncoderLayer, LayerParts, SourceLayer, TargetLayer
-from nmt.models.transformer.local_attention import LocalCausalSelfAttention, LocalSelfAttention
-from nmt.models.transformer.relative_positions import RelativeDotProduct
-from nmt.models.transformer.residual import PostNorm, PreNorm, Residual
-from nmt.models.transformer.rotary import Rotary
-from nmt.models.transformer.ssru import SSRU
-from nmt.models.transformer.transformer_config import (
+from nmt.models.transformer.config import (
     DecoderKind,
     FeedForwardKind,
     LayerKind,
@@ -44,9 +36,26 @@ from nmt.models.transformer.transformer_config import (
     ScoreKind,
     TransformerConfig,
 )
-from nmt.models.transformer.universal import Coordinates, UniversalDecoderLayer, UniversalEncoderLayer
+from nmt.models.transformer.decoders_without_attention import SSRU, AverageAttention
+from nmt.models.transformer.layers import (
+    Coordinates,
+    DecoderLayer,
+    EncoderLayer,
+    FeedForward,
+    GatedFeedForward,
+    LayerParts,
+    PostNorm,
+    PreNorm,
+    Residual,
+    SourceLayer,
+    TargetLayer,
+    UniversalDecoderLayer,
+    UniversalEncoderLayer,
+)
+from nmt.models.transformer.local_attention import LocalCausalSelfAttention, LocalSelfAttention
 
 Config = TransformerConfig
+Made = TypeVar("Made")
 
 
 # Feed-forward networks: any module that keeps the shape [..., D].
@@ -68,19 +77,10 @@ NORMS: dict[NormKind, Callable[[int], nn.Module]] = {
 
 RESIDUALS: dict[NormOrder, type[Residual]] = {NormOrder.post: PostNorm, NormOrder.pre: PreNorm}
 
-FINAL_NORMS: dict[NormOrder, Callable[[Config], nn.Module]] = {
-    NormOrder.post: lambda c: nn.Identity(),
-    NormOrder.pre: lambda c: NORMS[c.norm_kind](c.d_model),
-}
-
-
-def residual(config: Config) -> Residual:
-    return RESIDUALS[config.norm](NORMS[config.norm_kind](config.d_model), config.dropout)
-
 
 def final_norm(config: Config) -> nn.Module:
     """What ends a stack of layers."""
-    return FINAL_NORMS[config.norm](config)
+    return NORMS[config.norm_kind](config.d_model) if config.norm is NormOrder.pre else nn.Identity()
 
 
 # Attention inside the heads.
@@ -96,7 +96,7 @@ def scores(config: Config) -> Attend:
     return SCORES[config.attention_score](config)
 
 
-# Positions: vectors for the embeddings, scores that know distances (the source's and the target's), a rotation.
+# Positions: vectors for the embeddings, scores that know distances (ahead too, or back alone), a rotation.
 
 
 @dataclass(frozen=True)
@@ -104,54 +104,44 @@ class PositionParts:
     """Where a kind of positions enters the model."""
 
     vectors: Callable[[Config], Positions]
-    source_scores: Callable[[Config], Attend] = scores
-    target_scores: Callable[[Config], Attend] = scores
+    scores: Callable[[Config, bool], Attend] = lambda config, ahead: scores(config)
     rotation: Callable[[Config], nn.Module | None] = lambda config: None
 
 
-def _relative(config: Config, ahead: int) -> RelativeDotProduct:
-    return RelativeDotProduct(config.head_sizes(), config.attention_dropout, config.relative_distance, ahead)
-
-
-def _alibi(config: Config) -> ALiBi:
-    return ALiBi(scores(config), config.num_heads)
+def _relative(config: Config, ahead: bool) -> RelativeDotProduct:
+    reach = config.relative_distance
+    return RelativeDotProduct(config.head_sizes(), config.attention_dropout, reach, reach if ahead else 0)
 
 
 POSITIONS: dict[PositionKind, PositionParts] = {
     PositionKind.sinusoidal: PositionParts(lambda c: SinusoidalPositions(c.d_model)),
     PositionKind.learned: PositionParts(lambda c: LearnedPositions(c.d_model, c.max_positions)),
-    PositionKind.relative: PositionParts(
-        lambda c: NoPositions(),
-        source_scores=lambda c: _relative(c, ahead=c.relative_distance),
-        target_scores=lambda c: _relative(c, ahead=0),
-    ),
-    PositionKind.rotary: PositionParts(
-        lambda c: NoPositions(),
-        rotation=lambda c: Rotary(c.head_sizes().d_k),
-    ),
-    PositionKind.alibi: PositionParts(lambda c: NoPositions(), _alibi, _alibi),
+    PositionKind.relative: PositionParts(lambda c: NoPositions(), _relative),
+    PositionKind.rotary: PositionParts(lambda c: NoPositions(), rotation=lambda c: Rotary(c.head_sizes().d_k)),
+    PositionKind.alibi: PositionParts(lambda c: NoPositions(), lambda c, ahead: ALiBi(scores(c), c.num_heads)),
 }
 
 
 # Self-attention of the encoder, what the decoder has for it, and cross-attention.
 
 
+def _self_attention(
+    config: Config, whole: Callable[..., Made], local: Callable[..., Made], reach: int | None, ahead: bool
+) -> Made:
+    kind = whole if reach is None else partial(local, reach)
+    positions = POSITIONS[config.positions]
+    scores, rotation = positions.scores(config, ahead), positions.rotation(config)
+    return kind(config.head_sizes(), config.attention_bias, scores, rotation)
+
+
 def source_attention(config: Config) -> SelfAttention:
-    reach = config.encoder_neighbourhood
-    kind = SelfAttention if reach is None else partial(LocalSelfAttention, reach)
-    positions = POSITIONS[config.positions]
-    return kind(config.head_sizes(), config.attention_bias, positions.source_scores(config), positions.rotation(config))
-
-
-def _causal_self_attention(config: Config) -> CausalSelfAttention:
-    reach = config.decoder_neighbourhood
-    kind = CausalSelfAttention if reach is None else partial(LocalCausalSelfAttention, reach)
-    positions = POSITIONS[config.positions]
-    return kind(config.head_sizes(), config.attention_bias, positions.target_scores(config), positions.rotation(config))
+    return _self_attention(config, SelfAttention, LocalSelfAttention, config.encoder_neighbourhood, True)
 
 
 TARGET_ATTENTIONS: dict[DecoderKind, Callable[[Config], Autoregression]] = {
-    DecoderKind.self_attention: _causal_self_attention,
+    DecoderKind.self_attention: lambda c: _self_attention(
+        c, CausalSelfAttention, LocalCausalSelfAttention, c.decoder_neighbourhood, False
+    ),
     DecoderKind.average_attention: lambda c: AverageAttention(c.d_model, c.d_ff, c.activation_dropout),
     DecoderKind.ssru: lambda c: SSRU(c.d_model),
 }
@@ -164,7 +154,7 @@ def layer_parts(config: Config) -> LayerParts:
         target_attention=lambda: TARGET_ATTENTIONS[config.decoder](config),
         cross_attention=lambda: CrossAttention(config.head_sizes(), config.attention_bias, scores(config)),
         feed_forward=lambda: FEED_FORWARDS[config.feed_forward](config),
-        residual=lambda: residual(config),
+        residual=lambda: RESIDUALS[config.norm](NORMS[config.norm_kind](config.d_model), config.dropout),
     )
 
 
@@ -176,8 +166,8 @@ class Stacks:
     """How a kind of layers is stacked."""
 
     input_positions: Callable[[Config], Positions]
-    encoder: Callable[[Config], list[SourceLayer]]
-    decoder: Callable[[Config], list[TargetLayer]]
+    encoder: Callable[[Config], Sequence[SourceLayer]]
+    decoder: Callable[[Config], Sequence[TargetLayer]]
 
 
 def position_vectors(config: Config) -> Positions:
@@ -200,7 +190,3 @@ STACKS: dict[LayerKind, Stacks] = {
         decoder=lambda c: [UniversalDecoderLayer(DecoderLayer(layer_parts(c)), _coordinates(c, c.decoder_layers))],
     ),
 }
-
-
-def stacks_of(config: Config) -> Stacks:
-    return STACKS[config.layers]

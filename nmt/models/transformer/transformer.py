@@ -1,7 +1,7 @@
 """The Transformer of "Attention Is All You Need": Vaswani et al. 2017, arXiv:1706.03762.
 
 This file is the paper's model, and stays so for every variant of it: the layers' parts are chosen by parts.py
-from the options in transformer_config.py.
+from the options in config.py.
 
 Shapes: B sentences, K beam, N = B*K hypotheses, S source positions, T target positions, M real target positions,
 D model width, H heads, V vocabulary.
@@ -10,9 +10,8 @@ D model width, H heads, V vocabulary.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import cast
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -24,94 +23,81 @@ from nmt.interface import (
     DecoderOutput,
     DecoderState,
     Memory,
-    Scoring,
+    OutputLayer,
     StepOutput,
     VocabularySizes,
     real_positions,
 )
-from nmt.layers.embeddings import Borrowed, Embedding
-from nmt.layers.input_layer import InputLayer
+from nmt.layers.embeddings import Borrowed, Embedding, InputLayer
 from nmt.layers.padding import padding_bias, real_rows
 from nmt.layers.stack import Stack
 from nmt.models import models
-from nmt.models.output_layers import LinearOutput, TiedOutput
+from nmt.models.output_layers import LinearOutput, ScoredMemory, TiedOutput
 from nmt.models.transformer.autoregression import BeamHistory, LayerCache
+from nmt.models.transformer.config import TransformerConfig
 from nmt.models.transformer.layers import MemoryHeads, Record, SourceLayer, TargetLayer
 from nmt.models.transformer.mask import Mask
-from nmt.models.transformer.parts import Stacks, final_norm, stacks_of
-from nmt.models.transformer.transformer_config import NormOrder, PositionKind, TransformerConfig
+from nmt.models.transformer.parts import STACKS, Stacks, final_norm
 from nmt.models.transformer.without_padding import WithoutPadding
-
-__all__ = ["NormOrder", "PositionKind", "Transformer", "TransformerConfig", "TransformerMemory", "TransformerState"]
 
 
 class Encoder(nn.Module):
     """A stack of encoder layers; pre-norm stacks end in a norm."""
 
-    def __init__(self, layers: list[SourceLayer], norm: nn.Module) -> None:
+    def __init__(self, layers: Iterable[SourceLayer], norm: nn.Module) -> None:
         super().__init__()
         self.layers = Stack(layers)
         self.norm = norm
 
-    def stack(self) -> Iterator[SourceLayer]:
-        return iter(cast(Iterable[SourceLayer], self.layers))
-
     def forward(self, x: Tensor, mask: Mask, record: Record) -> Tensor:
         """[B, S, D] -> [B, S, D]"""
-        for layer in self.stack():
+        for layer in self.layers:
             x = layer(x, mask, record)
-        normed: Tensor = self.norm(x)
-        return normed
+        return self.norm(x)
 
 
 class Decoder(nn.Module):
     """A stack of decoder layers; pre-norm stacks end in a norm."""
 
-    def __init__(self, layers: list[TargetLayer], norm: nn.Module) -> None:
+    def __init__(self, layers: Iterable[TargetLayer], norm: nn.Module) -> None:
         super().__init__()
         self.layers = Stack(layers)
         self.norm = norm
 
-    def stack(self) -> Iterator[TargetLayer]:
-        return iter(cast(Iterable[TargetLayer], self.layers))
-
     def project(self, states: Tensor) -> tuple[MemoryHeads, ...]:
         """What each layer reads of the memory's states [B, S, D]; contiguous, since every step reads it."""
-        projected = (layer.project(states) for layer in self.stack())
+        projected = (layer.project(states) for layer in self.layers)
         return tuple((keys.contiguous(), values.contiguous()) for keys, values in projected)
 
     def start(self, sentences: int, beam: int, like: Tensor) -> tuple[LayerCache, ...]:
-        return tuple(layer.start(sentences, beam, like) for layer in self.stack())
+        return tuple(layer.start(sentences, beam, like) for layer in self.layers)
 
     def forward(self, x: Tensor, mask: Mask, states: Tensor, memory_mask: Mask, record: Record) -> Tensor:
         """All positions at once, [B, T, D] -> [B, T, D]; ``memory_mask``: which states [B, S, D] may be seen."""
-        for layer in self.stack():
+        for layer in self.layers:
             x = layer(x, mask, states, memory_mask, record)
-        normed: Tensor = self.norm(x)
-        return normed
+        return self.norm(x)
 
     def step(
         self, x: Tensor, state: TransformerState, memory: TransformerMemory, record: Record
     ) -> tuple[Tensor, TransformerState]:
         """One position, [B, K, D] -> [B, K, D], and the state with that position in it."""
         history, memory_mask = state.history.entered(), Mask(memory.bias)
-        mask = next(self.stack()).step_mask(state.caches[0], history)
+        mask = next(iter(self.layers)).step_mask(state.caches[0], history)
         caches: list[LayerCache] = []
-        for layer, heads, cache in zip(self.stack(), memory.projected, state.caches):
+        for layer, heads, cache in zip(self.layers, memory.projected, state.caches):
             x, written = layer.step(x, cache, mask, heads, memory_mask, record)
             caches.append(written)
-        normed: Tensor = self.norm(x)
-        return normed, TransformerState(history.passed(), tuple(caches))
+        return self.norm(x), TransformerState(history.passed(), tuple(caches))
 
 
 @dataclass
-class TransformerMemory(Memory):
+class TransformerMemory(ScoredMemory):
     """The encoder's states, and from ``start`` on what decoding computes once."""
 
     states: Tensor  # [B, S, D]
     bias: Tensor  # [B, 1, 1, S] 0 at real positions, -inf at padding
     projected: tuple[MemoryHeads, ...] = ()  # by layer
-    output: Scoring | None = field(default=None, kw_only=True)  # over the short list, if there is one
 
 
 @dataclass
@@ -129,7 +115,7 @@ class Transformer(WithoutPadding):
     def __init__(self, config: TransformerConfig, sizes: VocabularySizes, stacks: Stacks | None = None) -> None:
         """``stacks``: other layers than those that the configuration names."""
         super().__init__()
-        stacks = stacks or stacks_of(config)
+        stacks = stacks or STACKS[config.layers]
         scale = math.sqrt(config.d_model)
         shares_all = config.shares_all(sizes)
         source = Embedding(sizes.source, config.d_model, scale)
@@ -141,7 +127,10 @@ class Transformer(WithoutPadding):
         self.target_input = InputLayer(borrowed, stacks.input_positions(config), config.dropout)
         self.encoder = Encoder(stacks.encoder(config), final_norm(config))
         self.decoder = Decoder(stacks.decoder(config), final_norm(config))
-        self.output = TiedOutput(target) if shares_output else LinearOutput(_output_weight(sizes.target, self.width))
+        if shares_output:
+            self.output: OutputLayer = TiedOutput(target)
+        else:
+            self.output = LinearOutput(torch.empty(sizes.target, self.width).normal_(std=self.width**-0.5))
 
     def encode(self, source: Tensor, source_lengths: Tensor) -> TransformerMemory:
         return self._encode(source, source_lengths, Record(lengths=source_lengths))
@@ -151,7 +140,7 @@ class Transformer(WithoutPadding):
         self.target_input.positions.check_length(batch.target_in.size(1), "target")
         record = Record(attention.kinds if attention else (), batch.target_lengths)
         x = self.target_input(batch.target_in)
-        x = self.decoder(x, next(self.decoder.stack()).causal_mask(x), memory.states, Mask(memory.bias), record)
+        x = self.decoder(x, next(iter(self.decoder.layers)).causal_mask(x), memory.states, Mask(memory.bias), record)
         hidden = real_rows(x, batch.target_lengths, batch.target_offsets, batch.num_tokens)
         return DecoderOutput(hidden, self._maps(record, batch) if attention else None, self._auxiliary(memory, record))
 
@@ -160,8 +149,7 @@ class Transformer(WithoutPadding):
         sentences = memory.states.size(0)
         caches = self.decoder.start(sentences, beam_size, like=_as_computed(memory.states))
         history = BeamHistory.start(sentences, beam_size, like=memory.states)
-        restricted = None if vocabulary is None else self.output.restrict(vocabulary)
-        memory = replace(memory, projected=self.decoder.project(memory.states), output=restricted)
+        memory = replace(memory.scored_by(self.output, vocabulary), projected=self.decoder.project(memory.states))
         return memory, TransformerState(history, caches)
 
     def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
@@ -187,7 +175,7 @@ class Transformer(WithoutPadding):
         self.source_input.positions.check_length(source.size(1), "source")
         x = self.source_input(source)
         bias = padding_bias(source_lengths, source.size(1), x.dtype)[:, None, None]  # [B, 1, 1, S]
-        return TransformerMemory(self.encoder(x, next(self.encoder.stack()).padding_mask(bias), record), bias)
+        return TransformerMemory(self.encoder(x, next(iter(self.encoder.layers)).padding_mask(bias), record), bias)
 
     def _auxiliary(self, memory: Memory, record: Record) -> dict[str, Tensor]:
         """Further losses, as named means; the paper has none."""
@@ -209,7 +197,3 @@ def _as_computed(states: Tensor) -> Tensor:
     """A tensor of the type that products are computed in: autocast's, if it is on."""
     device = states.device.type
     return states.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else states
-
-
-def _output_weight(vocabulary_size: int, d_model: int) -> Tensor:
-    return torch.empty(vocabulary_size, d_model).normal_(std=d_model**-0.5)

@@ -1,64 +1,91 @@
 """A Transformer with mixtures of experts: the feed-forward networks of some layers are many, of which each token reads few.
 
 The gate and its losses are those of Shazeer et al. 2017, arXiv:1701.06538; that every second layer has experts is from
-Lepikhin et al. 2020, arXiv:2006.16668, section 2.1. Shapes: B sentences, S source positions, n real target positions,
-D model width, E experts.
+Lepikhin et al. 2020, arXiv:2006.16668, section 2.1. Shapes: B sentences, T positions of either side, n real positions of
+all sentences, D model width, E experts.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
+from typing import TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from nmt.interface import Memory, VocabularySizes
 from nmt.layers.experts import Experts, NoisyTopK, balance, tokens_by_sentence
 from nmt.models import models
-from nmt.models.transformer.expert_layers import ExpertDecoderLayer, ExpertEncoderLayer, ExpertFeedForward
-from nmt.models.transformer.layers import (
-    DecoderLayer,
-    EncoderLayer,
-    LayerParts,
-    Record,
-    SourceLayer,
-    TargetLayer,
-)
+from nmt.models.transformer.config import TransformerMoEConfig
+from nmt.models.transformer.layers import DecoderLayer, EncoderLayer, Layer, LayerParts, Record
 from nmt.models.transformer.parts import Stacks, layer_parts, position_vectors
 from nmt.models.transformer.transformer import Transformer, TransformerMemory
-from nmt.models.transformer.transformer_moe_config import TransformerMoEConfig
 
-__all__ = ["TransformerMoE", "TransformerMoEConfig", "TransformerMoEMemory"]
-
-
-def has_experts(config: TransformerMoEConfig, layer: int, layers: int) -> bool:
-    """Of ``layers`` numbered from zero; the top one always has some."""
-    return (layers - 1 - layer) % config.experts_every == 0
+Made = TypeVar("Made", EncoderLayer, DecoderLayer)
 
 
-def expert_parts(config: TransformerMoEConfig) -> LayerParts:
-    """What a layer with experts is made of."""
-    width, inner = config.d_model, config.expert_size or config.d_ff
-    gating = partial(NoisyTopK, width, config.num_experts, config.experts_per_token)
-    experts = partial(Experts, width, inner, config.num_experts, config.activation_dropout)
-    return replace(layer_parts(config), feed_forward=lambda: ExpertFeedForward(gating(), experts()))
+class ExpertFeedForward(nn.Module):
+    """A gate and its experts in place of one feed-forward network. Padding is not routed: it comes out as zeros."""
+
+    def __init__(self, gating: NoisyTopK, experts: Experts) -> None:
+        super().__init__()
+        self.gating = gating
+        self.experts = experts
+
+    def forward(self, x: Tensor, record: Record) -> Tensor:
+        """[B, T, D] -> [B, T, D]; ``record`` receives each token's part [n, 2, E] in the experts' importance and load."""
+        if record.lengths is None:
+            mixed = self._mix(x.flatten(0, 1), record)
+            return mixed.view_as(x)
+        real = torch.arange(x.size(1), device=x.device) < record.lengths[:, None]  # [B, T]
+        mixed = self._mix(x[real], record)
+        return mixed.new_zeros(x.shape).masked_scatter(real[:, :, None], mixed)
+
+    def _mix(self, tokens: Tensor, record: Record) -> Tensor:
+        """[n, D] -> [n, D]"""
+        routing = self.gating(tokens)
+        record.usage.append(torch.stack([routing.gates, routing.load], dim=1))
+        return self.experts(tokens, routing)
+
+
+class ExpertLayer(Layer):
+    """A layer of either stack with a mixture of experts."""
+
+    flat = False  # each sentence's share in the experts is asked for
+
+    def feed(self, x: Tensor, record: Record) -> Tensor:
+        return self.feed_forward_residual(x, lambda y: self.feed_forward(y, record))
+
+
+class ExpertEncoderLayer(ExpertLayer, EncoderLayer):
+    """Self-attention and a mixture of experts."""
+
+
+class ExpertDecoderLayer(ExpertLayer, DecoderLayer):
+    """Self-attention, attention over the memory, and a mixture of experts."""
 
 
 def stacks(config: TransformerMoEConfig) -> Stacks:
-    """Dense layers, and among them layers with experts."""
-    dense, expert = layer_parts(config), expert_parts(config)
+    """Dense layers, and among them, counted from the top, every so many a layer with experts."""
+    width, inner, experts = config.d_model, config.expert_size or config.d_ff, config.num_experts
+    dense = layer_parts(config)
+    expert = replace(
+        dense,
+        feed_forward=lambda: ExpertFeedForward(
+            NoisyTopK(width, experts, config.experts_per_token),
+            Experts(width, inner, experts, config.activation_dropout),
+        ),
+    )
 
-    def encoder_layer(layer: int) -> SourceLayer:
-        return ExpertEncoderLayer(expert) if has_experts(config, layer, config.encoder_layers) else EncoderLayer(dense)
-
-    def decoder_layer(layer: int) -> TargetLayer:
-        return ExpertDecoderLayer(expert) if has_experts(config, layer, config.decoder_layers) else DecoderLayer(dense)
+    def stack(layers: int, plain: Callable[[LayerParts], Made], mixing: Callable[[LayerParts], Made]) -> list[Made]:
+        has_experts = [(layers - 1 - layer) % config.experts_every == 0 for layer in range(layers)]
+        return [mixing(expert) if has else plain(dense) for has in has_experts]
 
     return Stacks(
         position_vectors,
-        encoder=lambda c: [encoder_layer(layer) for layer in range(c.encoder_layers)],
-        decoder=lambda c: [decoder_layer(layer) for layer in range(c.decoder_layers)],
+        encoder=lambda c: stack(c.encoder_layers, EncoderLayer, ExpertEncoderLayer),
+        decoder=lambda c: stack(c.decoder_layers, DecoderLayer, ExpertDecoderLayer),
     )
 
 

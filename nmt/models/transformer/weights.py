@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from nmt.errors import UsageError
-from nmt.models.transformer.transformer_config import (
-    DecoderKind,
+from nmt.models.transformer.config import (
+    WITHOUT_SELF_ATTENTION,
     FeedForwardKind,
-    LayerKind,
     NormKind,
     NormOrder,
     PositionKind,
     ScoreKind,
     TransformerConfig,
+    other_than,
 )
 from nmt.storage.checkpoints import require_shapes, shapes_of
 
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from nmt.data.vocabulary import VocabularySizes
 
 Array = npt.NDArray[np.floating[Any]]
-
-EPSILON = 1e-5  # torch's, in every norm
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ class Norm:
 
     weight: Array
     bias: Array
-    epsilon: float = EPSILON
+    epsilon: float = 1e-5  # torch's
 
 
 @dataclass(frozen=True)
@@ -66,11 +64,10 @@ class Attention:
 
 @dataclass(frozen=True)
 class FeedForward:
-    """outer(activation(inner(x)))"""
+    """outer(max(0, inner(x)))"""
 
     inner: Linear  # [F, D]
     outer: Linear  # [D, F]
-    activation: str = "relu"
 
 
 @dataclass(frozen=True)
@@ -119,28 +116,18 @@ def sinusoids(count: int, width: int) -> npt.NDArray[np.float32]:
     return table
 
 
-# What has no place in the description yet: an option, its plain value, and what another value brings into a layer.
-_PLAIN = (
-    ("positions", (PositionKind.sinusoidal, PositionKind.learned)),
-    ("decoder", (DecoderKind.self_attention,)),
-    ("norm_kind", (NormKind.layer_norm,)),
-    ("feed_forward", (FeedForwardKind.relu,)),
-    ("attention_score", (ScoreKind.scaled_dot, ScoreKind.dot)),
-    ("encoder_neighbourhood", (None,)),
-    ("decoder_neighbourhood", (None,)),
-    ("layers", (LayerKind.separate,)),
-)
+# Options, and their values that have a place in the description.
+_PLAIN = {
+    **WITHOUT_SELF_ATTENTION,
+    "norm_kind": (NormKind.layer_norm,),
+    "feed_forward": (FeedForwardKind.relu,),
+    "attention_score": (ScoreKind.scaled_dot, ScoreKind.dot),
+}
 
 
 def undescribed(config: object) -> str | None:
     """What of a model's options has no place in the description; None: all of it has."""
-    if type(config) is not TransformerConfig:
-        return "its architecture"
-    for name, plain in _PLAIN:
-        value = getattr(config, name)
-        if value not in plain:
-            return f"model.{name}={getattr(value, 'value', value)}"
-    return None
+    return next(other_than(_PLAIN, config), None) if type(config) is TransformerConfig else "its architecture"
 
 
 def describe(
@@ -156,26 +143,22 @@ def describe(
     return weights
 
 
+@dataclass
 class _Reader:
     """Parameters of our own Transformer by what they are, and in ``shapes`` what each of them should be like."""
 
-    def __init__(self, config: TransformerConfig, sizes: VocabularySizes, stored: Mapping[str, Array]) -> None:
-        self._config = config
-        self._sizes = sizes
-        self._stored = stored
-        self.shapes = dict[str, tuple[int, ...]]()
-        heads = config.head_sizes()
-        self._keys, self._values = heads.keys, heads.values
-        self._scale = heads.d_k**-0.5 if config.attention_score is ScoreKind.scaled_dot else 1.0
-        self._joint = config.shares_all(sizes)
+    config: TransformerConfig
+    sizes: VocabularySizes
+    stored: Mapping[str, Array]
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def model(self) -> TransformerWeights:
-        config, width = self._config, self._config.d_model
-        source = self._array("source_input.embedding.table.weight", self._sizes.source, width)
-        target, shares_output = source, self._joint or config.share_decoder_embeddings
-        if not self._joint:
-            target = self._array("target_input.embedding.table.weight", self._sizes.target, width)
-        output = Linear(target) if shares_output else self._linear("output", self._sizes.target, width)
+        config, width, joint = self.config, self.config.d_model, self.config.shares_all(self.sizes)
+        source = target = self._array("source_input.embedding.table.weight", self.sizes.source, width)
+        if not joint:
+            target = self._array("target_input.embedding.table.weight", self.sizes.target, width)
+        shares_output = joint or config.share_decoder_embeddings
+        output = Linear(target) if shares_output else self._linear("output", self.sizes.target, width)
         return TransformerWeights(
             self._stack("encoder", "source_input", source, config.encoder_layers),
             self._stack("decoder", "target_input", target, config.decoder_layers),
@@ -185,7 +168,7 @@ class _Reader:
         )
 
     def _stack(self, name: str, input_name: str, embedding: Array, count: int) -> StackWeights:
-        config, positions = self._config, None
+        config, positions = self.config, None
         if config.positions is PositionKind.learned:
             positions = self._array(f"{input_name}.positions.weight", config.max_positions, config.d_model)
         layers = tuple(self._layer(f"{name}.layers.{number}", name == "decoder") for number in range(count))
@@ -193,7 +176,7 @@ class _Reader:
         return StackWeights(embedding, math.sqrt(config.d_model), positions, layers, norm)
 
     def _layer(self, name: str, reads: bool) -> LayerWeights:
-        width, inner = self._config.d_model, self._config.d_ff
+        width, inner = self.config.d_model, self.config.d_ff
         return LayerWeights(
             self._attention(f"{name}.self_attention", joint="projection"),
             self._norm(f"{name}.self_residual.norm"),
@@ -208,28 +191,28 @@ class _Reader:
 
     def _attention(self, name: str, joint: str) -> Attention:
         """``joint``: the name of the matrix that makes keys and values, in self-attention the queries too."""
-        width, bias, parts = self._config.d_model, self._config.attention_bias, [self._keys, self._values]
-        if joint == "projection":
-            parts = [self._keys, *parts]
+        width, bias, heads = self.config.d_model, self.config.attention_bias, self.config.head_sizes()
+        parts = [heads.keys, heads.values] if joint == "memory" else [heads.keys, heads.keys, heads.values]
         made = _split(self._linear(f"{name}.{joint}", sum(parts), width, bias=bias), parts)
         if joint == "memory":
-            made = [self._linear(f"{name}.query", self._keys, width, bias=bias), *made]
+            made = [self._linear(f"{name}.query", heads.keys, width, bias=bias), *made]
         query, key, value = made
-        output = self._linear(f"{name}.output", width, self._values, bias=bias)
-        return Attention(query, key, value, output, self._scale)
+        output = self._linear(f"{name}.output", width, heads.values, bias=bias)
+        scale = heads.d_k**-0.5 if self.config.attention_score is ScoreKind.scaled_dot else 1.0
+        return Attention(query, key, value, output, scale)
 
     def _linear(self, name: str, outputs: int, inputs: int, *, bias: bool = False) -> Linear:
         weight = self._array(f"{name}.weight", outputs, inputs)
         return Linear(weight, self._array(f"{name}.bias", outputs) if bias else None)
 
     def _norm(self, name: str) -> Norm:
-        width = self._config.d_model
+        width = self.config.d_model
         return Norm(self._array(f"{name}.weight", width), self._array(f"{name}.bias", width))
 
     def _array(self, name: str, *shape: int) -> Array:
         """Of this shape in any case, so that all that differs can be said at once."""
         self.shapes[name] = shape
-        found = self._stored.get(name)
+        found = self.stored.get(name)
         return found if found is not None and found.shape == shape else np.broadcast_to(np.float32(0.0), shape)
 
 

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from nmt.interface import AttentionRequest, Batch, DecoderOutput, EncoderDecoder
-from nmt.layers.input_layer import InputLayer
+from nmt.layers.embeddings import InputLayer
 from nmt.models.transformer.attention_kernels import knows_flat_batches
-from nmt.models.transformer.flat_batches import Room, Segments, across
 from nmt.models.transformer.layers import Record
+from nmt.models.transformer.mask import FlatMask, Room, Segments
 
 if TYPE_CHECKING:
     from nmt.models.transformer.transformer import Decoder, Encoder
@@ -36,9 +36,7 @@ class WithoutPadding(EncoderDecoder):
 
     def without_padding(self, device: torch.device) -> bool:
         """Whether it trains without padding there, under the autocast of now."""
-        return knows_flat_batches(device) and all(
-            layer.flat for layer in (*self.encoder.stack(), *self.decoder.stack())
-        )
+        return knows_flat_batches(device) and all(layer.flat for layer in (*self.encoder.layers, *self.decoder.layers))
 
     def _forward_flat(self, batch: Batch) -> DecoderOutput:
         self.source_input.positions.check_length(batch.source.size(1), "source")
@@ -48,11 +46,11 @@ class WithoutPadding(EncoderDecoder):
         source = Segments.of(batch.source_lengths, batch.source_offsets, longest[0], counts[0], room)
         target = Segments.of(batch.target_lengths, batch.target_offsets, longest[1], counts[1], room)
         x = _flat(self.source_input, batch.source, source)
-        states = self.encoder(x, next(self.encoder.stack()).flat_mask(source), Record())
+        states = self.encoder(x, next(iter(self.encoder.layers)).flat_mask(source), Record())
         y = _flat(self.target_input, batch.target_in, target)
-        mask = next(self.decoder.stack()).flat_mask(target)
-        y = self.decoder(y, mask, states, across(target, source), Record())
-        return DecoderOutput(target.real(y[0]), None, {})
+        mask = next(iter(self.decoder.layers)).flat_mask(target)
+        y = self.decoder(y, mask, states, FlatMask(None, queries=target, keys=source), Record())
+        return DecoderOutput(y[0, : target.count], None, {})
 
 
 def _flat(layer: InputLayer, ids: Tensor, segments: Segments) -> Tensor:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from nmt.models.memory.memory_network_config import MemoryNetworkConfig, Places
-from nmt.models.memory.neural_gpu_config import NeuralGPUConfig
+from nmt.models.memory.config import MemoryNetworkConfig, NeuralGPUConfig, Places
 from nmt.testing.conformance import Subject
 
 VARIANTS = (

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from nmt.models.convolutional.bytenet_config import ByteNetConfig, CombinationKind
-from nmt.models.convolutional.conv_s2s_config import ConvS2SConfig
+from nmt.models.convolutional.config import ByteNetConfig, CombinationKind, ConvS2SConfig
 from nmt.testing.conformance import Subject
 
 VARIANTS = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nmt.models.recurrent.lstm_config import (
+from nmt.models.recurrent.config import (
     AttentionKind,
     BridgeKind,
     CellKind,

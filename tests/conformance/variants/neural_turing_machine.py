@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nmt.models.memory.neural_turing_machine_config import (
+from nmt.models.memory.config import (
     ControllerKind,
     MemoryStart,
     NeuralTuringMachineConfig,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from nmt.models.transformer.lightconv_config import LightConvConfig
-from nmt.models.transformer.transformer_config import (
+from nmt.models.transformer.config import (
     DecoderKind,
     FeedForwardKind,
     LayerKind,
+    LightConvConfig,
     NormKind,
     NormOrder,
     PositionKind,

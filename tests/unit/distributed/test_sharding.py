@@ -23,8 +23,7 @@ from nmt.models import models
 from nmt.search import searches
 from nmt.search.beam_config import BeamConfig
 from nmt.testing.model_laws import UNEVEN_SOURCE, UNEVEN_TARGET
-from nmt.testing.subjects import subject
-from nmt.testing.toys import toy_batch
+from nmt.testing.subjects import subject, toy_batch
 from nmt.training.loop.batches import read_batch
 from nmt.training.loop.learner import Step
 

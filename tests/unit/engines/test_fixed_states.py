@@ -8,8 +8,7 @@ from torch import Tensor
 
 from nmt.engines.graphs.fixed import fixed, widened
 from nmt.engines.graphs.replay import _form_of, fixed_steps
-from nmt.testing.subjects import Subject, kinds
-from nmt.testing.toys import assert_close, toy_batch
+from nmt.testing.subjects import Subject, assert_close, kinds, toy_batch
 
 CPU = torch.device("cpu")
 SENTENCES, BEAM = 3, 2

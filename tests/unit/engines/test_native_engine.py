@@ -14,7 +14,7 @@ from nmt.engines.native.engine import NativeEngine
 from nmt.errors import UsageError
 from nmt.interface import EncoderDecoder, VocabularySizes
 from nmt.models import models
-from nmt.models.transformer.transformer_config import NormOrder, PositionKind, ScoreKind, TransformerConfig
+from nmt.models.transformer.config import NormOrder, PositionKind, ScoreKind, TransformerConfig
 from nmt.models.transformer.weights import describe
 from nmt.native.library import library
 from nmt.search.beam import BeamSearch

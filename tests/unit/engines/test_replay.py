@@ -20,8 +20,7 @@ from nmt.native.library import forget
 from nmt.search import Search, searches
 from nmt.search.ensemble import Ensemble
 from nmt.search.forced import score_targets
-from nmt.testing.subjects import Subject, kinds, subject
-from nmt.testing.toys import assert_close, toy_batch
+from nmt.testing.subjects import Subject, assert_close, kinds, subject, toy_batch
 from tests.unit.engines.tape import Recorder
 
 CPU = torch.device("cpu")

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from nmt.layers.positions import TABLE_LENGTH, LearnedPositions, NoPositions, SinusoidalPositions
+from nmt.layers.embeddings import TABLE_LENGTH, LearnedPositions, NoPositions, SinusoidalPositions
 
 
 def formula(position: int, dimension: int, d_model: int) -> float:

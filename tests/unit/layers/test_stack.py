@@ -5,14 +5,14 @@ from __future__ import annotations
 import copy
 
 import torch
+from live_bytes import LiveBytes
 from torch import Tensor, nn
 
 from nmt.interface import VocabularySizes
 from nmt.layers.dropout import Dropout
 from nmt.layers.stack import Stack, recompute_layers, stacked_layers
 from nmt.models.transformer.transformer import Transformer, TransformerConfig
-from nmt.testing.live_bytes import LiveBytes
-from nmt.testing.toys import toy_batch
+from nmt.testing.subjects import toy_batch
 
 LENGTHS = [16] * 8
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from nmt.testing.subjects import Subject
-from nmt.testing.toys import toy_batch
+from nmt.testing.subjects import Subject, toy_batch
 
 
 def every_parameter_learns(subject: Subject) -> None:

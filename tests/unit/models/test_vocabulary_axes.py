@@ -9,7 +9,7 @@ import torch
 
 from nmt.interface import EncoderDecoder, VocabularySizes
 from nmt.models import models
-from nmt.models.memory.neural_turing_machine_config import NeuralTuringMachineConfig, SymbolKind
+from nmt.models.memory.config import NeuralTuringMachineConfig, SymbolKind
 from nmt.models.recurrent.lstm import LSTMConfig
 from nmt.models.transformer.transformer import TransformerConfig
 from nmt.models.vocabulary_axes import VocabularyAxis, vocabulary_axes

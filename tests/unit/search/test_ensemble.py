@@ -13,8 +13,7 @@ from nmt.models import models
 from nmt.search import searches
 from nmt.search.beam_config import BeamConfig
 from nmt.search.ensemble import Ensemble
-from nmt.testing.subjects import subject
-from nmt.testing.toys import all_log_probabilities, alone, toy_batch
+from nmt.testing.subjects import all_log_probabilities, alone, subject, toy_batch
 
 SOURCE_LENGTHS = (2, 9, 5, 1)
 

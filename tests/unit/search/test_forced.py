@@ -17,8 +17,7 @@ from nmt.search.ensemble import Ensemble
 from nmt.search.forced import ForcedSearch, score_at_once, score_targets
 from nmt.search.length_penalty import LengthPenalty
 from nmt.search.requests import Request
-from nmt.testing.subjects import subject
-from nmt.testing.toys import all_log_probabilities, alone, toy_batch
+from nmt.testing.subjects import all_log_probabilities, alone, subject, toy_batch
 from tests.unit.search.test_search import padded, some_settings
 from tests.unit.search.toy import EOS, Settings, ToyModel
 

@@ -34,7 +34,8 @@ from nmt.data.vocabulary import EOS
 from nmt.errors import DataError, DeviceError, UsageError
 from nmt.interface import VocabularySizes
 from nmt.models import models
-from nmt.models.transformer.transformer import PositionKind, Transformer, TransformerConfig
+from nmt.models.transformer.config import PositionKind, TransformerConfig
+from nmt.models.transformer.transformer import Transformer
 from nmt.optim.adam_config import AdamConfig
 from nmt.optim.schedules.constant import ConstantConfig
 from nmt.optim.schedules.inverse_sqrt import InverseSqrtConfig

@@ -217,7 +217,7 @@ def test_several_processes_translate_as_one_does(folder, translator):
 
 
 def learned_positions() -> dict[str, object]:
-    from nmt.models.transformer.transformer import PositionKind
+    from nmt.models.transformer.config import PositionKind
 
     return {"positions": PositionKind.learned}
 

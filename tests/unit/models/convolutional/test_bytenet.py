@@ -16,7 +16,7 @@ from nmt.errors import UsageError
 from nmt.interface import AttentionRequest, VocabularySizes
 from nmt.models import models
 from nmt.models.convolutional.bytenet import ByteNet, ByteNetMemory
-from nmt.models.convolutional.bytenet_config import ByteNetConfig, CombinationKind
+from nmt.models.convolutional.config import ByteNetConfig, CombinationKind
 from nmt.testing.subjects import load_preset
 
 JOINT = VocabularySizes(20, 20, shared=True)

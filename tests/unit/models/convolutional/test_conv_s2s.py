@@ -15,9 +15,8 @@ from nmt.errors import DataError, UsageError
 from nmt.interface import AttentionRequest, VocabularySizes
 from nmt.models import models
 from nmt.models.convolutional import conv_s2s
-from nmt.models.convolutional.conv_s2s import ConvS2S
-from nmt.models.convolutional.conv_s2s_config import ConvS2SConfig
-from nmt.models.convolutional.gated_convolution import scale_gradient
+from nmt.models.convolutional.config import ConvS2SConfig
+from nmt.models.convolutional.conv_s2s import ConvS2S, scale_gradient
 from nmt.testing.subjects import load_preset
 
 JOINT = VocabularySizes(20, 20, shared=True)

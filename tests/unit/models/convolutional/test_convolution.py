@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nmt.layers.weight_norm import FixedLinear, NormalisedLinear, with_fixed_weights
+from nmt.layers.linear import FixedLinear, NormalisedLinear, with_fixed_weights
 from nmt.models.convolutional.convolution import CausalConvolution, SameConvolution, windows
 
 SHAPES = [(1, 1), (3, 1), (3, 4), (5, 2)]  # kernel width and dilation
@@ -49,7 +49,7 @@ def test_a_convolution_reads_as_far_back_as_ahead(kernel: int, dilation: int) ->
 @pytest.mark.parametrize(("kernel", "dilation"), [*SHAPES, (2, 3), (4, 1)])
 def test_a_causal_convolution_reads_back_only(kernel: int, dilation: int) -> None:
     convolution, x = causal(kernel, dilation), torch.randn(2, 9, 3)
-    found = convolution(x)
+    found, _ = convolution(x)
     for sentence in range(2):
         expected = by_hand(convolution.linear, x[sentence], [-dilation * i for i in range(kernel)][::-1])  # type: ignore[arg-type]
         torch.testing.assert_close(found[sentence], expected)
@@ -87,16 +87,16 @@ def test_steps_give_what_a_whole_sentence_gives(kernel: int, dilation: int) -> N
     cache = convolution.empty_cache(2, 3, like=x)
     outputs = []
     for position in range(20):
-        output, cache = convolution.step(x[:, position : position + 1], cache)
+        output, cache = convolution(x[:, position : position + 1], cache)
         outputs.append(output)
-    torch.testing.assert_close(torch.cat(outputs, dim=1), convolution(x))
+    torch.testing.assert_close(torch.cat(outputs, dim=1), convolution(x)[0])
 
 
 def test_a_cache_never_grows() -> None:
     convolution = causal(3, 4)
     cache = convolution.empty_cache(2, 3, like=torch.zeros(1))
     for _ in range(20):
-        _, after = convolution.step(torch.randn(2, 1, 3), cache)
+        _, after = convolution(torch.randn(2, 1, 3), cache)
         assert after.shape == cache.shape == (2, 8, 3)
         cache = after
 

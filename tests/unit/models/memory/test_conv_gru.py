@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nmt.models.memory.conv_gru import GAIN, ConvGRU, ImageDropout, ImageStep, cut_sigmoid
+from nmt.models.memory.neural_gpu import GAIN, ConvGRU, ImageDropout, ImageStep, cut_sigmoid
 
 Image = npt.NDArray[np.float64]
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmt.models.memory.memory_addressing import (
+from nmt.models.memory.neural_turing_machine import (
     Address,
     content_weights,
     head_weights,

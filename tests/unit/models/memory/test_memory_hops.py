@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from nmt.layers.padding import padding_bias
-from nmt.models.memory.memory_hops import Hops, Slots, from_end, from_start
+from nmt.models.memory.memory_network import Hops, Slots, from_end, from_start
 
 LENGTHS = torch.tensor([4, 2])
 

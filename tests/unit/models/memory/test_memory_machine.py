@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nmt.models.memory.memory_machine import (
+from nmt.models.memory.neural_turing_machine import (
     Controller,
     FeedForwardController,
     Heads,

@@ -12,8 +12,8 @@ from nmt.data.batch import Batch, collate
 from nmt.errors import DataError, UsageError
 from nmt.interface import AttentionRequest, VocabularySizes
 from nmt.models import models
+from nmt.models.memory.config import MemoryNetworkConfig, Places
 from nmt.models.memory.memory_network import MemoryNetwork, SourceSlots
-from nmt.models.memory.memory_network_config import MemoryNetworkConfig, Places
 from nmt.testing.subjects import load_preset
 
 SIZES = VocabularySizes(20, 30, shared=False)
@@ -47,7 +47,7 @@ def test_an_output_is_the_question_and_what_every_hop_returns() -> None:
     model = build()
     memory = encoded(model)
     decoded = model(batch(), AttentionRequest())
-    states, _ = model.decoder(model.target_embedding(batch().target_in), model._zeros(2, memory))
+    states, _ = model.decoder(model.target_embedding(batch().target_in), model.begin(memory, 1).layers)
     expected = model.question(states)
     for weights, values in zip(decoded.attention.maps["cross"], memory.slots[1:]):
         expected = expected + weights[:, 0] @ values

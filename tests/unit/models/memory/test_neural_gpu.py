@@ -13,8 +13,8 @@ from nmt.data.batch import Batch, collate
 from nmt.errors import DataError, UsageError
 from nmt.interface import AttentionRequest, VocabularySizes
 from nmt.models import models
+from nmt.models.memory.config import NeuralGPUConfig
 from nmt.models.memory.neural_gpu import NeuralGPU, NeuralGPUMemory, NeuralGPUState
-from nmt.models.memory.neural_gpu_config import NeuralGPUConfig
 from nmt.testing.subjects import load_preset
 
 SIZES = VocabularySizes(20, 30, shared=False)

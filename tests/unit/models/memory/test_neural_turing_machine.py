@@ -14,13 +14,13 @@ from nmt.data.vocabulary import EOS
 from nmt.errors import UsageError
 from nmt.interface import AttentionRequest, VocabularySizes
 from nmt.models import models
-from nmt.models.memory.neural_turing_machine import NeuralTuringMachine, NTMMemory
-from nmt.models.memory.neural_turing_machine_config import (
+from nmt.models.memory.config import (
     ControllerKind,
     MemoryStart,
     NeuralTuringMachineConfig,
     SymbolKind,
 )
+from nmt.models.memory.neural_turing_machine import NeuralTuringMachine, NTMMemory
 from nmt.testing.subjects import load_preset
 
 BYTES = VocabularySizes(4 + 256, 4 + 256, shared=True)  # all 8-bit vectors, as in the copy task

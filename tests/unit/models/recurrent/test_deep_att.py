@@ -12,9 +12,8 @@ from nmt.data.batch import Batch, collate
 from nmt.errors import UsageError
 from nmt.interface import VocabularySizes
 from nmt.models import models
-from nmt.models.recurrent.deep_att import DeepAtt
-from nmt.models.recurrent.deep_att_config import DeepAttConfig
-from nmt.models.recurrent.fast_forward import FastForward, FastForwardColumn
+from nmt.models.recurrent.config import DeepAttConfig
+from nmt.models.recurrent.deep_att import DeepAtt, FastForward, FastForwardColumn
 from nmt.models.recurrent.layers import LSTMLayer
 
 SIZES = VocabularySizes(20, 30, shared=False)

@@ -11,8 +11,8 @@ from nmt.data.batch import Batch, collate
 from nmt.errors import UsageError
 from nmt.interface import VocabularySizes
 from nmt.models import models
+from nmt.models.recurrent.config import GNMTConfig
 from nmt.models.recurrent.gnmt import GNMT
-from nmt.models.recurrent.gnmt_config import GNMTConfig
 from nmt.models.recurrent.layers import BothWays
 from nmt.testing.subjects import Subject
 from tests.unit.models.every_parameter import every_parameter_learns
@@ -77,7 +77,7 @@ def test_dropout_never_acts_on_the_path_around_an_upper_layer() -> None:
     memory = model.encode(given.source, given.source_lengths)
     rows = []
     hook = decoder.upper[0].register_forward_hook(lambda *call: rows.append(call[2][0]))
-    top = decoder(x, memory.source, decoder.start(1, x))[0]
+    top = decoder(x, memory.source, model.begin(memory, 1))[0]
     hook.remove()
     # The last dropout, before the output layer, drops or doubles.
     assert ((top == 0) | torch.isclose(top, 2 * rows[0])).all()

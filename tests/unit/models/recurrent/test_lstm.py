@@ -13,8 +13,7 @@ from nmt.data.batch import Batch, collate
 from nmt.errors import UsageError
 from nmt.interface import AttentionRequest, VocabularySizes
 from nmt.models import models
-from nmt.models.recurrent.lstm import LSTM, LSTMMemory
-from nmt.models.recurrent.lstm_config import (
+from nmt.models.recurrent.config import (
     AttentionKind,
     BridgeKind,
     CellKind,
@@ -23,6 +22,7 @@ from nmt.models.recurrent.lstm_config import (
     Merge,
     ReadoutKind,
 )
+from nmt.models.recurrent.lstm import LSTM, LSTMMemory
 from nmt.testing.subjects import load_preset
 
 SIZES = VocabularySizes(20, 30, shared=False)

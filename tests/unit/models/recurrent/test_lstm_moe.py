@@ -13,8 +13,8 @@ from nmt.errors import UsageError
 from nmt.interface import VocabularySizes
 from nmt.layers.experts import squared_variation
 from nmt.models import models
+from nmt.models.recurrent.config import LSTMMoEConfig
 from nmt.models.recurrent.lstm_moe import LSTMMoE
-from nmt.models.recurrent.lstm_moe_config import LSTMMoEConfig
 
 SIZES = VocabularySizes(20, 30, shared=False)
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from nmt.errors import UsageError
-from nmt.models.recurrent.lstm_config import (
+from nmt.models.recurrent.config import (
     AttentionKind,
     BridgeKind,
     CellKind,

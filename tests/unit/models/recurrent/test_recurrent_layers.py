@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from nmt.models.recurrent import layers as recurrent
-from nmt.models.recurrent.bridges import CopyBridge, DenseBridge, ZeroBridge
 from nmt.models.recurrent.layers import (
-    Averaged,
     BothWays,
-    Concatenated,
     GRULayer,
     LSTMLayer,
     OneWay,
@@ -22,9 +20,11 @@ from nmt.models.recurrent.layers import (
     RecurrentDecoder,
     RecurrentEncoder,
     RecurrentLayer,
-    Summed,
+    averaged,
+    concatenated,
     reverse_within_lengths,
 )
+from nmt.models.recurrent.lstm import DenseBridge, ZeroBridge
 
 LENGTHS = torch.tensor([3, 5, 1])
 KINDS = pytest.mark.parametrize("kind", [LSTMLayer, GRULayer])
@@ -102,7 +102,7 @@ def test_a_projected_layer_is_that_of_packed_sentences_and_goes_on_from_its_stat
     packed, packed_last = layer._packed(x, LENGTHS)
     torch.testing.assert_close(states * (torch.arange(5) < LENGTHS[:, None])[:, :, None], packed)
     torch.testing.assert_close(last, packed_last)
-    torch.testing.assert_close(layer.output_of(last), packed[torch.arange(3), LENGTHS - 1])
+    torch.testing.assert_close(layer.split(last)[0], packed[torch.arange(3), LENGTHS - 1])
     begun, between = layer(x[:, :2], layer.zeros(3, x))
     found, _ = layer(x[:, 2:], between)
     torch.testing.assert_close(torch.cat([begun, found], 1)[1], states[1])
@@ -122,7 +122,9 @@ layer(torch.randn(2, 5, 3), layer.zeros(2, torch.zeros(1)))
 
 @KINDS
 def test_what_stands_at_padding_never_matters(kind: type[LSTMLayer]) -> None:
-    encoder = RecurrentEncoder([Concatenated(kind(3, 4), kind(3, 4)), OneWay(kind(8, 4), backwards=True)], 0.0)
+    encoder = RecurrentEncoder(
+        [BothWays(kind(3, 4), kind(3, 4), concatenated), OneWay(kind(8, 4), backwards=True)], 0.0
+    )
     x = torch.randn(3, 5, 3)
     other = x.clone()
     other[0, 3:] = 100 * torch.randn(2, 3)
@@ -140,20 +142,19 @@ def test_reading_backwards_starts_at_each_sentence_own_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "merged"),
+    ("merge", "merged"),
     [
-        (Concatenated, lambda one, other: torch.cat([one, other], -1)),
-        (Summed, torch.add),
-        (Averaged, lambda one, other: (one + other) / 2),
+        (concatenated, lambda one, other: torch.cat([one, other], -1)),
+        (averaged, lambda one, other: (one + other) / 2),
     ],
 )
-def test_directions_are_merged_in_states_and_last_state(kind: type[BothWays], merged: object) -> None:
+def test_directions_are_merged_in_states_and_last_state(merge: Any, merged: Any) -> None:
     onward, backward, x = LSTMLayer(3, 4), LSTMLayer(3, 4), torch.randn(3, 5, 3)
-    both = kind(onward, backward)
+    both = BothWays(onward, backward, merge)
     states, last = both(x, LENGTHS)
     one, other = OneWay(onward)(x, LENGTHS), OneWay(backward, backwards=True)(x, LENGTHS)
-    torch.testing.assert_close(states, merged(one[0], other[0]))  # type: ignore[operator]
-    torch.testing.assert_close(last, merged(one[1], other[1]))  # type: ignore[operator]
+    torch.testing.assert_close(states, merged(one[0], other[0]))
+    torch.testing.assert_close(last, merged(one[1], other[1]))
     assert both.size == states.size(-1)
 
 
@@ -212,7 +213,6 @@ def test_reversing_is_by_each_sentence_own_length_and_undoes_itself() -> None:
 
 def test_bridges_give_each_layer_its_first_state() -> None:
     last = (torch.randn(3, 2, 6), torch.randn(3, 2, 6))
-    assert all(torch.equal(one, other) for one, other in zip(CopyBridge()(last), last))
     assert [state.shape for state in ZeroBridge(3, 1, 5)(last)] == [(3, 1, 5)] * 3
     assert not any(state.any() for state in ZeroBridge(3, 1, 5)(last))
     backward = DenseBridge(6, 2, 2, 5, first=3)

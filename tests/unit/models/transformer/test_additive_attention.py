@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from nmt.models.transformer import additive_attention
-from nmt.models.transformer.additive_attention import Additive
-from nmt.models.transformer.head_sizes import HeadSizes
+from nmt.models.transformer import attention_kinds
+from nmt.models.transformer.attention_kinds import Additive
+from nmt.models.transformer.config import HeadSizes
 from nmt.models.transformer.mask import Mask
 
 SIZES = HeadSizes(d_model=6, num_heads=2, d_k=3, d_v=4)
@@ -17,7 +17,7 @@ SIZES = HeadSizes(d_model=6, num_heads=2, d_k=3, d_v=4)
 
 @pytest.fixture(params=[1, 40, 2**20])
 def chunk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(additive_attention, "CHUNK", request.param)
+    monkeypatch.setattr(attention_kinds, "CHUNK", request.param)
     size: int = request.param
     return size
 

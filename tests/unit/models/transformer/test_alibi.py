@@ -10,11 +10,10 @@ import torch
 from torch import Tensor
 
 from nmt.layers.padding import causal_bias
-from nmt.models.transformer.additive_attention import Additive
-from nmt.models.transformer.alibi import ALiBi, slopes
 from nmt.models.transformer.attention import Attend, CausalSelfAttention, DotProduct, ScaledDotProduct, SelfAttention
 from nmt.models.transformer.attention_kernels import LONG
-from nmt.models.transformer.head_sizes import HeadSizes
+from nmt.models.transformer.attention_kinds import Additive, ALiBi, slopes
+from nmt.models.transformer.config import HeadSizes
 from nmt.models.transformer.local_attention import BlockedMask, LocalCausalSelfAttention, LocalSelfAttention
 from nmt.models.transformer.mask import Mask, whole_sequence
 from tests.unit.models.transformer.stepping import assert_steps_equal_the_whole

@@ -11,9 +11,8 @@ import torch
 from nmt.interface import VocabularySizes
 from nmt.models import models
 from nmt.models.convolutional.conv_s2s import ConvS2SConfig
-from nmt.models.recurrent.parts import LSTMConfig
-from nmt.models.transformer.lightconv_config import ConvolutionKind, LightConvConfig
-from nmt.models.transformer.transformer_config import NormOrder, TransformerConfig
+from nmt.models.recurrent.lstm import LSTMConfig
+from nmt.models.transformer.config import ConvolutionKind, LightConvConfig, NormOrder, TransformerConfig
 from nmt.testing.subjects import load_preset
 
 SIZES = VocabularySizes(700, 500, shared=False)

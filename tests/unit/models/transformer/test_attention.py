@@ -19,8 +19,8 @@ from nmt.models.transformer.attention import (
     ScaledDotProduct,
     SelfAttention,
 )
-from nmt.models.transformer.head_sizes import HeadSizes
-from nmt.models.transformer.key_value_cache import KeyValueCache
+from nmt.models.transformer.autoregression import KeyValueCache
+from nmt.models.transformer.config import HeadSizes
 from nmt.models.transformer.mask import Mask
 from tests.unit.models.transformer.stepping import assert_steps_equal_the_whole
 

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from nmt.models.transformer.autoregression import Autoregression, BeamHistory
-from nmt.models.transformer.average_attention import AverageAttention
-from nmt.models.transformer.ssru import SSRU, by_doubling, by_position
+from nmt.models.transformer.decoders_without_attention import SSRU, AverageAttention, by_doubling, by_position
 from nmt.trees import tensors
 from tests.unit.models.transformer.stepping import assert_steps_equal_the_whole
 

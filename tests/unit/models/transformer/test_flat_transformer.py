@@ -23,7 +23,7 @@ from nmt.layers.linear import eighths
 from nmt.models import models
 from nmt.models.transformer import without_padding as without_padding_module
 from nmt.models.transformer.attention_kernels import knows_flat_batches, knows_flat_heads
-from nmt.models.transformer.flat_batches import Room, Segments
+from nmt.models.transformer.mask import Room, Segments
 from nmt.models.transformer.transformer import Transformer, TransformerConfig
 from nmt.testing.subjects import load_preset
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from nmt.errors import UsageError
 from nmt.models.transformer import lightconv
+from nmt.models.transformer.config import ConvolutionKind, DecoderKind, LayerKind, LightConvConfig, PositionKind
 from nmt.models.transformer.lightconv import (
     HeadConvolution,
     LearnedKernels,
@@ -19,8 +20,6 @@ from nmt.models.transformer.lightconv import (
     TargetConvolution,
     convolve,
 )
-from nmt.models.transformer.lightconv_config import ConvolutionKind, LightConvConfig
-from nmt.models.transformer.transformer_config import DecoderKind, LayerKind, PositionKind
 from nmt.trees import tensors
 from tests.unit.models.transformer.stepping import assert_steps_equal_the_whole
 

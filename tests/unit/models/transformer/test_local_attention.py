@@ -7,19 +7,16 @@ from functools import cache, partial
 
 import pytest
 import torch
+from live_bytes import LiveBytes
 from torch import Tensor
 
 from nmt.layers.padding import padding_bias
-from nmt.models.transformer.additive_attention import Additive
 from nmt.models.transformer.attention import Attend, CausalSelfAttention, ScaledDotProduct, SelfAttention
-from nmt.models.transformer.autoregression import BeamHistory, LayerCache
-from nmt.models.transformer.head_sizes import HeadSizes
-from nmt.models.transformer.key_value_cache import RecentKeyValueCache
+from nmt.models.transformer.attention_kinds import Additive, RelativeDotProduct, Rotary
+from nmt.models.transformer.autoregression import BeamHistory, LayerCache, RecentKeyValueCache
+from nmt.models.transformer.config import HeadSizes
 from nmt.models.transformer.local_attention import BlockedMask, LocalCausalSelfAttention, LocalSelfAttention
 from nmt.models.transformer.mask import Mask, whole_sequence
-from nmt.models.transformer.relative_positions import RelativeDotProduct
-from nmt.models.transformer.rotary import Rotary
-from nmt.testing.live_bytes import LiveBytes
 from tests.unit.models.transformer.stepping import assert_steps_equal_the_whole
 
 SIZES = HeadSizes(d_model=6, num_heads=2, d_k=4, d_v=5)
@@ -119,7 +116,7 @@ def test_parts_equal_the_band_mask_in_values_and_gradients(
     attend = ATTENDS[kind](ahead) if kind in ATTENDS else ScaledDotProduct(0.0)
     attention = (encoder if side == "encoder" else decoder)(neighbourhood, attend).double()
     masked = Mask(band(LONG, neighbourhood, ahead).double(), whole_sequence(LONG, torch.device("cpu")))
-    mask = attention.neighbourhood.mask(torch.zeros(2, 1, 1, LONG, dtype=torch.float64))
+    mask = attention.mask(torch.zeros(2, 1, 1, LONG, dtype=torch.float64))
     widths = (SIZES.d_k, SIZES.d_k, SIZES.d_v)
     inputs = [torch.randn(2, 2, LONG, width, dtype=torch.float64, requires_grad=True) for width in widths]
     inputs += list(attend.parameters())
@@ -247,7 +244,7 @@ def test_parts_of_some_of_the_sentences_equal_the_band_mask(neighbourhood: int) 
     attention, lengths = encoder(neighbourhood).double(), torch.tensor((771, 31, 600))
     bias = padding(tuple(lengths.tolist())).double()
     mask = attention.padding_mask(bias)
-    assert attention.neighbourhood._part(3, 771)[0] == 2
+    assert attention._part(3, 771)[0] == 2
     masked = (bias + band(771, neighbourhood, neighbourhood)).masked_fill(torch.eye(771, dtype=torch.bool), 0.0)
     there = torch.arange(771) < lengths[:, None]
 

@@ -19,14 +19,11 @@ from nmt.models.transformer.attention import (
     DotProduct,
     ScaledDotProduct,
 )
-from nmt.models.transformer.average_attention import AverageAttention
-from nmt.models.transformer.feed_forward import FeedForward
-from nmt.models.transformer.head_sizes import HeadSizes
-from nmt.models.transformer.layers import DecoderLayer, Record
+from nmt.models.transformer.config import HeadSizes
+from nmt.models.transformer.decoders_without_attention import SSRU, AverageAttention
+from nmt.models.transformer.layers import DecoderLayer, FeedForward, PostNorm, Record
 from nmt.models.transformer.local_attention import LocalCausalSelfAttention
 from nmt.models.transformer.mask import Mask
-from nmt.models.transformer.residual import PostNorm
-from nmt.models.transformer.ssru import SSRU
 from nmt.models.transformer.transformer import TransformerConfig
 from nmt.search.forced import score_targets
 from tests.unit.models.transformer.stepping import assert_steps_equal_the_whole

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from nmt.models.transformer.attention import CausalSelfAttention
-from nmt.models.transformer.head_sizes import HeadSizes
+from nmt.models.transformer.attention_kinds import RelativeDotProduct
+from nmt.models.transformer.config import HeadSizes
 from nmt.models.transformer.mask import Mask, whole_sequence
-from nmt.models.transformer.relative_positions import RelativeDotProduct
 from tests.unit.models.transformer.stepping import assert_steps_equal_the_whole
 
 SIZES = HeadSizes(d_model=6, num_heads=2, d_k=3, d_v=4)

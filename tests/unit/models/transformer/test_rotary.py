@@ -7,11 +7,11 @@ import math
 import numpy as np
 import torch
 
-from nmt.layers.positions import TABLE_LENGTH
+from nmt.layers.embeddings import TABLE_LENGTH
 from nmt.models.transformer.attention import CausalSelfAttention, ScaledDotProduct
-from nmt.models.transformer.head_sizes import HeadSizes
+from nmt.models.transformer.attention_kinds import Rotary
+from nmt.models.transformer.config import HeadSizes
 from nmt.models.transformer.mask import Places, whole_sequence
-from nmt.models.transformer.rotary import Rotary
 from tests.unit.models.transformer.stepping import assert_steps_equal_the_whole
 
 

@@ -13,8 +13,8 @@ from nmt.data.batch import Batch, collate
 from nmt.errors import DataError, UsageError
 from nmt.interface import AttentionRequest, EncoderDecoder, VocabularySizes
 from nmt.models import models
-from nmt.models.transformer.transformer import NormOrder, PositionKind, Transformer, TransformerConfig
-from nmt.models.transformer.transformer_config import DecoderKind, LayerKind
+from nmt.models.transformer.config import DecoderKind, LayerKind, NormOrder, PositionKind, TransformerConfig
+from nmt.models.transformer.transformer import Transformer
 from nmt.testing.subjects import load_preset
 from nmt.trees import tensors
 

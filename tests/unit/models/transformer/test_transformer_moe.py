@@ -14,12 +14,10 @@ from nmt.errors import UsageError
 from nmt.interface import AttentionRequest, VocabularySizes
 from nmt.layers.experts import squared_variation
 from nmt.models import models
-from nmt.models.transformer.expert_layers import ExpertFeedForward
-from nmt.models.transformer.feed_forward import GatedFeedForward
+from nmt.models.transformer.config import FeedForwardKind, LayerKind, TransformerMoEConfig
+from nmt.models.transformer.layers import GatedFeedForward
 from nmt.models.transformer.transformer import Transformer, TransformerConfig
-from nmt.models.transformer.transformer_config import FeedForwardKind, LayerKind
-from nmt.models.transformer.transformer_moe import TransformerMoE
-from nmt.models.transformer.transformer_moe_config import TransformerMoEConfig
+from nmt.models.transformer.transformer_moe import ExpertFeedForward, TransformerMoE
 
 SIZES = VocabularySizes(20, 30, shared=False)
 

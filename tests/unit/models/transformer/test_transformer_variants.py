@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from nmt.errors import UsageError
-from nmt.models.transformer.transformer_config import (
+from nmt.models.transformer.config import (
     DecoderKind,
     FeedForwardKind,
     LayerKind,

@@ -8,15 +8,14 @@ import pytest
 import torch
 from torch import nn
 
-from nmt.layers.positions import NoPositions, SinusoidalPositions
-from nmt.models.transformer.layers import Record, SourceLayer
+from nmt.layers.embeddings import NoPositions, SinusoidalPositions
+from nmt.models.transformer.layers import Coordinates, EncoderLayer, Record, UniversalEncoderLayer
 from nmt.models.transformer.mask import Mask, whole_sequence
-from nmt.models.transformer.universal import Coordinates, UniversalEncoderLayer
 
 
-class Doubling(SourceLayer):
+class Doubling(EncoderLayer):
     def __init__(self) -> None:
-        super().__init__()
+        nn.Module.__init__(self)
         self.factor = nn.Parameter(torch.tensor(2.0))
 
     def padding_mask(self, padding: torch.Tensor) -> Mask:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nmt.models.transformer.lightconv_config import LightConvConfig
-from nmt.models.transformer.transformer_config import PositionKind, TransformerConfig
+from nmt.models.transformer.config import LightConvConfig, PositionKind, TransformerConfig
 from nmt.models.transformer.weights import undescribed
 
 MISSING = {

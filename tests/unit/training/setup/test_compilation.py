@@ -24,9 +24,9 @@ from nmt.criterions.guided_alignment_config import GuidedAlignmentConfig
 from nmt.data.corpus import Split
 from nmt.errors import UsageError
 from nmt.interface import VocabularySizes
-from nmt.models.memory.neural_gpu_config import NeuralGPUConfig
+from nmt.models.memory.config import NeuralGPUConfig
 from nmt.models.transformer import without_padding as without_padding_module
-from nmt.models.transformer.flat_batches import Room
+from nmt.models.transformer.mask import Room
 from nmt.models.transformer.transformer import Transformer, TransformerConfig
 from nmt.storage.checkpoints import read_checkpoint
 from nmt.storage.run_folder import checkpoints_in

@@ -18,7 +18,7 @@ from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.words import WordsConfig
 from nmt.data.vocabulary import SPECIALS, Vocabulary
 from nmt.errors import DataError, UsageError
-from nmt.models.memory.neural_turing_machine_config import NeuralTuringMachineConfig, SymbolKind
+from nmt.models.memory.config import NeuralTuringMachineConfig, SymbolKind
 from nmt.models.recurrent.lstm import LSTMConfig
 from nmt.models.transformer.transformer import TransformerConfig
 from nmt.optim.schedules.constant import ConstantConfig

@@ -1,5 +1,4 @@
-"""The simpler simple recurrent unit, a decoder sublayer without self-attention: Kim et al. 2019, "From Research to
-Production and Back: Ludicrously Fast Neural Machine Translation".
+"""Decoder sublayers without self-attention, whose step costs the same however long the sentence: average attention, SSRU.
 
 Shapes: B sentences, K beam, N = B*K hypotheses, T target positions, D model width.
 """
@@ -12,9 +11,49 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nmt.layers.linear import Linear
+from nmt.layers.linear import Linear, at_least_float32
 from nmt.models.transformer.autoregression import Autoregression, LayerCache
-from nmt.models.transformer.mask import Mask
+from nmt.models.transformer.layers import FeedForward
+from nmt.models.transformer.mask import Mask, Weights
+
+
+@dataclass
+class Total(LayerCache):
+    """The sum of all inputs so far: one vector a row, however long the sentence."""
+
+    total: Tensor  # [N, D] in float32 at least: sums over a sentence lose too much in 16 bits
+
+
+class AverageAttention(Autoregression):
+    """The mean of all inputs up to a position, g_j = FFN(1/j sum_{k<=j} y_k), behind gates: equations 1 to 5.
+
+    i_j, f_j = sigmoid(W [y_j; g_j]) and h_j = i_j * y_j + f_j * g_j; the residual connection and the norm of the paper
+    are those of any sublayer. The FFN is the paper's own, of the model's inner width.
+    """
+
+    def __init__(self, d_model: int, d_ff: int, dropout: float) -> None:
+        super().__init__()
+        self.d_model = d_model
+        self.feed_forward = FeedForward(d_model, d_ff, dropout)
+        self.gates = Linear(2 * d_model, 2 * d_model, bias=False)
+
+    def forward(self, x: Tensor, mask: Mask, record: Weights = None) -> Tensor:
+        return self._gated(x, at_least_float32(x).cumsum(1), mask)
+
+    def start(self, sentences: int, beam: int, like: Tensor) -> Total:
+        return Total(at_least_float32(like.new_zeros(sentences * beam, self.d_model)))
+
+    def step(self, x: Tensor, cache: Total, mask: Mask) -> tuple[Tensor, LayerCache]:
+        totals = cache.total.view_as(x) + x
+        return self._gated(x, totals, mask), Total(totals.flatten(0, 1))
+
+    def _gated(self, x: Tensor, totals: Tensor, mask: Mask) -> Tensor:
+        """x and the sums up to each position [B, T, D] -> [B, T, D]"""
+        assert mask.places is not None
+        means = (totals / (mask.places.queries + 1)[..., None]).to(x.dtype)
+        averaged = self.feed_forward(means)
+        input_gate, forget_gate = torch.sigmoid(self.gates(torch.cat([x, averaged], dim=-1))).chunk(2, dim=-1)
+        return input_gate * x + forget_gate * averaged
 
 
 @dataclass
@@ -39,24 +78,21 @@ class SSRU(Autoregression):
             nn.init.xavier_uniform_(linear.weight)
         nn.init.zeros_(self.forget.bias)
 
-    def forward(self, x: Tensor, mask: Mask, record: list[Tensor] | None = None) -> Tensor:
-        cells: Tensor = _LinearRecurrence.apply(*self._gated(x))  # type: ignore[no-untyped-call]
+    def forward(self, x: Tensor, mask: Mask, record: Weights = None) -> Tensor:
+        cells = _LinearRecurrence.apply(*self._gated(x))  # type: ignore[no-untyped-call]
         return torch.relu(cells).to(x.dtype)
 
     def start(self, sentences: int, beam: int, like: Tensor) -> Cell:
-        wide = torch.promote_types(like.dtype, torch.float32)
-        return Cell(like.new_zeros(sentences * beam, self.d_model, dtype=wide))
+        return Cell(at_least_float32(like.new_zeros(sentences * beam, self.d_model)))
 
-    def step(self, x: Tensor, cache: LayerCache, mask: Mask) -> tuple[Tensor, LayerCache]:
-        assert isinstance(cache, Cell)
+    def step(self, x: Tensor, cache: Cell, mask: Mask) -> tuple[Tensor, LayerCache]:
         kept, added = self._gated(x.flatten(0, 1))
         cell = torch.addcmul(added, kept, cache.cell)
         return torch.relu(cell).view(x.shape).to(x.dtype), Cell(cell)
 
     def _gated(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """[..., D] -> f and (1 - f) * W x, in float32 at least"""
-        inputs = self.input(x)
-        inputs = inputs.to(torch.promote_types(inputs.dtype, torch.float32))
+        inputs = at_least_float32(self.input(x))
         kept = torch.sigmoid(self.forget(x).to(inputs.dtype))
         return kept, torch.addcmul(inputs, kept, inputs, value=-1)
 

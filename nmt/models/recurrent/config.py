@@ -1,13 +1,15 @@
-"""The options of the recurrent model, and which of them exclude each other."""
+"""The options of recurrent models, and which of them exclude each other."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from nmt.config.checks import Rules, refuse, require_positive, require_share
+from nmt.config.checks import Rules, refuse, require_not_negative, require_positive
 from nmt.config.option import FlagKind, option
+from nmt.errors import UsageError
 from nmt.models import models
+from nmt.models.config import check_sizes
 
 
 class CellKind(Enum):
@@ -60,7 +62,7 @@ class BridgeKind(Enum):
     zero = "zero"
 
 
-@models.declare("lstm")
+@models.declare("lstm", "lstm")
 @dataclass
 class LSTMConfig:
     """Sizes and variants of the recurrent model."""
@@ -107,11 +109,8 @@ class LSTMConfig:
     )
 
     def __post_init__(self) -> None:
-        require_positive("model", embedding_size=self.embedding_size, hidden_size=self.hidden_size)
-        require_positive("model", num_layers=self.num_layers, residual_from=self.residual_from)
-        require_positive("model", encoder_size=self.encoder_size, attention_window=self.attention_window)
-        require_positive("model", readout_size=self.readout_size, init_range=self.init_range)
-        require_share("model", dropout=self.dropout)
+        check_sizes(self, LSTMConfig)
+        require_positive("model", init_range=self.init_range)
         refuse(*_contradictions(self))
 
     @property
@@ -188,3 +187,117 @@ def _contradictions(config: LSTMConfig) -> Rules:
         "residual_from=1 cannot add the first layer's input, which holds more than the embedding here; use "
         "model.residual_from=2",
     )
+
+
+@models.declare("gnmt", "gnmt")
+@dataclass
+class GNMTConfig:
+    """Sizes; the defaults are those of the paper."""
+
+    encoder_layers: int = option(8, help="LSTM layers of the encoder; the first reads in both directions")
+    decoder_layers: int = option(8, help="LSTM layers of the decoder")
+    embedding_size: int = option(1024, help="width of the embeddings")
+    hidden_size: int = option(1024, help="width of every layer, and of each direction of the first one")
+    residual_from: int = option(3, help="first layer, counted from 1, whose input is added to its output")
+    init_range: float = option(0.04, help="every parameter starts uniformly within plus and minus this")
+    dropout: float = option(0.2, help="dropout of every layer's input and before the output layer", flag="--dropout")
+
+    def __post_init__(self) -> None:
+        check_sizes(self, GNMTConfig)
+        require_positive("model", init_range=self.init_range)
+        if self.decoder_layers < 2:
+            raise UsageError(
+                f"decoder_layers={self.decoder_layers} leaves no layer that sees the source: the bottom one only asks; use "
+                f"2 or more"
+            )
+        if self.residual_from < 3:
+            raise UsageError(
+                f"residual_from={self.residual_from} would add inputs of another width: layer 1 reads embeddings, layer 2 "
+                f"both directions; use 3 or more"
+            )
+
+    def shrink(self) -> GNMTConfig:
+        """The same structure in small sizes, for tests."""
+        return replace(
+            self,
+            encoder_layers=min(self.encoder_layers, 4),
+            decoder_layers=min(self.decoder_layers, 4),
+            embedding_size=10,
+            hidden_size=12,
+        )
+
+
+@models.declare("deep_att", "deep_att")
+@dataclass
+class DeepAttConfig:
+    """Sizes; the defaults are those of the paper."""
+
+    encoder_layers: int = option(9, help="layers of each of the encoder's two columns")
+    decoder_layers: int = option(7, help="layers of the decoder")
+    embedding_size: int = option(256, help="width of the embeddings")
+    hidden_size: int = option(512, help="width of every layer")
+    dropout: float = option(0.1, help="dropout of the states between layers", flag="--dropout")
+
+    def __post_init__(self) -> None:
+        check_sizes(self, DeepAttConfig)
+        if self.hidden_size % 2:
+            raise UsageError(
+                f"hidden_size={self.hidden_size} is odd, but the attention reads a quarter of ten times as many numbers; "
+                f"use an even model.hidden_size"
+            )
+
+    @property
+    def memory_size(self) -> int:
+        """A quarter of [h, f] of both columns: 1,280 in the paper."""
+        return 10 * self.hidden_size // 4
+
+    def shrink(self) -> DeepAttConfig:
+        """The same structure in small sizes, for tests."""
+        return replace(
+            self,
+            encoder_layers=min(self.encoder_layers, 3),
+            decoder_layers=min(self.decoder_layers, 3),
+            embedding_size=8,
+            hidden_size=10,
+        )
+
+
+@models.declare("lstm_moe", "lstm_moe")
+@dataclass
+class LSTMMoEConfig:
+    """Sizes; the defaults are the paper's flat mixture."""
+
+    width: int = option(512, help="width of embeddings, outputs of layers, experts and attention")
+    cell_size: int = option(2048, help="width of the cells, projected to `width`")
+    num_experts: int = option(32, help="experts in each of the two mixtures")
+    experts_per_token: int = option(4, help="experts that read each token")
+    expert_size: int = option(2048, help="inner width of an expert")
+    importance_weight: float = option(0.01, help="weight of the loss that evens out the experts' importance")
+    load_weight: float = option(0.01, help="weight of the loss that evens out the experts' load")
+    dropout: float = option(0.4, help="dropout of every layer's output and of the embeddings", flag="--dropout")
+
+    def __post_init__(self) -> None:
+        check_sizes(self, LSTMMoEConfig)
+        require_not_negative("model", importance_weight=self.importance_weight, load_weight=self.load_weight)
+        refuse(
+            (
+                self.experts_per_token > self.num_experts,
+                f"experts_per_token={self.experts_per_token} is more than num_experts={self.num_experts}; lower it",
+            ),
+            (
+                self.width >= self.cell_size,
+                f"cell_size={self.cell_size} must be more than width={self.width}, to which it is projected",
+            ),
+        )
+
+    def shrink(self) -> LSTMMoEConfig:
+        """The same structure in small sizes, for tests."""
+        experts = min(self.num_experts, 5)
+        return replace(
+            self,
+            width=10,
+            cell_size=14,
+            num_experts=experts,
+            experts_per_token=min(self.experts_per_token, experts, 2),
+            expert_size=8,
+        )

@@ -1,19 +1,38 @@
-"""The options of the Transformer, and which of them exclude each other."""
+"""The options of the Transformer and its variants, and which of them exclude each other."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from nmt.config.checks import Rules, refuse, require_positive, require_share
-from nmt.config.option import FlagKind, option
-from nmt.layers.sharing import shares_embeddings
+from nmt.config.checks import Rules, refuse, require_not_negative, require_positive
+from nmt.config.option import option
+from nmt.errors import UsageError
 from nmt.models import models
-from nmt.models.transformer.head_sizes import HeadSizes
+from nmt.models.config import check_sizes, share_all_option, shares_embeddings
 
 if TYPE_CHECKING:
     from nmt.data.vocabulary import VocabularySizes
+
+
+@dataclass(frozen=True)
+class HeadSizes:
+    """The sizes of an attention; key and value widths are free of D / H."""
+
+    d_model: int
+    num_heads: int
+    d_k: int
+    d_v: int
+
+    @property
+    def keys(self) -> int:
+        return self.num_heads * self.d_k
+
+    @property
+    def values(self) -> int:
+        return self.num_heads * self.d_v
 
 
 class PositionKind(Enum):
@@ -72,7 +91,7 @@ class LayerKind(Enum):
     universal = "universal"  # those of the only one: Dehghani et al. 2019
 
 
-@models.declare("transformer")
+@models.declare("transformer", "transformer")
 @dataclass
 class TransformerConfig:
     """Every knob of the paper's Table 3, and what came after it; the defaults are the paper's base model."""
@@ -93,12 +112,7 @@ class TransformerConfig:
         PositionKind.sinusoidal, help="sinusoidal or learned (added to the embeddings), relative, rotary or alibi"
     )
     max_positions: int = option(1024, help="longest sentence of learned positions, in pieces")
-    share_all_embeddings: bool | None = option(
-        None,
-        help="one matrix for source, target and output; null: if the vocabulary is joint",
-        flag="--share-all-embeddings",
-        kind=FlagKind.switch,
-    )
+    share_all_embeddings: bool | None = share_all_option(None)
     share_decoder_embeddings: bool = option(
         True, help="one matrix for target and output", flag="--share-decoder-input-output-embed"
     )
@@ -122,14 +136,7 @@ class TransformerConfig:
     )
 
     def __post_init__(self) -> None:
-        require_positive("model", encoder_layers=self.encoder_layers, decoder_layers=self.decoder_layers)
-        require_positive("model", d_model=self.d_model, d_ff=self.d_ff, num_heads=self.num_heads)
-        require_positive("model", d_k=self.d_k, d_v=self.d_v, max_positions=self.max_positions)
-        require_positive("model", relative_distance=self.relative_distance)
-        require_positive("model", encoder_neighbourhood=self.encoder_neighbourhood)
-        require_positive("model", decoder_neighbourhood=self.decoder_neighbourhood)
-        require_share("model", dropout=self.dropout, attention_dropout=self.attention_dropout)
-        require_share("model", activation_dropout=self.activation_dropout)
+        check_sizes(self, TransformerConfig)
         refuse(*self.conflicts())
 
     def conflicts(self) -> Rules:
@@ -209,3 +216,130 @@ class TransformerConfig:
     def shares_all(self, sizes: VocabularySizes) -> bool:
         """Whether source, target and output use one matrix."""
         return shares_embeddings(self.share_all_embeddings, sizes.shared)
+
+
+class ConvolutionKind(Enum):
+    """Where the kernels come from."""
+
+    lightweight = "lightweight"  # learned: Wu et al. 2019, section 3
+    dynamic = "dynamic"  # predicted from each position: section 4
+
+
+def other_than(plain: Mapping[str, tuple[object, ...]], config: object) -> Iterator[str]:
+    """Of these options those that have another value than the ``plain`` ones: "model.decoder=ssru"."""
+    for name, values in plain.items():
+        value = getattr(config, name)
+        if value not in values:
+            yield f"model.{name}={getattr(value, 'value', value)}"
+
+
+# Options of self-attention, and the values that do without it.
+WITHOUT_SELF_ATTENTION = {
+    "positions": (PositionKind.sinusoidal, PositionKind.learned),
+    "decoder": (DecoderKind.self_attention,),
+    "layers": (LayerKind.separate,),
+    "encoder_neighbourhood": (None,),
+    "decoder_neighbourhood": (None,),
+}
+
+
+@models.declare("lightconv", "lightconv")
+@dataclass
+class LightConvConfig(TransformerConfig):
+    """What a Transformer has besides self-attention, and convolutions; the defaults are the paper's base sizes."""
+
+    encoder_layers: int = option(7, help="encoder layers", flag="--encoder-layers")
+    convolution: ConvolutionKind = option(
+        ConvolutionKind.lightweight, help="lightweight (learned kernels) or dynamic (predicted from each position)"
+    )
+    encoder_kernels: list[int] = option(
+        [3, 7, 15, 31], help="kernel widths of the encoder's layers, odd; the last one repeats"
+    )
+    decoder_kernels: list[int] = option(
+        [3, 7, 15, 31], help="kernel widths of the decoder's layers; the last one repeats"
+    )
+    weight_dropout: float = option(0.0, help="dropout of the weights of normalised kernels", flag="--weight-dropout")
+    gated: bool = option(True, help="a gated linear unit before each convolution")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_sizes(self, LightConvConfig)
+        for name in ("encoder_kernels", "decoder_kernels"):
+            kernels = getattr(self, name)
+            if not kernels:
+                raise UsageError(f"model.{name} is empty; give at least one width, such as 3")
+            require_positive("model", **{name: min(kernels)})
+        for kernel in self.encoder_kernels:
+            if kernel % 2 == 0:
+                raise UsageError(
+                    f"model.encoder_kernels has {kernel}, but the encoder looks as far back as ahead; use odd widths"
+                )
+        if self.d_model % self.num_heads:
+            raise UsageError(
+                f"d_model={self.d_model} is not divisible by num_heads={self.num_heads}, but as many kernels share the "
+                f"channels; use other numbers"
+            )
+        for chosen in other_than(WITHOUT_SELF_ATTENTION, self):
+            raise UsageError(
+                f"{chosen} is for self-attention, and here are convolutions of a width for each layer; leave it out, or use "
+                f"model=transformer"
+            )
+
+    def shrink(self) -> LightConvConfig:
+        """The same structure in small sizes, for tests."""
+        small = super().shrink()
+        assert isinstance(small, LightConvConfig)
+        return replace(small, encoder_kernels=[3, 5], decoder_kernels=[3, 4])
+
+    def encoder_widths(self) -> list[int]:
+        """The kernel width of each encoder layer."""
+        return (self.encoder_kernels + self.encoder_kernels[-1:] * self.encoder_layers)[: self.encoder_layers]
+
+    def decoder_widths(self) -> list[int]:
+        """The kernel width of each decoder layer."""
+        return (self.decoder_kernels + self.decoder_kernels[-1:] * self.decoder_layers)[: self.decoder_layers]
+
+
+@models.declare("transformer_moe", "transformer_moe")
+@dataclass
+class TransformerMoEConfig(TransformerConfig):
+    """Everything that a Transformer has, and experts; the defaults are the base model with eight of them."""
+
+    num_experts: int = option(8, help="experts in each mixture")
+    experts_per_token: int = option(2, help="experts that read each token")
+    expert_size: int | None = option(None, help="inner width of an expert; null: d_ff")
+    experts_every: int = option(
+        2, help="distance between the layers with experts, from the top: 2 is every second layer, 1 all"
+    )
+    importance_weight: float = option(0.01, help="weight of the loss that evens out the experts' importance")
+    load_weight: float = option(0.01, help="weight of the loss that evens out the experts' load")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_sizes(self, TransformerMoEConfig)
+        require_not_negative("model", importance_weight=self.importance_weight, load_weight=self.load_weight)
+
+    def conflicts(self) -> Rules:
+        """Options that cannot be chosen together."""
+        yield from super().conflicts()
+        yield (
+            self.experts_per_token > self.num_experts,
+            f"experts_per_token={self.experts_per_token} is more than num_experts={self.num_experts}; lower it",
+        )
+        yield (
+            self.layers is LayerKind.universal,
+            "model.layers=universal and experts: a stack of one layer has no every second one; use model.layers=separate",
+        )
+
+    def shrink(self) -> TransformerMoEConfig:
+        """The same structure in small sizes, for tests."""
+        small = super().shrink()
+        assert isinstance(small, TransformerMoEConfig)
+        experts = min(self.num_experts, 5)
+        return replace(
+            small,
+            num_experts=experts,
+            experts_per_token=min(self.experts_per_token, experts, 2),
+            expert_size=self.expert_size and 8,
+            experts_every=min(self.experts_every, 2),
+        )

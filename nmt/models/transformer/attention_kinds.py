@@ -1,0 +1,175 @@
+"""Kinds of scores inside the heads besides dot products, and positions that act there: additive, relative, rotary, ALiBi.
+
+Shapes: B sentences, K beam, H heads, T queries, S keys, R distances that are told apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from nmt.layers.embeddings import SinusoidalPositions
+from nmt.models.transformer.attention import Attend
+from nmt.models.transformer.config import HeadSizes
+from nmt.models.transformer.mask import Mask, Places, Weights
+
+CHUNK = 2**20  # elements of tanh(q + k) that exist at a time
+
+
+class Additive(Attend):
+    """softmax(v . tanh(q + k)) V; the matrices W and U of the paper are the projections of queries and keys."""
+
+    def __init__(self, sizes: HeadSizes, dropout: float) -> None:
+        super().__init__(dropout)
+        self.vector = nn.Parameter(torch.empty(sizes.num_heads, sizes.d_k))
+        nn.init.normal_(self.vector, std=sizes.d_k**-0.5)
+
+    def scores(self, queries: Tensor, keys: Tensor, mask: Mask) -> Tensor:
+        dtype = self.vector.dtype  # under autocast the sums stay in float32
+        return _AdditiveScores.apply(queries.to(dtype), keys.to(dtype), self.vector)  # type: ignore[no-untyped-call]
+
+
+class _AdditiveScores(torch.autograd.Function):
+    """v . tanh(q + k) for all pairs. The hidden layer is d_k times as large as the scores: it is made a few queries at
+    a time, and made again for the gradient instead of being kept.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, queries: Tensor, keys: Tensor, vector: Tensor) -> Tensor:
+        """[B, H, T, d_k], [B, H, S, d_k], [H, d_k] -> [B, H, T, S]"""
+        ctx.save_for_backward(queries, keys, vector)
+        scores = queries.new_empty(*queries.shape[:3], keys.size(2))
+        for part in _parts(queries, keys):
+            scores[:, :, part] = _hidden(queries[:, :, part], keys).mul_(vector[:, None, None]).sum(-1)
+        return scores
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        queries, keys, vector = ctx.saved_tensors
+        for_queries, for_keys = torch.empty_like(queries), torch.zeros_like(keys)
+        for_vector = torch.zeros_like(vector)
+        for part in _parts(queries, keys):
+            hidden = _hidden(queries[:, :, part], keys)  # [B, H, t, S, d_k]
+            outer = gradient[:, :, part, :, None]  # [B, H, t, S, 1]
+            for_vector += (hidden * outer).sum((0, 2, 3))
+            inner = hidden.square_().neg_().add_(1).mul_(vector[:, None, None]).mul_(outer)  # tanh' = 1 - tanh^2
+            for_queries[:, :, part] = inner.sum(3)
+            for_keys += inner.sum(2)
+        return for_queries, for_keys, for_vector
+
+
+def _hidden(queries: Tensor, keys: Tensor) -> Tensor:
+    """[B, H, t, d_k], [B, H, S, d_k] -> [B, H, t, S, d_k]"""
+    return (queries[:, :, :, None] + keys[:, :, None]).tanh_()
+
+
+def _parts(queries: Tensor, keys: Tensor) -> Iterator[slice]:
+    """Consecutive queries whose hidden layers are about as large as a chunk."""
+    step = max(1, CHUNK // max(1, keys.numel()))
+    for first in range(0, queries.size(2), step):
+        yield slice(first, first + step)
+
+
+class RelativeDotProduct(Attend):
+    """e_ij = q_i (k_j + a^K_ij)^T / sqrt(d_k) and z_i = sum_j softmax(e_i)_j (v_j + a^V_ij): equations 4 and 3.
+
+    a_ij is a learned vector of the distance j - i, clipped to -behind ... ahead (section 3.2). The paper clips to k in
+    both directions; where nothing stands ahead, vectors for it would never be used. Each head has vectors of its own, as
+    in the paper's base model. Instead of T S vectors, the products of queries with the R vectors are made and spread
+    over the pairs, and the weights are gathered by distance before they meet the vectors (section 3.3 does it
+    otherwise, with the same result), so no tensor is larger than the scores.
+    """
+
+    def __init__(self, sizes: HeadSizes, dropout: float, behind: int, ahead: int) -> None:
+        super().__init__(dropout)
+        self.behind, self.ahead = behind, ahead
+        distances = behind + ahead + 1
+        self.key_vectors = nn.Parameter(torch.empty(sizes.num_heads, distances, sizes.d_k))
+        self.value_vectors = nn.Parameter(torch.empty(sizes.num_heads, distances, sizes.d_v))
+        nn.init.normal_(self.key_vectors, std=sizes.d_k**-0.5)
+        nn.init.normal_(self.value_vectors, std=sizes.d_v**-0.5)
+
+    def scores(self, queries: Tensor, keys: Tensor, mask: Mask) -> Tensor:
+        scaled = queries * queries.size(-1) ** -0.5
+        by_distance = scaled @ self.key_vectors.transpose(-1, -2)  # [B, H, T, R]
+        scores = scaled @ keys.transpose(-1, -2)
+        return scores + by_distance.gather(-1, self._distances(mask).expand(scores.shape))
+
+    def mix(self, weights: Tensor, values: Tensor, mask: Mask) -> Tensor:
+        by_distance = weights.new_zeros(*weights.shape[:-1], self.value_vectors.size(1))  # [B, H, T, R]
+        by_distance = by_distance.scatter_add(-1, self._distances(mask).expand(weights.shape), weights)
+        return weights @ values + by_distance @ self.value_vectors
+
+    def _distances(self, mask: Mask) -> Tensor:
+        """Rows of the tables, broadcasting to [B, H, T, S]."""
+        assert mask.places is not None, "relative positions are for self-attention"
+        distances = mask.places.keys[..., None, :] - mask.places.queries[..., :, None]  # [T, S] or [B, K, S]
+        return (distances.clamp(-self.behind, self.ahead) + self.behind).unsqueeze(-3)
+
+
+class Rotary(nn.Module):
+    """Turns each pair (x_2i, x_2i+1) of a query or key by m theta_i, m its position, theta_i = 10000^(-2i / d_k).
+
+    Equation 34. The product of a query and a key then depends on their distance alone. The angles are those of the
+    sinusoidal positions of width d_k.
+    """
+
+    def __init__(self, d_k: int) -> None:
+        super().__init__()
+        self.angles = SinusoidalPositions(d_k)
+
+    def forward(self, x: Tensor, places: Places) -> Tensor:
+        """[B, H, T, d_k] -> [B, H, T, d_k]"""
+        angles = self.angles.at(places.queries, places.bound).unsqueeze(-3)  # [1, T, d_k]; in a step [B, 1, K, d_k]
+        sine, cosine = angles[..., 0::2], angles[..., 1::2]
+        first, second = x[..., 0::2], x[..., 1::2]  # [B, H, T, d_k/2]
+        turned = torch.stack([first * cosine - second * sine, first * sine + second * cosine], dim=-1)
+        return turned.flatten(-2).to(x.dtype)
+
+
+class ALiBi(Attend):
+    """softmax(scores - m_h |i - j|) V: each head h prefers what is near by its own slope m_h, and nothing is learned.
+
+    Section 3 has the decoder alone, where only j <= i is seen. In the encoder the distance is the same in both
+    directions, the first of the ways that the authors name for it. The bias travels in the mask, so whatever computes
+    the inner attention computes it as ever, by the same kernels.
+    """
+
+    def __init__(self, attend: Attend, num_heads: int) -> None:
+        """``attend`` scores without positions."""
+        super().__init__(dropout=0.0)  # the inner one has dropout of its own
+        self.attend = attend
+        slopes_of_heads = torch.tensor(slopes(num_heads), dtype=torch.float64).to(torch.get_default_dtype())
+        self.register_buffer("slopes", slopes_of_heads, persistent=False)
+        self.slopes: Tensor
+
+    def scores(self, queries: Tensor, keys: Tensor, mask: Mask) -> Tensor:
+        return self.attend.scores(queries, keys, mask) + self.bias(mask)
+
+    def forward(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: Weights = None) -> Tensor:
+        bias = self.bias(mask) if mask.bias is None else mask.bias + self.bias(mask)
+        return self.attend(queries, keys, values, Mask(bias, mask.places), record)
+
+    def bias(self, mask: Mask) -> Tensor:
+        """-m_h |i - j|, [H, T, S]; in a step [B, H, K, S]"""
+        assert mask.places is not None, "ALiBi is for self-attention"
+        distances = (mask.places.queries[..., :, None] - mask.places.keys[..., None, :]).abs().unsqueeze(-3)
+        # Half precision cannot count beyond 256 or 2,048, so the product is made before it is rounded.
+        wide = torch.promote_types(self.slopes.dtype, torch.float32)
+        return (distances * -self.slopes.to(wide)[:, None, None]).to(self.slopes.dtype)
+
+
+def slopes(num_heads: int) -> list[float]:
+    """m_1 ... m_H: a geometric series that starts at its own ratio 2^(-8 / H), if H is a power of two.
+
+    Otherwise those of the next lower power of two, and then every second one of the next higher power's, from the first
+    on, which lie between them.
+    """
+    power = 1 << (num_heads.bit_length() - 1)
+    series = [2.0 ** (-8 * head / power) for head in range(1, power + 1)]
+    between = [2.0 ** (-4 * head / power) for head in range(1, 2 * (num_heads - power), 2)]
+    return series + between
