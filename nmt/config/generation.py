@@ -16,7 +16,7 @@ from nmt.config.choices import (
     PieceMarks,
     ProgressStyle,
 )
-from nmt.config.option import group, option, section, user_dir_option
+from nmt.config.option import flag, group, section, user_dir_option
 from nmt.config.roles import AnySearch, CommandConfig, SearchConfig
 from nmt.config.sections import MAX_LINE_BYTES, DeviceConfig
 
@@ -28,122 +28,91 @@ SAMPLES_TO_COMPARE = 32  # unless the user says how many to choose among
 class GenerateConfig(CommandConfig):
     """nmt-generate: lines of text (or a split of a corpus) in, translations out."""
 
-    data: list[str] = option([], help="corpus folder; without one, lines of text are read", flag="--data")
-    path: str = option("", help="run folder, checkpoint, or several joined by ':' (ensemble)", flag="--path")
-    ensemble_weights: list[float] = option(
-        [], help="how much each model of an ensemble counts; default: all alike", flag="--ensemble-weights"
+    data: list[str] = flag([], help="corpus folder; without one, lines of text are read")
+    path: str = flag("", help="run folder, checkpoint, or several joined by ':' (ensemble)")
+    ensemble_weights: list[float] = flag([], help="how much each model of an ensemble counts; default: all alike")
+    shortlist: str | None = flag(
+        None, help="file of nmt-shortlist: only target pieces that a sentence may need are looked at"
     )
-    shortlist: str | None = option(
-        None,
-        help="file of nmt-shortlist: only target pieces that a sentence may need are looked at",
-        flag="--shortlist",
-    )
-    dtype: NumberFormat | None = option(
+    dtype: NumberFormat | None = flag(
         None,
         help="numbers that weights are kept in: float32, bfloat16, float16 or int8 (on a CPU); default: as --precision says",
-        flag="--dtype",
     )
-    engine: str = option(
+    engine: str = flag(
         "auto",
         help="what translates: torch (the model itself), native (C, on a CPU), graphs (recorded steps, on a GPU), one of a "
         "plugin, or auto",
-        flag="--engine",
     )
-    gen_subset: str = option("test", help="split of the corpus to translate", flag="--gen-subset")
+    gen_subset: str = flag("test", help="split of the corpus to translate")
     search: AnySearch = group("search", help="how translations are found", flag="--search")
-    input: str | None = option(None, help="file to translate; default, and -: standard input", flag="--input")
-    input_format: InputFormat = option(
+    input: str | None = flag(None, help="file to translate; default, and -: standard input")
+    input_format: InputFormat = flag(
         InputFormat.text,
         help="text: a sentence a line; tsv: with phrases after it that the translation must contain, or not if they begin "
         "with !; jsonl: text, prefix, include, exclude, reference, min_length, max_length",
-        flag="--input-format",
     )
-    output: str | None = option(
-        None, help="file to write, compressed if its name ends in .gz or .xz; default standard output", flag="--output"
+    output: str | None = flag(
+        None, help="file to write, compressed if its name ends in .gz or .xz; default standard output"
     )
-    overwrite: bool = option(False, help="replace an existing output file", flag="--overwrite")
-    resume_output: bool = option(
+    overwrite: bool = flag(False, help="replace an existing output file")
+    resume_output: bool = flag(
         False,
         help="go on where the same command was stopped: until it is complete, the output grows under its name and .partial",
-        flag="--resume-output",
     )
-    format: OutputFormat = option(OutputFormat.text, help="text, fairseq or jsonl", flag="--format")
-    remove_bpe: PieceMarks | None = option(
+    format: OutputFormat = flag(OutputFormat.text, help="text, fairseq or jsonl")
+    remove_bpe: PieceMarks | None = flag(
         None,
         help="join pieces of text that was cut before the corpus was made: none (also --no-remove-bpe), subword_nmt (the "
         "flag alone) or sentencepiece; null: as the corpus says",
-        flag="--remove-bpe",
         implied=PieceMarks.subword_nmt,
     )
-    nbest: int = option(1, help="translations shown per sentence", flag="--nbest")
-    score_reference: bool = option(
-        False,
-        help="score given translations instead of finding some: those of the corpus, or of lines in tsv or jsonl",
-        flag="--score-reference",
+    nbest: int = flag(1, help="translations shown per sentence")
+    score_reference: bool = flag(
+        False, help="score given translations instead of finding some: those of the corpus, or of lines in tsv or jsonl"
     )
-    mbr: MbrMetric = option(
+    mbr: MbrMetric = flag(
         MbrMetric.none,
         help="show what is most like all else that the search finds (minimum Bayes risk), by chrf or bleu",
-        flag="--mbr",
     )
-    rerank: str | None = option(
+    rerank: str | None = flag(
         None,
         help="model of the other direction (run folder or checkpoint): what it finds the source probable of comes first",
-        flag="--rerank",
     )
-    rerank_weight: float = option(
-        1.0, help="what the other direction's score counts beside the search's own", flag="--rerank-weight"
+    rerank_weight: float = flag(1.0, help="what the other direction's score counts beside the search's own")
+    choose_among: int | None = flag(
+        None, help="translations of a line that --mbr and --rerank choose among; null: as many as --beam, or 32 samples"
     )
-    choose_among: int | None = option(
-        None,
-        help="translations of a line that --mbr and --rerank choose among; null: as many as --beam, or 32 samples",
-        flag="--choose-among",
-    )
-    print_alignment: AlignmentKind = option(
+    print_alignment: AlignmentKind = flag(
         AlignmentKind.none,
         help="A- lines from attention: none, hard (the flag alone) or soft",
-        flag="--print-alignment",
         implied=AlignmentKind.hard,
     )
-    replace_unk: bool = option(
+    replace_unk: bool = flag(
         False,
         help="in place of an unknown word, write the source word that it attends to most, or its translation in "
         "--unk-dictionary",
-        flag="--replace-unk",
     )
-    unk_dictionary: str | None = option(
-        None, help="for --replace-unk: a source word, a space and its translation a line", flag="--unk-dictionary"
+    unk_dictionary: str | None = flag(None, help="for --replace-unk: a source word, a space and its translation a line")
+    batch_size: int | None = flag(None, help="largest number of sentences in a batch")
+    max_tokens: int | None = flag(
+        None, help=f"largest batch in source pieces, padding included; null: {ON_A_CPU} on a CPU, {ON_A_GPU} on a GPU"
     )
-    batch_size: int | None = option(None, help="largest number of sentences in a batch", flag="--batch-size")
-    max_tokens: int | None = option(
-        None,
-        help=f"largest batch in source pieces, padding included; null: {ON_A_CPU} on a CPU, {ON_A_GPU} on a GPU",
-        flag="--max-tokens",
+    workers: int | None = flag(
+        None, help="processes that share the work on a CPU, each with one thread; null: one a thread"
     )
-    workers: int | None = option(
-        None, help="processes that share the work on a CPU, each with one thread; null: one a thread", flag="--workers"
+    cuda_graphs: bool = flag(False, help="on a GPU: record what a step of a model launches, and repeat it")
+    buffer_size: int = flag(4096, help="lines read ahead and sorted by length")
+    max_source_length: int = flag(1024, help="most pieces of a source that are translated at once")
+    long_lines: LongLines = flag(
+        LongLines.split, help="what becomes of longer ones, with a warning: split (translated in parts) or truncate"
     )
-    cuda_graphs: bool = option(
-        False, help="on a GPU: record what a step of a model launches, and repeat it", flag="--cuda-graphs"
+    on_invalid_utf8: InvalidText = flag(
+        InvalidText.replace, help="bytes that are not UTF-8: error, replace or skip (an empty line)"
     )
-    buffer_size: int = option(4096, help="lines read ahead and sorted by length", flag="--buffer-size")
-    max_source_length: int = option(
-        1024, help="most pieces of a source that are translated at once", flag="--max-source-length"
-    )
-    long_lines: LongLines = option(
-        LongLines.split,
-        help="what becomes of longer ones, with a warning: split (translated in parts) or truncate",
-        flag="--long-lines",
-    )
-    on_invalid_utf8: InvalidText = option(
-        InvalidText.replace,
-        help="bytes that are not UTF-8: error, replace or skip (an empty line)",
-        flag="--on-invalid-utf8",
-    )
-    max_line_bytes: int = option(MAX_LINE_BYTES, help="longest line read, in bytes", flag="--max-line-bytes")
+    max_line_bytes: int = flag(MAX_LINE_BYTES, help="longest line read, in bytes")
     device: DeviceConfig = section(DeviceConfig, help="where the work is done")
     user_dir: str | None = user_dir_option()
-    progress: ProgressStyle = option(ProgressStyle.auto, help="auto, bar, lines or none", flag="--progress")
+    progress: ProgressStyle = flag(ProgressStyle.auto, help="auto, bar, lines or none")
 
     def __post_init__(self) -> None:
         require_positive("", nbest=self.nbest, batch_size=self.batch_size, max_tokens=self.max_tokens)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from nmt.config.option import option
+from nmt.config.option import flag, option
 from nmt.errors import UsageError
 
 LARGEST_FACTOR = 1e4
@@ -22,13 +22,9 @@ class Decayed(Enum):
 class ParametersConfig:
     """Patterns are those of a shell (``*``, ``?``, ``[abc]``) and must match a whole name; ``*`` crosses dots."""
 
-    freeze: list[str] = option(
-        [], help="parameters that are not trained, by patterns of their names: 'encoder.*'", flag="--freeze"
-    )
-    lr_scales: list[str] = option(
-        [],
-        help="pattern=factor: multiplies the rate of these parameters; the last that matches counts",
-        flag="--lr-scales",
+    freeze: list[str] = flag([], help="parameters that are not trained, by patterns of their names: 'encoder.*'")
+    lr_scales: list[str] = flag(
+        [], help="pattern=factor: multiplies the rate of these parameters; the last that matches counts"
     )
     decay: Decayed = option(
         Decayed.all,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from nmt.config.checks import require_positive
 from nmt.config.choices import InvalidText, PieceMarks, ScoreFormat
-from nmt.config.option import option, user_dir_option
+from nmt.config.option import flag, user_dir_option
 from nmt.config.roles import CommandConfig
 from nmt.config.sections import MAX_LINE_BYTES
 
@@ -15,25 +15,22 @@ from nmt.config.sections import MAX_LINE_BYTES
 class ScoreConfig(CommandConfig):
     """nmt-score: hypotheses and references in, scores with their signatures out."""
 
-    sys: str | None = option(None, help="hypotheses, one a line; default standard input", flag="--sys")
-    ref: list[str] = option([], help="references, one a line; several files with commas", flag="--ref")
-    metrics: list[str] = option(["bleu"], help="bleu, chrf, ter, exact; several with commas", flag="--metrics")
-    tokenize: str = option("13a", help="sacreBLEU tokenizer: 13a, none, zh, char, intl, ...", flag="--tokenize")
-    remove_bpe: PieceMarks | None = option(
+    sys: str | None = flag(None, help="hypotheses, one a line; default standard input")
+    ref: list[str] = flag([], help="references, one a line; several files with commas")
+    metrics: list[str] = flag(["bleu"], help="bleu, chrf, ter, exact; several with commas")
+    tokenize: str = flag("13a", help="sacreBLEU tokenizer: 13a, none, zh, char, intl, ...")
+    remove_bpe: PieceMarks | None = flag(
         None,
         help="join pieces of hypotheses and references first: none, subword_nmt (the flag alone) or sentencepiece; null: "
         "none, with a warning where text looks cut",
-        flag="--remove-bpe",
         implied=PieceMarks.subword_nmt,
     )
-    lowercase: bool = option(False, help="score lower-cased", flag="--lowercase")
-    format: ScoreFormat = option(ScoreFormat.text, help="text or json", flag="--format")
-    on_invalid_utf8: InvalidText = option(
-        InvalidText.error,
-        help="bytes that are not UTF-8: error, replace or skip (in all files)",
-        flag="--on-invalid-utf8",
+    lowercase: bool = flag(False, help="score lower-cased")
+    format: ScoreFormat = flag(ScoreFormat.text, help="text or json")
+    on_invalid_utf8: InvalidText = flag(
+        InvalidText.error, help="bytes that are not UTF-8: error, replace or skip (in all files)"
     )
-    max_line_bytes: int = option(MAX_LINE_BYTES, help="longest line read, in bytes", flag="--max-line-bytes")
+    max_line_bytes: int = flag(MAX_LINE_BYTES, help="longest line read, in bytes")
     user_dir: str | None = user_dir_option()
 
     def __post_init__(self) -> None:
