@@ -137,14 +137,11 @@ def registry_for(role: str) -> Registry[Any]:
 
 def registered_name(config: type) -> str | None:
     """The name under which a configuration type is registered in any registry, or None."""
-    for registry in _registries.values():
-        for name in registry.names():
-            if registry.config_class(name) is config:
-                return name
-    return None
+    entries = [pair for registry in _registries.values() for pair in registry._entries.items()]
+    return next((name for name, entry in entries if entry.config is config), None)
 
 
-def import_all(package: str, path: Iterable[str], ending: str = "") -> None:
+def import_all(package: str, path: Iterable[str], ending: str | tuple[str, ...] = "") -> None:
     """Import all modules of a package and of those inside it, so that its components make themselves known without a
     list to edit; ``ending``: only those whose names end so."""
     for module in pkgutil.iter_modules(path):

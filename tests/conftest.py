@@ -82,8 +82,8 @@ def make_run(copy_corpus: Path) -> Callable[..., TrainConfig]:
     )
     from nmt.criterions.label_smoothed_cross_entropy_config import LabelSmoothedCrossEntropyConfig
     from nmt.models.transformer.transformer import TransformerConfig
-    from nmt.optim.adam_config import AdamConfig
-    from nmt.optim.schedules.inverse_sqrt import InverseSqrtConfig
+    from nmt.optim.config import AdamConfig
+    from nmt.optim.schedules import InverseSqrtConfig
     from nmt.search.greedy_config import GreedyConfig
 
     def make(folder: Path, **changes: Any) -> TrainConfig:

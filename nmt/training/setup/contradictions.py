@@ -10,8 +10,8 @@ from nmt.config.roles import CriterionConfig, OptimizerConfig, SchedulerConfig
 from nmt.config.sections import AUTO, TrainConfig
 from nmt.errors import UsageError
 from nmt.optim import Horizon, default_warmup, schedulers
-from nmt.optim.adam_then_sgd_config import AdamThenSgdConfig
-from nmt.optim.schedules.constant import ConstantConfig
+from nmt.optim.config import AdamThenSgdConfig
+from nmt.optim.schedules import ConstantConfig
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nmt.config.sections import ValidationConfig
-from nmt.optim.improvement import is_better
+from nmt.optim.schedules import is_better
 from nmt.training.loop.learner import Learner
 from nmt.training.validation.validators import TranslationValidator, Validator, validate
 

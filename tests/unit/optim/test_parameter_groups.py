@@ -12,9 +12,8 @@ from torch import nn
 from nmt.config.parameters import Decayed, ParametersConfig
 from nmt.errors import UsageError
 from nmt.optim import ParameterGroups
-from nmt.optim.adam_config import AdamWConfig
+from nmt.optim.config import AdamWConfig, SgdConfig
 from nmt.optim.parameter_groups import freeze, parameter_groups
-from nmt.optim.sgd_config import SgdConfig
 from nmt.testing.subjects import Subject, kinds
 
 

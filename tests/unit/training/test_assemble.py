@@ -35,11 +35,8 @@ from nmt.errors import DataError, DeviceError, UsageError
 from nmt.interface import VocabularySizes
 from nmt.models import models
 from nmt.models.transformer.transformer import PositionKind, Transformer, TransformerConfig
-from nmt.optim.adam_config import AdamConfig
-from nmt.optim.schedules.constant import ConstantConfig
-from nmt.optim.schedules.inverse_sqrt import InverseSqrtConfig
-from nmt.optim.schedules.linear import LinearConfig
-from nmt.optim.schedules.noam import NoamConfig
+from nmt.optim.config import AdamConfig
+from nmt.optim.schedules import ConstantConfig, InverseSqrtConfig, LinearConfig, NoamConfig
 from nmt.storage.checkpoints import checkpoints_in, pointed, read_checkpoint, read_info
 from nmt.training.assemble import train
 from nmt.training.setup import length

@@ -13,9 +13,8 @@ from torch import Tensor
 
 from nmt.config.sections import CheckpointConfig, TrainConfig, TrainingConfig, ValidationConfig
 from nmt.errors import DataError
-from nmt.optim.adam_config import AdamConfig
-from nmt.optim.schedule_free_adamw_config import ScheduleFreeAdamWConfig
-from nmt.optim.schedules.constant import ConstantConfig
+from nmt.optim.config import AdamConfig, ScheduleFreeAdamWConfig
+from nmt.optim.schedules import ConstantConfig
 from nmt.storage.checkpoints import StoredCheckpoint, checkpoints_in, read_checkpoint
 from nmt.training.assemble import train
 from nmt.training.checkpoints.resume import Past

@@ -17,13 +17,9 @@ from nmt.config.parameters import ParametersConfig
 from nmt.config.sections import CheckpointConfig, DeviceConfig, TrainConfig, TrainingConfig, ValidationConfig
 from nmt.errors import UsageError
 from nmt.optim import optimizers
-from nmt.optim.adam_config import AdamConfig
-from nmt.optim.adam_then_sgd_config import AdamThenSgdConfig
+from nmt.optim.config import AdamConfig, AdamThenSgdConfig, MuonConfig, ScheduleFreeAdamWConfig, SgdConfig
 from nmt.optim.moving_average import MovingAverage
-from nmt.optim.muon_config import MuonConfig
-from nmt.optim.schedule_free_adamw_config import ScheduleFreeAdamWConfig
-from nmt.optim.schedules.constant import ConstantConfig
-from nmt.optim.sgd_config import SgdConfig
+from nmt.optim.schedules import ConstantConfig
 from nmt.storage.checkpoints import StoredCheckpoint, checkpoints_in, read_checkpoint
 from nmt.training.assemble import train
 from nmt.training.loop.modes import evaluation_mode

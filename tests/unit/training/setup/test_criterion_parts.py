@@ -27,7 +27,7 @@ from nmt.data.tokenizers.words import WordsConfig
 from nmt.distributed.world import World
 from nmt.errors import DataError, UsageError
 from nmt.models.transformer.transformer import Transformer
-from nmt.optim.schedules.constant import ConstantConfig
+from nmt.optim.schedules import ConstantConfig
 from nmt.storage.checkpoints import checkpoints_in, read_checkpoint
 from nmt.training.assemble import train
 from nmt.training.loop.trainer import Trainer

@@ -13,7 +13,7 @@ from torch import Tensor
 from nmt.config.parameters import Decayed, ParametersConfig
 from nmt.config.sections import TrainConfig, TrainingConfig
 from nmt.errors import UsageError
-from nmt.optim.adam_config import AdamWConfig
+from nmt.optim.config import AdamWConfig
 from nmt.storage.checkpoints import checkpoints_in, read_checkpoint
 from nmt.training.assemble import train
 

@@ -21,8 +21,8 @@ from nmt.errors import DataError, UsageError
 from nmt.models.memory.neural_turing_machine_config import NeuralTuringMachineConfig, SymbolKind
 from nmt.models.recurrent.lstm import LSTMConfig
 from nmt.models.transformer.transformer import TransformerConfig
-from nmt.optim.schedules.constant import ConstantConfig
-from nmt.optim.sgd_config import SgdConfig
+from nmt.optim.config import SgdConfig
+from nmt.optim.schedules import ConstantConfig
 from nmt.storage.checkpoints import checkpoints_in, read_checkpoint
 from nmt.training.assemble import train
 from nmt.training.setup.vocabulary_mapping import common_pieces
