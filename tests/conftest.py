@@ -80,7 +80,7 @@ def make_run(copy_corpus: Path) -> Callable[..., TrainConfig]:
         TrainingConfig,
         ValidationConfig,
     )
-    from nmt.criterions.label_smoothed_cross_entropy_config import LabelSmoothedCrossEntropyConfig
+    from nmt.criterions.config import LabelSmoothedCrossEntropyConfig
     from nmt.models.transformer.transformer import TransformerConfig
     from nmt.optim.config import AdamConfig
     from nmt.optim.schedules import InverseSqrtConfig

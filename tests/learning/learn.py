@@ -19,7 +19,7 @@ from nmt.config.sections import (
     TrainingConfig,
     ValidationConfig,
 )
-from nmt.criterions.cross_entropy_config import CrossEntropyConfig
+from nmt.criterions.config import CrossEntropyConfig
 from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.words import WordsConfig
 from nmt.optim.config import AdamConfig

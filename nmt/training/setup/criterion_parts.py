@@ -15,9 +15,9 @@ from torch import Tensor
 
 from nmt.config.sections import TrainConfig
 from nmt.criterions import Criterion, CriterionParts, criterions
+from nmt.criterions.config import RewardKind, SequenceConfig
 from nmt.criterions.sentence_rewards import sentence_bleu, sentence_gleu
 from nmt.criterions.sequences import Reward, Sampler, Translations
-from nmt.criterions.sequences_config import RewardKind, SequenceConfig
 from nmt.distributed.world import World
 from nmt.errors import UsageError, did_you_mean
 from nmt.interface import EncoderDecoder

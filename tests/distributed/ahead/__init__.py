@@ -10,8 +10,8 @@ import torch
 import nmt.optim.torch_optimizers
 from nmt.config.option import option
 from nmt.criterions import criterions
+from nmt.criterions.config import CrossEntropyConfig
 from nmt.criterions.cross_entropy import TokenCrossEntropy
-from nmt.criterions.cross_entropy_config import CrossEntropyConfig
 from nmt.distributed.world import World
 from nmt.interface import Batch, EncoderDecoder, LossReport
 from nmt.training.loop import updater
