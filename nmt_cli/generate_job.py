@@ -12,7 +12,7 @@ from pathlib import Path
 
 from nmt.config.checks import Rules, refuse
 from nmt.config.choices import AlignmentKind, InputFormat, MbrMetric, OutputFormat, PieceMarks, ProgressStyle
-from nmt.config.generation import GenerateConfig
+from nmt.config.commands import GenerateConfig
 from nmt.config.sections import DeviceConfig, DistributedConfig
 from nmt.config.validated import WITHOUT_MEANING_FOR_SCORING
 from nmt.data.corpus import Corpus, Split
@@ -31,8 +31,7 @@ from nmt.translation.choosing import ReverseModel, check_reverse
 from nmt.translation.lines import Given
 from nmt.translation.translator import check_search
 from nmt.translation.windows import Progress
-from nmt_cli.formats import formatter
-from nmt_cli.inputs import parsed
+from nmt_cli.formats import formatter, parsed
 from nmt_cli.outputs import Growing, Write, check_output, opened
 
 logger = logging.getLogger("nmt.generate")

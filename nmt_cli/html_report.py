@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nmt.errors import NMTError
 from nmt.reporting.html_report import write
-from nmt_cli.streams import say, use_utf8
+from nmt_cli.process import say, use_utf8
 
 
 def main() -> None:

@@ -32,13 +32,10 @@ from nmt.errors import Interrupted, NMTError, OutputError, UsageError, numbered
 from nmt.plugins import load_plugins, plugin_places, preset_folders
 from nmt.storage.files import STORAGE_FAULTS
 from nmt_cli.argv import rewrite, take_config, user_dir_in
-from nmt_cli.bare import refuse_files
-from nmt_cli.composition import text_of
 from nmt_cli.explain import CONFIGURATION_ERRORS, explain, unknown_key
-from nmt_cli.flags import grammar
-from nmt_cli.interruptions import Terminated, cleaning_up_on_sigterm
-from nmt_cli.stored import ConfigFile, Stored, put_search_of_model
-from nmt_cli.streams import configure_logging, discard, logger, say, use_utf8
+from nmt_cli.flags import grammar, refuse_files
+from nmt_cli.process import Terminated, cleaning_up_on_sigterm, configure_logging, discard, logger, say, use_utf8
+from nmt_cli.stored import ConfigFile, Stored, put_search_of_model, text_of
 from nmt_cli.sweep import Job, JobFailed, Sweep, is_of_launcher
 
 Config = TypeVar("Config", bound=CommandConfig)
@@ -58,17 +55,6 @@ def launch(command: str, config_class: type[Config], run: Callable[[Config], flo
     use_utf8()
     configure_logging()
     _Launcher(command, config_class, run).start(sys.argv[1:])
-
-
-@contextlib.contextmanager
-def _folder_of_sweep(option: str) -> Iterator[None]:
-    """What a job does is reported by the job: here only Hydra makes folders."""
-    try:
-        yield
-    except OSError as error:
-        if error.filename is None:
-            raise
-        raise OutputError(f"cannot make {error.filename}: {error.strerror}; choose another {option}") from error
 
 
 class _Launcher:
@@ -136,11 +122,14 @@ class _Launcher:
         self._sweep = Sweep(line.overrides, of_runs=self._command == "train")
         for place in plugin_places(self._user_dir):
             _let_processes_import(place.expanduser().resolve().parent)
-        with (
-            self._sweep.conducted(),
-            _folder_of_sweep("--save-dir" if self._sweep.of_runs else "hydra.sweep.dir=FOLDER"),
-        ):
-            main()
+        with self._sweep.conducted():
+            try:
+                main()
+            except OSError as error:  # what a job does is reported by the job: here only Hydra makes folders
+                if error.filename is None:
+                    raise
+                option = "--save-dir" if self._sweep.of_runs else "hydra.sweep.dir=FOLDER"
+                raise OutputError(f"cannot make {error.filename}: {error.strerror}; choose another {option}") from error
 
     def _print(self, composed: DictConfig) -> None:
         """The composed configuration, and nothing else is done."""
@@ -289,20 +278,15 @@ def _as_dataclasses(composed: DictConfig) -> Any:
     try:
         return OmegaConf.to_object(composed)
     except UsageError:
-        refused = [message for key in composed if (message := _refusal(composed._get_node(key))) is not None]
+        refused = []
+        for section in filter(OmegaConf.is_dict, map(composed._get_node, composed)):
+            try:
+                OmegaConf.to_object(section)
+            except UsageError as error:
+                refused.append(str(error))
         if not refused:  # it is the whole that is wrong
             raise
         raise UsageError(numbered(refused)) from None
-
-
-def _refusal(section: Any) -> str | None:
-    """What a section has against its own values."""
-    try:
-        if isinstance(section, DictConfig):
-            OmegaConf.to_object(section)
-    except UsageError as error:
-        return str(error)
-    return None
 
 
 def _additions(config: Any, prefix: str = "") -> Iterator[str]:

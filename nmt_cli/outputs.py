@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
 from nmt.config.choices import OutputFormat
-from nmt.config.generation import GenerateConfig
+from nmt.config.commands import GenerateConfig
 from nmt.config.plain import to_plain
 from nmt.data.language_pair import PAIR_FILE
 from nmt.errors import OutputError, StorageError, UsageError

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt.config.choices import PieceMarks, ScoreFormat
-from nmt.config.scoring import ScoreConfig
+from nmt.config.commands import ScoreConfig
 from nmt.data.cut_text import joined_lines
 from nmt.data.parallel_text import Reading, where_they_part
 from nmt.data.text import read_stream

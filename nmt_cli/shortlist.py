@@ -6,7 +6,7 @@ import logging
 import os
 from pathlib import Path
 
-from nmt.config.shortlist import ShortlistConfig
+from nmt.config.commands import ShortlistConfig
 from nmt.data.corpus import Corpus
 from nmt.errors import OutputError, UsageError
 from nmt.progress import going_on

@@ -1,5 +1,5 @@
-"""What files have in place of a command's defaults: a whole configuration (``--config``), or the search that the model of
-``--path`` was validated with. Neither needs torch."""
+"""Configurations in files: a whole one in place of a command's defaults (``--config``), the search that the model of
+``--path`` was validated with, and what ``--cfg job`` prints. None needs torch."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from omegaconf.errors import OmegaConfBaseException
 
 from nmt.config.option import groups_of
 from nmt.config.plain import component_from_plain, from_plain
-from nmt.config.presets import default_choices
-from nmt.config.publish import Defaults
+from nmt.config.presets import default_choices, program_of
+from nmt.config.publish import STORED, Defaults
 from nmt.config.validated import ValidatedSearch, described, for_scoring
-from nmt.errors import DataError, MissingInputError, NMTError, UsageError
+from nmt.errors import DataError, MissingInputError, NMTError, UsageError, closest
+from nmt.registry import registered_name
 from nmt.storage.run_folder import CONFIG, read_config, resolve, split_paths
 from nmt_cli.argv import CommandLine
-from nmt_cli.streams import logger
+from nmt_cli.process import logger
 
 _SEVERAL = "(several)"  # stands for a choice that each job of a sweep makes
 
@@ -60,8 +61,6 @@ class ConfigFile:
 
     def defaults(self, command: str, config_class: type) -> Defaults:
         """Checked against the options of a command: whatever is wrong is said of the file."""
-        from nmt_cli.whose_file import refuse_file_of_another  # it knows all commands, which takes 10 ms
-
         refuse_file_of_another(command, self.path, self.tree)
         origin, groups = str(self.path), groups_of(config_class)
         try:
@@ -181,3 +180,70 @@ def _parsed(overrides: Sequence[str]) -> dict[str, Override]:
     except HydraException:
         return {}
     return {override.get_key_element().lstrip("+~"): override for override in parsed if not override.is_delete()}
+
+
+def configurations() -> dict[str, type]:
+    """Of all commands, for which most starts of one have no use: they take some milliseconds."""
+    from nmt.config.commands import AverageConfig, GenerateConfig, ScoreConfig, ShortlistConfig
+    from nmt.config.sections import PreprocessConfig, TrainConfig
+
+    return {
+        "preprocess": PreprocessConfig,
+        "train": TrainConfig,
+        "average_checkpoints": AverageConfig,
+        "generate": GenerateConfig,
+        "shortlist": ShortlistConfig,
+        "score": ScoreConfig,
+    }
+
+
+# What those who give a run's file to these commands may have meant: the flag that names the run.
+_FLAG_OF_RUN = {"generate": "--path", "average_checkpoints": "--inputs"}
+
+
+def refuse_file_of_another(command: str, path: Path, tree: Mapping[str, Any]) -> None:
+    """Refuse the configuration of another command; what only has a wrong option here and there is left to others."""
+    owner = owner_of(command, tree)
+    if owner == command:
+        return
+    its, here = program_of(owner), program_of(command)
+    advice = f"give it to {its}, or give a file that {here} --cfg job printed"
+    if owner == "train" and command in _FLAG_OF_RUN:
+        run = path.parent if path.name == CONFIG else "RUN"
+        advice = f"to use the model of the run, leave --config out and give {_FLAG_OF_RUN[command]} {run}"
+    raise UsageError(f"{path} is a configuration of {its}, not of {here}; {advice}")
+
+
+def owner_of(command: str, tree: Mapping[str, Any]) -> str:
+    """The one command that knows more of the options than any other does; in doubt ``command``."""
+    names = {other: {field.name for field in dataclasses.fields(kind)} for other, kind in configurations().items()}
+    if all(key in names[command] or closest(key, names[command]) for key in tree):
+        return command
+    known = {other: len(tree.keys() & names[other]) for other in names}
+    best = [other for other in known if known[other] == max(known.values())]
+    return best[0] if len(best) == 1 else command
+
+
+def text_of(
+    composed: DictConfig, config_class: type, choices: Mapping[str, str | None], package: str | None, *, resolve: bool
+) -> str:
+    """What ``--cfg job`` prints: the whole in the form of a run's config.yaml, which ``--config`` reads again, or the part
+    ``package``. ``choices``: of each group, what was chosen; it is said in a comment."""
+    if resolve:
+        OmegaConf.resolve(composed)
+    tree: Any = OmegaConf.to_container(composed, enum_to_str=True)
+    for group in groups_of(config_class):
+        if isinstance(tree.get(group), dict):
+            name = registered_name(OmegaConf.get_type(composed, group) or dict)
+            tree[group] = ({} if name is None else {"name": name}) | tree[group]
+    if package in (None, "_global_"):
+        said = " ".join(f"{group}={choice}" for group, choice in choices.items() if choice not in (None, STORED))
+    else:
+        said = f"@package {package}"
+        for key in str(package).split("."):
+            if not isinstance(tree, dict) or key not in tree:
+                raise UsageError(f"--package {package}: there is no such part; --cfg job alone shows all of them")
+            tree = tree[key]
+        if not isinstance(tree, (dict, list)):
+            return f"{tree}\n"
+    return (f"# {said}\n" if said else "") + str(yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))

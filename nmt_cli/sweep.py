@@ -31,8 +31,7 @@ from omegaconf import DictConfig, OmegaConf
 from nmt.config.sections import TrainConfig
 from nmt.errors import Interrupted, NMTError, UsageError
 from nmt.storage.files import atomic_write
-from nmt_cli.interruptions import Terminated, cleaning_up_on_sigterm
-from nmt_cli.streams import configure_logging, say, use_utf8
+from nmt_cli.process import Terminated, cleaning_up_on_sigterm, configure_logging, say, use_utf8
 
 RECORDS = "sweep.jsonl"
 LAUNCHERS = ("joblib", "submitit")

@@ -13,8 +13,8 @@ from torch import Tensor
 import nmt.criterions
 import nmt.optim
 import nmt.search  # noqa: F401  (each fills its registry)
-from nmt.config.averaging import AverageConfig
 from nmt.config.choices import Precision, ProgressStyle
+from nmt.config.commands import AverageConfig
 from nmt.config.plain import from_plain
 from nmt.config.sections import LOSSES, TrainConfig
 from nmt.data.language_pair import LanguagePair

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from nmt.averaging.average_scores import Row, compare, find_judge
 from nmt.averaging.selection import select
-from nmt.config.averaging import AverageConfig
+from nmt.config.commands import AverageConfig
 from nmt.data.language_pair import LanguagePair
 from nmt.errors import DataError, OutputError, UsageError
 from nmt.models.stored import architecture

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-from nmt.config.averaging import AverageConfig
+from nmt.config.commands import AverageConfig
 from nmt.errors import DataError, MissingInputError, UsageError
 from nmt.storage.checkpoints import CheckpointInfo, checkpoints_in, read_info
 from nmt.storage.run_folder import read_config

@@ -16,8 +16,8 @@ from typing import Any, Protocol, runtime_checkable
 from torch import nn
 from torch.nn import Parameter
 
-from nmt.config.parameters import Decayed, ParametersConfig
 from nmt.config.roles import OptimizerConfig
+from nmt.config.sections import Decayed, ParametersConfig
 from nmt.errors import UsageError
 from nmt.optim import ParameterGroups
 

@@ -9,9 +9,8 @@ from typing import Any, Protocol, cast
 
 import torch
 
-from nmt.config.chosen import read_preset
 from nmt.config.plain import component_from_plain
-from nmt.config.presets import preset_names
+from nmt.config.presets import preset_names, read_preset
 from nmt.errors import UsageError
 from nmt.interface import EncoderDecoder, VocabularySizes
 from nmt.models import models

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nmt.config.generation import GenerateConfig
+from nmt.config.commands import GenerateConfig
 from nmt.config.sections import (
     BatchingConfig,
     PreprocessConfig,

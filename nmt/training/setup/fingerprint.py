@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from nmt.config.parameters import ParametersConfig
 from nmt.config.plain import to_plain
-from nmt.config.sections import TrainConfig, TrainingConfig
+from nmt.config.sections import ParametersConfig, TrainConfig, TrainingConfig
 from nmt.training.checkpoints.run_state import Fingerprint
 from nmt.training.loop.precision import Arithmetic
 from nmt.training.setup.other_models import identity

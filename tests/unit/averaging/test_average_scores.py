@@ -14,8 +14,8 @@ import torch
 
 from nmt.averaging.average_scores import Judge, Row, table
 from nmt.averaging.averaging import Average, average_checkpoints
-from nmt.config.averaging import AverageConfig
 from nmt.config.choices import Precision
+from nmt.config.commands import AverageConfig
 from nmt.config.sections import (
     CheckpointConfig,
     DeviceConfig,

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from nmt.averaging.averaging import average_checkpoints
 from nmt.averaging.selection import select
-from nmt.config.averaging import AverageConfig
+from nmt.config.commands import AverageConfig
 from nmt.errors import DataError, MissingInputError, OutputError, UsageError
 from nmt.storage.checkpoints import CheckpointInfo, TrainingState, checkpoint_name, read_checkpoint, write_checkpoint
 from tests.tiny_models import WORDS, write_tiny_model

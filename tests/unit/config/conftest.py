@@ -15,7 +15,7 @@ import nmt.models
 import nmt.optim
 import nmt.search  # noqa: F401 - importing a package registers its components
 from nmt.config.publish import publish
-from nmt_cli.whose_file import CONFIGURATIONS
+from nmt_cli.stored import CONFIGURATIONS
 
 Compose = Callable[..., Any]
 

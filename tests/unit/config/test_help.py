@@ -16,11 +16,9 @@ import nmt.data.tokenizers
 import nmt.models
 import nmt.optim
 import nmt.search  # noqa: F401 - importing a package registers its components
-from nmt.config.chosen import chosen
-from nmt.config.guide import GUIDES
-from nmt.config.help import help_page
+from nmt.config.help import GUIDES, help_page
 from nmt.config.option import Flag, FlagKind, groups_of, options_of
-from nmt.config.presets import RECIPE, default_choices, preset_names, schema_names
+from nmt.config.presets import RECIPE, chosen, default_choices, preset_names, schema_names
 from nmt.config.publish import publish
 from nmt.errors import UsageError
 from nmt.registry import registry_for

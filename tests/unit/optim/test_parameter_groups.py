@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from nmt.config.parameters import Decayed, ParametersConfig
+from nmt.config.sections import Decayed, ParametersConfig
 from nmt.errors import UsageError
 from nmt.optim import ParameterGroups
 from nmt.optim.config import AdamWConfig, SgdConfig

@@ -13,8 +13,14 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from nmt.config.choices import Precision
-from nmt.config.parameters import ParametersConfig
-from nmt.config.sections import CheckpointConfig, DeviceConfig, TrainConfig, TrainingConfig, ValidationConfig
+from nmt.config.sections import (
+    CheckpointConfig,
+    DeviceConfig,
+    ParametersConfig,
+    TrainConfig,
+    TrainingConfig,
+    ValidationConfig,
+)
 from nmt.errors import UsageError
 from nmt.optim import optimizers
 from nmt.optim.config import AdamConfig, AdamThenSgdConfig, MuonConfig, ScheduleFreeAdamWConfig, SgdConfig

@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmt.config.parameters import Decayed, ParametersConfig
-from nmt.config.sections import TrainConfig, TrainingConfig
+from nmt.config.sections import Decayed, ParametersConfig, TrainConfig, TrainingConfig
 from nmt.errors import UsageError
 from nmt.optim.config import AdamWConfig
 from nmt.storage.checkpoints import checkpoints_in, read_checkpoint

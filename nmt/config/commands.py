@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nmt.config.checks import Rules, refuse, require_not_negative, require_positive
+from nmt.config.checks import Rules, refuse, require_device, require_not_negative, require_positive
 from nmt.config.choices import (
     AlignmentKind,
     InputFormat,
@@ -15,8 +15,9 @@ from nmt.config.choices import (
     OutputFormat,
     PieceMarks,
     ProgressStyle,
+    ScoreFormat,
 )
-from nmt.config.option import flag, group, section, user_dir_option
+from nmt.config.option import FlagKind, flag, group, section, user_dir_option
 from nmt.config.roles import AnySearch, CommandConfig, SearchConfig
 from nmt.config.sections import MAX_LINE_BYTES, DeviceConfig
 
@@ -183,3 +184,75 @@ class GenerateConfig(CommandConfig):
         if not self.chooses:
             return self.nbest
         return self.choose_among or self.search_facts.beam_size or SAMPLES_TO_COMPARE
+
+
+@dataclass
+class ScoreConfig(CommandConfig):
+    """nmt-score: hypotheses and references in, scores with their signatures out."""
+
+    sys: str | None = flag(None, help="hypotheses, one a line; default standard input")
+    ref: list[str] = flag([], help="references, one a line; several files with commas")
+    metrics: list[str] = flag(["bleu"], help="bleu, chrf, ter, exact; several with commas")
+    tokenize: str = flag("13a", help="sacreBLEU tokenizer: 13a, none, zh, char, intl, ...")
+    remove_bpe: PieceMarks | None = flag(
+        None,
+        help="join pieces of hypotheses and references first: none, subword_nmt (the flag alone) or sentencepiece; null: "
+        "none, with a warning where text looks cut",
+        implied=PieceMarks.subword_nmt,
+    )
+    lowercase: bool = flag(False, help="score lower-cased")
+    format: ScoreFormat = flag(ScoreFormat.text, help="text or json")
+    on_invalid_utf8: InvalidText = flag(
+        InvalidText.error, help="bytes that are not UTF-8: error, replace or skip (in all files)"
+    )
+    max_line_bytes: int = flag(MAX_LINE_BYTES, help="longest line read, in bytes")
+    user_dir: str | None = user_dir_option()
+
+    def __post_init__(self) -> None:
+        require_positive("", max_line_bytes=self.max_line_bytes)
+
+    @property
+    def instead_of_standard_input(self) -> str | None:
+        """The flag that is to be given where standard input cannot be read; None if it is not read anyway."""
+        return "--sys" if self.sys in (None, "-") else None
+
+
+@dataclass
+class AverageConfig(CommandConfig):
+    """nmt-average-checkpoints: several checkpoints in, one without training state out."""
+
+    inputs: list[str] = flag([], help="run folder, or checkpoints", kind=FlagKind.many)
+    output: str = flag("", help="folder to write")
+    num_update_checkpoints: int | None = flag(None, help="average the last this many written by updates or minutes")
+    num_epoch_checkpoints: int | None = flag(None, help="average the last this many written at an epoch's end")
+    num_best_checkpoints: int | None = flag(None, help="average this many of the best, by their scores in validation")
+    metric: str | None = flag(None, help="what the best are best by: loss, bleu, ...; null: the best-checkpoint metric")
+    checkpoint_upper_bound: int | None = flag(None, help="leave out checkpoints after this update (or epoch)")
+    validate: bool = flag(True, help="measure the average on the validation set too")
+    data: list[str] = flag([], help="corpus folders with that set; default: those of the run")
+    device: str = flag("auto", help="where it is measured: auto, cpu, cuda or cuda:N")
+    overwrite: bool = flag(False, help="replace an existing output folder")
+    user_dir: str | None = user_dir_option()
+
+    def __post_init__(self) -> None:
+        require_device(self.device)
+        require_positive("", num_update_checkpoints=self.num_update_checkpoints)
+        require_positive("", num_epoch_checkpoints=self.num_epoch_checkpoints)
+        require_positive("", num_best_checkpoints=self.num_best_checkpoints)
+
+
+@dataclass
+class ShortlistConfig(CommandConfig):
+    """nmt-shortlist: a corpus folder in, a list of the target pieces that each source piece may become out."""
+
+    data: list[str] = flag([], help="corpus folder")
+    output: str = flag("", help="file to write")
+    per_piece: int = flag(50, help="target pieces for each source piece")
+    frequent: int = flag(100, help="the most frequent target pieces, which any sentence may need")
+    max_pairs: int = flag(100_000, help="learn from the first so many sentence pairs")
+    overwrite: bool = flag(False, help="replace an existing file")
+    user_dir: str | None = user_dir_option()
+
+    def __post_init__(self) -> None:
+        require_positive("", per_piece=self.per_piece, max_pairs=self.max_pairs)
+        require_not_negative("", frequent=self.frequent)

@@ -6,7 +6,9 @@ import contextlib
 import io
 import logging
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from typing import IO
 
@@ -86,3 +88,27 @@ class _Lines(logging.Handler):
                     tqdm.tqdm.write(f"{line}\n", file=sys.stderr, end="")
         except Exception:
             self.handleError(record)
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, as an exception that unwinds everything like Ctrl-C, so that temporary files are removed."""
+
+
+@contextlib.contextmanager
+def cleaning_up_on_sigterm() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    process = os.getpid()
+
+    def stop(number: int, frame: object) -> None:
+        if os.getpid() == process:
+            raise Terminated
+        signal.signal(number, signal.SIG_DFL)  # a forked worker has nothing to clean up
+        os.kill(os.getpid(), number)
+
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
