@@ -1,10 +1,16 @@
-"""What nmt-generate reads: plain lines, or lines that also say what is asked of their translations.
+"""How lines to translate are written, and how nmt-generate shows translations. Lines that it reads:
 
 text    one sentence a line
 tsv     the sentence, then phrases that its translation must contain; of one that begins with "!", must not contain;
         where references are scored: the sentence, then its reference
 jsonl   {"text": "...", "prefix": "...", "include": ["..."], "exclude": ["..."], "reference": "...", "min_length": 1,
         "max_length": 9}, all but text optional
+
+Of translations it shows the text alone, fairseq's lines, or JSON lines. Deviations from fairseq's output: it comes in input
+order; D lines are detokenised text while H lines keep the pieces; S and T lines show the text as it was given, but where D
+lines have text that was cut before joined to words, so have T lines; scores follow our length penalty (``--length-penalty
+power`` is fairseq's); the closing "Generate ... with beam=..." line goes to the log, because standard output carries
+results only.
 """
 
 from __future__ import annotations
@@ -20,8 +26,10 @@ from nmt.errors import DataError, UsageError, did_you_mean
 from nmt.translation import Line, TranslatedText, Translation, best_texts
 from nmt.translation.lines import Given
 
-_LENGTHS = ("min_length", "max_length")
-_KEYS = ("text", "prefix", "include", "exclude", "reference", *_LENGTHS)
+_TEXT, _TEXTS, _LENGTH = "a text", "a list of texts", "a whole number of pieces"
+# Of an object of JSON, and what each must be.
+_KEYS = {"text": _TEXT, "prefix": _TEXT, "include": _TEXTS, "exclude": _TEXTS, "reference": _TEXT}
+_KEYS |= {"min_length": _LENGTH, "max_length": _LENGTH}
 
 
 def parsed(
@@ -32,37 +40,33 @@ def parsed(
 
     With ``references`` each line has one to be scored.
     """
-    if form is InputFormat.text:
-        return iter(lines)
-    of_fields = _with_reference if references else _of_fields
-    parse: Callable[[str, str], Line] = {InputFormat.tsv: of_fields, InputFormat.jsonl: _of_json}[form]
+    number = first
+    for line in lines:
+        if form is not InputFormat.text and isinstance(line, str) and line.strip():
+            yield _parsed(line, form, f"{origin}, line {number}", references)
+        else:
+            yield line
+        number += line is not PAUSE
 
-    def line_of(text: str, where: str) -> Line:
-        line = parse(text, where)
-        if references and line != Line(line.text, reference=line.reference):
-            raise DataError(
-                f"{where}: references are scored, so nothing else can be asked for; leave out --score-reference"
-            )
-        if references and bool(line.text.strip()) != bool(line.reference.strip()):
-            raise DataError(f"{where} should have both a sentence and its reference")
-        return line
 
-    def parsed_lines() -> Iterator[Given]:
-        number = first
-        for line in lines:
-            if isinstance(line, str) and line.strip():
-                yield line_of(line, f"{origin}, line {number}")
-            else:
-                yield line
-            number += line is not PAUSE
-
-    return parsed_lines()
+def _parsed(text: str, form: InputFormat, where: str, references: bool) -> Line:
+    parse = _of_json if form is InputFormat.jsonl else _with_reference if references else _of_fields
+    line = parse(text, where)
+    if not all(phrase.strip() for phrase in (*line.include, *line.exclude)):
+        raise DataError(f"{where} has an empty phrase; leave it out")
+    if references and line != Line(line.text, reference=line.reference):
+        raise DataError(
+            f"{where}: references are scored, so nothing else can be asked for; leave out --score-reference"
+        )
+    if references and bool(line.text.strip()) != bool(line.reference.strip()):
+        raise DataError(f"{where} should have both a sentence and its reference")
+    return line
 
 
 def _of_fields(line: str, where: str) -> Line:
     text, *phrases = line.split("\t")
-    exclude = tuple(phrase[1:] for phrase in phrases if phrase.startswith("!"))
-    return _checked(Line(text, "", tuple(phrase for phrase in phrases if not phrase.startswith("!")), exclude), where)
+    include = tuple(phrase for phrase in phrases if not phrase.startswith("!"))
+    return Line(text, include=include, exclude=tuple(phrase[1:] for phrase in phrases if phrase.startswith("!")))
 
 
 def _with_reference(line: str, where: str) -> Line:
@@ -82,26 +86,13 @@ def _of_json(line: str, where: str) -> Line:
     for key, value in tree.items():
         if key not in _KEYS:
             raise DataError(f"{where} has the key '{key}'{did_you_mean(key, _KEYS)}; there are: {', '.join(_KEYS)}")
-        if key in ("prefix", "reference") and not isinstance(value, str):
-            raise DataError(f'{where}: "{key}" must be a text')
         listed = isinstance(value, list) and all(isinstance(phrase, str) for phrase in value)
-        if key in ("include", "exclude") and not listed:
-            raise DataError(f'{where}: "{key}" must be a list of texts')
-        if key in _LENGTHS and type(value) is not int:
-            raise DataError(f'{where}: "{key}" must be a whole number of pieces')
-    include, exclude = (tuple(tree.get(key, ())) for key in ("include", "exclude"))
-    prefix, reference = (tree.get(key, "") for key in ("prefix", "reference"))
-    shortest, longest = (tree.get(key) for key in _LENGTHS)
+        if not {_TEXT: isinstance(value, str), _TEXTS: listed, _LENGTH: type(value) is int}[_KEYS[key]]:
+            raise DataError(f'{where}: "{key}" must be {_KEYS[key]}')
     try:
-        return _checked(Line(tree["text"], prefix, include, exclude, reference, shortest, longest), where)
+        return Line(**{key: tuple(value) if _KEYS[key] == _TEXTS else value for key, value in tree.items()})
     except UsageError as error:  # which knows no lines of files
         raise DataError(f"{where}: {error}") from None
-
-
-def _checked(line: Line, where: str) -> Line:
-    if not all(phrase.strip() for phrase in (*line.include, *line.exclude)):
-        raise DataError(f"{where} has an empty phrase; leave it out")
-    return line
 
 
 # From a translation and its reference (None: there is none) to the lines that show it.
@@ -114,16 +105,15 @@ _ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "\x85\u2
 def formatter(kind: OutputFormat, nbest: int, alignment: AlignmentKind, *, logarithms: bool = True) -> Formatter:
     """``logarithms``: the scores of hypotheses are some."""
 
-    def text(translation: Translation, reference: str | None) -> Iterator[str]:
-        yield from best_texts(translation, nbest)
+    def lines(translation: Translation, reference: str | None) -> Iterator[str]:
+        if kind is OutputFormat.text:
+            yield from best_texts(translation, nbest)
+        elif kind is OutputFormat.fairseq:
+            yield from _fairseq_lines(translation, reference, alignment, logarithms)
+        else:
+            yield json.dumps(_tree(translation, reference, alignment), ensure_ascii=False).translate(_ESCAPES)
 
-    def fairseq(translation: Translation, reference: str | None) -> Iterator[str]:
-        yield from _fairseq_lines(translation, reference, alignment, logarithms)
-
-    def jsonl(translation: Translation, reference: str | None) -> Iterator[str]:
-        yield json.dumps(_tree(translation, reference, alignment), ensure_ascii=False).translate(_ESCAPES)
-
-    return {OutputFormat.text: text, OutputFormat.fairseq: fairseq, OutputFormat.jsonl: jsonl}[kind]
+    return lines
 
 
 def _fairseq_lines(
@@ -134,10 +124,10 @@ def _fairseq_lines(
     if reference is not None:
         yield f"T-{number}\t{one_line(reference)}"
     for hypothesis in translation.hypotheses:
-        score = _base_2(hypothesis.score) if logarithms else hypothesis.score
+        score = hypothesis.score / math.log(2) if logarithms else hypothesis.score
         yield f"H-{number}\t{score}\t{' '.join(hypothesis.pieces)}"
         yield f"D-{number}\t{score}\t{hypothesis.text}"
-        yield f"P-{number}\t{' '.join(f'{_base_2(one):.4f}' for one in hypothesis.token_scores)}"
+        yield f"P-{number}\t{' '.join(f'{one / math.log(2):.4f}' for one in hypothesis.token_scores)}"
         if alignment is not AlignmentKind.none:
             yield f"A-{number}\t{_alignment_text(hypothesis, alignment)}"
 
@@ -175,7 +165,3 @@ def _hypothesis_tree(hypothesis: TranslatedText, alignment: AlignmentKind) -> di
     if alignment is AlignmentKind.hard:
         return tree | {"alignment": hypothesis.alignment}
     return tree | {"alignment": [] if hypothesis.attention is None else hypothesis.attention.tolist()}
-
-
-def _base_2(natural: float) -> float:
-    return natural / math.log(2)

@@ -44,7 +44,10 @@ Choice = Callable[[Iterator[Translation]], Iterator[Translation]]
 
 def translate(config: GenerateConfig) -> None:
     """Translate, write, and sum up in the log."""
-    _check(config)
+    # What costs nothing to find out before a model is loaded.
+    refuse(*_contradictions(config), *(_of_scoring(config) if config.score_reference else ()))
+    check_search(config)
+    check_output(config)
     if config.input == "-":  # as other programs call standard input
         config = dataclasses.replace(config, input=None)
     typed = not config.data and config.input is None and sys.stdin.isatty()
@@ -119,13 +122,6 @@ def _tell_of_pieces(asked: PieceMarks | None, target: Tokenizer) -> None:
         logger.warning(
             f"--remove-bpe {asked.value}: the text that the model learned from has marks of {target.marks.value}"
         )
-
-
-def _check(config: GenerateConfig) -> None:
-    """What costs nothing to find out before a model is loaded."""
-    refuse(*_contradictions(config), *(_of_scoring(config) if config.score_reference else ()))
-    check_search(config)
-    check_output(config)
 
 
 def _contradictions(config: GenerateConfig) -> Rules:
@@ -236,7 +232,7 @@ class _Job:
         config = self._config
         seen = _Seen(config)
         with contextlib.ExitStack() as stack:
-            progress: Progress = _nothing
+            progress: Progress = _nowhere
             write: Write = _nowhere
             if self._world.main:
                 progress = stack.enter_context(show_progress(config.progress, "translated", "lines", total))
@@ -307,12 +303,8 @@ def _report_score(config: GenerateConfig, pairs: list[tuple[str, str]]) -> None:
     )
 
 
-def _nothing(count: int) -> None:
-    """The progress of a process that shows none."""
-
-
-def _nowhere(lines: Iterator[str]) -> None:
-    """The output of a process that writes none."""
+def _nowhere(shown: object) -> None:
+    """The progress of a process that shows none, and the output of one that writes none."""
 
 
 class _Seen:
