@@ -1,4 +1,4 @@
-"""The options of nmt-generate."""
+"""The options of the commands after training: nmt-generate, nmt-score, nmt-average-checkpoints and nmt-shortlist."""
 
 from __future__ import annotations
 

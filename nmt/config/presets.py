@@ -1,7 +1,11 @@
-"""Which presets exist: the YAML files of ``nmt/conf`` and of plugins, and the bare schemas."""
+"""Which presets exist, the YAML files of ``nmt/conf`` and of plugins and the bare schemas; and what a command line chooses.
+
+Hydra composes the same, but reads every file many times; a page of help reads the few files that are chosen.
+"""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +20,22 @@ CONF = Path(__file__).resolve().parent.parent / "conf"
 COMMANDS = tuple(sorted(file.stem for file in CONF.glob("*.yaml")))
 MOST_LISTED = 20  # names in a message
 RECIPE = "recipe"  # whole experiments: the one group that is not a registry
+
+# Choices that fairseq calls otherwise: by group and fairseq's name, what to write here.
+_GUIDED = "use --criterion guided_alignment with any model that attends to the source"
+NAMES_OF_FAIRSEQ: dict[str, dict[str, str]] = {
+    "model": {"transformer_align": _GUIDED, "transformer_wmt_en_de_big_align": _GUIDED},
+    "criterion": {
+        "label_smoothed_cross_entropy_with_alignment": "use guided_alignment, on a corpus made with --align-suffix; "
+        "--alignment-lambda is the same",
+        "adaptive_loss": "there is no adaptive softmax; use label_smoothed_cross_entropy",
+    },
+    "scheduler": {
+        "reduce_lr_on_plateau": "use plateau; its --lr-shrink is 0.5 unless given (fairseq's is 0.1)",
+        "fixed": "use constant; where --force-anneal N was given, halving with --halve-after N-1",
+        "tri_stage": "use wsd",
+    },
+}
 
 
 def program_of(command: str) -> str:
@@ -65,32 +85,9 @@ def refuse_clashes(plugin_folders: Sequence[Path]) -> None:
             group, name = file.parent.name, file.stem
             if name in preset_names(group):
                 raise UsageError(f"{file}: '{name}' is already a preset of nmt; rename the file")
-            if name in _schemas_if_known(group):
-                raise UsageError(f"{file}: '{name}' is a {group} itself; call its preset {name}_base, say")
-
-
-def _schemas_if_known(group: str) -> list[str]:
-    try:
-        return schema_names(group)
-    except KeyError:  # a group that this command does not use
-        return []
-
-
-_GUIDED = "use --criterion guided_alignment with any model that attends to the source"
-
-NAMES_OF_FAIRSEQ: dict[str, dict[str, str]] = {
-    "model": {"transformer_align": _GUIDED, "transformer_wmt_en_de_big_align": _GUIDED},
-    "criterion": {
-        "label_smoothed_cross_entropy_with_alignment": "use guided_alignment, on a corpus made with --align-suffix; "
-        "--alignment-lambda is the same",
-        "adaptive_loss": "there is no adaptive softmax; use label_smoothed_cross_entropy",
-    },
-    "scheduler": {
-        "reduce_lr_on_plateau": "use plateau; its --lr-shrink is 0.5 unless given (fairseq's is 0.1)",
-        "fixed": "use constant; where --force-anneal N was given, halving with --halve-after N-1",
-        "tri_stage": "use wsd",
-    },
-}
+            with contextlib.suppress(KeyError):  # a group that this command does not use
+                if name in schema_names(group):
+                    raise UsageError(f"{file}: '{name}' is a {group} itself; call its preset {name}_base, say")
 
 
 @dataclass(frozen=True)
@@ -109,11 +106,6 @@ class Preset:
     component: str | None = None
     values: dict[str, Any] = field(default_factory=dict)  # by key within the group
     groups: dict[str, str | None] = field(default_factory=dict)  # of a recipe: what it chooses
-
-    def inherit(self, other: Preset) -> None:
-        self.component = other.component
-        self.values |= other.values
-        self.groups |= other.groups
 
 
 def chosen(command: str, overrides: Sequence[str] = (), folders: Sequence[Path] = ()) -> Chosen:
@@ -159,7 +151,10 @@ def read_preset(group: str, name: str, folders: Sequence[Path]) -> Preset:
         if entry == "_self_":
             preset.values |= dict(_flat(own))
         elif isinstance(entry, str):
-            preset.inherit(read_preset(group, entry, folders))
+            inherited = read_preset(group, entry, folders)
+            preset.component = inherited.component
+            preset.values |= inherited.values
+            preset.groups |= inherited.groups
         else:
             preset.groups |= {key.removeprefix("override ").strip("/ "): choice for key, choice in entry.items()}
     return preset

@@ -68,17 +68,13 @@ def _publish_defaults(command: str, defaults: Defaults) -> str:
             store.store(group=group, name=STORED, node=component)
     listed: list[Any] = []
     for entry in own["defaults"]:
-        listed.append(_entry(entry, defaults.components) if isinstance(entry, dict) else entry)
+        if isinstance(entry, dict):  # the choice of one group
+            ((group, choice),) = entry.items()
+            stored = None if defaults.components.get(group) is None else STORED
+            entry = {group: stored if group in defaults.components else choice}
+        listed.append(entry)
         if entry == "_self_":
             listed.append(f"{STORED}values")
     store.store(name=f"{STORED}values", node=dict(defaults.values))
     store.store(name=primary, node=own | {"defaults": listed})
     return primary
-
-
-def _entry(entry: Mapping[str, str | None], components: Mapping[str, Any]) -> dict[str, str | None]:
-    """An entry of a defaults list, which names the choice of one group."""
-    ((group, choice),) = entry.items()
-    if group not in components:
-        return {group: choice}
-    return {group: None if components[group] is None else STORED}

@@ -1,14 +1,19 @@
-"""Options of single parameters: which are trained, at which rate, and which weight decay shrinks."""
+"""The options of nmt-preprocess and nmt-train, and the sections that commands share; those of the others: commands.py.
+
+The default, help text and flag of an option stand in its field. Options of a component (a model's sizes, an optimizer's
+rate, the beam) stand beside that component. A section of two commands is one dataclass, so a word means the same everywhere.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from nmt.config.checks import require_device
-from nmt.config.checks import require_not_negative as require_not_negative
+from nmt.config.checks import require_not_negative as require_not_negative  # plug-ins import these three from here too
 from nmt.config.checks import require_positive as require_positive
 from nmt.config.checks import require_share as require_share
 from nmt.config.choices import InvalidText, PieceMarks, Precision, ProgressStyle, Strategy
@@ -17,55 +22,7 @@ from nmt.config.roles import AnyCriterion, AnyOptimizer, AnyScheduler, AnySearch
 from nmt.errors import UsageError
 from nmt.storage.files import Verify
 
-LARGEST_FACTOR = 1e4
-
-
-class Decayed(Enum):
-    """What weight decay applies to."""
-
-    all = "all"
-    matrices = "matrices"
-
-
-@dataclass
-class ParametersConfig:
-    """Patterns are those of a shell (``*``, ``?``, ``[abc]``) and must match a whole name; ``*`` crosses dots."""
-
-    freeze: list[str] = flag([], help="parameters that are not trained, by patterns of their names: 'encoder.*'")
-    lr_scales: list[str] = flag(
-        [], help="pattern=factor: multiplies the rate of these parameters; the last that matches counts"
-    )
-    decay: Decayed = option(
-        Decayed.all,
-        help="what weight decay applies to: all, or matrices, which spares biases, norms, other vectors and starting states",
-        flag="--weight-decay-of",
-    )
-
-    def __post_init__(self) -> None:
-        self.factors()
-
-    def factors(self) -> list[tuple[str, float]]:
-        """``lr_scales`` taken apart."""
-        return [_pattern_and_factor(item) for item in self.lr_scales]
-
-
-def _pattern_and_factor(item: str) -> tuple[str, float]:
-    pattern, _, number = item.rpartition("=")
-    try:
-        factor = float(number)
-    except ValueError:
-        factor = 0.0
-    if not pattern or not 0.0 < factor <= LARGEST_FACTOR:
-        raise UsageError(
-            f"parameters.lr_scales={item} must be a pattern, '=' and a factor above 0 and at most {LARGEST_FACTOR:g} "
-            f"(--lr-scales 'encoder.*=0.1'); what is not to be trained is given to --freeze"
-        )
-    return pattern, factor
-
-
 MAX_LINE_BYTES = 4 * 2**20  # no text has longer lines: beyond it a file is something else
-
-
 AUTO = "auto"  # of options that are numbers otherwise
 
 
@@ -193,6 +150,50 @@ class TrainingConfig:
         return DEFAULT_MAX_UPDATE if self.takes_default_limit else self.max_update or None
 
 
+LARGEST_FACTOR = 1e4
+
+
+class Decayed(Enum):
+    """What weight decay applies to."""
+
+    all = "all"
+    matrices = "matrices"
+
+
+@dataclass
+class ParametersConfig:
+    """Patterns are those of a shell (``*``, ``?``, ``[abc]``) and must match a whole name; ``*`` crosses dots."""
+
+    freeze: list[str] = flag([], help="parameters that are not trained, by patterns of their names: 'encoder.*'")
+    lr_scales: list[str] = flag(
+        [], help="pattern=factor: multiplies the rate of these parameters; the last that matches counts"
+    )
+    decay: Decayed = option(
+        Decayed.all,
+        help="what weight decay applies to: all, or matrices, which spares biases, norms, other vectors and starting states",
+        flag="--weight-decay-of",
+    )
+
+    def __post_init__(self) -> None:
+        self.factors()
+
+    def factors(self) -> list[tuple[str, float]]:
+        """``lr_scales`` taken apart."""
+        found = []
+        for item in self.lr_scales:
+            pattern, _, number = item.rpartition("=")
+            factor = 0.0
+            with contextlib.suppress(ValueError):
+                factor = float(number)
+            if not pattern or not 0.0 < factor <= LARGEST_FACTOR:
+                raise UsageError(
+                    f"parameters.lr_scales={item} must be a pattern, '=' and a factor above 0 and at most "
+                    f"{LARGEST_FACTOR:g} (--lr-scales 'encoder.*=0.1'); what is not to be trained is given to --freeze"
+                )
+            found.append((pattern, factor))
+        return found
+
+
 LOSSES = ("loss", "nll", "ppl")  # of every validation, lower is better; all others are scorers
 
 
@@ -271,6 +272,24 @@ class CheckpointConfig:
         require_positive("checkpoint", save_interval_minutes=self.save_interval_minutes)
         require_positive("checkpoint", keep_interval_updates=self.keep_interval_updates, keep_best=self.keep_best)
         require_positive("checkpoint", keep_training_states=self.keep_training_states)
+
+
+@dataclass(frozen=True)
+class Span:
+    """``count`` updates from ``first`` on; None: soon after the process begins."""
+
+    first: int | None
+    count: int
+
+    @classmethod
+    def parse(cls, text: str, option: str) -> Span:
+        """From ``N`` (so many) or ``FROM:TO`` (both included)."""
+        found = re.fullmatch(r"([1-9]\d*)(?::(\d+))?", text.strip())
+        if found is None or (found[2] is not None and int(found[2]) < int(found[1])):
+            raise UsageError(f"{option}={text} is neither a number of updates nor FROM:TO; say 3, or 100:102")
+        if found[2] is None:
+            return cls(None, int(found[1]))
+        return cls(int(found[1]), int(found[2]) - int(found[1]) + 1)
 
 
 @dataclass
@@ -353,21 +372,3 @@ class TrainConfig(CommandConfig):
     valid_subset: str = flag("valid", help="split to validate on")
     seed: int = flag(1, help="seed of everything random")
     user_dir: str | None = user_dir_option()
-
-
-@dataclass(frozen=True)
-class Span:
-    """``count`` updates from ``first`` on; None: soon after the process begins."""
-
-    first: int | None
-    count: int
-
-    @classmethod
-    def parse(cls, text: str, option: str) -> Span:
-        """From ``N`` (so many) or ``FROM:TO`` (both included)."""
-        found = re.fullmatch(r"([1-9]\d*)(?::(\d+))?", text.strip())
-        if found is None or (found[2] is not None and int(found[2]) < int(found[1])):
-            raise UsageError(f"{option}={text} is neither a number of updates nor FROM:TO; say 3, or 100:102")
-        if found[2] is None:
-            return cls(None, int(found[1]))
-        return cls(int(found[1]), int(found[2]) - int(found[1]) + 1)

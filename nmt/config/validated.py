@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -68,16 +68,13 @@ def for_scoring(search: Any) -> Any:
 
 def described(search: Any, besides: Collection[str] = ()) -> str:
     """The name of a search and its options that are not at their defaults: ``beam, beam_size=4``. ``besides``: left out."""
-    return ", ".join([str(registered_name(type(search))), *_unusual(search, besides)])
-
-
-def _unusual(search: Any, besides: Collection[str]) -> Sequence[str]:
     values = to_plain(search)
-    return [
+    unusual = [
         f"{field.name}={_shown(values[field.name])}"
         for field in dataclasses.fields(search)
         if field.name not in besides and values[field.name] != to_plain(default_of(field))
     ]
+    return ", ".join([str(registered_name(type(search))), *unusual])
 
 
 def _shown(value: Any) -> str:
