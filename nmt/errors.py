@@ -15,6 +15,11 @@ class NMTError(Exception):
 
     exit_status = 1
 
+    def __init__(self, message: str = "", exit_status: int | None = None) -> None:
+        super().__init__(message)
+        if exit_status is not None:
+            self.exit_status = exit_status
+
 
 class UsageError(NMTError):
     """The command line or the configuration is wrong."""
@@ -60,10 +65,6 @@ class Interrupted(NMTError):
     """The run was asked to stop, and stopped where the same command resumes it."""
 
     exit_status = 75
-
-    def __init__(self, message: str, exit_status: int = 75) -> None:
-        super().__init__(message)
-        self.exit_status = exit_status
 
 
 def numbered(messages: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any, NoReturn, TypeVar
+from typing import IO, Any, TypeVar
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -80,9 +80,11 @@ class _Launcher:
                 self._hydra(argv)
             sys.stdout.flush()
         except Terminated:
-            self._stop("stopped by SIGTERM before the end; run the same command again", Interrupted.exit_status)
+            self._line("stopped by SIGTERM before the end; run the same command again")
+            sys.exit(Interrupted.exit_status)
         except KeyboardInterrupt:
-            self._stop("interrupted", STATUS_INTERRUPTED)
+            self._line("interrupted")
+            sys.exit(STATUS_INTERRUPTED)
         except SystemExit as request:
             _flush_or_discard()
             # Hydra says 1 for what is a matter of usage (`--package x` that does not exist).
@@ -120,8 +122,10 @@ class _Launcher:
         if os.environ.get("WORLD_SIZE", "1") != "1":
             raise UsageError("torchrun starts one run, not a sweep; leave it out (docs/configuration.md: submitit)")
         self._sweep = Sweep(line.overrides, of_runs=self._command == "train")
-        for place in plugin_places(self._user_dir):
-            _let_processes_import(place.expanduser().resolve().parent)
+        # What a launcher sends to other processes names classes of a plugin; they look for its package themselves.
+        folders = [str(place.expanduser().resolve().parent) for place in plugin_places(self._user_dir)]
+        paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, [*paths, *folders])))
         with self._sweep.conducted():
             try:
                 main()
@@ -133,16 +137,11 @@ class _Launcher:
 
     def _print(self, composed: DictConfig) -> None:
         """The composed configuration, and nothing else is done."""
-        choices, line = HydraConfig.get().runtime.choices, self._printed
+        choices = HydraConfig.get().runtime.choices
         chosen = {group: choices.get(group) for group in default_choices(self._command)}
+        package, resolve = self._printed.value_of("--package", "-p"), "--resolve" in self._printed.hydra
         try:
-            text = text_of(
-                composed,
-                self._config_class,
-                chosen,
-                line.value_of("--package", "-p"),
-                resolve="--resolve" in line.hydra,
-            )
+            text = text_of(composed, self._config_class, chosen, package, resolve=resolve)
         except CONFIGURATION_ERRORS as error:
             raise UsageError(explain(error, self._command, self._config_class)) from error
         print(text, end="")
@@ -239,17 +238,6 @@ class _Launcher:
 
     def _line(self, message: str) -> None:
         say(f"{self._program}: {' '.join(message.split())}")
-
-    def _stop(self, message: str, status: int) -> NoReturn:
-        say(f"{self._program}: {message}")
-        sys.exit(status)
-
-
-def _let_processes_import(folder: Path) -> None:
-    """What a launcher sends to other processes names classes of a plugin; they look for its package themselves."""
-    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    if str(folder) not in paths:
-        os.environ["PYTHONPATH"] = os.pathsep.join([*paths, str(folder)])
 
 
 def _flush_or_discard() -> None:

@@ -41,20 +41,12 @@ LONGEST_NAME = 120
 Record = dict[str, Any]
 
 
-class JobFailed(NMTError):
-    """A job's failure, on its way to Hydra's sweeper. It has been reported already, perhaps by another process."""
-
-    def __init__(self, message: str, exit_status: int = 1) -> None:
-        super().__init__(message)
-        self.exit_status = exit_status
-
-
 class Unfinished(NMTError):
     """Some runs of a sweep have no result."""
 
-    def __init__(self, message: str, exit_status: int) -> None:
-        super().__init__(message)
-        self.exit_status = exit_status
+
+class JobFailed(NMTError):
+    """A job's failure, on its way to Hydra's sweeper. It has been reported already, perhaps by another process."""
 
 
 class Place(Callback):
@@ -75,32 +67,29 @@ class Sweep:
     def __init__(self, overrides: Sequence[str], *, of_runs: bool) -> None:
         self.of_runs = of_runs
         self.failure: JobFailed | None = None  # the first in this process that no record tells of
-        self._fixed = _keys_without_a_choice(overrides)
+        self.fixed = _keys_without_a_choice(overrides)
         self._start = secrets.token_hex(4)
         self._conductor = _this_process()
+        self._received: signal.Signals | None = None
 
     @property
     def elsewhere(self) -> bool:
         """Whether this is another process than the one that the user started."""
         return _this_process() != self._conductor
 
-    def chosen(self) -> list[str]:
-        """The overrides of the present job that the sweeper chose: those that the command line does not fix."""
-        return [given for given in HydraConfig.get().overrides.task if _key(given) not in self._fixed]
-
     @contextlib.contextmanager
     def conducted(self) -> Iterator[None]:
         """Around all jobs, in the process that the user started."""
-        with _Signals(self) as signals:
+        with self._listening():
             try:
                 yield
             except JobFailed as error:
                 self.failure = error
             finally:
                 records = self._finish()
-        if signals.received is not None:
-            status = 130 if signals.received is signal.SIGINT else Interrupted.exit_status
-            raise Interrupted(f"stopped by {signals.received.name}; the same command goes on with the sweep", status)
+        if self._received is not None:
+            status = 130 if self._received is signal.SIGINT else Interrupted.exit_status
+            raise Interrupted(f"stopped by {self._received.name}; the same command goes on with the sweep", status)
         undone = [record for record in records if record["status"] != "finished"]
         if undone:
             status = undone[0].get("exit_status", 1)
@@ -109,6 +98,28 @@ class Sweep:
             )
         if self.failure is not None:
             raise self.failure
+
+    @contextlib.contextmanager
+    def _listening(self) -> Iterator[None]:
+        """The first Ctrl-C or SIGTERM lets jobs in other processes save and stop.
+
+        If there are none, it interrupts this process; and training in this process listens for itself.
+        """
+
+        def stop(number: int, frame: FrameType | None) -> None:
+            if self._received is not None or not self._stop_others():
+                raise KeyboardInterrupt if number == signal.SIGINT else Terminated
+            self._received = signal.Signals(number)
+            say("stopping: the runs save first (once more: leave at once)")
+
+        listens = self.of_runs and threading.current_thread() is threading.main_thread()
+        numbers = (signal.SIGINT, signal.SIGTERM) if listens else ()
+        previous = {number: signal.signal(number, stop) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
 
     def _finish(self) -> list[Record]:
         """Show what became of the runs, and say what no process wrote to this terminal."""
@@ -135,9 +146,18 @@ class Sweep:
         """Write down what is known of a run, in place of what was known before."""
         if self.of_runs and os.environ.get("RANK", "0") == "0":
             host, process = _this_process()
-            _put(self.folder(), {"start": self._start, "host": host, "process": process} | facts)
+            record = {"start": self._start, "host": host, "process": process} | facts
+            folder = self.folder()
+            folder.mkdir(parents=True, exist_ok=True)
+            with open(folder / ".sweep.lock", "a") as lock:
+                with contextlib.suppress(OSError):  # a file system without locks: go on unguarded
+                    fcntl.flock(lock, fcntl.LOCK_EX)
+                records = {known["folder"]: known for known in read_records(folder)} | {record["folder"]: record}
+                with atomic_write(folder / RECORDS) as file:
+                    for known in records.values():
+                        file.write((json.dumps(known, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace"))
 
-    def stop_others(self) -> bool:
+    def _stop_others(self) -> bool:
         """Ask the jobs that run in other processes of this machine to save and stop; False if there are none."""
         running = [record for record in self.records() if record["status"] == "running"]
         here = [record["process"] for record in running if (record["host"], record["process"]) != self._conductor]
@@ -164,7 +184,9 @@ class Job:
         job = HydraConfig.get()
         self._sweep = sweep
         self._number = int(job.job.num)
-        self._chosen = sweep.chosen()
+        read = OverridesParser.create().parse_override
+        # Those that the sweeper chose: the command line does not fix them.
+        self._chosen = [given for given in job.overrides.task if read(given).get_key_element() not in sweep.fixed]
         self._facts: Record = {}  # known only in the course of the job
         self.title = f"job {self._number}" + (f" ({' '.join(self._chosen)})" if self._chosen else "")
         self.elsewhere = sweep.elsewhere
@@ -232,34 +254,6 @@ class Job:
         self._sweep.note(**known, **self._facts, **facts)
 
 
-class _Signals:
-    """In the process that the user started: the first Ctrl-C or SIGTERM lets jobs in other processes save and stop.
-
-    If there are none, it interrupts this process; and training in this process listens for itself.
-    """
-
-    def __init__(self, sweep: Sweep) -> None:
-        self.received: signal.Signals | None = None
-        self._sweep = sweep
-        self._previous: dict[signal.Signals, Any] = {}
-
-    def __enter__(self) -> _Signals:
-        if self._sweep.of_runs and threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._previous[number] = signal.signal(number, self._stop)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
-
-    def _stop(self, number: int, frame: FrameType | None) -> None:
-        if self.received is not None or not self._sweep.stop_others():
-            raise KeyboardInterrupt if number == signal.SIGINT else Terminated
-        self.received = signal.Signals(number)
-        say("stopping: the runs save first (once more: leave at once)")
-
-
 def refuse_worst(direction: Any, metric: str, higher_is_better: bool) -> None:
     """A sweeper with a direction (Optuna's) cannot know which one is the metric's."""
     given, right = getattr(direction, "name", direction), "maximize" if higher_is_better else "minimize"
@@ -269,27 +263,26 @@ def refuse_worst(direction: Any, metric: str, higher_is_better: bool) -> None:
 
 def run_name(overrides: Sequence[str]) -> str:
     """The folder of a run, of what was chosen for it: ``optimizer.lr=0.001_seed=2``. Different choices, other names."""
-    parts = [override.partition("=") for override in overrides]
-    plain = "_".join(f"{_cleaned(key)}{equals}{_cleaned(value)}" for key, equals, value in parts)
+    # Without what a shell, a path or a list of paths would read as something else.
+    parts = ([re.sub(r"[^\w.+-]+", "-", part) for part in override.split("=", 1)] for override in overrides)
+    plain = "_".join(map("=".join, parts))
     if plain == "_".join(overrides) and len(plain) <= LONGEST_NAME:
         return plain
     digest = hashlib.sha256("\0".join(overrides).encode()).hexdigest()[:8]
     return f"{plain[: LONGEST_NAME - 9]}-{digest}"
 
 
-def _cleaned(text: str) -> str:
-    """Without what a shell, a path or a list of paths would read as something else."""
-    return re.sub(r"[^\w.+-]+", "-", text)
-
-
 def table(records: Sequence[Record], folder: Path) -> str:
     """The runs for people to read: what was chosen, the best figure, what became of it, where it is."""
     metrics = {record["metric"] for record in records if "metric" in record}
     one = next(iter(metrics)) if len(metrics) == 1 else None
-    figures = [_figure(record, one) for record in records]
-    best = _best(records) if one else None
+    scored = [record for record in records if record.get("best") is not None]
+    best = None
+    if one and len(scored) > 1:
+        best = (max if scored[0]["higher_is_better"] else min)(scored, key=lambda record: float(record["best"]))
     rows = [["job", "overrides", one or "best", "", "status", "folder"]]
-    for record, figure in zip(records, figures):
+    for record in records:
+        figure = "-" if record.get("best") is None else f"{'' if one else record['metric'] + ' '}{record['best']:.4f}"
         mark = "best" if record is best else ""
         chosen, place = " ".join(record["overrides"]) or "-", str(folder / record["folder"])
         rows.append([str(record["job"]), chosen, figure, mark, record["status"], place])
@@ -298,37 +291,12 @@ def table(records: Sequence[Record], folder: Path) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _figure(record: Record, common: str | None) -> str:
-    if record.get("best") is None:
-        return "-"
-    return f"{record['best']:.4f}" if common else f"{record['metric']} {record['best']:.4f}"
-
-
-def _best(records: Sequence[Record]) -> Record | None:
-    scored = [record for record in records if record.get("best") is not None]
-    if len(scored) < 2:
-        return None
-    choose = max if scored[0]["higher_is_better"] else min
-    return choose(scored, key=lambda record: float(record["best"]))
-
-
 def read_records(folder: Path) -> list[Record]:
     """One record a run folder, of all starts."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         lines = (folder / RECORDS).read_text(encoding="utf-8").split("\n")  # texts may hold other separators of lines
         return [json.loads(line) for line in lines if line]
     return []
-
-
-def _put(folder: Path, record: Record) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".sweep.lock", "a") as lock:
-        with contextlib.suppress(OSError):  # a file system without locks: go on unguarded
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        records = {known["folder"]: known for known in read_records(folder)} | {record["folder"]: record}
-        with atomic_write(folder / RECORDS) as file:
-            for known in records.values():
-                file.write((json.dumps(known, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace"))
 
 
 def _keys_without_a_choice(overrides: Sequence[str]) -> frozenset[str]:
@@ -341,10 +309,6 @@ def _keys_without_a_choice(overrides: Sequence[str]) -> frozenset[str]:
     if SAVE_DIR in chosen:
         raise UsageError(f"{SAVE_DIR} is the folder of the whole sweep, whose runs get folders of their own in it")
     return frozenset(override.get_key_element() for override in parsed) - frozenset(chosen)
-
-
-def _key(override: str) -> str:
-    return str(OverridesParser.create().parse_override(override).get_key_element())
 
 
 def _this_process() -> tuple[str, int]:
