@@ -67,21 +67,16 @@ def _load(given: Path) -> None:
     name = place.name if place.is_dir() else place.stem
     if not name.isidentifier():
         raise UsageError(f"user_dir={given}: a Python module cannot be called '{name}'; rename it")
-    _refuse_clash(name, file, place)
-    if name not in sys.modules:
-        _import(name, file, place)
-    _loaded[name] = _presets_beside(file)
-
-
-def _refuse_clash(name: str, file: Path, place: Path) -> None:
-    """Another module of this name, imported or importable, would be taken for the plugin, or the plugin for it."""
     try:
         spec = importlib.util.find_spec(name)
     except ValueError:  # a module without a spec, such as __main__
         spec = None
     origin = spec.origin if spec is not None else None
-    if origin is not None and Path(origin).resolve() != file:
+    if origin is not None and Path(origin).resolve() != file:  # it would be taken for the plugin, or the plugin for it
         raise UsageError(f"user_dir={place}: the name '{name}' is taken by {origin}; rename it")
+    if name not in sys.modules:
+        _import(name, file, place)
+    _loaded[name] = _presets_beside(file)
 
 
 def _import(name: str, file: Path, place: Path) -> None:

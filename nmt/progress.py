@@ -40,7 +40,7 @@ def show_progress(style: ProgressStyle, what: str, unit: str, total: int | None 
         yield lines.add
         lines.end()
     else:
-        yield _ignore
+        yield lambda count: None
 
 
 class Lines:
@@ -75,7 +75,7 @@ def in_lines(what: str, unit: str, total: int) -> Count:
 
 def watched(style: ProgressStyle) -> Watch:
     """How to count work beside a bar or lines: with ``none``, silently."""
-    return (lambda what, unit, total: _ignore) if style is ProgressStyle.none else in_lines
+    return (lambda what, unit, total: lambda count: None) if style is ProgressStyle.none else in_lines
 
 
 @contextlib.contextmanager
@@ -158,7 +158,3 @@ class Expendable:
                 action(*arguments)
         except (OSError, ValueError):  # ValueError: it was closed
             self._lost = True
-
-
-def _ignore(count: int) -> None:
-    """A count that nobody is told of."""

@@ -27,16 +27,8 @@ if TYPE_CHECKING:
 # Hydra's flags that take a value, with the values allowed where they are few. A test compares both tables with Hydra's
 # parser. `--experimental-rerun` is left out on purpose: it unpickles a file.
 HYDRA_VALUE_FLAGS: Mapping[str, tuple[str, ...]] = {
-    "--cfg": ("job", "hydra", "all"),
-    "-c": ("job", "hydra", "all"),
-    "--package": (),
-    "-p": (),
-    "--config-path": (),
-    "-cp": (),
-    "--config-name": (),
-    "-cn": (),
-    "--config-dir": (),
-    "-cd": (),
+    **dict.fromkeys(("--cfg", "-c"), ("job", "hydra", "all")),
+    **dict.fromkeys(("--package", "-p", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd"), ()),
 }
 INFO_CHOICES = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
 INFO_FLAGS = frozenset({"--info", "-i"})  # their value may be left out
@@ -281,7 +273,8 @@ class _Rewriter:
             return True
         if self._grammar.bare is None and not word.startswith("-") and not self._is_override(word):
             meant = did_you_mean(next(part for part in word.split(",") if part not in choices), choices)
-            advice = "" if meant else f"; {self._grammar.instead_of_bare(self._waiting.pop())}"
+            advice = "" if meant else f"; {self._grammar.instead_of_bare(word)}"
+            self._waiting.pop()
             raise UsageError(
                 f"{name} {word}: choose one of {', '.join(choices)}{meant}, or leave the value out{advice}"
             )

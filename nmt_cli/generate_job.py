@@ -53,7 +53,9 @@ def translate(config: GenerateConfig) -> None:
     typed = not config.data and config.input is None and sys.stdin.isatty()
     if typed:
         logger.info("reading from the terminal, one sentence a line; end with Ctrl-D, or name a file: --input FILE")
-        config = _typed(config)
+        # Each line is answered before the next, and no bar stands where somebody types.
+        progress = config.progress if config.progress is ProgressStyle.lines else ProgressStyle.none
+        config = dataclasses.replace(config, buffer_size=1, progress=progress)
     place = dataclasses.replace(config.device, name=own_device(config.device.name))
     workers = 1 if typed else config.workers or count_threads(place.threads)
     device = device_named(place.name)
@@ -79,12 +81,6 @@ def translate(config: GenerateConfig) -> None:
             set_threads(place.threads)
         gc.freeze()  # what is loaded stays: it need not be looked through for what could go
         _Job(config, translator, world, choice).run()
-
-
-def _typed(config: GenerateConfig) -> GenerateConfig:
-    """For lines that somebody types: each is answered before the next, and no bar stands where it is typed."""
-    progress = config.progress if config.progress is ProgressStyle.lines else ProgressStyle.none
-    return dataclasses.replace(config, buffer_size=1, progress=progress)
 
 
 def _choice(translator: Translator, config: GenerateConfig, place: DeviceConfig, workers: int) -> Choice:
@@ -184,10 +180,7 @@ class _Job:
         asked = parsed(_after(self._read(), done), config.input_format, origin, first=done + 1, references=references)
         lines, numbers = self._chunks.own(asked, done)
 
-        def translations(progress: Progress) -> Iterator[Translation]:
-            return self._translator.hypotheses(lines, config, progress, numbers)
-
-        self._write(translations, growing, None)
+        self._write(lambda progress: self._translator.hypotheses(lines, config, progress, numbers), growing, None)
 
     def _read(self) -> Iterator[str | Pause | None]:
         config = self._config
@@ -206,14 +199,14 @@ class _Job:
                 f"split '{config.gen_subset}' of {folder} has no references to score; leave out --score-reference"
             )
         numbers, _ = self._chunks.own(range(done, len(split)), done)
-
-        def translations(progress: Progress) -> Iterator[Translation]:
-            return self._translator.hypotheses_of_split(split, config, progress, numbers)
-
         to_score = self._world.main and split.targets is not None and len(split) > 0 and not config.score_reference
         pairs: list[tuple[str, str]] | None = [] if to_score and not done else None
         marks = self._translator.writing(config).target.marks
         reference_of = _references(corpus, split, marks) if self._world.main else None
+
+        def translations(progress: Progress) -> Iterator[Translation]:
+            return self._translator.hypotheses_of_split(split, config, progress, numbers)
+
         self._write(translations, growing, len(split) - done, reference_of, pairs)
         if pairs is not None:
             _report_score(config, pairs)
@@ -230,7 +223,8 @@ class _Job:
     ) -> None:
         """``pairs`` receives the best translation of each line and its reference."""
         config = self._config
-        seen = _Seen(config)
+        shows_attention = config.print_alignment is not AlignmentKind.none
+        cut_off: list[int] = []  # numbers of lines
         with contextlib.ExitStack() as stack:
             progress: Progress = _nowhere
             write: Write = _nowhere
@@ -238,13 +232,23 @@ class _Job:
                 progress = stack.enter_context(show_progress(config.progress, "translated", "lines", total))
                 write = stack.enter_context(opened(config, growing))
             for translation in self._chunks.merged(self._choose(translations(progress)), progress):
-                seen.add(translation)
+                best = translation.hypotheses[0]
+                if shows_attention and translation.source_pieces and best.attention is None:
+                    raise UsageError(
+                        f"the model in {config.path} has no attention to print; leave out --print-alignment"
+                    )
+                if not best.finished and not config.score_reference:
+                    cut_off.append(translation.number + 1)
                 reference = reference_of(translation.number) if reference_of is not None else None
                 write(self._form(translation, reference))
                 if pairs is not None and reference is not None:
-                    pairs.append((translation.hypotheses[0].text, reference))
-        if self._world.main:
-            seen.report()
+                    pairs.append((best.text, reference))
+        if self._world.main and cut_off:
+            own = " (or max_length in the line)" if config.input_format is InputFormat.jsonl else ""
+            logger.warning(
+                f"{len(cut_off)} translations were cut off at the length limit, first that of line {cut_off[0]}; "
+                f"raise --max-len-a or --max-len-b{own} if they should go on"
+            )
 
 
 def _after(lines: Iterator[str | Pause | None], count: int) -> Iterator[str | Pause | None]:
@@ -305,28 +309,3 @@ def _report_score(config: GenerateConfig, pairs: list[tuple[str, str]]) -> None:
 
 def _nowhere(shown: object) -> None:
     """The progress of a process that shows none, and the output of one that writes none."""
-
-
-class _Seen:
-    """What is worth a word when everything is translated."""
-
-    def __init__(self, config: GenerateConfig) -> None:
-        self._config = config
-        self._unfinished, self._first = 0, 0
-
-    def add(self, translation: Translation) -> None:
-        best = translation.hypotheses[0]
-        if not best.finished and not self._config.score_reference:
-            self._first = self._first if self._unfinished else translation.number + 1
-            self._unfinished += 1
-        asked = self._config.print_alignment is not AlignmentKind.none
-        if asked and translation.source_pieces and best.attention is None:
-            raise UsageError(f"the model in {self._config.path} has no attention to print; leave out --print-alignment")
-
-    def report(self) -> None:
-        own = " (or max_length in the line)" if self._config.input_format is InputFormat.jsonl else ""
-        if self._unfinished:
-            logger.warning(
-                f"{self._unfinished} translations were cut off at the length limit, first that of line {self._first}; "
-                f"raise --max-len-a or --max-len-b{own} if they should go on"
-            )

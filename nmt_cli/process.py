@@ -1,4 +1,5 @@
-"""Standard streams and logging of the commands: results on stdout, everything else on stderr."""
+"""A command as a process: standard streams (results on stdout, everything else on stderr), the log, and SIGTERM outside of
+training, which has its own way to stop (``nmt/training/loop/signals.py``)."""
 
 from __future__ import annotations
 
@@ -17,17 +18,12 @@ logger = logging.getLogger("nmt")
 
 def use_utf8() -> None:
     """Text is UTF-8 whatever the locale says, and ``\\n`` ends a line everywhere. A closed stream reads as empty."""
-    _open_closed_streams()
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # the caller closed it (``<&-``); nothing further on has to know
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - open as long as the process
     for stream, errors in ((sys.stdin, "surrogateescape"), (sys.stdout, "replace"), (sys.stderr, "backslashreplace")):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors=errors, newline="\n")
-
-
-def _open_closed_streams() -> None:
-    """Python sets a stream that the caller closed (``<&-``) to None; nothing further on has to know."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - open as long as the process
 
 
 @contextlib.contextmanager

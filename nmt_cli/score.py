@@ -35,7 +35,11 @@ def run(config: ScoreConfig) -> float:
         _warn_of_pieces(hypotheses, references)
     _warn_of_tokenised_text(hypotheses, config.tokenize)
     scores = {name: scorer(hypotheses, references) for name, scorer in chosen.items()}
-    print(_as_json(config, len(hypotheses), scores) if config.format is ScoreFormat.json else _as_text(scores))
+    if config.format is ScoreFormat.json:
+        print(_as_json(config, len(hypotheses), scores))
+    else:
+        for score in scores.values():
+            print(f"{score.name}|{score.signature} = {score.value:.2f} {score.detail}".rstrip())
     return next(iter(scores.values())).value
 
 
@@ -56,8 +60,12 @@ def _read(config: ScoreConfig) -> tuple[list[str], list[list[str]]]:
     from_stdin = config.sys in (None, "-")
     names = [_STDIN if from_stdin else str(config.sys), *config.ref]
     reading = Reading(config.on_invalid_utf8, config.max_line_bytes)
-    columns = [_read_stdin(reading) if from_stdin else list(reading.lines(Path(names[0]), quiet=False))]
-    columns += [list(reading.lines(Path(name), quiet=False)) for name in config.ref]
+    columns = [list(reading.lines(Path(name), quiet=False)) for name in names[from_stdin:]]
+    if from_stdin:
+        if sys.stdin.isatty():
+            logger.info("reading hypotheses from the terminal, one a line; end with Ctrl-D, or name a file: --sys FILE")
+        given = read_stream(sys.stdin.buffer, _STDIN, invalid=reading.invalid, max_line_bytes=reading.max_line_bytes)
+        columns.insert(0, list(given))
     for name, column in zip(names[1:], columns[1:]):
         if len(column) != len(columns[0]):
             where = f"; {where_they_part(columns[0], column)}" if column and columns[0] else ""
@@ -72,13 +80,6 @@ def _read(config: ScoreConfig) -> tuple[list[str], list[list[str]]]:
         raise DataError(f"{names[0]}: no line is left to score, each has bytes that are not UTF-8")
     hypotheses, *references = ([str(line) for line in column] for column in zip(*rows))
     return hypotheses, references
-
-
-def _read_stdin(reading: Reading) -> list[str | None]:
-    if sys.stdin.isatty():
-        logger.info("reading hypotheses from the terminal, one a line; end with Ctrl-D, or name a file: --sys FILE")
-    lines = read_stream(sys.stdin.buffer, _STDIN, invalid=reading.invalid, max_line_bytes=reading.max_line_bytes)
-    return list(lines)
 
 
 def _warn_of_pieces(hypotheses: list[str], references: list[list[str]]) -> None:
@@ -104,11 +105,6 @@ def _warn_of_tokenised_text(hypotheses: list[str], tokenize: str) -> None:
             "the hypotheses look tokenised (punctuation stands apart); score detokenised text, or, if the references "
             "are tokenised alike, use --tokenize none and say so with the score"
         )
-
-
-def _as_text(scores: dict[str, Score]) -> str:
-    lines = (f"{score.name}|{score.signature} = {score.value:.2f} {score.detail}" for score in scores.values())
-    return "\n".join(line.rstrip() for line in lines)
 
 
 def _as_json(config: ScoreConfig, lines: int, scores: dict[str, Score]) -> str:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -136,7 +137,13 @@ class Stored:
 
 def _search_of_model(path: str, asked: SearchAsked, *, scoring: bool) -> Any:
     """What the model was validated with, as far as the user does not ask for something else; None: nothing of it."""
-    search = _validated_search(path).unless(asked.chosen, asked.options)
+    trees: dict[str, Mapping[str, Any]] = {}
+    with contextlib.suppress(
+        NMTError, OSError
+    ):  # of models that cannot be read, nothing: it is said when they are loaded
+        checkpoints = [resolve(one) for one in split_paths(path)]
+        trees = {str(checkpoint / CONFIG): read_config(checkpoint) for checkpoint in checkpoints}
+    search = ValidatedSearch(trees).unless(asked.chosen, asked.options)
     return for_scoring(search) if search is not None and scoring else search
 
 
@@ -159,18 +166,6 @@ def put_search_of_model(composed: DictConfig, overrides: Sequence[str]) -> None:
     with open_dict(composed):
         composed.search = node
     _tell(search, asked)
-
-
-def _validated_search(path: str) -> ValidatedSearch:
-    """Of models that cannot be read, nothing: it is said when they are loaded."""
-    trees: dict[str, Mapping[str, Any]] = {}
-    try:
-        for one in split_paths(path):
-            checkpoint = resolve(one)
-            trees[str(checkpoint / CONFIG)] = read_config(checkpoint)
-    except (NMTError, OSError):
-        return ValidatedSearch({})
-    return ValidatedSearch(trees)
 
 
 def _parsed(overrides: Sequence[str]) -> dict[str, Override]:
