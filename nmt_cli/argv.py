@@ -108,13 +108,9 @@ class CommandLine:
 
     def without(self, *names: str) -> list[str]:
         """Hydra's flags without these, and without their values."""
-        kept, waiting = [], list(reversed(self.hydra))
-        while waiting:
-            argument = waiting.pop()
-            taken = [argument, waiting.pop()] if argument in HYDRA_VALUE_FLAGS else [argument]
-            if argument not in names:
-                kept += taken
-        return kept
+        waiting = iter(self.hydra)
+        given = [[name, next(waiting)] if name in HYDRA_VALUE_FLAGS else [name] for name in waiting]
+        return [word for words in given if words[0] not in names for word in words]
 
 
 def rewrite(argv: Sequence[str], grammar: Grammar) -> CommandLine:
@@ -129,17 +125,15 @@ def quoted(text: str) -> str:
 
 def take_config(argv: Sequence[str]) -> tuple[list[str], str | None]:
     """The arguments without ``--config FILE``, and the file; needed before all else, because it may name a plugin."""
-    rest, files, waiting = [], list[str](), list(reversed(argv))
-    while waiting:
-        argument = waiting.pop()
-        if argument == "--config":
-            if not waiting or waiting[-1].startswith("--"):
-                raise UsageError("--config needs a value: a run folder, its config.yaml, or what --cfg job printed")
-            files.append(waiting.pop())
-        elif argument.startswith("--config="):
-            files.append(argument.partition("=")[2])
-        else:
+    rest, files, waiting = [], list[str](), iter(argv)
+    for argument in waiting:
+        name, equals, value = argument.partition("=")
+        if name != "--config":
             rest.append(argument)
+        elif not equals and (value := next(waiting, "--")).startswith("--"):
+            raise UsageError("--config needs a value: a run folder, its config.yaml, or what --cfg job printed")
+        else:
+            files.append(value)
     if len(files) > 1:
         raise UsageError(f"--config is given {len(files)} times; one configuration can be the start of another")
     return rest, files[0] if files else None
@@ -156,7 +150,8 @@ def user_dir_in(argv: Sequence[str]) -> str | None:
         elif argument.startswith("--user-dir="):
             flags.append(argument.partition("=")[2])
         elif override is not None and override["key"] == "user_dir":
-            key = _unquoted(override["value"])
+            value = override["value"]
+            key = value[1:-1] if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"" else value
     found = ",".join(flags) if key is None else key  # as they are composed
     return found if found not in ("", "null") else None
 
@@ -187,7 +182,7 @@ class _Rewriter:
                 self._wrong.append(f"{argument}: {twice}")
         if self._wrong:
             raise UsageError(numbered(list(dict.fromkeys(self._wrong))))
-        lists = [f"{key}={_list(items)}" for key, items in self._lists.items()]
+        lists = [f"{key}=[{','.join(map(quoted, items))}]" for key, items in self._lists.items()]
         joined = [f"{key}={quoted(','.join(items))}" for key, items in self._joined.items()]
         return CommandLine((*lists, *joined, *self._overrides), tuple(self._hydra), tuple(self._notes))
 
@@ -353,17 +348,9 @@ def _split(values: Sequence[str]) -> list[str]:
     return items
 
 
-def _list(items: Sequence[str]) -> str:
-    return "[" + ",".join(quoted(item) for item in items) + "]"
-
-
 def _as_list(value: str) -> str:
     """One item where a list is wanted becomes a list of one; lists, sweeps and interpolations stay."""
     is_quoted = value[:1] in ("'", '"')
     if not value or value == "null" or value[0] in "[$" or (not is_quoted and re.search(r"[,(]", value)):
         return value
     return f"[{value}]"
-
-
-def _unquoted(value: str) -> str:
-    return value[1:-1] if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"" else value

@@ -14,7 +14,7 @@ from nmt.data.cut_text import joined_lines
 from nmt.data.parallel_text import Reading, where_they_part
 from nmt.data.text import read_stream
 from nmt.errors import DataError, UsageError
-from nmt.scoring import Score, Scorer, TextOptions, sacre, scorers
+from nmt.scoring import Score, TextOptions, sacre, scorers
 from nmt.scoring.lines import lines_with_piece_marks, looks_tokenised
 from nmt_cli.launch import launch
 
@@ -25,7 +25,11 @@ _STDIN = "standard input"
 
 def run(config: ScoreConfig) -> float:
     """Print every metric asked for; the value of the first one is the command's result."""
-    chosen = _chosen_scorers(config)
+    if not config.metrics:
+        raise UsageError(f"name a metric: --metrics {','.join(scorers.names())}")
+    sacre.check_tokenizer(config.tokenize)  # also where no chosen metric would look at it
+    text = TextOptions(tokenize=config.tokenize, lowercase=config.lowercase)
+    chosen = {name: scorers.build(scorers.config_class(name)(), text) for name in config.metrics}
     if not config.ref:
         raise UsageError("name the reference to compare with: --ref FILE")
     hypotheses, references = _read(config)
@@ -33,7 +37,11 @@ def run(config: ScoreConfig) -> float:
         hypotheses, *references = (joined_lines(lines, config.remove_bpe) for lines in (hypotheses, *references))
     if config.remove_bpe is not PieceMarks.none:
         _warn_of_pieces(hypotheses, references)
-    _warn_of_tokenised_text(hypotheses, config.tokenize)
+    if config.tokenize not in ("none", "char") and looks_tokenised(hypotheses):
+        logger.warning(
+            "the hypotheses look tokenised (punctuation stands apart); score detokenised text, or, if the references "
+            "are tokenised alike, use --tokenize none and say so with the score"
+        )
     scores = {name: scorer(hypotheses, references) for name, scorer in chosen.items()}
     if config.format is ScoreFormat.json:
         print(_as_json(config, len(hypotheses), scores))
@@ -45,14 +53,6 @@ def run(config: ScoreConfig) -> float:
 
 def main() -> None:
     launch("score", ScoreConfig, run)
-
-
-def _chosen_scorers(config: ScoreConfig) -> dict[str, Scorer]:
-    if not config.metrics:
-        raise UsageError(f"name a metric: --metrics {','.join(scorers.names())}")
-    sacre.check_tokenizer(config.tokenize)  # also where no chosen metric would look at it
-    text = TextOptions(tokenize=config.tokenize, lowercase=config.lowercase)
-    return {name: scorers.build(scorers.config_class(name)(), text) for name in config.metrics}
 
 
 def _read(config: ScoreConfig) -> tuple[list[str], list[list[str]]]:
@@ -97,14 +97,6 @@ def _warn_of_pieces(hypotheses: list[str], references: list[list[str]]) -> None:
         f"{in_references} of {sum(map(len, references))} references: {what}; join them with --remove-bpe (subword-nmt) or "
         f"--remove-bpe sentencepiece"
     )
-
-
-def _warn_of_tokenised_text(hypotheses: list[str], tokenize: str) -> None:
-    if tokenize not in ("none", "char") and looks_tokenised(hypotheses):
-        logger.warning(
-            "the hypotheses look tokenised (punctuation stands apart); score detokenised text, or, if the references "
-            "are tokenised alike, use --tokenize none and say so with the score"
-        )
 
 
 def _as_json(config: ScoreConfig, lines: int, scores: dict[str, Score]) -> str:

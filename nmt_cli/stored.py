@@ -198,8 +198,12 @@ _FLAG_OF_RUN = {"generate": "--path", "average_checkpoints": "--inputs"}
 
 def refuse_file_of_another(command: str, path: Path, tree: Mapping[str, Any]) -> None:
     """Refuse the configuration of another command; what only has a wrong option here and there is left to others."""
-    owner = owner_of(command, tree)
-    if owner == command:
+    names = {other: {field.name for field in dataclasses.fields(kind)} for other, kind in configurations().items()}
+    if all(key in names[command] or closest(key, names[command]) for key in tree):
+        return
+    known = {other: len(tree.keys() & names[other]) for other in names}
+    owner, *others = [other for other in known if known[other] == max(known.values())]
+    if others or owner == command:  # in doubt it is of this command
         return
     its, here = program_of(owner), program_of(command)
     advice = f"give it to {its}, or give a file that {here} --cfg job printed"
@@ -207,16 +211,6 @@ def refuse_file_of_another(command: str, path: Path, tree: Mapping[str, Any]) ->
         run = path.parent if path.name == CONFIG else "RUN"
         advice = f"to use the model of the run, leave --config out and give {_FLAG_OF_RUN[command]} {run}"
     raise UsageError(f"{path} is a configuration of {its}, not of {here}; {advice}")
-
-
-def owner_of(command: str, tree: Mapping[str, Any]) -> str:
-    """The one command that knows more of the options than any other does; in doubt ``command``."""
-    names = {other: {field.name for field in dataclasses.fields(kind)} for other, kind in configurations().items()}
-    if all(key in names[command] or closest(key, names[command]) for key in tree):
-        return command
-    known = {other: len(tree.keys() & names[other]) for other in names}
-    best = [other for other in known if known[other] == max(known.values())]
-    return best[0] if len(best) == 1 else command
 
 
 def text_of(

@@ -61,11 +61,13 @@ class _Page:
     def text(self) -> str:
         sections = list(self._sections())
         flags = {flag.name: flag for _, options in sections for flag in options}
-        everyday = [self._row(flags[name]) for name in self._guide.everyday if name in flags]
+        everyday = [self._row(flags[name]) for name in self._guide.everyday.split() if name in flags]
         further = self._table("where to look further", [*self._further()])
+        bare = "[CORPUS FOLDER ...] " if "--data" in flags else ""
+        usage = f"{bare}[--flag value] [key=value]{' [group=preset]' if self._groups else ''}, in any order"
         blocks = [
             self._hanging("", (self._config_class.__doc__ or self._program).strip(), "  "),
-            self._usage(),
+            self._hanging(f"usage: {self._program} ", usage),
             *([self._table("options of most runs", everyday), further] if everyday else []),
             *(self._table(title, [self._row(flag) for flag in options]) for title, options in sections),
             self._presets(),
@@ -74,12 +76,6 @@ class _Page:
             self._examples(),
         ]
         return "\n\n".join(block for block in blocks if block)
-
-    def _usage(self) -> str:
-        names = {field.name for field in dataclasses.fields(self._config_class)}
-        bare = "[CORPUS FOLDER ...] " if "data" in names else ""
-        preset = " [group=preset]" if self._groups else ""
-        return self._hanging(f"usage: {self._program} ", f"{bare}[--flag value] [key=value]{preset}, in any order")
 
     def _further(self) -> Iterator[Row]:
         """Where to look for what is not shown here."""
@@ -140,7 +136,8 @@ class _Page:
 
     def _examples(self) -> str:
         lines = ["examples"]
-        for purpose, arguments in self._guide.examples:
+        told = [" ".join(line.split()) for line in self._guide.examples.strip().splitlines()]
+        for purpose, arguments in zip(told[::2], told[1::2]):
             together = re.sub(r"(--\S+) (?!-)", "\\1\N{NO-BREAK SPACE}", arguments)  # a flag and its value
             wrapped = textwrap.wrap(f"{self._program} {together}", self._width - 8, break_on_hyphens=False)
             command = " \\\n      ".join(wrapped).replace("\N{NO-BREAK SPACE}", " ")
@@ -200,85 +197,72 @@ def _shown(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Guide:
-    """``everyday``: flags that most runs need. ``examples``: what for, and the arguments."""
+    """What the first screen and the end of a page show."""
 
-    everyday: tuple[str, ...] = ()  # none: the command has so few options that all of them stand on the first screen
-    examples: tuple[tuple[str, str], ...] = ()
+    examples: str  # lines in turn: what for, and the arguments
+    everyday: str = (
+        ""  # flags that most runs need; none: the command has so few that all of them stand on the first screen
+    )
 
 
 GUIDES: dict[str, Guide] = {
     "preprocess": Guide(
-        (
-            *("--source-lang", "--target-lang", "--trainpref", "--validpref", "--testpref", "--destdir"),
-            *("--tokenizer", "--vocab-size", "--joined-dictionary", "--workers"),
-        ),
-        (
-            (
-                "train.de, train.en, valid.de, valid.en become a corpus of one vocabulary",
-                "--source-lang de --target-lang en --trainpref train --validpref valid --destdir data-bin/x "
-                "--vocab-size 8000 --joined-dictionary",
-            ),
-            (
-                "text to translate, cut as the corpus of the model is",
-                "--source-lang de --target-lang en --testpref news --only-source --srcdict data-bin/x "
-                "--tgtdict data-bin/x --destdir data-bin/news",
-            ),
-        ),
+        """
+        train.de, train.en, valid.de, valid.en become a corpus of one vocabulary
+        --source-lang de --target-lang en --trainpref train --validpref valid --destdir data-bin/x --vocab-size 8000 \
+        --joined-dictionary
+        text to translate, cut as the corpus of the model is
+        --source-lang de --target-lang en --testpref news --only-source --srcdict data-bin/x --tgtdict data-bin/x \
+        --destdir data-bin/news
+        """,
+        "--source-lang --target-lang --trainpref --validpref --testpref --destdir --tokenizer --vocab-size "
+        "--joined-dictionary --workers",
     ),
     "train": Guide(
-        (
-            *("--save-dir", "--arch", "--max-update", "--max-epoch", "--max-tokens", "--update-freq", "--lr"),
-            *("--warmup-updates", "--dropout", "--valid-metrics", "--device", "--precision"),
-        ),
-        (
-            (
-                "a small Transformer; the same command again continues the run",
-                "data-bin/x model=transformer_tiny --save-dir runs/x --max-update 20000 --valid-metrics bleu",
-            ),
-            (
-                "sizes of your own, written as keys",
-                "data-bin/x model.d_model=256 model.d_ff=1024 model.num_heads=4 --dropout 0.2 --save-dir runs/own",
-            ),
-            (
-                "a whole experiment, with one difference",
-                "data-bin/x recipe=vaswani_base --max-update 50000 --save-dir runs/base",
-            ),
-            (
-                "four runs, one for each pair of values",
-                "data-bin/x --lr 0.0005,0.001 --dropout 0.1,0.3 --save-dir runs/sweep -m",
-            ),
-        ),
+        """
+        a small Transformer; the same command again continues the run
+        data-bin/x model=transformer_tiny --save-dir runs/x --max-update 20000 --valid-metrics bleu
+        sizes of your own, written as keys
+        data-bin/x model.d_model=256 model.d_ff=1024 model.num_heads=4 --dropout 0.2 --save-dir runs/own
+        a whole experiment, with one difference
+        data-bin/x recipe=vaswani_base --max-update 50000 --save-dir runs/base
+        four runs, one for each pair of values
+        data-bin/x --lr 0.0005,0.001 --dropout 0.1,0.3 --save-dir runs/sweep -m
+        """,
+        "--save-dir --arch --max-update --max-epoch --max-tokens --update-freq --lr --warmup-updates --dropout "
+        "--valid-metrics --device --precision",
     ),
     "average_checkpoints": Guide(
-        examples=(
-            (
-                "the last ten that were written at an epoch's end",
-                "--inputs runs/x --num-epoch-checkpoints 10 --output runs/x/averaged",
-            ),
-            ("two that you name", "--inputs runs/x/checkpoint_best runs/y/checkpoint_best --output runs/mean"),
-        )
+        """
+        the last ten that were written at an epoch's end
+        --inputs runs/x --num-epoch-checkpoints 10 --output runs/x/averaged
+        two that you name
+        --inputs runs/x/checkpoint_best runs/y/checkpoint_best --output runs/mean
+        """
     ),
     "generate": Guide(
-        (
-            *("--path", "--input", "--output", "--format", "--beam", "--nbest", "--lenpen"),
-            *("--max-tokens", "--workers", "--device"),
-        ),
-        (
-            ("a file", "--path runs/x --input news.de --output news.en"),
-            ("an ensemble of two runs, three translations of each line", "--path runs/x:runs/y --beam 10 --nbest 3"),
-            (
-                "the test set of a corpus folder, as fairseq prints it",
-                "data-bin/x --path runs/x --gen-subset test --format fairseq",
-            ),
-        ),
+        """
+        a file
+        --path runs/x --input news.de --output news.en
+        an ensemble of two runs, three translations of each line
+        --path runs/x:runs/y --beam 10 --nbest 3
+        the test set of a corpus folder, as fairseq prints it
+        data-bin/x --path runs/x --gen-subset test --format fairseq
+        """,
+        "--path --input --output --format --beam --nbest --lenpen --max-tokens --workers --device",
     ),
     "shortlist": Guide(
-        examples=(("fifty target pieces for each source piece", "data-bin/x --output runs/x/shortlist"),)
+        """
+        fifty target pieces for each source piece
+        data-bin/x --output runs/x/shortlist
+        """
     ),
     "score": Guide(
-        examples=(
-            ("two metrics with their signatures", "--sys news.hyp --ref news.en --metrics bleu,chrf"),
-            ("two references, as JSON", "--sys news.hyp --ref news.en1,news.en2 --format json"),
-        )
+        """
+        two metrics with their signatures
+        --sys news.hyp --ref news.en --metrics bleu,chrf
+        two references, as JSON
+        --sys news.hyp --ref news.en1,news.en2 --format json
+        """
     ),
 }

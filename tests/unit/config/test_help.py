@@ -132,7 +132,7 @@ def test_the_first_screen_tells_the_purpose_the_usage_and_what_most_runs_need(
     monkeypatch.setenv("COLUMNS", width)
     screen = help_page(command, commands[command]).partition("\n\noptions\n")[0]
     assert 20 <= screen.count("\n") + 1 <= 40
-    assert all(flag in screen for flag in GUIDES[command].everyday)
+    assert all(flag in screen for flag in GUIDES[command].everyday.split())
     assert "usage: nmt-" in screen and "where to look further" in screen
     assert not [name for name in preset_names("model") if name in screen.replace("transformer_base", "")]
 
