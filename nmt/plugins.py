@@ -75,23 +75,18 @@ def _load(given: Path) -> None:
     if origin is not None and Path(origin).resolve() != file:  # it would be taken for the plugin, or the plugin for it
         raise UsageError(f"user_dir={place}: the name '{name}' is taken by {origin}; rename it")
     if name not in sys.modules:
-        _import(name, file, place)
+        inside = [str(place)] if place.is_dir() else None
+        spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=inside)
+        assert spec is not None and spec.loader is not None, file
+        module = sys.modules[name] = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name]
+            raise
+        if str(place.parent) not in sys.path:
+            sys.path.append(str(place.parent))  # worker processes import the plugin anew, by its name
     _loaded[name] = _presets_beside(file)
-
-
-def _import(name: str, file: Path, place: Path) -> None:
-    inside = [str(place)] if place.is_dir() else None
-    spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=inside)
-    assert spec is not None and spec.loader is not None, file
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    if str(place.parent) not in sys.path:
-        sys.path.append(str(place.parent))  # worker processes import the plugin anew, by its name
 
 
 def _presets_beside(file: Path) -> Path | None:

@@ -86,15 +86,11 @@ class Registry(Generic[T]):
                 raise ValueError(f"{self.role} '{name}' is registered twice: in {known.source} and in {entry.source}")
             if known.config is entry.config:
                 raise ValueError(f"{known.config.__name__} already configures {self.role} '{other}' ({known.source})")
-        self._complete(entry.config)
+        fields = {field.name for field in dataclasses.fields(entry.config)}
+        for fact, default in vars(self._base).items():  # a plug-in's configuration need not extend the base
+            if not fact.startswith("_") and fact not in fields and not hasattr(entry.config, fact):
+                setattr(entry.config, fact, default)
         self._entries[name] = entry
-
-    def _complete(self, config: type) -> None:
-        """Give a configuration that does not extend the base what it lacks of it: a plug-in's need not extend it."""
-        fields = {field.name for field in dataclasses.fields(config)}
-        for name, default in vars(self._base).items():
-            if not name.startswith("_") and name not in fields and not hasattr(config, name):
-                setattr(config, name, default)
 
     def build(self, config: Any, /, *parts: Any, **named_parts: Any) -> T:
         """Build the component that ``config`` (an instance of a registered dataclass) describes."""

@@ -198,21 +198,19 @@ class _Rewriter:
             raise UsageError(f"'{argument}' is neither a flag nor key=value; {advice}")
 
     def _flag(self, argument: str) -> None:
-        name, equals, given = argument.partition("=")
+        name, equals, text = argument.partition("=")
+        given = text if equals else None
         if name in self._grammar.aliases:
-            replacement = [*self._grammar.aliases[name], *([given] if equals else [])]
-            self._waiting.extend(reversed(replacement))
+            self._waiting += [*([text] if equals else []), *reversed(self._grammar.aliases[name])]
         elif name in self._grammar.flags:
             flag = self._grammar.flags[name]
-            if flag.kind is FlagKind.many:
-                values = (
-                    [given] if equals else [self._next(name), *self._following()]
-                )  # the first whatever it looks like
+            if flag.kind is FlagKind.many:  # the first value may look like an override
+                values = [text] if equals else [self._next(name), *self._following()]
                 self._lists.setdefault(flag.key, []).extend(_split(values))
             elif flag.kind is FlagKind.joined:
-                self._joined.setdefault(flag.key, []).append(given if equals else self._next(name))
+                self._joined.setdefault(flag.key, []).append(text if equals else self._next(name))
             else:
-                self._overrides.append(f"{flag.key}={self._value(flag, given if equals else None)}")
+                self._overrides.append(f"{flag.key}={self._value(flag, given)}")
         elif (key := self._negated(name)) is not None or name in HYDRA_SWITCHES:
             if equals:
                 raise UsageError(f"{name} takes no value")
@@ -221,11 +219,11 @@ class _Rewriter:
             else:
                 self._overrides.append(f"{key}=false")
         elif name in HYDRA_VALUE_FLAGS or name in INFO_FLAGS:
-            self._hydra.extend(self._hydra_value(name, given if equals else None))
+            self._hydra.extend(self._hydra_value(name, given))
         elif name in self._grammar.foreign:
-            self._foreign(name, given if equals else None)
+            self._foreign(name, given)
         else:
-            values = [given] if equals else [*self._following()]
+            values = [text] if equals else [*self._following()]
             option = self._grammar.keys().get(name.replace("_", "-"))  # it may exist without a flag
             written = f"write the option's key: {option}={values[0] if values else 'VALUE'}"
             self._wrong.append(self._unknown(name) if option is None else f"{name} is not a flag; {written}")

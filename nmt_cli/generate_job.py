@@ -74,7 +74,11 @@ def translate(config: GenerateConfig) -> None:
             cuda_graphs=config.cuda_graphs,
             engine=config.engine,
         )
-        _check_width(config, len(translator.pair.target.vocabulary))
+        width, pieces = config.search_facts.beam_size, len(translator.pair.target.vocabulary)
+        if width is not None and width > pieces:  # slots would stay empty; who asks for it mistook a number
+            raise UsageError(
+                f"search.beam_size={width} is more than the model's {pieces} target pieces; lower it (--beam 4)"
+            )
         _tell_of_pieces(config.remove_bpe, translator.pair.target)
         choice = _choice(translator, config, place, workers)
         if "torch" in sys.modules:  # by now whoever needs it has imported it
@@ -97,15 +101,6 @@ def _choice(translator: Translator, config: GenerateConfig, place: DeviceConfig,
 
     joins = translator.writing(config).target.marks is not PieceMarks.none
     return ReverseModel(score, config.rerank_weight, config, in_pieces=joins and backward.pair.source.keeps_pieces)
-
-
-def _check_width(config: GenerateConfig, pieces: int) -> None:
-    """A search could do it, with slots that stay empty; who asks for it mistook a number."""
-    width = config.search_facts.beam_size
-    if width is not None and width > pieces:
-        raise UsageError(
-            f"search.beam_size={width} is more than the model's {pieces} target pieces; lower it (--beam 4)"
-        )
 
 
 def _tell_of_pieces(asked: PieceMarks | None, target: Tokenizer) -> None:
