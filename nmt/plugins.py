@@ -44,11 +44,6 @@ def plugin_places(user_dir: UserDir) -> list[Path]:
     return [Path(place) for place in user_dir or ()]
 
 
-def loaded_plugins() -> tuple[str, ...]:
-    """Names of the plugin modules imported so far."""
-    return tuple(_loaded)
-
-
 def preset_folders() -> tuple[Path, ...]:
     """The ``conf/`` folders of all plugins imported so far."""
     return tuple(dict.fromkeys(folder for folder in _loaded.values() if folder is not None))

@@ -35,7 +35,7 @@ from nmt_cli.argv import rewrite, take_config, user_dir_in
 from nmt_cli.explain import CONFIGURATION_ERRORS, explain, unknown_key
 from nmt_cli.flags import grammar, refuse_files
 from nmt_cli.process import Terminated, cleaning_up_on_sigterm, configure_logging, discard, logger, say, use_utf8
-from nmt_cli.stored import ConfigFile, Stored, put_search_of_model, text_of
+from nmt_cli.stored import ConfigFile, put_search_of_model, taken_from_files, text_of
 from nmt_cli.sweep import Job, JobFailed, Sweep, is_of_launcher
 
 Config = TypeVar("Config", bound=CommandConfig)
@@ -105,9 +105,8 @@ class _Launcher:
             return
         for note in line.notes:
             logger.info(note)
-        stored = Stored.of(self._command, self._config_class, line, file)
-        line, self._finds_search = stored.line, stored.finds_search
-        primary = publish(self._command, self._config_class, preset_folders(), stored.defaults)
+        line, defaults, self._finds_search = taken_from_files(self._command, self._config_class, line, file)
+        primary = publish(self._command, self._config_class, preset_folders(), defaults)
         sys.argv = [self._program, *line.argv]
         os.environ["HYDRA_FULL_ERROR"] = "1"  # exceptions reach us instead of being printed by Hydra
         task = self._task

@@ -101,38 +101,31 @@ class SearchAsked:
         )
 
 
-@dataclass(frozen=True)
-class Stored:
-    """What one start of a command takes from files."""
-
-    line: CommandLine  # without what would choose the stored search once more, by its name
-    defaults: Defaults | None = None
-    finds_search: bool = False  # the model is known only when Hydra has composed: `put_search_of_model`
-
-    @classmethod
-    def of(cls, command: str, config_class: type, line: CommandLine, file: ConfigFile | None) -> Stored:
-        other_primary = line.value_of("--config-name", "-cn")
-        if file is not None and other_primary is not None:
-            raise UsageError(f"--config {file.path} and --config-name {other_primary} exclude each other; give one")
-        defaults = None if file is None else file.defaults(command, config_class)
-        if command != "generate" or (defaults is not None and "search" in defaults.components):
-            return cls(line, defaults)
-        asked = SearchAsked.by(line.overrides)
-        path = asked.path if file is None or asked.names_model else file.tree.get("path")
-        if path is None or other_primary is not None:
-            return cls(line, defaults, finds_search=True)
-        scoring = asked.scoring or (file is not None and file.tree.get("score_reference") is True)
-        search = _search_of_model(path, asked, scoring=scoring)
-        if search is None:
-            return cls(line, defaults)
-        if not line.only_prints:
-            _tell(search, asked)
-        given = defaults or Defaults()
-        own = tuple(override for override in line.overrides if override.partition("=")[0] != "search")
-        return cls(
-            dataclasses.replace(line, overrides=own),
-            dataclasses.replace(given, components={**given.components, "search": search}),
-        )
+def taken_from_files(
+    command: str, config_class: type, line: CommandLine, file: ConfigFile | None
+) -> tuple[CommandLine, Defaults | None, bool]:
+    """What one start of a command takes from files: the line, without what would choose the stored search once more by its
+    name; defaults; and whether the model is known only when Hydra has composed (``put_search_of_model``)."""
+    other_primary = line.value_of("--config-name", "-cn")
+    if file is not None and other_primary is not None:
+        raise UsageError(f"--config {file.path} and --config-name {other_primary} exclude each other; give one")
+    defaults = None if file is None else file.defaults(command, config_class)
+    if command != "generate" or (defaults is not None and "search" in defaults.components):
+        return line, defaults, False
+    asked = SearchAsked.by(line.overrides)
+    path = asked.path if file is None or asked.names_model else file.tree.get("path")
+    if path is None or other_primary is not None:
+        return line, defaults, True
+    scoring = asked.scoring or (file is not None and file.tree.get("score_reference") is True)
+    search = _search_of_model(path, asked, scoring=scoring)
+    if search is None:
+        return line, defaults, False
+    if not line.only_prints:
+        _tell(search, asked)
+    given = defaults or Defaults()
+    own = tuple(override for override in line.overrides if override.partition("=")[0] != "search")
+    with_search = dataclasses.replace(given, components={**given.components, "search": search})
+    return dataclasses.replace(line, overrides=own), with_search, False
 
 
 def _search_of_model(path: str, asked: SearchAsked, *, scoring: bool) -> Any:

@@ -32,7 +32,7 @@ from nmt.search.sampling_config import SamplingConfig
 from nmt_cli import stored
 from nmt_cli.argv import rewrite, take_config
 from nmt_cli.flags import grammar
-from nmt_cli.stored import ConfigFile, Stored, put_search_of_model, text_of
+from nmt_cli.stored import ConfigFile, put_search_of_model, taken_from_files, text_of
 
 COMMANDS: dict[str, type] = {
     "train": TrainConfig,
@@ -50,12 +50,13 @@ def composition(command: str, *argv: str) -> DictConfig:
     rest, named = take_config(argv)
     config_class = COMMANDS[command]
     line = rewrite(rest, grammar(config_class, default_choices(command)))
-    stored = Stored.of(command, config_class, line, None if named is None else ConfigFile.read(named))
-    primary = publish(command, config_class, defaults=stored.defaults)
+    file = None if named is None else ConfigFile.read(named)
+    left, defaults, finds_search = taken_from_files(command, config_class, line, file)
+    primary = publish(command, config_class, defaults=defaults)
     GlobalHydra.instance().clear()
     with initialize_config_module("nmt.conf", version_base="1.3"):
-        composed = compose(primary, overrides=list(stored.line.overrides))
-    if stored.finds_search:
+        composed = compose(primary, overrides=list(left.overrides))
+    if finds_search:
         put_search_of_model(composed, line.overrides)
     return composed
 
