@@ -89,8 +89,9 @@ def _of_json(line: str, where: str) -> Line:
         listed = isinstance(value, list) and all(isinstance(phrase, str) for phrase in value)
         if not {_TEXT: isinstance(value, str), _TEXTS: listed, _LENGTH: type(value) is int}[_KEYS[key]]:
             raise DataError(f'{where}: "{key}" must be {_KEYS[key]}')
+    fields: dict[str, Any] = {key: tuple(value) if _KEYS[key] == _TEXTS else value for key, value in tree.items()}
     try:
-        return Line(**{key: tuple(value) if _KEYS[key] == _TEXTS else value for key, value in tree.items()})
+        return Line(**fields)
     except UsageError as error:  # which knows no lines of files
         raise DataError(f"{where}: {error}") from None
 

@@ -199,6 +199,7 @@ def muon(config: MuonConfig, groups: ParameterGroups) -> torch.optim.Optimizer:
     parts: dict[bool, ParameterGroups] = {True: [], False: []}
     for group in groups:
         for is_matrix, part in parts.items():
-            of_part = [pair for pair in group["params"] if for_muon(*pair, config.adamw_names) is is_matrix]
+            named = group["params"]
+            of_part = [(name, one) for name, one in named if for_muon(name, one, config.adamw_names) is is_matrix]
             part += [{**group, "params": of_part}] if of_part else []
     return MuonWithAdamW(parts[True], parts[False], config)
