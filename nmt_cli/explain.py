@@ -52,24 +52,20 @@ def explain(error: BaseException, command: str, config_class: type) -> str:
         return _missing_preset(error.missing_cfg_file, error.options or ())
     if isinstance(error, OverrideParseException):
         return f"cannot read {error.override}  (put quotes around special characters: \"key='a, b'\")"
-    several = _AMBIGUOUS.search(str(error)) or _SWEEP.search(str(error))
-    if several is not None:
+    if several := _AMBIGUOUS.search(str(error)) or _SWEEP.search(str(error)):
         key = several["override"].partition("=")[0]
         alone = "" if key in default_choices(command) else ", or write [a,b] for a list, or quote the value"
         return f"{several['override']} gives several values: add --multirun to run each of them{alone}"
-    exists = _EXISTS.search(str(error))
-    if exists is not None:
+    if exists := _EXISTS.search(str(error)):
         return f"{exists['key']} exists already; leave out the plus sign: {exists['key']}=VALUE"
-    folder = _NO_FOLDER.search(str(error))
-    if folder is not None:
+    if folder := _NO_FOLDER.search(str(error)):
         return f"there is no folder {folder['folder']} with configurations (--config-dir, --config-path)"
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, OmegaConfBaseException):
         cause = cause.__cause__
     if cause is not None and cause.full_key:
         return _of_value(cause, command, config_class)
-    no_such_key = _NO_SUCH_KEY.search(str(error))
-    if no_such_key is not None:
+    if no_such_key := _NO_SUCH_KEY.search(str(error)):
         return unknown_key(no_such_key["key"].partition("=")[0], command, config_class)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return "; ".join(line for line in lines if not _INNER.match(line)) or type(error).__name__
@@ -99,8 +95,7 @@ def unknown_key(key: str, command: str, config_class: type) -> str:
     known = sorted({*(flag.key for flag in options), *sections, *default_choices(command)})
     if key.startswith(("hydra.", "hydra/")):
         return f"unknown option {key}; --hydra-help and --cfg hydra show Hydra's own"
-    commands = [other for other in COMMANDS if key in default_choices(other)] if key not in known else []
-    if commands:
+    if key not in known and (commands := [other for other in COMMANDS if key in default_choices(other)]):
         return f"unknown option {key}; it is chosen with {' and '.join(map(program_of, commands))}"
     last = key.rpartition(".")[2]
     elsewhere = [other for other in known if other.rpartition(".")[2] == last and other != key]
@@ -113,11 +108,9 @@ def unknown_key(key: str, command: str, config_class: type) -> str:
         return f"unknown option {key}; it is called {' or '.join(elsewhere)}"
     section = key.rpartition(".")[0]
     siblings = {other.rpartition(".")[2]: other for other in known if other.rpartition(".")[0] == section}
-    match = closest(last, siblings)
-    if match is not None:
+    if match := closest(last, siblings):
         return f"unknown option {key} (did you mean '{siblings[match]}'?)"
-    nearest = closest(last, {other.rpartition(".")[2] for other in known})
-    if nearest is not None:
+    if nearest := closest(last, {other.rpartition(".")[2] for other in known}):
         meant = " or ".join(f"'{other}'" for other in known if other.rpartition(".")[2] == nearest)
         return f"unknown option {key} (did you mean {meant}?)"
     if not siblings:

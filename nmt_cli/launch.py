@@ -211,29 +211,27 @@ class _Launcher:
         where = "" if job is None else f"{job}: "
         if isinstance(error, JobFailed):  # by whoever did the job
             return error.exit_status
-        if isinstance(error, NMTError):
-            self._line(f"{where}{error}")
-            return error.exit_status
-        if isinstance(error, CONFIGURATION_ERRORS) and not self._task_started:
-            self._line(explain(error, self._command, self._config_class))
-            return UsageError.exit_status
         if isinstance(error, BrokenPipeError) and _reader_is_gone(sys.stdout):
             _flush_or_discard()
             return STATUS_BROKEN_PIPE
-        if isinstance(error, OSError) and error.errno in STORAGE_FAULTS:  # any other OSError is a defect
+        if isinstance(error, NMTError):
+            message, status = f"{where}{error}", error.exit_status
+        elif isinstance(error, CONFIGURATION_ERRORS) and not self._task_started:
+            message, status = explain(error, self._command, self._config_class), UsageError.exit_status
+        elif isinstance(error, OSError) and error.errno in STORAGE_FAULTS:  # any other OSError is a defect
             file = f": {error.filename}" if error.filename else ""
-            self._line(f"{where}writing failed: {error.strerror}{file}")
-            return STATUS_STORAGE
-        if not self._task_started and _is_usage_of_hydra(error):
-            self._line(str(error))
-            return UsageError.exit_status
-        if is_of_launcher(error):
-            self._line(f"the launcher failed: {type(error).__name__}: {error}")
+            message, status = f"{where}writing failed: {error.strerror}{file}", STATUS_STORAGE
+        elif not self._task_started and _is_usage_of_hydra(error):
+            message, status = str(error), UsageError.exit_status
+        elif is_of_launcher(error):
+            message, status = f"the launcher failed: {type(error).__name__}: {error}", 1
+        else:
+            if job is not None:
+                self._line(f"{job} failed")
+            say("".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip())
             return 1
-        if job is not None:
-            self._line(f"{job} failed")
-        say("".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip())
-        return 1
+        self._line(message)
+        return status
 
     def _line(self, message: str) -> None:
         say(f"{self._program}: {' '.join(message.split())}")

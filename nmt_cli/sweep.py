@@ -68,7 +68,7 @@ class Sweep:
         self.of_runs = of_runs
         self.failure: JobFailed | None = None  # the first in this process that no record tells of
         self.fixed = _keys_without_a_choice(overrides)
-        self._start = secrets.token_hex(4)
+        self.start = secrets.token_hex(4)
         self._conductor = _this_process()
         self._received: signal.Signals | None = None
 
@@ -125,7 +125,7 @@ class Sweep:
         """Show what became of the runs, and say what no process wrote to this terminal."""
         records = self.records()
         if records:
-            self._stop_file().unlink(missing_ok=True)
+            self.stop_file().unlink(missing_ok=True)
             print(table(records, self.folder()), flush=True)
         for record in records:
             if record["status"] != "finished" and "log" in record:
@@ -139,23 +139,8 @@ class Sweep:
         """Those of this start, in the order of jobs."""
         if not self.of_runs:
             return []
-        found = [record for record in read_records(self.folder()) if record["start"] == self._start]
+        found = [record for record in read_records(self.folder()) if record["start"] == self.start]
         return sorted(found, key=lambda record: record["job"])
-
-    def note(self, **facts: Any) -> None:
-        """Write down what is known of a run, in place of what was known before."""
-        if self.of_runs and os.environ.get("RANK", "0") == "0":
-            host, process = _this_process()
-            record = {"start": self._start, "host": host, "process": process} | facts
-            folder = self.folder()
-            folder.mkdir(parents=True, exist_ok=True)
-            with open(folder / ".sweep.lock", "a") as lock:
-                with contextlib.suppress(OSError):  # a file system without locks: go on unguarded
-                    fcntl.flock(lock, fcntl.LOCK_EX)
-                records = {known["folder"]: known for known in read_records(folder)} | {record["folder"]: record}
-                with atomic_write(folder / RECORDS) as file:
-                    for known in records.values():
-                        file.write((json.dumps(known, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace"))
 
     def _stop_others(self) -> bool:
         """Ask the jobs that run in other processes of this machine to save and stop; False if there are none."""
@@ -163,18 +148,14 @@ class Sweep:
         here = [record["process"] for record in running if (record["host"], record["process"]) != self._conductor]
         here = here if socket.gethostname() == self._conductor[0] else []
         if here:
-            self._stop_file().touch()
+            self.stop_file().touch()
         for process in here:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGTERM)
         return bool(here)
 
-    @property
-    def stopped(self) -> bool:
-        return self.of_runs and self._stop_file().exists()
-
-    def _stop_file(self) -> Path:
-        return self.folder() / f".stop-{self._start}"
+    def stop_file(self) -> Path:
+        return self.folder() / f".stop-{self.start}"
 
 
 class Job:
@@ -214,7 +195,7 @@ class Job:
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def begin(self) -> None:
-        if self._sweep.stopped:
+        if self._sweep.of_runs and self._sweep.stop_file().exists():
             raise Interrupted("not started, the sweep was stopped")
         self.note("running")
 
@@ -249,9 +230,22 @@ class Job:
         self._sweep.failure = self._sweep.failure or failure
 
     def note(self, status: str, **facts: Any) -> None:
-        folder = os.path.relpath(self.folder, self._sweep.folder())
-        known = {"job": self._number, "overrides": self._chosen, "folder": folder, "status": status}
-        self._sweep.note(**known, **self._facts, **facts)
+        """Write down what is known of the run, in place of what was known before."""
+        if not self._sweep.of_runs or os.environ.get("RANK", "0") != "0":
+            return
+        host, process = _this_process()
+        folder = self._sweep.folder()
+        own = os.path.relpath(self.folder, folder)
+        record = {"start": self._sweep.start, "host": host, "process": process, "job": self._number}
+        record |= {"overrides": self._chosen, "folder": own, "status": status} | self._facts | facts
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(folder / ".sweep.lock", "a") as lock:
+            with contextlib.suppress(OSError):  # a file system without locks: go on unguarded
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            records = {known["folder"]: known for known in read_records(folder)} | {own: record}
+            with atomic_write(folder / RECORDS) as file:
+                for known in records.values():
+                    file.write((json.dumps(known, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace"))
 
 
 def refuse_worst(direction: Any, metric: str, higher_is_better: bool) -> None:

@@ -14,7 +14,6 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,48 @@ NOTES = (
     "--multirun (one job for each value of key=1,2), --config-dir FOLDER (presets of your own), --info, --resolve, "
     "--package, --hydra-help, --shell-completion, --version.",
 )
+
+# By command, flags that most runs need. Others have so few options that all of them stand on the first screen.
+EVERYDAY = {
+    "preprocess": "--source-lang --target-lang --trainpref --validpref --testpref --destdir --tokenizer --vocab-size "
+    "--joined-dictionary --workers",
+    "train": "--save-dir --arch --max-update --max-epoch --max-tokens --update-freq --lr --warmup-updates --dropout "
+    "--valid-metrics --device --precision",
+    "generate": "--path --input --output --format --beam --nbest --lenpen --max-tokens --workers --device",
+}
+# Lines in turn: what for, and how.
+EXAMPLES = """
+train.de, train.en, valid.de, valid.en become a corpus of one vocabulary
+nmt-preprocess --source-lang de --target-lang en --trainpref train --validpref valid --destdir data-bin/x \
+    --vocab-size 8000 --joined-dictionary
+text to translate, cut as the corpus of the model is
+nmt-preprocess --source-lang de --target-lang en --testpref news --only-source --srcdict data-bin/x \
+    --tgtdict data-bin/x --destdir data-bin/news
+a small Transformer; the same command again continues the run
+nmt-train data-bin/x model=transformer_tiny --save-dir runs/x --max-update 20000 --valid-metrics bleu
+sizes of your own, written as keys
+nmt-train data-bin/x model.d_model=256 model.d_ff=1024 model.num_heads=4 --dropout 0.2 --save-dir runs/own
+a whole experiment, with one difference
+nmt-train data-bin/x recipe=vaswani_base --max-update 50000 --save-dir runs/base
+four runs, one for each pair of values
+nmt-train data-bin/x --lr 0.0005,0.001 --dropout 0.1,0.3 --save-dir runs/sweep -m
+the last ten that were written at an epoch's end
+nmt-average-checkpoints --inputs runs/x --num-epoch-checkpoints 10 --output runs/x/averaged
+two that you name
+nmt-average-checkpoints --inputs runs/x/checkpoint_best runs/y/checkpoint_best --output runs/mean
+a file
+nmt-generate --path runs/x --input news.de --output news.en
+an ensemble of two runs, three translations of each line
+nmt-generate --path runs/x:runs/y --beam 10 --nbest 3
+the test set of a corpus folder, as fairseq prints it
+nmt-generate data-bin/x --path runs/x --gen-subset test --format fairseq
+fifty target pieces for each source piece
+nmt-shortlist data-bin/x --output runs/x/shortlist
+two metrics with their signatures
+nmt-score --sys news.hyp --ref news.en --metrics bleu,chrf
+two references, as JSON
+nmt-score --sys news.hyp --ref news.en1,news.en2 --format json
+"""
 
 
 def help_page(
@@ -52,7 +93,7 @@ class _Page:
         self._config_class = config_class
         self._plugin_folders = plugin_folders
         self._chosen = choices
-        self._guide = GUIDES[command]
+        self._everyday = EVERYDAY.get(command, "").split()
         self._defaults = default_choices(command)
         self._groups = groups_of(config_class)
         self._width = min(max(_columns(), NARROWEST), WIDEST)
@@ -61,7 +102,7 @@ class _Page:
     def text(self) -> str:
         sections = list(self._sections())
         flags = {flag.name: flag for _, options in sections for flag in options}
-        everyday = [self._row(flags[name]) for name in self._guide.everyday.split() if name in flags]
+        everyday = [self._row(flags[name]) for name in self._everyday if name in flags]
         further = self._table("where to look further", [*self._further()])
         bare = "[CORPUS FOLDER ...] " if "--data" in flags else ""
         usage = f"{bare}[--flag value] [key=value]{' [group=preset]' if self._groups else ''}, in any order"
@@ -79,7 +120,7 @@ class _Page:
 
     def _further(self) -> Iterator[Row]:
         """Where to look for what is not shown here."""
-        if self._guide.everyday:
+        if self._everyday:
             yield f"{self._program} --help | less", "every option of what is chosen, presets, examples"
         if self._groups:
             group, *_ = self._groups
@@ -136,12 +177,12 @@ class _Page:
 
     def _examples(self) -> str:
         lines = ["examples"]
-        told = [" ".join(line.split()) for line in self._guide.examples.strip().splitlines()]
-        for purpose, arguments in zip(told[::2], told[1::2]):
-            together = re.sub(r"(--\S+) (?!-)", "\\1\N{NO-BREAK SPACE}", arguments)  # a flag and its value
-            wrapped = textwrap.wrap(f"{self._program} {together}", self._width - 8, break_on_hyphens=False)
-            command = " \\\n      ".join(wrapped).replace("\N{NO-BREAK SPACE}", " ")
-            lines += [f"  # {purpose}", f"  {command}"]
+        told = [" ".join(line.split()) for line in EXAMPLES.strip().splitlines()]
+        for purpose, command in zip(told[::2], told[1::2]):
+            if command.startswith(f"{self._program} "):
+                together = re.sub(r"(--\S+) (?!-)", "\\1\N{NO-BREAK SPACE}", command)  # a flag and its value
+                wrapped = textwrap.wrap(together, self._width - 8, break_on_hyphens=False)
+                lines += [f"  # {purpose}", "  " + " \\\n      ".join(wrapped).replace("\N{NO-BREAK SPACE}", " ")]
         return "\n".join(lines)
 
     def _table(self, title: str, rows: Sequence[Row]) -> str:
@@ -193,76 +234,3 @@ def _shown(value: Any) -> str:
     if isinstance(value, dict):
         return ",".join(f"{name}:{_shown(item)}" for name, item in value.items())
     return "" if value is None else str(value)
-
-
-@dataclass(frozen=True)
-class Guide:
-    """What the first screen and the end of a page show."""
-
-    examples: str  # lines in turn: what for, and the arguments
-    everyday: str = (
-        ""  # flags that most runs need; none: the command has so few that all of them stand on the first screen
-    )
-
-
-GUIDES: dict[str, Guide] = {
-    "preprocess": Guide(
-        """
-        train.de, train.en, valid.de, valid.en become a corpus of one vocabulary
-        --source-lang de --target-lang en --trainpref train --validpref valid --destdir data-bin/x --vocab-size 8000 \
-        --joined-dictionary
-        text to translate, cut as the corpus of the model is
-        --source-lang de --target-lang en --testpref news --only-source --srcdict data-bin/x --tgtdict data-bin/x \
-        --destdir data-bin/news
-        """,
-        "--source-lang --target-lang --trainpref --validpref --testpref --destdir --tokenizer --vocab-size "
-        "--joined-dictionary --workers",
-    ),
-    "train": Guide(
-        """
-        a small Transformer; the same command again continues the run
-        data-bin/x model=transformer_tiny --save-dir runs/x --max-update 20000 --valid-metrics bleu
-        sizes of your own, written as keys
-        data-bin/x model.d_model=256 model.d_ff=1024 model.num_heads=4 --dropout 0.2 --save-dir runs/own
-        a whole experiment, with one difference
-        data-bin/x recipe=vaswani_base --max-update 50000 --save-dir runs/base
-        four runs, one for each pair of values
-        data-bin/x --lr 0.0005,0.001 --dropout 0.1,0.3 --save-dir runs/sweep -m
-        """,
-        "--save-dir --arch --max-update --max-epoch --max-tokens --update-freq --lr --warmup-updates --dropout "
-        "--valid-metrics --device --precision",
-    ),
-    "average_checkpoints": Guide(
-        """
-        the last ten that were written at an epoch's end
-        --inputs runs/x --num-epoch-checkpoints 10 --output runs/x/averaged
-        two that you name
-        --inputs runs/x/checkpoint_best runs/y/checkpoint_best --output runs/mean
-        """
-    ),
-    "generate": Guide(
-        """
-        a file
-        --path runs/x --input news.de --output news.en
-        an ensemble of two runs, three translations of each line
-        --path runs/x:runs/y --beam 10 --nbest 3
-        the test set of a corpus folder, as fairseq prints it
-        data-bin/x --path runs/x --gen-subset test --format fairseq
-        """,
-        "--path --input --output --format --beam --nbest --lenpen --max-tokens --workers --device",
-    ),
-    "shortlist": Guide(
-        """
-        fifty target pieces for each source piece
-        data-bin/x --output runs/x/shortlist
-        """
-    ),
-    "score": Guide(
-        """
-        two metrics with their signatures
-        --sys news.hyp --ref news.en --metrics bleu,chrf
-        two references, as JSON
-        --sys news.hyp --ref news.en1,news.en2 --format json
-        """
-    ),
-}
