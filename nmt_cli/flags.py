@@ -32,26 +32,20 @@ class ForeignFlag:
     because: str = ""
     takes_value: bool = False
     optional: frozenset[str] = frozenset()  # values that may follow, of a flag that also stands alone
-    words: Callable[[str, str], Sequence[str]] = lambda name, value: ()
+    words: Mapping[str, tuple[str, ...]] | Callable[[str, str], Sequence[str]] | None = None
+    otherwise: str = ""  # what is said of a value that ``words`` does not have
 
     def becomes(self, name: str, value: str | None) -> tuple[tuple[str, ...], str]:
         """Our arguments, and a line for the log."""
-        words = tuple(self.words(name, value or ""))
         given = name if value is None else f"{name} {value}"
+        words: Sequence[str] | None = ()
+        if self.words is not None:
+            words = self.words(name, value or "") if callable(self.words) else self.words.get(value or "")
+        if words is None:
+            raise UsageError(f"{given}: {self.otherwise}")
         if not words:
             return (), f"{given} changes nothing: {self.because or 'it names no option'}"
-        return words, f"{given}: taken as {' '.join(words)}{f'; {self.because}' if self.because else ''}"
-
-
-def _one_of(choices: Mapping[str, tuple[str, ...]], otherwise: str) -> Callable[[str, str], Sequence[str]]:
-    """What each value stands for; any other is refused."""
-
-    def words(name: str, value: str) -> Sequence[str]:
-        if value not in choices:
-            raise UsageError(f"{name} {value}: {otherwise}")
-        return choices[value]
-
-    return words
+        return tuple(words), f"{given}: taken as {' '.join(words)}{f'; {self.because}' if self.because else ''}"
 
 
 # Of --eval-bleu-args: fairseq's name, and ours.
@@ -91,59 +85,49 @@ _JOINED = ("@@", "@@ ", "sentencepiece", "subword_nmt")  # marks that are known 
 _FLOAT32 = "in training the parameters stay in float32"
 _TEXT_AS_GIVEN = "translations come out as text like that which nmt-preprocess was given"
 
+_of_validation = functools.partial(ForeignFlag, "--valid-metrics")
 FOREIGN: dict[str, ForeignFlag] = {
     "--task": ForeignFlag(
         "--data",
         "there is one task",
         takes_value=True,
-        words=_one_of({"translation": ()}, "there is one task, translation; leave it out"),
+        words={"translation": ()},
+        otherwise="there is one task, translation; leave it out",
     ),
-    "--eval-bleu": ForeignFlag("--valid-metrics", words=lambda name, value: ("--valid-metrics=bleu",)),
-    "--eval-bleu-args": ForeignFlag("--valid-metrics", takes_value=True, words=_search),
-    "--eval-bleu-detok": ForeignFlag(
-        "--valid-metrics", f"{_TEXT_AS_GIVEN}, detokenised where that was raw text", takes_value=True
-    ),
-    "--eval-bleu-detok-args": ForeignFlag("--valid-metrics", "nothing is left to detokenise", takes_value=True),
-    "--eval-bleu-remove-bpe": ForeignFlag(
-        "--valid-metrics",
+    "--eval-bleu": _of_validation(words={"": ("--valid-metrics=bleu",)}),
+    "--eval-bleu-args": _of_validation(takes_value=True, words=_search),
+    "--eval-bleu-detok": _of_validation(f"{_TEXT_AS_GIVEN}, detokenised where that was raw text", takes_value=True),
+    "--eval-bleu-detok-args": _of_validation("nothing is left to detokenise", takes_value=True),
+    "--eval-bleu-remove-bpe": _of_validation(
         "pieces are joined, of text that came in pieces where the corpus has recorded its marks",
         optional=frozenset({*_JOINED, "letter", "_EOW", "none"}),
-        words=_one_of(
-            dict.fromkeys(("", *_JOINED), ()),
-            "pieces are joined as the corpus says; leave it out (nmt-preprocess --pieces sets it)",
-        ),
+        words=dict.fromkeys(("", *_JOINED), ()),
+        otherwise="pieces are joined as the corpus says; leave it out (nmt-preprocess --pieces sets it)",
     ),
-    "--eval-bleu-print-samples": ForeignFlag(
-        "--valid-metrics", "each validation shows translations in the log (--valid-samples N: how many)"
+    "--eval-bleu-print-samples": _of_validation(
+        "each validation shows translations in the log (--valid-samples N: how many)"
     ),
-    "--maximize-best-checkpoint-metric": ForeignFlag(
-        "--valid-metrics", "every metric knows its direction, and more of bleu is better"
-    ),
+    "--maximize-best-checkpoint-metric": _of_validation("every metric knows its direction, and more of bleu is better"),
     "--skip-invalid-size-inputs-valid-test": ForeignFlag(
         "--data", "no sentence is left out for its length, a long one gets a batch of its own"
     ),
-    "--memory-efficient-fp16": ForeignFlag("--precision", _FLOAT32, words=lambda name, value: ("--precision", "fp16")),
-    "--memory-efficient-bf16": ForeignFlag("--precision", _FLOAT32, words=lambda name, value: ("--precision", "bf16")),
+    "--memory-efficient-fp16": ForeignFlag("--precision", _FLOAT32, words={"": ("--precision", "fp16")}),
+    "--memory-efficient-bf16": ForeignFlag("--precision", _FLOAT32, words={"": ("--precision", "bf16")}),
     "--log-format": ForeignFlag(
         "--progress",
         takes_value=True,
-        words=_one_of(
-            {"simple": ("--progress", "lines"), "tqdm": ("--progress", "bar"), "none": ("--progress", "none")},
-            "use --progress lines or --progress bar; the run folder holds log.jsonl",
-        ),
+        words={"simple": ("--progress", "lines"), "tqdm": ("--progress", "bar"), "none": ("--progress", "none")},
+        otherwise="use --progress lines or --progress bar; the run folder holds log.jsonl",
     ),
     "--num-workers": ForeignFlag("--data", "batches are read from mapped files", takes_value=True),
     "--ddp-backend": ForeignFlag(
         "--distributed-strategy",
         "torchrun starts the processes, and torch's DDP joins them",
         takes_value=True,
-        words=_one_of(
-            dict.fromkeys(("c10d", "pytorch_ddp", "no_c10d", "legacy_ddp"), ()),
-            "torchrun starts the processes; leave it out, or use --distributed-strategy fsdp for fully_sharded",
-        ),
+        words=dict.fromkeys(("c10d", "pytorch_ddp", "no_c10d", "legacy_ddp"), ()),
+        otherwise="torchrun starts the processes; leave it out, or use --distributed-strategy fsdp for fully_sharded",
     ),
 }
-
 
 # Of commands whose bare arguments are corpus folders; {file} is what was given.
 _FILES = {

@@ -142,14 +142,13 @@ def _alignment_text(hypothesis: TranslatedText, kind: AlignmentKind) -> str:
 
 
 def _tree(translation: Translation, reference: str | None, alignment: AlignmentKind) -> dict[str, Any]:
-    tree: dict[str, Any] = {
+    return {
         "id": translation.number,
         "source": translation.source,
         "source_tokens": translation.source_pieces,
+        **({} if reference is None else {"reference": reference}),
+        "hypotheses": [_hypothesis_tree(one, alignment) for one in translation.hypotheses],
     }
-    if reference is not None:
-        tree["reference"] = reference
-    return tree | {"hypotheses": [_hypothesis_tree(one, alignment) for one in translation.hypotheses]}
 
 
 def _hypothesis_tree(hypothesis: TranslatedText, alignment: AlignmentKind) -> dict[str, Any]:
