@@ -16,7 +16,9 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hydra.core.override_parser.types import Quote, QuotedString
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override, Quote, QuotedString
+from hydra.errors import HydraException
 
 from nmt.config.option import Flag, FlagKind
 from nmt.errors import UsageError, closest, did_you_mean, numbered
@@ -121,6 +123,15 @@ def rewrite(argv: Sequence[str], grammar: Grammar) -> CommandLine:
 def quoted(text: str) -> str:
     """``text`` as a value that Hydra's grammar reads back unchanged (interpolations ``${...}`` stay alive)."""
     return str(QuotedString(text, Quote.single).with_quotes())
+
+
+def by_key(overrides: Sequence[str]) -> dict[str, Override]:
+    """As Hydra reads them; nothing where it cannot, which it will say itself."""
+    try:
+        read = OverridesParser.create().parse_overrides(list(overrides))
+    except HydraException:
+        return {}
+    return {override.get_key_element().lstrip("+~"): override for override in read if not override.is_delete()}
 
 
 def take_config(argv: Sequence[str]) -> tuple[list[str], str | None]:

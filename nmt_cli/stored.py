@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
@@ -25,7 +23,7 @@ from nmt.config.validated import ValidatedSearch, described, for_scoring
 from nmt.errors import DataError, MissingInputError, NMTError, UsageError, closest
 from nmt.registry import registered_name
 from nmt.storage.run_folder import CONFIG, read_config, resolve, split_paths
-from nmt_cli.argv import CommandLine
+from nmt_cli.argv import CommandLine, by_key
 from nmt_cli.process import logger
 
 _SEVERAL = "(several)"  # stands for a choice that each job of a sweep makes
@@ -76,31 +74,6 @@ class ConfigFile:
         return Defaults(components, {key: value for key, value in self.tree.items() if key not in groups})
 
 
-@dataclass(frozen=True)
-class SearchAsked:
-    """What a command line says of the search."""
-
-    names_model: bool
-    path: str | None  # of the model; None: not known before Hydra composes
-    chosen: str | None
-    options: frozenset[str]
-    scoring: bool
-
-    @classmethod
-    def by(cls, overrides: Sequence[str]) -> SearchAsked:
-        given = _parsed(overrides)
-        path = given.get("path")
-        known = path is not None and not path.is_sweep_override() and "${" not in str(path.value())
-        chosen, scoring = given.get("search"), given.get("score_reference")
-        return cls(
-            names_model=path is not None,
-            path=str(path.value()) if path is not None and known else None,
-            chosen=None if chosen is None else _SEVERAL if chosen.is_sweep_override() else str(chosen.value()),
-            options=frozenset(key.split(".")[1] for key in given if key.startswith("search.")),
-            scoring=scoring is not None and scoring.value() is True,
-        )
-
-
 def taken_from_files(
     command: str, config_class: type, line: CommandLine, file: ConfigFile | None
 ) -> tuple[CommandLine, Defaults | None, bool]:
@@ -112,23 +85,26 @@ def taken_from_files(
     defaults = None if file is None else file.defaults(command, config_class)
     if command != "generate" or (defaults is not None and "search" in defaults.components):
         return line, defaults, False
-    asked = SearchAsked.by(line.overrides)
-    path = asked.path if file is None or asked.names_model else file.tree.get("path")
+    asked = by_key(line.overrides)
+    path, scoring = None if file is None else file.tree.get("path"), asked.get("score_reference")
+    if (given := asked.get("path")) is not None:
+        known = not given.is_sweep_override() and "${" not in str(given.value())
+        path = str(given.value()) if known else None
     if path is None or other_primary is not None:
         return line, defaults, True
-    scoring = asked.scoring or (file is not None and file.tree.get("score_reference") is True)
-    search = _search_of_model(path, asked, scoring=scoring)
+    in_file = file is not None and file.tree.get("score_reference") is True
+    search = _search_of_model(path, asked, scoring=in_file or (scoring is not None and scoring.value() is True))
     if search is None:
         return line, defaults, False
     if not line.only_prints:
         _tell(search, asked)
-    given = defaults or Defaults()
+    defaults = defaults or Defaults()
     own = tuple(override for override in line.overrides if override.partition("=")[0] != "search")
-    with_search = dataclasses.replace(given, components={**given.components, "search": search})
+    with_search = dataclasses.replace(defaults, components={**defaults.components, "search": search})
     return dataclasses.replace(line, overrides=own), with_search, False
 
 
-def _search_of_model(path: str, asked: SearchAsked, *, scoring: bool) -> Any:
+def _search_of_model(path: str, asked: Mapping[str, Override], *, scoring: bool) -> Any:
     """What the model was validated with, as far as the user does not ask for something else; None: nothing of it."""
     trees: dict[str, Mapping[str, Any]] = {}
     with contextlib.suppress(
@@ -136,38 +112,36 @@ def _search_of_model(path: str, asked: SearchAsked, *, scoring: bool) -> Any:
     ):  # of models that cannot be read, nothing: it is said when they are loaded
         checkpoints = [resolve(one) for one in split_paths(path)]
         trees = {str(checkpoint / CONFIG): read_config(checkpoint) for checkpoint in checkpoints}
-    search = ValidatedSearch(trees).unless(asked.chosen, asked.options)
+    chosen = asked.get("search")
+    name = None if chosen is None else _SEVERAL if chosen.is_sweep_override() else str(chosen.value())
+    search = ValidatedSearch(trees).unless(name, _options_in(asked))
     return for_scoring(search) if search is not None and scoring else search
 
 
-def _tell(search: Any, asked: SearchAsked) -> None:
+def _tell(search: Any, asked: Mapping[str, Override]) -> None:
     """Say in the log what nobody asked for, unless the command would do the same without a model's word."""
-    what = described(search, besides=asked.options)
+    what = described(search, besides=_options_in(asked))
     if what != default_choices("generate")["search"]:
         logger.info(f"searching as the model was validated: {what}")
 
 
 def put_search_of_model(composed: DictConfig, overrides: Sequence[str]) -> None:
     """Into a composed configuration: where the model was not known before."""
-    asked = SearchAsked.by(overrides)
+    asked = by_key(overrides)
     search = _search_of_model(composed.path, asked, scoring=bool(composed.score_reference))
     if search is None:
         return
     node = OmegaConf.structured(search)
-    for option in asked.options:
+    for option in _options_in(asked):
         node[option] = composed.search[option]
     with open_dict(composed):
         composed.search = node
     _tell(search, asked)
 
 
-def _parsed(overrides: Sequence[str]) -> dict[str, Override]:
-    """By key; what Hydra cannot read it will say itself."""
-    try:
-        parsed = OverridesParser.create().parse_overrides(list(overrides))
-    except HydraException:
-        return {}
-    return {override.get_key_element().lstrip("+~"): override for override in parsed if not override.is_delete()}
+def _options_in(asked: Mapping[str, Override]) -> frozenset[str]:
+    """The options of the search that a command line gives."""
+    return frozenset(key.split(".")[1] for key in asked if key.startswith("search."))
 
 
 def configurations() -> dict[str, type]:

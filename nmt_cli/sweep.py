@@ -23,14 +23,13 @@ from types import FrameType
 from typing import Any, ClassVar
 
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
 from nmt.config.sections import TrainConfig
 from nmt.errors import Interrupted, NMTError, UsageError
 from nmt.storage.files import atomic_write
+from nmt_cli.argv import by_key
 from nmt_cli.process import Terminated, cleaning_up_on_sigterm, configure_logging, say, use_utf8
 
 RECORDS = "sweep.jsonl"
@@ -67,7 +66,10 @@ class Sweep:
     def __init__(self, overrides: Sequence[str], *, of_runs: bool) -> None:
         self.of_runs = of_runs
         self.failure: JobFailed | None = None  # the first in this process that no record tells of
-        self.fixed = _keys_without_a_choice(overrides)
+        given = by_key(overrides)
+        self.fixed = {key for key, override in given.items() if not override.is_sweep_override()}
+        if SAVE_DIR in given.keys() - self.fixed:
+            raise UsageError(f"{SAVE_DIR} is the folder of the whole sweep, whose runs get folders of their own in it")
         self.start = secrets.token_hex(4)
         self._conductor = _this_process()
         self._received: signal.Signals | None = None
@@ -165,9 +167,8 @@ class Job:
         job = HydraConfig.get()
         self._sweep = sweep
         self._number = int(job.job.num)
-        read = OverridesParser.create().parse_override
-        # Those that the sweeper chose: the command line does not fix them.
-        self._chosen = [given for given in job.overrides.task if read(given).get_key_element() not in sweep.fixed]
+        given = by_key(job.overrides.task)  # the sweeper chose what the command line does not fix
+        self._chosen = [str(override.input_line) for key, override in given.items() if key not in sweep.fixed]
         self._facts: Record = {}  # known only in the course of the job
         self.title = f"job {self._number}" + (f" ({' '.join(self._chosen)})" if self._chosen else "")
         self.elsewhere = sweep.elsewhere
@@ -291,18 +292,6 @@ def read_records(folder: Path) -> list[Record]:
         lines = (folder / RECORDS).read_text(encoding="utf-8").split("\n")  # texts may hold other separators of lines
         return [json.loads(line) for line in lines if line]
     return []
-
-
-def _keys_without_a_choice(overrides: Sequence[str]) -> frozenset[str]:
-    """What a command line fixes for all jobs."""
-    try:
-        parsed = OverridesParser.create().parse_overrides(list(overrides))
-    except HydraException:  # Hydra will say so itself
-        return frozenset()
-    chosen = [override.get_key_element() for override in parsed if override.is_sweep_override()]
-    if SAVE_DIR in chosen:
-        raise UsageError(f"{SAVE_DIR} is the folder of the whole sweep, whose runs get folders of their own in it")
-    return frozenset(override.get_key_element() for override in parsed) - frozenset(chosen)
 
 
 def _this_process() -> tuple[str, int]:
