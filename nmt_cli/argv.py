@@ -152,16 +152,12 @@ def take_config(argv: Sequence[str]) -> tuple[list[str], str | None]:
 
 def user_dir_in(argv: Sequence[str]) -> str | None:
     """The plugins that a command line names; needed before ``rewrite``, because a plugin may add flags."""
-    flags: list[str] = []
-    key = None
-    for position, argument in enumerate(argv):
-        override = _OVERRIDE.fullmatch(argument)
-        if argument == "--user-dir":
-            flags += argv[position + 1 : position + 2]
-        elif argument.startswith("--user-dir="):
-            flags.append(argument.partition("=")[2])
-        elif override is not None and override["key"] == "user_dir":
-            value = override["value"]
+    flags, key, waiting = list[str](), None, iter(argv)
+    for argument in waiting:
+        name, equals, value = argument.partition("=")
+        if name == "--user-dir":
+            flags += [value] if equals else [next(waiting, "")]
+        elif equals and name.lstrip("+~") == "user_dir":
             key = value[1:-1] if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"" else value
     found = ",".join(flags) if key is None else key  # as they are composed
     return found if found not in ("", "null") else None

@@ -50,8 +50,16 @@ def parsed(
 
 
 def _parsed(text: str, form: InputFormat, where: str, references: bool) -> Line:
-    parse = _of_json if form is InputFormat.jsonl else _with_reference if references else _of_fields
-    line = parse(text, where)
+    sentence, *fields = text.split("\t")
+    if form is InputFormat.jsonl:
+        line = _of_json(text, where)
+    elif not references:
+        include = tuple(phrase for phrase in fields if not phrase.startswith("!"))
+        line = Line(sentence, "", include, tuple(phrase[1:] for phrase in fields if phrase.startswith("!")))
+    elif len(fields) == 1:
+        line = Line(sentence, reference=fields[0])
+    else:
+        raise DataError(f"{where} should have two fields, a sentence and its reference, with a tab between them")
     if not all(phrase.strip() for phrase in (*line.include, *line.exclude)):
         raise DataError(f"{where} has an empty phrase; leave it out")
     if references and line != Line(line.text, reference=line.reference):
@@ -61,19 +69,6 @@ def _parsed(text: str, form: InputFormat, where: str, references: bool) -> Line:
     if references and bool(line.text.strip()) != bool(line.reference.strip()):
         raise DataError(f"{where} should have both a sentence and its reference")
     return line
-
-
-def _of_fields(line: str, where: str) -> Line:
-    text, *phrases = line.split("\t")
-    include = tuple(phrase for phrase in phrases if not phrase.startswith("!"))
-    return Line(text, include=include, exclude=tuple(phrase[1:] for phrase in phrases if phrase.startswith("!")))
-
-
-def _with_reference(line: str, where: str) -> Line:
-    text, *reference = line.split("\t")
-    if len(reference) != 1:
-        raise DataError(f"{where} should have two fields, a sentence and its reference, with a tab between them")
-    return Line(text, reference=reference[0])
 
 
 def _of_json(line: str, where: str) -> Line:

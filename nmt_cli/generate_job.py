@@ -117,7 +117,6 @@ def _tell_of_pieces(asked: PieceMarks | None, target: Tokenizer) -> None:
 
 def _contradictions(config: GenerateConfig) -> Rules:
     """Where lines come from, and what a format has no room for."""
-    shows_text_alone = config.format is OutputFormat.text
     if config.data:
         yield len(config.data) > 1, f"one corpus folder can be translated at a time, not {len(config.data)}"
         yield config.input is not None, f"give a corpus folder ({config.data[0]}) or --input {config.input}, not both"
@@ -129,14 +128,11 @@ def _contradictions(config: GenerateConfig) -> Rules:
         config.score_reference and not config.data and config.input_format is InputFormat.text,
         "--score-reference needs references: give a corpus folder, or --input-format tsv or jsonl",
     )
-    yield (
-        config.score_reference and shows_text_alone,
-        "--format text shows no scores; add --format jsonl or fairseq to --score-reference",
-    )
-    yield (
-        config.print_alignment is not AlignmentKind.none and shows_text_alone,
-        "--format text shows no alignments; add --format jsonl or fairseq to --print-alignment",
-    )
+    if config.format is OutputFormat.text:
+        advice = "add --format jsonl or fairseq to"
+        aligns = config.print_alignment is not AlignmentKind.none
+        yield config.score_reference, f"--format text shows no scores; {advice} --score-reference"
+        yield aligns, f"--format text shows no alignments; {advice} --print-alignment"
 
 
 def _of_scoring(config: GenerateConfig) -> Rules:
@@ -203,8 +199,12 @@ class _Job:
             return self._translator.hypotheses_of_split(split, config, progress, numbers)
 
         self._write(translations, growing, len(split) - done, reference_of, pairs)
-        if pairs is not None:
-            _report_score(config, pairs)
+        if pairs is not None:  # the best translations and their references
+            hypotheses, references = zip(*pairs)
+            score = scorers.build(scorers.config_class("bleu")(), TextOptions())(hypotheses, [references])
+            beam = config.search_facts.beam_size or 1
+            found = f"{score.name}|{score.signature} = {score.value:.2f} {score.detail}"
+            logger.info(f"Generate {config.gen_subset} with beam={beam}: {found}")
         elif to_score:
             logger.info(f"no score: the first {done:,} lines were translated before; nmt-score scores the whole file")
 
@@ -289,17 +289,6 @@ def _references(corpus: Corpus, split: Split, marks: PieceMarks) -> Callable[[in
         return joined_lines(texts, marks).__getitem__
     target = corpus.pair.target.joining(marks)
     return lambda number: target.decode(split.target(number).tolist())
-
-
-def _report_score(config: GenerateConfig, pairs: list[tuple[str, str]]) -> None:
-    """Of the best translations and their references."""
-    scorer = scorers.build(scorers.config_class("bleu")(), TextOptions())
-    hypotheses, references = zip(*pairs)
-    score = scorer(hypotheses, [references])
-    beam = config.search_facts.beam_size or 1
-    logger.info(
-        f"Generate {config.gen_subset} with beam={beam}: {score.name}|{score.signature} = {score.value:.2f} {score.detail}"
-    )
 
 
 def _nowhere(shown: object) -> None:

@@ -85,14 +85,21 @@ class Sweep:
         with self._listening():
             try:
                 yield
-            except JobFailed as error:
-                self.failure = error
+            except JobFailed as failure:
+                self.failure = failure
             finally:
-                records = self._finish()
+                records = self.records()
+                if records:
+                    self.stop_file().unlink(missing_ok=True)
+                    print(table(records, self.folder()), flush=True)
+                undone = [record for record in records if record["status"] != "finished"]
+                for record in undone:
+                    if "log" in record:  # no process wrote to this terminal
+                        error = record.get("error", "no result")
+                        say(f"nmt-train: job {record['job']}: {error}; its log is {record['log']}")
         if self._received is not None:
             status = 130 if self._received is signal.SIGINT else Interrupted.exit_status
             raise Interrupted(f"stopped by {self._received.name}; the same command goes on with the sweep", status)
-        undone = [record for record in records if record["status"] != "finished"]
         if undone:
             status = undone[0].get("exit_status", 1)
             raise Unfinished(
@@ -122,17 +129,6 @@ class Sweep:
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
-
-    def _finish(self) -> list[Record]:
-        """Show what became of the runs, and say what no process wrote to this terminal."""
-        records = self.records()
-        if records:
-            self.stop_file().unlink(missing_ok=True)
-            print(table(records, self.folder()), flush=True)
-        for record in records:
-            if record["status"] != "finished" and "log" in record:
-                say(f"nmt-train: job {record['job']}: {record.get('error', 'no result')}; its log is {record['log']}")
-        return records
 
     def folder(self) -> Path:
         return Path(HydraConfig.get().sweep.dir) if self.elsewhere else Place.folder

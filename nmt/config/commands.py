@@ -153,16 +153,16 @@ class GenerateConfig(CommandConfig):
         asked, most = self.candidates(), self.search.finds_at_most
         too_many = self.chooses and most is not None and asked > most
         yield asked < self.nbest, f"--nbest {self.nbest} is more than there is to choose among; raise --choose-among"
-        yield (
-            too_many and self.choose_among is None,
-            f"{'--mbr' if self.rerank is None else '--rerank'} chooses among several translations, and the search finds "
-            f"{most} of a line; use --search beam or sampling",
-        )
-        yield (
-            too_many and self.choose_among is not None,
-            f"--choose-among {self.choose_among} is more than the search finds of a line ({most}); lower it, or use "
-            f"--search beam with --beam {self.choose_among}",
-        )
+        if self.choose_among is None:
+            how = "--mbr" if self.rerank is None else "--rerank"
+            advice = f"and the search finds {most} of a line; use --search beam or sampling"
+            yield too_many, f"{how} chooses among several translations, {advice}"
+        else:
+            advice = f"lower it, or use --search beam with --beam {self.choose_among}"
+            yield (
+                too_many,
+                f"--choose-among {self.choose_among} is more than the search finds of a line ({most}); {advice}",
+            )
 
     @property
     def instead_of_standard_input(self) -> str | None:
