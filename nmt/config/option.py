@@ -7,8 +7,6 @@ class BeamConfig:
     model: Any = group("model", help="architecture and its sizes", flag="--arch")
 """
 
-from __future__ import annotations
-
 import dataclasses
 import types
 import typing
