@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import IO, Any, TextIO
 
 from nmt.config.choices import ProgressStyle
@@ -114,17 +115,15 @@ def open_bar(**options: Any) -> Any:
     return tqdm(file=Expendable(sys.stderr), dynamic_ncols=True, **options)
 
 
-@contextlib.contextmanager
-def beside_bar(stream: IO[str] | IO[bytes]) -> Iterator[None]:
+def beside_bar(stream: IO[str] | IO[bytes]) -> AbstractContextManager[None]:
     """Around writing results to ``stream``, flushed in the end: on a terminal a bar makes room for them, and is drawn
     again below."""
     if not stream.isatty():
-        yield
-        return
+        return contextlib.nullcontext()
     from tqdm import tqdm
 
-    with tqdm.external_write_mode(file=sys.stderr):
-        yield
+    room: AbstractContextManager[None] = tqdm.external_write_mode(file=sys.stderr)
+    return room
 
 
 class Expendable:
