@@ -61,15 +61,15 @@ def _publish_defaults(command: str, defaults: Defaults) -> str:
     """A primary config like the command's own, whose defaults list names what was stored here."""
     store, primary = ConfigStore.instance(), f"{STORED}{command}"
     own: Any = OmegaConf.to_container(OmegaConf.load(CONF / f"{command}.yaml"))
+    choices: dict[str, str | None] = {}
     for group, component in defaults.components.items():
+        choices[group] = None if component is None else STORED
         if component is not None:
             store.store(group=group, name=STORED, node=component)
     listed: list[Any] = []
     for entry in own["defaults"]:
         if isinstance(entry, dict):  # the choice of one group
-            ((group, choice),) = entry.items()
-            stored = None if defaults.components.get(group) is None else STORED
-            entry = {group: stored if group in defaults.components else choice}
+            entry = {group: choices.get(group, choice) for group, choice in entry.items()}
         listed.append(entry)
         if entry == "_self_":
             listed.append(f"{STORED}values")
