@@ -22,7 +22,7 @@ import torch
 from nmt import Translator
 from nmt.config.sections import BatchingConfig
 from nmt.criterions import criterions
-from nmt.criterions.label_smoothed_cross_entropy_config import LabelSmoothedCrossEntropyConfig
+from nmt.criterions.config import LabelSmoothedCrossEntropyConfig
 from nmt.data.corpus import open_corpora
 from nmt.data.text import read_lines
 from nmt.models.stored import load_model

@@ -12,8 +12,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from nmt.config.averaging import AverageConfig
 from nmt.config.choices import Precision, ProgressStyle
+from nmt.config.commands import AverageConfig
 from nmt.config.plain import from_plain
 from nmt.config.sections import LOSSES, TrainConfig
 from nmt.data.language_pair import LanguagePair

@@ -44,7 +44,16 @@ def device_named(name: str) -> str:
         return "cuda" if has_gpu() else "cpu"
     require_device(name)
     if name.startswith("cuda"):
-        _require_cuda(name)
+        import torch
+
+        if not torch.cuda.is_available():
+            built = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built without CUDA"
+            raise DeviceError(
+                f"device.name={name}, but no GPU can be used (torch {torch.__version__}, {built}); use --device cpu"
+            )
+        if int(name.partition(":")[2] or 0) >= torch.cuda.device_count():
+            there = f"there are only {torch.cuda.device_count()} GPUs, numbered from 0"
+            raise DeviceError(f"device.name={name}, but {there}")
     return name
 
 
@@ -191,15 +200,3 @@ def is_shortage(error: BaseException) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or (
         isinstance(error, RuntimeError) and "DefaultCPUAllocator: " in str(error) and "memory" in str(error)
     )
-
-
-def _require_cuda(name: str) -> None:
-    import torch
-
-    if not torch.cuda.is_available():
-        built = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built without CUDA"
-        raise DeviceError(
-            f"device.name={name}, but no GPU can be used (torch {torch.__version__}, {built}); use --device cpu"
-        )
-    if int(name.partition(":")[2] or 0) >= torch.cuda.device_count():
-        raise DeviceError(f"device.name={name}, but there are only {torch.cuda.device_count()} GPUs, numbered from 0")

@@ -4,8 +4,6 @@ Raise an ``NMTError`` for anything that a user can cause and mend; the commands 
 traceback, and exit with its status. ``assert`` is for what only a programmer can break.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable, Sequence
 
@@ -14,6 +12,11 @@ class NMTError(Exception):
     """A fault with a sentence for the user: what happened, with which value, and what to do."""
 
     exit_status = 1
+
+    def __init__(self, message: str = "", exit_status: int | None = None) -> None:
+        super().__init__(message)
+        if exit_status is not None:
+            self.exit_status = exit_status
 
 
 class UsageError(NMTError):
@@ -60,10 +63,6 @@ class Interrupted(NMTError):
     """The run was asked to stop, and stopped where the same command resumes it."""
 
     exit_status = 75
-
-    def __init__(self, message: str, exit_status: int = 75) -> None:
-        super().__init__(message)
-        self.exit_status = exit_status
 
 
 def numbered(messages: Sequence[str]) -> str:

@@ -6,8 +6,6 @@ Legend of every shape comment in the project:
 Every tensor is batch-first. What crosses the seam is a tensor or a frozen dataclass.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,28 +14,11 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from nmt.data.batch import Batch
-from nmt.data.hypothesis import Hypothesis
-from nmt.data.vocabulary import VocabularySizes
+from nmt.data.batch import Batch as Batch
+from nmt.data.hypothesis import Hypothesis as Hypothesis
+from nmt.data.vocabulary import VocabularySizes as VocabularySizes
 from nmt.layers.overriding import require_together
 from nmt.trees import RowTree
-
-__all__ = [
-    "AttentionMaps",
-    "AttentionRequest",
-    "Batch",
-    "Decodable",
-    "DecoderOutput",
-    "DecoderState",
-    "EncoderDecoder",
-    "Hypothesis",
-    "LossReport",
-    "Memory",
-    "OutputLayer",
-    "Scoring",
-    "StepOutput",
-    "VocabularySizes",
-]
 
 
 @dataclass
@@ -97,7 +78,6 @@ class Decodable(Protocol):
 
     def encode(self, source: Tensor, source_lengths: Tensor) -> Memory:
         """source [B, S] ids ending in eos, right-padded; source_lengths [B] count the eos."""
-        ...
 
     def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
         """The state before the first step, N = B * beam_size rows, and the memory enriched with what is computed once.
@@ -105,15 +85,12 @@ class Decodable(Protocol):
         ``vocabulary`` restricts the output to these target ids [V'], or [B, V'] to those of each sentence: scores then have
         V' columns, in this order. A row that is shorter than others ends in pads, whose scores are -inf.
         """
-        ...
 
     def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
         """tokens [N]: the last token of each hypothesis (bos at first). Memory keeps its B rows."""
-        ...
 
     def max_target_lengths(self, source_lengths: Tensor) -> Tensor | None:
         """[B] the longest target (eos included) that the model can produce; None: no limit of its own."""
-        ...
 
 
 class Scoring(Protocol):
@@ -121,7 +98,6 @@ class Scoring(Protocol):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[N, D] -> [N, V]"""
-        ...
 
 
 class OutputLayer(nn.Module, ABC):

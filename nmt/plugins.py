@@ -4,8 +4,6 @@ Importing a plugin runs its ``register`` decorators; a folder ``conf/`` in its p
 An import that fails is not hidden: the user would only meet "unknown model" later.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.machinery
 import importlib.metadata
@@ -44,11 +42,6 @@ def plugin_places(user_dir: UserDir) -> list[Path]:
     return [Path(place) for place in user_dir or ()]
 
 
-def loaded_plugins() -> tuple[str, ...]:
-    """Names of the plugin modules imported so far."""
-    return tuple(_loaded)
-
-
 def preset_folders() -> tuple[Path, ...]:
     """The ``conf/`` folders of all plugins imported so far."""
     return tuple(dict.fromkeys(folder for folder in _loaded.values() if folder is not None))
@@ -67,36 +60,26 @@ def _load(given: Path) -> None:
     name = place.name if place.is_dir() else place.stem
     if not name.isidentifier():
         raise UsageError(f"user_dir={given}: a Python module cannot be called '{name}'; rename it")
-    _refuse_clash(name, file, place)
-    if name not in sys.modules:
-        _import(name, file, place)
-    _loaded[name] = _presets_beside(file)
-
-
-def _refuse_clash(name: str, file: Path, place: Path) -> None:
-    """Another module of this name, imported or importable, would be taken for the plugin, or the plugin for it."""
     try:
         spec = importlib.util.find_spec(name)
     except ValueError:  # a module without a spec, such as __main__
         spec = None
     origin = spec.origin if spec is not None else None
-    if origin is not None and Path(origin).resolve() != file:
+    if origin is not None and Path(origin).resolve() != file:  # it would be taken for the plugin, or the plugin for it
         raise UsageError(f"user_dir={place}: the name '{name}' is taken by {origin}; rename it")
-
-
-def _import(name: str, file: Path, place: Path) -> None:
-    inside = [str(place)] if place.is_dir() else None
-    spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=inside)
-    assert spec is not None and spec.loader is not None, file
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    if str(place.parent) not in sys.path:
-        sys.path.append(str(place.parent))  # worker processes import the plugin anew, by its name
+    if name not in sys.modules:
+        inside = [str(place)] if place.is_dir() else None
+        spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=inside)
+        assert spec is not None and spec.loader is not None, file
+        module = sys.modules[name] = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name]
+            raise
+        if str(place.parent) not in sys.path:
+            sys.path.append(str(place.parent))  # worker processes import the plugin anew, by its name
+    _loaded[name] = _presets_beside(file)
 
 
 def _presets_beside(file: Path) -> Path | None:

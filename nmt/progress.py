@@ -1,13 +1,12 @@
 """How far a command is, on standard error: a bar on a terminal, lines of the log elsewhere."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import IO, Any, TextIO
 
 from nmt.config.choices import ProgressStyle
@@ -40,7 +39,7 @@ def show_progress(style: ProgressStyle, what: str, unit: str, total: int | None 
         yield lines.add
         lines.end()
     else:
-        yield _ignore
+        yield lambda count: None
 
 
 class Lines:
@@ -75,7 +74,7 @@ def in_lines(what: str, unit: str, total: int) -> Count:
 
 def watched(style: ProgressStyle) -> Watch:
     """How to count work beside a bar or lines: with ``none``, silently."""
-    return (lambda what, unit, total: _ignore) if style is ProgressStyle.none else in_lines
+    return (lambda what, unit, total: lambda count: None) if style is ProgressStyle.none else in_lines
 
 
 @contextlib.contextmanager
@@ -116,17 +115,15 @@ def open_bar(**options: Any) -> Any:
     return tqdm(file=Expendable(sys.stderr), dynamic_ncols=True, **options)
 
 
-@contextlib.contextmanager
-def beside_bar(stream: IO[str] | IO[bytes]) -> Iterator[None]:
+def beside_bar(stream: IO[str] | IO[bytes]) -> AbstractContextManager[None]:
     """Around writing results to ``stream``, flushed in the end: on a terminal a bar makes room for them, and is drawn
     again below."""
     if not stream.isatty():
-        yield
-        return
+        return contextlib.nullcontext()
     from tqdm import tqdm
 
-    with tqdm.external_write_mode(file=sys.stderr):
-        yield
+    room: AbstractContextManager[None] = tqdm.external_write_mode(file=sys.stderr)
+    return room
 
 
 class Expendable:
@@ -158,7 +155,3 @@ class Expendable:
                 action(*arguments)
         except (OSError, ValueError):  # ValueError: it was closed
             self._lost = True
-
-
-def _ignore(count: int) -> None:
-    """A count that nobody is told of."""

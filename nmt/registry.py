@@ -11,8 +11,6 @@ a whole family: ``declare`` makes them known, and the module that builds is impo
 or a misspelt option is answered without torch.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import inspect
@@ -86,15 +84,11 @@ class Registry(Generic[T]):
                 raise ValueError(f"{self.role} '{name}' is registered twice: in {known.source} and in {entry.source}")
             if known.config is entry.config:
                 raise ValueError(f"{known.config.__name__} already configures {self.role} '{other}' ({known.source})")
-        self._complete(entry.config)
+        fields = {field.name for field in dataclasses.fields(entry.config)}
+        for fact, default in vars(self._base).items():  # a plug-in's configuration need not extend the base
+            if not fact.startswith("_") and fact not in fields and not hasattr(entry.config, fact):
+                setattr(entry.config, fact, default)
         self._entries[name] = entry
-
-    def _complete(self, config: type) -> None:
-        """Give a configuration that does not extend the base what it lacks of it: a plug-in's need not extend it."""
-        fields = {field.name for field in dataclasses.fields(config)}
-        for name, default in vars(self._base).items():
-            if not name.startswith("_") and name not in fields and not hasattr(config, name):
-                setattr(config, name, default)
 
     def build(self, config: Any, /, *parts: Any, **named_parts: Any) -> T:
         """Build the component that ``config`` (an instance of a registered dataclass) describes."""
@@ -137,14 +131,11 @@ def registry_for(role: str) -> Registry[Any]:
 
 def registered_name(config: type) -> str | None:
     """The name under which a configuration type is registered in any registry, or None."""
-    for registry in _registries.values():
-        for name in registry.names():
-            if registry.config_class(name) is config:
-                return name
-    return None
+    entries = [pair for registry in _registries.values() for pair in registry._entries.items()]
+    return next((name for name, entry in entries if entry.config is config), None)
 
 
-def import_all(package: str, path: Iterable[str], ending: str = "") -> None:
+def import_all(package: str, path: Iterable[str], ending: str | tuple[str, ...] = "") -> None:
     """Import all modules of a package and of those inside it, so that its components make themselves known without a
     list to edit; ``ending``: only those whose names end so."""
     for module in pkgutil.iter_modules(path):

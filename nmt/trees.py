@@ -5,8 +5,6 @@ has one row per sentence or per hypothesis on axis 0; that single rule lets ever
 keeps its rows in another way says so by its own ``rows``.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -20,7 +18,13 @@ Self = TypeVar("Self", bound="RowTree")
 
 def map_tensors(function: Callable[[Tensor], Tensor], tree: Tree) -> Tree:
     """The same tree with ``function`` applied to each tensor; leaves that are not tensors stay as they are."""
-    return _map(function, lambda part: part.map(function), tree)  # type: ignore[no-any-return]
+
+    def change(part: Any) -> Any:
+        if isinstance(part, Tensor):
+            return function(part)
+        return part.map(function) if isinstance(part, RowTree) else _with_parts(change, part)
+
+    return change(tree)  # type: ignore[no-any-return]
 
 
 def tensors(tree: Any) -> Iterator[Tensor]:
@@ -35,24 +39,16 @@ def tensors(tree: Any) -> Iterator[Tensor]:
     return iter(found)
 
 
-def _map(of_tensor: Callable[[Tensor], Tensor], of_rows: Callable[[RowTree], RowTree], node: Any) -> Any:
-    """``of_rows``: what becomes of a ``RowTree`` inside."""
-    if isinstance(node, Tensor):
-        return of_tensor(node)
-    if isinstance(node, RowTree):
-        return of_rows(node)
+def _with_parts(change: Callable[[Any], Any], node: Any) -> Any:
+    """``node`` with ``change`` applied to each of its parts; a leaf stays as it is."""
     if isinstance(node, (tuple, list)):
-        return type(node)(_map(of_tensor, of_rows, child) for child in node)
+        return type(node)(map(change, node))
     if isinstance(node, dict):
-        return {key: _map(of_tensor, of_rows, child) for key, child in node.items()}
+        return {key: change(part) for key, part in node.items()}
     if dataclasses.is_dataclass(node) and not isinstance(node, type):
-        return _with_children(of_tensor, of_rows, node)
+        names = [field.name for field in dataclasses.fields(node)]
+        return dataclasses.replace(node, **{name: change(getattr(node, name)) for name in names})
     return node
-
-
-def _with_children(of_tensor: Callable[[Tensor], Tensor], of_rows: Callable[[RowTree], RowTree], node: Any) -> Any:
-    names = [field.name for field in dataclasses.fields(node)]
-    return dataclasses.replace(node, **{name: _map(of_tensor, of_rows, getattr(node, name)) for name in names})
 
 
 @dataclasses.dataclass
@@ -60,12 +56,17 @@ class RowTree:
     """A dataclass whose every tensor has one row per sentence or per hypothesis, on axis 0."""
 
     def map(self: Self, function: Callable[[Tensor], Tensor]) -> Self:
-        return _with_children(function, lambda tree: tree.map(function), self)  # type: ignore[no-any-return]
+        return _with_parts(lambda part: map_tensors(function, part), self)  # type: ignore[no-any-return]
 
     def rows(self: Self, index: Tensor) -> Self:
         """Keep the rows ``index``, in that order; repeats are allowed."""
-        selected = _with_children(lambda tensor: tensor.index_select(0, index), lambda tree: tree.rows(index), self)
-        return selected  # type: ignore[no-any-return]
+
+        def selected(part: Any) -> Any:
+            if isinstance(part, Tensor):
+                return part.index_select(0, index)
+            return part.rows(index) if isinstance(part, RowTree) else _with_parts(selected, part)
+
+        return _with_parts(selected, self)  # type: ignore[no-any-return]
 
     def clone(self: Self) -> Self:
         """A deep copy (a step may write into the state that it consumes)."""

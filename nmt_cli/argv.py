@@ -14,27 +14,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from hydra.core.override_parser.types import Quote, QuotedString
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override, Quote, QuotedString
+from hydra.errors import HydraException
 
 from nmt.config.option import Flag, FlagKind
-from nmt.errors import UsageError, closest, numbered
-from nmt_cli.bare import refused_value
-from nmt_cli.foreign_flags import ForeignFlag
+from nmt.errors import UsageError, closest, did_you_mean, numbered
+
+if TYPE_CHECKING:
+    from nmt_cli.flags import ForeignFlag
 
 # Hydra's flags that take a value, with the values allowed where they are few. A test compares both tables with Hydra's
 # parser. `--experimental-rerun` is left out on purpose: it unpickles a file.
 HYDRA_VALUE_FLAGS: Mapping[str, tuple[str, ...]] = {
-    "--cfg": ("job", "hydra", "all"),
-    "-c": ("job", "hydra", "all"),
-    "--package": (),
-    "-p": (),
-    "--config-path": (),
-    "-cp": (),
-    "--config-name": (),
-    "-cn": (),
-    "--config-dir": (),
-    "-cd": (),
+    **dict.fromkeys(("--cfg", "-c"), ("job", "hydra", "all")),
+    **dict.fromkeys(("--package", "-p", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd"), ()),
 }
 INFO_CHOICES = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
 INFO_FLAGS = frozenset({"--info", "-i"})  # their value may be left out
@@ -90,37 +86,33 @@ class CommandLine:
     @property
     def config_dirs(self) -> list[Path]:
         """Folders of presets that the user names."""
-        pairs = zip(self.hydra, self.hydra[1:])
-        return [Path(value).expanduser() for name, value in pairs if name in ("--config-dir", "-cd")]
+        return [Path(value).expanduser() for value in self._values_of("--config-dir", "-cd")]
 
     @property
     def prints_job(self) -> bool:
         """Whether the composed configuration is asked for, and nothing that does not go with it."""
-        pairs = [*zip(self.hydra, self.hydra[1:])]
-        shows = ("--cfg", "job") in pairs or ("-c", "job") in pairs
-        return shows and not any(argument in _OTHER_COMMANDS for argument in self.hydra)
+        return "job" in self._values_of("--cfg", "-c") and _OTHER_COMMANDS.isdisjoint(self.hydra)
 
     @property
     def only_prints(self) -> bool:
-        return any(argument in PRINTING_FLAGS for argument in self.hydra)
+        return not PRINTING_FLAGS.isdisjoint(self.hydra)
 
     @property
     def is_sweep(self) -> bool:
-        return not self.only_prints and any(argument in ("--multirun", "-m") for argument in self.hydra)
+        return not self.only_prints and not {"--multirun", "-m"}.isdisjoint(self.hydra)
 
     def value_of(self, *names: str) -> str | None:
         """What one of Hydra's flags is given, under either of its names."""
-        return next((value for name, value in zip(self.hydra, self.hydra[1:]) if name in names), None)
+        return next(iter(self._values_of(*names)), None)
+
+    def _values_of(self, *names: str) -> list[str]:
+        return [value for name, value in zip(self.hydra, self.hydra[1:]) if name in names]
 
     def without(self, *names: str) -> list[str]:
         """Hydra's flags without these, and without their values."""
-        kept, waiting = [], list(reversed(self.hydra))
-        while waiting:
-            argument = waiting.pop()
-            taken = [argument, waiting.pop()] if argument in HYDRA_VALUE_FLAGS else [argument]
-            if argument not in names:
-                kept += taken
-        return kept
+        waiting = iter(self.hydra)
+        given = [[name, next(waiting)] if name in HYDRA_VALUE_FLAGS else [name] for name in waiting]
+        return [word for words in given if words[0] not in names for word in words]
 
 
 def rewrite(argv: Sequence[str], grammar: Grammar) -> CommandLine:
@@ -133,19 +125,26 @@ def quoted(text: str) -> str:
     return str(QuotedString(text, Quote.single).with_quotes())
 
 
+def by_key(overrides: Sequence[str]) -> dict[str, Override]:
+    """As Hydra reads them; nothing where it cannot, which it will say itself."""
+    try:
+        read = OverridesParser.create().parse_overrides(list(overrides))
+    except HydraException:
+        return {}
+    return {override.get_key_element().lstrip("+~"): override for override in read if not override.is_delete()}
+
+
 def take_config(argv: Sequence[str]) -> tuple[list[str], str | None]:
     """The arguments without ``--config FILE``, and the file; needed before all else, because it may name a plugin."""
-    rest, files, waiting = [], list[str](), list(reversed(argv))
-    while waiting:
-        argument = waiting.pop()
-        if argument == "--config":
-            if not waiting or waiting[-1].startswith("--"):
-                raise UsageError("--config needs a value: a run folder, its config.yaml, or what --cfg job printed")
-            files.append(waiting.pop())
-        elif argument.startswith("--config="):
-            files.append(argument.partition("=")[2])
-        else:
+    rest, files, waiting = [], list[str](), iter(argv)
+    for argument in waiting:
+        name, equals, value = argument.partition("=")
+        if name != "--config":
             rest.append(argument)
+        elif not equals and (value := next(waiting, "--")).startswith("--"):
+            raise UsageError("--config needs a value: a run folder, its config.yaml, or what --cfg job printed")
+        else:
+            files.append(value)
     if len(files) > 1:
         raise UsageError(f"--config is given {len(files)} times; one configuration can be the start of another")
     return rest, files[0] if files else None
@@ -153,16 +152,13 @@ def take_config(argv: Sequence[str]) -> tuple[list[str], str | None]:
 
 def user_dir_in(argv: Sequence[str]) -> str | None:
     """The plugins that a command line names; needed before ``rewrite``, because a plugin may add flags."""
-    flags: list[str] = []
-    key = None
-    for position, argument in enumerate(argv):
-        override = _OVERRIDE.fullmatch(argument)
-        if argument == "--user-dir":
-            flags += argv[position + 1 : position + 2]
-        elif argument.startswith("--user-dir="):
-            flags.append(argument.partition("=")[2])
-        elif override is not None and override["key"] == "user_dir":
-            key = _unquoted(override["value"])
+    flags, key, waiting = list[str](), None, iter(argv)
+    for argument in waiting:
+        name, equals, value = argument.partition("=")
+        if name == "--user-dir":
+            flags += [value] if equals else [next(waiting, "")]
+        elif equals and name.lstrip("+~") == "user_dir":
+            key = value[1:-1] if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"" else value
     found = ",".join(flags) if key is None else key  # as they are composed
     return found if found not in ("", "null") else None
 
@@ -176,7 +172,7 @@ class _Rewriter:
         self._overrides: list[str] = []
         self._hydra: list[str] = []
         self._notes: list[str] = []
-        self._wrong: list[str] = []
+        self._wrong: list[str] = []  # complaints: whoever brings a long line from elsewhere hears of all flags at once
         self._lists: dict[str, list[str]] = {}  # by key: what flags and bare arguments give, one after the other
         self._joined: dict[str, list[str]] = {}  # by key: texts that become one
         self._whole: dict[str, str] = {}  # by key: the override that gives such a list as a whole
@@ -185,16 +181,15 @@ class _Rewriter:
         while self._waiting:
             try:
                 self._take(self._waiting.pop())
-            except UsageError as error:  # whoever brings a long line from elsewhere hears of all flags at once
+            except UsageError as error:
                 self._wrong.append(str(error))
         for key, argument in self._whole.items():
             if key in self._lists:
-                self._wrong.append(
-                    f"{argument}: a flag or a bare argument gives {key} too; write it in one of these ways"
-                )
+                twice = f"a flag or a bare argument gives {key} too; write it in one of these ways"
+                self._wrong.append(f"{argument}: {twice}")
         if self._wrong:
             raise UsageError(numbered(list(dict.fromkeys(self._wrong))))
-        lists = [f"{key}={_list(items)}" for key, items in self._lists.items()]
+        lists = [f"{key}=[{','.join(map(quoted, items))}]" for key, items in self._lists.items()]
         joined = [f"{key}={quoted(','.join(items))}" for key, items in self._joined.items()]
         return CommandLine((*lists, *joined, *self._overrides), tuple(self._hydra), tuple(self._notes))
 
@@ -203,37 +198,42 @@ class _Rewriter:
             self._flag(argument)
         elif self._is_override(argument):
             self._overrides.append(self._override(argument))
+        elif self._grammar.bare is not None:
+            self._lists.setdefault(self._grammar.bare, []).append(argument)
         else:
-            self._extend(self._key_of_bare(argument), [argument])
+            advice = self._grammar.instead_of_bare(argument)
+            raise UsageError(f"'{argument}' is neither a flag nor key=value; {advice}")
 
     def _flag(self, argument: str) -> None:
-        name, equals, given = argument.partition("=")
+        name, equals, text = argument.partition("=")
+        given = text if equals else None
         if name in self._grammar.aliases:
-            replacement = [*self._grammar.aliases[name], *([given] if equals else [])]
-            self._waiting.extend(reversed(replacement))
+            self._waiting += [*([text] if equals else []), *reversed(self._grammar.aliases[name])]
         elif name in self._grammar.flags:
             flag = self._grammar.flags[name]
-            if flag.kind is FlagKind.many:
-                self._extend(flag.key, _split([given] if equals else self._values(name)))
+            if flag.kind is FlagKind.many:  # the first value may look like an override
+                values = [text] if equals else [self._next(name), *self._following()]
+                self._lists.setdefault(flag.key, []).extend(_split(values))
             elif flag.kind is FlagKind.joined:
-                self._joined.setdefault(flag.key, []).append(given if equals else self._next(name))
+                self._joined.setdefault(flag.key, []).append(text if equals else self._next(name))
             else:
-                self._overrides.append(f"{flag.key}={self._value(flag, given if equals else None)}")
-        elif self._negated(name) is not None:
+                self._overrides.append(f"{flag.key}={self._value(flag, given)}")
+        elif (key := self._negated(name)) is not None or name in HYDRA_SWITCHES:
             if equals:
                 raise UsageError(f"{name} takes no value")
-            self._overrides.append(f"{self._negated(name)}=false")
-        elif name in HYDRA_SWITCHES:
-            if equals:
-                raise UsageError(f"{name} takes no value")
-            self._hydra.append(name)
+            if key is None:
+                self._hydra.append(name)
+            else:
+                self._overrides.append(f"{key}=false")
         elif name in HYDRA_VALUE_FLAGS or name in INFO_FLAGS:
-            self._hydra.extend(self._hydra_value(name, given if equals else None))
+            self._hydra.extend(self._hydra_value(name, given))
         elif name in self._grammar.foreign:
-            self._foreign(name, given if equals else None)
+            self._foreign(name, given)
         else:
-            values = [given] if equals else [*self._following()]
-            self._wrong.append(self._without_flag(name, values) or self._unknown(name))
+            values = [text] if equals else [*self._following()]
+            option = self._grammar.keys().get(name.replace("_", "-"))  # it may exist without a flag
+            written = f"write the option's key: {option}={values[0] if values else 'VALUE'}"
+            self._wrong.append(self._unknown(name) if option is None else f"{name} is not a flag; {written}")
 
     def _foreign(self, name: str, given: str | None) -> None:
         """What a flag of another toolkit stands for is read in its place."""
@@ -253,16 +253,6 @@ class _Rewriter:
         while self._waiting and not self._is_flag(self._waiting[-1]) and not self._is_override(self._waiting[-1]):
             yield self._waiting.pop()
 
-    def _without_flag(self, name: str, values: Sequence[str]) -> str | None:
-        """What to write in place of a flag that does not exist although its option does."""
-        key = self._grammar.keys().get(name.replace("_", "-"))
-        if key is None:
-            return None
-        return f"{name} is not a flag; write the option's key: {key}={values[0] if values else 'VALUE'}"
-
-    def _extend(self, key: str, items: list[str]) -> None:
-        self._lists.setdefault(key, []).extend(items)
-
     def _value(self, flag: Flag, given: str | None) -> str:
         if flag.kind is FlagKind.switch:
             return "true" if given is None else given
@@ -276,18 +266,18 @@ class _Rewriter:
             raise UsageError(f"{flag.name} needs a value")
         return value
 
-    def _values(self, name: str) -> Iterator[str]:
-        """The first value whatever it looks like, then all that is neither a flag nor an override."""
-        yield self._next(name)
-        yield from self._following()
-
     def _names_a_choice(self, name: str, implied: Enum) -> bool:
         """Whether the next argument is the value of a flag that needs none, and not the next corpus folder."""
         word, choices = self._waiting[-1] if self._waiting else "-", type(implied).__members__
         if set(word.split(",")) <= set(choices) or (name, word) in self._grammar.values:
             return True
         if self._grammar.bare is None and not word.startswith("-") and not self._is_override(word):
-            raise UsageError(refused_value(name, self._waiting.pop(), choices, self._grammar.instead_of_bare))
+            meant = did_you_mean(next(part for part in word.split(",") if part not in choices), choices)
+            advice = "" if meant else f"; {self._grammar.instead_of_bare(word)}"
+            self._waiting.pop()
+            raise UsageError(
+                f"{name} {word}: choose one of {', '.join(choices)}{meant}, or leave the value out{advice}"
+            )
         return False
 
     def _next(self, name: str) -> str:
@@ -296,14 +286,10 @@ class _Rewriter:
         return self._waiting.pop()
 
     def _hydra_value(self, name: str, given: str | None) -> list[str]:
-        choices: tuple[str, ...]
-        if name in INFO_FLAGS:
-            follows = bool(self._waiting) and self._waiting[-1] in INFO_CHOICES
-            value = given if given is not None else self._waiting.pop() if follows else "all"
-            choices = INFO_CHOICES
-        else:
-            value = given if given is not None else self._next(name)
-            choices = HYDRA_VALUE_FLAGS[name]
+        choices = INFO_CHOICES if name in INFO_FLAGS else HYDRA_VALUE_FLAGS[name]
+        if given is None and name in INFO_FLAGS and (not self._waiting or self._waiting[-1] not in choices):
+            given = "all"
+        value = given if given is not None else self._next(name)
         if choices and value not in choices:
             raise UsageError(f"{name} {value}: choose one of {', '.join(choices)}")
         return [name, value]
@@ -334,8 +320,10 @@ class _Rewriter:
             raise UsageError(f"{argument}: no option can be taken away; give it another value with KEY=VALUE")
         if override is None:
             return argument
-        self._check_choice(override["key"], override["value"], argument)
         sign, key, value = override["sign"] or "", override["key"], override["value"]
+        group, at, _ = key.partition("@")
+        if group in self._grammar.groups and (at or value[:1] in ("[", "{")):  # it holds one choice, and has one place
+            raise UsageError(f"{argument}: choose one by its name, {group}=NAME; with -m {group}=A,B runs each of them")
         if sign == "+" and key in self._grammar.groups:
             sign = ""  # Hydra alone accepts just one of model=x and +model=x
         if any(flag.key == key and flag.kind is FlagKind.many for flag in self._grammar.flags.values()):
@@ -343,30 +331,12 @@ class _Rewriter:
             self._whole[key] = argument
         return f"{sign}{key}={value}"
 
-    def _check_choice(self, key: str, value: str, argument: str) -> None:
-        """A group holds one choice by name, and has one place."""
-        group, at, _ = key.partition("@")
-        if group in self._grammar.groups and (at or value[:1] in ("[", "{")):
-            raise UsageError(f"{argument}: choose one by its name, {group}=NAME; with -m {group}=A,B runs each of them")
-
-    def _key_of_bare(self, argument: str) -> str:
-        if self._grammar.bare is None:
-            advice = self._grammar.instead_of_bare(argument)
-            raise UsageError(f"'{argument}' is neither a flag nor key=value; {advice}")
-        return self._grammar.bare
-
     def _unknown(self, name: str) -> str:
         if name in self._grammar.advice:
             return f"{name} is not a flag here: {self._grammar.advice[name]}"
         negations = ["--no-" + known[2:] for known in self._grammar.flags if self._negated("--no-" + known[2:])]
-        known = [
-            *self._grammar.flags,
-            *self._grammar.aliases,
-            "--config",
-            *negations,
-            *HYDRA_SWITCHES,
-            *HYDRA_VALUE_FLAGS,
-        ]
+        own = [*self._grammar.flags, *self._grammar.aliases, "--config", *negations]
+        known = [*own, *HYDRA_SWITCHES, *HYDRA_VALUE_FLAGS]
         # Without the dashes, which make short words alike; a letter resembles any other.
         words = [flag[2:] for flag in known if flag.startswith("--")]
         meant = closest(name.replace("_", "-").lstrip("-"), words) if name.startswith("--") else None
@@ -374,7 +344,7 @@ class _Rewriter:
         return f"unknown flag {name}{hint}"
 
 
-def _split(values: Iterator[str] | list[str]) -> list[str]:
+def _split(values: Sequence[str]) -> list[str]:
     """Comma-separated items of one or several values; "(0.9, 0.98)" and "[a,b]" as well."""
     items: list[str] = []
     for value in values:
@@ -383,17 +353,9 @@ def _split(values: Iterator[str] | list[str]) -> list[str]:
     return items
 
 
-def _list(items: Sequence[str]) -> str:
-    return "[" + ",".join(quoted(item) for item in items) + "]"
-
-
 def _as_list(value: str) -> str:
     """One item where a list is wanted becomes a list of one; lists, sweeps and interpolations stay."""
     is_quoted = value[:1] in ("'", '"')
     if not value or value == "null" or value[0] in "[$" or (not is_quoted and re.search(r"[,(]", value)):
         return value
     return f"[{value}]"
-
-
-def _unquoted(value: str) -> str:
-    return value[1:-1] if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"" else value

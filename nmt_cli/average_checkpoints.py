@@ -1,8 +1,6 @@
 """nmt-average-checkpoints: the mean of several checkpoints."""
 
-from __future__ import annotations
-
-from nmt.config.averaging import AverageConfig
+from nmt.config.commands import AverageConfig
 from nmt.config.sections import LOSSES
 from nmt.scoring import scorers
 from nmt_cli.launch import launch

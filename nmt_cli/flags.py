@@ -1,16 +1,168 @@
-"""What each command accepts as a flag: those declared on options, and spellings that users bring from fairseq."""
+"""What each command accepts as a flag: those declared on options, and what users bring from fairseq; and what to write in
+place of what it does not accept.
 
-from __future__ import annotations
+A flag of fairseq that keeps its meaning becomes arguments of ours, or changes nothing; either is said in the log. One that
+would lose its meaning is refused with advice.
+"""
 
 import dataclasses
 import functools
-from collections.abc import Iterable
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
-from nmt.config.option import Flag, FlagKind, flags_of, groups_of, options_of
-from nmt.registry import registry_for
+from nmt.config.option import Flag, FlagKind, flags_of, options_of
+from nmt.config.roles import CommandConfig
+from nmt.errors import UsageError, did_you_mean
+from nmt.storage.foreign import is_dictionary_of_fairseq
 from nmt_cli.argv import Grammar
-from nmt_cli.bare import instead_of_bare
-from nmt_cli.foreign_flags import FOREIGN
+
+
+@dataclass(frozen=True)
+class ForeignFlag:
+    """A flag of fairseq that is none of ours.
+
+    ``words`` makes arguments of ours of its value; none: it changes nothing, ``because`` says why.
+    """
+
+    needs: str  # a flag that every command has which understands this one
+    because: str = ""
+    takes_value: bool = False
+    optional: frozenset[str] = frozenset()  # values that may follow, of a flag that also stands alone
+    words: Mapping[str, tuple[str, ...]] | Callable[[str, str], Sequence[str]] | None = None
+    otherwise: str = ""  # what is said of a value that ``words`` does not have
+
+    def becomes(self, name: str, value: str | None) -> tuple[tuple[str, ...], str]:
+        """Our arguments, and a line for the log."""
+        given = name if value is None else f"{name} {value}"
+        words: Sequence[str] | None = ()
+        if self.words is not None:
+            words = self.words(name, value or "") if callable(self.words) else self.words.get(value or "")
+        if words is None:
+            raise UsageError(f"{given}: {self.otherwise}")
+        if not words:
+            return (), f"{given} changes nothing: {self.because or 'it names no option'}"
+        return tuple(words), f"{given}: taken as {' '.join(words)}{f'; {self.because}' if self.because else ''}"
+
+
+# Of --eval-bleu-args: fairseq's name, and ours.
+_SEARCH = {
+    "beam": "search.beam_size",
+    "lenpen": "search.lenpen",
+    "max_len_a": "search.max_len_a",
+    "max_len_b": "search.max_len_b",
+    "min_len": "search.min_len",
+    "no_repeat_ngram_size": "search.no_repeat_ngram",
+}
+
+
+def _search(name: str, value: str) -> Sequence[str]:
+    """Options of the search. fairseq divides by the length to the power of lenpen; the default is another one here."""
+    try:
+        options = json.loads(value)
+    except ValueError:
+        options = None
+    if not isinstance(options, dict):
+        raise UsageError(f"""{name} {value}: it takes JSON, such as '{{"beam": 5, "lenpen": 1}}'""")
+    words: list[str] = []
+    for option, given in options.items():
+        if option not in _SEARCH:
+            raise UsageError(
+                f"{name}: there is no counterpart of '{option}'{did_you_mean(option, _SEARCH)}; it takes "
+                f"{', '.join(_SEARCH)}, and all others are options of --search"
+            )
+        if isinstance(given, bool) or not isinstance(given, (int, float)):
+            raise UsageError(f"{name}: {option} is a number, not {json.dumps(given)}")
+        words += ["search.length_penalty=power"] if option == "lenpen" else []
+        words.append(f"{_SEARCH[option]}={given}")
+    return words
+
+
+_JOINED = ("@@", "@@ ", "sentencepiece", "subword_nmt")  # marks that are known here too
+_FLOAT32 = "in training the parameters stay in float32"
+_TEXT_AS_GIVEN = "translations come out as text like that which nmt-preprocess was given"
+
+_of_validation = functools.partial(ForeignFlag, "--valid-metrics")
+FOREIGN: dict[str, ForeignFlag] = {
+    "--task": ForeignFlag(
+        "--data",
+        "there is one task",
+        takes_value=True,
+        words={"translation": ()},
+        otherwise="there is one task, translation; leave it out",
+    ),
+    "--eval-bleu": _of_validation(words={"": ("--valid-metrics=bleu",)}),
+    "--eval-bleu-args": _of_validation(takes_value=True, words=_search),
+    "--eval-bleu-detok": _of_validation(f"{_TEXT_AS_GIVEN}, detokenised where that was raw text", takes_value=True),
+    "--eval-bleu-detok-args": _of_validation("nothing is left to detokenise", takes_value=True),
+    "--eval-bleu-remove-bpe": _of_validation(
+        "pieces are joined, of text that came in pieces where the corpus has recorded its marks",
+        optional=frozenset({*_JOINED, "letter", "_EOW", "none"}),
+        words=dict.fromkeys(("", *_JOINED), ()),
+        otherwise="pieces are joined as the corpus says; leave it out (nmt-preprocess --pieces sets it)",
+    ),
+    "--eval-bleu-print-samples": _of_validation(
+        "each validation shows translations in the log (--valid-samples N: how many)"
+    ),
+    "--maximize-best-checkpoint-metric": _of_validation("every metric knows its direction, and more of bleu is better"),
+    "--skip-invalid-size-inputs-valid-test": ForeignFlag(
+        "--data", "no sentence is left out for its length, a long one gets a batch of its own"
+    ),
+    "--memory-efficient-fp16": ForeignFlag("--precision", _FLOAT32, words={"": ("--precision", "fp16")}),
+    "--memory-efficient-bf16": ForeignFlag("--precision", _FLOAT32, words={"": ("--precision", "bf16")}),
+    "--log-format": ForeignFlag(
+        "--progress",
+        takes_value=True,
+        words={"simple": ("--progress", "lines"), "tqdm": ("--progress", "bar"), "none": ("--progress", "none")},
+        otherwise="use --progress lines or --progress bar; the run folder holds log.jsonl",
+    ),
+    "--num-workers": ForeignFlag("--data", "batches are read from mapped files", takes_value=True),
+    "--ddp-backend": ForeignFlag(
+        "--distributed-strategy",
+        "torchrun starts the processes, and torch's DDP joins them",
+        takes_value=True,
+        words=dict.fromkeys(("c10d", "pytorch_ddp", "no_c10d", "legacy_ddp"), ()),
+        otherwise="torchrun starts the processes; leave it out, or use --distributed-strategy fsdp for fully_sharded",
+    ),
+}
+
+# Of commands whose bare arguments are corpus folders; {file} is what was given.
+_FILES = {
+    "generate": "a file to translate is given with --input {file}",
+    "train": "nmt-preprocess --trainpref {prefix} ... makes a corpus folder of text",
+    "shortlist": "a shortlist is learned from a corpus folder, which nmt-preprocess makes",
+    "average_checkpoints": "checkpoints are given with --inputs",
+}
+_OF_DICTIONARY = "a corpus is made of text: nmt-preprocess --trainpref TEXT (--srcdict FILE takes a dictionary)"
+# Of commands that take no bare argument, by a flag that they alone have.
+_NOTHING = {
+    "--sys": "hypotheses are given with --sys {file}",
+    "--trainpref": "text is given without the suffix of its language: --trainpref {prefix}",
+}
+
+
+def instead_of_bare(flags: Collection[str], argument: str) -> str:
+    """What to do with a bare argument of a command that takes none, and has these flags."""
+    advice = next((advice for flag, advice in _NOTHING.items() if flag in flags), "--help lists the flags")
+    return _filled(advice, argument)
+
+
+def refuse_files(command: str, config: CommandConfig) -> None:
+    """Refuse files among the corpus folders."""
+    for name in config.data:
+        path = Path(name).expanduser()
+        if command in _FILES and path.is_file():
+            what, advice = "file", _filled(_FILES[command], name)
+            if is_dictionary_of_fairseq(path):
+                what, advice = "dictionary of fairseq", _OF_DICTIONARY
+            raise UsageError(f"{name} is a {what}, no corpus folder; {advice}")
+
+
+def _filled(advice: str, argument: str) -> str:
+    prefix = argument.removesuffix(".gz").removesuffix(".xz").rpartition(".")[0] or argument
+    return advice.format(file=argument, prefix=prefix)
+
 
 # Other spellings of flags, for every command that has the flag they lead to.
 ALIASES: dict[str, tuple[str, ...]] = {
@@ -44,22 +196,20 @@ ADVICE: dict[str, str] = {
     "--min-lr": "training ends by --max-update, --max-epoch, --stop-time-hours or --patience; leave it out",
     "--stop-min-lr": "training ends by --max-update, --max-epoch, --stop-time-hours or --patience; leave it out",
     "--dry-run": "--cfg job prints what a command line composes to and does nothing; nmt-train --max-update 1 tries it",
-    "--nwordssrc": "use --vocab-size",
-    "--nwordstgt": "use --vocab-size",
+    **dict.fromkeys(("--nwordssrc", "--nwordstgt"), "use --vocab-size"),
     "--dataset-impl": "a corpus has one format; leave it out",
     "--padding-factor": "a vocabulary is as large as --vocab-size says; leave it out",
     "--max-source-positions": "use model.max_positions=N with model.positions=learned; sinusoids have no limit",
     "--max-target-positions": "use model.max_positions=N with model.positions=learned; sinusoids have no limit",
-    "--left-pad-source": "padding changes nothing here; leave it out",
-    "--left-pad-target": "padding changes nothing here; leave it out",
+    **dict.fromkeys(("--left-pad-source", "--left-pad-target"), "padding changes nothing here; leave it out"),
     "--required-batch-size-multiple": "batches take what --max-tokens allows; leave it out",
-    "--batch-size-valid": "validation has batches of its own size; leave it out",
-    "--max-tokens-valid": "validation has batches of its own size; leave it out",
+    **dict.fromkeys(
+        ("--batch-size-valid", "--max-tokens-valid"), "validation has batches of its own size; leave it out"
+    ),
     "--find-unused-parameters": "all parameters are used; leave it out",
     "--bpe": "text is cut by the tokenizer: tokenizer=bpe",
     "--report-accuracy": "use --valid-metrics exact for whole sentences",
-    "--num-shards": "start the processes with torchrun, which share the lines",
-    "--shard-id": "start the processes with torchrun, which share the lines",
+    **dict.fromkeys(("--num-shards", "--shard-id"), "start the processes with torchrun, which share the lines"),
     "--sacrebleu": "nmt-score prints sacreBLEU's scores with their signature",
     "--results-path": "use --output FILE",
     "--tensorboard-logdir": "use --tensorboard; the events go to the run folder",
@@ -74,8 +224,7 @@ ADVICE: dict[str, str] = {
     "--no-save-optimizer-state": "use --keep-training-states N, the number of last checkpoints that keep it",
     "--store-ema": "use --ema-decay 0.999 alone; the average is what is stored",
     "--write-checkpoints-asynchronously": "it is so anyway; --no-async-checkpoints turns it off",
-    "--thresholdsrc": "use --min-count with tokenizer=words or tokenizer=char",
-    "--thresholdtgt": "use --min-count with tokenizer=words or tokenizer=char",
+    **dict.fromkeys(("--thresholdsrc", "--thresholdtgt"), "use --min-count with tokenizer=words or tokenizer=char"),
     "--constraints": "use --input-format tsv (phrases after tabs) or jsonl",
     "--prefix-size": "give each line its own prefix with --input-format jsonl",
     "--unkpen": "there is no penalty for unknown pieces; leave it out, or forbid them with --forbid-unk",
@@ -137,12 +286,8 @@ def grammar(config_class: type, groups: Iterable[str]) -> Grammar:
 
 def _keys(config_class: type) -> dict[str, str]:
     """By the flags that one might expect (--d-model, --model.d-model): the keys of the options."""
-    options = options_of(config_class)
-    for group, role in groups_of(config_class).items():
-        registry = registry_for(role)
-        options += [flag for name in registry.names() for flag in options_of(registry.config_class(name), f"{group}.")]
     keys: dict[str, str] = {}
-    for flag in options:
+    for flag in options_of(config_class):
         spelling = flag.key.replace("_", "-")
         keys[f"--{spelling}"] = flag.key
         if flag.name.endswith("="):

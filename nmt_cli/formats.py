@@ -1,21 +1,93 @@
-"""How nmt-generate shows a translation: plain text, fairseq's lines, or JSON lines.
+"""How lines to translate are written, and how nmt-generate shows translations. Lines that it reads:
 
-Deviations from fairseq's output: it comes in input order; D lines are detokenised text while H lines keep the pieces;
-S and T lines show the text as it was given, but where D lines have text that was cut before joined to words, so have T
-lines; scores follow our length penalty (``--length-penalty power`` is fairseq's);
-the closing "Generate ... with beam=..." line goes to the log, because standard output carries results only.
+text    one sentence a line
+tsv     the sentence, then phrases that its translation must contain; of one that begins with "!", must not contain;
+        where references are scored: the sentence, then its reference
+jsonl   {"text": "...", "prefix": "...", "include": ["..."], "exclude": ["..."], "reference": "...", "min_length": 1,
+        "max_length": 9}, all but text optional
+
+Of translations it shows the text alone, fairseq's lines, or JSON lines. Deviations from fairseq's output: it comes in input
+order; D lines are detokenised text while H lines keep the pieces; S and T lines show the text as it was given, but where D
+lines have text that was cut before joined to words, so have T lines; scores follow our length penalty (``--length-penalty
+power`` is fairseq's); the closing "Generate ... with beam=..." line goes to the log, because standard output carries
+results only.
 """
-
-from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from nmt.config.choices import AlignmentKind, OutputFormat
-from nmt.data.text import one_line
-from nmt.translation import TranslatedText, Translation, best_texts
+from nmt.config.choices import AlignmentKind, InputFormat, OutputFormat
+from nmt.data.text import PAUSE, Pause, one_line
+from nmt.errors import DataError, UsageError, did_you_mean
+from nmt.translation import Line, TranslatedText, Translation, best_texts
+from nmt.translation.lines import Given
+
+_TEXT, _TEXTS, _LENGTH = "a text", "a list of texts", "a whole number of pieces"
+# Of an object of JSON, and what each must be.
+_KEYS = {"text": _TEXT, "prefix": _TEXT, "include": _TEXTS, "exclude": _TEXTS, "reference": _TEXT}
+_KEYS |= {"min_length": _LENGTH, "max_length": _LENGTH}
+
+
+def parsed(
+    lines: Iterable[str | Pause | None], form: InputFormat, origin: str, *, first: int = 1, references: bool = False
+) -> Iterator[Given]:
+    """``lines`` in their format; ``origin`` names where they come from, ``first`` is the number of the first there. None,
+    pauses and empty lines stay what they are.
+
+    With ``references`` each line has one to be scored.
+    """
+    number = first
+    for line in lines:
+        if form is not InputFormat.text and isinstance(line, str) and line.strip():
+            yield _parsed(line, form, f"{origin}, line {number}", references)
+        else:
+            yield line
+        number += line is not PAUSE
+
+
+def _parsed(text: str, form: InputFormat, where: str, references: bool) -> Line:
+    sentence, *fields = text.split("\t")
+    if form is InputFormat.jsonl:
+        line = _of_json(text, where)
+    elif not references:
+        include = tuple(phrase for phrase in fields if not phrase.startswith("!"))
+        line = Line(sentence, "", include, tuple(phrase[1:] for phrase in fields if phrase.startswith("!")))
+    elif len(fields) == 1:
+        line = Line(sentence, reference=fields[0])
+    else:
+        raise DataError(f"{where} should have two fields, a sentence and its reference, with a tab between them")
+    if not all(phrase.strip() for phrase in (*line.include, *line.exclude)):
+        raise DataError(f"{where} has an empty phrase; leave it out")
+    if references and line != Line(line.text, reference=line.reference):
+        raise DataError(
+            f"{where}: references are scored, so nothing else can be asked for; leave out --score-reference"
+        )
+    if references and bool(line.text.strip()) != bool(line.reference.strip()):
+        raise DataError(f"{where} should have both a sentence and its reference")
+    return line
+
+
+def _of_json(line: str, where: str) -> Line:
+    try:
+        tree = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{where} is not JSON ({error})") from None
+    if not isinstance(tree, dict) or not isinstance(tree.get("text"), str):
+        raise DataError(f'{where} is no object with a "text"')
+    for key, value in tree.items():
+        if key not in _KEYS:
+            raise DataError(f"{where} has the key '{key}'{did_you_mean(key, _KEYS)}; there are: {', '.join(_KEYS)}")
+        listed = isinstance(value, list) and all(isinstance(phrase, str) for phrase in value)
+        if not {_TEXT: isinstance(value, str), _TEXTS: listed, _LENGTH: type(value) is int}[_KEYS[key]]:
+            raise DataError(f'{where}: "{key}" must be {_KEYS[key]}')
+    fields: dict[str, Any] = {key: tuple(value) if _KEYS[key] == _TEXTS else value for key, value in tree.items()}
+    try:
+        return Line(**fields)
+    except UsageError as error:  # which knows no lines of files
+        raise DataError(f"{where}: {error}") from None
+
 
 # From a translation and its reference (None: there is none) to the lines that show it.
 Formatter = Callable[[Translation, str | None], Iterator[str]]
@@ -27,16 +99,15 @@ _ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "\x85\u2
 def formatter(kind: OutputFormat, nbest: int, alignment: AlignmentKind, *, logarithms: bool = True) -> Formatter:
     """``logarithms``: the scores of hypotheses are some."""
 
-    def text(translation: Translation, reference: str | None) -> Iterator[str]:
-        yield from best_texts(translation, nbest)
+    def lines(translation: Translation, reference: str | None) -> Iterator[str]:
+        if kind is OutputFormat.text:
+            yield from best_texts(translation, nbest)
+        elif kind is OutputFormat.fairseq:
+            yield from _fairseq_lines(translation, reference, alignment, logarithms)
+        else:
+            yield json.dumps(_tree(translation, reference, alignment), ensure_ascii=False).translate(_ESCAPES)
 
-    def fairseq(translation: Translation, reference: str | None) -> Iterator[str]:
-        yield from _fairseq_lines(translation, reference, alignment, logarithms)
-
-    def jsonl(translation: Translation, reference: str | None) -> Iterator[str]:
-        yield json.dumps(_tree(translation, reference, alignment), ensure_ascii=False).translate(_ESCAPES)
-
-    return {OutputFormat.text: text, OutputFormat.fairseq: fairseq, OutputFormat.jsonl: jsonl}[kind]
+    return lines
 
 
 def _fairseq_lines(
@@ -47,10 +118,10 @@ def _fairseq_lines(
     if reference is not None:
         yield f"T-{number}\t{one_line(reference)}"
     for hypothesis in translation.hypotheses:
-        score = _base_2(hypothesis.score) if logarithms else hypothesis.score
+        score = hypothesis.score / math.log(2) if logarithms else hypothesis.score
         yield f"H-{number}\t{score}\t{' '.join(hypothesis.pieces)}"
         yield f"D-{number}\t{score}\t{hypothesis.text}"
-        yield f"P-{number}\t{' '.join(f'{_base_2(one):.4f}' for one in hypothesis.token_scores)}"
+        yield f"P-{number}\t{' '.join(f'{one / math.log(2):.4f}' for one in hypothesis.token_scores)}"
         if alignment is not AlignmentKind.none:
             yield f"A-{number}\t{_alignment_text(hypothesis, alignment)}"
 
@@ -64,14 +135,13 @@ def _alignment_text(hypothesis: TranslatedText, kind: AlignmentKind) -> str:
 
 
 def _tree(translation: Translation, reference: str | None, alignment: AlignmentKind) -> dict[str, Any]:
-    tree: dict[str, Any] = {
+    return {
         "id": translation.number,
         "source": translation.source,
         "source_tokens": translation.source_pieces,
+        **({} if reference is None else {"reference": reference}),
+        "hypotheses": [_hypothesis_tree(one, alignment) for one in translation.hypotheses],
     }
-    if reference is not None:
-        tree["reference"] = reference
-    return tree | {"hypotheses": [_hypothesis_tree(one, alignment) for one in translation.hypotheses]}
 
 
 def _hypothesis_tree(hypothesis: TranslatedText, alignment: AlignmentKind) -> dict[str, Any]:
@@ -88,7 +158,3 @@ def _hypothesis_tree(hypothesis: TranslatedText, alignment: AlignmentKind) -> di
     if alignment is AlignmentKind.hard:
         return tree | {"alignment": hypothesis.alignment}
     return tree | {"alignment": [] if hypothesis.attention is None else hypothesis.attention.tolist()}
-
-
-def _base_2(natural: float) -> float:
-    return natural / math.log(2)

@@ -4,13 +4,11 @@ Standard output (or ``--output``) carries translations only. Everything else, fa
 corpus split among it, goes to the log on standard error.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import nmt.search  # noqa: F401 - its options are known from here on; torch is imported by what translates with it
 from nmt.allocator import keep_freed_memory
-from nmt.config.generation import GenerateConfig
+from nmt.config.commands import GenerateConfig
 from nmt.storage.run_folder import resolve, split_paths
 from nmt_cli.launch import launch
 

@@ -1,7 +1,5 @@
 """What nmt-generate does: a model, an input and an output brought together."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import gc
@@ -12,7 +10,7 @@ from pathlib import Path
 
 from nmt.config.checks import Rules, refuse
 from nmt.config.choices import AlignmentKind, InputFormat, MbrMetric, OutputFormat, PieceMarks, ProgressStyle
-from nmt.config.generation import GenerateConfig
+from nmt.config.commands import GenerateConfig
 from nmt.config.sections import DeviceConfig, DistributedConfig
 from nmt.config.validated import WITHOUT_MEANING_FOR_SCORING
 from nmt.data.corpus import Corpus, Split
@@ -30,8 +28,7 @@ from nmt.translation.choosing import ReverseModel, check_reverse
 from nmt.translation.lines import Given
 from nmt.translation.translator import check_search
 from nmt.translation.windows import Progress
-from nmt_cli.formats import formatter
-from nmt_cli.inputs import parsed
+from nmt_cli.formats import formatter, parsed
 from nmt_cli.outputs import Growing, Write, check_output, opened
 
 logger = logging.getLogger("nmt.generate")
@@ -44,13 +41,18 @@ Choice = Callable[[Iterator[Translation]], Iterator[Translation]]
 
 def translate(config: GenerateConfig) -> None:
     """Translate, write, and sum up in the log."""
-    _check(config)
+    # What costs nothing to find out before a model is loaded.
+    refuse(*_contradictions(config), *(_of_scoring(config) if config.score_reference else ()))
+    check_search(config)
+    check_output(config)
     if config.input == "-":  # as other programs call standard input
         config = dataclasses.replace(config, input=None)
     typed = not config.data and config.input is None and sys.stdin.isatty()
     if typed:
         logger.info("reading from the terminal, one sentence a line; end with Ctrl-D, or name a file: --input FILE")
-        config = _typed(config)
+        # Each line is answered before the next, and no bar stands where somebody types.
+        progress = config.progress if config.progress is ProgressStyle.lines else ProgressStyle.none
+        config = dataclasses.replace(config, buffer_size=1, progress=progress)
     place = dataclasses.replace(config.device, name=own_device(config.device.name))
     workers = 1 if typed else config.workers or count_threads(place.threads)
     device = device_named(place.name)
@@ -69,19 +71,17 @@ def translate(config: GenerateConfig) -> None:
             cuda_graphs=config.cuda_graphs,
             engine=config.engine,
         )
-        _check_width(config, len(translator.pair.target.vocabulary))
+        width, pieces = config.search_facts.beam_size, len(translator.pair.target.vocabulary)
+        if width is not None and width > pieces:  # slots would stay empty; who asks for it mistook a number
+            raise UsageError(
+                f"search.beam_size={width} is more than the model's {pieces} target pieces; lower it (--beam 4)"
+            )
         _tell_of_pieces(config.remove_bpe, translator.pair.target)
         choice = _choice(translator, config, place, workers)
         if "torch" in sys.modules:  # by now whoever needs it has imported it
             set_threads(place.threads)
         gc.freeze()  # what is loaded stays: it need not be looked through for what could go
         _Job(config, translator, world, choice).run()
-
-
-def _typed(config: GenerateConfig) -> GenerateConfig:
-    """For lines that somebody types: each is answered before the next, and no bar stands where it is typed."""
-    progress = config.progress if config.progress is ProgressStyle.lines else ProgressStyle.none
-    return dataclasses.replace(config, buffer_size=1, progress=progress)
 
 
 def _choice(translator: Translator, config: GenerateConfig, place: DeviceConfig, workers: int) -> Choice:
@@ -100,15 +100,6 @@ def _choice(translator: Translator, config: GenerateConfig, place: DeviceConfig,
     return ReverseModel(score, config.rerank_weight, config, in_pieces=joins and backward.pair.source.keeps_pieces)
 
 
-def _check_width(config: GenerateConfig, pieces: int) -> None:
-    """A search could do it, with slots that stay empty; who asks for it mistook a number."""
-    width = config.search_facts.beam_size
-    if width is not None and width > pieces:
-        raise UsageError(
-            f"search.beam_size={width} is more than the model's {pieces} target pieces; lower it (--beam 4)"
-        )
-
-
 def _tell_of_pieces(asked: PieceMarks | None, target: Tokenizer) -> None:
     """Of marks to join that will not be found."""
     if asked in (None, PieceMarks.none, target.marks):
@@ -121,16 +112,8 @@ def _tell_of_pieces(asked: PieceMarks | None, target: Tokenizer) -> None:
         )
 
 
-def _check(config: GenerateConfig) -> None:
-    """What costs nothing to find out before a model is loaded."""
-    refuse(*_contradictions(config), *(_of_scoring(config) if config.score_reference else ()))
-    check_search(config)
-    check_output(config)
-
-
 def _contradictions(config: GenerateConfig) -> Rules:
     """Where lines come from, and what a format has no room for."""
-    shows_text_alone = config.format is OutputFormat.text
     if config.data:
         yield len(config.data) > 1, f"one corpus folder can be translated at a time, not {len(config.data)}"
         yield config.input is not None, f"give a corpus folder ({config.data[0]}) or --input {config.input}, not both"
@@ -142,14 +125,11 @@ def _contradictions(config: GenerateConfig) -> Rules:
         config.score_reference and not config.data and config.input_format is InputFormat.text,
         "--score-reference needs references: give a corpus folder, or --input-format tsv or jsonl",
     )
-    yield (
-        config.score_reference and shows_text_alone,
-        "--format text shows no scores; add --format jsonl or fairseq to --score-reference",
-    )
-    yield (
-        config.print_alignment is not AlignmentKind.none and shows_text_alone,
-        "--format text shows no alignments; add --format jsonl or fairseq to --print-alignment",
-    )
+    if config.format is OutputFormat.text:
+        advice = "add --format jsonl or fairseq to"
+        aligns = config.print_alignment is not AlignmentKind.none
+        yield config.score_reference, f"--format text shows no scores; {advice} --score-reference"
+        yield aligns, f"--format text shows no alignments; {advice} --print-alignment"
 
 
 def _of_scoring(config: GenerateConfig) -> Rules:
@@ -188,10 +168,7 @@ class _Job:
         asked = parsed(_after(self._read(), done), config.input_format, origin, first=done + 1, references=references)
         lines, numbers = self._chunks.own(asked, done)
 
-        def translations(progress: Progress) -> Iterator[Translation]:
-            return self._translator.hypotheses(lines, config, progress, numbers)
-
-        self._write(translations, growing, None)
+        self._write(lambda progress: self._translator.hypotheses(lines, config, progress, numbers), growing, None)
 
     def _read(self) -> Iterator[str | Pause | None]:
         config = self._config
@@ -210,17 +187,21 @@ class _Job:
                 f"split '{config.gen_subset}' of {folder} has no references to score; leave out --score-reference"
             )
         numbers, _ = self._chunks.own(range(done, len(split)), done)
-
-        def translations(progress: Progress) -> Iterator[Translation]:
-            return self._translator.hypotheses_of_split(split, config, progress, numbers)
-
         to_score = self._world.main and split.targets is not None and len(split) > 0 and not config.score_reference
         pairs: list[tuple[str, str]] | None = [] if to_score and not done else None
         marks = self._translator.writing(config).target.marks
         reference_of = _references(corpus, split, marks) if self._world.main else None
+
+        def translations(progress: Progress) -> Iterator[Translation]:
+            return self._translator.hypotheses_of_split(split, config, progress, numbers)
+
         self._write(translations, growing, len(split) - done, reference_of, pairs)
-        if pairs is not None:
-            _report_score(config, pairs)
+        if pairs is not None:  # the best translations and their references
+            hypotheses, references = zip(*pairs)
+            score = scorers.build(scorers.config_class("bleu")(), TextOptions())(hypotheses, [references])
+            beam = config.search_facts.beam_size or 1
+            found = f"{score.name}|{score.signature} = {score.value:.2f} {score.detail}"
+            logger.info(f"Generate {config.gen_subset} with beam={beam}: {found}")
         elif to_score:
             logger.info(f"no score: the first {done:,} lines were translated before; nmt-score scores the whole file")
 
@@ -234,21 +215,32 @@ class _Job:
     ) -> None:
         """``pairs`` receives the best translation of each line and its reference."""
         config = self._config
-        seen = _Seen(config)
+        shows_attention = config.print_alignment is not AlignmentKind.none
+        cut_off: list[int] = []  # numbers of lines
         with contextlib.ExitStack() as stack:
-            progress: Progress = _nothing
+            progress: Progress = _nowhere
             write: Write = _nowhere
             if self._world.main:
                 progress = stack.enter_context(show_progress(config.progress, "translated", "lines", total))
                 write = stack.enter_context(opened(config, growing))
             for translation in self._chunks.merged(self._choose(translations(progress)), progress):
-                seen.add(translation)
+                best = translation.hypotheses[0]
+                if shows_attention and translation.source_pieces and best.attention is None:
+                    raise UsageError(
+                        f"the model in {config.path} has no attention to print; leave out --print-alignment"
+                    )
+                if not best.finished and not config.score_reference:
+                    cut_off.append(translation.number + 1)
                 reference = reference_of(translation.number) if reference_of is not None else None
                 write(self._form(translation, reference))
                 if pairs is not None and reference is not None:
-                    pairs.append((translation.hypotheses[0].text, reference))
-        if self._world.main:
-            seen.report()
+                    pairs.append((best.text, reference))
+        if self._world.main and cut_off:
+            own = " (or max_length in the line)" if config.input_format is InputFormat.jsonl else ""
+            logger.warning(
+                f"{len(cut_off)} translations were cut off at the length limit, first that of line {cut_off[0]}; "
+                f"raise --max-len-a or --max-len-b{own} if they should go on"
+            )
 
 
 def _after(lines: Iterator[str | Pause | None], count: int) -> Iterator[str | Pause | None]:
@@ -296,45 +288,5 @@ def _references(corpus: Corpus, split: Split, marks: PieceMarks) -> Callable[[in
     return lambda number: target.decode(split.target(number).tolist())
 
 
-def _report_score(config: GenerateConfig, pairs: list[tuple[str, str]]) -> None:
-    """Of the best translations and their references."""
-    scorer = scorers.build(scorers.config_class("bleu")(), TextOptions())
-    hypotheses, references = zip(*pairs)
-    score = scorer(hypotheses, [references])
-    beam = config.search_facts.beam_size or 1
-    logger.info(
-        f"Generate {config.gen_subset} with beam={beam}: {score.name}|{score.signature} = {score.value:.2f} {score.detail}"
-    )
-
-
-def _nothing(count: int) -> None:
-    """The progress of a process that shows none."""
-
-
-def _nowhere(lines: Iterator[str]) -> None:
-    """The output of a process that writes none."""
-
-
-class _Seen:
-    """What is worth a word when everything is translated."""
-
-    def __init__(self, config: GenerateConfig) -> None:
-        self._config = config
-        self._unfinished, self._first = 0, 0
-
-    def add(self, translation: Translation) -> None:
-        best = translation.hypotheses[0]
-        if not best.finished and not self._config.score_reference:
-            self._first = self._first if self._unfinished else translation.number + 1
-            self._unfinished += 1
-        asked = self._config.print_alignment is not AlignmentKind.none
-        if asked and translation.source_pieces and best.attention is None:
-            raise UsageError(f"the model in {self._config.path} has no attention to print; leave out --print-alignment")
-
-    def report(self) -> None:
-        own = " (or max_length in the line)" if self._config.input_format is InputFormat.jsonl else ""
-        if self._unfinished:
-            logger.warning(
-                f"{self._unfinished} translations were cut off at the length limit, first that of line {self._first}; "
-                f"raise --max-len-a or --max-len-b{own} if they should go on"
-            )
+def _nowhere(shown: object) -> None:
+    """The progress of a process that shows none, and the output of one that writes none."""

@@ -1,14 +1,12 @@
 """``python -m nmt_cli.html_report RUN ...``: the page ``report.html`` of finished, stopped or running runs, made anew."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path
 
 from nmt.errors import NMTError
 from nmt.reporting.html_report import write
-from nmt_cli.streams import say, use_utf8
+from nmt_cli.process import say, use_utf8
 
 
 def main() -> None:

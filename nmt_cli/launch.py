@@ -4,8 +4,6 @@ Hydra is used here and nowhere else at run time: it composes presets and overrid
 ``--multirun``. Everything behind ``run(config)`` is plain Python.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os
@@ -15,7 +13,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any, NoReturn, TypeVar
+from typing import IO, Any, TypeVar
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -32,13 +30,10 @@ from nmt.errors import Interrupted, NMTError, OutputError, UsageError, numbered
 from nmt.plugins import load_plugins, plugin_places, preset_folders
 from nmt.storage.files import STORAGE_FAULTS
 from nmt_cli.argv import rewrite, take_config, user_dir_in
-from nmt_cli.bare import refuse_files
-from nmt_cli.composition import text_of
 from nmt_cli.explain import CONFIGURATION_ERRORS, explain, unknown_key
-from nmt_cli.flags import grammar
-from nmt_cli.interruptions import Terminated, cleaning_up_on_sigterm
-from nmt_cli.stored import ConfigFile, Stored, put_search_of_model
-from nmt_cli.streams import configure_logging, discard, logger, say, use_utf8
+from nmt_cli.flags import grammar, refuse_files
+from nmt_cli.process import Terminated, cleaning_up_on_sigterm, configure_logging, discard, logger, say, use_utf8
+from nmt_cli.stored import ConfigFile, put_search_of_model, taken_from_files, text_of
 from nmt_cli.sweep import Job, JobFailed, Sweep, is_of_launcher
 
 Config = TypeVar("Config", bound=CommandConfig)
@@ -58,17 +53,6 @@ def launch(command: str, config_class: type[Config], run: Callable[[Config], flo
     use_utf8()
     configure_logging()
     _Launcher(command, config_class, run).start(sys.argv[1:])
-
-
-@contextlib.contextmanager
-def _folder_of_sweep(option: str) -> Iterator[None]:
-    """What a job does is reported by the job: here only Hydra makes folders."""
-    try:
-        yield
-    except OSError as error:
-        if error.filename is None:
-            raise
-        raise OutputError(f"cannot make {error.filename}: {error.strerror}; choose another {option}") from error
 
 
 class _Launcher:
@@ -94,9 +78,11 @@ class _Launcher:
                 self._hydra(argv)
             sys.stdout.flush()
         except Terminated:
-            self._stop("stopped by SIGTERM before the end; run the same command again", Interrupted.exit_status)
+            self._line("stopped by SIGTERM before the end; run the same command again")
+            sys.exit(Interrupted.exit_status)
         except KeyboardInterrupt:
-            self._stop("interrupted", STATUS_INTERRUPTED)
+            self._line("interrupted")
+            sys.exit(STATUS_INTERRUPTED)
         except SystemExit as request:
             _flush_or_discard()
             # Hydra says 1 for what is a matter of usage (`--package x` that does not exist).
@@ -117,9 +103,8 @@ class _Launcher:
             return
         for note in line.notes:
             logger.info(note)
-        stored = Stored.of(self._command, self._config_class, line, file)
-        line, self._finds_search = stored.line, stored.finds_search
-        primary = publish(self._command, self._config_class, preset_folders(), stored.defaults)
+        line, defaults, self._finds_search = taken_from_files(self._command, self._config_class, line, file)
+        primary = publish(self._command, self._config_class, preset_folders(), defaults)
         sys.argv = [self._program, *line.argv]
         os.environ["HYDRA_FULL_ERROR"] = "1"  # exceptions reach us instead of being printed by Hydra
         task = self._task
@@ -134,26 +119,26 @@ class _Launcher:
         if os.environ.get("WORLD_SIZE", "1") != "1":
             raise UsageError("torchrun starts one run, not a sweep; leave it out (docs/configuration.md: submitit)")
         self._sweep = Sweep(line.overrides, of_runs=self._command == "train")
-        for place in plugin_places(self._user_dir):
-            _let_processes_import(place.expanduser().resolve().parent)
-        with (
-            self._sweep.conducted(),
-            _folder_of_sweep("--save-dir" if self._sweep.of_runs else "hydra.sweep.dir=FOLDER"),
-        ):
-            main()
+        # What a launcher sends to other processes names classes of a plugin; they look for its package themselves.
+        folders = [str(place.expanduser().resolve().parent) for place in plugin_places(self._user_dir)]
+        paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, [*paths, *folders])))
+        with self._sweep.conducted():
+            try:
+                main()
+            except OSError as error:  # what a job does is reported by the job: here only Hydra makes folders
+                if error.filename is None:
+                    raise
+                option = "--save-dir" if self._sweep.of_runs else "hydra.sweep.dir=FOLDER"
+                raise OutputError(f"cannot make {error.filename}: {error.strerror}; choose another {option}") from error
 
     def _print(self, composed: DictConfig) -> None:
         """The composed configuration, and nothing else is done."""
-        choices, line = HydraConfig.get().runtime.choices, self._printed
+        choices = HydraConfig.get().runtime.choices
         chosen = {group: choices.get(group) for group in default_choices(self._command)}
+        package, resolve = self._printed.value_of("--package", "-p"), "--resolve" in self._printed.hydra
         try:
-            text = text_of(
-                composed,
-                self._config_class,
-                chosen,
-                line.value_of("--package", "-p"),
-                resolve="--resolve" in line.hydra,
-            )
+            text = text_of(composed, self._config_class, chosen, package, resolve=resolve)
         except CONFIGURATION_ERRORS as error:
             raise UsageError(explain(error, self._command, self._config_class)) from error
         print(text, end="")
@@ -224,43 +209,30 @@ class _Launcher:
         where = "" if job is None else f"{job}: "
         if isinstance(error, JobFailed):  # by whoever did the job
             return error.exit_status
-        if isinstance(error, NMTError):
-            self._line(f"{where}{error}")
-            return error.exit_status
-        if isinstance(error, CONFIGURATION_ERRORS) and not self._task_started:
-            self._line(explain(error, self._command, self._config_class))
-            return UsageError.exit_status
         if isinstance(error, BrokenPipeError) and _reader_is_gone(sys.stdout):
             _flush_or_discard()
             return STATUS_BROKEN_PIPE
-        if isinstance(error, OSError) and error.errno in STORAGE_FAULTS:  # any other OSError is a defect
+        if isinstance(error, NMTError):
+            message, status = f"{where}{error}", error.exit_status
+        elif isinstance(error, CONFIGURATION_ERRORS) and not self._task_started:
+            message, status = explain(error, self._command, self._config_class), UsageError.exit_status
+        elif isinstance(error, OSError) and error.errno in STORAGE_FAULTS:  # any other OSError is a defect
             file = f": {error.filename}" if error.filename else ""
-            self._line(f"{where}writing failed: {error.strerror}{file}")
-            return STATUS_STORAGE
-        if not self._task_started and _is_usage_of_hydra(error):
-            self._line(str(error))
-            return UsageError.exit_status
-        if is_of_launcher(error):
-            self._line(f"the launcher failed: {type(error).__name__}: {error}")
+            message, status = f"{where}writing failed: {error.strerror}{file}", STATUS_STORAGE
+        elif not self._task_started and _is_usage_of_hydra(error):
+            message, status = str(error), UsageError.exit_status
+        elif is_of_launcher(error):
+            message, status = f"the launcher failed: {type(error).__name__}: {error}", 1
+        else:
+            if job is not None:
+                self._line(f"{job} failed")
+            say("".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip())
             return 1
-        if job is not None:
-            self._line(f"{job} failed")
-        say("".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip())
-        return 1
+        self._line(message)
+        return status
 
     def _line(self, message: str) -> None:
         say(f"{self._program}: {' '.join(message.split())}")
-
-    def _stop(self, message: str, status: int) -> NoReturn:
-        say(f"{self._program}: {message}")
-        sys.exit(status)
-
-
-def _let_processes_import(folder: Path) -> None:
-    """What a launcher sends to other processes names classes of a plugin; they look for its package themselves."""
-    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    if str(folder) not in paths:
-        os.environ["PYTHONPATH"] = os.pathsep.join([*paths, str(folder)])
 
 
 def _flush_or_discard() -> None:
@@ -289,20 +261,15 @@ def _as_dataclasses(composed: DictConfig) -> Any:
     try:
         return OmegaConf.to_object(composed)
     except UsageError:
-        refused = [message for key in composed if (message := _refusal(composed._get_node(key))) is not None]
+        refused = []
+        for section in filter(OmegaConf.is_dict, map(composed._get_node, composed)):
+            try:
+                OmegaConf.to_object(section)
+            except UsageError as error:
+                refused.append(str(error))
         if not refused:  # it is the whole that is wrong
             raise
         raise UsageError(numbered(refused)) from None
-
-
-def _refusal(section: Any) -> str | None:
-    """What a section has against its own values."""
-    try:
-        if isinstance(section, DictConfig):
-            OmegaConf.to_object(section)
-    except UsageError as error:
-        return str(error)
-    return None
 
 
 def _additions(config: Any, prefix: str = "") -> Iterator[str]:

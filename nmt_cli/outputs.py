@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
 from nmt.config.choices import OutputFormat
-from nmt.config.generation import GenerateConfig
+from nmt.config.commands import GenerateConfig
 from nmt.config.plain import to_plain
 from nmt.data.language_pair import PAIR_FILE
 from nmt.errors import OutputError, StorageError, UsageError
@@ -30,17 +30,7 @@ logger = logging.getLogger("nmt.generate")
 Write = Callable[[Iterator[str]], None]
 
 # Options that translations do not depend on: they may be others when an output is resumed.
-_FREE = (
-    "output",
-    "overwrite",
-    "resume_output",
-    "batch_size",
-    "max_tokens",
-    "buffer_size",
-    "workers",
-    "cuda_graphs",
-    "progress",
-)
+_FREE = "output overwrite resume_output batch_size max_tokens buffer_size workers cuda_graphs progress".split()
 
 _RECIPE = "recipe"  # the key of its format; the first one has none, and knows models by their names alone
 
@@ -76,19 +66,16 @@ def opened(config: GenerateConfig, growing: Growing | None) -> Iterator[Write]:
                 sys.stdout.flush()
 
         yield to_stdout
-        return
-    output = Path(config.output)
-    if growing is not None:
+    elif growing is not None:
         with growing.opened() as write:
             yield write
-        return
-    if _is_stream(output):
+    elif _is_stream(output := Path(config.output)):
         with _stream(output) as write:
             yield write
-        return
-    remove_leftovers_of(output)
-    with atomic_write(output.resolve()) as raw, _packed(raw, output.suffix) as file:  # of a link the file that it names
-        yield _into(file)
+    else:
+        remove_leftovers_of(output)
+        with atomic_write(output.resolve()) as raw, _packed(raw, output.suffix) as file:  # of a link what it names
+            yield _into(file)
 
 
 class Growing:
@@ -177,14 +164,8 @@ class Growing:
     @contextlib.contextmanager
     def opened(self) -> Iterator[Write]:
         assert self._file is not None, "it was begun"
-        file, into = self._file, _into(self._file)
-
-        def at_once(lines: Iterator[str]) -> None:
-            into(lines)
-            file.flush()
-
-        yield at_once
-        os.fsync(file.fileno())
+        yield _into(self._file, at_once=True)
+        os.fsync(self._file.fileno())
         os.replace(self._partial, self._output)
         self._recipe.unlink(missing_ok=True)
 
@@ -213,9 +194,11 @@ def complete_answers(path: Path, config: GenerateConfig) -> tuple[int, int]:
     return (max(answers - 1, 0), size) if config.format is OutputFormat.fairseq else (answers, size)
 
 
-def _into(file: IO[bytes]) -> Write:
+def _into(file: IO[bytes], *, at_once: bool = False) -> Write:
     def write(lines: Iterator[str]) -> None:
         file.write("".join(f"{line}\n" for line in lines).encode())
+        if at_once:
+            file.flush()
 
     return write
 
@@ -238,12 +221,12 @@ def _packed(raw: BinaryIO, suffix: str) -> AbstractContextManager[IO[bytes]]:
 def _stream(path: Path) -> Iterator[Write]:
     """Writes into a named pipe or a device, which stays what it is."""
     file = open(path, "wb")  # noqa: SIM115 - closed below, where a second complaint about a lost reader is of no use
+    into = _into(file, at_once=True)
 
     def to_stream(lines: Iterator[str]) -> None:
         try:
             with beside_bar(file):
-                file.write("".join(f"{line}\n" for line in lines).encode())
-                file.flush()
+                into(lines)
         except BrokenPipeError as error:
             raise StorageError(f"writing to {path} failed: whoever read it has closed it") from error
 

@@ -1,7 +1,5 @@
 """nmt-score: compare translations with references; figures and their signatures on standard output."""
 
-from __future__ import annotations
-
 import json
 import logging
 import sys
@@ -9,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from nmt.config.choices import PieceMarks, ScoreFormat
-from nmt.config.scoring import ScoreConfig
+from nmt.config.commands import ScoreConfig
 from nmt.data.cut_text import joined_lines
 from nmt.data.parallel_text import Reading, where_they_part
 from nmt.data.text import read_stream
 from nmt.errors import DataError, UsageError
-from nmt.scoring import Score, Scorer, TextOptions, sacre, scorers
+from nmt.scoring import Score, TextOptions, sacre, scorers
 from nmt.scoring.lines import lines_with_piece_marks, looks_tokenised
 from nmt_cli.launch import launch
 
@@ -25,7 +23,11 @@ _STDIN = "standard input"
 
 def run(config: ScoreConfig) -> float:
     """Print every metric asked for; the value of the first one is the command's result."""
-    chosen = _chosen_scorers(config)
+    if not config.metrics:
+        raise UsageError(f"name a metric: --metrics {','.join(scorers.names())}")
+    sacre.check_tokenizer(config.tokenize)  # also where no chosen metric would look at it
+    text = TextOptions(tokenize=config.tokenize, lowercase=config.lowercase)
+    chosen = {name: scorers.build(scorers.config_class(name)(), text) for name in config.metrics}
     if not config.ref:
         raise UsageError("name the reference to compare with: --ref FILE")
     hypotheses, references = _read(config)
@@ -33,9 +35,17 @@ def run(config: ScoreConfig) -> float:
         hypotheses, *references = (joined_lines(lines, config.remove_bpe) for lines in (hypotheses, *references))
     if config.remove_bpe is not PieceMarks.none:
         _warn_of_pieces(hypotheses, references)
-    _warn_of_tokenised_text(hypotheses, config.tokenize)
+    if config.tokenize not in ("none", "char") and looks_tokenised(hypotheses):
+        logger.warning(
+            "the hypotheses look tokenised (punctuation stands apart); score detokenised text, or, if the references "
+            "are tokenised alike, use --tokenize none and say so with the score"
+        )
     scores = {name: scorer(hypotheses, references) for name, scorer in chosen.items()}
-    print(_as_json(config, len(hypotheses), scores) if config.format is ScoreFormat.json else _as_text(scores))
+    if config.format is ScoreFormat.json:
+        print(_as_json(config, len(hypotheses), scores))
+    else:
+        for score in scores.values():
+            print(f"{score.name}|{score.signature} = {score.value:.2f} {score.detail}".rstrip())
     return next(iter(scores.values())).value
 
 
@@ -43,21 +53,17 @@ def main() -> None:
     launch("score", ScoreConfig, run)
 
 
-def _chosen_scorers(config: ScoreConfig) -> dict[str, Scorer]:
-    if not config.metrics:
-        raise UsageError(f"name a metric: --metrics {','.join(scorers.names())}")
-    sacre.check_tokenizer(config.tokenize)  # also where no chosen metric would look at it
-    text = TextOptions(tokenize=config.tokenize, lowercase=config.lowercase)
-    return {name: scorers.build(scorers.config_class(name)(), text) for name in config.metrics}
-
-
 def _read(config: ScoreConfig) -> tuple[list[str], list[list[str]]]:
     """Hypotheses and each reference, line for line; a line that is not text in one of them may be left out of all."""
     from_stdin = config.sys in (None, "-")
     names = [_STDIN if from_stdin else str(config.sys), *config.ref]
     reading = Reading(config.on_invalid_utf8, config.max_line_bytes)
-    columns = [_read_stdin(reading) if from_stdin else list(reading.lines(Path(names[0]), quiet=False))]
-    columns += [list(reading.lines(Path(name), quiet=False)) for name in config.ref]
+    columns = [list(reading.lines(Path(name), quiet=False)) for name in names[from_stdin:]]
+    if from_stdin:
+        if sys.stdin.isatty():
+            logger.info("reading hypotheses from the terminal, one a line; end with Ctrl-D, or name a file: --sys FILE")
+        given = read_stream(sys.stdin.buffer, _STDIN, invalid=reading.invalid, max_line_bytes=reading.max_line_bytes)
+        columns.insert(0, list(given))
     for name, column in zip(names[1:], columns[1:]):
         if len(column) != len(columns[0]):
             where = f"; {where_they_part(columns[0], column)}" if column and columns[0] else ""
@@ -72,13 +78,6 @@ def _read(config: ScoreConfig) -> tuple[list[str], list[list[str]]]:
         raise DataError(f"{names[0]}: no line is left to score, each has bytes that are not UTF-8")
     hypotheses, *references = ([str(line) for line in column] for column in zip(*rows))
     return hypotheses, references
-
-
-def _read_stdin(reading: Reading) -> list[str | None]:
-    if sys.stdin.isatty():
-        logger.info("reading hypotheses from the terminal, one a line; end with Ctrl-D, or name a file: --sys FILE")
-    lines = read_stream(sys.stdin.buffer, _STDIN, invalid=reading.invalid, max_line_bytes=reading.max_line_bytes)
-    return list(lines)
 
 
 def _warn_of_pieces(hypotheses: list[str], references: list[list[str]]) -> None:
@@ -96,19 +95,6 @@ def _warn_of_pieces(hypotheses: list[str], references: list[list[str]]) -> None:
         f"{in_references} of {sum(map(len, references))} references: {what}; join them with --remove-bpe (subword-nmt) or "
         f"--remove-bpe sentencepiece"
     )
-
-
-def _warn_of_tokenised_text(hypotheses: list[str], tokenize: str) -> None:
-    if tokenize not in ("none", "char") and looks_tokenised(hypotheses):
-        logger.warning(
-            "the hypotheses look tokenised (punctuation stands apart); score detokenised text, or, if the references "
-            "are tokenised alike, use --tokenize none and say so with the score"
-        )
-
-
-def _as_text(scores: dict[str, Score]) -> str:
-    lines = (f"{score.name}|{score.signature} = {score.value:.2f} {score.detail}" for score in scores.values())
-    return "\n".join(line.rstrip() for line in lines)
 
 
 def _as_json(config: ScoreConfig, lines: int, scores: dict[str, Score]) -> str:

@@ -1,12 +1,10 @@
 """nmt-shortlist: what the pieces of a source become, learned from a corpus folder, for nmt-generate --shortlist."""
 
-from __future__ import annotations
-
 import logging
 import os
 from pathlib import Path
 
-from nmt.config.shortlist import ShortlistConfig
+from nmt.config.commands import ShortlistConfig
 from nmt.data.corpus import Corpus
 from nmt.errors import OutputError, UsageError
 from nmt.progress import going_on
@@ -25,7 +23,9 @@ def run(config: ShortlistConfig) -> None:
     if not config.output:
         raise UsageError("name the file to write: --output FILE")
     output = Path(config.output)
-    _check_output(output, config.overwrite)
+    check_new_file(output, overwrite=config.overwrite)  # costs nothing to find out before anything is learned
+    if not os.access(output.parent, os.W_OK | os.X_OK):
+        raise OutputError(f"cannot create {output}: {output.parent} is closed to you; choose another --output")
     corpus = Corpus.open(Path(config.data[0]))
     split = corpus.split("train")
     if split.targets is None:
@@ -39,13 +39,6 @@ def run(config: ShortlistConfig) -> None:
         f"wrote {output}: {len(shortlist.pieces) / (len(shortlist.offsets) - 1):.1f} target pieces for a source piece, "
         f"{len(shortlist.always)} for every sentence"
     )
-
-
-def _check_output(output: Path, overwrite: bool) -> None:
-    """What costs nothing to find out before anything is learned."""
-    check_new_file(output, overwrite=overwrite)
-    if not os.access(output.parent, os.W_OK | os.X_OK):
-        raise OutputError(f"cannot create {output}: {output.parent} is closed to you; choose another --output")
 
 
 def main() -> None:

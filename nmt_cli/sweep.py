@@ -4,8 +4,6 @@ A launcher may take a job to another process or another machine. What all of the
 job notes there what becomes of it, and the process that the user started reads the notes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import hashlib
@@ -23,16 +21,14 @@ from types import FrameType
 from typing import Any, ClassVar
 
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
 from nmt.config.sections import TrainConfig
 from nmt.errors import Interrupted, NMTError, UsageError
 from nmt.storage.files import atomic_write
-from nmt_cli.interruptions import Terminated, cleaning_up_on_sigterm
-from nmt_cli.streams import configure_logging, say, use_utf8
+from nmt_cli.argv import by_key
+from nmt_cli.process import Terminated, cleaning_up_on_sigterm, configure_logging, say, use_utf8
 
 RECORDS = "sweep.jsonl"
 LAUNCHERS = ("joblib", "submitit")
@@ -42,20 +38,12 @@ LONGEST_NAME = 120
 Record = dict[str, Any]
 
 
-class JobFailed(NMTError):
-    """A job's failure, on its way to Hydra's sweeper. It has been reported already, perhaps by another process."""
-
-    def __init__(self, message: str, exit_status: int = 1) -> None:
-        super().__init__(message)
-        self.exit_status = exit_status
-
-
 class Unfinished(NMTError):
     """Some runs of a sweep have no result."""
 
-    def __init__(self, message: str, exit_status: int) -> None:
-        super().__init__(message)
-        self.exit_status = exit_status
+
+class JobFailed(NMTError):
+    """A job's failure, on its way to Hydra's sweeper. It has been reported already, perhaps by another process."""
 
 
 class Place(Callback):
@@ -76,33 +64,40 @@ class Sweep:
     def __init__(self, overrides: Sequence[str], *, of_runs: bool) -> None:
         self.of_runs = of_runs
         self.failure: JobFailed | None = None  # the first in this process that no record tells of
-        self._fixed = _keys_without_a_choice(overrides)
-        self._start = secrets.token_hex(4)
+        given = by_key(overrides)
+        self.fixed = {key for key, override in given.items() if not override.is_sweep_override()}
+        if SAVE_DIR in given.keys() - self.fixed:
+            raise UsageError(f"{SAVE_DIR} is the folder of the whole sweep, whose runs get folders of their own in it")
+        self.start = secrets.token_hex(4)
         self._conductor = _this_process()
+        self._received: signal.Signals | None = None
 
     @property
     def elsewhere(self) -> bool:
         """Whether this is another process than the one that the user started."""
         return _this_process() != self._conductor
 
-    def chosen(self) -> list[str]:
-        """The overrides of the present job that the sweeper chose: those that the command line does not fix."""
-        return [given for given in HydraConfig.get().overrides.task if _key(given) not in self._fixed]
-
     @contextlib.contextmanager
     def conducted(self) -> Iterator[None]:
         """Around all jobs, in the process that the user started."""
-        with _Signals(self) as signals:
+        with self._listening():
             try:
                 yield
-            except JobFailed as error:
-                self.failure = error
+            except JobFailed as failure:
+                self.failure = failure
             finally:
-                records = self._finish()
-        if signals.received is not None:
-            status = 130 if signals.received is signal.SIGINT else Interrupted.exit_status
-            raise Interrupted(f"stopped by {signals.received.name}; the same command goes on with the sweep", status)
-        undone = [record for record in records if record["status"] != "finished"]
+                records = self.records()
+                if records:
+                    self.stop_file().unlink(missing_ok=True)
+                    print(table(records, self.folder()), flush=True)
+                undone = [record for record in records if record["status"] != "finished"]
+                for record in undone:
+                    if "log" in record:  # no process wrote to this terminal
+                        error = record.get("error", "no result")
+                        say(f"nmt-train: job {record['job']}: {error}; its log is {record['log']}")
+        if self._received is not None:
+            status = 130 if self._received is signal.SIGINT else Interrupted.exit_status
+            raise Interrupted(f"stopped by {self._received.name}; the same command goes on with the sweep", status)
         if undone:
             status = undone[0].get("exit_status", 1)
             raise Unfinished(
@@ -111,16 +106,27 @@ class Sweep:
         if self.failure is not None:
             raise self.failure
 
-    def _finish(self) -> list[Record]:
-        """Show what became of the runs, and say what no process wrote to this terminal."""
-        records = self.records()
-        if records:
-            self._stop_file().unlink(missing_ok=True)
-            print(table(records, self.folder()), flush=True)
-        for record in records:
-            if record["status"] != "finished" and "log" in record:
-                say(f"nmt-train: job {record['job']}: {record.get('error', 'no result')}; its log is {record['log']}")
-        return records
+    @contextlib.contextmanager
+    def _listening(self) -> Iterator[None]:
+        """The first Ctrl-C or SIGTERM lets jobs in other processes save and stop.
+
+        If there are none, it interrupts this process; and training in this process listens for itself.
+        """
+
+        def stop(number: int, frame: FrameType | None) -> None:
+            if self._received is not None or not self._stop_others():
+                raise KeyboardInterrupt if number == signal.SIGINT else Terminated
+            self._received = signal.Signals(number)
+            say("stopping: the runs save first (once more: leave at once)")
+
+        listens = self.of_runs and threading.current_thread() is threading.main_thread()
+        numbers = (signal.SIGINT, signal.SIGTERM) if listens else ()
+        previous = {number: signal.signal(number, stop) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
 
     def folder(self) -> Path:
         return Path(HydraConfig.get().sweep.dir) if self.elsewhere else Place.folder
@@ -129,33 +135,23 @@ class Sweep:
         """Those of this start, in the order of jobs."""
         if not self.of_runs:
             return []
-        found = [record for record in read_records(self.folder()) if record["start"] == self._start]
+        found = [record for record in read_records(self.folder()) if record["start"] == self.start]
         return sorted(found, key=lambda record: record["job"])
 
-    def note(self, **facts: Any) -> None:
-        """Write down what is known of a run, in place of what was known before."""
-        if self.of_runs and os.environ.get("RANK", "0") == "0":
-            host, process = _this_process()
-            _put(self.folder(), {"start": self._start, "host": host, "process": process} | facts)
-
-    def stop_others(self) -> bool:
+    def _stop_others(self) -> bool:
         """Ask the jobs that run in other processes of this machine to save and stop; False if there are none."""
         running = [record for record in self.records() if record["status"] == "running"]
         here = [record["process"] for record in running if (record["host"], record["process"]) != self._conductor]
         here = here if socket.gethostname() == self._conductor[0] else []
         if here:
-            self._stop_file().touch()
+            self.stop_file().touch()
         for process in here:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGTERM)
         return bool(here)
 
-    @property
-    def stopped(self) -> bool:
-        return self.of_runs and self._stop_file().exists()
-
-    def _stop_file(self) -> Path:
-        return self.folder() / f".stop-{self._start}"
+    def stop_file(self) -> Path:
+        return self.folder() / f".stop-{self.start}"
 
 
 class Job:
@@ -165,7 +161,8 @@ class Job:
         job = HydraConfig.get()
         self._sweep = sweep
         self._number = int(job.job.num)
-        self._chosen = sweep.chosen()
+        given = by_key(job.overrides.task)  # the sweeper chose what the command line does not fix
+        self._chosen = [str(override.input_line) for key, override in given.items() if key not in sweep.fixed]
         self._facts: Record = {}  # known only in the course of the job
         self.title = f"job {self._number}" + (f" ({' '.join(self._chosen)})" if self._chosen else "")
         self.elsewhere = sweep.elsewhere
@@ -193,7 +190,7 @@ class Job:
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def begin(self) -> None:
-        if self._sweep.stopped:
+        if self._sweep.of_runs and self._sweep.stop_file().exists():
             raise Interrupted("not started, the sweep was stopped")
         self.note("running")
 
@@ -228,37 +225,22 @@ class Job:
         self._sweep.failure = self._sweep.failure or failure
 
     def note(self, status: str, **facts: Any) -> None:
-        folder = os.path.relpath(self.folder, self._sweep.folder())
-        known = {"job": self._number, "overrides": self._chosen, "folder": folder, "status": status}
-        self._sweep.note(**known, **self._facts, **facts)
-
-
-class _Signals:
-    """In the process that the user started: the first Ctrl-C or SIGTERM lets jobs in other processes save and stop.
-
-    If there are none, it interrupts this process; and training in this process listens for itself.
-    """
-
-    def __init__(self, sweep: Sweep) -> None:
-        self.received: signal.Signals | None = None
-        self._sweep = sweep
-        self._previous: dict[signal.Signals, Any] = {}
-
-    def __enter__(self) -> _Signals:
-        if self._sweep.of_runs and threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._previous[number] = signal.signal(number, self._stop)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
-
-    def _stop(self, number: int, frame: FrameType | None) -> None:
-        if self.received is not None or not self._sweep.stop_others():
-            raise KeyboardInterrupt if number == signal.SIGINT else Terminated
-        self.received = signal.Signals(number)
-        say("stopping: the runs save first (once more: leave at once)")
+        """Write down what is known of the run, in place of what was known before."""
+        if not self._sweep.of_runs or os.environ.get("RANK", "0") != "0":
+            return
+        host, process = _this_process()
+        folder = self._sweep.folder()
+        own = os.path.relpath(self.folder, folder)
+        record = {"start": self._sweep.start, "host": host, "process": process, "job": self._number}
+        record |= {"overrides": self._chosen, "folder": own, "status": status} | self._facts | facts
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(folder / ".sweep.lock", "a") as lock:
+            with contextlib.suppress(OSError):  # a file system without locks: go on unguarded
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            records = {known["folder"]: known for known in read_records(folder)} | {own: record}
+            with atomic_write(folder / RECORDS) as file:
+                for known in records.values():
+                    file.write((json.dumps(known, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace"))
 
 
 def refuse_worst(direction: Any, metric: str, higher_is_better: bool) -> None:
@@ -270,27 +252,26 @@ def refuse_worst(direction: Any, metric: str, higher_is_better: bool) -> None:
 
 def run_name(overrides: Sequence[str]) -> str:
     """The folder of a run, of what was chosen for it: ``optimizer.lr=0.001_seed=2``. Different choices, other names."""
-    parts = [override.partition("=") for override in overrides]
-    plain = "_".join(f"{_cleaned(key)}{equals}{_cleaned(value)}" for key, equals, value in parts)
+    # Without what a shell, a path or a list of paths would read as something else.
+    parts = ([re.sub(r"[^\w.+-]+", "-", part) for part in override.split("=", 1)] for override in overrides)
+    plain = "_".join(map("=".join, parts))
     if plain == "_".join(overrides) and len(plain) <= LONGEST_NAME:
         return plain
     digest = hashlib.sha256("\0".join(overrides).encode()).hexdigest()[:8]
     return f"{plain[: LONGEST_NAME - 9]}-{digest}"
 
 
-def _cleaned(text: str) -> str:
-    """Without what a shell, a path or a list of paths would read as something else."""
-    return re.sub(r"[^\w.+-]+", "-", text)
-
-
 def table(records: Sequence[Record], folder: Path) -> str:
     """The runs for people to read: what was chosen, the best figure, what became of it, where it is."""
     metrics = {record["metric"] for record in records if "metric" in record}
     one = next(iter(metrics)) if len(metrics) == 1 else None
-    figures = [_figure(record, one) for record in records]
-    best = _best(records) if one else None
+    scored = [record for record in records if record.get("best") is not None]
+    best = None
+    if one and len(scored) > 1:
+        best = (max if scored[0]["higher_is_better"] else min)(scored, key=lambda record: float(record["best"]))
     rows = [["job", "overrides", one or "best", "", "status", "folder"]]
-    for record, figure in zip(records, figures):
+    for record in records:
+        figure = "-" if record.get("best") is None else f"{'' if one else record['metric'] + ' '}{record['best']:.4f}"
         mark = "best" if record is best else ""
         chosen, place = " ".join(record["overrides"]) or "-", str(folder / record["folder"])
         rows.append([str(record["job"]), chosen, figure, mark, record["status"], place])
@@ -299,53 +280,12 @@ def table(records: Sequence[Record], folder: Path) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _figure(record: Record, common: str | None) -> str:
-    if record.get("best") is None:
-        return "-"
-    return f"{record['best']:.4f}" if common else f"{record['metric']} {record['best']:.4f}"
-
-
-def _best(records: Sequence[Record]) -> Record | None:
-    scored = [record for record in records if record.get("best") is not None]
-    if len(scored) < 2:
-        return None
-    choose = max if scored[0]["higher_is_better"] else min
-    return choose(scored, key=lambda record: float(record["best"]))
-
-
 def read_records(folder: Path) -> list[Record]:
     """One record a run folder, of all starts."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         lines = (folder / RECORDS).read_text(encoding="utf-8").split("\n")  # texts may hold other separators of lines
         return [json.loads(line) for line in lines if line]
     return []
-
-
-def _put(folder: Path, record: Record) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".sweep.lock", "a") as lock:
-        with contextlib.suppress(OSError):  # a file system without locks: go on unguarded
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        records = {known["folder"]: known for known in read_records(folder)} | {record["folder"]: record}
-        with atomic_write(folder / RECORDS) as file:
-            for known in records.values():
-                file.write((json.dumps(known, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace"))
-
-
-def _keys_without_a_choice(overrides: Sequence[str]) -> frozenset[str]:
-    """What a command line fixes for all jobs."""
-    try:
-        parsed = OverridesParser.create().parse_overrides(list(overrides))
-    except HydraException:  # Hydra will say so itself
-        return frozenset()
-    chosen = [override.get_key_element() for override in parsed if override.is_sweep_override()]
-    if SAVE_DIR in chosen:
-        raise UsageError(f"{SAVE_DIR} is the folder of the whole sweep, whose runs get folders of their own in it")
-    return frozenset(override.get_key_element() for override in parsed) - frozenset(chosen)
-
-
-def _key(override: str) -> str:
-    return str(OverridesParser.create().parse_override(override).get_key_element())
 
 
 def _this_process() -> tuple[str, int]:

@@ -85,10 +85,10 @@ def make_run(copy_corpus: Path) -> Callable[..., TrainConfig]:
         TrainingConfig,
         ValidationConfig,
     )
-    from nmt.criterions.label_smoothed_cross_entropy_config import LabelSmoothedCrossEntropyConfig
+    from nmt.criterions.config import LabelSmoothedCrossEntropyConfig
     from nmt.models.transformer.transformer import TransformerConfig
-    from nmt.optim.adam_config import AdamConfig
-    from nmt.optim.schedules.inverse_sqrt import InverseSqrtConfig
+    from nmt.optim.config import AdamConfig
+    from nmt.optim.schedules import InverseSqrtConfig
     from nmt.search.greedy_config import GreedyConfig
 
     def make(folder: Path, **changes: Any) -> TrainConfig:

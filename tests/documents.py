@@ -18,13 +18,10 @@ import nmt.data.tokenizers
 import nmt.models
 import nmt.optim
 import nmt.search  # noqa: F401  (each fills its registry)
-from nmt.config.averaging import AverageConfig
-from nmt.config.generation import GenerateConfig
+from nmt.config.commands import AverageConfig, GenerateConfig, ScoreConfig, ShortlistConfig
 from nmt.config.presets import default_choices
 from nmt.config.publish import publish
-from nmt.config.scoring import ScoreConfig
 from nmt.config.sections import PreprocessConfig, TrainConfig
-from nmt.config.shortlist import ShortlistConfig
 from nmt_cli.argv import rewrite, take_config
 from nmt_cli.flags import grammar
 

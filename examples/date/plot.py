@@ -15,7 +15,7 @@ from pathlib import Path
 
 from nmt import Translator
 from nmt.config.choices import AlignmentKind
-from nmt.config.generation import GenerateConfig
+from nmt.config.commands import GenerateConfig
 from nmt.errors import NMTError, UsageError
 from nmt.plotting import AttentionPanel, plot_attention, plot_learning_curve
 

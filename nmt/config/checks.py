@@ -1,10 +1,8 @@
 """Refusing values of options, and options that exclude each other."""
 
-from __future__ import annotations
-
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from nmt.errors import UsageError, numbered
 
@@ -21,31 +19,28 @@ def refuse(*rules: tuple[object, str]) -> None:
 
 def require_positive(section_name: str, **values: float | None) -> None:
     """Refuse zero, negative and non-finite values of options that count something."""
-    for name, value in values.items():
-        if value is not None and not 0 < value < math.inf:
-            raise UsageError(f"{_key(section_name, name)}={value} must be a finite number greater than zero")
+    given = {name: value for name, value in values.items() if value is not None}
+    _require(lambda value: 0 < value < math.inf, "a finite number greater than zero", section_name, given)
 
 
 def require_not_negative(section_name: str, **values: float) -> None:
     """Refuse negative and non-finite values of options that may be zero."""
-    for name, value in values.items():
-        if not 0 <= value < math.inf:
-            raise UsageError(f"{_key(section_name, name)}={value} must be a finite number that is not negative")
+    _require(lambda value: 0 <= value < math.inf, "a finite number that is not negative", section_name, values)
 
 
 def require_share(section_name: str, **values: float) -> None:
     """Refuse what is not a share of a whole: at least 0 and less than 1."""
+    _require(lambda value: 0.0 <= value < 1.0, "at least 0 and less than 1", section_name, values)
+
+
+def _require(fits: Callable[[float], bool], what: str, section_name: str, values: Mapping[str, float]) -> None:
     for name, value in values.items():
-        if not 0.0 <= value < 1.0:
-            raise UsageError(f"{_key(section_name, name)}={value} must be at least 0 and less than 1")
+        if not fits(value):
+            key = f"{section_name}.{name}" if section_name else name  # an option of no section has its own name
+            raise UsageError(f"{key}={value} must be {what}")
 
 
 def require_device(name: str) -> None:
     """Refuse what names no device. Whether the device is there is for torch to say."""
     if re.fullmatch(r"auto|cpu|cuda(:(0|[1-9]\d*))?", name) is None:
         raise UsageError(f"device.name={name} is none of auto, cpu, cuda, cuda:N (--device)")
-
-
-def _key(section_name: str, name: str) -> str:
-    """An option of no section has its own name."""
-    return f"{section_name}.{name}" if section_name else name

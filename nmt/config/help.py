@@ -4,8 +4,7 @@ It shows the options of the components that the command line chooses, with the v
 runs need stands on the first screen.
 """
 
-from __future__ import annotations
-
+import contextlib
 import dataclasses
 import os
 import re
@@ -17,10 +16,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from nmt.config.chosen import Chosen, chosen
-from nmt.config.guide import GUIDES
 from nmt.config.option import Flag, FlagKind, flags_of, groups_of, options_of
-from nmt.config.presets import default_choices, preset_names, program_of, schema_names
+from nmt.config.presets import Chosen, chosen, default_choices, preset_names, program_of, schema_names
 from nmt.registry import registry_for
 
 NARROWEST, WIDEST = 60, 120  # columns
@@ -32,6 +29,48 @@ NOTES = (
     "--multirun (one job for each value of key=1,2), --config-dir FOLDER (presets of your own), --info, --resolve, "
     "--package, --hydra-help, --shell-completion, --version.",
 )
+
+# By command, flags that most runs need. Others have so few options that all of them stand on the first screen.
+EVERYDAY = {
+    "preprocess": "--source-lang --target-lang --trainpref --validpref --testpref --destdir --tokenizer --vocab-size "
+    "--joined-dictionary --workers",
+    "train": "--save-dir --arch --max-update --max-epoch --max-tokens --update-freq --lr --warmup-updates --dropout "
+    "--valid-metrics --device --precision",
+    "generate": "--path --input --output --format --beam --nbest --lenpen --max-tokens --workers --device",
+}
+# Lines in turn: what for, and how.
+EXAMPLES = """
+train.de, train.en, valid.de, valid.en become a corpus of one vocabulary
+nmt-preprocess --source-lang de --target-lang en --trainpref train --validpref valid --destdir data-bin/x \
+    --vocab-size 8000 --joined-dictionary
+text to translate, cut as the corpus of the model is
+nmt-preprocess --source-lang de --target-lang en --testpref news --only-source --srcdict data-bin/x \
+    --tgtdict data-bin/x --destdir data-bin/news
+a small Transformer; the same command again continues the run
+nmt-train data-bin/x model=transformer_tiny --save-dir runs/x --max-update 20000 --valid-metrics bleu
+sizes of your own, written as keys
+nmt-train data-bin/x model.d_model=256 model.d_ff=1024 model.num_heads=4 --dropout 0.2 --save-dir runs/own
+a whole experiment, with one difference
+nmt-train data-bin/x recipe=vaswani_base --max-update 50000 --save-dir runs/base
+four runs, one for each pair of values
+nmt-train data-bin/x --lr 0.0005,0.001 --dropout 0.1,0.3 --save-dir runs/sweep -m
+the last ten that were written at an epoch's end
+nmt-average-checkpoints --inputs runs/x --num-epoch-checkpoints 10 --output runs/x/averaged
+two that you name
+nmt-average-checkpoints --inputs runs/x/checkpoint_best runs/y/checkpoint_best --output runs/mean
+a file
+nmt-generate --path runs/x --input news.de --output news.en
+an ensemble of two runs, three translations of each line
+nmt-generate --path runs/x:runs/y --beam 10 --nbest 3
+the test set of a corpus folder, as fairseq prints it
+nmt-generate data-bin/x --path runs/x --gen-subset test --format fairseq
+fifty target pieces for each source piece
+nmt-shortlist data-bin/x --output runs/x/shortlist
+two metrics with their signatures
+nmt-score --sys news.hyp --ref news.en --metrics bleu,chrf
+two references, as JSON
+nmt-score --sys news.hyp --ref news.en1,news.en2 --format json
+"""
 
 
 def help_page(
@@ -48,88 +87,66 @@ class _Page:
     """The page of one command line."""
 
     def __init__(self, command: str, config_class: type, plugin_folders: Sequence[Path], choices: Chosen) -> None:
-        self._command = command
         self._program = program_of(command)
         self._config_class = config_class
         self._plugin_folders = plugin_folders
         self._chosen = choices
+        self._everyday = EVERYDAY.get(command, "").split()
         self._defaults = default_choices(command)
         self._groups = groups_of(config_class)
         self._width = min(max(_columns(), NARROWEST), WIDEST)
         self._flag_width = min(self._width // 3, WIDEST_FLAG)
 
     def text(self) -> str:
-        everyday = self._everyday()
+        sections = list(self._sections())
+        flags = {flag.name: flag for _, options in sections for flag in options}
+        everyday = [self._row(flags[name]) for name in self._everyday if name in flags]
+        further = self._table("where to look further", [*self._further()])
+        bare = "[CORPUS FOLDER ...] " if "--data" in flags else ""
+        usage = f"{bare}[--flag value] [key=value]{' [group=preset]' if self._groups else ''}, in any order"
         blocks = [
-            self._wrapped((self._config_class.__doc__ or self._program).strip()),
-            self._usage(),
-            self._table("options of most runs", everyday) if everyday else "",
-            self._further() if everyday else "",
-            *(self._table(title, rows) for title, rows in self._sections()),
+            self._hanging("", (self._config_class.__doc__ or self._program).strip(), "  "),
+            self._hanging(f"usage: {self._program} ", usage),
+            *([self._table("options of most runs", everyday), further] if everyday else []),
+            *(self._table(title, [self._row(flag) for flag in options]) for title, options in sections),
             self._presets(),
-            "" if everyday else self._further(),
-            self._notes(),
+            *([] if everyday else [further]),
+            "\n".join(["notes", *(self._hanging("  ", note) for note in NOTES)]),
             self._examples(),
         ]
         return "\n\n".join(block for block in blocks if block)
 
-    def _usage(self) -> str:
-        names = {field.name for field in dataclasses.fields(self._config_class)}
-        bare = "[CORPUS FOLDER ...] " if "data" in names else ""
-        preset = " [group=preset]" if self._groups else ""
-        return self._hanging(f"usage: {self._program} ", f"{bare}[--flag value] [key=value]{preset}, in any order")
-
-    def _everyday(self) -> list[Row]:
-        """What most runs need, as far as the components chosen have it."""
-        flags = {flag.name: flag for _, flags in self._flags() for flag in flags}
-        return [self._row(flags[name]) for name in GUIDES[self._command].everyday if name in flags]
-
-    def _further(self) -> str:
+    def _further(self) -> Iterator[Row]:
         """Where to look for what is not shown here."""
-        rows = []
-        if GUIDES[self._command].everyday:
-            rows.append((f"{self._program} --help | less", "every option of what is chosen, presets, examples"))
-        for group in [*self._groups][:1]:
+        if self._everyday:
+            yield f"{self._program} --help | less", "every option of what is chosen, presets, examples"
+        if self._groups:
+            group, *_ = self._groups
             others = [other for other in self._chosen.presets if other != group]
             alike = f"; {', '.join(others)}: likewise" if others else ""
             what = f"options of another {group} than {self._chosen.presets[group]}"
-            rows.append((f"{self._program} {group}=NAME --help", f"{what}{alike}"))
-        rows.append((f"{self._program} ... --cfg job", "what a command line composes to"))
+            yield f"{self._program} {group}=NAME --help", f"{what}{alike}"
+        yield f"{self._program} ... --cfg job", "what a command line composes to"
         models = ", docs/models.md" if "model" in self._groups else ""
-        rows.append((f"docs/configuration.md{models}", "flags, keys, presets and plugins explained"))
-        return self._table("where to look further", rows)
+        yield f"docs/configuration.md{models}", "flags, keys, presets and plugins explained"
 
-    def _flags(self) -> Iterator[tuple[str, list[Flag]]]:
-        """Titles with their flags: the command's own options, its sections, then the components chosen."""
+    def _sections(self) -> Iterator[tuple[str, list[Flag]]]:
+        """Titles with options: the command's own, those of its sections, then those of the components chosen."""
         yield "options", [flag for flag in flags_of(self._config_class) if "." not in flag.key]
         for field in dataclasses.fields(self._config_class):
             if "section" in field.metadata:
-                yield field.name, self._valued(options_of(field.metadata["section"], f"{field.name}."))
+                options = options_of(field.metadata["section"], f"{field.name}.")
+                yield f"{field.name}: {field.metadata['help']}", options
         for group, role in self._groups.items():
-            component = self._chosen.components.get(group)
+            name, component = self._chosen.presets[group], self._chosen.components.get(group)
             if component is not None:
-                options = options_of(registry_for(role).config_class(component), f"{group}.")
-                yield group, self._valued(options)
-
-    def _valued(self, flags: Sequence[Flag]) -> list[Flag]:
-        """With the values of the presets chosen in place of the defaults."""
-        values = self._chosen.values
-        return [dataclasses.replace(flag, default=values.get(flag.key, flag.default)) for flag in flags]
-
-    def _sections(self) -> Iterator[tuple[str, list[Row]]]:
-        help = {field.name: field.metadata["help"] for field in dataclasses.fields(self._config_class)}
-        for name, flags in self._flags():
-            title = f"{name}: {help[name]}" if name in help else name
-            if name in self._groups:
-                title = self._title_of_group(name)
-            yield title, [self._row(flag) for flag in flags]
-
-    def _title_of_group(self, group: str) -> str:
-        name, component = self._chosen.presets[group], self._chosen.components[group]
-        preset = "" if name == component else f", a preset of {component}"
-        return f"{group}={name}{preset} (another one's options: {self._program} {group}=NAME --help)"
+                preset = "" if name == component else f", a preset of {component}"
+                title = f"{group}={name}{preset} (another one's options: {self._program} {group}=NAME --help)"
+                yield title, options_of(registry_for(role).config_class(component), f"{group}.")
 
     def _row(self, flag: Flag) -> Row:
+        """With the value of the presets chosen in place of the default."""
+        flag = dataclasses.replace(flag, default=self._chosen.values.get(flag.key, flag.default))
         notes = []
         default = _shown(flag.default)
         if flag.name.endswith("="):  # a key without a flag
@@ -149,38 +166,31 @@ class _Page:
 
     def _presets(self) -> str:
         """Choices of each group; the default carries a star."""
-        lines = []
+        lines = ["presets (group=preset; * is the default)"] if self._defaults else []
         for group, default in self._defaults.items():
             names = [*preset_names(group, self._plugin_folders), *schema_names(group)]
             marked = [f"{name}*" if name == default else name for name in names]
             lines.append(self._hanging(f"  {group:<12}", ", ".join(marked) or "none"))
-        if not lines:
-            return ""
-        return "\n".join(["presets (group=preset; * is the default)", *lines])
-
-    def _notes(self) -> str:
-        return "\n".join(["notes", *(self._hanging("  ", note) for note in NOTES)])
+        return "\n".join(lines)
 
     def _examples(self) -> str:
         lines = ["examples"]
-        for purpose, arguments in GUIDES[self._command].examples:
-            together = re.sub(r"(--\S+) (?!-)", "\\1\N{NO-BREAK SPACE}", arguments)  # a flag and its value
-            wrapped = textwrap.wrap(f"{self._program} {together}", self._width - 8, break_on_hyphens=False)
-            command = " \\\n      ".join(wrapped).replace("\N{NO-BREAK SPACE}", " ")
-            lines += [f"  # {purpose}", f"  {command}"]
+        told = [" ".join(line.split()) for line in EXAMPLES.strip().splitlines()]
+        for purpose, command in zip(told[::2], told[1::2]):
+            if command.startswith(f"{self._program} "):
+                together = re.sub(r"(--\S+) (?!-)", "\\1\N{NO-BREAK SPACE}", command)  # a flag and its value
+                wrapped = textwrap.wrap(together, self._width - 8, break_on_hyphens=False)
+                lines += [f"  # {purpose}", "  " + " \\\n      ".join(wrapped).replace("\N{NO-BREAK SPACE}", " ")]
         return "\n".join(lines)
 
     def _table(self, title: str, rows: Sequence[Row]) -> str:
-        lines = [self._wrapped(title)]
-        for flag, text in rows:
+        lines = [self._hanging("", title, "  ")]
+        for flag, text in rows or [("it has no options", "")]:
             if len(flag) > self._flag_width:  # a line of its own keeps the columns
                 lines.append(f"  {flag}")
                 flag = ""
             lines.append(self._hanging(f"  {flag:<{self._flag_width}}  ", text))
-        return "\n".join(lines if rows else [*lines, "  it has no options"])
-
-    def _wrapped(self, text: str) -> str:
-        return self._hanging("", text, following="  ")
+        return "\n".join(lines)
 
     def _hanging(self, start: str, text: str, following: str | None = None) -> str:
         """``start`` and then ``text``, wrapped under itself or with ``following`` before its further lines."""
@@ -188,19 +198,15 @@ class _Page:
         wrapped = textwrap.wrap(
             text, self._width, initial_indent=start, subsequent_indent=indent, break_on_hyphens=False
         )
-        return "\n".join(wrapped) or start
+        return "\n".join(wrapped) or start.rstrip()
 
 
 def _columns() -> int:
     """Of the terminal, whichever stream leads to it (`--help | less`); 80 where there is none."""
-    for stream in (sys.__stdout__, sys.__stderr__, sys.__stdin__):
-        try:
-            assert stream is not None
-            terminal = os.get_terminal_size(stream.fileno())
-        except (AssertionError, OSError, ValueError):  # closed, or no terminal
-            continue
-        return shutil.get_terminal_size(terminal).columns
-    return shutil.get_terminal_size((80, 24)).columns
+    for stream in filter(None, (sys.__stdout__, sys.__stderr__, sys.__stdin__)):
+        with contextlib.suppress(OSError, ValueError):  # no terminal, or closed
+            return shutil.get_terminal_size(os.get_terminal_size(stream.fileno())).columns
+    return shutil.get_terminal_size().columns
 
 
 def _placeholder(flag: Flag) -> str:

@@ -2,21 +2,22 @@
 
 @dataclass
 class BeamConfig:
+    lenpen: float = flag(1.0, help="exponent of the length penalty")  # its flag is --lenpen
     beam_size: int = option(5, help="hypotheses kept per sentence", flag="--beam")
     model: Any = group("model", help="architecture and its sizes", flag="--arch")
 """
 
-from __future__ import annotations
-
 import dataclasses
 import types
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from nmt.registry import registry_for
+
+OWN_NAME = "--"  # of an option whose flag is called like its field
 
 
 class FlagKind(Enum):
@@ -40,6 +41,7 @@ class Flag:
     help: str
     default: Any
     implied: Enum | None = None  # the value of a flag that stands alone
+    owner: type = object  # the dataclass that declares it
     choices: tuple[str, ...] = ()  # of an enum
 
 
@@ -61,15 +63,17 @@ def option(
     metadata = {"help": help, "flag": flag, "kind": kind, "implied": implied}
     if isinstance(default, (list, dict)):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
-    if default is dataclasses.MISSING:
-        return dataclasses.field(metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
+
+
+def flag(default: Any, **options: Any) -> Any:
+    """An ``option`` whose flag is called like the field: ``save_dir`` has ``--save-dir``."""
+    return option(default, flag=OWN_NAME, **options)
 
 
 def user_dir_option() -> Any:
     """Every command can load plugins."""
-    text = "plugins: folders of packages, or Python files; several with commas"
-    return option(None, help=text, flag="--user-dir", kind=FlagKind.joined)
+    return flag(None, help="plugins: folders of packages, or Python files; several with commas", kind=FlagKind.joined)
 
 
 def section(section_type: type, *, help: str) -> Any:
@@ -90,70 +94,62 @@ def groups_of(config: type) -> dict[str, str]:
 def flags_of(config: type) -> list[Flag]:
     """Every flag of a command's configuration: its sections', and those of each component that a group may hold.
 
-    Components that declare the same flag for the same key share it (``--lr`` of every optimizer).
+    Components that declare the same flag for the same key share it (``--lr`` of every optimizer). A switch that is on in
+    some components can be given either way.
     """
-    flags: dict[str, list[Flag]] = {}
-    for flag in _walk(config, prefix=""):
-        flags.setdefault(flag.name, []).append(flag)
-    return [shared(same) for same in flags.values()]
+    flags: dict[str, Flag] = {}
+    for flag in _walk(config, "", with_flags_alone=True):
+        first = flags.setdefault(flag.name, flag)
+        assert flag.key == first.key, f"{flag.name} stands for both {first.key} and {flag.key}"
+        if flag.kind is FlagKind.switch and flag.default is not first.default:
+            flags[flag.name] = dataclasses.replace(first, default=None)
+    return list(flags.values())
 
 
 def options_of(config: type, prefix: str = "") -> list[Flag]:
-    """Every option of a section, also those without a flag."""
-    return [*_walk(config, prefix, all_of_them=True)]
+    """Every option of a section, also those without a flag, with those of its sections and possible components."""
+    return [*_walk(config, prefix)]
 
 
-def shared(flags: Sequence[Flag]) -> Flag:
-    """Flags of the same name as one. A switch that is on in some components can be given either way."""
-    first = flags[0]
-    for flag in flags:
-        assert flag.key == first.key, f"{flag.name} stands for both {first.key} and {flag.key}"
-    differs = any(flag.default is not first.default for flag in flags)
-    return dataclasses.replace(first, default=None) if first.kind is FlagKind.switch and differs else first
-
-
-def _walk(config: type, prefix: str, *, all_of_them: bool = False) -> Iterator[Flag]:
+def _walk(config: type, prefix: str, *, with_flags_alone: bool = False) -> Iterator[Flag]:
     hints = typing.get_type_hints(config)
     for field in dataclasses.fields(config):
-        key = f"{prefix}{field.name}"
-        is_option = "section" not in field.metadata and "group" not in field.metadata
-        if field.metadata.get("flag") or (all_of_them and is_option):
-            name = field.metadata.get("flag") or f"{key}="
-            kind, implied = _kind(field.metadata.get("kind"), hints[field.name]), field.metadata.get("implied")
-            choices = choices_of(hints[field.name])
-            yield Flag(name, key, kind, field.metadata["help"], default_of(field), implied, choices)
-        if "section" in field.metadata:
-            yield from _walk(field.metadata["section"], f"{key}.")
-        if "group" in field.metadata:
-            registry = registry_for(field.metadata["group"])
-            for name in registry.names():
-                yield from _walk(registry.config_class(name), f"{key}.")
+        facts, hint, key = field.metadata, hints[field.name], f"{prefix}{field.name}"
+        name = facts.get("flag")
+        if name or not (with_flags_alone or "section" in facts or "group" in facts):
+            name = f"--{field.name.replace('_', '-')}" if name == OWN_NAME else name or f"{key}="
+            default, kind = default_of(field), facts.get("kind") or _kind(hint)
+            yield Flag(name, key, kind, facts["help"], default, facts.get("implied"), config, choices_of(hint))
+        inside = [facts["section"]] if "section" in facts else []
+        if "group" in facts:
+            registry = registry_for(facts["group"])
+            inside = [registry.config_class(name) for name in registry.names()]
+        for part in inside:
+            yield from _walk(part, f"{key}.", with_flags_alone=with_flags_alone)
 
 
 def choices_of(hint: Any) -> tuple[str, ...]:
     """The words that an annotation with an enum allows, as they are typed."""
-    enums = [kind for kind in _alternatives(hint) if isinstance(kind, type) and issubclass(kind, Enum)]
+    enums = [kind for kind in alternatives(hint) if isinstance(kind, type) and issubclass(kind, Enum)]
     return tuple(name for kind in enums for name in kind.__members__)
 
 
-def _alternatives(hint: Any) -> tuple[Any, ...]:
+def alternatives(hint: Any) -> tuple[Any, ...]:
+    """The parts of a union; of any other annotation itself."""
     return typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
 
 
-def _kind(declared: FlagKind | None, hint: Any) -> FlagKind:
-    if declared is not None:
-        return declared
+def _kind(hint: Any) -> FlagKind:
     if hint is bool:
         return FlagKind.switch
-    choices = _alternatives(hint)
+    choices = alternatives(hint)
     if any(choice in (list, tuple) or typing.get_origin(choice) in (list, tuple) for choice in choices):
         return FlagKind.many
     return FlagKind.text if {*choices} <= {str, type(None)} else FlagKind.plain
 
 
 def default_of(field: dataclasses.Field[Any]) -> Any:
-    if field.default is not dataclasses.MISSING:
-        return field.default
+    """A fresh copy of a field's default; None where there is none."""
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
-    return None
+    return None if field.default is dataclasses.MISSING else field.default

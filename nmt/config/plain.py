@@ -4,15 +4,14 @@ A plain tree holds strings, numbers, booleans, None, lists and dicts only. A com
 ``name``; reading goes through the registry, never through a class path, so nothing in a file can name code to run.
 """
 
-from __future__ import annotations
-
+import contextlib
 import dataclasses
-import types
 import typing
 from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
 
+from nmt.config.option import alternatives
 from nmt.errors import DataError, UsageError, did_you_mean
 from nmt.registry import registered_name, registry_for
 
@@ -66,14 +65,10 @@ def from_plain(config_class: type[Config], tree: Any, *, origin: str, where: str
                 f"the file was written by another version, or edited"
             )
         role = fields[key].metadata.get("group")
-        if role is not None:
-            values[key] = (
-                None
-                if value is None
-                else component_from_plain(role, value, origin=origin, user_dir=tree.get("user_dir"))
-            )
-        else:
+        if role is None:
             values[key] = _value(hints[key], value, origin=origin, where=path)
+        elif value is not None:
+            values[key] = component_from_plain(role, value, origin=origin, user_dir=tree.get("user_dir"))
     return config_class(**values)
 
 
@@ -81,12 +76,15 @@ def _value(hint: Any, value: Any, *, origin: str, where: str) -> Any:
     """A plain value converted to its annotated type; a value of another type is an error."""
     if hint is Any:
         return value
-    origin_type = typing.get_origin(hint)
-    if origin_type in (typing.Union, types.UnionType):
-        choices = [choice for choice in typing.get_args(hint) if choice is not type(None)]
-        if value is None and len(choices) < len(typing.get_args(hint)):
+    if len(alternatives(hint)) > 1:
+        *others, last = (choice for choice in alternatives(hint) if choice is not type(None))
+        if value is None and type(None) in alternatives(hint):
             return None
-        return _first_that_fits(choices, value, origin=origin, where=where)
+        for choice in others:
+            with contextlib.suppress(DataError):
+                return _value(choice, value, origin=origin, where=where)
+        return _value(last, value, origin=origin, where=where)
+    origin_type = typing.get_origin(hint)
     if origin_type in (list, tuple):
         if not isinstance(value, list):
             raise DataError(f"{origin}: {where}={value!r} should be a list")
@@ -104,12 +102,3 @@ def _value(hint: Any, value: Any, *, origin: str, where: str) -> Any:
     if hint in (int, float, str, bool) and (not isinstance(value, hint) or (hint is int and isinstance(value, bool))):
         raise DataError(f"{origin}: {where}={value!r} should be of type {hint.__name__}")
     return value
-
-
-def _first_that_fits(choices: list[Any], value: Any, *, origin: str, where: str) -> Any:
-    for choice in choices[:-1]:
-        try:
-            return _value(choice, value, origin=origin, where=where)
-        except DataError:
-            continue
-    return _value(choices[-1], value, origin=origin, where=where)

@@ -4,8 +4,6 @@ Components register in our own registries, which refuse duplicates; Hydra's Conf
 nothing is stored at import: ``publish`` copies everything there at once. Only this module and ``nmt_cli`` know Hydra.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,22 +61,18 @@ def _publish_defaults(command: str, defaults: Defaults) -> str:
     """A primary config like the command's own, whose defaults list names what was stored here."""
     store, primary = ConfigStore.instance(), f"{STORED}{command}"
     own: Any = OmegaConf.to_container(OmegaConf.load(CONF / f"{command}.yaml"))
+    choices: dict[str, str | None] = {}
     for group, component in defaults.components.items():
+        choices[group] = None if component is None else STORED
         if component is not None:
             store.store(group=group, name=STORED, node=component)
     listed: list[Any] = []
     for entry in own["defaults"]:
-        listed.append(_entry(entry, defaults.components) if isinstance(entry, dict) else entry)
+        if isinstance(entry, dict):  # the choice of one group
+            entry = {group: choices.get(group, choice) for group, choice in entry.items()}
+        listed.append(entry)
         if entry == "_self_":
             listed.append(f"{STORED}values")
     store.store(name=f"{STORED}values", node=dict(defaults.values))
     store.store(name=primary, node=own | {"defaults": listed})
     return primary
-
-
-def _entry(entry: Mapping[str, str | None], components: Mapping[str, Any]) -> dict[str, str | None]:
-    """An entry of a defaults list, which names the choice of one group."""
-    ((group, choice),) = entry.items()
-    if group not in components:
-        return {group: choice}
-    return {group: None if components[group] is None else STORED}

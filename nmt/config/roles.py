@@ -4,8 +4,6 @@ The dataclass of a component extends the class of its role and states only what 
 given the missing attributes when it is registered (``nmt.registry``), so everybody may read them without asking first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -36,9 +34,7 @@ class SchedulerConfig:
     """The options of a learning rate schedule."""
 
     sets_rate: ClassVar[bool] = False  # computes the rate itself: the base rate is 1, and --lr is refused
-    uses_validation: ClassVar[bool] = (
-        False  # depends on `Progress.validation`, so a run must not change how it validates
-    )
+    uses_validation: ClassVar[bool] = False  # of `Progress`: then a run must not change how it validates
     warmup_updates: int | None = 0  # None: chosen by the length of the run
 
 

@@ -1,4 +1,4 @@
-"""The options of nmt-preprocess and nmt-train, and the sections that commands share; other commands have files of their own.
+"""The options of nmt-preprocess and nmt-train, and the sections that commands share; those of the others: commands.py.
 
 The default, help text and flag of an option stand in its field. Options of a component (a model's sizes, an optimizer's
 rate, the beam) stand beside that component. A section of two commands is one dataclass, so a word means the same everywhere.
@@ -6,7 +6,10 @@ rate, the beam) stand beside that component. A section of two commands is one da
 
 from __future__ import annotations
 
+import contextlib
+import re
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 from nmt.config.checks import require_device
@@ -14,16 +17,12 @@ from nmt.config.checks import require_not_negative as require_not_negative  # pl
 from nmt.config.checks import require_positive as require_positive
 from nmt.config.checks import require_share as require_share
 from nmt.config.choices import InvalidText, PieceMarks, Precision, ProgressStyle, Strategy
-from nmt.config.option import group, option, section, user_dir_option
-from nmt.config.parameters import ParametersConfig
+from nmt.config.option import flag, group, option, section, user_dir_option
 from nmt.config.roles import AnyCriterion, AnyOptimizer, AnyScheduler, AnySearch, CommandConfig
-from nmt.config.span import Span
 from nmt.errors import UsageError
 from nmt.storage.files import Verify
 
 MAX_LINE_BYTES = 4 * 2**20  # no text has longer lines: beyond it a file is something else
-
-
 AUTO = "auto"  # of options that are numbers otherwise
 
 
@@ -31,10 +30,10 @@ AUTO = "auto"  # of options that are numbers otherwise
 class FilterConfig:
     """Which training pairs are kept. Every dropped pair is counted under its reason."""
 
-    min_length: int = option(1, help="shortest sentence kept, in pieces", flag="--min-length")
-    max_length: int = option(1024, help="longest sentence kept, in pieces", flag="--max-length")
-    max_ratio: float | None = option(None, help="largest ratio of the two lengths; null keeps all", flag="--max-ratio")
-    drop_duplicates: bool = option(False, help="keep each distinct pair once", flag="--drop-duplicates")
+    min_length: int = flag(1, help="shortest sentence kept, in pieces")
+    max_length: int = flag(1024, help="longest sentence kept, in pieces")
+    max_ratio: float | None = flag(None, help="largest ratio of the two lengths; null keeps all")
+    drop_duplicates: bool = flag(False, help="keep each distinct pair once")
 
     def __post_init__(self) -> None:
         require_positive("filters", min_length=self.min_length, max_length=self.max_length, max_ratio=self.max_ratio)
@@ -44,57 +43,45 @@ class FilterConfig:
 class PreprocessConfig(CommandConfig):
     """nmt-preprocess: parallel text in, a corpus folder out."""
 
-    source_lang: str = option("", help="source language, the suffix of its files", flag="--source-lang")
-    target_lang: str = option("", help="target language, the suffix of its files", flag="--target-lang")
-    trainpref: str | None = option(None, help="training files without the language suffix", flag="--trainpref")
-    validpref: str | None = option(None, help="validation files; several with commas", flag="--validpref")
-    testpref: str | None = option(None, help="test files; several with commas", flag="--testpref")
-    destdir: str = option("data-bin", help="corpus folder to write", flag="--destdir")
+    source_lang: str = flag("", help="source language, the suffix of its files")
+    target_lang: str = flag("", help="target language, the suffix of its files")
+    trainpref: str | None = flag(None, help="training files without the language suffix")
+    validpref: str | None = flag(None, help="validation files; several with commas")
+    testpref: str | None = flag(None, help="test files; several with commas")
+    destdir: str = flag("data-bin", help="corpus folder to write")
     tokenizer: Any = group("tokenizer", help="how text is cut into pieces", flag="--tokenizer")
-    joined_dictionary: bool = option(False, help="one vocabulary for both languages", flag="--joined-dictionary")
-    srcdict: str | None = option(
-        None,
-        help="given source vocabulary: a sentencepiece model, a list of pieces, or a corpus or run folder",
-        flag="--srcdict",
+    joined_dictionary: bool = flag(False, help="one vocabulary for both languages")
+    srcdict: str | None = flag(
+        None, help="given source vocabulary: a sentencepiece model, a list of pieces, or a corpus or run folder"
     )
-    tgtdict: str | None = option(None, help="given target vocabulary, likewise", flag="--tgtdict")
-    pieces: PieceMarks | None = option(
-        None,
-        help="how the text was cut already: none, subword_nmt or sentencepiece; null: recognised by its marks",
-        flag="--pieces",
+    tgtdict: str | None = flag(None, help="given target vocabulary, likewise")
+    pieces: PieceMarks | None = flag(
+        None, help="how the text was cut already: none, subword_nmt or sentencepiece; null: recognised by its marks"
     )
-    align_suffix: str | None = option(
-        None, help="suffix of files of word alignments: lines of i-j pairs, words from 0", flag="--align-suffix"
-    )
-    only_source: bool = option(False, help="only the source side exists (test sets to translate)", flag="--only-source")
+    align_suffix: str | None = flag(None, help="suffix of files of word alignments: lines of i-j pairs, words from 0")
+    only_source: bool = flag(False, help="only the source side exists (test sets to translate)")
     filters: FilterConfig = section(FilterConfig, help="which training pairs are kept")
-    on_invalid_utf8: InvalidText = option(
-        InvalidText.error, help="bytes that are not UTF-8: error, replace or skip", flag="--on-invalid-utf8"
-    )
-    max_line_bytes: int = option(MAX_LINE_BYTES, help="longest line read, in bytes", flag="--max-line-bytes")
-    workers: int = option(1, help="processes that encode text", flag="--workers")
-    overwrite: bool = option(False, help="replace an existing corpus folder", flag="--overwrite")
-    seed: int = option(1, help="seed of everything random", flag="--seed")
+    on_invalid_utf8: InvalidText = flag(InvalidText.error, help="bytes that are not UTF-8: error, replace or skip")
+    max_line_bytes: int = flag(MAX_LINE_BYTES, help="longest line read, in bytes")
+    workers: int = flag(1, help="processes that encode text")
+    overwrite: bool = flag(False, help="replace an existing corpus folder")
+    seed: int = flag(1, help="seed of everything random")
     user_dir: str | None = user_dir_option()
-    progress: ProgressStyle = option(ProgressStyle.auto, help="auto, bar, lines or none", flag="--progress")
+    progress: ProgressStyle = flag(ProgressStyle.auto, help="auto, bar, lines or none")
 
 
 @dataclass
 class BatchingConfig:
     """How sentence pairs form batches."""
 
-    max_tokens: int | str | None = option(
-        4096, help="largest batch: sentences x longest side, padding included; auto: what fits", flag="--max-tokens"
+    max_tokens: int | str | None = flag(
+        4096, help="largest batch: sentences x longest side, padding included; auto: what fits"
     )
-    count_padding: bool = option(
-        True, help="no: max_tokens bounds the pieces of a side, whatever padding comes to them", flag="--count-padding"
-    )
-    batch_size: int | None = option(None, help="largest number of sentences in a batch", flag="--batch-size")
-    update_freq: int = option(1, help="batches whose gradients make one update", flag="--update-freq")
-    sort_window: int | None = option(
-        None, help="sentences sorted by length together; null: all, the least padding", flag="--sort-window"
-    )
-    skip_long: bool = option(False, help="drop pairs longer than a batch instead of stopping", flag="--skip-long")
+    count_padding: bool = flag(True, help="no: max_tokens bounds the pieces of a side, whatever padding comes to them")
+    batch_size: int | None = flag(None, help="largest number of sentences in a batch")
+    update_freq: int = flag(1, help="batches whose gradients make one update")
+    sort_window: int | None = flag(None, help="sentences sorted by length together; null: all, the least padding")
+    skip_long: bool = flag(False, help="drop pairs longer than a batch instead of stopping")
 
     def __post_init__(self) -> None:
         if isinstance(self.max_tokens, str) and self.max_tokens != AUTO:
@@ -120,33 +107,22 @@ DEFAULT_MAX_UPDATE = 100_000
 class TrainingConfig:
     """When training ends, and what guards it."""
 
-    max_update: int | None = option(
+    max_update: int | None = flag(
         None,
         help=f"stop after this many updates; null: after {DEFAULT_MAX_UPDATE:,} if neither epochs nor hours are limited; "
         "0: no limit",
-        flag="--max-update",
     )
-    max_epoch: int | None = option(None, help="stop after this many epochs; 0: no limit", flag="--max-epoch")
-    stop_time_hours: float | None = option(
-        None, help="stop after this much time; 0: no limit", flag="--stop-time-hours"
-    )
-    clip_norm: float = option(0.0, help="clip the gradient to this norm; 0: no clipping", flag="--clip-norm")
-    clip_value: float = option(
-        0.0, help="clip each element of the gradient to plus or minus this; 0: no clipping", flag="--clip-value"
-    )
+    max_epoch: int | None = flag(None, help="stop after this many epochs; 0: no limit")
+    stop_time_hours: float | None = flag(None, help="stop after this much time; 0: no limit")
+    clip_norm: float = flag(0.0, help="clip the gradient to this norm; 0: no clipping")
+    clip_value: float = flag(0.0, help="clip each element of the gradient to plus or minus this; 0: no clipping")
     max_bad_updates: int = option(10, help="stop after this many updates in a row with a non-finite gradient")
-    ema_decay: float | None = option(
-        None,
-        help="validate and store a moving average of the parameters with this decay; null: none",
-        flag="--ema-decay",
+    ema_decay: float | None = flag(
+        None, help="validate and store a moving average of the parameters with this decay; null: none"
     )
-    checkpoint_activations: bool = option(
-        False, help="less memory for more time: layers run again in the backward pass", flag="--checkpoint-activations"
-    )
-    compile: bool = option(False, help="compile the layers with torch.compile; for GPUs", flag="--compile")
-    cuda_graphs: bool = option(
-        False, help="with --compile: record what layers launch and replay it", flag="--cuda-graphs"
-    )
+    checkpoint_activations: bool = flag(False, help="less memory for more time: layers run again in the backward pass")
+    compile: bool = flag(False, help="compile the layers with torch.compile; for GPUs")
+    cuda_graphs: bool = flag(False, help="with --compile: record what layers launch and replay it")
 
     def __post_init__(self) -> None:
         if self.ema_decay is not None and not 0 < self.ema_decay < 1:
@@ -174,6 +150,50 @@ class TrainingConfig:
         return DEFAULT_MAX_UPDATE if self.takes_default_limit else self.max_update or None
 
 
+LARGEST_FACTOR = 1e4
+
+
+class Decayed(Enum):
+    """What weight decay applies to."""
+
+    all = "all"
+    matrices = "matrices"
+
+
+@dataclass
+class ParametersConfig:
+    """Patterns are those of a shell (``*``, ``?``, ``[abc]``) and must match a whole name; ``*`` crosses dots."""
+
+    freeze: list[str] = flag([], help="parameters that are not trained, by patterns of their names: 'encoder.*'")
+    lr_scales: list[str] = flag(
+        [], help="pattern=factor: multiplies the rate of these parameters; the last that matches counts"
+    )
+    decay: Decayed = option(
+        Decayed.all,
+        help="what weight decay applies to: all, or matrices, which spares biases, norms, other vectors and starting states",
+        flag="--weight-decay-of",
+    )
+
+    def __post_init__(self) -> None:
+        self.factors()
+
+    def factors(self) -> list[tuple[str, float]]:
+        """``lr_scales`` taken apart."""
+        found = []
+        for item in self.lr_scales:
+            pattern, _, number = item.rpartition("=")
+            factor = 0.0
+            with contextlib.suppress(ValueError):
+                factor = float(number)
+            if not pattern or not 0.0 < factor <= LARGEST_FACTOR:
+                raise UsageError(
+                    f"parameters.lr_scales={item} must be a pattern, '=' and a factor above 0 and at most "
+                    f"{LARGEST_FACTOR:g} (--lr-scales 'encoder.*=0.1'); what is not to be trained is given to --freeze"
+                )
+            found.append((pattern, factor))
+        return found
+
+
 LOSSES = ("loss", "nll", "ppl")  # of every validation, lower is better; all others are scorers
 
 
@@ -199,7 +219,7 @@ class ValidationConfig:
         help="what decides the best checkpoint: loss, nll, ppl or a validation metric",
         flag="--best-checkpoint-metric",
     )
-    patience: int | None = option(None, help="stop after this many validations without improvement", flag="--patience")
+    patience: int | None = flag(None, help="stop after this many validations without improvement")
 
     def __post_init__(self) -> None:
         require_positive("validation", interval=self.interval, interval_updates=self.interval_updates)
@@ -222,47 +242,27 @@ class ValidationConfig:
 class CheckpointConfig:
     """When checkpoints are written, and which are kept."""
 
-    save_dir: str = option("checkpoints", help="run folder", flag="--save-dir")
-    save_interval: int | None = option(1, help="write one every this many epochs", flag="--save-interval")
-    save_interval_updates: int | None = option(
-        None, help="write one every this many updates", flag="--save-interval-updates"
-    )
-    save_interval_minutes: float | None = option(
-        None, help="write one every this many minutes", flag="--save-interval-minutes"
-    )
-    keep_last_epochs: int | None = option(
-        None, help="keep only the last this many written at an epoch's end", flag="--keep-last-epochs"
-    )
-    keep_interval_updates: int | None = option(
-        None, help="keep only the last this many written by updates or minutes", flag="--keep-interval-updates"
-    )
+    save_dir: str = flag("checkpoints", help="run folder")
+    save_interval: int | None = flag(1, help="write one every this many epochs")
+    save_interval_updates: int | None = flag(None, help="write one every this many updates")
+    save_interval_minutes: float | None = flag(None, help="write one every this many minutes")
+    keep_last_epochs: int | None = flag(None, help="keep only the last this many written at an epoch's end")
+    keep_interval_updates: int | None = flag(None, help="keep only the last this many written by updates or minutes")
     keep_best: int = option(1, help="keep this many best ones beside the last", flag="--keep-best-checkpoints")
-    keep_training_states: int | None = option(
-        3, help="only the last this many hold what resuming needs; null: all", flag="--keep-training-states"
-    )
+    keep_training_states: int | None = flag(3, help="only the last this many hold what resuming needs; null: all")
     asynchronous: bool = option(True, help="write them while training goes on", flag="--async-checkpoints")
-    finetune_from_model: str | None = option(
-        None, help="a new run starts from the parameters of this run folder or checkpoint", flag="--finetune-from-model"
+    finetune_from_model: str | None = flag(
+        None, help="a new run starts from the parameters of this run folder or checkpoint"
     )
-    finetune_map_vocabulary: bool = option(
-        False,
-        help="that model may have other vocabularies: parameters of pieces that both have are taken over",
-        flag="--finetune-map-vocabulary",
+    finetune_map_vocabulary: bool = flag(
+        False, help="that model may have other vocabularies: parameters of pieces that both have are taken over"
     )
     restore: bool = option(True, help="continue from the last checkpoint of the run folder")
-    reset: bool = option(False, help="continue although options changed, whichever they are", flag="--reset")
-    reset_dataloader: bool = option(
-        False, help="continue with other data, seed or batching, from the start of the epoch", flag="--reset-dataloader"
-    )
-    reset_optimizer: bool = option(
-        False, help="continue with an optimizer that begins afresh, perhaps another one", flag="--reset-optimizer"
-    )
-    reset_lr_scheduler: bool = option(
-        False, help="continue with another scheduler or learning rate", flag="--reset-lr-scheduler"
-    )
-    reset_meters: bool = option(
-        False, help="forget the best score and the validations without a better one", flag="--reset-meters"
-    )
+    reset: bool = flag(False, help="continue although options changed, whichever they are")
+    reset_dataloader: bool = flag(False, help="continue with other data, seed or batching, from the start of the epoch")
+    reset_optimizer: bool = flag(False, help="continue with an optimizer that begins afresh, perhaps another one")
+    reset_lr_scheduler: bool = flag(False, help="continue with another scheduler or learning rate")
+    reset_meters: bool = flag(False, help="forget the best score and the validations without a better one")
 
     def __post_init__(self) -> None:
         if not self.save_dir.strip():
@@ -274,29 +274,39 @@ class CheckpointConfig:
         require_positive("checkpoint", keep_training_states=self.keep_training_states)
 
 
+@dataclass(frozen=True)
+class Span:
+    """``count`` updates from ``first`` on; None: soon after the process begins."""
+
+    first: int | None
+    count: int
+
+    @classmethod
+    def parse(cls, text: str, option: str) -> Span:
+        """From ``N`` (so many) or ``FROM:TO`` (both included)."""
+        found = re.fullmatch(r"([1-9]\d*)(?::(\d+))?", text.strip())
+        if found is None or (found[2] is not None and int(found[2]) < int(found[1])):
+            raise UsageError(f"{option}={text} is neither a number of updates nor FROM:TO; say 3, or 100:102")
+        if found[2] is None:
+            return cls(None, int(found[1]))
+        return cls(int(found[1]), int(found[2]) - int(found[1]) + 1)
+
+
 @dataclass
 class ReportConfig:
     """What is shown and recorded while training."""
 
-    log_interval: int = option(50, help="a line every this many updates", flag="--log-interval")
-    tensorboard: bool = option(False, help="write TensorBoard events to the run folder", flag="--tensorboard")
-    html: bool = option(True, help="write report.html to the run folder at each validation", flag="--html")
-    wandb_project: str | None = option(
-        None, help="project of Weights & Biases that receives the figures", flag="--wandb-project"
-    )
-    progress: ProgressStyle = option(ProgressStyle.auto, help="auto, bar, lines or none", flag="--progress")
-    count_flops: bool = option(
-        True, help="count the operations of training on a few sentences at the start", flag="--count-flops"
-    )
-    device_tflops: float | None = option(
-        None,
-        help="10^12 operations a second that the device sustains, for the cost by time; null: of a table of GPUs",
-        flag="--device-tflops",
+    log_interval: int = flag(50, help="a line every this many updates")
+    tensorboard: bool = flag(False, help="write TensorBoard events to the run folder")
+    html: bool = flag(True, help="write report.html to the run folder at each validation")
+    wandb_project: str | None = flag(None, help="project of Weights & Biases that receives the figures")
+    progress: ProgressStyle = flag(ProgressStyle.auto, help="auto, bar, lines or none")
+    count_flops: bool = flag(True, help="count the operations of training on a few sentences at the start")
+    device_tflops: float | None = flag(
+        None, help="10^12 operations a second that the device sustains, for the cost by time; null: of a table of GPUs"
     )
 
-    profile: str | None = option(
-        None, help="trace this many updates, or those FROM:TO, with torch's profiler", flag="--profile"
-    )
+    profile: str | None = flag(None, help="trace this many updates, or those FROM:TO, with torch's profiler")
 
     def __post_init__(self) -> None:
         require_positive("report", log_interval=self.log_interval, device_tflops=self.device_tflops)
@@ -311,10 +321,8 @@ class DeviceConfig:
     """Where and in which precision the work is done."""
 
     name: str = option("auto", help="auto, cpu, cuda or cuda:N", flag="--device")
-    precision: Precision = option(
-        Precision.fp32, help="fp32, bf16, fp16, bf16_output or auto (by device and size)", flag="--precision"
-    )
-    threads: int | None = option(None, help="CPU threads; null: one per core", flag="--threads")
+    precision: Precision = flag(Precision.fp32, help="fp32, bf16, fp16, bf16_output or auto (by device and size)")
+    threads: int | None = flag(None, help="CPU threads; null: one per core")
 
     def __post_init__(self) -> None:
         require_device(self.name)
@@ -342,7 +350,7 @@ class DistributedConfig:
 class TrainConfig(CommandConfig):
     """nmt-train: a corpus folder in, a run folder with checkpoints out."""
 
-    data: list[str] = option([], help="corpus folders; the first argument may be given bare", flag="--data")
+    data: list[str] = flag([], help="corpus folders; the first argument may be given bare")
     model: Any = group("model", help="architecture and sizes", flag="--arch")
     criterion: AnyCriterion = group("criterion", help="training objective", flag="--criterion")
     optimizer: AnyOptimizer = group("optimizer", help="update rule", flag="--optimizer")
@@ -356,12 +364,11 @@ class TrainConfig(CommandConfig):
     report: ReportConfig = section(ReportConfig, help="what is shown and recorded")
     device: DeviceConfig = section(DeviceConfig, help="where the work is done")
     distributed: DistributedConfig = section(DistributedConfig, help="several processes that train one model")
-    verify: Verify = option(
+    verify: Verify = flag(
         Verify.fast,
         help="how corpora are compared with their manifests first: fast (sizes, index) or full (all checksums)",
-        flag="--verify",
     )
-    train_subset: str = option("train", help="split to train on", flag="--train-subset")
-    valid_subset: str = option("valid", help="split to validate on", flag="--valid-subset")
-    seed: int = option(1, help="seed of everything random", flag="--seed")
+    train_subset: str = flag("train", help="split to train on")
+    valid_subset: str = flag("valid", help="split to validate on")
+    seed: int = flag(1, help="seed of everything random")
     user_dir: str | None = user_dir_option()

@@ -1,11 +1,8 @@
 """The search that a model was validated with: what it translates with unless the user says otherwise."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
-from collections.abc import Collection, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from nmt.config.option import default_of
@@ -40,24 +37,20 @@ class ValidatedSearch:
         section = self._sections[0] if self._sections else None
         if section is None or (chosen is not None and isinstance(section, dict) and chosen != section.get("name")):
             return None
-        known = {field.name for field in dataclasses.fields(self._rebuilt)}
-        if not known.issuperset(options):
+        another = "choose a search to translate without the stored one (--search beam)"
+        try:
+            search = component_from_plain("search", section, origin=self._origin)
+        except DataError as error:
+            raise DataError(f"{error}; {another}") from None
+        except UsageError as error:
+            raise UsageError(f"{self._origin}: {error}; or {another}") from None
+        if not {field.name for field in dataclasses.fields(search)}.issuperset(options):
             return None
         if any(other != section for other in self._sections[1:]):
             logger.info(
                 "the models of the ensemble were validated with different searches; that of %s counts", self._origin
             )
-        return self._rebuilt
-
-    @cached_property
-    def _rebuilt(self) -> Any:
-        another = "choose a search to translate without the stored one (--search beam)"
-        try:
-            return component_from_plain("search", self._sections[0], origin=self._origin)
-        except DataError as error:
-            raise DataError(f"{error}; {another}") from None
-        except UsageError as error:
-            raise UsageError(f"{self._origin}: {error}; or {another}") from None
+        return search
 
 
 def for_scoring(search: Any) -> Any:
@@ -68,16 +61,13 @@ def for_scoring(search: Any) -> Any:
 
 def described(search: Any, besides: Collection[str] = ()) -> str:
     """The name of a search and its options that are not at their defaults: ``beam, beam_size=4``. ``besides``: left out."""
-    return ", ".join([str(registered_name(type(search))), *_unusual(search, besides)])
-
-
-def _unusual(search: Any, besides: Collection[str]) -> Sequence[str]:
     values = to_plain(search)
-    return [
+    unusual = [
         f"{field.name}={_shown(values[field.name])}"
         for field in dataclasses.fields(search)
         if field.name not in besides and values[field.name] != to_plain(default_of(field))
     ]
+    return ", ".join([str(registered_name(type(search))), *unusual])
 
 
 def _shown(value: Any) -> str:

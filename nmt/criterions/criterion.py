@@ -29,14 +29,11 @@ class CriterionParts(Protocol):
     @property
     def sampler(self) -> Sampler:
         """Draws translations; its options are those of ``SequenceConfig``."""
-        ...
 
     @property
     def reward(self) -> Reward:
         """The one that the option ``reward`` names."""
-        ...
 
     @property
     def teacher(self) -> EncoderDecoder:
         """The trained model that the option ``teacher`` names, in eval mode on the model's device; same vocabularies."""
-        ...

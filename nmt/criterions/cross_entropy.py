@@ -1,22 +1,35 @@
-"""Maximum likelihood: the cross-entropy of every target piece."""
+"""Objectives over target pieces: their cross-entropy, and what is added to it.
 
-from __future__ import annotations
+Shapes: B sentences, H heads, T target positions, M real ones, S source positions, P aligned pairs of positions.
+"""
 
 from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-from nmt.criterions import Criterion, criterions
-from nmt.criterions.cross_entropy_config import CrossEntropyConfig
+from nmt.criterions import Criterion, CriterionParts, criterions
+from nmt.criterions.chunked import by_rows, cross_entropy_of, log_probabilities, smoothed_nll, symmetric_divergence
+from nmt.criterions.config import (
+    CrossEntropyConfig,
+    GuidedAlignmentConfig,
+    LabelSmoothedCrossEntropyConfig,
+    RDropConfig,
+    WordDistillationConfig,
+)
+from nmt.data.batch import ALIGNMENTS
 from nmt.errors import UsageError, did_you_mean
-from nmt.interface import Batch, DecoderOutput, EncoderDecoder, LossReport
+from nmt.interface import AttentionMaps, AttentionRequest, Batch, DecoderOutput, EncoderDecoder, LossReport
 from nmt.layers.linear_cross_entropy import linear_cross_entropy, smoothed_cross_entropy
 
 
 @criterions.register("cross_entropy", CrossEntropyConfig)
+@criterions.register("label_smoothed_cross_entropy", LabelSmoothedCrossEntropyConfig)
 class TokenCrossEntropy(Criterion):
-    """The sum over target tokens, to be divided by their number; the model's auxiliary means are added per token."""
+    """The sum over target tokens, to be divided by their number; the model's auxiliary means are added per token.
+
+    Targets may be smoothed: Szegedy et al. 2016; Vaswani et al. 2017, section 5.4.
+    """
 
     def __init__(self, config: CrossEntropyConfig) -> None:
         super().__init__()
@@ -60,3 +73,128 @@ def token_report(batch: Batch, loss: Tensor, nll: Tensor, auxiliary: Mapping[str
         num_sentences=batch.num_sentences,
         auxiliary={name: value.detach() for name, value in auxiliary.items()},
     )
+
+
+@criterions.register("guided_alignment", GuidedAlignmentConfig)
+class GuidedAlignment(Criterion):
+    """Cross-entropy of the targets, plus weight times that of given word alignments under the attention; per target token:
+    Chen et al. 2016, arXiv:1607.01628, with cross-entropy as the cost.
+
+    A target piece that is aligned to n source pieces gives each of them the share 1/n; one that is aligned to none does
+    not take part. The attention that predicts a piece is compared with the alignment of that piece. A batch without
+    alignments, of a validation split, has the loss of its targets alone.
+    """
+
+    asks_for_attention = True
+
+    def __init__(self, config: GuidedAlignmentConfig) -> None:
+        super().__init__()
+        self._config = config
+
+    def forward(self, model: EncoderDecoder, batch: Batch) -> LossReport:
+        config, pairs = self._config, batch.extras.get(ALIGNMENTS)
+        decoded = model(batch, None if pairs is None else AttentionRequest(("cross",)))
+        loss, nll = token_sums(model, decoded.hidden, batch.targets, config.label_smoothing)
+        auxiliary = weighted_auxiliary(config.auxiliary_weights, decoded, batch.num_tokens)
+        if pairs is not None:
+            aligned = _alignment_loss(self._attention(decoded.attention), pairs)
+            auxiliary["alignment"] = config.alignment_weight * aligned
+        return token_report(batch, loss, nll, auxiliary)
+
+    def _attention(self, attention: AttentionMaps | None) -> Tensor:
+        """[B, T, S] the mean over the heads that are guided."""
+        layers = () if attention is None else attention.maps.get("cross", ())
+        if not layers:
+            raise UsageError("criterion guided_alignment guides the attention to the source, and this model has none")
+        layer = len(layers) if self._config.alignment_layer is None else self._config.alignment_layer
+        if layer > len(layers):
+            raise UsageError(
+                f"criterion.alignment_layer={layer}, but the model reports attention of {len(layers)} decoder layers "
+                f"(--alignment-layer)"
+            )
+        heads, maps = self._config.alignment_heads, layers[layer - 1]  # [B, H, T, S]
+        if heads is not None and heads > maps.size(1):
+            raise UsageError(
+                f"criterion.alignment_heads={heads}, but the attention of layer {layer} has {maps.size(1)} "
+                f"(--alignment-heads)"
+            )
+        return maps[:, :heads].mean(1)
+
+
+def _alignment_loss(attention: Tensor, pairs: Tensor) -> Tensor:
+    """The sum over target positions of - sum_s share * log attention; attention [B, T, S], pairs [P, 3]."""
+    sentence, source, target = pairs.unbind(1)
+    position = sentence * attention.size(1) + target  # [P]
+    links = torch.zeros(attention.size(0) * attention.size(1), device=attention.device)
+    shares = links.index_add_(0, position, torch.ones_like(position, dtype=links.dtype))[position].reciprocal()  # [P]
+    chosen = attention[sentence, target, source].float()  # in half precision the logarithm of little is of nothing
+    return -(shares * chosen.clamp(min=torch.finfo(torch.float32).tiny).log()).sum()
+
+
+@criterions.register("r_drop", RDropConfig)
+class RDrop(Criterion):
+    """Two passes with different dropout should agree: Liang et al. 2021, arXiv:2106.14448, section 2.1.
+
+    The sum of both passes' cross-entropies and alpha times the mean of KL(P1 || P2) and KL(P2 || P1); per token.
+
+    As in the paper the likelihood enters twice: the loss of a model without dropout is twice its cross-entropy. The
+    reported likelihood, and so the perplexity, is the mean of the two passes.
+    """
+
+    runs_model_once = False
+
+    def __init__(self, config: RDropConfig) -> None:
+        super().__init__()
+        self._config = config
+
+    def forward(self, model: EncoderDecoder, batch: Batch) -> LossReport:
+        config = self._config
+        first, second = model(batch), model(batch)
+
+        def of_tokens(one: Tensor, other: Tensor, targets: Tensor) -> Tensor:
+            """[m, 3] smoothed loss of both, mean likelihood of both, mean divergence."""
+            scores = [log_probabilities(model.output.logits(hidden)) for hidden in (one, other)]
+            loss = torch.stack([smoothed_nll(each, targets, config.label_smoothing) for each in scores]).sum(0)
+            nll = torch.stack([smoothed_nll(each.detach(), targets, 0.0) for each in scores]).mean(0)
+            return torch.stack([loss, nll, symmetric_divergence(*scores) / 2], 1)
+
+        loss, nll, divergence = by_rows(of_tokens, first.hidden, second.hidden, batch.targets).sum(0)
+        auxiliary = {"divergence": config.divergence_weight * divergence}
+        for decoded in (first, second):
+            for name, value in weighted_auxiliary(config.auxiliary_weights, decoded, batch.num_tokens).items():
+                auxiliary[name] = auxiliary[name] + value if name in auxiliary else value
+        return token_report(batch, loss, nll.detach(), auxiliary)
+
+
+@criterions.register("word_distillation", WordDistillationConfig)
+class WordDistillation(Criterion):
+    """Word-level knowledge distillation: Kim and Rush 2016, arXiv:1606.07947, sections 2.2 and 3.1.
+
+    (1 - weight) * cross-entropy of the targets + weight * cross-entropy of the teacher's distributions; per token.
+    """
+
+    def __init__(self, config: WordDistillationConfig, parts: CriterionParts) -> None:
+        super().__init__()
+        self._config = config
+        self._teacher = (parts.teacher,)  # a tuple: no part of what is trained, moved or saved
+
+    def forward(self, model: EncoderDecoder, batch: Batch) -> LossReport:
+        config, (teacher,) = self._config, self._teacher
+        decoded = model(batch)
+        with torch.no_grad():
+            taught = teacher(batch).hidden
+
+        def of_tokens(hidden: Tensor, taught: Tensor, targets: Tensor) -> Tensor:
+            """[m, 3] smoothed loss, likelihood, cross-entropy of the teacher's distribution."""
+            scores = log_probabilities(model.output.logits(hidden))
+            with torch.no_grad():
+                wanted = log_probabilities(teacher.output.logits(taught))
+                nll = smoothed_nll(scores, targets, 0.0)
+            return torch.stack(
+                [smoothed_nll(scores, targets, config.label_smoothing), nll, cross_entropy_of(wanted, scores)], 1
+            )
+
+        loss, nll, distilled = by_rows(of_tokens, decoded.hidden, taught, batch.targets).sum(0)
+        auxiliary = weighted_auxiliary(config.auxiliary_weights, decoded, batch.num_tokens)
+        auxiliary["distillation"] = config.distillation_weight * distilled
+        return token_report(batch, (1 - config.distillation_weight) * loss, nll.detach(), auxiliary)

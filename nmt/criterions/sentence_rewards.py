@@ -6,11 +6,11 @@ before it than the reference holds. Comparisons of longer n-grams follow from th
 Shapes: N sentences, T positions of a hypothesis, R positions of its reference.
 """
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from nmt.interface import real_positions
 
 LONGEST = 4  # n-grams of one to four ids
 _COMPARISONS = 2**25  # held at a time
@@ -52,10 +52,10 @@ def _matches(hypotheses: Tensor, lengths: Tensor, references: Tensor, reference_
 
 
 def _matches_of_few(hypotheses: Tensor, lengths: Tensor, references: Tensor, reference_lengths: Tensor) -> Tensor:
-    real = _within(lengths, hypotheses.size(1))  # [N, T]
+    real = real_positions(lengths, hypotheses.size(1))  # [N, T]
     own = (hypotheses[:, :, None] == hypotheses[:, None, :]) & real[:, :, None] & real[:, None, :]  # [N, T, T]
     theirs = (hypotheses[:, :, None] == references[:, None, :]) & real[:, :, None]  # [N, T, R]
-    theirs = theirs & _within(reference_lengths, references.size(1))[:, None, :]
+    theirs = theirs & real_positions(reference_lengths, references.size(1))[:, None, :]
     own_words, their_words, counts = own, theirs, []
     for order in range(1, LONGEST + 1):
         before = own.tril(-1).sum(2)  # [N, T] equal n-grams that start earlier
@@ -67,8 +67,3 @@ def _matches_of_few(hypotheses: Tensor, lengths: Tensor, references: Tensor, ref
 def _ahead(equal: Tensor, steps: int) -> Tensor:
     """Whether the ids ``steps`` positions later are equal; past the end they are not."""
     return F.pad(equal[:, steps:, steps:], (0, min(steps, equal.size(2)), 0, min(steps, equal.size(1))))
-
-
-def _within(lengths: Tensor, longest: int) -> Tensor:
-    """[N, longest] True before each length."""
-    return torch.arange(longest, device=lengths.device)[None, :] < lengths[:, None]

@@ -1,21 +1,21 @@
-"""What objectives over whole sentences share: drawing translations, rewarding them, and their probabilities.
+"""Objectives over whole sentences: translations are drawn and rewarded, and the model's probabilities of them changed.
 
 Shapes: B sentences, K translations of each, T target positions, M real target positions of B * K translations,
 R positions of a reference.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from nmt.criterions import Criterion, CriterionParts
+from nmt.criterions import Criterion, CriterionParts, criterions
 from nmt.criterions.chunked import by_rows, log_probabilities
-from nmt.criterions.sequences_config import RewardKind as RewardKind
-from nmt.criterions.sequences_config import SequenceConfig as SequenceConfig
+from nmt.criterions.config import ExpectedRewardConfig, MinimumRiskConfig
+from nmt.criterions.config import SequenceConfig as SequenceConfig
+from nmt.criterions.cross_entropy import token_report, token_sums, weighted_auxiliary
 from nmt.data.batch import with_targets
 from nmt.data.vocabulary import PAD
 from nmt.interface import Batch, DecoderOutput, EncoderDecoder, LossReport, Memory, real_positions
@@ -115,11 +115,83 @@ def decode(
 
 def sentence_report(batch: Batch, loss: Tensor, nll: Tensor, auxiliary: Mapping[str, Tensor]) -> LossReport:
     """The report of a loss over sentences, to which the auxiliary sums are added."""
-    return LossReport(
-        loss_sum=torch.stack([loss, *auxiliary.values()]).sum(),
-        nll_sum=nll,
-        denominator=torch.full((), float(batch.num_sentences), device=loss.device),
-        num_tokens=torch.full((), float(batch.num_tokens), device=loss.device),
-        num_sentences=batch.num_sentences,
-        auxiliary={name: value.detach() for name, value in auxiliary.items()},
-    )
+    count = torch.full((), float(batch.num_sentences), device=loss.device)
+    return replace(token_report(batch, loss, nll, auxiliary), denominator=count)
+
+
+@criterions.register("expected_reward", ExpectedRewardConfig)
+class ExpectedReward(SequenceCriterion):
+    """loss = - sum_Y P(Y|X) r(Y, Y*) - weight * log P(Y*|X), to be divided by sentences: Wu et al. 2016 (GNMT),
+    arXiv:1609.08144, section 5, equations 7 to 9.
+
+    The sum over all translations is estimated from K drawn ones. Its gradient is that of equation 8 with the mean
+    reward of a sentence's translations as the baseline: the mean of (r - baseline) * grad log P(Y|X).
+    """
+
+    def __init__(self, config: ExpectedRewardConfig, parts: CriterionParts) -> None:
+        super().__init__(config, parts)
+        self.likelihood_weight = config.likelihood_weight
+
+    def forward(self, model: EncoderDecoder, batch: Batch) -> LossReport:
+        memory = model.encode(batch.source, batch.source_lengths)
+        decoded = model.decode(memory, batch)
+        likelihood, nll = token_sums(model, decoded.hidden, batch.targets, 0.0)
+        auxiliary = weighted_auxiliary(self.auxiliary_weights, decoded, batch.num_sentences)
+        expected = self._expected_reward(model, memory, batch)
+        report = sentence_report(batch, self.likelihood_weight * likelihood - expected, nll, auxiliary)
+        return replace(report, auxiliary={"reward": expected.detach(), **report.auxiliary})
+
+    def _expected_reward(self, model: EncoderDecoder, memory: Memory, batch: Batch) -> Tensor:
+        """The sum over sentences: its value is the mean reward, its gradient that of equation 8."""
+        drawn = draw(self.sampler, model, batch)
+        earned = rewards(self.reward, drawn, references(batch))  # [B, K]
+        value = earned.mean(1).sum()
+        if not torch.is_grad_enabled():
+            return value
+        scores, _ = decode(model, memory, batch, drawn)  # [B, K, T]
+        # An eos that the length limit put there was not drawn: its probability must not be learned.
+        last = drawn.lengths - torch.where(drawn.finished, 0, 1)  # [B, K]
+        chosen = torch.arange(scores.size(2), device=scores.device) < last[:, :, None]
+        advantage = earned - earned.mean(1, keepdim=True)
+        surrogate = (advantage * (scores * chosen).sum(2)).mean(1).sum()
+        return value + (surrogate - surrogate.detach())
+
+
+@criterions.register("minimum_risk", MinimumRiskConfig)
+class MinimumRisk(SequenceCriterion):
+    """The expected loss 1 - reward under P(y|x)^alpha, renormalised over a few candidates; divided by sentences: Shen et al.
+    2016, arXiv:1512.02433, equations 11 to 13.
+
+    Candidates are the distinct ones of the translations drawn, and the reference (algorithm 1).
+    """
+
+    def __init__(self, config: MinimumRiskConfig, parts: CriterionParts) -> None:
+        super().__init__(config, parts)
+        self.sharpness = config.sharpness
+
+    def forward(self, model: EncoderDecoder, batch: Batch) -> LossReport:
+        wanted = references(batch)
+        candidates = _joined(wanted, draw(self.sampler, model, batch))
+        scores, decoded = decode(model, model.encode(batch.source, batch.source_lengths), batch, candidates)
+        scores = scores.sum(2)  # [B, K] the reference is the first
+        # Q(y|x) of equation 13; a candidate that stands there already has no share.
+        shares = (self.sharpness * scores).masked_fill(_repeated(candidates), -torch.inf).softmax(1)
+        risk = (shares * (1.0 - rewards(self.reward, candidates, wanted))).sum()
+        auxiliary = weighted_auxiliary(self.auxiliary_weights, decoded, batch.num_sentences)
+        return sentence_report(batch, risk, -scores[:, 0].sum().detach(), auxiliary)
+
+
+def _joined(first: Translations, second: Translations) -> Translations:
+    """The candidates of both, side by side."""
+    longest = max(first.tokens.size(2), second.tokens.size(2))
+    tokens = [F.pad(part.tokens, (0, longest - part.tokens.size(2)), value=PAD) for part in (first, second)]
+    lengths = torch.cat([first.lengths, second.lengths], 1)
+    return Translations(torch.cat(tokens, 1), lengths, torch.cat([first.finished, second.finished], 1))
+
+
+def _repeated(candidates: Translations) -> Tensor:
+    """[B, K] True where an earlier candidate of the same sentence has the same tokens."""
+    batch, count, longest = candidates.tokens.shape
+    distinct: tuple[Tensor, Tensor] = torch.unique(candidates.tokens.view(-1, longest), dim=0, return_inverse=True)
+    numbers = distinct[1].view(batch, count)
+    return (numbers[:, :, None] == numbers[:, None, :]).tril(-1).any(2)

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nmt.config.roles import OptimizerConfig, SchedulerConfig
-from nmt.optim import schedules
-from nmt.registry import Registry, import_all, import_configs
+from nmt.registry import Registry, import_all
 
 if TYPE_CHECKING:
     import torch
@@ -56,5 +55,4 @@ optimizers: Registry[torch.optim.Optimizer] = Registry("optimizer", OptimizerCon
 # builder(config, horizon: Horizon) -> Schedule
 schedulers: Registry[Schedule] = Registry("scheduler", SchedulerConfig)
 
-import_configs(__name__, __path__)
-import_all(schedules.__name__, schedules.__path__)
+import_all(__name__, __path__, ("config", "schedules"))

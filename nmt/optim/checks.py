@@ -1,7 +1,5 @@
 """Checks of options that several optimizers have."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from nmt.config.checks import require_not_negative, require_positive, require_share
@@ -14,13 +12,10 @@ def check_rates(lr: float | None, weight_decay: float, *, name: str = "lr") -> N
     """``name``: the option that ``lr`` is the value of."""
     require_positive("optimizer", **{name: lr})
     require_not_negative("optimizer", weight_decay=weight_decay)
-    if lr is not None and lr > LARGEST_RATE:
-        flag = name.replace("_", "-")
-        raise UsageError(f"optimizer.{name}={lr} must be at most {LARGEST_RATE:g}; give a smaller --{flag}")
-    if weight_decay > LARGEST_RATE:
-        raise UsageError(
-            f"optimizer.weight_decay={weight_decay} must be at most {LARGEST_RATE:g}; give a smaller --weight-decay"
-        )
+    for option, rate in ((name, lr), ("weight_decay", weight_decay)):
+        if rate is not None and rate > LARGEST_RATE:
+            smaller = f"give a smaller --{option.replace('_', '-')}"
+            raise UsageError(f"optimizer.{option}={rate} must be at most {LARGEST_RATE:g}; {smaller}")
 
 
 def check_shares(**shares: float) -> None:
@@ -31,9 +26,3 @@ def check_shares(**shares: float) -> None:
 def check_betas(betas: Sequence[float], example: str) -> None:
     if len(betas) != 2 or not all(0.0 <= beta < 1.0 for beta in betas):
         raise UsageError(f"optimizer.betas={list(betas)} must be two numbers of at least 0 and less than 1 ({example})")
-
-
-def check_adam(lr: float | None, betas: Sequence[float], eps: float, weight_decay: float) -> None:
-    check_rates(lr, weight_decay)
-    check_betas(betas, "--adam-betas 0.9,0.98")
-    require_not_negative("optimizer", eps=eps)

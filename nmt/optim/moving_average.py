@@ -4,8 +4,6 @@ After update t every trained parameter's average becomes d * average + (1 - d) *
 min(decay, (1 + t) / (10 + t)): the average forgets the random initialisation before it becomes slow.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -57,7 +55,8 @@ class MovingAverage(torch.optim.Optimizer):
         self._rule.step()
         for group in self.param_groups:
             group[COUNTER] += 1
-        torch._foreach_lerp_(self._average, self._parameters(), 1.0 - self._decay_now())
+        updates = self.param_groups[0][COUNTER]
+        torch._foreach_lerp_(self._average, self._parameters(), 1.0 - min(self._decay, (1 + updates) / (10 + updates)))
 
     def state_dict(self) -> dict[str, Any]:
         return self._rule.state_dict()
@@ -65,10 +64,6 @@ class MovingAverage(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._rule.load_state_dict(state_dict)
         self.param_groups, self.state = self._rule.param_groups, self._rule.state  # loading has replaced both
-
-    def _decay_now(self) -> float:
-        updates: int = self.param_groups[0][COUNTER]
-        return min(self._decay, (1 + updates) / (10 + updates))
 
     def _parameters(self) -> list[Tensor]:
         return [parameter for group in self.param_groups for parameter in group["params"]]

@@ -5,33 +5,23 @@ Names are those of the model (``encoder.layers.0.norm.weight``); what the criter
 matches the parameter.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from torch import nn
 from torch.nn import Parameter
 
-from nmt.config.parameters import Decayed, ParametersConfig
 from nmt.config.roles import OptimizerConfig
+from nmt.config.sections import Decayed, ParametersConfig
 from nmt.errors import UsageError
 from nmt.optim import ParameterGroups
 
 logger = logging.getLogger("nmt.training")
 
-
 _NORMS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.modules.batchnorm._NormBase)
-
-
-@runtime_checkable
-class SparesParameters(Protocol):
-    """A module that names parameters of its own which weight decay should not shrink."""
-
-    undecayed: Sequence[str]
 
 
 @dataclass(frozen=True, eq=False)  # two are the same only if they are one
@@ -89,8 +79,7 @@ def is_spared(owner: nn.Module, name: str) -> bool:
     """
     if isinstance(owner, _NORMS) or "bias" in name.lower().split("_"):
         return True
-    spared = owner.undecayed if isinstance(owner, SparesParameters) else ()
-    return name in spared or getattr(owner, name).dim() <= 1
+    return name in getattr(owner, "undecayed", ()) or getattr(owner, name).dim() <= 1
 
 
 def shown(name: str) -> str:

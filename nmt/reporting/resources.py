@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from nmt.config.span import Span
+from nmt.config.sections import Span
 from nmt.storage.files import new_folder
 
 logger = logging.getLogger("nmt.training")

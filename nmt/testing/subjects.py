@@ -15,9 +15,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from nmt.config.chosen import read_preset
 from nmt.config.plain import component_from_plain
-from nmt.config.presets import preset_names
+from nmt.config.presets import preset_names, read_preset
 from nmt.data.batch import Batch, collate
 from nmt.data.vocabulary import EOS, SPECIALS
 from nmt.errors import UsageError

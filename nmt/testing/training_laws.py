@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from nmt.config.plain import component_from_plain, to_plain
 from nmt.criterions import criterions
-from nmt.criterions.label_smoothed_cross_entropy_config import LabelSmoothedCrossEntropyConfig
+from nmt.criterions.config import LabelSmoothedCrossEntropyConfig
 from nmt.data.vocabulary import SPECIALS
 from nmt.distributed.sharding import units
 from nmt.errors import UsageError

@@ -13,8 +13,7 @@ import torch
 from nmt.allocator import keep_freed_memory
 from nmt.config.choices import Precision
 from nmt.config.plain import to_plain
-from nmt.config.sections import TrainConfig
-from nmt.config.span import Span
+from nmt.config.sections import Span, TrainConfig
 from nmt.devices import choose_device, make_current, own_device, require_precision, set_threads
 from nmt.distributed.joining import join
 from nmt.distributed.world import World

@@ -18,7 +18,7 @@ from nmt.data.cut_text import joined_lines
 from nmt.data.language_pair import LanguagePair
 from nmt.distributed.world import World
 from nmt.interface import EncoderDecoder, LossReport
-from nmt.optim.improvement import is_better
+from nmt.optim.schedules import is_better
 from nmt.progress import Watch, in_lines, watched
 from nmt.reporting.figures import perplexity
 from nmt.reporting.reporter import Sample, log_samples

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from nmt.config.choices import AlignmentKind, LongLines
-from nmt.config.generation import GenerateConfig
+from nmt.config.commands import GenerateConfig
 from nmt.data.language_pair import LanguagePair
 from nmt.data.text import PAUSE
 from nmt.errors import UsageError

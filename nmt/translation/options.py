@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from nmt.config.generation import GenerateConfig
+from nmt.config.commands import GenerateConfig
 from nmt.config.option import flags_of
 from nmt.config.plain import from_plain, to_plain
 from nmt.config.validated import ValidatedSearch

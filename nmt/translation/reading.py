@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from nmt.config.choices import LongLines, PieceMarks
-from nmt.config.generation import GenerateConfig
+from nmt.config.commands import GenerateConfig
 from nmt.data.corpus import Split
 from nmt.data.hypothesis import Ids
 from nmt.data.language_pair import LanguagePair

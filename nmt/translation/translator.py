@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from nmt.config.choices import AlignmentKind, MbrMetric, NumberFormat, Precision
-from nmt.config.generation import ON_A_CPU, ON_A_GPU, GenerateConfig
+from nmt.config.commands import ON_A_CPU, ON_A_GPU, GenerateConfig
 from nmt.config.validated import ValidatedSearch
 from nmt.data.corpus import Split
 from nmt.data.hypothesis import Hypothesis, Ids

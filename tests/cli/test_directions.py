@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 
 from nmt.averaging import average_checkpoints
-from nmt.config.averaging import AverageConfig
-from nmt.config.generation import GenerateConfig
+from nmt.config.commands import AverageConfig, GenerateConfig, ShortlistConfig
 from nmt.config.sections import PreprocessConfig, TrainConfig, TrainingConfig
-from nmt.config.shortlist import ShortlistConfig
 from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.words import WordsConfig
 from nmt.errors import DataError, UsageError

@@ -14,8 +14,7 @@ import pytest
 from nmt.config.option import flags_of
 from nmt.config.presets import default_choices
 from nmt.data.batch import Batch
-from nmt_cli.flags import grammar
-from nmt_cli.foreign_flags import FOREIGN
+from nmt_cli.flags import FOREIGN, grammar
 from tests.commands import run_copy
 from tests.documents import (
     COMMANDS,

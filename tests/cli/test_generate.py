@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import pytest
 
 from nmt.config.choices import AlignmentKind, InputFormat, MbrMetric, OutputFormat
-from nmt.config.generation import GenerateConfig
+from nmt.config.commands import GenerateConfig
 from nmt.config.sections import PreprocessConfig
 from nmt.data.corpus import Split
 from nmt.data.preprocess import preprocess

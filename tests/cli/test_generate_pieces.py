@@ -10,7 +10,7 @@ import pytest
 
 import nmt_cli.train  # noqa: F401 - it makes the options of training known
 from nmt.config.choices import OutputFormat, PieceMarks
-from nmt.config.generation import GenerateConfig
+from nmt.config.commands import GenerateConfig
 from nmt.config.option import flags_of
 from nmt.config.sections import PreprocessConfig, TrainConfig
 from nmt.data.cut_text import joined

@@ -12,7 +12,7 @@ import pytest
 # A command like any other, with the light schema of nmt-score; `sys` chooses what happens.
 SCRIPT = """
 import logging, pathlib, sys, time
-from nmt.config.scoring import ScoreConfig
+from nmt.config.commands import ScoreConfig
 from nmt import errors
 from nmt.storage.files import atomic_write
 from nmt_cli.launch import launch

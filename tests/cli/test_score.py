@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from sacrebleu.metrics import BLEU
 
-from nmt.config.scoring import ScoreConfig
+from nmt.config.commands import ScoreConfig
 from tests.commands import run_copy
 
 HYPOTHESES = ["A man in a blue shirt.", "Zwei Hunde laufen im Schnee.", "nothing to see"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nmt.config.generation import GenerateConfig
+from nmt.config.commands import GenerateConfig
 from nmt.config.sections import (
     BatchingConfig,
     PreprocessConfig,
@@ -20,8 +20,8 @@ from nmt.data.corpus import Corpus
 from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.words import WordsConfig
 from nmt.models.recurrent.lstm import LSTMConfig
-from nmt.optim.adam_config import AdamConfig
-from nmt.optim.schedules.constant import ConstantConfig
+from nmt.optim.config import AdamConfig
+from nmt.optim.schedules import ConstantConfig
 from nmt.search.beam_config import BeamConfig
 from nmt.training.assemble import train
 from nmt.translation import Translator

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nmt.config.generation import GenerateConfig
-from nmt.config.shortlist import ShortlistConfig
+from nmt.config.commands import GenerateConfig, ShortlistConfig
 from nmt.errors import OutputError, UsageError
 from nmt.search.beam_config import BeamConfig
 from nmt_cli import shortlist

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from nmt.criterions import criterions
-from nmt.criterions.expected_reward_config import ExpectedRewardConfig
-from nmt.criterions.minimum_risk_config import MinimumRiskConfig
+from nmt.criterions.config import ExpectedRewardConfig, MinimumRiskConfig
 from nmt.criterions.sentence_rewards import sentence_gleu
 from nmt.criterions.sequences import decode, draw
 from nmt.data.batch import with_targets

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from nmt.averaging import Average, Judge, Row, average_checkpoints, table
-from nmt.config.averaging import AverageConfig
 from nmt.config.choices import Precision
+from nmt.config.commands import AverageConfig
 from nmt.config.sections import (
     CheckpointConfig,
     DeviceConfig,

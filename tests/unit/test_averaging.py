@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from nmt.averaging import average_checkpoints, select
-from nmt.config.averaging import AverageConfig
+from nmt.config.commands import AverageConfig
 from nmt.errors import DataError, MissingInputError, OutputError, UsageError
 from nmt.storage.checkpoints import CheckpointInfo, TrainingState, read_checkpoint, write_checkpoint
 from nmt.storage.run_folder import checkpoint_name

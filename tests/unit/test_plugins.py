@@ -44,14 +44,14 @@ def test_a_folder_is_imported_under_its_own_name(make: Make) -> None:
     (folder / "part.py").write_text("VALUE = 3")
     plugins.load_plugins(str(folder))
     assert sys.modules["my_plugin"].VALUE == 3
-    assert plugins.loaded_plugins() == ("my_plugin",)
+    assert tuple(plugins._loaded) == ("my_plugin",)
 
 
 def test_a_file_is_imported_under_its_own_name(tmp_path: Path) -> None:
     (tmp_path / "my_model.py").write_text("VALUE = 3")
     plugins.load_plugins(str(tmp_path / "my_model.py"))
     assert sys.modules["my_model"].VALUE == 3
-    assert (plugins.loaded_plugins(), plugins.preset_folders()) == (("my_model",), ())
+    assert (tuple(plugins._loaded), plugins.preset_folders()) == (("my_model",), ())
 
 
 def test_presets_of_files_stand_beside_them(tmp_path: Path) -> None:
@@ -65,18 +65,18 @@ def test_presets_of_files_stand_beside_them(tmp_path: Path) -> None:
 def test_several_are_loaded_in_order(make: Make, tmp_path: Path) -> None:
     (tmp_path / "my_model.py").touch()
     plugins.load_plugins(f"{make('my_plugin')}, {tmp_path / 'my_model.py'}")
-    assert plugins.loaded_plugins() == ("my_plugin", "my_model")
+    assert tuple(plugins._loaded) == ("my_plugin", "my_model")
 
 
 def test_a_translator_loads_the_folders_that_its_model_comes_from(make: Make, tmp_path: Path) -> None:
     model = write_tiny_model(tmp_path / "model")
     Translator.load(model, device="cpu", user_dir=[make("my_plugin"), make("my_other")])
-    assert plugins.loaded_plugins() == ("my_plugin", "my_other")
+    assert tuple(plugins._loaded) == ("my_plugin", "my_other")
 
 
 def test_the_file_of_a_package_stands_for_its_folder(make: Make) -> None:
     plugins.load_plugins(make("my_plugin") / "__init__.py")
-    assert plugins.loaded_plugins() == ("my_plugin",)
+    assert tuple(plugins._loaded) == ("my_plugin",)
 
 
 def test_loading_twice_imports_once(make: Make) -> None:
@@ -131,7 +131,7 @@ def test_a_failing_import_stops_and_is_tried_again(make: Make) -> None:
     for _ in range(2):
         with pytest.raises(ModuleNotFoundError, match="a_module_that_nobody_has"):
             plugins.load_plugins(str(folder))
-    assert plugins.loaded_plugins() == ()
+    assert tuple(plugins._loaded) == ()
 
 
 def test_installed_plugins_are_found_by_their_entry_point(

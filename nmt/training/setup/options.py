@@ -12,14 +12,13 @@ from typing import Any
 from nmt.config.checks import Rules, refuse
 from nmt.config.choices import Strategy
 from nmt.config.option import groups_of
-from nmt.config.parameters import ParametersConfig
 from nmt.config.plain import to_plain
 from nmt.config.roles import CriterionConfig, OptimizerConfig, SchedulerConfig
-from nmt.config.sections import AUTO, LOSSES, TrainConfig, TrainingConfig, ValidationConfig
+from nmt.config.sections import AUTO, LOSSES, ParametersConfig, TrainConfig, TrainingConfig, ValidationConfig
 from nmt.errors import UsageError, did_you_mean
 from nmt.optim import Horizon, default_warmup, schedulers
-from nmt.optim.adam_then_sgd_config import AdamThenSgdConfig
-from nmt.optim.schedules.constant import ConstantConfig
+from nmt.optim.config import AdamThenSgdConfig
+from nmt.optim.schedules import ConstantConfig
 from nmt.scoring import Scorer, TextOptions, scorers
 from nmt.storage.checkpoints import FORMAT, KIND
 from nmt.storage.files import read_manifest

@@ -21,9 +21,9 @@ from nmt.config.choices import Precision
 from nmt.config.plain import to_plain
 from nmt.config.sections import TrainConfig
 from nmt.criterions import Criterion, CriterionParts, criterions
+from nmt.criterions.config import RewardKind, SequenceConfig
 from nmt.criterions.sentence_rewards import sentence_bleu, sentence_gleu
 from nmt.criterions.sequences import Reward, Sampler, Translations
-from nmt.criterions.sequences_config import RewardKind, SequenceConfig
 from nmt.data.language_pair import LanguagePair
 from nmt.data.vocabulary import SPECIALS, UNK, Vocabulary
 from nmt.distributed.world import World

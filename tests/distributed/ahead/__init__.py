@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 import torch
 
-import nmt.optim.adam
+import nmt.optim.torch_optimizers
 from nmt.config.option import option
 from nmt.criterions import criterions
+from nmt.criterions.config import CrossEntropyConfig
 from nmt.criterions.cross_entropy import TokenCrossEntropy
-from nmt.criterions.cross_entropy_config import CrossEntropyConfig
 from nmt.distributed.world import World
 from nmt.interface import Batch, EncoderDecoder, LossReport
 from nmt.training.loop import updater
@@ -40,7 +40,7 @@ class Spoilt(TokenCrossEntropy):
 
 @criterions.register("spoilt", SpoiltConfig)
 def build(config: SpoiltConfig) -> Spoilt:
-    nmt.optim.adam.runs_fused = lambda groups: True  # Adam on a CPU has the kernel too
+    nmt.optim.torch_optimizers.runs_fused = lambda groups: True  # Adam on a CPU has the kernel too
     if config.ahead:
         updater.runs_ahead = ahead
     return Spoilt(config)

@@ -10,8 +10,8 @@ import torch
 
 from nmt.config.option import option
 from nmt.criterions import criterions
+from nmt.criterions.config import CrossEntropyConfig
 from nmt.criterions.cross_entropy import TokenCrossEntropy
-from nmt.criterions.cross_entropy_config import CrossEntropyConfig
 from nmt.interface import Batch, EncoderDecoder, LossReport
 from nmt.scoring import Score, TextOptions, scorers
 

@@ -13,9 +13,8 @@ import nmt.models
 import nmt.optim
 import nmt.search  # noqa: F401 - importing a package makes its components known
 from nmt.config.choices import AlignmentKind
-from nmt.config.generation import GenerateConfig
+from nmt.config.commands import GenerateConfig, ScoreConfig
 from nmt.config.option import Flag, FlagKind
-from nmt.config.scoring import ScoreConfig
 from nmt.config.sections import PreprocessConfig, TrainConfig
 from nmt.errors import UsageError
 from nmt_cli.argv import (

@@ -11,15 +11,13 @@ import nmt.data.tokenizers
 import nmt.models
 import nmt.optim
 import nmt.search  # noqa: F401 - importing a package registers its components
-from nmt.config.generation import GenerateConfig
+from nmt.config.commands import GenerateConfig, ScoreConfig
 from nmt.config.option import groups_of
 from nmt.config.presets import preset_names
-from nmt.config.scoring import ScoreConfig
 from nmt.config.sections import PreprocessConfig, TrainConfig
 from nmt.errors import UsageError
 from nmt_cli.argv import CommandLine, rewrite
-from nmt_cli.flags import ADVICE, grammar
-from nmt_cli.foreign_flags import FOREIGN
+from nmt_cli.flags import ADVICE, FOREIGN, grammar
 
 
 def read(*argv: str, command: type = TrainConfig) -> CommandLine:

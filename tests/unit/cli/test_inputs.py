@@ -7,7 +7,7 @@ import pytest
 from nmt.config.choices import InputFormat
 from nmt.errors import DataError
 from nmt.translation import Line
-from nmt_cli.inputs import parsed
+from nmt_cli.formats import parsed
 
 
 def read(form: InputFormat, *lines: str | None) -> list[str | Line | None]:

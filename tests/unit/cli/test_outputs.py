@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from nmt.config.choices import OutputFormat
-from nmt.config.generation import GenerateConfig
+from nmt.config.commands import GenerateConfig
 from nmt.errors import DataError, OutputError, UsageError
 from nmt.search.beam_config import BeamConfig
 from nmt.storage.checkpoints import CheckpointInfo, TrainingState, drop_training_state, write_checkpoint

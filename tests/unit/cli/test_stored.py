@@ -18,25 +18,21 @@ import nmt.models
 import nmt.optim
 import nmt.search  # noqa: F401  (each fills its registry)
 from nmt.config import presets
-from nmt.config.averaging import AverageConfig
-from nmt.config.generation import GenerateConfig
+from nmt.config.commands import AverageConfig, GenerateConfig, ScoreConfig, ShortlistConfig
 from nmt.config.help import help_page
 from nmt.config.plain import to_plain
 from nmt.config.presets import default_choices
 from nmt.config.publish import publish
-from nmt.config.scoring import ScoreConfig
 from nmt.config.sections import PreprocessConfig, TrainConfig
-from nmt.config.shortlist import ShortlistConfig
 from nmt.errors import DataError, MissingInputError, NMTError, UsageError
 from nmt.search.beam_config import BeamConfig
 from nmt.search.diverse_config import DiverseBeamConfig
 from nmt.search.greedy_config import GreedyConfig
 from nmt.search.sampling_config import SamplingConfig
-from nmt_cli import whose_file
+from nmt_cli import stored
 from nmt_cli.argv import rewrite, take_config
-from nmt_cli.composition import text_of
 from nmt_cli.flags import grammar
-from nmt_cli.stored import ConfigFile, Stored, put_search_of_model
+from nmt_cli.stored import ConfigFile, put_search_of_model, taken_from_files, text_of
 
 COMMANDS: dict[str, type] = {
     "train": TrainConfig,
@@ -54,12 +50,13 @@ def composition(command: str, *argv: str) -> DictConfig:
     rest, named = take_config(argv)
     config_class = COMMANDS[command]
     line = rewrite(rest, grammar(config_class, default_choices(command)))
-    stored = Stored.of(command, config_class, line, None if named is None else ConfigFile.read(named))
-    primary = publish(command, config_class, defaults=stored.defaults)
+    file = None if named is None else ConfigFile.read(named)
+    left, defaults, finds_search = taken_from_files(command, config_class, line, file)
+    primary = publish(command, config_class, defaults=defaults)
     GlobalHydra.instance().clear()
     with initialize_config_module("nmt.conf", version_base="1.3"):
-        composed = compose(primary, overrides=list(stored.line.overrides))
-    if stored.finds_search:
+        composed = compose(primary, overrides=list(left.overrides))
+    if finds_search:
         put_search_of_model(composed, line.overrides)
     return composed
 
@@ -235,7 +232,7 @@ def test_a_misspelt_option_is_not_taken_for_one_of_another_command(tmp_path: Pat
 
 
 def test_files_of_every_command_are_known() -> None:
-    assert set(whose_file.CONFIGURATIONS) == set(presets.COMMANDS)
+    assert set(stored.configurations()) == set(presets.COMMANDS)
 
 
 def test_a_file_that_is_not_there_is_missing(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import nmt.models
 import nmt.optim
 import nmt.search  # noqa: F401 - importing a package registers its components
 from nmt.config.publish import publish
-from nmt_cli.whose_file import CONFIGURATIONS
+from nmt_cli.stored import configurations
 
 Compose = Callable[..., Any]
 
@@ -23,7 +23,7 @@ Compose = Callable[..., Any]
 @pytest.fixture(scope="session")
 def unchecked() -> Callable[..., DictConfig]:
     """compose(command, *overrides) -> the configuration before its dataclasses look at the values."""
-    for command, config_class in CONFIGURATIONS.items():
+    for command, config_class in configurations().items():
         publish(command, config_class)
 
     def compose_command(command: str, *overrides: str) -> DictConfig:
@@ -41,4 +41,4 @@ def composed(unchecked: Callable[..., DictConfig]) -> Compose:
 
 @pytest.fixture(scope="session")
 def commands() -> dict[str, type]:
-    return CONFIGURATIONS
+    return configurations()

@@ -12,12 +12,11 @@ import pytest
 from omegaconf import BooleanNode, DictConfig, EnumNode, FloatNode, ListConfig, Node, OmegaConf, StringNode
 
 import nmt
-from nmt.config.option import Flag, flags_of, groups_of
+from nmt.config.option import Flag, flags_of, groups_of, options_of
 from nmt.config.plain import from_plain, to_plain
 from nmt.config.presets import default_choices, preset_names, schema_names
 from nmt.registry import registry_for
 from nmt_cli.argv import rewrite
-from nmt_cli.explain import keys_of
 from nmt_cli.flags import ADVICE, ALIASES, grammar
 
 Compose = Callable[..., Any]
@@ -92,7 +91,7 @@ def test_every_flag_sets_its_key_and_nothing_else(
         for group, name in chosen.items():
             of_component = flags_of(registry_for(groups[group]).config_class(name))
             flags += [dataclasses.replace(flag, key=f"{group}.{flag.key}") for flag in of_component]
-        assert {flag.key for flag in flags} <= set(keys_of(config_class))
+        assert {flag.key for flag in flags} <= {option.key for option in options_of(config_class)}
         choices = [f"{group}={name}" for group, name in chosen.items()]
         before = options_in(unchecked(command, *choices))
         given = {flag.key: another(before[flag.key]) for flag in flags}

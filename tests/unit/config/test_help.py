@@ -16,11 +16,9 @@ import nmt.data.tokenizers
 import nmt.models
 import nmt.optim
 import nmt.search  # noqa: F401 - importing a package registers its components
-from nmt.config.chosen import chosen
-from nmt.config.guide import GUIDES
-from nmt.config.help import help_page
+from nmt.config.help import EVERYDAY, help_page
 from nmt.config.option import Flag, FlagKind, groups_of, options_of
-from nmt.config.presets import RECIPE, default_choices, preset_names, schema_names
+from nmt.config.presets import RECIPE, chosen, default_choices, preset_names, schema_names
 from nmt.config.publish import publish
 from nmt.errors import UsageError
 from nmt.registry import registry_for
@@ -134,7 +132,7 @@ def test_the_first_screen_tells_the_purpose_the_usage_and_what_most_runs_need(
     monkeypatch.setenv("COLUMNS", width)
     screen = help_page(command, commands[command]).partition("\n\noptions\n")[0]
     assert 20 <= screen.count("\n") + 1 <= 40
-    assert all(flag in screen for flag in GUIDES[command].everyday)
+    assert all(flag in screen for flag in EVERYDAY[command].split())
     assert "usage: nmt-" in screen and "where to look further" in screen
     assert not [name for name in preset_names("model") if name in screen.replace("transformer_base", "")]
 

@@ -10,9 +10,8 @@ import nmt.criterions
 import nmt.models
 import nmt.optim
 import nmt.search  # noqa: F401 - importing a package registers its components
-from nmt.config.names_of_fairseq import NAMES_OF_FAIRSEQ
 from nmt.config.option import flags_of
-from nmt.config.presets import preset_names, schema_names, unknown_preset
+from nmt.config.presets import NAMES_OF_FAIRSEQ, preset_names, schema_names, unknown_preset
 from nmt.config.sections import PreprocessConfig, TrainConfig
 
 NAMES = [(group, name) for group, names in NAMES_OF_FAIRSEQ.items() for name in names]

@@ -10,8 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt.criterions import criterions
-from nmt.criterions.cross_entropy_config import CrossEntropyConfig
-from nmt.criterions.label_smoothed_cross_entropy_config import LabelSmoothedCrossEntropyConfig
+from nmt.criterions.config import CrossEntropyConfig, LabelSmoothedCrossEntropyConfig
 from nmt.data.batch import Batch, collate
 from nmt.errors import UsageError
 from nmt.interface import DecoderOutput, EncoderDecoder, OutputLayer

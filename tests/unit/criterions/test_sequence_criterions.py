@@ -12,13 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from nmt.criterions import criterions
-from nmt.criterions.cross_entropy_config import CrossEntropyConfig
-from nmt.criterions.expected_reward import ExpectedReward
-from nmt.criterions.expected_reward_config import ExpectedRewardConfig
-from nmt.criterions.minimum_risk import MinimumRisk
-from nmt.criterions.minimum_risk_config import MinimumRiskConfig
+from nmt.criterions.config import CrossEntropyConfig, ExpectedRewardConfig, MinimumRiskConfig
 from nmt.criterions.sentence_rewards import sentence_gleu
-from nmt.criterions.sequences import Translations, decode, draw, references, rewards
+from nmt.criterions.sequences import ExpectedReward, MinimumRisk, Translations, decode, draw, references, rewards
 from nmt.data.vocabulary import EOS, PAD
 from nmt.errors import UsageError
 from nmt.interface import Batch

@@ -11,12 +11,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nmt.criterions import criterions
-from nmt.criterions.cross_entropy_config import CrossEntropyConfig
-from nmt.criterions.guided_alignment_config import GuidedAlignmentConfig
-from nmt.criterions.label_smoothed_cross_entropy_config import LabelSmoothedCrossEntropyConfig
-from nmt.criterions.r_drop_config import RDropConfig
-from nmt.criterions.word_distillation import WordDistillation
-from nmt.criterions.word_distillation_config import WordDistillationConfig
+from nmt.criterions.config import (
+    CrossEntropyConfig,
+    GuidedAlignmentConfig,
+    LabelSmoothedCrossEntropyConfig,
+    RDropConfig,
+    WordDistillationConfig,
+)
+from nmt.criterions.cross_entropy import WordDistillation
 from nmt.data.batch import Batch
 from nmt.errors import UsageError
 from nmt.interface import DecoderOutput, LossReport

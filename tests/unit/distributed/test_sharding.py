@@ -14,7 +14,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt.criterions import criterions
-from nmt.criterions.cross_entropy_config import CrossEntropyConfig
+from nmt.criterions.config import CrossEntropyConfig
 from nmt.data.corpus import Split
 from nmt.distributed.sharding import Sharded, units
 from nmt.errors import UsageError

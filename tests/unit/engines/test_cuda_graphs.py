@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from nmt.config.generation import GenerateConfig
+from nmt.config.commands import GenerateConfig
 from nmt.engines.graphs import replay
 from nmt.engines.graphs_engine import GraphsEngine
 from nmt.errors import UsageError

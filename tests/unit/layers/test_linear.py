@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt.criterions import criterions
-from nmt.criterions.label_smoothed_cross_entropy_config import LabelSmoothedCrossEntropyConfig
+from nmt.criterions.config import LabelSmoothedCrossEntropyConfig
 from nmt.data.batch import collate
 from nmt.interface import VocabularySizes
 from nmt.layers import linear

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from nmt.criterions import criterions
-from nmt.criterions.label_smoothed_cross_entropy_config import LabelSmoothedCrossEntropyConfig
+from nmt.criterions.config import LabelSmoothedCrossEntropyConfig
 from nmt.search.beam import BeamSearch
 from nmt.search.beam_config import BeamConfig
 from nmt.testing.subjects import Subject, kinds, toy_batch

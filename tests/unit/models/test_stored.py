@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from nmt.averaging import average_checkpoints
-from nmt.config.averaging import AverageConfig
+from nmt.config.commands import AverageConfig
 from nmt.config.sections import TrainConfig
 from nmt.data.language_pair import LanguagePair
 from nmt.data.tokenizers.words import WordsConfig, WordTokenizer

@@ -16,12 +16,8 @@ from torch.nn import Parameter
 from nmt.errors import UsageError
 from nmt.interface import VocabularySizes
 from nmt.optim import optimizers
-from nmt.optim.adafactor_config import AdafactorConfig
-from nmt.optim.adam_config import AdamWConfig
-from nmt.optim.lion_config import LionConfig
-from nmt.optim.muon import for_muon
-from nmt.optim.muon_config import MuonConfig
-from nmt.optim.schedule_free_adamw_config import ScheduleFreeAdamWConfig
+from nmt.optim.config import AdafactorConfig, AdamWConfig, LionConfig, MuonConfig, ScheduleFreeAdamWConfig
+from nmt.optim.update_rules import for_muon
 from nmt.testing.subjects import Subject, kinds
 from nmt.training.checkpoints.optimizer_state import training_mode
 

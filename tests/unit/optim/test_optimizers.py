@@ -13,12 +13,9 @@ from nmt.config.option import flags_of
 from nmt.config.sections import TrainConfig
 from nmt.errors import UsageError
 from nmt.optim import optimizers
-from nmt.optim.adam_config import AdamConfig, AdamWConfig
-from nmt.optim.adam_then_sgd_config import AdamThenSgdConfig
-from nmt.optim.fused import runs_fused
-from nmt.optim.rmsprop_config import RmspropConfig
-from nmt.optim.schedules.noam import NoamConfig
-from nmt.optim.sgd_config import NagConfig, SgdConfig
+from nmt.optim.config import AdamConfig, AdamThenSgdConfig, AdamWConfig, NagConfig, RmspropConfig, SgdConfig
+from nmt.optim.schedules import NoamConfig
+from nmt.optim.torch_optimizers import runs_fused
 from nmt.training.checkpoints.optimizer_state import training_mode
 
 

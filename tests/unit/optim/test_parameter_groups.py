@@ -9,12 +9,11 @@ import pytest
 import torch
 from torch import nn
 
-from nmt.config.parameters import Decayed, ParametersConfig
+from nmt.config.sections import Decayed, ParametersConfig
 from nmt.errors import UsageError
 from nmt.optim import ParameterGroups
-from nmt.optim.adam_config import AdamWConfig
+from nmt.optim.config import AdamWConfig, SgdConfig
 from nmt.optim.parameter_groups import freeze, parameter_groups
-from nmt.optim.sgd_config import SgdConfig
 from nmt.testing.subjects import Subject, kinds
 
 

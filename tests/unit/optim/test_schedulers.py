@@ -10,15 +10,19 @@ import torch
 
 from nmt.errors import UsageError
 from nmt.optim import Horizon, Progress, default_warmup, schedulers
-from nmt.optim.schedules.constant import ConstantConfig
-from nmt.optim.schedules.cosine import CosineConfig
-from nmt.optim.schedules.halving import HalvingConfig, HalvingUnit
-from nmt.optim.schedules.inverse_sqrt import InverseSqrtConfig
-from nmt.optim.schedules.linear import LinearConfig
-from nmt.optim.schedules.noam import NoamConfig
-from nmt.optim.schedules.plateau import PlateauConfig
-from nmt.optim.schedules.polynomial import PolynomialConfig
-from nmt.optim.schedules.wsd import DecayShape, WsdConfig
+from nmt.optim.schedules import (
+    ConstantConfig,
+    CosineConfig,
+    DecayShape,
+    HalvingConfig,
+    HalvingUnit,
+    InverseSqrtConfig,
+    LinearConfig,
+    NoamConfig,
+    PlateauConfig,
+    PolynomialConfig,
+    WsdConfig,
+)
 
 
 def factors(config: object, horizon: Horizon, updates: list[int]) -> list[float]:

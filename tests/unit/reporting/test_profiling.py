@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from nmt.config.sections import ReportConfig, TrainConfig
-from nmt.config.span import Span
+from nmt.config.sections import ReportConfig, Span, TrainConfig
 from nmt.errors import UsageError
 from nmt.reporting.resources import Profiler
 from nmt.storage.run_folder import checkpoints_in

@@ -16,8 +16,8 @@ import torch
 
 from nmt.config.choices import Precision
 from nmt.config.sections import CheckpointConfig, ReportConfig, TrainingConfig, ValidationConfig
+from nmt.criterions.config import CrossEntropyConfig
 from nmt.criterions.cross_entropy import TokenCrossEntropy
-from nmt.criterions.cross_entropy_config import CrossEntropyConfig
 from nmt.data.batch import Batch, Ids
 from nmt.data.corpus import Split
 from nmt.data.vocabulary import EOS

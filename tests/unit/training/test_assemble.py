@@ -36,11 +36,8 @@ from nmt.interface import VocabularySizes
 from nmt.models import models
 from nmt.models.transformer.config import PositionKind, TransformerConfig
 from nmt.models.transformer.transformer import Transformer
-from nmt.optim.adam_config import AdamConfig
-from nmt.optim.schedules.constant import ConstantConfig
-from nmt.optim.schedules.inverse_sqrt import InverseSqrtConfig
-from nmt.optim.schedules.linear import LinearConfig
-from nmt.optim.schedules.noam import NoamConfig
+from nmt.optim.config import AdamConfig
+from nmt.optim.schedules import ConstantConfig, InverseSqrtConfig, LinearConfig, NoamConfig
 from nmt.storage.checkpoints import read_checkpoint, read_info
 from nmt.storage.run_folder import checkpoints_in, pointed
 from nmt.training.assemble import train

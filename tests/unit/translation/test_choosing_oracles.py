@@ -10,7 +10,7 @@ import sacrebleu
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt.config.generation import GenerateConfig
+from nmt.config.commands import GenerateConfig
 from nmt.search.beam_config import BeamConfig
 from nmt.translation import Line, TranslatedText, Translation
 from nmt.translation.choosing import MinimumBayesRisk, ReverseModel

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nmt.config.choices import AlignmentKind
-from nmt.config.generation import GenerateConfig
+from nmt.config.commands import GenerateConfig
 from nmt.native.library import SWITCH, forget
 from nmt.search.beam_config import BeamConfig
 from nmt.translation import Line, TranslatedText, Translator

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nmt.config.choices import AlignmentKind, NumberFormat
-from nmt.config.generation import GenerateConfig
+from nmt.config.commands import GenerateConfig
 from nmt.native.library import SWITCH, forget, library
 from nmt.search.beam_config import BeamConfig
 from nmt.translation import Translator

@@ -10,7 +10,7 @@ import pytest
 
 from nmt import Translator
 from nmt.config.choices import PieceMarks
-from nmt.config.generation import GenerateConfig
+from nmt.config.commands import GenerateConfig
 from nmt.data.cut_text import joined
 from nmt.data.language_pair import LanguagePair
 from nmt.data.tokenizers.words import WordsConfig, WordTokenizer

@@ -16,7 +16,7 @@ import torch
 
 from nmt import Translator
 from nmt.config.choices import AlignmentKind, LongLines, MbrMetric, Precision
-from nmt.config.generation import GenerateConfig
+from nmt.config.commands import GenerateConfig
 from nmt.data.text import PAUSE
 from nmt.distributed import workers
 from nmt.errors import DataError, DeviceError, MissingInputError, UsageError

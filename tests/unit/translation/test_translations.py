@@ -11,7 +11,7 @@ import torch
 
 from nmt import Translator
 from nmt.config.choices import AlignmentKind
-from nmt.config.generation import GenerateConfig
+from nmt.config.commands import GenerateConfig
 from nmt.errors import UsageError
 from nmt.models.recurrent.config import AttentionKind
 from nmt.search.beam_config import BeamConfig

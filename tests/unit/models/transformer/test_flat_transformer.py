@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import varlen
 
+from nmt.criterions.config import CrossEntropyConfig
 from nmt.criterions.cross_entropy import TokenCrossEntropy
-from nmt.criterions.cross_entropy_config import CrossEntropyConfig
 from nmt.data.batch import Batch, collate, with_targets
 from nmt.data.batching import plan_batches
 from nmt.interface import AttentionRequest, EncoderDecoder, VocabularySizes

@@ -13,9 +13,8 @@ from torch import Tensor
 
 from nmt.config.sections import CheckpointConfig, TrainConfig, TrainingConfig, ValidationConfig
 from nmt.errors import DataError
-from nmt.optim.adam_config import AdamConfig
-from nmt.optim.schedule_free_adamw_config import ScheduleFreeAdamWConfig
-from nmt.optim.schedules.constant import ConstantConfig
+from nmt.optim.config import AdamConfig, ScheduleFreeAdamWConfig
+from nmt.optim.schedules import ConstantConfig
 from nmt.storage.checkpoints import StoredCheckpoint, read_checkpoint
 from nmt.storage.run_folder import checkpoints_in
 from nmt.training.assemble import train

@@ -12,10 +12,7 @@ from torch.nn import Parameter
 
 from nmt.errors import DataError
 from nmt.optim import optimizers
-from nmt.optim.adam_config import AdamConfig
-from nmt.optim.adam_then_sgd_config import AdamThenSgdConfig
-from nmt.optim.muon_config import MuonConfig
-from nmt.optim.sgd_config import SgdConfig
+from nmt.optim.config import AdamConfig, AdamThenSgdConfig, MuonConfig, SgdConfig
 from nmt.training.checkpoints.optimizer_state import OF_THE_DEVICE, pack, training_mode, unpack
 
 CONFIGS = [

@@ -13,17 +13,19 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from nmt.config.choices import Precision
-from nmt.config.parameters import ParametersConfig
-from nmt.config.sections import CheckpointConfig, DeviceConfig, TrainConfig, TrainingConfig, ValidationConfig
+from nmt.config.sections import (
+    CheckpointConfig,
+    DeviceConfig,
+    ParametersConfig,
+    TrainConfig,
+    TrainingConfig,
+    ValidationConfig,
+)
 from nmt.errors import UsageError
 from nmt.optim import optimizers
-from nmt.optim.adam_config import AdamConfig
-from nmt.optim.adam_then_sgd_config import AdamThenSgdConfig
+from nmt.optim.config import AdamConfig, AdamThenSgdConfig, MuonConfig, ScheduleFreeAdamWConfig, SgdConfig
 from nmt.optim.moving_average import MovingAverage
-from nmt.optim.muon_config import MuonConfig
-from nmt.optim.schedule_free_adamw_config import ScheduleFreeAdamWConfig
-from nmt.optim.schedules.constant import ConstantConfig
-from nmt.optim.sgd_config import SgdConfig
+from nmt.optim.schedules import ConstantConfig
 from nmt.storage.checkpoints import StoredCheckpoint, read_checkpoint
 from nmt.storage.run_folder import checkpoints_in
 from nmt.training.assemble import train

@@ -17,10 +17,8 @@ from torch.nn.attention import varlen
 
 from nmt.config.choices import Precision
 from nmt.config.sections import TrainConfig, TrainingConfig, ValidationConfig
-from nmt.criterions.cross_entropy import TokenCrossEntropy
-from nmt.criterions.cross_entropy_config import CrossEntropyConfig
-from nmt.criterions.guided_alignment import GuidedAlignment
-from nmt.criterions.guided_alignment_config import GuidedAlignmentConfig
+from nmt.criterions.config import CrossEntropyConfig, GuidedAlignmentConfig
+from nmt.criterions.cross_entropy import GuidedAlignment, TokenCrossEntropy
 from nmt.data.corpus import Split
 from nmt.errors import UsageError
 from nmt.interface import VocabularySizes

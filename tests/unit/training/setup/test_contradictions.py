@@ -20,14 +20,8 @@ from nmt.config.sections import (
 )
 from nmt.errors import UsageError
 from nmt.optim import optimizers, schedulers
-from nmt.optim.adam_config import AdamConfig
-from nmt.optim.adam_then_sgd_config import AdamThenSgdConfig
-from nmt.optim.muon_config import MuonConfig
-from nmt.optim.schedule_free_adamw_config import ScheduleFreeAdamWConfig
-from nmt.optim.schedules.inverse_sqrt import InverseSqrtConfig
-from nmt.optim.schedules.linear import LinearConfig
-from nmt.optim.schedules.noam import NoamConfig
-from nmt.optim.schedules.plateau import PlateauConfig
+from nmt.optim.config import AdamConfig, AdamThenSgdConfig, MuonConfig, ScheduleFreeAdamWConfig
+from nmt.optim.schedules import InverseSqrtConfig, LinearConfig, NoamConfig, PlateauConfig
 from nmt.training.setup.options import check
 
 MakeConfig = Callable[..., TrainConfig]

@@ -17,8 +17,8 @@ from torch.utils.flop_counter import flop_registry
 
 from nmt.config.choices import Precision
 from nmt.config.sections import ReportConfig, TrainConfig, TrainingConfig
+from nmt.criterions.config import CrossEntropyConfig
 from nmt.criterions.cross_entropy import TokenCrossEntropy
-from nmt.criterions.cross_entropy_config import CrossEntropyConfig
 from nmt.data.corpus import Split
 from nmt.data.vocabulary import EOS
 from nmt.interface import Batch, LossReport, VocabularySizes

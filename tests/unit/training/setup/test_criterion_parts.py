@@ -13,21 +13,23 @@ import torch
 
 from nmt.config.sections import PreprocessConfig, TrainConfig, TrainingConfig, ValidationConfig
 from nmt.criterions import Criterion, CriterionParts, criterions
-from nmt.criterions.cross_entropy_config import CrossEntropyConfig
-from nmt.criterions.expected_reward_config import ExpectedRewardConfig
-from nmt.criterions.guided_alignment_config import GuidedAlignmentConfig
-from nmt.criterions.minimum_risk_config import MinimumRiskConfig
-from nmt.criterions.r_drop_config import RDropConfig
+from nmt.criterions.config import (
+    CrossEntropyConfig,
+    ExpectedRewardConfig,
+    GuidedAlignmentConfig,
+    MinimumRiskConfig,
+    RDropConfig,
+    RewardKind,
+    WordDistillationConfig,
+)
 from nmt.criterions.sentence_rewards import sentence_bleu, sentence_gleu
-from nmt.criterions.sequences_config import RewardKind
-from nmt.criterions.word_distillation_config import WordDistillationConfig
 from nmt.data.corpus import Corpus
 from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.words import WordsConfig
 from nmt.distributed.world import World
 from nmt.errors import DataError, UsageError
 from nmt.models.transformer.transformer import Transformer
-from nmt.optim.schedules.constant import ConstantConfig
+from nmt.optim.schedules import ConstantConfig
 from nmt.storage.checkpoints import read_checkpoint
 from nmt.storage.run_folder import checkpoints_in
 from nmt.training.assemble import train

@@ -11,8 +11,7 @@ import pytest
 from nmt.config import sections
 from nmt.config.sections import TrainConfig, TrainingConfig, ValidationConfig
 from nmt.errors import UsageError
-from nmt.optim.schedules.inverse_sqrt import InverseSqrtConfig
-from nmt.optim.schedules.linear import LinearConfig
+from nmt.optim.schedules import InverseSqrtConfig, LinearConfig
 from nmt.training.assemble import train
 from nmt.training.setup import description as length
 

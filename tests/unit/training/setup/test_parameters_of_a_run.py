@@ -10,10 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmt.config.parameters import Decayed, ParametersConfig
-from nmt.config.sections import TrainConfig, TrainingConfig
+from nmt.config.sections import Decayed, ParametersConfig, TrainConfig, TrainingConfig
 from nmt.errors import UsageError
-from nmt.optim.adam_config import AdamWConfig
+from nmt.optim.config import AdamWConfig
 from nmt.storage.checkpoints import read_checkpoint
 from nmt.storage.run_folder import checkpoints_in
 from nmt.training.assemble import train

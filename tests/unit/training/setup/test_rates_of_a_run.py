@@ -13,13 +13,8 @@ import pytest
 
 from nmt.config.sections import BatchingConfig, TrainConfig, TrainingConfig, ValidationConfig
 from nmt.errors import UsageError
-from nmt.optim.adam_config import AdamConfig
-from nmt.optim.adam_then_sgd_config import AdamThenSgdConfig
-from nmt.optim.schedules.constant import ConstantConfig
-from nmt.optim.schedules.plateau import PlateauConfig
-from nmt.optim.schedules.polynomial import PolynomialConfig
-from nmt.optim.schedules.wsd import WsdConfig
-from nmt.optim.sgd_config import SgdConfig
+from nmt.optim.config import AdamConfig, AdamThenSgdConfig, SgdConfig
+from nmt.optim.schedules import ConstantConfig, PlateauConfig, PolynomialConfig, WsdConfig
 from nmt.storage.checkpoints import read_checkpoint
 from nmt.storage.run_folder import checkpoints_in
 from nmt.training.assemble import train

@@ -21,8 +21,8 @@ from nmt.errors import DataError, UsageError
 from nmt.models.memory.config import NeuralTuringMachineConfig, SymbolKind
 from nmt.models.recurrent.lstm import LSTMConfig
 from nmt.models.transformer.transformer import TransformerConfig
-from nmt.optim.schedules.constant import ConstantConfig
-from nmt.optim.sgd_config import SgdConfig
+from nmt.optim.config import SgdConfig
+from nmt.optim.schedules import ConstantConfig
 from nmt.storage.checkpoints import read_checkpoint
 from nmt.storage.run_folder import checkpoints_in
 from nmt.training.assemble import train

@@ -1,12 +1,13 @@
-"""Standard streams and logging of the commands: results on stdout, everything else on stderr."""
-
-from __future__ import annotations
+"""A command as a process: standard streams (results on stdout, everything else on stderr), the log, and SIGTERM outside of
+training, which has its own way to stop (``nmt/training/loop/trainer.py``)."""
 
 import contextlib
 import io
 import logging
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from typing import IO
 
@@ -15,17 +16,12 @@ logger = logging.getLogger("nmt")
 
 def use_utf8() -> None:
     """Text is UTF-8 whatever the locale says, and ``\\n`` ends a line everywhere. A closed stream reads as empty."""
-    _open_closed_streams()
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # the caller closed it (``<&-``); nothing further on has to know
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - open as long as the process
     for stream, errors in ((sys.stdin, "surrogateescape"), (sys.stdout, "replace"), (sys.stderr, "backslashreplace")):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors=errors, newline="\n")
-
-
-def _open_closed_streams() -> None:
-    """Python sets a stream that the caller closed (``<&-``) to None; nothing further on has to know."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - open as long as the process
 
 
 @contextlib.contextmanager
@@ -86,3 +82,27 @@ class _Lines(logging.Handler):
                     tqdm.tqdm.write(f"{line}\n", file=sys.stderr, end="")
         except Exception:
             self.handleError(record)
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, as an exception that unwinds everything like Ctrl-C, so that temporary files are removed."""
+
+
+@contextlib.contextmanager
+def cleaning_up_on_sigterm() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    process = os.getpid()
+
+    def stop(number: int, frame: object) -> None:
+        if os.getpid() == process:
+            raise Terminated
+        signal.signal(number, signal.SIG_DFL)  # a forked worker has nothing to clean up
+        os.kill(os.getpid(), number)
+
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)

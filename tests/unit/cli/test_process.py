@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from nmt_cli import streams
+from nmt_cli import process
 
 
 class Unbuffered(io.StringIO):
@@ -27,7 +27,7 @@ class Unbuffered(io.StringIO):
 
 def test_a_line_is_written_with_its_end() -> None:
     with contextlib.redirect_stderr(Unbuffered()) as stderr:
-        streams.say("one line")
+        process.say("one line")
     assert stderr.pieces == ["one line\n"]
 
 
@@ -40,5 +40,5 @@ def test_a_line_of_the_log_is_written_with_its_end(bars: bool, monkeypatch: pyte
     else:
         monkeypatch.delitem(sys.modules, "tqdm")
     with contextlib.redirect_stderr(Unbuffered()) as stderr:
-        streams._Lines().emit(logging.LogRecord("nmt", logging.INFO, __file__, 1, "%d lines", (3,), None))
+        process._Lines().emit(logging.LogRecord("nmt", logging.INFO, __file__, 1, "%d lines", (3,), None))
     assert stderr.pieces == ["3 lines\n"]

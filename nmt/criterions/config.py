@@ -1,0 +1,141 @@
+"""The options of every objective. The module that builds one is named where its options are declared."""
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+
+from nmt.config.checks import require_not_negative, require_positive, require_share
+from nmt.config.option import flag, option
+from nmt.config.roles import CriterionConfig
+from nmt.criterions import criterions
+from nmt.errors import UsageError
+
+
+@criterions.declare("cross_entropy", "cross_entropy")
+@dataclass
+class CrossEntropyConfig(CriterionConfig):
+    """Negative log-likelihood, without smoothing."""
+
+    label_smoothing = 0.0  # an option of those that extend it
+
+    auxiliary_weights: dict[str, float] = option(
+        {}, help="weight of each auxiliary loss that the model reports, by name; 1 unless given"
+    )
+
+
+@criterions.declare("label_smoothed_cross_entropy", "cross_entropy")
+@dataclass
+class LabelSmoothedCrossEntropyConfig(CrossEntropyConfig):
+    """A share of the target's probability is spread evenly over the whole vocabulary (torch's definition)."""
+
+    label_smoothing: float = flag(0.1, help="share of probability spread evenly")
+
+    def __post_init__(self) -> None:
+        require_share("criterion", label_smoothing=self.label_smoothing)
+
+
+@criterions.declare("guided_alignment", "cross_entropy")
+@dataclass
+class GuidedAlignmentConfig(LabelSmoothedCrossEntropyConfig):
+    """Which attention is guided, and how strongly. By default it is the one that --print-alignment shows."""
+
+    needs_alignments = True
+
+    alignment_weight: float = option(
+        0.05, help="weight of the alignments' cross-entropy beside that of the targets", flag="--alignment-lambda"
+    )
+    alignment_layer: int | None = flag(None, help="decoder layer whose attention is guided, from 1; null: the last")
+    alignment_heads: int | None = flag(None, help="guide the mean of its first so many heads; null: of all")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_not_negative("criterion", alignment_weight=self.alignment_weight)
+        require_positive("criterion", alignment_layer=self.alignment_layer, alignment_heads=self.alignment_heads)
+
+
+@criterions.declare("r_drop", "cross_entropy")
+@dataclass
+class RDropConfig(LabelSmoothedCrossEntropyConfig):
+    """The paper's weight for translation, 5. Without dropout in the model there is nothing to agree on."""
+
+    divergence_weight: float = option(
+        5.0, help="weight of the divergence between the two passes: alpha", flag="--rdrop-alpha"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_not_negative("criterion", divergence_weight=self.divergence_weight)
+
+
+@criterions.declare("word_distillation", "cross_entropy")
+@dataclass
+class WordDistillationConfig(LabelSmoothedCrossEntropyConfig):
+    """The paper's weight of the teacher, a half."""
+
+    label_smoothing: float = flag(0.0, help="share of probability spread evenly")
+    teacher: str = flag("", help="run folder or checkpoint of the model to learn from")
+    distillation_weight: float = flag(0.5, help="weight of the teacher's distribution; the rest is that of the targets")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0.0 <= self.distillation_weight <= 1.0:
+            raise UsageError(f"criterion.distillation_weight={self.distillation_weight} must lie between 0 and 1")
+
+
+class RewardKind(Enum):
+    """What a drawn translation is rewarded by; both count the vocabulary's pieces, not words."""
+
+    gleu = "gleu"  # Wu et al. 2016, section 5
+    bleu = "bleu"  # smoothed as by Lin and Och 2004
+
+
+@dataclass
+class SequenceConfig(CriterionConfig):
+    """How an objective over whole sentences draws translations."""
+
+    samples: int = flag(15, help="translations drawn of each training sentence")
+    reward: RewardKind = flag(RewardKind.gleu, help="reward of a translation: gleu or bleu")
+    max_len_a: float = option(1.0, help="longest one in pieces: max_len_a * source length + max_len_b")
+    max_len_b: float = option(20, help="see max_len_a")
+    auxiliary_weights: dict[str, float] = option(
+        {}, help="weight of each auxiliary loss that the model reports, by name; 1 unless given"
+    )
+
+    def __post_init__(self) -> None:
+        require_positive("criterion", samples=self.samples)
+        require_not_negative("criterion", max_len_a=self.max_len_a)
+        if not 1 <= self.max_len_b < math.inf:
+            raise UsageError(f"criterion.max_len_b={self.max_len_b} must be at least 1: a translation has a piece")
+
+
+@criterions.declare("expected_reward", "sequences")
+@dataclass
+class ExpectedRewardConfig(SequenceConfig):
+    """The paper's constants. It refines a model that was trained by likelihood."""
+
+    likelihood_weight: float = flag(0.017, help="weight of the log-likelihood beside the expected reward")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_not_negative("criterion", likelihood_weight=self.likelihood_weight)
+        if self.samples == 1:
+            raise UsageError(
+                "criterion.samples=1 leaves nothing to compare a reward with: the baseline is the mean of a sentence's "
+                "translations; draw at least two (--samples 2)"
+            )
+
+
+@criterions.declare("minimum_risk", "sequences")
+@dataclass
+class MinimumRiskConfig(SequenceConfig):
+    """The paper's constants. It refines a model that was trained by likelihood."""
+
+    samples: int = flag(100, help="translations drawn of each training sentence")
+    reward: RewardKind = flag(RewardKind.bleu, help="reward of a translation: gleu or bleu")
+    sharpness: float = option(
+        0.005, help="exponent of the probabilities among the candidates: alpha", flag="--risk-sharpness"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive("criterion", sharpness=self.sharpness)

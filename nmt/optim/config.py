@@ -1,0 +1,203 @@
+"""The options of every optimizer. The module that builds one is named where its options are declared."""
+
+import math
+from dataclasses import dataclass
+
+from nmt.config.checks import require_not_negative, require_positive, require_share
+from nmt.config.option import flag, option
+from nmt.config.roles import OptimizerConfig
+from nmt.errors import UsageError
+from nmt.optim import optimizers
+from nmt.optim.checks import check_betas, check_rates
+
+
+@optimizers.declare("sgd", "torch_optimizers")
+@dataclass
+class SgdConfig(OptimizerConfig):
+    """Plain gradient descent."""
+
+    default_rate = 0.1
+
+    lr: float | None = flag(None, help="peak learning rate; null: 0.1")
+    momentum: float = flag(0.0, help="share of the last step that is repeated")
+    nesterov: bool = option(False, help="Nesterov's form of momentum")
+    weight_decay: float = flag(0.0, help="L2 penalty, added to the gradient")
+
+    def __post_init__(self) -> None:
+        check_rates(self.lr, self.weight_decay)
+        require_share("optimizer", momentum=self.momentum)
+        if self.nesterov and self.momentum == 0.0:
+            raise UsageError("optimizer.nesterov=true needs a momentum; set optimizer.momentum (--momentum 0.9)")
+
+
+@optimizers.declare("nag", "torch_optimizers")
+@dataclass
+class NagConfig(OptimizerConfig):
+    """Momentum and rate are those of Gehring et al. 2017, arXiv:1705.03122, section 4.2; it clips to a norm of 0.1."""
+
+    default_rate = 0.25
+    nesterov = True
+
+    lr: float | None = flag(None, help="peak learning rate; null: 0.25")
+    momentum: float = flag(0.99, help="share of the last step that is repeated")
+    weight_decay: float = flag(0.0, help="L2 penalty, added to the gradient")
+
+    def __post_init__(self) -> None:
+        check_rates(self.lr, self.weight_decay)
+        require_share("optimizer", momentum=self.momentum)
+        if self.momentum == 0.0:
+            raise UsageError("optimizer.momentum=0.0 leaves nothing of nag; use --optimizer sgd")
+
+
+@optimizers.declare("adam", "torch_optimizers")
+@dataclass
+class AdamConfig(OptimizerConfig):
+    """Betas and epsilon are those of "Attention Is All You Need", section 5.3."""
+
+    default_rate = 5e-4
+
+    lr: float | None = flag(None, help="peak learning rate; null: 0.0005")
+    betas: list[float] = option([0.9, 0.98], help="decay of the two moment averages", flag="--adam-betas")
+    eps: float = option(1e-9, help="added to the root of the second moment", flag="--adam-eps")
+    weight_decay: float = flag(0.0, help="L2 penalty, added to the gradient")
+
+    def __post_init__(self) -> None:
+        check_rates(self.lr, self.weight_decay)
+        check_betas(self.betas, "--adam-betas 0.9,0.98")
+        require_not_negative("optimizer", eps=self.eps)
+
+
+@optimizers.declare("adamw", "torch_optimizers")
+@dataclass
+class AdamWConfig(AdamConfig):
+    """Adam whose weight decay shrinks the parameters themselves."""
+
+    weight_decay: float = flag(0.01, help="share of a parameter taken off, times the rate")
+
+
+@optimizers.declare("adam_then_sgd", "update_rules")
+@dataclass
+class AdamThenSgdConfig(AdamConfig):
+    """The paper's rates and switch; its betas and epsilon are those of Adam's own paper."""
+
+    default_rate = 2e-4
+
+    lr: float | None = flag(None, help="peak learning rate of Adam; null: 0.0002")
+    betas: list[float] = option([0.9, 0.999], help="decay of the two moment averages", flag="--adam-betas")
+    eps: float = option(1e-8, help="added to the root of the second moment", flag="--adam-eps")
+    sgd_lr: float = flag(0.5, help="peak learning rate of gradient descent")
+    switch_update: int = flag(60_000, help="updates with Adam")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_rates(self.sgd_lr, self.weight_decay, name="sgd_lr")
+        require_not_negative("optimizer", switch_update=self.switch_update)
+
+
+@optimizers.declare("adafactor", "torch_optimizers")
+@dataclass
+class AdafactorConfig(OptimizerConfig):
+    """Constants of the paper's section 9."""
+
+    default_rate = 1e-2
+    whole_matrices = True
+
+    lr: float | None = flag(None, help="largest share of a parameter's size a step; null: 0.01")
+    decay_rate: float = flag(-0.8, help="the averages forget the share update^decay_rate at each update")
+    clip_threshold: float = flag(1.0, help="root mean square of a step, before the rate, that is not exceeded")
+    min_scale: float = option(1e-3, help="least size that a parameter is taken to have", flag="--adafactor-min-scale")
+    weight_decay: float = flag(0.0, help="share of a parameter taken off, times the rate")
+
+    def __post_init__(self) -> None:
+        check_rates(self.lr, self.weight_decay)
+        require_not_negative("optimizer", min_scale=self.min_scale)
+        if not -10.0 <= self.decay_rate <= 0.0:
+            raise UsageError(f"optimizer.decay_rate={self.decay_rate} must lie between -10 and 0 (--decay-rate -0.8)")
+        if not 1.0 <= self.clip_threshold < math.inf:
+            raise UsageError(f"optimizer.clip_threshold={self.clip_threshold} must be at least 1 (--clip-threshold 1)")
+
+
+@optimizers.declare("lion", "update_rules")
+@dataclass
+class LionConfig(OptimizerConfig):
+    """Section 5 of the paper advises a rate of a tenth to a third of AdamW's and as much more weight decay."""
+
+    default_rate = 1e-4
+
+    lr: float | None = flag(None, help="peak learning rate; null: 0.0001")
+    betas: list[float] = option(
+        [0.9, 0.99], help="share of the momentum in a step, and what is kept of it", flag="--lion-betas"
+    )
+    weight_decay: float = flag(0.0, help="share of a parameter taken off, times the rate")
+
+    def __post_init__(self) -> None:
+        check_rates(self.lr, self.weight_decay)
+        check_betas(self.betas, "--lion-betas 0.9,0.99")
+
+
+@optimizers.declare("rmsprop", "update_rules")
+@dataclass
+class RmspropConfig(OptimizerConfig):
+    """Constants of equations 38-41; the paper's values."""
+
+    default_rate = 1e-4
+
+    lr: float | None = flag(None, help="peak learning rate; null: 0.0001")
+    momentum: float = flag(0.9, help="share of the last step that is repeated")
+    decay: float = option(0.95, help="decay of the averages of the gradient and of its square", flag="--rmsprop-decay")
+    eps: float = option(1e-4, help="added to the variance of the gradient, under the root", flag="--rmsprop-eps")
+    weight_decay: float = flag(0.0, help="L2 penalty, added to the gradient")
+
+    def __post_init__(self) -> None:
+        check_rates(self.lr, self.weight_decay)
+        require_share("optimizer", momentum=self.momentum, decay=self.decay)
+        require_positive("optimizer", eps=self.eps)
+
+
+MOST_ITERATIONS = 99  # torch's limit
+
+
+@optimizers.declare("muon", "update_rules")
+@dataclass
+class MuonConfig(AdamWConfig):
+    """Rate and weight decay are those of both rules; betas and epsilon are AdamW's."""
+
+    whole_matrices = True
+
+    momentum: float = flag(0.95, help="share of the momentum that is kept (Nesterov's form)")
+    iterations: int = option(5, help="Newton-Schulz iterations of a step", flag="--muon-iterations")
+    adamw_names: list[str] = option(
+        ["*embedding*", "*positions*", "*slots*", "*first_*", "output.*", "criterion.*"],
+        help="matrices that AdamW takes, by patterns of their names",
+        flag="--muon-adamw",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_share("optimizer", momentum=self.momentum)
+        require_positive("optimizer", iterations=self.iterations)
+        if self.iterations > MOST_ITERATIONS:
+            raise UsageError(f"optimizer.iterations={self.iterations} must be at most {MOST_ITERATIONS}; 5 are usual")
+
+
+@optimizers.declare("schedule_free_adamw", "torch_optimizers")
+@dataclass
+class ScheduleFreeAdamWConfig(AdamConfig):
+    """Constants of the authors' package. A warm-up is the scheduler's; what else a scheduler does is not wanted."""
+
+    default_rate = 2.5e-3
+    schedule_free = True
+
+    lr: float | None = flag(None, help="learning rate after the warm-up; null: 0.0025")
+    betas: list[float] = option(
+        [0.9, 0.999],
+        help="share of the average in the training weights; decay of the second moment",
+        flag="--adam-betas",
+    )
+    eps: float = option(1e-8, help="added to the root of the second moment", flag="--adam-eps")
+    weight_decay: float = flag(0.0, help="share of the training weights taken off, times the rate")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.betas[0] == 0.0:
+            raise UsageError(f"optimizer.betas={self.betas}: the first must be above 0 (--adam-betas 0.9,0.999)")

@@ -1,1 +1,0 @@
-"""One schedule of the learning rate a file: its options, and a pure function of progress."""
