@@ -14,8 +14,8 @@ from nmt.data.cut_text import joined_lines
 from nmt.data.parallel_text import Reading, where_they_part
 from nmt.data.text import read_stream
 from nmt.errors import DataError, UsageError
-from nmt.scoring import Score, Scorer, TextOptions, sacre, scorers
-from nmt.scoring.lines import lines_with_piece_marks, looks_tokenised
+from nmt.scoring import Score, Scorer, TextOptions, lines_with_piece_marks, looks_tokenised, scorers
+from nmt.scoring.metrics import check_tokenizer
 from nmt_cli.launch import launch
 
 logger = logging.getLogger("nmt.score")
@@ -46,7 +46,7 @@ def main() -> None:
 def _chosen_scorers(config: ScoreConfig) -> dict[str, Scorer]:
     if not config.metrics:
         raise UsageError(f"name a metric: --metrics {','.join(scorers.names())}")
-    sacre.check_tokenizer(config.tokenize)  # also where no chosen metric would look at it
+    check_tokenizer(config.tokenize)  # also where no chosen metric would look at it
     text = TextOptions(tokenize=config.tokenize, lowercase=config.lowercase)
     return {name: scorers.build(scorers.config_class(name)(), text) for name in config.metrics}
 

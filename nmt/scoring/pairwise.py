@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from nmt.scoring import TextOptions, sacre
+from nmt.scoring import TextOptions
+from nmt.scoring.metrics import bleu_metric
 
 Matrix = npt.NDArray[np.float64]
 Similarity = Callable[[Sequence[str]], Matrix]  # [n, n]: how good text i is if text j is right, 0 .. 100
@@ -44,7 +45,7 @@ def chrf(text: TextOptions) -> Similarity:
 
 def bleu(text: TextOptions) -> Similarity:
     """Papineni et al. 2002 over the orders that a sentence has, with sacreBLEU's exponential smoothing."""
-    tokenize = sacre.bleu_metric(text).tokenizer
+    tokenize = bleu_metric(text).tokenizer
 
     def similarity(texts: Sequence[str]) -> Matrix:
         lowered = [one.lower() if text.lowercase else one for one in texts]
