@@ -17,8 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from nmt.data.batch import Batch
-from nmt.data.hypothesis import Hypothesis
-from nmt.data.vocabulary import VocabularySizes
+from nmt.data.vocabulary import Hypothesis, VocabularySizes
 from nmt.layers.overriding import require_together
 from nmt.trees import RowTree
 

@@ -11,8 +11,8 @@ from typing import Any
 from nmt.config.choices import PieceMarks, ScoreFormat
 from nmt.config.scoring import ScoreConfig
 from nmt.data.cut_text import joined_lines
-from nmt.data.parallel_text import Reading, where_they_part
-from nmt.data.text import read_stream
+from nmt.data.parallel_text import where_they_part
+from nmt.data.text import Reading
 from nmt.errors import DataError, UsageError
 from nmt.scoring import Score, Scorer, TextOptions, lines_with_piece_marks, looks_tokenised, scorers
 from nmt.scoring.metrics import check_tokenizer
@@ -77,8 +77,7 @@ def _read(config: ScoreConfig) -> tuple[list[str], list[list[str]]]:
 def _read_stdin(reading: Reading) -> list[str | None]:
     if sys.stdin.isatty():
         logger.info("reading hypotheses from the terminal, one a line; end with Ctrl-D, or name a file: --sys FILE")
-    lines = read_stream(sys.stdin.buffer, _STDIN, invalid=reading.invalid, max_line_bytes=reading.max_line_bytes)
-    return list(lines)
+    return list(reading.stream(sys.stdin.buffer, _STDIN))
 
 
 def _warn_of_pieces(hypotheses: list[str], references: list[list[str]]) -> None:

@@ -20,10 +20,8 @@ import safetensors
 from safetensors.numpy import save
 
 from nmt.data.corpus import Split
-from nmt.data.hypothesis import Ids
 from nmt.data.language_pair import LanguagePair
-from nmt.data.tokenizers import IdArray
-from nmt.data.vocabulary import SPECIALS
+from nmt.data.vocabulary import SPECIALS, Ids, Ints
 from nmt.errors import DataError, MissingInputError, UsageError
 from nmt.storage.files import atomic_write
 
@@ -35,13 +33,13 @@ _ITERATIONS = 5
 class Shortlist:
     """The pieces that each source piece may become, most probable first, and those that any sentence may need."""
 
-    offsets: IdArray  # [source vocabulary + 1] where in ``pieces`` those of a source piece begin
-    pieces: IdArray
-    always: IdArray
+    offsets: Ints  # [source vocabulary + 1] where in ``pieces`` those of a source piece begin
+    pieces: Ints
+    always: Ints
     digest: str  # of the vocabularies
     languages: tuple[str, str]  # source and target
 
-    def of(self, source: Ids, more: Iterable[int] = ()) -> IdArray:
+    def of(self, source: Ids, more: Iterable[int] = ()) -> Ints:
         """The target pieces of a sentence, and ``more``, sorted. The special ones are the first."""
         parts = [self.pieces[self.offsets[number] : self.offsets[number + 1]] for number in set(source.tolist())]
         wanted = np.concatenate([self.always, np.fromiter(more, dtype=np.int64), *parts])
@@ -109,14 +107,14 @@ def learn(split: Split, pair: LanguagePair, per_piece: int, frequent: int, max_p
     return Shortlist(offsets, pieces, always.astype(np.int64), pair.digest(), languages)
 
 
-def _checksum(arrays: Mapping[str, IdArray]) -> str:
+def _checksum(arrays: Mapping[str, Ints]) -> str:
     digest = hashlib.sha256()
     for name, array in arrays.items():
         digest.update(f"{name} {array.dtype} {array.shape} ".encode() + array.tobytes())
     return digest.hexdigest()
 
 
-def _pairs(sources: Sequence[Ids], targets: Sequence[Ids], width: int) -> tuple[IdArray, IdArray]:
+def _pairs(sources: Sequence[Ids], targets: Sequence[Ids], width: int) -> tuple[Ints, Ints]:
     """Every source piece with every target piece of its sentence [P], as source * width + target, and where the pairs of
     each target piece of a sentence begin."""
     codes = [
@@ -130,7 +128,7 @@ def _pairs(sources: Sequence[Ids], targets: Sequence[Ids], width: int) -> tuple[
     return np.concatenate(codes), np.cumsum(sizes) - sizes
 
 
-def _lexicon(source: IdArray, index: IdArray, groups: IdArray) -> npt.NDArray[np.float64]:
+def _lexicon(source: Ints, index: Ints, groups: Ints) -> npt.NDArray[np.float64]:
     """p(target | source) of each different pair [U]; ``index`` [P]: which of them stands where."""
     probabilities: npt.NDArray[np.float64] = np.ones(len(source))
     sizes = np.diff(np.append(groups, len(index)))
@@ -143,8 +141,8 @@ def _lexicon(source: IdArray, index: IdArray, groups: IdArray) -> npt.NDArray[np
 
 
 def _best(
-    different: IdArray, probabilities: npt.NDArray[np.float64], width: int, source_size: int, count: int
-) -> tuple[IdArray, IdArray]:
+    different: Ints, probabilities: npt.NDArray[np.float64], width: int, source_size: int, count: int
+) -> tuple[Ints, Ints]:
     """The most probable target pieces of each source piece."""
     source = different // width
     order = np.lexsort((different, -probabilities, source))

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
+from nmt.config.choices import NumberFormat, Precision
+from nmt.devices import kind_of, require_precision, require_translating
 from nmt.errors import UsageError
+from nmt.native.library import library
 from nmt.registry import Registry, import_all
 
 if TYPE_CHECKING:
-    from nmt.config.choices import NumberFormat
     from nmt.models.stored import LoadedModel
     from nmt.search.decoding import Engine
 
@@ -23,6 +25,11 @@ logger = logging.getLogger("nmt.translation")
 
 AUTO = "auto"
 PREFERRED = ("native", "torch")  # what ``auto`` takes: the first one that can hold the model
+PRECISIONS = {
+    NumberFormat.float32: Precision.fp32,
+    NumberFormat.bfloat16: Precision.bf16,
+    NumberFormat.float16: Precision.fp16,
+}
 
 
 @dataclass(frozen=True)
@@ -31,27 +38,30 @@ class Wanted:
 
     device: str  # "cpu", "cuda" or "cuda:1"
     number_format: NumberFormat  # of the weights
-    workers: int = 1  # processes that will share the work
 
 
-class EngineKind(Protocol):
+class EngineKind:
     """Makes engines of models."""
+
+    def __init__(self, config: Any) -> None:
+        """``config``: its options. None of ours has any."""
 
     def misfit(self, model: LoadedModel, wanted: Wanted) -> str | None:
         """Why it cannot hold the model like this, or should not where nobody asked for it; None: it can."""
-        ...
+        return None
 
     def computes_in(self, wanted: Wanted) -> NumberFormat:
         """What numbers the weights would be kept in."""
         return wanted.number_format
 
-    def make(self, model: LoadedModel, wanted: Wanted) -> Engine: ...
+    def make(self, model: LoadedModel, wanted: Wanted) -> Engine:
+        raise NotImplementedError
 
 
 # builder(config) -> EngineKind
 engines: Registry[EngineKind] = Registry("engine")
 
-import_all(__name__, __path__, ending="_engine")
+import_all(__name__, __path__, ending="kinds")
 
 
 def engine_for(name: str, model: LoadedModel, wanted: Wanted) -> Engine:
@@ -84,3 +94,29 @@ def _chosen(name: str, model: LoadedModel, wanted: Wanted) -> tuple[str, list[st
 
 def _kind(name: str) -> EngineKind:
     return engines.build(engines.config_class(name)())
+
+
+def format_named(name: NumberFormat | str | None) -> NumberFormat | None:
+    """A number format of weights by its name, as Python code gives it."""
+    if name is None or isinstance(name, NumberFormat):
+        return name
+    if name not in NumberFormat.__members__:
+        raise UsageError(f"dtype={name!r} is none of {', '.join(NumberFormat.__members__)}")
+    return NumberFormat[name]
+
+
+def choose_format(wanted: NumberFormat | None, precision: Precision, device: str) -> NumberFormat:
+    """``wanted``, or else what ``precision`` stands for, where the device has it."""
+    if wanted is None:
+        require_translating(device, precision)
+        return {of: name for name, of in PRECISIONS.items()}.get(precision, NumberFormat.float32)
+    if kind_of(device) != "cpu":
+        if wanted is NumberFormat.int8:
+            raise UsageError("dtype int8 is for CPUs; on a GPU use --dtype bfloat16 or float16")
+        require_precision(device, PRECISIONS[wanted])
+    elif library() is None and wanted in (NumberFormat.int8, NumberFormat.float16):
+        raise UsageError(
+            f"dtype {wanted.value} on a CPU needs the C part of nmt, which was not built here or is switched off; "
+            f"install nmt where there is a C compiler, or use --dtype float32"
+        )
+    return wanted

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +11,8 @@ from torch import Tensor
 
 from nmt.errors import UsageError
 from nmt.interface import Decodable, DecoderState, Memory, StepOutput
+from nmt.search.decoding import Engine
+from nmt.search.in_torch import ModelEngine
 
 
 @dataclass
@@ -20,24 +21,12 @@ class EnsembleMemory(Memory):
 
     members: tuple[Memory, ...]
 
-    def rows(self, index: Tensor) -> EnsembleMemory:
-        return EnsembleMemory(tuple(member.rows(index) for member in self.members))
-
-    def clone(self) -> EnsembleMemory:
-        return EnsembleMemory(tuple(member.clone() for member in self.members))
-
 
 @dataclass
 class EnsembleState(DecoderState):
     """The states of the members."""
 
     members: tuple[DecoderState, ...]
-
-    def rows(self, index: Tensor) -> EnsembleState:
-        return EnsembleState(tuple(member.rows(index) for member in self.members))
-
-    def clone(self) -> EnsembleState:
-        return EnsembleState(tuple(member.clone() for member in self.members))
 
 
 class Ensemble:
@@ -93,8 +82,16 @@ class Ensemble:
 
     def max_target_lengths(self, source_lengths: Tensor) -> Tensor | None:
         limits = [model.max_target_lengths(source_lengths) for model in self.models]
-        return _smallest([limit for limit in limits if limit is not None])
+        known = [limit for limit in limits if limit is not None]
+        return torch.stack(known).amin(0) if known else None
 
 
-def _smallest(limits: list[Tensor]) -> Tensor | None:
-    return functools.reduce(torch.minimum, limits) if limits else None
+def together_as_one(members: Sequence[Engine], weights: Sequence[float]) -> Engine:
+    """Several engines as one."""
+    limits = [member.longest_source for member in members if member.longest_source is not None]
+    return ModelEngine(
+        Ensemble([member.decodable for member in members], weights),
+        members[0].device,
+        scored=Ensemble([member.scored for member in members], weights),
+        longest_source=min(limits, default=None),
+    )

@@ -9,23 +9,16 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from nmt.data.hypothesis import Floats, Hypothesis, Ids, Ints
-from nmt.data.vocabulary import BOS, EOS, PAD
+from nmt.data.vocabulary import BOS, EOS, PAD, Floats, Hypothesis, Ids, Ints
 from nmt.errors import DataError, UsageError
-from nmt.search import searches
+from nmt.search import EngineSearch, searches
+from nmt.search.config import GreedyConfig
 from nmt.search.decoding import Decoding, Engine, Scores
-from nmt.search.greedy_config import GreedyConfig
-from nmt.search.requests import Forced, Request, or_eos, refuse_inclusion
-from nmt.search.rules import Rules
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from nmt.interface import Decodable
+from nmt.search.requests import Forced, Request, Rules, or_eos, refuse_inclusion
 
 
 @dataclass(frozen=True)
@@ -37,27 +30,13 @@ class _Step:
 
 
 @searches.register("greedy", GreedyConfig)
-class GreedySearch:
+class GreedySearch(EngineSearch):
     """Greedy search. A hypothesis' score is its log-probability: with one hypothesis there is nothing to rank."""
 
     def __init__(self, config: GreedyConfig, nbest: int = 1) -> None:
         if nbest > 1:
             raise UsageError(f"nbest={nbest}, but greedy search finds one translation; use --search beam")
         self.config = config
-
-    def __call__(
-        self,
-        model: Decodable,
-        source: Tensor,
-        source_lengths: Tensor,
-        *,
-        attention: bool = False,
-        requests: Sequence[Request] | None = None,
-    ) -> list[list[Hypothesis]]:
-        from nmt.search.model_decoding import ModelEngine, unpadded
-
-        engine = ModelEngine(model, source.device)
-        return self.find(engine, unpadded(source, source_lengths), attention=attention, requests=requests)
 
     def find(
         self,
@@ -68,7 +47,6 @@ class GreedySearch:
         attention: bool = False,
         requests: Sequence[Request] | None = None,
     ) -> list[list[Hypothesis]]:
-        """The same with an engine; see ``BeamSearch.find``."""
         refuse_inclusion(requests, "greedy")
         lengths = np.array([len(source) for source in sources])
         forced = Forced(requests, lengths, self.config, engine.longest_targets(lengths))

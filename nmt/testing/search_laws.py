@@ -8,14 +8,11 @@ import numpy as np
 import torch
 
 from nmt.data.batch import Batch, collate
-from nmt.data.hypothesis import Ints
-from nmt.data.vocabulary import EOS, SPECIALS, UNK
+from nmt.data.vocabulary import EOS, SPECIALS, UNK, Ints
 from nmt.interface import EncoderDecoder, Hypothesis, VocabularySizes
 from nmt.search import Search, searches
-from nmt.search.beam_config import BeamConfig
+from nmt.search.config import BeamConfig, GreedyConfig, StopRule
 from nmt.search.forced import score_targets
-from nmt.search.greedy_config import GreedyConfig
-from nmt.search.ranking import StopRule
 from nmt.testing.subjects import Subject
 from nmt.testing.toys import TOLERANCE, alone, assert_close, target_log_probabilities, toy_batch
 

@@ -17,8 +17,8 @@ from nmt.data.cut_text import joined
 from nmt.data.language_pair import LanguagePair
 from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers import tokenizers
+from nmt.data.tokenizers.piece_lists import WordsConfig, WordTokenizer
 from nmt.data.tokenizers.sentencepiece import BpeConfig
-from nmt.data.tokenizers.words import WordsConfig, WordTokenizer
 from nmt.errors import UsageError
 from nmt.search.beam import BeamConfig
 from nmt.search.greedy import GreedyConfig

@@ -10,7 +10,7 @@ import pytest
 from nmt.config.generation import GenerateConfig
 from nmt.config.shortlist import ShortlistConfig
 from nmt.errors import OutputError, UsageError
-from nmt.search.beam_config import BeamConfig
+from nmt.search.config import BeamConfig
 from nmt_cli import shortlist
 from nmt_cli.generate import run as generate
 from nmt_cli.shortlist import run

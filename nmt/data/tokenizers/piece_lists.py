@@ -1,7 +1,8 @@
-"""What tokenizers with a plain list of pieces have in common: counting, storing and reading the list."""
+"""Tokenizers with a plain list of pieces: counting, storing and reading the list; words and characters."""
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import re
@@ -15,11 +16,12 @@ from typing import Any
 import numpy as np
 
 from nmt.config.checks import require_positive
-from nmt.config.choices import InvalidText
+from nmt.config.choices import InvalidText, PieceMarks
 from nmt.config.option import option
-from nmt.data.text import one_line, read_lines, require_text, visible_spaces
-from nmt.data.tokenizers import IdArray, Tokenizer, TokenizerBuilder
-from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
+from nmt.data.cut_text import joined
+from nmt.data.text import Reading, one_line, require_text, visible_spaces
+from nmt.data.tokenizers import Tokenizer, TokenizerBuilder, tokenizers
+from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Ints, Vocabulary
 from nmt.errors import DataError, MissingInputError, UsageError
 from nmt.storage.foreign import is_dictionary_of_fairseq
 
@@ -62,7 +64,7 @@ class PieceListTokenizer(Tokenizer):
     def join(pieces: Iterable[str]) -> str:
         """The line of these pieces."""
 
-    def encode(self, lines: Sequence[str]) -> list[IdArray]:
+    def encode(self, lines: Sequence[str]) -> list[Ints]:
         require_text(lines)
         return [np.array(self.vocabulary.ids(self.split(line)), dtype=np.int64) for line in lines]
 
@@ -127,7 +129,7 @@ class PieceListBuilder(TokenizerBuilder):
     def given(self, path: Path) -> Tokenizer:
         """One piece a line, optionally followed by a space and its count (fairseq's form); the order gives the ids."""
         lines: dict[str, int] = {}
-        for number, line in enumerate(read_lines(path, invalid=InvalidText.skip, quiet=True), start=1):
+        for number, line in enumerate(Reading(InvalidText.skip).lines(path, quiet=True), start=1):
             if line is None:
                 raise DataError(
                     f"{path}:{number}: bytes that are not UTF-8; convert the list first, with iconv -t UTF-8"
@@ -154,3 +156,62 @@ class PieceListBuilder(TokenizerBuilder):
         if match is None:
             raise DataError(f"{place}: {line!r} is not one {self.what}, or one {self.what} and its count")
         return match[1]
+
+
+@dataclass
+class CharConfig(PieceListConfig):
+    """One piece a character."""
+
+
+class CharTokenizer(PieceListTokenizer):
+    """Decoding gives back exactly the text that was encoded, as far as its characters are known."""
+
+    @staticmethod
+    def split(line: str) -> Sequence[str]:
+        return line
+
+    @staticmethod
+    def join(pieces: Iterable[str]) -> str:
+        return "".join(pieces)
+
+
+@tokenizers.register("char", CharConfig)
+class CharBuilder(PieceListBuilder):
+    tokenizer = CharTokenizer
+    listed = re.compile(r"(.)(?: \d+)?", re.DOTALL)
+    what = "character"
+
+
+@dataclass
+class WordsConfig(PieceListConfig):
+    """One piece a word."""
+
+
+class WordTokenizer(PieceListTokenizer):
+    """Only the space U+0020 separates; a tab or a no-break space belongs to its word. Of text that was cut before, each
+    piece is a word here until it is decoded."""
+
+    keeps_pieces = True
+
+    def joining(self, marks: PieceMarks) -> WordTokenizer:
+        other = copy.copy(self)
+        other.marks = marks
+        return other
+
+    def decode_with(self, ids: Sequence[int], unknown: Sequence[str]) -> str:
+        return joined(super().decode_with(ids, unknown), self.marks)
+
+    @staticmethod
+    def split(line: str) -> Sequence[str]:
+        return [word for word in line.split(" ") if word]
+
+    @staticmethod
+    def join(pieces: Iterable[str]) -> str:
+        return " ".join(pieces)
+
+
+@tokenizers.register("words", WordsConfig)
+class WordsBuilder(PieceListBuilder):
+    tokenizer = WordTokenizer
+    listed = re.compile(r"([^ ]+)(?: \d+)?")
+    what = "word"

@@ -21,8 +21,8 @@ from nmt.criterions.sequences_config import RewardKind, SequenceConfig
 from nmt.distributed.world import World
 from nmt.errors import UsageError, did_you_mean
 from nmt.interface import EncoderDecoder
+from nmt.search.config import SamplingConfig
 from nmt.search.sampling import SamplingSearch
-from nmt.search.sampling_config import SamplingConfig
 from nmt.training.setup.datasets import Datasets, check_lengths
 from nmt.training.setup.other_models import load_teacher
 

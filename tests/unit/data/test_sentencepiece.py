@@ -14,8 +14,7 @@ import pytest
 import sentencepiece
 
 from nmt.data.tokenizers import Tokenizer, tokenizers
-from nmt.data.tokenizers.sentencepiece import BpeConfig, UnigramConfig
-from nmt.data.tokenizers.sentencepiece_training import Normalization, _parts
+from nmt.data.tokenizers.sentencepiece import BpeConfig, Normalization, UnigramConfig, _parts
 from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK
 from nmt.errors import DataError, Interrupted, UsageError
 

@@ -23,7 +23,7 @@ from nmt.criterions.sequences_config import RewardKind
 from nmt.criterions.word_distillation_config import WordDistillationConfig
 from nmt.data.corpus import Corpus
 from nmt.data.preprocess import preprocess
-from nmt.data.tokenizers.words import WordsConfig
+from nmt.data.tokenizers.piece_lists import WordsConfig
 from nmt.distributed.world import World
 from nmt.errors import DataError, UsageError
 from nmt.models.transformer.transformer import Transformer
