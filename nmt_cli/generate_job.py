@@ -16,8 +16,7 @@ from nmt.config.generation import GenerateConfig
 from nmt.config.sections import DeviceConfig, DistributedConfig
 from nmt.config.validated import WITHOUT_MEANING_FOR_SCORING
 from nmt.data.corpus import Corpus, Split
-from nmt.data.cut_text import joined_lines
-from nmt.data.text import PAUSE, Pause, Reading
+from nmt.data.text import PAUSE, Pause, Reading, joined_lines
 from nmt.data.tokenizers import Tokenizer
 from nmt.devices import count_threads, device_named, make_current, own_device, set_threads
 from nmt.distributed.chunks import Chunks

@@ -10,9 +10,8 @@ from typing import Any
 
 from nmt.config.choices import PieceMarks, ScoreFormat
 from nmt.config.scoring import ScoreConfig
-from nmt.data.cut_text import joined_lines
 from nmt.data.parallel_text import where_they_part
-from nmt.data.text import Reading
+from nmt.data.text import Reading, joined_lines
 from nmt.errors import DataError, UsageError
 from nmt.scoring import Score, Scorer, TextOptions, lines_with_piece_marks, looks_tokenised, scorers
 from nmt.scoring.metrics import check_tokenizer

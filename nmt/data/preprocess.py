@@ -21,12 +21,11 @@ from nmt.config.choices import PieceMarks
 from nmt.config.plain import to_plain
 from nmt.config.sections import PreprocessConfig
 from nmt.data.corpus import FORMAT, KIND, RaggedWriter, sentence_files
-from nmt.data.cut_text import SHOWN, Recognised, recognised
 from nmt.data.encoding import check_alignments, encode_all, token_type, write_alignments
 from nmt.data.language_pair import LanguagePair, find_pair
 from nmt.data.parallel_text import ParallelText, file_exists, find_file
 from nmt.data.report import PairFilter, PreprocessReport, Reason, SplitTally
-from nmt.data.text import Reading
+from nmt.data.text import SHOWN, Reading, Recognised, recognised
 from nmt.data.tokenizers import Tokenizer, TokenizerBuilder, tokenizers
 from nmt.data.vocabulary import Flags
 from nmt.errors import DataError, UsageError
@@ -47,7 +46,8 @@ def preprocess(
     config: PreprocessConfig, progress: ReportProgress = lambda split, done, total: None
 ) -> PreprocessReport:
     """Make the corpus folder ``config.destdir``; it appears when it is complete, or not at all."""
-    _check(config)
+    require_positive("", workers=config.workers, max_line_bytes=config.max_line_bytes)
+    refuse(*_contradictions(config))
     destination = Path(config.destdir)
     remove_leftovers_of(destination)
     check_destination(destination, KIND, "--destdir", overwrite=config.overwrite)
@@ -88,11 +88,6 @@ def preprocess(
         )
         check_destination(destination, KIND, "--destdir", overwrite=config.overwrite)  # again: all this took a while
     return report
-
-
-def _check(config: PreprocessConfig) -> None:
-    require_positive("", workers=config.workers, max_line_bytes=config.max_line_bytes)
-    refuse(*_contradictions(config))
 
 
 def _contradictions(config: PreprocessConfig) -> Rules:
@@ -199,8 +194,9 @@ def _text_facts(path: Path) -> dict[str, str | int]:
 
 def language_pair(config: PreprocessConfig, text: ParallelText | None, reading: Reading) -> LanguagePair:
     """Both tokenizers; what is not given is learned from ``text``, the training split."""
-    same = _place(config.srcdict) == _place(config.tgtdict)
-    if config.joined_dictionary and config.srcdict and config.tgtdict and not same:
+    given = [Path(named) for named in (config.srcdict, config.tgtdict) if named]
+    places = {(find_pair(path) or path).resolve() for path in given}  # ``A``, ``A/`` and ``A/tokenizer`` are one pair
+    if config.joined_dictionary and len(places) > 1:
         raise UsageError("--joined-dictionary has one vocabulary: give --srcdict or --tgtdict, not two different ones")
     source = _given(config, config.srcdict, "source")
     target = _given(config, config.tgtdict, "target")
@@ -210,7 +206,8 @@ def language_pair(config: PreprocessConfig, text: ParallelText | None, reading: 
     if target is None and config.only_source:
         return _source_alone(config, source or _learned(config, text, reading, "source"))
     source = source or _learned(config, text, reading, "source")
-    if config.srcdict and same and _stored_as_shared(config.srcdict):
+    stored = find_pair(given[0]) if len(given) == 2 and len(places) == 1 else None
+    if stored is not None and LanguagePair.load(stored).shared:
         return LanguagePair(config.source_lang, config.target_lang, source, source, shared=True)
     target = target or _learned(config, text, reading, "target")
     return LanguagePair(config.source_lang, config.target_lang, source, target, shared=False)
@@ -254,16 +251,6 @@ def _source_alone(config: PreprocessConfig, source: Tokenizer) -> LanguagePair:
         target, target_lang = (known.source, known.source_lang) if turned else (known.target, known.target_lang)
         return LanguagePair(config.source_lang, config.target_lang or target_lang, source, target, known.shared)
     return LanguagePair(config.source_lang, config.target_lang, source, source, shared=True)
-
-
-def _place(named: str | None) -> Path | None:
-    """What a name leads to: ``A``, ``A/`` and ``A/tokenizer`` are one pair."""
-    return (find_pair(Path(named)) or Path(named)).resolve() if named else None
-
-
-def _stored_as_shared(named: str) -> bool:
-    folder = find_pair(Path(named))
-    return folder is not None and LanguagePair.load(folder).shared
 
 
 def _given(config: PreprocessConfig, named: str | None, side: str) -> Tokenizer | None:

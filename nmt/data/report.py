@@ -3,7 +3,7 @@ and leaks between splits. Every dropped pair is counted under its reason."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -60,17 +60,12 @@ class PairFilter:
             Reason.ratio: none if self.config.max_ratio is None else longer > self.config.max_ratio * shorter,
         }
         codes = np.select(list(rules.values()), list(rules), default=Reason.kept).astype(np.int8)
-        if self.config.drop_duplicates:
-            self._mark_duplicates(codes, pairs)
-        return codes
-
-    def _mark_duplicates(self, codes: Codes, pairs: EncodedPairs) -> None:
-        """Only pairs that are kept count as seen."""
-        for position in np.flatnonzero(codes == Reason.kept):
+        for position in np.flatnonzero(codes == Reason.kept) if self.config.drop_duplicates else ():
             key = int(pairs.pair_keys[position])
             if key in self._seen:
                 codes[position] = Reason.duplicate
-            self._seen.add(key)
+            self._seen.add(key)  # only pairs that are kept count as seen
+        return codes
 
 
 @dataclass(frozen=True)
@@ -108,6 +103,28 @@ class SplitReport:
     source: SideReport
     target: SideReport | None
 
+    def lines(self) -> Iterator[str]:
+        yield f"{self.split}: {self.kept:,} of {self.read:,} pairs kept"
+        for reason, dropped in self.dropped.items():
+            yield f"{self.split}: {dropped.count:,} dropped: {reason} (first in line {dropped.first_line:,})"
+        for side in filter(None, (self.source, self.target)):
+            percent = f"({side.unknown_percent:.2f} %)"
+            yield f"{self.split} {side.language}: {side.pieces:,} pieces, {side.unknown:,} unknown {percent}"
+        if self.duplicates:
+            yield f"{self.split}: {self.duplicates:,} pairs are repetitions"
+
+    def warnings(self) -> Iterator[str]:
+        if self.blank:
+            yield f"{self.split}: {self.blank:,} pairs have an empty side; they are kept, since every line counts"
+        if self.copied and self.copied == self.kept:
+            yield f"{self.split}: source and target are the same text throughout; was one file given twice?"
+        for side in filter(None, (self.source, self.target)):
+            if side.unknown_percent > 5:
+                yield (
+                    f"{self.split} {side.language}: {side.unknown_percent:.1f} % of the pieces are unknown; is it the same "
+                    f"kind of text as the training split?"
+                )
+
 
 @dataclass(frozen=True)
 class Overlap:
@@ -134,11 +151,11 @@ class PreprocessReport:
         """The report as text."""
         kind = "joint vocabulary" if self.shared else "vocabularies"
         sizes = f"{self.source_entries:,}" if self.shared else f"{self.source_entries:,} and {self.target_entries:,}"
-        return [f"{kind}: {sizes} entries", *(line for split in self.splits for line in _split_lines(split))]
+        return [f"{kind}: {sizes} entries", *(line for split in self.splits for line in split.lines())]
 
     def warnings(self) -> list[str]:
         """What deserves a second look, though nothing is wrong with the files."""
-        found = [warning for split in self.splits for warning in _split_warnings(split)]
+        found = [warning for split in self.splits for warning in split.warnings()]
         for overlap in self.overlaps:
             if overlap.sources:
                 found.append(
@@ -146,39 +163,6 @@ class PreprocessReport:
                     f"its sources stand there too"
                 )
         return found
-
-
-def _split_lines(report: SplitReport) -> list[str]:
-    lines = [f"{report.split}: {report.kept:,} of {report.read:,} pairs kept"]
-    lines += [
-        f"{report.split}: {dropped.count:,} dropped: {reason} (first in line {dropped.first_line:,})"
-        for reason, dropped in report.dropped.items()
-    ]
-    lines += [
-        f"{report.split} {side.language}: {side.pieces:,} pieces, {side.unknown:,} unknown ({side.unknown_percent:.2f} %)"
-        for side in (report.source, report.target)
-        if side is not None
-    ]
-    if report.duplicates:
-        lines.append(f"{report.split}: {report.duplicates:,} pairs are repetitions")
-    return lines
-
-
-def _split_warnings(report: SplitReport) -> list[str]:
-    found = []
-    if report.blank:
-        found.append(
-            f"{report.split}: {report.blank:,} pairs have an empty side; they are kept, since every line counts"
-        )
-    if report.copied and report.copied == report.kept:
-        found.append(f"{report.split}: source and target are the same text throughout; was one file given twice?")
-    found += [
-        f"{report.split} {side.language}: {side.unknown_percent:.1f} % of the pieces are unknown; is it the same kind of "
-        f"text as the training split?"
-        for side in (report.source, report.target)
-        if side is not None and side.unknown_percent > 5
-    ]
-    return found
 
 
 class SplitTally:

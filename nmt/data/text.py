@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import io
+import itertools
 import logging
 import lzma
 import os
@@ -17,13 +18,13 @@ import re
 import select
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Protocol, cast
 
-from nmt.config.choices import InvalidText
+from nmt.config.choices import InvalidText, PieceMarks
 from nmt.config.sections import MAX_LINE_BYTES
 from nmt.errors import DataError, MissingInputError, StorageError
 
@@ -44,6 +45,20 @@ _GZIP, _XZ = b"\x1f\x8b", b"\xfd7zXZ\x00"
 # A compressed file may grow to this size unquestioned; beyond it, text that was packed better than this is no text.
 _BOMB_BYTES = 2**28
 _BOMB_RATIO = 500
+
+# Text that comes in pieces already:
+# subword_nmt      "hau@@ s steht": a piece that ends in "@@" goes on with the next one, which may be missing at the end
+# sentencepiece    "\u2581hau s \u2581steht": spaces separate pieces, U+2581 stands where the text had a space
+_WORD_BEGINS = "\u2581"
+_PATTERNS = {
+    PieceMarks.sentencepiece: re.compile(f"(?:^| ){_WORD_BEGINS}"),
+    PieceMarks.subword_nmt: re.compile(r"[^ ]@@(?: |$)"),
+}
+# Raw text has next to no words that end in "@@", and a large vocabulary cuts few words. Text that sentencepiece cut has
+# its mark in every line with two words, and raw text may have the character in some.
+_SHARE_OF_LINES = {PieceMarks.sentencepiece: 0.5, PieceMarks.subword_nmt: 0.01}
+SHOWN = {PieceMarks.sentencepiece: f"'{_WORD_BEGINS}'", PieceMarks.subword_nmt: "'@@ '"}  # as messages name the marks
+SAMPLE_LINES = 10_000  # enough to tell how a text is cut
 
 logger = logging.getLogger("nmt.data.text")
 
@@ -300,3 +315,38 @@ def _first_bad_byte(body: bytes) -> int | None:
         broken = error.start
     nul = body.find(b"\0", 0, broken)
     return broken if nul < 0 else nul
+
+
+@dataclass(frozen=True)
+class Recognised:
+    """What a sample of a text says."""
+
+    marks: PieceMarks
+    lines: int = 0  # that show these marks
+    of: int = 0  # lines of the sample that are not blank
+
+
+def recognised(lines: Iterable[str | None]) -> Recognised:
+    """How a text was cut, judging by its first lines; None and blank lines count for nothing."""
+    sample = list(itertools.islice((line for line in lines if line is not None and line.strip()), SAMPLE_LINES))
+    for marks, share in _SHARE_OF_LINES.items():
+        count = sum(_PATTERNS[marks].search(line) is not None for line in sample)
+        if count and count >= share * len(sample):
+            return Recognised(marks, count, len(sample))
+    return Recognised(PieceMarks.none, 0, len(sample))
+
+
+def joined(line: str, marks: PieceMarks) -> str:
+    """A line of pieces as the line of its words. Other words with "@", such as "@-@", stay as they are."""
+    if marks is PieceMarks.subword_nmt:
+        return f"{line} ".replace("@@ ", "").rstrip(" ")
+    if marks is PieceMarks.sentencepiece:
+        return line.replace(" ", "").replace(_WORD_BEGINS, " ").strip(" ")
+    return line
+
+
+def joined_lines(lines: Sequence[str], marks: PieceMarks) -> list[str]:
+    """All lines of a text, joined; a text that sentencepiece did not cut keeps its spaces."""
+    if marks is PieceMarks.sentencepiece and recognised(lines).marks is not marks:
+        return list(lines)
+    return [joined(line, marks) for line in lines]

@@ -87,6 +87,7 @@ class BeamSearch(EngineSearch):
     ) -> tuple[Finished, History]:
         config, groups, batch, beam = self.config, np.arange(self.groups), len(lengths), self.config.beam_size
         width = beam // self.groups  # k
+        first_slots = (groups * width).repeat(width)  # [K] of the group of each slot
         finished = Finished(config, width, min(self.nbest, width), forced.limits.repeat(self.groups))
         history = History(batch * self.groups, width)
         coverage = Coverage(config.coverage_penalty, lengths, beam) if config.coverage_penalty else None
@@ -115,10 +116,10 @@ class BeamSearch(EngineSearch):
                 break
             if len(staying) == len(settled):
                 chosen = chosen.emptied(settled.repeat(self.groups))
-            _, parents, following, _ = chosen.each(lambda part: part.reshape(-1, beam))  # [b, K]
-            parents = parents + width * groups.repeat(width)
+            parents = chosen.parents.reshape(-1, beam) + first_slots  # [b, K]
             rows = (np.arange(0, totals.size, beam)[:, None] + parents)[staying].ravel()
-            totals, tokens = chosen.totals.reshape(-1, beam)[staying], following[staying].ravel()
+            totals = chosen.totals.reshape(-1, beam)[staying]
+            tokens = chosen.tokens.reshape(-1, beam)[staying].ravel()
             if coverage is not None:
                 coverage.follow(rows)
             if rules.any:

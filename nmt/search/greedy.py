@@ -8,10 +8,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from nmt.data.vocabulary import BOS, EOS, PAD, Floats, Hypothesis, Ids, Ints
 from nmt.errors import DataError, UsageError
@@ -19,14 +19,6 @@ from nmt.search import EngineSearch, searches
 from nmt.search.config import GreedyConfig
 from nmt.search.decoding import Decoding, Engine, Scores
 from nmt.search.requests import Forced, Request, Rules, or_eos, refuse_inclusion
-
-
-@dataclass(frozen=True)
-class _Step:
-    sentences: Ints  # [b] those still in the batch
-    tokens: Ints  # [b]
-    log_probabilities: Floats  # [b]
-    attention: Floats | None  # [b, S]
 
 
 @searches.register("greedy", GreedyConfig)
@@ -51,12 +43,8 @@ class GreedySearch(EngineSearch):
         lengths = np.array([len(source) for source in sources])
         forced = Forced(requests, lengths, self.config, engine.longest_targets(lengths))
         rules = Rules(self.config, requests, len(sources), 1)
-        steps = self._search(engine.begin(sources, 1, lists), len(sources), forced, rules, attention)
-        tokens = _table(len(sources), steps, [step.tokens for step in steps])  # [B, T]
-        scores = _table(len(sources), steps, [step.log_probabilities for step in steps])
-        attended = None
-        if steps[0].attention is not None:
-            attended = _table(len(sources), steps, [step.attention for step in steps])  # [B, T, S]
+        decoding = engine.begin(sources, 1, lists)
+        tokens, scores, attended = self._search(decoding, len(sources), forced, rules, attention)
         ends = (tokens == EOS).argmax(1) + 1  # [B] eos included
         found = []
         for row, (end, width, limit) in enumerate(zip(ends.tolist(), lengths.tolist(), forced.limits.tolist())):
@@ -68,16 +56,28 @@ class GreedySearch(EngineSearch):
             found.append([Hypothesis(*own, finished=end < limit)])
         return found
 
-    def _search(self, decoding: Decoding, batch: int, forced: Forced, rules: Rules, attention: bool) -> list[_Step]:
-        steps = list[_Step]()
+    def _search(
+        self, decoding: Decoding, batch: int, forced: Forced, rules: Rules, attention: bool
+    ) -> tuple[Ints, Floats, Floats | None]:
+        """Tokens and their log-probabilities [B, T], and if asked the attention [B, T, S]; what is missing is 0."""
         sentences, tokens = np.arange(batch), np.full(batch, BOS)
+        ids, logarithms, weights = list[Ints](), list[Floats](), list[Floats]()
+
+        def spread(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            """[b, ...] of the sentences still there -> [B, ...] of all."""
+            full = np.zeros((batch, *values.shape[1:]), dtype=values.dtype)
+            full[sentences] = values
+            return full
+
         for length in itertools.count(1):
             scores = decoding.step(tokens, attention)
             if rules.any:
                 scores.change(rules.changes())
             tokens = self._chosen(scores, forced.tokens(sentences, length), len(sentences), eos=length > rules.min_len)
-            logarithms = scores.log_probability(tokens, np.arange(len(tokens)))
-            steps.append(_Step(sentences, tokens, logarithms, scores.attention if attention else None))
+            ids.append(spread(tokens))
+            logarithms.append(spread(scores.log_probability(tokens, np.arange(len(tokens)))))
+            if attention and scores.attention is not None:
+                weights.append(spread(scores.attention))
             staying = np.flatnonzero(tokens != EOS)
             if len(staying) == 0:
                 break
@@ -85,18 +85,10 @@ class GreedySearch(EngineSearch):
             tokens, sentences = tokens[staying], sentences[staying]
             if rules.any:
                 rules.follow(tokens, staying, staying)
-        return steps
+        return np.stack(ids, 1), np.stack(logarithms, 1), np.stack(weights, 1) if weights else None
 
     def _chosen(self, scores: Scores, given: Ints | None, count: int, *, eos: bool) -> Ints:
         """[b] the most probable token; of equal ones the first. Where rules leave none, eos."""
         best = scores.best(np.zeros((count, 1), dtype=np.float32), 1, [PAD, BOS] if eos else [PAD, BOS, EOS])
         given = or_eos(given, best.totals[:, 0] == -math.inf)
         return best.tokens[:, 0] if given is None else np.where(given >= 0, given, best.tokens[:, 0])
-
-
-def _table(sentences: int, steps: Sequence[_Step], rows: Sequence[Any]) -> Any:
-    """Rows [b, ...] of the sentences that there were at each step -> [B, T, ...]; what is missing is 0."""
-    table = np.zeros((sentences, len(steps), *rows[0].shape[1:]), dtype=rows[0].dtype)
-    for place, (step, of_step) in enumerate(zip(steps, rows)):
-        table[step.sentences, place] = of_step
-    return table

@@ -35,10 +35,6 @@ class Source:
     request: Request = Request()
     cut: bool = False  # its end is left out
 
-    def asked(self, part: int) -> Request:
-        """Of a part's translation what is asked of the whole one, which begins with the first."""
-        return self.request if part == 0 else replace(self.request, prefix=())
-
 
 @dataclass(frozen=True)
 class Part:
@@ -73,28 +69,17 @@ class Window:
     found: dict[tuple[int, int], list[TranslatedText]] = field(default_factory=dict)
 
     @property
-    def parts(self) -> list[Part]:
-        return [
-            Part(line, index, source.number, source.text, sum(map(len, source.parts[:index])), ids, source.asked(index))
-            for line, source in enumerate(self.sources)
-            for index, ids in enumerate(source.parts)
-        ]
-
-    @property
-    def complete(self) -> bool:
-        return len(self.found) == sum(len(source.parts) for source in self.sources)
-
-    def add(self, batch: Batch, found: Found) -> None:
-        self.found |= {(part.line, part.index): texts for part, texts in zip(batch, found)}
-
-    def answers(self) -> Iterator[Answer]:
-        """Each line and the translations of its parts."""
+    def parts(self) -> Iterator[Part]:
+        """Of a part's translation is asked what is asked of the whole one, which begins with the first part."""
         for line, source in enumerate(self.sources):
-            yield source, [self.found[line, index] for index in range(len(source.parts))], line == len(self.sources) - 1
+            first, asked = 0, source.request
+            for index, ids in enumerate(source.parts):
+                yield Part(line, index, source.number, source.text, first, ids, asked)
+                first, asked = first + len(ids), replace(asked, prefix=())
 
 
 def in_order(
-    windows: Iterable[Window], plan: Callable[[list[Part]], list[Batch]], run: Run, progress: Progress | None
+    windows: Iterable[Window], plan: Callable[[list[Part]], list[Batch]], run: Run, progress: Progress
 ) -> Iterator[Answer]:
     """Lines with the translations of their parts, in the order of the windows, whatever ``run`` does side by side."""
     waiting: deque[Window] = deque()
@@ -103,7 +88,7 @@ def in_order(
     def batches() -> Iterator[Batch | None]:
         for window in windows:
             waiting.append(window)
-            planned = plan(window.parts)
+            planned = plan(list(window.parts))
             for batch in planned:
                 window_of[id(batch)] = window
                 yield batch
@@ -113,14 +98,15 @@ def in_order(
     for done in run(batches()):
         if done is not None:
             batch, found = done
-            window_of.pop(id(batch)).add(batch, found)
-            if progress is not None:
-                progress(sum(part.index == 0 for part in batch))
-        while waiting and waiting[0].complete:
+            of_parts = {(part.line, part.index): texts for part, texts in zip(batch, found)}
+            window_of.pop(id(batch)).found.update(of_parts)
+            progress(sum(part.index == 0 for part in batch))
+        while waiting and len(waiting[0].found) == sum(len(source.parts) for source in waiting[0].sources):
             window = waiting.popleft()
-            if progress is not None:
-                progress(sum(not source.parts for source in window.sources))
-            yield from window.answers()
+            progress(sum(not source.parts for source in window.sources))
+            for line, source in enumerate(window.sources):
+                texts_of = [window.found[line, index] for index in range(len(source.parts))]
+                yield source, texts_of, line == len(window.sources) - 1
 
 
 def batches_of(parts: list[Part], max_tokens: int, batch_size: int | None) -> list[Batch]:

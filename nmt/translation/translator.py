@@ -162,7 +162,7 @@ class Translator:
         windows = self._reader(config, called).windows_of_lines(
             lines, itertools.count() if numbers is None else numbers
         )
-        return self._chosen(self._translate(windows, config, progress), config)
+        return self._translate(windows, config, progress)
 
     def hypotheses_of_split(
         self,
@@ -175,7 +175,7 @@ class Translator:
         vocabularies."""
         config = _with_search(config)
         windows = self._reader(config).windows_of_split(split, range(len(split)) if numbers is None else numbers)
-        return self._chosen(self._translate(windows, config, progress), config)
+        return self._translate(windows, config, progress)
 
     def writing(self, config: GenerateConfig) -> LanguagePair:
         """The pair whose target side joins pieces of text that was cut before, as ``config`` says or else the corpus."""
@@ -190,13 +190,6 @@ class Translator:
         """The most pieces that the model writes for so many of the source."""
         limits = self._engine.longest_targets(np.array([pieces + 1]))
         return None if limits is None else int(limits[0]) - 1  # eos takes one position
-
-    def _chosen(self, translations: Iterator[Translation], config: GenerateConfig) -> Iterator[Translation]:
-        """What is to be shown of what was found."""
-        if config.mbr is MbrMetric.none:
-            return translations
-        samples = isinstance(config.search, SamplingConfig)
-        return minimum_bayes_risk(translations, config.mbr.value, config.nbest, posterior=not samples)
 
     def _translate(
         self, windows: Iterable[Window], config: GenerateConfig, progress: Progress | None
@@ -216,11 +209,16 @@ class Translator:
             usual = ON_A_CPU if self.device == "cpu" else ON_A_GPU
             return batches_of(parts, config.max_tokens or usual, config.batch_size)
 
+        def translations() -> Iterator[Translation]:
+            for source, found, closes in in_order(windows, plan, run, progress or (lambda count: None)):
+                pieces = self.pair.source.pieces([number for part in source.parts for number in part.tolist()])
+                texts = together(found, drawn=drawn)
+                yield Translation(source.number, source.text, pieces, texts, len(source.parts), closes, source.cut)
+
         drawn = isinstance(config.search, SamplingConfig)
-        for source, found, closes in in_order(windows, plan, run, progress):
-            pieces = self.pair.source.pieces([number for part in source.parts for number in part.tolist()])
-            texts = together(found, drawn=drawn)
-            yield Translation(source.number, source.text, pieces, texts, len(source.parts), closes, source.cut)
+        if config.mbr is MbrMetric.none:
+            return translations()
+        return minimum_bayes_risk(translations(), config.mbr.value, config.nbest, posterior=not drawn)
 
     def _search(self, search: Search, batch: Batch, attention: bool, given: bool) -> list[list[Hypothesis]]:
         """A batch that does not fit into the memory is halved until it does. ``given``: translations are, to be scored."""
@@ -272,7 +270,7 @@ class Translator:
 def _together(members: Sequence[Engine], weights: Sequence[float]) -> Engine:
     if len(members) == 1 and not weights:
         return members[0]
-    from nmt.search.ensemble import together_as_one
+    from nmt.search.in_torch import together_as_one
 
     return together_as_one(members, weights)
 

@@ -18,8 +18,7 @@ import numpy as np
 from nmt.config.checks import require_positive
 from nmt.config.choices import InvalidText, PieceMarks
 from nmt.config.option import option
-from nmt.data.cut_text import joined
-from nmt.data.text import Reading, one_line, require_text, visible_spaces
+from nmt.data.text import Reading, joined, one_line, require_text, visible_spaces
 from nmt.data.tokenizers import Tokenizer, TokenizerBuilder, tokenizers
 from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Ints, Vocabulary
 from nmt.errors import DataError, MissingInputError, UsageError
@@ -134,7 +133,10 @@ class PieceListBuilder(TokenizerBuilder):
                 raise DataError(
                     f"{path}:{number}: bytes that are not UTF-8; convert the list first, with iconv -t UTF-8"
                 )
-            piece = self._listed_piece(line, f"{path}:{number}")
+            match = self.listed.fullmatch(line)
+            if match is None and line not in SPECIALS:
+                raise DataError(f"{path}:{number}: {line!r} is not one {self.what}, or one {self.what} and its count")
+            piece = line if match is None or line in SPECIALS else match[1]
             if piece in lines:
                 raise DataError(f"{path}:{number}: {piece!r} stands in line {lines[piece]} already; each piece once")
             lines[piece] = number
@@ -148,14 +150,6 @@ class PieceListBuilder(TokenizerBuilder):
         if specials:
             logger.warning(f"{path}: {' '.join(specials)} left out of the list; specials have ids of their own")
         return self.tokenizer(self._config, lines)
-
-    def _listed_piece(self, line: str, place: str) -> str:
-        if line in SPECIALS:
-            return line
-        match = self.listed.fullmatch(line)
-        if match is None:
-            raise DataError(f"{place}: {line!r} is not one {self.what}, or one {self.what} and its count")
-        return match[1]
 
 
 @dataclass

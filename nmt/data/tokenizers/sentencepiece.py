@@ -80,11 +80,20 @@ class SentencePieceConfig:
 
 def train(config: SentencePieceConfig, model_type: str, lines: Iterable[str]) -> bytes:
     """The serialized model of pieces learned from text."""
-    model = io.BytesIO()
-    source = _Watched(part for line in lines for part in _parts(line))
+    model, errors = io.BytesIO(), list[BaseException]()
+
+    def watched() -> Iterator[str]:
+        """Remembers what went wrong: the trainer turns any error of its iterator into its own."""
+        try:
+            for line in lines:
+                yield from _parts(line)
+        except BaseException as error:  # Ctrl-C, too
+            errors.append(error)
+            raise
+
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(source),
+            sentence_iterator=watched(),
             model_writer=model,
             model_type=model_type,
             vocab_size=config.vocab_size,
@@ -107,8 +116,8 @@ def train(config: SentencePieceConfig, model_type: str, lines: Iterable[str]) ->
             minloglevel=2,
         )
     except (RuntimeError, OSError) as error:
-        if source.error is not None:
-            raise source.error from None
+        if errors:
+            raise errors[0] from None
         if "sentences_.empty()" in str(error):
             raise DataError("there is no text to learn pieces from: every training line is empty") from error
         raise UsageError(_explained(config, str(error))) from error
@@ -129,21 +138,6 @@ def _explained(config: SentencePieceConfig, message: str) -> str:
             f"raise --vocab-size, or lower tokenizer.character_coverage={config.character_coverage}"
         )
     return f"learning {size} pieces failed (tokenizer.vocab_size, --vocab-size): {message.strip()}"
-
-
-class _Watched:
-    """Passes lines on and remembers what went wrong: the trainer turns any error of its iterator into its own."""
-
-    def __init__(self, lines: Iterable[str]) -> None:
-        self._lines = lines
-        self.error: BaseException | None = None
-
-    def __iter__(self) -> Iterator[str]:
-        try:
-            yield from self._lines
-        except BaseException as error:  # Ctrl-C, too
-            self.error = error
-            raise
 
 
 def _parts(line: str) -> Iterator[str]:

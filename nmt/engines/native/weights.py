@@ -18,7 +18,6 @@ from nmt.data.vocabulary import Floats, Ids
 from nmt.errors import DataError
 from nmt.models.transformer.weights import (
     Array,
-    Attention,
     LayerWeights,
     Linear,
     Norm,
@@ -165,41 +164,30 @@ class NativeModel:
         layers = (_Layer * len(weights.layers))(*map(self._layer, weights.layers))
         self._kept.append(layers)
         positions = self._positions if weights.positions is None else self._numbers(weights.positions)
-        last = _Norm() if weights.norm is None else self._norm(weights.norm)
-        embedding = address(self._numbers(weights.embedding))
-        return _Stack(embedding, address(positions), weights.scale, ctypes.addressof(layers), len(layers), last)
+        embedding, places = address(self._numbers(weights.embedding)), address(positions)
+        begin, last = ctypes.addressof(layers), self._norm(weights.norm)
+        return _Stack(embedding, places, weights.scale, begin, len(layers), last)
 
     def _layer(self, layer: LayerWeights) -> _Layer:
-        look, feed = layer.self_attention, layer.feed_forward
-        read, read_norm = layer.cross_attention, layer.cross_norm
-        matrices = [
-            self._packed(look.query, look.key, look.value).matrix,
-            self._packed(look.output).matrix,
-            *self._reading(read),
-            self._packed(feed.inner).matrix,
-            self._packed(feed.outer).matrix,
-        ]
-        norms = [layer.self_norm, read_norm, layer.feed_forward_norm]
+        look, read, feed = layer.self_attention, layer.cross_attention, layer.feed_forward
+        reading = [(), (), ()] if read is None else [(read.query,), (read.key, read.value), (read.output,)]
+        parts = [(look.query, look.key, look.value), (look.output,), *reading, (feed.inner,), (feed.outer,)]
         return _Layer(
-            *matrices,
-            *(_Norm() if norm is None else self._norm(norm) for norm in norms),
+            *(self._packed(*linears).matrix if linears else Matrix() for linears in parts),
+            *map(self._norm, (layer.self_norm, layer.cross_norm, layer.feed_forward_norm)),
             *self._shape,
             look.scale,
             0.0 if read is None else read.scale,
         )
-
-    def _reading(self, read: Attention | None) -> Sequence[Matrix]:
-        if read is None:
-            return [Matrix(), Matrix(), Matrix()]
-        parts = [self._packed(read.query), self._packed(read.key, read.value), self._packed(read.output)]
-        return [part.matrix for part in parts]
 
     def _packed(self, *parts: Linear) -> Packed:
         packed = Packed(parts, self._format)
         self._kept.append(packed)
         return packed
 
-    def _norm(self, norm: Norm) -> _Norm:
+    def _norm(self, norm: Norm | None) -> _Norm:
+        if norm is None:
+            return _Norm()
         return _Norm(address(self._numbers(norm.weight)), address(self._numbers(norm.bias)), norm.epsilon)
 
     def _numbers(self, array: object) -> Floats:

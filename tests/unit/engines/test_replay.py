@@ -17,8 +17,8 @@ from nmt.interface import EncoderDecoder, Hypothesis
 from nmt.models.transformer.transformer import TransformerMemory
 from nmt.native.library import forget
 from nmt.search import Search, searches
-from nmt.search.ensemble import Ensemble
 from nmt.search.forced import score_targets
+from nmt.search.in_torch import Ensemble
 from nmt.testing.subjects import Subject, kinds, subject
 from nmt.testing.toys import assert_close, toy_batch
 from tests.unit.engines.tape import Recorder

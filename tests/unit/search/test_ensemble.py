@@ -12,7 +12,7 @@ from nmt.interface import EncoderDecoder
 from nmt.models import models
 from nmt.search import searches
 from nmt.search.config import BeamConfig
-from nmt.search.ensemble import Ensemble
+from nmt.search.in_torch import Ensemble
 from nmt.testing.subjects import subject
 from nmt.testing.toys import all_log_probabilities, alone, toy_batch
 

@@ -14,8 +14,8 @@ from nmt.interface import EncoderDecoder
 from nmt.models import models
 from nmt.search import forced
 from nmt.search.config import LengthPenalty
-from nmt.search.ensemble import Ensemble
 from nmt.search.forced import ForcedSearch, score_at_once, score_targets
+from nmt.search.in_torch import Ensemble
 from nmt.search.requests import Request
 from nmt.testing.subjects import subject
 from nmt.testing.toys import all_log_probabilities, alone, toy_batch

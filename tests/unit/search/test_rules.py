@@ -15,8 +15,8 @@ from nmt.interface import Hypothesis
 from nmt.search import Search
 from nmt.search.beam import BeamSearch
 from nmt.search.config import BeamConfig, GreedyConfig, RuleConfig, SamplingConfig
-from nmt.search.ensemble import Ensemble
 from nmt.search.greedy import GreedySearch
+from nmt.search.in_torch import Ensemble
 from nmt.search.requests import Request, clash, fits
 from nmt.search.sampling import SamplingSearch
 from tests.unit.search.test_search import assert_same, beam_search, padded, some_models, some_settings

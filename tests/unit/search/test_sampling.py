@@ -19,9 +19,9 @@ from nmt.errors import DataError, UsageError
 from nmt.interface import Hypothesis
 from nmt.search import searches
 from nmt.search.config import GreedyConfig, SamplingConfig
-from nmt.search.ensemble import Ensemble
 from nmt.search.forced import score_targets
 from nmt.search.greedy import GreedySearch
+from nmt.search.in_torch import Ensemble
 from nmt.search.sampling import SamplingSearch
 from tests.unit.search.toy import BOS, EOS, PAD, Settings, SlowEnsemble, ToyModel, Wish, ranked_by
 

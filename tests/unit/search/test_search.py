@@ -15,9 +15,9 @@ from nmt.errors import DataError, UsageError
 from nmt.interface import Hypothesis
 from nmt.search.beam import BeamSearch
 from nmt.search.config import BeamConfig, GreedyConfig, LengthPenalty, StopRule
-from nmt.search.ensemble import Ensemble
 from nmt.search.forced import score_targets
 from nmt.search.greedy import GreedySearch
+from nmt.search.in_torch import Ensemble
 from tests.unit.search.toy import (
     EOS,
     Found,

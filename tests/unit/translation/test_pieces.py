@@ -11,8 +11,8 @@ import pytest
 from nmt import Translator
 from nmt.config.choices import PieceMarks
 from nmt.config.generation import GenerateConfig
-from nmt.data.cut_text import joined
 from nmt.data.language_pair import LanguagePair
+from nmt.data.text import joined
 from nmt.data.tokenizers.piece_lists import WordsConfig, WordTokenizer
 from nmt.errors import UsageError
 from nmt.search.beam import BeamConfig
