@@ -31,6 +31,11 @@ from nmt.errors import DataError, did_you_mean
 from nmt.storage.files import MANIFEST, Verify, read_manifest, sha256
 from nmt.storage.foreign import corpus_of_fairseq
 
+KIND = "corpus"
+FORMAT = 1
+_SMALL = ("*.offsets.npy", "*.alignment-offsets.npy", "tokenizer/*", "tokenizer/*/*")  # beside the tokens
+logger = logging.getLogger("nmt.data.corpus")
+
 
 class Rows(Protocol):
     """One row of integers for each sentence."""
@@ -122,14 +127,6 @@ def _mapped(path: Path) -> Ids:
     if not isinstance(array, np.ndarray) or array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
         raise DataError(f"{path} is damaged: it should hold one row of integers")
     return array.view(np.ndarray)  # slices of a memmap object cost microseconds each
-
-
-KIND = "corpus"
-FORMAT = 1
-
-_SMALL = ("*.offsets.npy", "*.alignment-offsets.npy", "tokenizer/*", "tokenizer/*/*")  # beside the tokens
-
-logger = logging.getLogger("nmt.data.corpus")
 
 
 class Sentences(Rows, Protocol):

@@ -28,7 +28,7 @@ from nmt.data.language_pair import LanguagePair
 from nmt.data.parallel_text import Pair, ParallelText
 from nmt.data.text import Reading
 from nmt.data.tokenizers import Tokenizer
-from nmt.data.vocabulary import EOS, UNK, Flags, Ids, Ints, Vocabulary
+from nmt.data.vocabulary import EOS, Flags, Ids, Ints, Vocabulary
 from nmt.errors import DataError, StorageError
 
 CHUNK_LINES = 2000
@@ -36,6 +36,10 @@ _CHUNK_CHARACTERS = 2**22  # a chunk ends here even if it has fewer lines
 _CHUNKS_AHEAD = 2  # chunks in flight for each worker: bounded memory
 
 Keys = npt.NDArray[np.uint64]
+WordPairs = list[tuple[int, int]]
+_PAIR = re.compile(r"([0-9]+)-([0-9]+)")
+_NONE = np.zeros((0, 2), dtype=np.int64)  # no pairs
+_WORD = re.compile(r"[ \t]*[^ \t]+(?:[ \t]+$)?")  # with the space before it, so that all of them are the line
 
 
 @dataclass(frozen=True)
@@ -47,15 +51,6 @@ class EncodedSide:
 
     def __getitem__(self, kept: Flags) -> EncodedSide:
         return EncodedSide(self.tokens[np.repeat(kept, self.lengths)], self.lengths[kept])
-
-    @property
-    def num_pieces(self) -> int:
-        """Without the eos."""
-        return len(self.tokens) - len(self.lengths)
-
-    @property
-    def num_unknown(self) -> int:
-        return int(np.count_nonzero(self.tokens == UNK))
 
 
 @dataclass(frozen=True)
@@ -178,13 +173,6 @@ def _in_processes(job: Job, chunks: Iterator[list[Pair]], workers: int) -> Itera
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-WordPairs = list[tuple[int, int]]
-
-_PAIR = re.compile(r"([0-9]+)-([0-9]+)")
-_NONE = np.zeros((0, 2), dtype=np.int64)  # no pairs
-_WORD = re.compile(r"[ \t]*[^ \t]+(?:[ \t]+$)?")  # with the space before it, so that all of them are the line
-
-
 def parse(line: str) -> WordPairs:
     """The pairs of a line; ValueError names what is none."""
     found = []
@@ -209,8 +197,11 @@ def check_alignments(text: ParallelText, reading: Reading, count: int) -> None:
         except ValueError as error:
             raise DataError(f"{path}:{number}: {error}") from None
         words = [len(_WORD.findall(side)) for side in pair if side is not None]
-        if len(words) == 2:  # of a line that is left out nobody knows the words
-            _check_range(path, number, pairs, words)
+        for one in pairs if len(words) == 2 else ():  # of a line that is left out nobody knows the words
+            for side, position, there in zip(("source", "target"), one, words):
+                if position >= there:
+                    fault = f"pair {one[0]}-{one[1]}, but the {side} has {there} words (counted from 0)"
+                    raise DataError(f"{path}:{number}: {fault}")
     if number != count or line is None:
         found = sum(1 for _ in _alignment_lines(path, reading, quiet=True))
         raise DataError(f"{path} has {found} lines, but {text.source} has {count}")
@@ -249,15 +240,6 @@ def _alignment_lines(path: Path, reading: Reading, *, quiet: bool) -> Iterator[s
     """An alignment file holds digits: bytes that are not text are an error there whatever is done about them in text."""
     strict = Reading(max_line_bytes=reading.max_line_bytes)
     return (line or "" for line in strict.lines(path, quiet=quiet))
-
-
-def _check_range(path: Path, number: int, pairs: WordPairs, words: Sequence[int]) -> None:
-    for pair in pairs:
-        for side, position, count in zip(("source", "target"), pair, words):
-            if position >= count:
-                raise DataError(
-                    f"{path}:{number}: pair {pair[0]}-{pair[1]}, but the {side} has {count} words (counted from 0)"
-                )
 
 
 def _piece_starts(tokenizer: Tokenizer, lines: Sequence[str], sentences: Sequence[Ids]) -> list[list[int] | None]:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from nmt.config.sections import FilterConfig
 from nmt.data.encoding import EncodedPairs, Keys
+from nmt.data.vocabulary import UNK
 from nmt.errors import DataError
 
 Codes = npt.NDArray[np.int8]
@@ -188,7 +189,8 @@ class SplitTally:
         self.blank += int((kept.blank_source | (kept.blank_target & (kept.target is not None))).sum())
         self.copied += int(kept.copied.sum())
         sides = [side for side in (kept.source, kept.target) if side is not None]
-        self._counts[: len(sides)] += [(side.num_pieces, side.num_unknown) for side in sides]
+        for counts, side in zip(self._counts, sides):
+            counts += len(side.tokens) - len(side.lengths), np.count_nonzero(side.tokens == UNK)
         self._source_keys.append(kept.source_keys)
         self._pair_keys.append(kept.pair_keys)
 

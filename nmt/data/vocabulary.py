@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,12 +39,6 @@ class Vocabulary:
     def id(self, piece: str) -> int:
         """The id of a piece of text; a special's own spelling is text like any other, so it is unknown here."""
         return self._ids.get(piece, UNK)
-
-    def piece(self, number: int) -> str:
-        return self.pieces[number]
-
-    def ids(self, pieces: Sequence[str]) -> list[int]:
-        return [self._ids.get(piece, UNK) for piece in pieces]
 
     def digest(self) -> str:
         """SHA-256 over the pieces: the identity of a vocabulary, whatever file it came from."""

@@ -65,35 +65,23 @@ import_all(__name__, __path__, ending="kinds")
 
 
 def engine_for(name: str, model: LoadedModel, wanted: Wanted) -> Engine:
-    """An engine with the model; ``name``: of a kind, or ``auto``. The log says which one it is."""
-    name, reasons = _chosen(name, model, wanted)
-    kind = _kind(name)
+    """An engine with the model; ``name``: of a kind, or ``auto``. The log says which one it is, and why it is not one that
+    ``auto`` prefers."""
+    reasons = list[str]()
+    for candidate in PREFERRED if name == AUTO else (name,):  # the last one of those holds every model
+        kind = engines.build(engines.config_class(candidate)())
+        misfit = kind.misfit(model, wanted)
+        if misfit is None:
+            break
+        if name != AUTO:
+            raise UsageError(f"--engine {name} cannot take this model: {misfit}; use --engine {AUTO}")
+        reasons.append(f"{candidate} one, since {misfit}")
     found = kind.computes_in(wanted)
     refused = "" if found is wanted.number_format else f", not {wanted.number_format.value}"
     why = f" (not the {' or the '.join(reasons)})" if reasons else ""
     level = logging.WARNING if refused else logging.INFO
-    logger.log(level, "the %s engine translates, in %s%s%s", name, found.value, refused, why)
+    logger.log(level, "the %s engine translates, in %s%s%s", candidate, found.value, refused, why)
     return kind.make(model, wanted)
-
-
-def _chosen(name: str, model: LoadedModel, wanted: Wanted) -> tuple[str, list[str]]:
-    """The kind of engine, and why those that ``auto`` prefers are not it."""
-    if name != AUTO:
-        reason = _kind(name).misfit(model, wanted)
-        if reason is not None:
-            raise UsageError(f"--engine {name} cannot take this model: {reason}; use --engine {AUTO}")
-        return name, []
-    reasons = list[str]()
-    for candidate in PREFERRED:
-        reason = _kind(candidate).misfit(model, wanted)
-        if reason is None:
-            return candidate, reasons
-        reasons.append(f"{candidate} one, since {reason}")
-    raise AssertionError(f"no engine takes every model: {reasons}")
-
-
-def _kind(name: str) -> EngineKind:
-    return engines.build(engines.config_class(name)())
 
 
 def format_named(name: NumberFormat | str | None) -> NumberFormat | None:

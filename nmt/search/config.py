@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 
 Length = TypeVar("Length", float, "Floats")
+_LARGEST_LENPEN = 20.0  # with which scores of long translations are still numbers
+_COLDEST = 1e-6  # below it quotients overflow single precision
 
 
 class LengthPenalty(Enum):
@@ -77,9 +79,6 @@ class GreedyConfig(RuleConfig):
     @property
     def finds_at_most(self) -> int:
         return 1
-
-
-_LARGEST_LENPEN = 20.0  # with which scores of long translations are still numbers
 
 
 @searches.declare("beam", "beam")
@@ -159,9 +158,6 @@ class DiverseBeamConfig(BeamConfig):
             ),
             (self.coverage_penalty, "search.coverage_penalty is not for diverse beams; leave out --coverage-penalty"),
         )
-
-
-_COLDEST = 1e-6  # below it quotients overflow single precision
 
 
 @searches.declare("sampling", "sampling")

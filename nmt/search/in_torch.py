@@ -55,22 +55,21 @@ class ModelEngine:
         self.decodable = model
         self.scored = model if scored is None else scored
         self.device = str(device)
-        self._there = torch.device(device)
         self.longest_source = longest_source
 
     def forget(self) -> None:
-        if self._there.type == "cuda":
+        if self.device.startswith("cuda"):
             torch.cuda.empty_cache()
 
     def begin(self, sources: Sequence[Ids], beam: int, lists: Sequence[Ids] | None = None) -> ModelDecoding:
-        source, lengths = (part.to(self._there) for part in pad(sources))
-        model = self.decodable if lists is None else Shortlisted(self.decodable, lists, self._there)
+        source, lengths = (part.to(self.device) for part in pad(sources))
+        model = self.decodable if lists is None else Shortlisted(self.decodable, lists, self.device)
         with torch.inference_mode():
             memory, state = model.start(model.encode(source, lengths), beam)
-        return ModelDecoding(model, self._there, memory, state)
+        return ModelDecoding(model, self.device, memory, state)
 
     def longest_targets(self, source_lengths: Ints) -> Ints | None:
-        limits = self.decodable.max_target_lengths(torch.from_numpy(source_lengths).to(self._there))
+        limits = self.decodable.max_target_lengths(torch.from_numpy(source_lengths).to(self.device))
         return None if limits is None else limits.cpu().numpy()
 
 
@@ -79,7 +78,7 @@ class ModelDecoding:
 
     leave_freely = False  # memory and state are moved
 
-    def __init__(self, model: Decodable, device: torch.device, memory: Memory, state: DecoderState) -> None:
+    def __init__(self, model: Decodable, device: str, memory: Memory, state: DecoderState) -> None:
         self._model = model
         self._device = device
         self._memory, self._state = memory, state
@@ -203,7 +202,7 @@ class Shortlisted:
     """A model for one batch. Its ids count the pieces of a sentence's own list, in which the special ones come first, so
     they keep their ids, and searches see a small vocabulary."""
 
-    def __init__(self, model: Decodable, lists: Sequence[Ids], device: torch.device) -> None:
+    def __init__(self, model: Decodable, lists: Sequence[Ids], device: str | torch.device) -> None:
         """``lists``: sorted."""
         self._model = model
         self._vocabulary = pad(lists, PAD)[0].to(device)
@@ -237,11 +236,10 @@ def find_in_torch(
     requests: Sequence[Request] | None = None,
 ) -> list[list[Hypothesis]]:
     """``EngineSearch.find`` of a search that takes its steps in torch. One that scores given translations has no lists."""
-    device = torch.device(engine.device)
     model = engine.scored if isinstance(search, ForcedSearch) else engine.decodable
     if lists is not None:
-        model = Shortlisted(model, lists, device)
-    source, lengths = (part.to(device) for part in pad(sources))
+        model = Shortlisted(model, lists, engine.device)
+    source, lengths = (part.to(engine.device) for part in pad(sources))
     return search(model, source, lengths, attention=attention, requests=requests)
 
 

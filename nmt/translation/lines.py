@@ -14,6 +14,8 @@ from nmt.data.vocabulary import UNK, Floats, Hypothesis, Ids
 from nmt.errors import DataError, UsageError
 
 _MOST_PIECES = 10**9  # nobody waits for more
+_ENDS = (".", "!", "?", "…", "。", "！", "？", "।", "؟")  # of sentences
+_WORD_BEGINS = "\u2581"
 
 
 @dataclass(frozen=True)
@@ -89,27 +91,18 @@ class Translation:
         return self.parts <= 1 and not self.cut
 
 
-_ENDS = (".", "!", "?", "…", "。", "！", "？", "।", "؟")  # of sentences
-_WORD_BEGINS = "\u2581"
-
-
 def divided(ids: Ids, pieces: Sequence[str], limit: int) -> tuple[Ids, ...]:
     """Parts of at most ``limit`` pieces each: after the end of a sentence if there is one in the second half, else before
     a word, else anywhere."""
     parts, begin = [], 0
     while len(ids) - begin > limit:
-        end = begin + _cut(pieces[begin : begin + limit + 1], limit)
+        half = range(begin + limit, begin + max((limit + 1) // 2, 1) - 1, -1)  # where a part may end
+        sentence = next((end for end in half if pieces[end - 1].endswith(_ENDS)), None)
+        word = next((end for end in half if pieces[end].startswith(_WORD_BEGINS)), begin + limit)
+        end = word if sentence is None else sentence
         parts.append(ids[begin:end])
         begin = end
     return (*parts, ids[begin:])
-
-
-def _cut(pieces: Sequence[str], limit: int) -> int:
-    """How many of the first ``limit`` pieces make a part; one more is shown."""
-    half = range(limit, max((limit + 1) // 2, 1) - 1, -1)
-    sentence = next((count for count in half if pieces[count - 1].endswith(_ENDS)), None)
-    word = next((count for count in half if pieces[count].startswith(_WORD_BEGINS)), limit)
-    return word if sentence is None else sentence
 
 
 def together(found: Sequence[Sequence[TranslatedText]], *, drawn: bool = False) -> list[TranslatedText]:

@@ -23,6 +23,7 @@ from nmt.search.requests import Phrase, Request, clash, fits
 from nmt.translation.lines import Given, Line, TranslatedText, divided
 
 Progress = Callable[[int], None]  # called with the number of lines that were just translated
+logger = logging.getLogger("nmt.translation")
 
 
 @dataclass(frozen=True)
@@ -118,9 +119,6 @@ def batches_of(parts: list[Part], max_tokens: int, batch_size: int | None) -> li
     budget = max(max_tokens, int(sources.max()), int(targets.max()))  # a line alone is always let through
     plan = plan_batches(sources, targets, max_tokens=budget, batch_size=batch_size, shuffle=False)
     return [[parts[index] for index in batch] for batch in reversed(plan)]
-
-
-logger = logging.getLogger("nmt.translation")
 
 
 class Reader:

@@ -65,7 +65,7 @@ class PieceListTokenizer(Tokenizer):
 
     def encode(self, lines: Sequence[str]) -> list[Ints]:
         require_text(lines)
-        return [np.array(self.vocabulary.ids(self.split(line)), dtype=np.int64) for line in lines]
+        return [np.array(list(map(self.vocabulary.id, self.split(line))), dtype=np.int64) for line in lines]
 
     def decode(self, ids: Sequence[int]) -> str:
         return self.decode_with(ids, [UNKNOWN_MARK] * list(ids).count(UNK))
@@ -73,13 +73,13 @@ class PieceListTokenizer(Tokenizer):
     def decode_with(self, ids: Sequence[int], unknown: Sequence[str]) -> str:
         words = iter(unknown)
         textual = (int(number) for number in ids if number not in (PAD, BOS, EOS))
-        return one_line(self.join(self.vocabulary.piece(i) if i != UNK else next(words) for i in textual))
+        return one_line(self.join(self.vocabulary.pieces[i] if i != UNK else next(words) for i in textual))
 
     def surfaces(self, line: str) -> list[str]:
         return list(self.split(line))
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        return [visible_spaces(self.vocabulary.piece(number)) for number in ids]
+        return [visible_spaces(self.vocabulary.pieces[number]) for number in ids]
 
     def save(self, folder: Path, stem: str) -> None:
         known = self.vocabulary.pieces[len(SPECIALS) :]

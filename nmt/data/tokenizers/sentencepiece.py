@@ -31,6 +31,17 @@ _FEWEST_LINES = 100  # sentencepiece refuses to sample fewer
 # It passes over longer lines in silence. Told to read them, it fails at very long words.
 _LONGEST_LINE = 4192  # bytes
 _LONGEST_CHARACTER = 4
+_SPACE = "\u2581"  # as pieces write it
+_CHECK_SECONDS = 60
+# Loads a model and cuts a few words with it: a file that crashes the library must not crash us.
+_CHECK = """
+import sys
+sys.path = [folder for folder in sys.path if folder]  # not the working directory
+import sentencepiece
+model = sentencepiece.SentencePieceProcessor(model_proto=open(sys.argv[1], "rb").read())
+assert model.vocab_size() > 0
+model.decode(model.encode("Check 123, \\u00e9\\u4e2d."))
+"""
 
 
 class Normalization(Enum):
@@ -163,19 +174,6 @@ def _hidden(special: str) -> str:
     return f"\ue000<{special}>\ue000"
 
 
-_SPACE = "\u2581"  # as pieces write it
-_CHECK_SECONDS = 60
-# Loads a model and cuts a few words with it: a file that crashes the library must not crash us.
-_CHECK = """
-import sys
-sys.path = [folder for folder in sys.path if folder]  # not the working directory
-import sentencepiece
-model = sentencepiece.SentencePieceProcessor(model_proto=open(sys.argv[1], "rb").read())
-assert model.vocab_size() > 0
-model.decode(model.encode("Check 123, \\u00e9\\u4e2d."))
-"""
-
-
 @dataclass
 class BpeConfig(SentencePieceConfig):
     """Byte-pair encoding."""
@@ -237,7 +235,7 @@ class SentencePieceTokenizer(Tokenizer):
     def _after(self, text: str, ids: Sequence[int]) -> str:
         """What pieces say after a text: sentencepiece takes the space away that they begin with."""
         said = self.decode(ids)
-        spaced = text != "" and len(ids) > 0 and self.vocabulary.piece(ids[0]).startswith(_SPACE)
+        spaced = text != "" and len(ids) > 0 and self.vocabulary.pieces[ids[0]].startswith(_SPACE)
         return f" {said}" if spaced and not said.startswith(" ") else said
 
     def surfaces(self, line: str) -> list[str]:
@@ -245,7 +243,7 @@ class SentencePieceTokenizer(Tokenizer):
         return [piece.lstrip(_SPACE) for piece in pieces]
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        return [visible_spaces(self.vocabulary.piece(number)) for number in ids]
+        return [visible_spaces(self.vocabulary.pieces[number]) for number in ids]
 
     def save(self, folder: Path, stem: str) -> None:
         (folder / f"{stem}.model").write_bytes(self._model.serialized_model_proto())
