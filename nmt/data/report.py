@@ -189,8 +189,8 @@ class SplitTally:
         self.blank += int((kept.blank_source | (kept.blank_target & (kept.target is not None))).sum())
         self.copied += int(kept.copied.sum())
         sides = [side for side in (kept.source, kept.target) if side is not None]
-        for counts, side in zip(self._counts, sides):
-            counts += len(side.tokens) - len(side.lengths), np.count_nonzero(side.tokens == UNK)
+        counts = [(len(side.tokens) - len(side.lengths), int((side.tokens == UNK).sum())) for side in sides]
+        self._counts[: len(sides)] += counts
         self._source_keys.append(kept.source_keys)
         self._pair_keys.append(kept.pair_keys)
 

@@ -196,14 +196,15 @@ class ReplayedState(DecoderState):
 
     def rows(self, index: Tensor) -> ReplayedState:
         hypotheses = self.at.of_hypotheses(self.beam)
-        every = torch.arange(self.at.count * self.beam, device=index.device)
-        if len(index) == len(hypotheses):
-            return replace(self, state=self.state.rows(every.index_copy(0, hypotheses, hypotheses[index])))
-        at, moved = self.at.keeping(index[:: self.beam] // self.beam)
+        at, moved = self.at, None
+        if len(index) < len(hypotheses):
+            at, moved = self.at.keeping(index[:: self.beam] // self.beam)
         if moved is None:
-            kept = at.of_hypotheses(self.beam)
-            return replace(self, state=self.state.rows(every.index_copy(0, kept, hypotheses[index])), at=at)
-        return replace(self, state=self.state.rows(_filled(hypotheses[index], at.count * self.beam, self.beam)), at=at)
+            every = torch.arange(at.count * self.beam, device=index.device)
+            chosen = every.index_copy(0, at.of_hypotheses(self.beam), hypotheses[index])
+        else:
+            chosen = _filled(hypotheses[index], at.count * self.beam, self.beam)
+        return replace(self, state=self.state.rows(chosen), at=at)
 
 
 def _filled(rows: Tensor, count: int, unit: int = 1) -> Tensor:
