@@ -172,13 +172,13 @@ class Split:
         return None if self.targets is None else self.targets.text()
 
 
+@dataclass(frozen=True)
 class Corpus:
     """An opened corpus folder; ``open`` checks it against its manifest."""
 
-    def __init__(self, folder: Path, pair: LanguagePair, manifest: dict[str, Any]) -> None:
-        self.folder = folder
-        self.pair = pair
-        self._manifest = manifest
+    folder: Path
+    pair: LanguagePair
+    manifest: dict[str, Any]
 
     @classmethod
     def open(cls, folder: Path, verify: Verify = Verify.fast) -> Corpus:
@@ -192,16 +192,16 @@ class Corpus:
 
     @property
     def splits(self) -> tuple[str, ...]:
-        return tuple(self._manifest["splits"])
+        return tuple(self.manifest["splits"])
 
     @property
     def only_source(self) -> bool:
-        return bool(self._manifest.get("only_source"))
+        return bool(self.manifest.get("only_source"))
 
     @property
     def report(self) -> dict[str, Any]:
         """What preprocessing found (``PreprocessReport`` as a plain tree); empty if the manifest does not hold it."""
-        report = self._manifest.get("report")
+        report = self.manifest.get("report")
         return report if isinstance(report, dict) else {}
 
     def split(self, name: str) -> Split:
@@ -226,12 +226,12 @@ class Corpus:
         """The identity of a split's ids and alignments and of both vocabularies."""
         languages = [self.pair.source_lang] if self.only_source else [self.pair.source_lang, self.pair.target_lang]
         names = [f"{split}.{language}.{part}.npy" for language in languages for part in ("tokens", "offsets")]
-        sums = [self._manifest["files"][name]["sha256"] for name in (*names, *self._alignment_files(split))]
+        sums = [self.manifest["files"][name]["sha256"] for name in (*names, *self._alignment_files(split))]
         return hashlib.sha256(" ".join([self.pair.digest(), *sums]).encode()).hexdigest()
 
     def _alignment_files(self, split: str) -> tuple[str, ...]:
         """None or both."""
-        return tuple(name for name in alignment_files(split) if name in self._manifest["files"])
+        return tuple(name for name in alignment_files(split) if name in self.manifest["files"])
 
 
 def sentence_files(folder: Path, split: str, language: str) -> tuple[Path, Path]:

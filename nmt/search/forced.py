@@ -6,6 +6,7 @@ Shapes: B sentences, S source positions, T target positions, M real ones, D mode
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -20,16 +21,15 @@ from nmt.search.requests import Request
 _SCORES_AT_ONCE = 2**22  # numbers: of rows of the vocabulary, in float32
 
 
+@dataclass(frozen=True)
 class ForcedSearch:
     """A ``Search`` that finds what is requested: the ``target`` of each sentence, with its scores.
 
     A target that is longer than the model can write loses its end, and is not ``finished``.
     """
 
-    def __init__(self, length_penalty: LengthPenalty, lenpen: float) -> None:
-        """What divides log-probabilities, as in the search that scores are to be compared with."""
-        self._length_penalty = length_penalty
-        self._lenpen = lenpen
+    length_penalty: LengthPenalty  # this and its exponent are those of the search that scores are to be compared with
+    lenpen: float
 
     def __call__(
         self,
@@ -53,7 +53,7 @@ class ForcedSearch:
         found = []
         for row, (target, of_tokens, width) in enumerate(zip(targets, scores, source_lengths.tolist())):
             total, length = float(of_tokens.sum()), len(target)
-            score = total / self._length_penalty(float(length), self._lenpen)
+            score = total / self.length_penalty(float(length), self.lenpen)
             part, whole = None if maps is None else maps[row, :length, :width], length > len(requests[row].target)
             found.append([Hypothesis(target.numpy(), score, total, of_tokens.numpy(), part, finished=whole)])
         return found

@@ -73,20 +73,20 @@ class ModelEngine:
         return None if limits is None else limits.cpu().numpy()
 
 
+@dataclass
 class ModelDecoding:
     """A batch that a model decodes."""
 
+    model: Decodable
+    device: str
+    memory: Memory
+    state: DecoderState
     leave_freely = False  # memory and state are moved
-
-    def __init__(self, model: Decodable, device: str, memory: Memory, state: DecoderState) -> None:
-        self._model = model
-        self._device = device
-        self._memory, self._state = memory, state
 
     def step(self, tokens: Ints, attention: bool = False) -> ModelScores:
         with torch.inference_mode():
-            output = self._model.step(self._there(tokens), self._memory, self._state, attention)
-            self._state = output.state
+            output = self.model.step(self._there(tokens), self.memory, self.state, attention)
+            self.state = output.state
             return ModelScores(output)
 
     def follow(self, parents: Ints, staying: Ints) -> None:
@@ -94,12 +94,12 @@ class ModelDecoding:
         rows = (np.arange(0, parents.size, beam)[:, None] + parents)[staying].ravel()
         with torch.inference_mode():
             if len(staying) < sentences:
-                self._memory = self._memory.rows(self._there(staying))
+                self.memory = self.memory.rows(self._there(staying))
             if len(staying) < sentences or beam > 1:
-                self._state = self._state.rows(self._there(rows))
+                self.state = self.state.rows(self._there(rows))
 
     def _there(self, numbers: Ints) -> Tensor:
-        return torch.from_numpy(numbers).to(self._device)
+        return torch.from_numpy(numbers).to(self.device)
 
 
 class ModelScores:

@@ -121,24 +121,15 @@ def batches_of(parts: list[Part], max_tokens: int, batch_size: int | None) -> li
     return [[parts[index] for index in batch] for batch in reversed(plan)]
 
 
+@dataclass(frozen=True)
 class Reader:
-    """Reads for one model: ``longest`` is the most pieces that it has positions for, ``writes`` how many pieces at most it
-    writes for so many of the source; None: no limit."""
+    """Reads for one model."""
 
-    def __init__(
-        self,
-        pair: LanguagePair,
-        config: GenerateConfig,
-        longest: int | None,
-        writes: Callable[[int], int | None],
-        called: str = "line",
-    ) -> None:
-        """``called``: what messages call the lines."""
-        self._pair = pair
-        self._called = called
-        self._config = config
-        self._longest = longest
-        self._writes = writes
+    pair: LanguagePair
+    config: GenerateConfig
+    longest: int | None  # the most pieces that the model has positions for; None: no limit
+    writes: Callable[[int], int | None]  # how many pieces at most it writes for so many of the source
+    called: str = "line"  # what messages call the lines
 
     def windows_of_lines(self, lines: Iterable[Given], numbers: Iterable[int]) -> Iterator[Window]:
         """A window closes when it is full, at the end, and when the lines pause."""
@@ -146,7 +137,7 @@ class Reader:
         for line in lines:
             if line is not PAUSE:
                 window.append(line if isinstance(line, Line) else Line(line or ""))
-            if line is PAUSE or len(window) == self._config.buffer_size:
+            if line is PAUSE or len(window) == self.config.buffer_size:
                 yield self._window(window, numbered, pause=line is PAUSE)
                 window = []
         if window:
@@ -154,20 +145,20 @@ class Reader:
 
     def windows_of_split(self, split: Split, numbers: Iterable[int]) -> Iterator[Window]:
         texts, remaining = split.source_text(), iter(numbers)
-        source = self._pair.source.joining(PieceMarks.none)  # a source is shown as it was given
-        while numbered := list(itertools.islice(remaining, self._config.buffer_size)):
+        source = self.pair.source.joining(PieceMarks.none)  # a source is shown as it was given
+        while numbered := list(itertools.islice(remaining, self.config.buffer_size)):
             window = []
             for number in numbered:
                 ids = split.source(number)[:-1]
                 text = texts[number] if texts is not None else source.decode(ids.tolist())
-                target = tuple(split.target(number)[:-1].tolist()) if self._config.score_reference else ()
+                target = tuple(split.target(number)[:-1].tolist()) if self.config.score_reference else ()
                 window.append(self._source(number, text, ids, Request(target=target)))
             yield Window(window)
 
     def _window(self, lines: list[Line], numbers: Iterator[int], pause: bool = False) -> Window:
         texts, numbered = [line.text for line in lines], list(itertools.islice(numbers, len(lines)))
         require_text(texts, numbered[0] + 1 if numbered else 1)
-        encoded = self._pair.source.encode([text if text.strip() else "" for text in texts])
+        encoded = self.pair.source.encode([text if text.strip() else "" for text in texts])
         sources = [
             self._source(number, line.text, ids, self._request(line, number + 1))
             for number, line, ids in zip(numbered, lines, encoded)
@@ -175,13 +166,13 @@ class Reader:
         return Window(sources, pause)
 
     def _request(self, line: Line, number: int) -> Request:
-        reference = line.reference if self._config.score_reference else ""
+        reference = line.reference if self.config.score_reference else ""
         if not reference and line == Line(line.text, reference=line.reference):
             return Request()
         texts = [line.prefix, reference, *line.include, *line.exclude]
         for text in texts:
             require_text([text], number)
-        prefix, target, *phrases = (tuple(ids.tolist()) for ids in self._pair.target.encode(texts))
+        prefix, target, *phrases = (tuple(ids.tolist()) for ids in self.pair.target.encode(texts))
         include, exclude = phrases[: len(line.include)], phrases[len(line.include) :]
         wanted = [*zip(line.include, include), (line.prefix, prefix or (EOS,))]
         lacking = [text for text, ids in wanted if UNK in ids or not ids]
@@ -206,7 +197,7 @@ class Reader:
 
     def _check_repetition(self, texts: Sequence[str], phrases: Sequence[Phrase], prefix: Phrase, number: int) -> None:
         """What the rule about n-grams would never let a search write."""
-        size = self._config.search_facts.no_repeat_ngram
+        size = self.config.search_facts.no_repeat_ngram
         if not size:
             return
         for (first, one), (second, other) in itertools.combinations_with_replacement(enumerate(phrases), 2):
@@ -221,14 +212,14 @@ class Reader:
 
     def _source(self, number: int, text: str, ids: Ids, request: Request) -> Source:
         """A line that is too long to be translated at once is divided or loses its end, and the user is told."""
-        limit, advice = self._config.max_source_length, "raise --max-source-length to translate more at once"
-        if self._longest is not None and self._longest < limit:
-            limit, advice = self._longest, "the model has no positions for more"
+        limit, advice = self.config.max_source_length, "raise --max-source-length to translate more at once"
+        if self.longest is not None and self.longest < limit:
+            limit, advice = self.longest, "the model has no positions for more"
         if request.target:
-            self._check_target(number, request.target, self._writes(min(len(ids), limit)))
+            self._check_target(number, request.target, self.writes(min(len(ids), limit)))
         if len(ids) <= limit:
             return Source(number, text, (ids,) if len(ids) else (), request)
-        where, cut = f"{self._called} {number + 1} has {len(ids)} pieces", self._config.long_lines is LongLines.truncate
+        where, cut = f"{self.called} {number + 1} has {len(ids)} pieces", self.config.long_lines is LongLines.truncate
         if request.target and not cut:
             raise DataError(f"{where}, more than {limit}, so its reference cannot be scored ({advice})")
         whole = request.include or request.min_length is not None or request.max_length is not None
@@ -236,7 +227,7 @@ class Reader:
             done = "read" if request.target else "translated"
             logger.warning(f"{where}; only its first {limit} are {done} ({advice})")
             return Source(number, text, (ids[:limit],), request, cut=True)
-        parts = divided(ids, self._pair.source.pieces(ids.tolist()), limit)
+        parts = divided(ids, self.pair.source.pieces(ids.tolist()), limit)
         logger.warning(f"{where}; it is translated in {len(parts)} parts ({advice})")
         return Source(number, text, parts, request)
 
@@ -245,9 +236,9 @@ class Reader:
         if limit is None or len(target) <= limit:
             return
         where = (
-            f"{self._called} {number + 1} has a reference of {len(target)} pieces, and the model writes at most {limit}"
+            f"{self.called} {number + 1} has a reference of {len(target)} pieces, and the model writes at most {limit}"
         )
-        if self._config.long_lines is not LongLines.truncate:
+        if self.config.long_lines is not LongLines.truncate:
             raise DataError(f"{where}; leave the line out, or let its beginning be scored (--long-lines truncate)")
         logger.warning(f"{where}; only these are scored")
 
