@@ -268,12 +268,10 @@ class StoredSentences(RaggedArray):
 class ChainedSentences(ChainedRows):
     """One language of several corpora."""
 
-    def __init__(self, parts: Sequence[Sentences]) -> None:
-        super().__init__(parts)
-        self._sentences = parts
+    _parts: Sequence[Sentences]
 
     def text(self) -> list[str] | None:
-        texts = [part.text() for part in self._sentences]
+        texts = [part.text() for part in self._parts]
         return None if None in texts else [line for text in texts if text is not None for line in text]
 
 
