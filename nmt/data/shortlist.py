@@ -91,9 +91,10 @@ def learn(split: Split, pair: LanguagePair, per_piece: int, frequent: int, max_p
     count, width = min(len(split), max_pairs), len(pair.target.vocabulary)
     sources = [np.unique(split.source(number)[:-1]) for number in range(count)]
     targets = [np.unique(split.target(number)[:-1]) for number in range(count)]
-    if not any(map(len, sources)):
+    both = [sides for sides in zip(sources, targets) if len(sides[0])]
+    if not both:
         raise DataError("the pairs of the corpus have no source pieces; there is nothing to learn a shortlist from")
-    codes, groups = _pairs(sources, targets, width)
+    codes, groups = _pairs(both, width)
     different, index = np.unique(codes, return_inverse=True)
     probabilities = _lexicon(different // width, index, groups)
     offsets, pieces = _best(different, probabilities, width, len(pair.source.vocabulary), per_piece)
@@ -114,17 +115,11 @@ def _checksum(arrays: Mapping[str, Ints]) -> str:
     return digest.hexdigest()
 
 
-def _pairs(sources: Sequence[Ids], targets: Sequence[Ids], width: int) -> tuple[Ints, Ints]:
+def _pairs(sentences: Sequence[tuple[Ids, Ids]], width: int) -> tuple[Ints, Ints]:
     """Every source piece with every target piece of its sentence [P], as source * width + target, and where the pairs of
     each target piece of a sentence begin."""
-    codes = [
-        (source[None, :].astype(np.int64) * width + target[:, None]).ravel()
-        for source, target in zip(sources, targets)
-        if len(source)
-    ]
-    sizes = np.concatenate(
-        [np.full(len(target), len(source)) for source, target in zip(sources, targets) if len(source)]
-    )
+    codes = [(source[None, :].astype(np.int64) * width + target[:, None]).ravel() for source, target in sentences]
+    sizes = np.concatenate([np.full(len(target), len(source)) for source, target in sentences])
     return np.concatenate(codes), np.cumsum(sizes) - sizes
 
 
