@@ -29,7 +29,7 @@ import torch
 
 from nmt.config.sections import PreprocessConfig
 from nmt.data.preprocess import preprocess
-from nmt.data.tokenizers.words import WordsConfig
+from nmt.data.tokenizers.piece_lists import WordsConfig
 
 WORDS, MEAN_LENGTH, LONGEST = 33_000, 27.0, 175
 LINES = 20  # of a log

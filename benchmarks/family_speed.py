@@ -24,7 +24,7 @@ from nmt.config.sections import BatchingConfig
 from nmt.criterions import criterions
 from nmt.criterions.config import LabelSmoothedCrossEntropyConfig
 from nmt.data.corpus import open_corpora
-from nmt.data.text import read_lines
+from nmt.data.text import Reading
 from nmt.models.stored import load_model
 from nmt.training.loop.batches import DataPosition, TrainingBatches
 from nmt.training.loop.learner import Step
@@ -91,7 +91,7 @@ def main() -> None:
     torch.set_num_threads(1)
     (corpus,) = open_corpora([arguments.corpus])
     batches = TrainingBatches(corpus.split("train"), BatchingConfig(max_tokens=arguments.max_tokens), seed=1)
-    lines = [line for line, _ in zip(read_lines(Path(arguments.text)), range(arguments.lines))]
+    lines = [line for line, _ in zip(Reading().lines(Path(arguments.text)), range(arguments.lines))]
     named = dict(run.split("=", 1) for run in arguments.run)
     models = {name: Trained(run, batches) for name, run in named.items()}
     speeds = {name: Speeds(model.parameters) for name, model in models.items()}

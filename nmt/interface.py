@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from nmt.data.batch import Batch as Batch
-from nmt.data.hypothesis import Hypothesis as Hypothesis
+from nmt.data.vocabulary import Hypothesis as Hypothesis
 from nmt.data.vocabulary import VocabularySizes as VocabularySizes
 from nmt.layers.overriding import require_together
 from nmt.trees import RowTree

@@ -14,8 +14,7 @@ from nmt.config.commands import GenerateConfig
 from nmt.config.sections import DeviceConfig, DistributedConfig
 from nmt.config.validated import WITHOUT_MEANING_FOR_SCORING
 from nmt.data.corpus import Corpus, Split
-from nmt.data.cut_text import joined_lines
-from nmt.data.text import PAUSE, Pause, read_lines, read_live
+from nmt.data.text import PAUSE, Pause, Reading, joined_lines
 from nmt.data.tokenizers import Tokenizer
 from nmt.devices import count_threads, device_named, make_current, own_device, set_threads
 from nmt.distributed.joining import join
@@ -26,8 +25,8 @@ from nmt.scoring import TextOptions, scorers
 from nmt.translation import Translation, Translator
 from nmt.translation.choosing import ReverseModel, check_reverse
 from nmt.translation.lines import Given
+from nmt.translation.reading import Progress
 from nmt.translation.translator import check_search
-from nmt.translation.windows import Progress
 from nmt_cli.formats import formatter, parsed
 from nmt_cli.outputs import Growing, Write, check_output, opened
 
@@ -172,10 +171,8 @@ class _Job:
 
     def _read(self) -> Iterator[str | Pause | None]:
         config = self._config
-        invalid, most = config.on_invalid_utf8, config.max_line_bytes
-        if config.input is None:
-            return read_live(sys.stdin.buffer, _STDIN, invalid=invalid, max_line_bytes=most)
-        return read_lines(Path(config.input), invalid=invalid, max_line_bytes=most)
+        reading = Reading(config.on_invalid_utf8, config.max_line_bytes)
+        return reading.live(sys.stdin.buffer, _STDIN) if config.input is None else reading.lines(Path(config.input))
 
     def _split(self, growing: Growing | None, done: int) -> None:
         config, folder = self._config, Path(self._config.data[0])

@@ -8,12 +8,11 @@ from typing import Any
 
 from nmt.config.choices import PieceMarks, ScoreFormat
 from nmt.config.commands import ScoreConfig
-from nmt.data.cut_text import joined_lines
-from nmt.data.parallel_text import Reading, where_they_part
-from nmt.data.text import read_stream
+from nmt.data.parallel_text import where_they_part
+from nmt.data.text import Reading, joined_lines
 from nmt.errors import DataError, UsageError
-from nmt.scoring import Score, TextOptions, sacre, scorers
-from nmt.scoring.lines import lines_with_piece_marks, looks_tokenised
+from nmt.scoring import Score, TextOptions, lines_with_piece_marks, looks_tokenised, scorers
+from nmt.scoring.metrics import check_tokenizer
 from nmt_cli.launch import launch
 
 logger = logging.getLogger("nmt.score")
@@ -25,7 +24,7 @@ def run(config: ScoreConfig) -> float:
     """Print every metric asked for; the value of the first one is the command's result."""
     if not config.metrics:
         raise UsageError(f"name a metric: --metrics {','.join(scorers.names())}")
-    sacre.check_tokenizer(config.tokenize)  # also where no chosen metric would look at it
+    check_tokenizer(config.tokenize)  # also where no chosen metric would look at it
     text = TextOptions(tokenize=config.tokenize, lowercase=config.lowercase)
     chosen = {name: scorers.build(scorers.config_class(name)(), text) for name in config.metrics}
     if not config.ref:
@@ -62,8 +61,7 @@ def _read(config: ScoreConfig) -> tuple[list[str], list[list[str]]]:
     if from_stdin:
         if sys.stdin.isatty():
             logger.info("reading hypotheses from the terminal, one a line; end with Ctrl-D, or name a file: --sys FILE")
-        given = read_stream(sys.stdin.buffer, _STDIN, invalid=reading.invalid, max_line_bytes=reading.max_line_bytes)
-        columns.insert(0, list(given))
+        columns.insert(0, list(reading.stream(sys.stdin.buffer, _STDIN)))
     for name, column in zip(names[1:], columns[1:]):
         if len(column) != len(columns[0]):
             where = f"; {where_they_part(columns[0], column)}" if column and columns[0] else ""

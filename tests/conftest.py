@@ -49,7 +49,7 @@ def make_copy_corpus(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., 
     """Makes corpus folders of random letters: the target is the source, or the source backwards."""
     from nmt.config.sections import PreprocessConfig
     from nmt.data.preprocess import preprocess
-    from nmt.data.tokenizers.words import WordsConfig
+    from nmt.data.tokenizers.piece_lists import WordsConfig
 
     def make(reverse: bool = False, **sizes: int) -> Path:
         folder = tmp_path_factory.mktemp("copy")
@@ -89,7 +89,7 @@ def make_run(copy_corpus: Path) -> Callable[..., TrainConfig]:
     from nmt.models.transformer.transformer import TransformerConfig
     from nmt.optim.config import AdamConfig
     from nmt.optim.schedules import InverseSqrtConfig
-    from nmt.search.greedy_config import GreedyConfig
+    from nmt.search.config import GreedyConfig
 
     def make(folder: Path, **changes: Any) -> TrainConfig:
         parts: dict[str, Any] = {

@@ -41,7 +41,6 @@ TORCH_FREE = (
     "nmt.scoring",
     "nmt.models.stored",
     "nmt.search.beam",
-    "nmt.search.diverse",
     "nmt.search.greedy",
     "nmt.engines.native.engine",
     "nmt.translation",

@@ -15,8 +15,8 @@ from nmt.config.sections import PreprocessConfig
 from nmt.data.batch import collate
 from nmt.data.language_pair import LanguagePair
 from nmt.data.preprocess import preprocess
+from nmt.data.tokenizers.piece_lists import WordsConfig, WordTokenizer
 from nmt.data.tokenizers.sentencepiece import SentencePieceConfig
-from nmt.data.tokenizers.words import WordsConfig, WordTokenizer
 from nmt.data.vocabulary import EOS
 from nmt.interface import EncoderDecoder, VocabularySizes
 from nmt.models import models

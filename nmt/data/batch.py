@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nmt.data.hypothesis import Ids as Ids
-from nmt.data.vocabulary import BOS, PAD
+from nmt.data.vocabulary import BOS, PAD, Ids
 
 ALIGNMENTS = "alignments"  # of `Batch.extras`: [P, 3] sentence of the batch, source position, target position
 

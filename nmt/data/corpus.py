@@ -19,24 +19,114 @@ import itertools
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from nmt.data.language_pair import LanguagePair
-from nmt.data.ragged import ChainedRows, Ids, Lengths, RaggedArray, Rows
-from nmt.data.vocabulary import EOS, Vocabulary
+from nmt.data.vocabulary import EOS, Ids, Ints, Vocabulary
 from nmt.errors import DataError, did_you_mean
 from nmt.storage.files import MANIFEST, Verify, read_manifest, sha256
 from nmt.storage.foreign import corpus_of_fairseq
 
 KIND = "corpus"
 FORMAT = 1
-
 _SMALL = ("*.offsets.npy", "*.alignment-offsets.npy", "tokenizer/*", "tokenizer/*/*")  # beside the tokens
-
 logger = logging.getLogger("nmt.data.corpus")
+
+
+class Rows(Protocol):
+    """One row of integers for each sentence."""
+
+    @property
+    def lengths(self) -> Ints: ...
+
+    def __getitem__(self, index: int) -> Ids: ...
+
+
+class RaggedArray:
+    """Two stored arrays, mapped into memory and checked once, here; each row has at least ``least`` numbers.
+
+    Files are replaced, never rewritten in place, so a mapped array stays what it was.
+    """
+
+    def __init__(self, values: Path, offsets: Path, least: int = 0) -> None:
+        self.values, self.offsets = _mapped(values), _mapped(offsets)
+        whole = len(self.offsets) > 0 and self.offsets[0] == 0 and self.offsets[-1] == len(self.values)
+        if not whole or bool(np.any(np.diff(self.offsets) < least)):
+            raise DataError(
+                f"{offsets} is damaged: its offsets do not cut the {len(self.values)} numbers beside it into sentences"
+            )
+
+    @cached_property
+    def lengths(self) -> Ints:
+        return np.diff(self.offsets).astype(np.int64)
+
+    def __getitem__(self, index: int) -> Ids:
+        return self.values[self.offsets[index] : self.offsets[index + 1]]
+
+
+class ChainedRows:
+    """The rows of several parts, one part after the other."""
+
+    def __init__(self, parts: Sequence[Rows]) -> None:
+        self._parts = parts
+        self._starts = np.cumsum([0, *(len(part.lengths) for part in parts)])
+
+    @cached_property
+    def lengths(self) -> Ints:
+        return np.concatenate([part.lengths for part in self._parts])
+
+    def __getitem__(self, index: int) -> Ids:
+        part = int(np.searchsorted(self._starts, index, side="right")) - 1
+        return self._parts[part][index - int(self._starts[part])]
+
+
+class RaggedWriter:
+    """Writes the two arrays, row by row, while their size is still unknown."""
+
+    def __init__(self, values: Path, offsets: Path, dtype: type[np.unsignedinteger]) -> None:
+        self._file = open(values, "wb")  # noqa: SIM115 - closed by `__exit__`
+        self._offsets = offsets
+        self._dtype = np.dtype(dtype)
+        self._lengths: list[Ints] = [np.zeros(1, dtype=np.int64)]
+        self._file.write(_header(self._dtype, 0))
+
+    def append(self, values: Ids, lengths: Ints) -> None:
+        """The numbers of some rows one after the other, and how many each has."""
+        self._file.write(np.ascontiguousarray(values, dtype=self._dtype).data)
+        self._lengths.append(lengths)
+
+    def __enter__(self) -> RaggedWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Fill in the sizes. Until then, and after an error, the file says that it is empty."""
+        with self._file:
+            if kind is None:
+                offsets = np.cumsum(np.concatenate(self._lengths))
+                self._file.seek(0)
+                self._file.write(_header(self._dtype, int(offsets[-1])))
+                with open(self._offsets, "wb") as file:
+                    np.save(file, offsets)
+
+
+def _header(dtype: np.dtype[Any], count: int) -> bytes:
+    """The first 128 bytes of an .npy file (format 1.0), the same length whatever the count is."""
+    description = repr({"descr": dtype.str, "fortran_order": False, "shape": (count,)})
+    return b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + description.ljust(117).encode("ascii") + b"\n"
+
+
+def _mapped(path: Path) -> Ids:
+    try:
+        array: Any = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError, TypeError, SyntaxError, OverflowError) as error:
+        raise DataError(f"{path} is damaged: {error}") from None
+    if not isinstance(array, np.ndarray) or array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
+        raise DataError(f"{path} is damaged: it should hold one row of integers")
+    return array.view(np.ndarray)  # slices of a memmap object cost microseconds each
 
 
 class Sentences(Rows, Protocol):
@@ -58,11 +148,11 @@ class Split:
         return len(self.sources.lengths)
 
     @property
-    def source_lengths(self) -> Lengths:
+    def source_lengths(self) -> Ints:
         return self.sources.lengths
 
     @property
-    def target_lengths(self) -> Lengths | None:
+    def target_lengths(self) -> Ints | None:
         return None if self.targets is None else self.targets.lengths
 
     def source(self, index: int) -> Ids:
@@ -82,13 +172,13 @@ class Split:
         return None if self.targets is None else self.targets.text()
 
 
+@dataclass(frozen=True)
 class Corpus:
     """An opened corpus folder; ``open`` checks it against its manifest."""
 
-    def __init__(self, folder: Path, pair: LanguagePair, manifest: dict[str, Any]) -> None:
-        self.folder = folder
-        self.pair = pair
-        self._manifest = manifest
+    folder: Path
+    pair: LanguagePair
+    manifest: dict[str, Any]
 
     @classmethod
     def open(cls, folder: Path, verify: Verify = Verify.fast) -> Corpus:
@@ -102,16 +192,16 @@ class Corpus:
 
     @property
     def splits(self) -> tuple[str, ...]:
-        return tuple(self._manifest["splits"])
+        return tuple(self.manifest["splits"])
 
     @property
     def only_source(self) -> bool:
-        return bool(self._manifest.get("only_source"))
+        return bool(self.manifest.get("only_source"))
 
     @property
     def report(self) -> dict[str, Any]:
         """What preprocessing found (``PreprocessReport`` as a plain tree); empty if the manifest does not hold it."""
-        report = self._manifest.get("report")
+        report = self.manifest.get("report")
         return report if isinstance(report, dict) else {}
 
     def split(self, name: str) -> Split:
@@ -136,12 +226,12 @@ class Corpus:
         """The identity of a split's ids and alignments and of both vocabularies."""
         languages = [self.pair.source_lang] if self.only_source else [self.pair.source_lang, self.pair.target_lang]
         names = [f"{split}.{language}.{part}.npy" for language in languages for part in ("tokens", "offsets")]
-        sums = [self._manifest["files"][name]["sha256"] for name in (*names, *self._alignment_files(split))]
+        sums = [self.manifest["files"][name]["sha256"] for name in (*names, *self._alignment_files(split))]
         return hashlib.sha256(" ".join([self.pair.digest(), *sums]).encode()).hexdigest()
 
     def _alignment_files(self, split: str) -> tuple[str, ...]:
         """None or both."""
-        return tuple(name for name in alignment_files(split) if name in self._manifest["files"])
+        return tuple(name for name in alignment_files(split) if name in self.manifest["files"])
 
 
 def sentence_files(folder: Path, split: str, language: str) -> tuple[Path, Path]:
@@ -178,19 +268,17 @@ class StoredSentences(RaggedArray):
 class ChainedSentences(ChainedRows):
     """One language of several corpora."""
 
-    def __init__(self, parts: Sequence[Sentences]) -> None:
-        super().__init__(parts)
-        self._sentences = parts
+    _parts: Sequence[Sentences]
 
     def text(self) -> list[str] | None:
-        texts = [part.text() for part in self._sentences]
+        texts = [part.text() for part in self._parts]
         return None if None in texts else [line for text in texts if text is not None for line in text]
 
 
 class StoredAlignments(RaggedArray):
     """The alignments of a split on disk."""
 
-    def __init__(self, folder: Path, split: str, source_lengths: Lengths, target_lengths: Lengths) -> None:
+    def __init__(self, folder: Path, split: str, source_lengths: Ints, target_lengths: Ints) -> None:
         positions, offsets = (folder / name for name in alignment_files(split))
         super().__init__(positions, offsets)
         if len(self.lengths) != len(source_lengths) or bool(np.any(self.lengths % 2)):
@@ -249,7 +337,7 @@ def _check_tokens(path: Path, tokens: Ids, offsets: Ids, vocabulary_size: int) -
         raise DataError(f"{path} is damaged: a sentence does not end in eos")
 
 
-def _check_positions(path: Path, positions: Ids, counts: Lengths, lengths: Lengths) -> None:
+def _check_positions(path: Path, positions: Ids, counts: Ints, lengths: Ints) -> None:
     """Positions of one side lie within the sentence, eos not included."""
     beyond = (positions < 0) | (positions >= np.repeat(lengths - 1, counts))
     if bool(beyond.any()):

@@ -37,7 +37,14 @@ class LanguagePair:
         tree["shared"] = self.shared
         sides = {"joint": self.source} if self.shared else {"source": self.source, "target": self.target}
         for stem, tokenizer in sides.items():
-            tree[stem] = _save_side(folder, stem, tokenizer)
+            tokenizer.save(folder, stem)
+            tree[stem] = {} if tokenizer.marks is PieceMarks.none else {"marks": tokenizer.marks.name}
+            tree[stem] |= {
+                "tokenizer": to_plain(tokenizer.config),
+                "entries": len(tokenizer.vocabulary),
+                "vocabulary": tokenizer.vocabulary.digest(),
+                "files": {path.name: sha256(path) for path in sorted(folder.glob(f"{stem}.*"))},
+            }
         write_json(folder / PAIR_FILE, tree)
 
     @classmethod
@@ -72,17 +79,6 @@ def find_pair(folder: Path) -> Path | None:
         if (candidate / PAIR_FILE).is_file():
             return candidate
     return None
-
-
-def _save_side(folder: Path, stem: str, tokenizer: Tokenizer) -> dict[str, Any]:
-    tokenizer.save(folder, stem)
-    marks = {} if tokenizer.marks is PieceMarks.none else {"marks": tokenizer.marks.name}
-    return marks | {
-        "tokenizer": to_plain(tokenizer.config),
-        "entries": len(tokenizer.vocabulary),
-        "vocabulary": tokenizer.vocabulary.digest(),
-        "files": {path.name: sha256(path) for path in sorted(folder.glob(f"{stem}.*"))},
-    }
 
 
 def _load_side(path: Path, stem: str, tree: dict[str, Any]) -> Tokenizer:

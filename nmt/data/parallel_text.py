@@ -11,23 +11,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from nmt.config.choices import InvalidText
-from nmt.config.sections import MAX_LINE_BYTES
-from nmt.data.text import read_lines
+from nmt.data.text import Reading
 from nmt.errors import DataError, MissingInputError
 
 Pair = tuple[str | None, str | None]  # None: left out by on_invalid_utf8=skip
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How text files are read."""
-
-    invalid: InvalidText = InvalidText.error
-    max_line_bytes: int = MAX_LINE_BYTES
-
-    def lines(self, path: Path, *, quiet: bool) -> Iterator[str | None]:
-        return read_lines(path, invalid=self.invalid, max_line_bytes=self.max_line_bytes, quiet=quiet)
 
 
 @dataclass(frozen=True)

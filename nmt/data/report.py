@@ -1,15 +1,72 @@
-"""What preprocessing found in the text: counts, drops, unknowns, duplicates and leaks between splits."""
+"""Which pairs of the training split are kept, and what preprocessing found in the text: counts, drops, unknowns, duplicates
+and leaks between splits. Every dropped pair is counted under its reason."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
 
 import numpy as np
+import numpy.typing as npt
 
+from nmt.config.sections import FilterConfig
 from nmt.data.encoding import EncodedPairs, Keys
-from nmt.data.filters import Codes, Reason
+from nmt.data.vocabulary import UNK
 from nmt.errors import DataError
+
+Codes = npt.NDArray[np.int8]
+
+
+class Reason(IntEnum):
+    """Why a pair was dropped, in the order in which the rules are asked; a pair has one reason."""
+
+    kept = 0, "kept"
+    invalid = 1, "bytes that are not text"
+    empty_source = 2, "empty source"
+    empty_target = 3, "empty target"
+    too_short = 4, "shorter than filters.min_length"
+    too_long = 5, "longer than filters.max_length"
+    ratio = 6, "lengths differ more than filters.max_ratio"
+    duplicate = 7, "pair seen before"
+
+    text: str
+
+    def __new__(cls, code: int, text: str) -> Reason:
+        reason = int.__new__(cls, code)
+        reason._value_ = code
+        reason.text = text
+        return reason
+
+
+@dataclass
+class PairFilter:
+    """The rules, and the memory of the pairs seen so far if duplicates are dropped."""
+
+    config: FilterConfig
+    _seen: set[int] = field(default_factory=set)
+
+    def judge(self, pairs: EncodedPairs) -> Codes:
+        """A ``Reason`` for each pair. Lengths are in pieces, without eos."""
+        source = pairs.source.lengths - 1
+        target = source if pairs.target is None else pairs.target.lengths - 1
+        shorter, longer = np.minimum(source, target), np.maximum(source, target)
+        none = np.zeros(len(source), dtype=bool)
+        rules = {
+            Reason.invalid: pairs.invalid,
+            Reason.empty_source: pairs.blank_source,
+            Reason.empty_target: none if pairs.target is None else pairs.blank_target,
+            Reason.too_short: shorter < self.config.min_length,
+            Reason.too_long: longer > self.config.max_length,
+            Reason.ratio: none if self.config.max_ratio is None else longer > self.config.max_ratio * shorter,
+        }
+        codes = np.select(list(rules.values()), list(rules), default=Reason.kept).astype(np.int8)
+        for position in np.flatnonzero(codes == Reason.kept) if self.config.drop_duplicates else ():
+            key = int(pairs.pair_keys[position])
+            if key in self._seen:
+                codes[position] = Reason.duplicate
+            self._seen.add(key)  # only pairs that are kept count as seen
+        return codes
 
 
 @dataclass(frozen=True)
@@ -47,6 +104,28 @@ class SplitReport:
     source: SideReport
     target: SideReport | None
 
+    def lines(self) -> Iterator[str]:
+        yield f"{self.split}: {self.kept:,} of {self.read:,} pairs kept"
+        for reason, dropped in self.dropped.items():
+            yield f"{self.split}: {dropped.count:,} dropped: {reason} (first in line {dropped.first_line:,})"
+        for side in filter(None, (self.source, self.target)):
+            percent = f"({side.unknown_percent:.2f} %)"
+            yield f"{self.split} {side.language}: {side.pieces:,} pieces, {side.unknown:,} unknown {percent}"
+        if self.duplicates:
+            yield f"{self.split}: {self.duplicates:,} pairs are repetitions"
+
+    def warnings(self) -> Iterator[str]:
+        if self.blank:
+            yield f"{self.split}: {self.blank:,} pairs have an empty side; they are kept, since every line counts"
+        if self.copied and self.copied == self.kept:
+            yield f"{self.split}: source and target are the same text throughout; was one file given twice?"
+        for side in filter(None, (self.source, self.target)):
+            if side.unknown_percent > 5:
+                yield (
+                    f"{self.split} {side.language}: {side.unknown_percent:.1f} % of the pieces are unknown; is it the same "
+                    f"kind of text as the training split?"
+                )
+
 
 @dataclass(frozen=True)
 class Overlap:
@@ -73,11 +152,11 @@ class PreprocessReport:
         """The report as text."""
         kind = "joint vocabulary" if self.shared else "vocabularies"
         sizes = f"{self.source_entries:,}" if self.shared else f"{self.source_entries:,} and {self.target_entries:,}"
-        return [f"{kind}: {sizes} entries", *(line for split in self.splits for line in _split_lines(split))]
+        return [f"{kind}: {sizes} entries", *(line for split in self.splits for line in split.lines())]
 
     def warnings(self) -> list[str]:
         """What deserves a second look, though nothing is wrong with the files."""
-        found = [warning for split in self.splits for warning in _split_warnings(split)]
+        found = [warning for split in self.splits for warning in split.warnings()]
         for overlap in self.overlaps:
             if overlap.sources:
                 found.append(
@@ -85,39 +164,6 @@ class PreprocessReport:
                     f"its sources stand there too"
                 )
         return found
-
-
-def _split_lines(report: SplitReport) -> list[str]:
-    lines = [f"{report.split}: {report.kept:,} of {report.read:,} pairs kept"]
-    lines += [
-        f"{report.split}: {dropped.count:,} dropped: {reason} (first in line {dropped.first_line:,})"
-        for reason, dropped in report.dropped.items()
-    ]
-    lines += [
-        f"{report.split} {side.language}: {side.pieces:,} pieces, {side.unknown:,} unknown ({side.unknown_percent:.2f} %)"
-        for side in (report.source, report.target)
-        if side is not None
-    ]
-    if report.duplicates:
-        lines.append(f"{report.split}: {report.duplicates:,} pairs are repetitions")
-    return lines
-
-
-def _split_warnings(report: SplitReport) -> list[str]:
-    found = []
-    if report.blank:
-        found.append(
-            f"{report.split}: {report.blank:,} pairs have an empty side; they are kept, since every line counts"
-        )
-    if report.copied and report.copied == report.kept:
-        found.append(f"{report.split}: source and target are the same text throughout; was one file given twice?")
-    found += [
-        f"{report.split} {side.language}: {side.unknown_percent:.1f} % of the pieces are unknown; is it the same kind of "
-        f"text as the training split?"
-        for side in (report.source, report.target)
-        if side is not None and side.unknown_percent > 5
-    ]
-    return found
 
 
 class SplitTally:
@@ -143,7 +189,8 @@ class SplitTally:
         self.blank += int((kept.blank_source | (kept.blank_target & (kept.target is not None))).sum())
         self.copied += int(kept.copied.sum())
         sides = [side for side in (kept.source, kept.target) if side is not None]
-        self._counts[: len(sides)] += [(side.num_pieces, side.num_unknown) for side in sides]
+        counts = [(len(side.tokens) - len(side.lengths), int((side.tokens == UNK).sum())) for side in sides]
+        self._counts[: len(sides)] += counts
         self._source_keys.append(kept.source_keys)
         self._pair_keys.append(kept.pair_keys)
 

@@ -20,10 +20,8 @@ import safetensors
 from safetensors.numpy import save
 
 from nmt.data.corpus import Split
-from nmt.data.hypothesis import Ids
 from nmt.data.language_pair import LanguagePair
-from nmt.data.tokenizers import IdArray
-from nmt.data.vocabulary import SPECIALS
+from nmt.data.vocabulary import SPECIALS, Ids, Ints
 from nmt.errors import DataError, MissingInputError, UsageError
 from nmt.storage.files import atomic_write
 
@@ -35,13 +33,13 @@ _ITERATIONS = 5
 class Shortlist:
     """The pieces that each source piece may become, most probable first, and those that any sentence may need."""
 
-    offsets: IdArray  # [source vocabulary + 1] where in ``pieces`` those of a source piece begin
-    pieces: IdArray
-    always: IdArray
+    offsets: Ints  # [source vocabulary + 1] where in ``pieces`` those of a source piece begin
+    pieces: Ints
+    always: Ints
     digest: str  # of the vocabularies
     languages: tuple[str, str]  # source and target
 
-    def of(self, source: Ids, more: Iterable[int] = ()) -> IdArray:
+    def of(self, source: Ids, more: Iterable[int] = ()) -> Ints:
         """The target pieces of a sentence, and ``more``, sorted. The special ones are the first."""
         parts = [self.pieces[self.offsets[number] : self.offsets[number + 1]] for number in set(source.tolist())]
         wanted = np.concatenate([self.always, np.fromiter(more, dtype=np.int64), *parts])
@@ -93,9 +91,10 @@ def learn(split: Split, pair: LanguagePair, per_piece: int, frequent: int, max_p
     count, width = min(len(split), max_pairs), len(pair.target.vocabulary)
     sources = [np.unique(split.source(number)[:-1]) for number in range(count)]
     targets = [np.unique(split.target(number)[:-1]) for number in range(count)]
-    if not any(map(len, sources)):
+    both = [sides for sides in zip(sources, targets) if len(sides[0])]
+    if not both:
         raise DataError("the pairs of the corpus have no source pieces; there is nothing to learn a shortlist from")
-    codes, groups = _pairs(sources, targets, width)
+    codes, groups = _pairs(both, width)
     different, index = np.unique(codes, return_inverse=True)
     probabilities = _lexicon(different // width, index, groups)
     offsets, pieces = _best(different, probabilities, width, len(pair.source.vocabulary), per_piece)
@@ -109,28 +108,22 @@ def learn(split: Split, pair: LanguagePair, per_piece: int, frequent: int, max_p
     return Shortlist(offsets, pieces, always.astype(np.int64), pair.digest(), languages)
 
 
-def _checksum(arrays: Mapping[str, IdArray]) -> str:
+def _checksum(arrays: Mapping[str, Ints]) -> str:
     digest = hashlib.sha256()
     for name, array in arrays.items():
         digest.update(f"{name} {array.dtype} {array.shape} ".encode() + array.tobytes())
     return digest.hexdigest()
 
 
-def _pairs(sources: Sequence[Ids], targets: Sequence[Ids], width: int) -> tuple[IdArray, IdArray]:
+def _pairs(sentences: Sequence[tuple[Ids, Ids]], width: int) -> tuple[Ints, Ints]:
     """Every source piece with every target piece of its sentence [P], as source * width + target, and where the pairs of
     each target piece of a sentence begin."""
-    codes = [
-        (source[None, :].astype(np.int64) * width + target[:, None]).ravel()
-        for source, target in zip(sources, targets)
-        if len(source)
-    ]
-    sizes = np.concatenate(
-        [np.full(len(target), len(source)) for source, target in zip(sources, targets) if len(source)]
-    )
+    codes = [(source[None, :].astype(np.int64) * width + target[:, None]).ravel() for source, target in sentences]
+    sizes = np.concatenate([np.full(len(target), len(source)) for source, target in sentences])
     return np.concatenate(codes), np.cumsum(sizes) - sizes
 
 
-def _lexicon(source: IdArray, index: IdArray, groups: IdArray) -> npt.NDArray[np.float64]:
+def _lexicon(source: Ints, index: Ints, groups: Ints) -> npt.NDArray[np.float64]:
     """p(target | source) of each different pair [U]; ``index`` [P]: which of them stands where."""
     probabilities: npt.NDArray[np.float64] = np.ones(len(source))
     sizes = np.diff(np.append(groups, len(index)))
@@ -143,8 +136,8 @@ def _lexicon(source: IdArray, index: IdArray, groups: IdArray) -> npt.NDArray[np
 
 
 def _best(
-    different: IdArray, probabilities: npt.NDArray[np.float64], width: int, source_size: int, count: int
-) -> tuple[IdArray, IdArray]:
+    different: Ints, probabilities: npt.NDArray[np.float64], width: int, source_size: int, count: int
+) -> tuple[Ints, Ints]:
     """The most probable target pieces of each source piece."""
     source = different // width
     order = np.lexsort((different, -probabilities, source))

@@ -1,4 +1,4 @@
-"""Lines of text, byte by byte: parallel files stay parallel whatever stands in them.
+"""Lines of text, byte by byte, in plain, gzip and xz files: parallel files stay parallel whatever stands in them.
 
 Only the byte 0x0A ends a line. Python's own readers also split at U+0085, U+2028, U+2029, form feeds and bare
 carriage returns, so that two files of equal length drift apart; this reader does not. What is wrong with a file is
@@ -7,22 +7,26 @@ reported as ``file:line:byte``: lines count from 1, bytes of a line from 0.
 
 from __future__ import annotations
 
+import contextlib
 import gzip
+import io
+import itertools
 import logging
 import lzma
+import os
 import re
 import select
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import cast
+from typing import Protocol, cast
 
-from nmt.config.choices import InvalidText
+from nmt.config.choices import InvalidText, PieceMarks
 from nmt.config.sections import MAX_LINE_BYTES
-from nmt.data.packed import BinaryReader, opened
-from nmt.errors import DataError, StorageError
+from nmt.errors import DataError, MissingInputError, StorageError
 
 _BLOCK = 2**20
 _UTF8_MARK = b"\xef\xbb\xbf"
@@ -37,8 +41,79 @@ _PATIENCE = 0.05  # seconds without a line that are a pause
 _LINE_BREAKS = re.compile("[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]")
 _WHITE_SPACE = re.compile(r"\s")
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_GZIP, _XZ = b"\x1f\x8b", b"\xfd7zXZ\x00"
+# A compressed file may grow to this size unquestioned; beyond it, text that was packed better than this is no text.
+_BOMB_BYTES = 2**28
+_BOMB_RATIO = 500
+
+# Text that comes in pieces already:
+# subword_nmt      "hau@@ s steht": a piece that ends in "@@" goes on with the next one, which may be missing at the end
+# sentencepiece    "\u2581hau s \u2581steht": spaces separate pieces, U+2581 stands where the text had a space
+_WORD_BEGINS = "\u2581"
+_PATTERNS = {
+    PieceMarks.sentencepiece: re.compile(f"(?:^| ){_WORD_BEGINS}"),
+    PieceMarks.subword_nmt: re.compile(r"[^ ]@@(?: |$)"),
+}
+# Raw text has next to no words that end in "@@", and a large vocabulary cuts few words. Text that sentencepiece cut has
+# its mark in every line with two words, and raw text may have the character in some.
+_SHARE_OF_LINES = {PieceMarks.sentencepiece: 0.5, PieceMarks.subword_nmt: 0.01}
+SHOWN = {PieceMarks.sentencepiece: f"'{_WORD_BEGINS}'", PieceMarks.subword_nmt: "'@@ '"}  # as messages name the marks
+SAMPLE_LINES = 10_000  # enough to tell how a text is cut
 
 logger = logging.getLogger("nmt.data.text")
+
+
+class BinaryReader(Protocol):
+    """What is needed of an open file; with ``read1`` too, lines come as soon as they are there."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[BinaryReader]:
+    """The content of a file, decompressed."""
+    with _open(path) as file:
+        try:
+            head = file.peek(8)
+        except OSError as error:
+            raise StorageError(f"reading {path} failed: {error.strerror}") from error
+        if head.startswith(_GZIP):
+            with gzip.GzipFile(fileobj=file) as unpacked:
+                yield _Guarded(path, unpacked, file)
+        elif head.startswith(_XZ):
+            with lzma.LZMAFile(file) as unpacked_xz:
+                yield _Guarded(path, unpacked_xz, file)
+        elif head and path.suffix in (".gz", ".xz"):
+            kind = {".gz": "gzip", ".xz": "xz"}[path.suffix]
+            raise DataError(f"{path} is named {path.suffix} but is not {kind} data; rename it if it is plain text")
+        else:
+            yield file
+
+
+def _open(path: Path) -> io.BufferedReader:
+    try:
+        return open(path, "rb")
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise MissingInputError(f"cannot read {path}: {reason} (working directory: {os.getcwd()})") from None
+
+
+class _Guarded:
+    """A decompressed file that refuses to grow without end."""
+
+    def __init__(self, path: Path, unpacked: gzip.GzipFile | lzma.LZMAFile, packed: io.BufferedReader) -> None:
+        self._path, self._unpacked, self._packed = path, unpacked, packed
+        self._size = 0  # bytes read so far
+
+    def read(self, size: int, /) -> bytes:
+        block = self._unpacked.read1(size)
+        self._size += len(block)
+        if self._size > _BOMB_BYTES and self._packed.seekable() and self._size > _BOMB_RATIO * self._packed.tell():
+            raise DataError(
+                f"{self._path} decompresses to more than {_BOMB_RATIO} times its size, which text does not; "
+                f"stopped after {self._size} bytes. Decompress it first if it is what you want"
+            )
+        return block
 
 
 class Pause(Enum):
@@ -50,44 +125,29 @@ class Pause(Enum):
 PAUSE = Pause.PAUSE
 
 
-def read_lines(
-    path: Path,
-    *,
-    invalid: InvalidText | str = InvalidText.error,
-    max_line_bytes: int = MAX_LINE_BYTES,
-    quiet: bool = False,
-) -> Iterator[str | None]:
-    """The lines of a plain, gzip or xz file without their ends; None stands for a line left out by ``invalid=skip``.
+@dataclass(frozen=True)
+class Reading:
+    """How text is read."""
 
-    ``quiet`` suppresses the notices (carriage returns, byte-order mark): for a second pass over the same file.
-    """
-    with opened(path) as file:
-        reader = _LineReader(file, str(path), InvalidText(invalid), max_line_bytes, quiet)
-        yield from cast(Iterator[str | None], reader.lines())
+    invalid: InvalidText = InvalidText.error
+    max_line_bytes: int = MAX_LINE_BYTES
 
+    def lines(self, path: Path, *, quiet: bool = False) -> Iterator[str | None]:
+        """The lines of a plain, gzip or xz file without their ends; None stands for a line left out by ``invalid=skip``.
 
-def read_stream(
-    binary: BinaryReader,
-    name: str,
-    *,
-    invalid: InvalidText | str = InvalidText.error,
-    max_line_bytes: int = MAX_LINE_BYTES,
-) -> Iterator[str | None]:
-    """The lines of an open binary stream (``sys.stdin.buffer``), as soon as they are there."""
-    reader = _LineReader(binary, name, InvalidText(invalid), max_line_bytes)
-    yield from cast(Iterator[str | None], reader.lines())
+        ``quiet`` suppresses the notices (carriage returns, byte-order mark): for a second pass over the same file.
+        """
+        with opened(path) as file:
+            yield from cast(Iterator[str | None], _LineReader(file, str(path), self, quiet).lines())
 
+    def stream(self, binary: BinaryReader, name: str) -> Iterator[str | None]:
+        """The lines of an open binary stream (``sys.stdin.buffer``), as soon as they are there."""
+        return cast(Iterator[str | None], _LineReader(binary, name, self).lines())
 
-def read_live(
-    binary: BinaryReader,
-    name: str,
-    *,
-    invalid: InvalidText | str = InvalidText.error,
-    max_line_bytes: int = MAX_LINE_BYTES,
-) -> Iterator[str | Pause | None]:
-    """The lines of a stream, with a ``PAUSE`` where who writes line by line into a pipe may be waiting for an answer. A
-    file never pauses."""
-    return _LineReader(binary, name, InvalidText(invalid), max_line_bytes).lines(pauses=True)
+    def live(self, binary: BinaryReader, name: str) -> Iterator[str | Pause | None]:
+        """The same, with a ``PAUSE`` where who writes line by line into a pipe may be waiting for an answer. A file never
+        pauses."""
+        return _LineReader(binary, name, self).lines(pauses=True)
 
 
 def one_line(text: str) -> str:
@@ -116,13 +176,10 @@ def require_text(lines: Sequence[str], first: int = 1) -> None:
 class _LineReader:
     """Cuts blocks of bytes into lines and checks them; remembers where it is for the messages."""
 
-    def __init__(
-        self, file: BinaryReader, name: str, invalid: InvalidText, max_line_bytes: int, quiet: bool = False
-    ) -> None:
+    def __init__(self, file: BinaryReader, name: str, reading: Reading, quiet: bool = False) -> None:
         self._file = file
         self._name = name
-        self._invalid = invalid
-        self._max_line_bytes = max_line_bytes
+        self._invalid, self._max_line_bytes = reading.invalid, reading.max_line_bytes
         self._notices = logging.DEBUG if quiet else logging.WARNING
         self._number = 0  # lines begun
         self._offset = 0  # where the current line begins in the (decompressed) file
@@ -258,3 +315,38 @@ def _first_bad_byte(body: bytes) -> int | None:
         broken = error.start
     nul = body.find(b"\0", 0, broken)
     return broken if nul < 0 else nul
+
+
+@dataclass(frozen=True)
+class Recognised:
+    """What a sample of a text says."""
+
+    marks: PieceMarks
+    lines: int = 0  # that show these marks
+    of: int = 0  # lines of the sample that are not blank
+
+
+def recognised(lines: Iterable[str | None]) -> Recognised:
+    """How a text was cut, judging by its first lines; None and blank lines count for nothing."""
+    sample = list(itertools.islice((line for line in lines if line is not None and line.strip()), SAMPLE_LINES))
+    for marks, share in _SHARE_OF_LINES.items():
+        count = sum(_PATTERNS[marks].search(line) is not None for line in sample)
+        if count and count >= share * len(sample):
+            return Recognised(marks, count, len(sample))
+    return Recognised(PieceMarks.none, 0, len(sample))
+
+
+def joined(line: str, marks: PieceMarks) -> str:
+    """A line of pieces as the line of its words. Other words with "@", such as "@-@", stay as they are."""
+    if marks is PieceMarks.subword_nmt:
+        return f"{line} ".replace("@@ ", "").rstrip(" ")
+    if marks is PieceMarks.sentencepiece:
+        return line.replace(" ", "").replace(_WORD_BEGINS, " ").strip(" ")
+    return line
+
+
+def joined_lines(lines: Sequence[str], marks: PieceMarks) -> list[str]:
+    """All lines of a text, joined; a text that sentencepiece did not cut keeps its spaces."""
+    if marks is PieceMarks.sentencepiece and recognised(lines).marks is not marks:
+        return list(lines)
+    return [joined(line, marks) for line in lines]

@@ -1,10 +1,18 @@
-"""The pieces that a model knows, and their ids."""
+"""The pieces that a model knows, their ids, and a translation in ids."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Ids = npt.NDArray[np.integer]  # in as many bytes as a corpus has them
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
+Flags = npt.NDArray[np.bool_]
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
@@ -32,12 +40,6 @@ class Vocabulary:
         """The id of a piece of text; a special's own spelling is text like any other, so it is unknown here."""
         return self._ids.get(piece, UNK)
 
-    def piece(self, number: int) -> str:
-        return self.pieces[number]
-
-    def ids(self, pieces: Sequence[str]) -> list[int]:
-        return [self._ids.get(piece, UNK) for piece in pieces]
-
     def digest(self) -> str:
         """SHA-256 over the pieces: the identity of a vocabulary, whatever file it came from."""
         return hashlib.sha256("\n".join(self.pieces).encode("utf-8")).hexdigest()
@@ -50,3 +52,15 @@ class VocabularySizes:
     source: int
     target: int
     shared: bool  # one joint vocabulary: the embeddings may be shared
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One translation; everything is on the CPU."""
+
+    tokens: Ints  # [length] target ids, without bos, ending in eos
+    score: float  # what the search ranks by: log-probability under the length penalty
+    log_probability: float  # sum of token_scores, natural logarithm
+    token_scores: Floats  # [length] log-probability of each token, eos included
+    attention: Floats | None  # [length, S] over the real source positions (eos included), when asked for
+    finished: bool = True  # False: the length limit ended it

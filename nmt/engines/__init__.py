@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
+from nmt.config.choices import NumberFormat, Precision
+from nmt.devices import kind_of, require_precision, require_translating
 from nmt.errors import UsageError
+from nmt.native.library import library
 from nmt.registry import Registry, import_all
 
 if TYPE_CHECKING:
-    from nmt.config.choices import NumberFormat
     from nmt.models.stored import LoadedModel
     from nmt.search.decoding import Engine
 
@@ -23,6 +25,11 @@ logger = logging.getLogger("nmt.translation")
 
 AUTO = "auto"
 PREFERRED = ("native", "torch")  # what ``auto`` takes: the first one that can hold the model
+PRECISIONS = {
+    NumberFormat.float32: Precision.fp32,
+    NumberFormat.bfloat16: Precision.bf16,
+    NumberFormat.float16: Precision.fp16,
+}
 
 
 @dataclass(frozen=True)
@@ -31,56 +38,73 @@ class Wanted:
 
     device: str  # "cpu", "cuda" or "cuda:1"
     number_format: NumberFormat  # of the weights
-    workers: int = 1  # processes that will share the work
 
 
-class EngineKind(Protocol):
+class EngineKind:
     """Makes engines of models."""
+
+    def __init__(self, config: Any) -> None:
+        """``config``: its options. None of ours has any."""
 
     def misfit(self, model: LoadedModel, wanted: Wanted) -> str | None:
         """Why it cannot hold the model like this, or should not where nobody asked for it; None: it can."""
-        ...
+        return None
 
     def computes_in(self, wanted: Wanted) -> NumberFormat:
         """What numbers the weights would be kept in."""
         return wanted.number_format
 
-    def make(self, model: LoadedModel, wanted: Wanted) -> Engine: ...
+    def make(self, model: LoadedModel, wanted: Wanted) -> Engine:
+        raise NotImplementedError
 
 
 # builder(config) -> EngineKind
 engines: Registry[EngineKind] = Registry("engine")
 
-import_all(__name__, __path__, ending="_engine")
+import_all(__name__, __path__, ending="kinds")
 
 
 def engine_for(name: str, model: LoadedModel, wanted: Wanted) -> Engine:
-    """An engine with the model; ``name``: of a kind, or ``auto``. The log says which one it is."""
-    name, reasons = _chosen(name, model, wanted)
-    kind = _kind(name)
+    """An engine with the model; ``name``: of a kind, or ``auto``. The log says which one it is, and why it is not one that
+    ``auto`` prefers."""
+    reasons = list[str]()
+    for candidate in PREFERRED if name == AUTO else (name,):  # the last one of those holds every model
+        kind = engines.build(engines.config_class(candidate)())
+        misfit = kind.misfit(model, wanted)
+        if misfit is None:
+            break
+        if name != AUTO:
+            raise UsageError(f"--engine {name} cannot take this model: {misfit}; use --engine {AUTO}")
+        reasons.append(f"{candidate} one, since {misfit}")
     found = kind.computes_in(wanted)
     refused = "" if found is wanted.number_format else f", not {wanted.number_format.value}"
     why = f" (not the {' or the '.join(reasons)})" if reasons else ""
     level = logging.WARNING if refused else logging.INFO
-    logger.log(level, "the %s engine translates, in %s%s%s", name, found.value, refused, why)
+    logger.log(level, "the %s engine translates, in %s%s%s", candidate, found.value, refused, why)
     return kind.make(model, wanted)
 
 
-def _chosen(name: str, model: LoadedModel, wanted: Wanted) -> tuple[str, list[str]]:
-    """The kind of engine, and why those that ``auto`` prefers are not it."""
-    if name != AUTO:
-        reason = _kind(name).misfit(model, wanted)
-        if reason is not None:
-            raise UsageError(f"--engine {name} cannot take this model: {reason}; use --engine {AUTO}")
-        return name, []
-    reasons = list[str]()
-    for candidate in PREFERRED:
-        reason = _kind(candidate).misfit(model, wanted)
-        if reason is None:
-            return candidate, reasons
-        reasons.append(f"{candidate} one, since {reason}")
-    raise AssertionError(f"no engine takes every model: {reasons}")
+def format_named(name: NumberFormat | str | None) -> NumberFormat | None:
+    """A number format of weights by its name, as Python code gives it."""
+    if name is None or isinstance(name, NumberFormat):
+        return name
+    if name not in NumberFormat.__members__:
+        raise UsageError(f"dtype={name!r} is none of {', '.join(NumberFormat.__members__)}")
+    return NumberFormat[name]
 
 
-def _kind(name: str) -> EngineKind:
-    return engines.build(engines.config_class(name)())
+def choose_format(wanted: NumberFormat | None, precision: Precision, device: str) -> NumberFormat:
+    """``wanted``, or else what ``precision`` stands for, where the device has it."""
+    if wanted is None:
+        require_translating(device, precision)
+        return {of: name for name, of in PRECISIONS.items()}.get(precision, NumberFormat.float32)
+    if kind_of(device) != "cpu":
+        if wanted is NumberFormat.int8:
+            raise UsageError("dtype int8 is for CPUs; on a GPU use --dtype bfloat16 or float16")
+        require_precision(device, PRECISIONS[wanted])
+    elif library() is None and wanted in (NumberFormat.int8, NumberFormat.float16):
+        raise UsageError(
+            f"dtype {wanted.value} on a CPU needs the C part of nmt, which was not built here or is switched off; "
+            f"install nmt where there is a C compiler, or use --dtype float32"
+        )
+    return wanted

@@ -8,7 +8,6 @@ import hashlib
 import logging
 import os
 import sysconfig
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,14 +42,9 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
 }
 
 
-@dataclass(frozen=True)
-class _Found:
-    library: ctypes.CDLL
-    processor: str  # that products are made for
-
-
 @functools.cache
-def _found() -> _Found | None:
+def _found() -> tuple[ctypes.CDLL, str] | None:
+    """The library with its functions declared, and the processor that its products are made for."""
     wanted = os.environ.get(SWITCH, PROCESSORS[-1])
     if wanted == "off":
         return None
@@ -73,18 +67,18 @@ def _found() -> _Found | None:
     return _limited(found, wanted)
 
 
-def _limited(found: ctypes.CDLL, most: str) -> _Found:
+def _limited(found: ctypes.CDLL, most: str) -> tuple[ctypes.CDLL, str]:
     """With its functions declared, and products for that processor at most."""
     for name, (result, arguments) in _FUNCTIONS.items():
         function = getattr(found, name)
         function.restype, function.argtypes = result, arguments
-    return _Found(found, PROCESSORS[found.choose_processor(PROCESSORS.index(most))])
+    return found, PROCESSORS[found.choose_processor(PROCESSORS.index(most))]
 
 
 def library() -> ctypes.CDLL | None:
     """None where it was not built, or is switched off."""
     found = _found()
-    return None if found is None else found.library
+    return None if found is None else found[0]
 
 
 def built() -> ctypes.CDLL:
@@ -97,7 +91,7 @@ def built() -> ctypes.CDLL:
 def processor() -> str | None:
     """What products are made for here."""
     found = _found()
-    return None if found is None else found.processor
+    return None if found is None else found[1]
 
 
 def forget() -> None:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from nmt.scoring import TextOptions, sacre
+from nmt.scoring import TextOptions
+from nmt.scoring.metrics import bleu_metric
 
 Matrix = npt.NDArray[np.float64]
 Similarity = Callable[[Sequence[str]], Matrix]  # [n, n]: how good text i is if text j is right, 0 .. 100
@@ -44,7 +45,7 @@ def chrf(text: TextOptions) -> Similarity:
 
 def bleu(text: TextOptions) -> Similarity:
     """Papineni et al. 2002 over the orders that a sentence has, with sacreBLEU's exponential smoothing."""
-    tokenize = sacre.bleu_metric(text).tokenizer
+    tokenize = bleu_metric(text).tokenizer
 
     def similarity(texts: Sequence[str]) -> Matrix:
         lowered = [one.lower() if text.lowercase else one for one in texts]
@@ -73,7 +74,7 @@ SIMILARITIES: dict[str, Callable[[TextOptions], Similarity]] = {"chrf": chrf, "b
 
 def _matches(texts: Sequence[Sequence[str]], order: int) -> tuple[Matrix, Matrix]:
     """For every two texts the n-grams that both have (the smaller count of each), and how many each text has."""
-    counts = [Counter(_ngrams(text, order)) for text in texts]
+    counts = [Counter(zip(*(text[start:] for start in range(order)))) for text in texts]
     columns = {ngram: column for column, ngram in enumerate({ngram: None for one in counts for ngram in one})}
     matrix = np.zeros((len(texts), len(columns)))
     for row, one in enumerate(counts):
@@ -81,10 +82,3 @@ def _matches(texts: Sequence[Sequence[str]], order: int) -> tuple[Matrix, Matrix
             matrix[row, columns[ngram]] = count
     matches = np.array([np.minimum(row, matrix).sum(1) for row in matrix]).reshape(len(texts), len(texts))
     return matches, matrix.sum(1)
-
-
-def _ngrams(text: Sequence[str], order: int) -> list[Sequence[str]]:
-    starts = range(len(text) - order + 1)
-    if isinstance(text, str):
-        return [text[start : start + order] for start in starts]
-    return [tuple(text[start : start + order]) for start in starts]

@@ -1,9 +1,10 @@
-"""Finding translations: searches know ``Decodable`` and nothing of architectures."""
+"""Finding translations: searches know ``Decodable`` or an engine, and nothing of architectures."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol
 
 from nmt.config.roles import SearchConfig
 from nmt.registry import Registry, import_configs
@@ -11,7 +12,7 @@ from nmt.registry import Registry, import_configs
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from nmt.data.hypothesis import Hypothesis, Ids
+    from nmt.data.vocabulary import Hypothesis, Ids
     from nmt.interface import Decodable
     from nmt.search.decoding import Engine
     from nmt.search.requests import Request
@@ -33,10 +34,25 @@ class Search(Protocol):
         ...
 
 
-@runtime_checkable
-class EngineSearch(Protocol):
+class EngineSearch(ABC):
     """A search that need not take its steps in torch: ``find`` drives an engine (nmt.search.decoding)."""
 
+    def __call__(
+        self,
+        model: Decodable,
+        source: Tensor,
+        source_lengths: Tensor,
+        *,
+        attention: bool = False,
+        requests: Sequence[Request] | None = None,
+    ) -> list[list[Hypothesis]]:
+        """See ``Search``."""
+        from nmt.search.in_torch import ModelEngine
+
+        sources = [row[:length] for row, length in zip(source.cpu().numpy(), source_lengths.tolist())]
+        return self.find(ModelEngine(model, source.device), sources, attention=attention, requests=requests)
+
+    @abstractmethod
     def find(
         self,
         engine: Engine,
@@ -45,7 +61,9 @@ class EngineSearch(Protocol):
         lists: Sequence[Ids] | None = None,
         attention: bool = False,
         requests: Sequence[Request] | None = None,
-    ) -> list[list[Hypothesis]]: ...
+    ) -> list[list[Hypothesis]]:
+        """``sources``: ids ending in eos. With ``lists`` of the target ids that each sentence may need, tokens are places in
+        the own list, in ``requests`` too."""
 
 
 # builder(config, nbest: int = 1) -> Search

@@ -1,43 +1,32 @@
-"""Beam search over any ``Decodable``.
+"""Beam search over any ``Decodable``, and beams that avoid each other.
 
 It keeps books in NumPy; what computes is an engine (decoding.py).
 
-Legend: B sentences, b of them still in the batch, K beam, V vocabulary, S source positions. Row s*K + k of a step
-belongs to slot k of sentence s.
+Legend: B sentences, b of them still in the batch, K hypotheses of each in G groups of k, V vocabulary, S source positions.
+Row s*K + j of a step belongs to slot j of sentence s; lane s*G + g is group g of sentence s.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nmt.data.hypothesis import Floats, Hypothesis, Ids, Ints
-from nmt.data.vocabulary import BOS, EOS, PAD
-from nmt.search import searches
-from nmt.search.beam_config import BeamConfig
-from nmt.search.candidates import Candidates, Flags
-from nmt.search.coverage import Coverage
-from nmt.search.decoding import Decoding, Engine, Scores
-from nmt.search.history import History
+from nmt.data.vocabulary import BOS, EOS, PAD, Flags, Floats, Hypothesis, Ids, Ints
+from nmt.search import EngineSearch, searches
+from nmt.search.config import BeamConfig, DiverseBeamConfig
+from nmt.search.decoding import Candidates, Decoding, Engine, Scores
+from nmt.search.history import Coverage, Finished, History
 from nmt.search.inclusion import Inclusion
-from nmt.search.requests import Forced, Request, or_eos
-from nmt.search.rules import Rules
-from nmt.search.stopping import Finished
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from nmt.interface import Decodable
+from nmt.search.requests import Forced, Request, Rules, or_eos, refuse_inclusion
 
 _INFINITY = float("inf")
 _ENOUGH = 0.75  # of the sentences of a batch: as long as more are unsettled, the others stay
 
 
 @searches.register("beam", BeamConfig)
-class BeamSearch:
+class BeamSearch(EngineSearch):
     """Beam search with a key/value cache, back-pointers and early departure of finished sentences.
 
     At each step the 2K best continuations are looked at; a hypothesis is finished when its eos stands among the first
@@ -47,24 +36,13 @@ class BeamSearch:
     are enough hypotheses, and a sentence may then return fewer than ``nbest``.
     """
 
+    groups = 1
+    includes = True  # phrases that are asked for
+
     def __init__(self, config: BeamConfig, nbest: int = 1) -> None:
         config.require_slots(nbest)
         self.config = config
         self.nbest = nbest
-
-    def __call__(
-        self,
-        model: Decodable,
-        source: Tensor,
-        source_lengths: Tensor,
-        *,
-        attention: bool = False,
-        requests: Sequence[Request] | None = None,
-    ) -> list[list[Hypothesis]]:
-        from nmt.search.model_decoding import ModelEngine, unpadded
-
-        engine = ModelEngine(model, source.device)
-        return self.find(engine, unpadded(source, source_lengths), attention=attention, requests=requests)
 
     def find(
         self,
@@ -75,17 +53,29 @@ class BeamSearch:
         attention: bool = False,
         requests: Sequence[Request] | None = None,
     ) -> list[list[Hypothesis]]:
-        """The same with an engine. ``sources``: ids ending in eos. With ``lists`` of the target ids that each sentence may
-        need, tokens are places in the own list, in ``requests`` too."""
+        if not self.includes:
+            refuse_inclusion(requests, "diverse_beam")
         lengths = np.array([len(source) for source in sources])
         decoding = engine.begin(sources, self.config.beam_size, lists)
         forced = Forced(requests, lengths, self.config, engine.longest_targets(lengths))
         with np.errstate(invalid="ignore"):  # of slots that are empty
             finished, history = self._search(decoding, lengths, forced, attention, requests)
-        endings = [finished.best(sentence) for sentence in range(len(sources))]
-        ranked_by_model = self.config.repetition_penalty == 1.0
-        hypotheses = iter(history.hypotheses(list(itertools.chain(*endings)), lengths, ranked_by_model=ranked_by_model))
-        return [list(itertools.islice(hypotheses, len(of_sentence))) for of_sentence in endings]
+        endings = [finished.best(lane) for lane in range(len(sources) * self.groups)]
+        every, lengths = list(itertools.chain(*endings)), lengths.repeat(self.groups)
+        found = iter(history.hypotheses(every, lengths, ranked_by_model=self.config.repetition_penalty == 1.0))
+        of_lanes = [list(itertools.islice(found, len(of_lane))) for of_lane in endings]
+        return of_lanes if self.groups == 1 else self._together(of_lanes)
+
+    def _together(self, of_lanes: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
+        """What the groups of a sentence have found, ranked together; equal translations count once."""
+        found = []
+        for first in range(0, len(of_lanes), self.groups):
+            distinct: dict[bytes, Hypothesis] = {}
+            of_sentence = itertools.chain(*of_lanes[first : first + self.groups])
+            for hypothesis in sorted(of_sentence, key=lambda one: -one.score):
+                distinct.setdefault(hypothesis.tokens.tobytes(), hypothesis)
+            found.append(list(distinct.values())[: self.nbest])
+        return found
 
     def _search(
         self,
@@ -95,72 +85,116 @@ class BeamSearch:
         attention: bool,
         requests: Sequence[Request] | None,
     ) -> tuple[Finished, History]:
-        config, width, batch = self.config, self.config.beam_size, len(lengths)
-        finished, history = Finished(config.ranking(width, self.nbest), forced.limits), History(batch, width)
-        coverage = Coverage(config.coverage_penalty, lengths) if config.coverage_penalty else None
-        rules, inclusion = Rules(config, requests, batch, width), Inclusion(requests, width)
-        sentences, totals, tokens = np.arange(batch), first_totals(batch, width), np.full(batch * width, BOS)
+        config, groups, batch, beam = self.config, np.arange(self.groups), len(lengths), self.config.beam_size
+        width = beam // self.groups  # k
+        first_slots = (groups * width).repeat(width)  # [K] of the group of each slot
+        finished = Finished(config, width, min(self.nbest, width), forced.limits.repeat(self.groups))
+        history = History(batch * self.groups, width)
+        coverage = Coverage(config.coverage_penalty, lengths, beam) if config.coverage_penalty else None
+        rules, inclusion = Rules(config, requests, batch, beam), Inclusion(requests, beam, finished)
+        sentences, tokens = np.arange(batch), np.full(batch * beam, BOS)
+        totals = np.full((batch, beam), -_INFINITY, dtype=np.float32)
+        totals[:, ::width] = 0.0  # all slots of a group would hold the same empty hypothesis, so only the first does
         for length in itertools.count(1):
             scores = decoding.step(tokens, attention or coverage is not None)
             if rules.any:
                 scores.change(rules.changes())
             if coverage is not None:
                 coverage.add(scores.attention)
-            found = self._candidates(scores, totals, inclusion, eos_allowed=length > rules.min_len)
-            given = forced.tokens(sentences, length)
-            if rules.any or inclusion.any:
-                given = or_eos(given, found.totals[:, 0] == -_INFINITY)
-            if given is not None:
-                found = found.replace(given >= 0, _forced(given, scores, totals, inclusion, finished.found(sentences)))
-            ends = (found.tokens == EOS) & (found.totals != -_INFINITY)  # [b, 2K]
+            lanes = (sentences[:, None] * self.groups + groups).ravel()  # [b * G]
+            found = self._candidates(scores, totals, forced.tokens(sentences, length), length, rules, inclusion)
+            ends = (found.tokens == EOS) & (found.totals != -_INFINITY)  # [b * G, 2k]
             ends[:, width:] = False
             if ends.any():
-                finished.add(found, ends, sentences, length, width, coverage)
+                finished.add(found, ends, lanes, length, width, coverage)
                 found = found.without_eos()
             chosen = found.first(width)
-            weights = scores.attention if attention else None
-            history.append(sentences, chosen.parents, chosen.tokens, chosen.log_probabilities, weights)
-            settled = finished.settled(sentences, chosen.totals.max(1))
-            staying = going_on(settled, freely=decoding.leave_freely)
+            history.append(lanes, chosen, scores.attention if attention else None)
+            settled = np.all(finished.settled(lanes, chosen.totals.max(1)).reshape(-1, self.groups), axis=1)
+            staying = _going_on(settled, freely=decoding.leave_freely)
             if len(staying) == 0:
                 break
             if len(staying) == len(settled):
-                chosen = chosen.emptied(settled)
-            rows = (np.arange(0, totals.size, width)[:, None] + chosen.parents)[staying].ravel()
+                chosen = chosen.emptied(settled.repeat(self.groups))
+            parents = chosen.parents.reshape(-1, beam) + first_slots  # [b, K]
+            rows = (np.arange(0, totals.size, beam)[:, None] + parents)[staying].ravel()
+            totals = chosen.totals.reshape(-1, beam)[staying]
+            tokens = chosen.tokens.reshape(-1, beam)[staying].ravel()
             if coverage is not None:
                 coverage.follow(rows)
             if rules.any:
-                rules.follow(chosen.tokens[staying].ravel(), rows, staying)
+                rules.follow(tokens, rows, staying)
             if inclusion.any:
                 inclusion.follow(chosen, staying)
-            decoding.follow(chosen.parents, staying)
-            sentences, totals, tokens = sentences[staying], chosen.totals[staying], chosen.tokens[staying].ravel()
+            decoding.follow(parents, staying)
+            sentences = sentences[staying]
         return finished, history
 
-    def _candidates(self, scores: Scores, totals: Floats, inclusion: Inclusion, *, eos_allowed: bool) -> Candidates:
-        """The 2K best continuations of each sentence."""
-        found = scores.best(totals, 2 * self.config.beam_size, [PAD, BOS] if eos_allowed else [PAD, BOS, EOS])
-        return inclusion.choose(found, scores, totals, eos_allowed=eos_allowed) if inclusion.any else found
+    def _candidates(
+        self, scores: Scores, totals: Floats, tokens: Ints | None, length: int, rules: Rules, inclusion: Inclusion
+    ) -> Candidates:
+        """The 2k best continuations of each lane, group after group; ``tokens`` [b] are those that must stand here."""
+        banned, found = [PAD, BOS] if length > rules.min_len else [PAD, BOS, EOS], list[Candidates]()
+        sentences, beam = totals.shape
+        for first in range(0, beam, beam // self.groups):
+            slots = np.arange(first, first + beam // self.groups)
+            own, given = self._best(scores, totals, slots, found, banned), tokens
+            if inclusion.any:
+                own = inclusion.choose(own, scores, totals, eos_allowed=EOS not in banned)
+            if rules.any or inclusion.any:
+                given = or_eos(given, own.totals[:, 0] == -_INFINITY)
+            if given is not None:
+                rows = np.arange(sentences)[:, None] * beam + slots  # [b, k]
+                logarithms = scores.log_probability(given.clip(min=0)[:, None].repeat(len(slots), 1), rows)
+                after = totals[:, slots] + logarithms
+                if inclusion.any:
+                    after = np.where((given == EOS)[:, None], inclusion.endings(after), after)
+                own = own.replace(given >= 0, Candidates.forced(after, given, logarithms))
+            found.append(own)
+        if len(found) == 1:
+            return found[0]
+        return Candidates(*(np.stack(parts, 1).reshape(-1, 2 * beam // self.groups) for parts in zip(*found)))
+
+    def _best(
+        self, scores: Scores, totals: Floats, slots: Ints, earlier: Sequence[Candidates], banned: Sequence[int]
+    ) -> Candidates:
+        """The 2k best continuations [b, 2k] of the hypotheses in the ``slots`` [k] of a group."""
+        return scores.best(totals, 2 * len(slots), banned)
 
 
-def first_totals(batch: int, width: int) -> Floats:
-    """[B, K] log-probabilities of hypotheses without a token: all slots would hold the same one, so only the first does."""
-    totals = np.full((batch, width), -_INFINITY, dtype=np.float32)
-    totals[:, 0] = 0.0
-    return totals
+@searches.register("diverse_beam", DiverseBeamConfig)
+class DiverseBeamSearch(BeamSearch):
+    """Vijayakumar et al. 2018, arXiv:1610.02424, section 4, with Hamming diversity.
+
+    Groups choose one after the other at each position, each as a beam search of its own over k slots. A penalty decides what
+    is chosen and does not stay in the totals. Each group ends by the stop rule for k hypotheses.
+    """
+
+    includes = False
+
+    def __init__(self, config: DiverseBeamConfig, nbest: int = 1) -> None:
+        super().__init__(config, nbest)
+        self.groups = config.groups
+        self._strength = np.float32(config.strength)
+
+    def _best(
+        self, scores: Scores, totals: Floats, slots: Ints, earlier: Sequence[Candidates], banned: Sequence[int]
+    ) -> Candidates:
+        """Ranked after a penalty for what ``earlier`` groups chose. It lowers a token of each of the k hypotheses, so the
+        best are among as many more as there are of these."""
+        continuing = [one.without_eos().first(len(slots)) for one in earlier]
+        chosen = [np.where(one.totals == -_INFINITY, -1, one.tokens) for one in continuing]  # [b, k] each
+        times, alone = np.zeros((len(totals), 1), dtype=np.float32), np.full_like(totals, -_INFINITY)
+        alone[:, slots] = totals[:, slots]
+        found = scores.best(alone, len(slots) * (2 + sum(one.shape[1] for one in chosen)), banned)
+        for one in chosen:
+            times = times + (found.tokens[:, :, None] == one[:, None, :]).sum(2, dtype=np.float32)
+        order = np.argsort(-(found.totals - self._strength * times), axis=1, kind="stable")[:, : 2 * len(slots)]
+        best = found.ordered(order)
+        return best._replace(parents=(best.parents - slots[0]).clip(0, len(slots) - 1))
 
 
-def _forced(tokens: Ints, scores: Scores, totals: Floats, inclusion: Inclusion, finished: Sequence[bool]) -> Candidates:
-    """Every hypothesis continued by its sentence's token [b], where that is one."""
-    every = tokens.clip(min=0).repeat(totals.shape[1])  # [b * K]
-    logarithms = scores.log_probability(every, np.arange(len(every))).reshape(totals.shape)
-    after = totals + logarithms
-    if inclusion.any:
-        after = np.where((tokens == EOS)[:, None], inclusion.endings(after, finished), after)
-    return Candidates.forced(after, tokens, logarithms)
-
-
-def going_on(settled: Flags, *, freely: bool) -> Ints:
+def _going_on(settled: Flags, *, freely: bool) -> Ints:
     """Which sentences stay in the batch: where to take some out moves all others, all as long as few are settled."""
     unsettled = np.flatnonzero(~settled)
     return unsettled if freely or len(unsettled) <= _ENOUGH * len(settled) else np.arange(len(settled))

@@ -2,21 +2,70 @@
 
 Everything here is NumPy on a CPU, wherever the model computes: a step gives the best continuations, which are few.
 
-Legend: B sentences, b of them still there, K beam, N = b*K hypotheses (row s*K + k is slot k of sentence s), V vocabulary,
-S source positions.
+Legend: B sentences, b of them still there, K beam, N = b*K hypotheses (row s*K + k is slot k of sentence s), n candidates
+of each sentence, V vocabulary, C its blocks, S source positions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from nmt.data.hypothesis import Floats, Ids, Ints
-from nmt.search.candidates import Candidates
-from nmt.search.rules import Changes
+import numpy as np
+
+from nmt.data.vocabulary import EOS, PAD, Flags, Floats, Ids, Ints
+from nmt.native.library import address, built
+from nmt.search.requests import Changes
 
 if TYPE_CHECKING:
     from nmt.interface import Decodable
+
+_BLOCK = 64  # as in ranking.c
+_INFINITY = float("inf")
+
+
+class Candidates(NamedTuple):
+    """Continuations of each sentence's hypotheses, best first. Equal totals: lower hypothesis, then lower token id."""
+
+    totals: Floats  # [B, n] log-probability of the hypothesis so far and this token; -inf: there is no such candidate
+    parents: Ints  # [B, n] which of the K hypotheses is continued
+    tokens: Ints  # [B, n]
+    log_probabilities: Floats  # [B, n] of the tokens, as the model finds them
+
+    @staticmethod
+    def forced(totals: Floats, tokens: Ints, log_probabilities: Floats) -> Candidates:
+        """Each of K hypotheses continued by its sentence's token [B], with totals [B, K] after it, and the log-probability
+        of the token [B, K]; n = 2K, half of it empty."""
+        slots, every = (
+            np.broadcast_to(np.arange(totals.shape[1]), totals.shape),
+            tokens[:, None].repeat(totals.shape[1], 1),
+        )
+        found = Candidates(totals, slots, every, log_probabilities).ordered(np.argsort(-totals, axis=1, kind="stable"))
+        nothing = (-_INFINITY, 0, PAD, 0.0)
+        return found.each(lambda part, empty: np.hstack([part, np.full_like(part, empty)]), nothing)
+
+    def each(self, change: Callable[..., Any], *others: Iterable[Any]) -> Candidates:
+        """``change`` of every part and of what stands in its place in ``others``."""
+        return Candidates(*map(change, self, *others))
+
+    def ordered(self, order: Ints) -> Candidates:
+        """Those at the places ``order`` [B, n'] of each sentence."""
+        return self.each(lambda part: np.take_along_axis(part, order, axis=1))
+
+    def first(self, count: int) -> Candidates:
+        return self.each(lambda part: part[:, :count])
+
+    def without_eos(self) -> Candidates:
+        """All that are not eos, in their order, before all that are."""
+        return self.ordered(np.argsort(self.tokens == EOS, axis=1, kind="stable"))
+
+    def replace(self, where: Flags, other: Candidates) -> Candidates:
+        """The other's candidates for the sentences ``where`` [B] is True."""
+        return other.each(lambda part, own: np.where(where[:, None], part, own), self)
+
+    def emptied(self, sentences: Flags) -> Candidates:
+        """None for those sentences that are True in [B]."""
+        return self._replace(totals=np.where(sentences[:, None], np.float32(-_INFINITY), self.totals))
 
 
 class Scores(Protocol):
@@ -93,3 +142,38 @@ class Engine(Protocol):
         """[B] the longest target (eos included) that the model can write for sources of these lengths (eos included); None:
         no limit of its own."""
         ...
+
+
+def summarise(scores: Floats, *, normalise: bool) -> tuple[Floats, Floats | None]:
+    """In C: of scores [N, V] the highest of each block [N, C], and if asked the log-sum-exp [N]."""
+    rows, vocabulary = scores.shape
+    maxima = np.empty((rows, -(-vocabulary // _BLOCK)), dtype=np.float32)
+    normaliser = np.empty(rows, dtype=np.float32) if normalise else None
+    built().summarise(address(scores), rows, vocabulary, address(maxima), address(normaliser))
+    return maxima, normaliser
+
+
+def best_in_c(
+    totals: Floats,
+    count: int,
+    banned: Sequence[int],
+    ranked: Floats,
+    maxima: Floats,
+    scores: Floats,
+    normaliser: Floats,
+) -> Candidates:
+    """``Scores.best`` by what is ``ranked`` [N, V], of which the ``maxima`` of blocks are known; log-probabilities are the
+    model's ``scores`` less their ``normaliser``."""
+    (batch, beam), vocabulary = totals.shape, ranked.shape[1]
+    best, places = np.empty((batch, count), dtype=np.float32), np.empty((2, batch, count), dtype=np.int64)
+    flags, totals = flags_of(banned), np.ascontiguousarray(totals)
+    given = address(ranked), address(maxima), address(totals), address(normaliser)
+    found = address(best), address(places[0]), address(places[1])
+    built().best_continuations(*given, batch, beam, vocabulary, count, flags, len(flags), *found)
+    rows = np.arange(0, totals.size, beam)[:, None] + places[0]
+    return Candidates(best, places[0], places[1], scores[rows, places[1]] - normaliser[rows])
+
+
+def flags_of(banned: Sequence[int]) -> bytes:
+    """1 for each of the first ids that is banned."""
+    return bytes(token in banned for token in range(max(banned) + 1))

@@ -8,56 +8,27 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from nmt.data.hypothesis import Floats, Hypothesis, Ids, Ints
-from nmt.data.vocabulary import BOS, EOS, PAD
+from nmt.data.vocabulary import BOS, EOS, PAD, Floats, Hypothesis, Ids, Ints
 from nmt.errors import DataError, UsageError
-from nmt.search import searches
+from nmt.search import EngineSearch, searches
+from nmt.search.config import GreedyConfig
 from nmt.search.decoding import Decoding, Engine, Scores
-from nmt.search.greedy_config import GreedyConfig
-from nmt.search.requests import Forced, Request, or_eos, refuse_inclusion
-from nmt.search.rules import Rules
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from nmt.interface import Decodable
-
-
-@dataclass(frozen=True)
-class _Step:
-    sentences: Ints  # [b] those still in the batch
-    tokens: Ints  # [b]
-    log_probabilities: Floats  # [b]
-    attention: Floats | None  # [b, S]
+from nmt.search.requests import Forced, Request, Rules, or_eos, refuse_inclusion
 
 
 @searches.register("greedy", GreedyConfig)
-class GreedySearch:
+class GreedySearch(EngineSearch):
     """Greedy search. A hypothesis' score is its log-probability: with one hypothesis there is nothing to rank."""
 
     def __init__(self, config: GreedyConfig, nbest: int = 1) -> None:
         if nbest > 1:
             raise UsageError(f"nbest={nbest}, but greedy search finds one translation; use --search beam")
         self.config = config
-
-    def __call__(
-        self,
-        model: Decodable,
-        source: Tensor,
-        source_lengths: Tensor,
-        *,
-        attention: bool = False,
-        requests: Sequence[Request] | None = None,
-    ) -> list[list[Hypothesis]]:
-        from nmt.search.model_decoding import ModelEngine, unpadded
-
-        engine = ModelEngine(model, source.device)
-        return self.find(engine, unpadded(source, source_lengths), attention=attention, requests=requests)
 
     def find(
         self,
@@ -68,17 +39,12 @@ class GreedySearch:
         attention: bool = False,
         requests: Sequence[Request] | None = None,
     ) -> list[list[Hypothesis]]:
-        """The same with an engine; see ``BeamSearch.find``."""
         refuse_inclusion(requests, "greedy")
         lengths = np.array([len(source) for source in sources])
         forced = Forced(requests, lengths, self.config, engine.longest_targets(lengths))
         rules = Rules(self.config, requests, len(sources), 1)
-        steps = self._search(engine.begin(sources, 1, lists), len(sources), forced, rules, attention)
-        tokens = _table(len(sources), steps, [step.tokens for step in steps])  # [B, T]
-        scores = _table(len(sources), steps, [step.log_probabilities for step in steps])
-        attended = None
-        if steps[0].attention is not None:
-            attended = _table(len(sources), steps, [step.attention for step in steps])  # [B, T, S]
+        decoding = engine.begin(sources, 1, lists)
+        tokens, scores, attended = self._search(decoding, len(sources), forced, rules, attention)
         ends = (tokens == EOS).argmax(1) + 1  # [B] eos included
         found = []
         for row, (end, width, limit) in enumerate(zip(ends.tolist(), lengths.tolist(), forced.limits.tolist())):
@@ -90,16 +56,28 @@ class GreedySearch:
             found.append([Hypothesis(*own, finished=end < limit)])
         return found
 
-    def _search(self, decoding: Decoding, batch: int, forced: Forced, rules: Rules, attention: bool) -> list[_Step]:
-        steps = list[_Step]()
+    def _search(
+        self, decoding: Decoding, batch: int, forced: Forced, rules: Rules, attention: bool
+    ) -> tuple[Ints, Floats, Floats | None]:
+        """Tokens and their log-probabilities [B, T], and if asked the attention [B, T, S]; what is missing is 0."""
         sentences, tokens = np.arange(batch), np.full(batch, BOS)
+        ids, logarithms, weights = list[Ints](), list[Floats](), list[Floats]()
+
+        def spread(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            """[b, ...] of the sentences still there -> [B, ...] of all."""
+            full = np.zeros((batch, *values.shape[1:]), dtype=values.dtype)
+            full[sentences] = values
+            return full
+
         for length in itertools.count(1):
             scores = decoding.step(tokens, attention)
             if rules.any:
                 scores.change(rules.changes())
             tokens = self._chosen(scores, forced.tokens(sentences, length), len(sentences), eos=length > rules.min_len)
-            logarithms = scores.log_probability(tokens, np.arange(len(tokens)))
-            steps.append(_Step(sentences, tokens, logarithms, scores.attention if attention else None))
+            ids.append(spread(tokens))
+            logarithms.append(spread(scores.log_probability(tokens, np.arange(len(tokens)))))
+            if attention and scores.attention is not None:
+                weights.append(spread(scores.attention))
             staying = np.flatnonzero(tokens != EOS)
             if len(staying) == 0:
                 break
@@ -107,18 +85,10 @@ class GreedySearch:
             tokens, sentences = tokens[staying], sentences[staying]
             if rules.any:
                 rules.follow(tokens, staying, staying)
-        return steps
+        return np.stack(ids, 1), np.stack(logarithms, 1), np.stack(weights, 1) if weights else None
 
     def _chosen(self, scores: Scores, given: Ints | None, count: int, *, eos: bool) -> Ints:
         """[b] the most probable token; of equal ones the first. Where rules leave none, eos."""
         best = scores.best(np.zeros((count, 1), dtype=np.float32), 1, [PAD, BOS] if eos else [PAD, BOS, EOS])
         given = or_eos(given, best.totals[:, 0] == -math.inf)
         return best.tokens[:, 0] if given is None else np.where(given >= 0, given, best.tokens[:, 0])
-
-
-def _table(sentences: int, steps: Sequence[_Step], rows: Sequence[Any]) -> Any:
-    """Rows [b, ...] of the sentences that there were at each step -> [B, T, ...]; what is missing is 0."""
-    table = np.zeros((sentences, len(steps), *rows[0].shape[1:]), dtype=rows[0].dtype)
-    for place, (step, of_step) in enumerate(zip(steps, rows)):
-        table[step.sentences, place] = of_step
-    return table

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from nmt.data.hypothesis import Floats, Ints
-from nmt.data.vocabulary import BOS, EOS, PAD
-from nmt.search.candidates import Candidates
-from nmt.search.decoding import Scores
+from nmt.data.vocabulary import BOS, EOS, PAD, Floats, Ints
+from nmt.search.decoding import Candidates, Scores
+from nmt.search.history import Finished
 from nmt.search.requests import Phrase, Request
 
 _INFINITY = float("inf")
@@ -73,9 +73,10 @@ class Phrases:
         return continuing | {self.phrases[phrase][0] for phrase in missing}
 
 
-@dataclass(frozen=True)
-class _Option:
-    total: float
+class _Option(NamedTuple):
+    """One continuation, as options are ordered: the best first, then by hypothesis, then by token."""
+
+    cost: float  # the total, turned round
     parent: int
     token: int
     bank: int
@@ -84,8 +85,9 @@ class _Option:
 class Inclusion:
     """Follows the hypotheses of a beam search and chooses their continuations where phrases are asked for."""
 
-    def __init__(self, requests: Sequence[Request] | None, width: int) -> None:
+    def __init__(self, requests: Sequence[Request] | None, width: int, finished: Finished) -> None:
         self._width = width
+        self._finished = finished
         self._phrases = [Phrases(request.include) for request in requests or ()]
         self._progress = [[phrases.start()] * width for phrases in self._phrases]  # of the sentences in the batch
         self._sentences = list(range(len(self._phrases)))
@@ -96,22 +98,19 @@ class Inclusion:
         places = [place for place, sentence in enumerate(self._sentences) if self._phrases[sentence].phrases]
         if not places:
             return found
-        chosen = Candidates(
-            found.totals.copy(), found.parents.copy(), found.tokens.copy(), found.log_probabilities.copy()
-        )
+        chosen = found.each(np.copy)
         for place in places:
             row = _two_beams(self._options(place, found, scores, totals[place], eos_allowed), self._width)
-            row += [_Option(-_INFINITY, 0, PAD, 0)] * (2 * self._width - len(row))
-            chosen.totals[place] = [option.total for option in row]
-            chosen.parents[place] = [option.parent for option in row]
-            chosen.tokens[place] = [option.token for option in row]
+            row += [_Option(_INFINITY, 0, PAD, 0)] * (2 * self._width - len(row))
+            costs, chosen.parents[place], chosen.tokens[place], _ = zip(*row)
+            chosen.totals[place] = np.negative(costs)
             rows = chosen.parents[place] + place * self._width
             chosen.log_probabilities[place] = scores.log_probability(chosen.tokens[place], rows)
         return chosen
 
-    def endings(self, totals: Floats, finished: Sequence[bool]) -> Floats:
+    def endings(self, totals: Floats) -> Floats:
         """Totals [b, K] of hypotheses that the length limit ends; -inf for those without all phrases, where the sentence
-        has, or ``finished`` [b] already, one with all."""
+        has one with all, or a finished one already."""
         kept = totals.copy()
         for place, sentence in enumerate(self._sentences):
             phrases = self._phrases[sentence]
@@ -119,24 +118,18 @@ class Inclusion:
                 continue
             complete = [phrases.complete(progress) for progress in self._progress[place]]
             alive = [done and total > -_INFINITY for done, total in zip(complete, totals[place].tolist())]
-            if finished[place] or any(alive):
+            if self._finished.found(sentence) or any(alive):
                 kept[place, [slot for slot, done in enumerate(complete) if not done]] = -_INFINITY
         return kept
 
     def follow(self, chosen: Candidates, staying: Ints) -> None:
         """The beam goes on with ``chosen`` [b, K], in the sentences ``staying`` (positions in b)."""
-        places = staying.tolist()
-        parents, tokens = chosen.parents.tolist(), chosen.tokens.tolist()
-        self._progress = [
-            [
-                self._phrases[self._sentences[place]].after(self._progress[place][parent], token)
-                for parent, token in zip(parents[place], tokens[place])
-            ]
-            if self._phrases[self._sentences[place]].phrases
-            else self._progress[place]
-            for place in places
-        ]
-        self._sentences = [self._sentences[place] for place in places]
+        before, self._progress = self._progress, []
+        for place in staying.tolist():
+            phrases, progress = self._phrases[self._sentences[place]], before[place]
+            pairs = zip(chosen.parents[place].tolist(), chosen.tokens[place].tolist())
+            self._progress.append([phrases.after(progress[parent], token) for parent, token in pairs])
+        self._sentences = [self._sentences[place] for place in staying.tolist()]
 
     def _options(
         self, place: int, found: Candidates, scores: Scores, totals: Floats, eos_allowed: bool
@@ -146,29 +139,21 @@ class Inclusion:
         pairs = set(zip(found.parents[place].tolist(), found.tokens[place].tolist()))
         rows = scores.ranked(place * self._width, (place + 1) * self._width)  # [K, V]
         may_end = [eos_allowed and phrases.complete(one) for one in progress]
-        pairs |= set(enumerate(_best_tokens(rows, may_end)))
+        allowed = rows.copy()
+        allowed[:, [PAD, BOS]] = -_INFINITY
+        allowed[np.logical_not(may_end), EOS] = -_INFINITY
+        pairs |= set(enumerate(allowed.argmax(1).tolist()))
         pairs |= {(slot, token) for slot in range(self._width) for token in phrases.next_tokens(progress[slot])}
         ordered = sorted(pairs)
         parents, tokens = (np.array(side) for side in zip(*ordered))
-        after = (rows[parents, tokens] + totals[parents]).tolist()
+        costs = (-(rows[parents, tokens] + totals[parents])).tolist()
         options = []
-        for (parent, token), total in zip(ordered, after):
-            if total == -_INFINITY or token in (PAD, BOS):
-                continue
-            if token == EOS and not may_end[parent]:
+        for cost, (parent, token) in zip(costs, ordered):
+            if cost == _INFINITY or token in (PAD, BOS) or (token == EOS and not may_end[parent]):
                 continue
             bank = phrases.bank(phrases.after(progress[parent], token))
-            options.append(_Option(total, parent, token, min(bank, phrases.bank_of_all)))
-        return sorted(options, key=lambda option: (-option.total, option.parent, option.token))
-
-
-def _best_tokens(rows: Floats, may_end: Sequence[bool]) -> list[int]:
-    """Of each row [K, V] the best token, eos only where the hypothesis may end."""
-    allowed = rows.copy()
-    allowed[:, [PAD, BOS]] = -_INFINITY
-    allowed[[slot for slot, may in enumerate(may_end) if not may], EOS] = -_INFINITY
-    best: list[int] = allowed.argmax(1).tolist()
-    return best
+            options.append(_Option(cost, parent, token, min(bank, phrases.bank_of_all)))
+        return sorted(options)
 
 
 def _two_beams(options: Sequence[_Option], width: int) -> list[_Option]:
@@ -191,4 +176,4 @@ def _allocate(options: Sequence[_Option], width: int) -> list[_Option]:
         taken += of_bank[: min(share, width - len(taken))]
     for of_bank in fullest_first:
         taken += of_bank[share : share + width - len(taken)]
-    return sorted(taken, key=lambda option: (-option.total, option.parent, option.token))
+    return sorted(taken)

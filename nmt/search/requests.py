@@ -1,18 +1,26 @@
-"""What is asked of the translation of one sentence, beside that it be good."""
+"""What is asked of translations: phrases and lengths of single sentences, limits, and rules for all.
+
+Rules are changes of the scores that a search ranks by. Repeated n-grams: Paulus et al. 2018, arXiv:1705.04304, section 2.5.
+Repetition penalty: Keskar et al. 2019, arXiv:1909.05858, section 4.1, here on log-probabilities, so that it means the same
+for every model and for ensembles.
+
+Legend: B sentences, b of them still in the batch, K hypotheses of each, N = b * K, t tokens so far, V vocabulary.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from nmt.data.hypothesis import Ints
-from nmt.data.vocabulary import EOS
+from nmt.data.vocabulary import EOS, UNK, Flags, Hypothesis, Ids, Ints
 from nmt.errors import UsageError
-from nmt.search.candidates import Flags
-from nmt.search.limits import length_limits
-from nmt.search.limits_config import LengthConfig
+from nmt.search.config import RuleConfig
+
+_UNLIMITED = 2.0**31  # pieces: nobody waits for more
 
 Phrase = tuple[int, ...]  # target ids
 
@@ -29,9 +37,6 @@ class Request:
     max_length: int | None = None
 
 
-Requests = Sequence[Request] | None  # one a sentence, or nothing is asked for
-
-
 def refuse_inclusion(requests: Sequence[Request] | None, search: str) -> None:
     """For searches that cannot make a translation contain a phrase."""
     if any(request.include for request in requests or ()):
@@ -42,7 +47,7 @@ class Forced:
     """The tokens that leave a search no choice: of the sentence's prefix, and eos where the length limit is reached."""
 
     def __init__(
-        self, requests: Sequence[Request] | None, source_lengths: Ints, config: LengthConfig, of_model: Ints | None
+        self, requests: Sequence[Request] | None, source_lengths: Ints, config: RuleConfig, of_model: Ints | None
     ) -> None:
         """``of_model`` [B]: the model's own limits, if it has some."""
         asked = requests or ()
@@ -50,11 +55,14 @@ class Forced:
         self.longest = max(map(len, prefixes), default=0)  # prefix
         rows = [[*prefix, *[-1] * (self.longest - len(prefix))] for prefix in prefixes]
         self.prefixes = np.array(rows, dtype=np.int64).reshape(len(rows), self.longest)  # [B, longest]
-        own = least = None
+        # max_len_a * source length + max_len_b pieces, then eos: of the sentence's own length, never of its batch
+        pieces = (source_lengths - 1).astype(np.float64) * config.max_len_a + config.max_len_b
+        limits = np.floor(pieces).clip(0, _UNLIMITED).astype(np.int64) + 1
         if asked:
             own = np.array([0 if one.max_length is None else one.max_length + 1 for one in asked])
             least = np.array([max(len(one.prefix), one.min_length or 0) + 1 for one in asked])
-        self.limits = length_limits(source_lengths, config, of_model, own, least)  # [B]
+            limits = np.maximum(np.where(own > 0, own, limits), least)
+        self.limits = limits if of_model is None else np.minimum(limits, of_model)  # [B] most tokens, eos included
         self.lowest = int(self.limits.min())
 
     def chooses_at(self, length: int) -> bool:
@@ -77,3 +85,139 @@ def or_eos(tokens: Ints | None, stuck: Flags) -> Ints | None:
     if tokens is None:
         return np.where(stuck, EOS, -1) if stuck.any() else None
     return np.where(stuck & (tokens < 0), EOS, tokens)
+
+
+def in_places(requests: Sequence[Request] | None, lists: Sequence[Ids]) -> list[Request] | None:
+    """Requests in the places of lists of the pieces that each sentence may need. These are sorted, the special ids first,
+    which so keep their numbers, and have all that must be written."""
+    return None if requests is None else [_own(request, pieces) for request, pieces in zip(requests, lists)]
+
+
+def in_ids(hypotheses: list[list[Hypothesis]], lists: Sequence[Ids]) -> list[list[Hypothesis]]:
+    """Hypotheses in the model's ids again."""
+    return [
+        [dataclasses.replace(one, tokens=np.asarray(pieces, dtype=np.int64)[one.tokens]) for one in of_sentence]
+        for of_sentence, pieces in zip(hypotheses, lists)
+    ]
+
+
+def _own(request: Request, pieces: Ids) -> Request:
+    known = {int(number): place for place, number in enumerate(pieces)}
+
+    def of(phrases: Iterable[Phrase]) -> tuple[Phrase, ...]:
+        return tuple(tuple(known[number] for number in phrase) for phrase in phrases)
+
+    possible = [phrase for phrase in request.exclude if all(number in known for number in phrase)]
+    prefix, include = of([request.prefix])[0], of(request.include)
+    return dataclasses.replace(request, prefix=prefix, include=include, exclude=of(possible))
+
+
+def clash(one: Phrase, other: Phrase, n: int) -> bool:
+    """Whether no text has both, be they one over the other, without an n-gram that stands in it twice."""
+    grams, others = ([phrase[at : at + n] for at in range(len(phrase) - n + 1)] for phrase in (one, other))
+    shifts = {here - there for here, gram in enumerate(grams) for there, same in enumerate(others) if gram == same}
+    return len(shifts) > 1 or any(  # they overlap in the shared n-gram, and so in all that is side by side then
+        token != other[place - shift]
+        for shift in shifts
+        for place, token in enumerate(one)
+        if 0 <= place - shift < len(other)
+    )
+
+
+def fits(phrase: Phrase, prefix: Phrase, n: int) -> bool:
+    """Whether a text that begins with ``prefix``, which may repeat itself, can go on to the end of ``phrase`` without
+    another n-gram that stood before."""
+    known = {prefix[at : at + n] for at in range(len(prefix) - n + 1)}
+    for start in range(len(prefix) + 1):
+        common = min(len(prefix) - start, len(phrase))
+        new = [phrase[at : at + n] for at in range(max(0, len(prefix) - start - n + 1), len(phrase) - n + 1)]
+        if prefix[start : start + common] == phrase[:common] and known.isdisjoint(new):
+            return True
+    return False
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What rules say of the scores [N, V] of a step."""
+
+    weaker: Ints | None  # [2, n] rows and tokens whose log-probabilities are multiplied by ``factor``
+    factor: float
+    forbidden: Ints  # [2, n]
+
+    def apply(self, scores: Any, normaliser: Any) -> None:
+        """Change scores [N, V], NumPy's or torch's, which are log-probabilities once ``normaliser`` [N] is taken away."""
+        if self.weaker is not None:
+            rows, tokens = self.weaker
+            shift = normaliser[rows]
+            scores[rows, tokens] = self.factor * (scores[rows, tokens] - shift) + shift
+        rows, tokens = self.forbidden
+        scores[rows, tokens] = -np.inf
+
+
+class Rules:
+    """Follows the hypotheses of a search and says how the scores of their next tokens change."""
+
+    def __init__(self, config: RuleConfig, requests: Sequence[Request] | None, num_sentences: int, width: int) -> None:
+        """``width``: hypotheses of a sentence."""
+        self._config = config
+        self._excluded = [request.exclude for request in requests or ()]
+        self._width = width
+        self._sentences = list(range(num_sentences))  # those in the batch
+        own = [request.min_length for request in requests or ()] or [None] * num_sentences
+        shortest = [config.min_len if length is None else length for length in own]
+        self.min_len = min(shortest, default=config.min_len)  # of all sentences
+        self._shortest = np.array(shortest) if len(set(shortest)) > 1 else None  # [B]
+        self._length = 0  # tokens so far
+        self._looks_back = config.no_repeat_ngram > 0 or config.repetition_penalty != 1.0 or any(self._excluded)
+        self._tokens = np.empty((num_sentences * width, 0), dtype=np.int64)  # [N, t]
+
+    @property
+    def any(self) -> bool:
+        """Whether scores are changed at all."""
+        return self._looks_back or self._config.forbid_unknown or self._shortest is not None
+
+    def changes(self) -> Changes:
+        """Of the scores of the next token."""
+        config, count = self._config, len(self._sentences) * self._width
+        weaker, every = None, np.arange(count)
+        if config.repetition_penalty != 1.0:
+            weaker = np.stack([every.repeat(self._tokens.shape[1]), self._tokens.ravel()])
+        forbidden = [np.empty((2, 0), dtype=np.int64)]
+        if config.no_repeat_ngram:
+            forbidden.append(self._repeated_ngrams(config.no_repeat_ngram))
+        if any(self._excluded):
+            forbidden.append(self._begun_phrases())
+        if config.forbid_unknown:
+            forbidden.append(np.stack([every, np.full(count, UNK)]))
+        if self._shortest is not None:
+            too_short = np.flatnonzero((self._length < self._shortest[self._sentences]).repeat(self._width))
+            forbidden.append(np.stack([too_short, np.full(len(too_short), EOS)]))
+        return Changes(weaker, config.repetition_penalty, np.hstack(forbidden))
+
+    def follow(self, tokens: Ints, rows: Ints, staying: Ints) -> None:
+        """The hypotheses of the next step are ``rows`` [N'] of these with one more token each [N'], and belong to the
+        sentences ``staying`` (positions in b)."""
+        self._sentences = [self._sentences[place] for place in staying.tolist()]
+        self._length += 1
+        if self._looks_back:
+            self._tokens = np.concatenate([self._tokens[rows], tokens[:, None]], 1)
+
+    def _repeated_ngrams(self, n: int) -> Ints:
+        length = self._tokens.shape[1]
+        following = self._tokens[:, n - 1 :]  # [N, length - n + 1]
+        repeated = np.ones_like(following, dtype=bool)
+        for offset in range(n - 1 if length >= n else 0):
+            begun = self._tokens[:, length - n + 1 + offset, None]
+            repeated &= self._tokens[:, offset : offset + following.shape[1]] == begun
+        rows, columns = repeated.nonzero()
+        return np.stack([rows, following[rows, columns]])
+
+    def _begun_phrases(self) -> Ints:
+        """The last tokens of phrases to be left out, where all but these are written."""
+        cells = [
+            (row, phrase[-1])
+            for row, written in enumerate(self._tokens.tolist())
+            for phrase in self._excluded[self._sentences[row // self._width]]
+            if tuple(written[len(written) - len(phrase) + 1 :]) == phrase[:-1]
+        ]
+        return np.array(cells, dtype=np.int64).reshape(-1, 2).T

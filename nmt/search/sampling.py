@@ -23,16 +23,15 @@ from nmt.data.vocabulary import BOS, EOS, PAD
 from nmt.errors import DataError
 from nmt.interface import Decodable, DecoderState, Hypothesis, Memory
 from nmt.search import searches
-from nmt.search.noise import sample_keys, sentence_keys, uniform
-from nmt.search.requests import Request, refuse_inclusion
-from nmt.search.rules import Rules
-from nmt.search.sampling_config import SamplingConfig
-from nmt.search.tensor_books import ForcedTokens, changed, follow, forbid
+from nmt.search.config import SamplingConfig
+from nmt.search.requests import Forced, Request, Rules, refuse_inclusion
 from nmt.trees import map_tensors
 
 _INFINITY = float("inf")
 _BELOW_ONE = 1.0 - 2.0**-48
 _WIDTH = 64  # columns of a block
+_GOLDEN = 0x9E3779B97F4A7C15  # 2^64 / the golden ratio: successive counters lie far apart
+_BITS = 48  # of a number; with 53 the product with a sum of probabilities could round up to that sum
 _FEW = 128  # tokens that a nucleus is first looked for in
 
 
@@ -48,23 +47,21 @@ class Draws:
 
     def hypotheses(self, sentence: int, width: int) -> list[Hypothesis]:
         """Those of one sentence of ``width`` source positions, the most probable first."""
-        found = [self._hypothesis(sentence, sample, width) for sample in range(self.tokens.size(1))]
+        found = []
+        for sample, length in enumerate(self.lengths[sentence].tolist()):
+            scores = self.scores[sentence, sample, :length].clone()
+            total, maps = float(scores.sum()), self.attention
+            found.append(
+                Hypothesis(
+                    tokens=self.tokens[sentence, sample, :length].clone().numpy(),
+                    score=total,
+                    log_probability=total,
+                    token_scores=scores.numpy(),
+                    attention=None if maps is None else maps[sentence, sample, :length, :width].float().clone().numpy(),
+                    finished=bool(self.finished[sentence, sample]),
+                )
+            )
         return sorted(found, key=lambda hypothesis: -hypothesis.score)
-
-    def _hypothesis(self, sentence: int, sample: int, width: int) -> Hypothesis:
-        length = int(self.lengths[sentence, sample])
-        scores = self.scores[sentence, sample, :length].clone()
-        total = float(scores.sum())
-        return Hypothesis(
-            tokens=self.tokens[sentence, sample, :length].clone().numpy(),
-            score=total,
-            log_probability=total,
-            token_scores=scores.numpy(),
-            attention=None
-            if self.attention is None
-            else self.attention[sentence, sample, :length, :width].float().clone().numpy(),
-            finished=bool(self.finished[sentence, sample]),
-        )
 
 
 @searches.register("sampling", SamplingConfig)
@@ -112,50 +109,75 @@ class SamplingSearch:
         Of scores that are not numbers (NaN) they are any tokens: training skips such an update.
         """
         refuse_inclusion(requests, "sampling")
-        forced = ForcedTokens(requests, model, source_lengths, self.config)
+        of_model = model.max_target_lengths(source_lengths)
+        limits = None if of_model is None else of_model.cpu().numpy()
+        forced = Forced(requests, source_lengths.cpu().numpy(), self.config, limits)
         rules = Rules(self.config, requests, source.size(0), self.nbest)
-        keys = sample_keys(
-            sentence_keys(source, source_lengths, self.config.seed if seed is None else seed), self.nbest
-        )
+        of_sentences = sentence_keys(source, source_lengths, self.config.seed if seed is None else seed)
         with torch.inference_mode():
-            return self._draw(model, source, source_lengths, keys, forced, rules, attention)
+            memory, state = model.start(model.encode(source, source_lengths), self.nbest)
+            return self._draw(model, memory, state, sample_keys(of_sentences, self.nbest), forced, rules, attention)
 
     def _draw(
         self,
         model: Decodable,
-        source: Tensor,
-        source_lengths: Tensor,
+        memory: Memory,
+        state: DecoderState,
         keys: Tensor,
-        forced: ForcedTokens,
+        forced: Forced,
         rules: Rules,
         attention: bool,
     ) -> Draws:
-        record = _Record(source.size(0), self.nbest)
-        samples = _start(model, source, source_lengths, keys)
+        """A sentence leaves the batch when all its K samples have their eos; until then those wait for the others."""
+        (batch, count), device = keys.shape, keys.device
+        sentences, done = torch.arange(batch, device=device), torch.zeros_like(keys, dtype=torch.bool)  # [b], [b, K]
+        tokens, steps = torch.full((batch * count,), BOS, device=device), list[tuple[Tensor, Tensor, Tensor | None]]()
+
+        def spread(rows: Tensor) -> Tensor:
+            """[N, ...] of the sentences still there -> [B, K, ...] of all; what is missing is 0, as the pad is."""
+            full = rows.new_zeros((batch, count, *rows.shape[1:]))
+            full[sentences] = rows.view(len(sentences), count, *rows.shape[1:])
+            return full
+
         for length in itertools.count(1):
-            output = model.step(samples.tokens, samples.memory, samples.state, attention)
-            log_probabilities = output.log_probabilities()  # [N, V]
-            tokens = self._choose(log_probabilities, uniform(samples.keys.flatten(), length), rules, length)
-            if (given := forced.tokens(samples.sentences, length)) is not None:
-                given = given.repeat_interleave(self.nbest)
-                tokens = torch.where(given >= 0, given, tokens)
-            tokens = torch.where(samples.done.flatten(), EOS, tokens)
-            scores = log_probabilities.gather(1, tokens[:, None]).squeeze(1)
-            record.append(samples, tokens, scores, output.attention)
-            rows, staying = samples.going_on(tokens)
+            output = model.step(tokens, memory, state, attention)
+            log_probabilities, waiting = output.log_probabilities(), done.flatten()  # [N, V], [N]
+            tokens = self._choose(log_probabilities, uniform(keys.flatten(), length), rules, length)
+            given = None if forced.chooses_at(length) else forced.tokens(sentences.cpu().numpy(), length)
+            if given is not None:
+                given_there = torch.from_numpy(given).to(device).repeat_interleave(count)
+                tokens = torch.where(given_there >= 0, given_there, tokens)
+            tokens = torch.where(waiting, EOS, tokens)
+            scores = log_probabilities.gather(1, tokens[:, None]).squeeze(1).masked_fill(waiting, 0.0)
+            weights = None if output.attention is None else spread(output.attention)
+            steps.append((spread(tokens.masked_fill(waiting, PAD)), spread(scores), weights))
+            done, state = (tokens == EOS).view_as(done), output.state
+            staying = (~done).any(1).nonzero().squeeze(1)
             if len(staying) == 0:
                 break
-            samples = samples.after(tokens, output.state, rows, staying)
-            follow(rules, samples.tokens, rows, staying)
-        return record.draws(forced.limits)
+            rows = (staying[:, None] * count + torch.arange(count, device=device)).flatten()  # [N'] drawn further
+            if len(staying) < len(done):
+                sentences, keys, done, tokens = sentences[staying], keys[staying], done[staying], tokens[rows]
+                memory, state = memory.rows(staying), state.rows(rows)
+            if rules.any:
+                rules.follow(*(part.cpu().numpy() for part in (tokens, rows, staying)))
+        drawn, logarithms, maps = zip(*steps)
+        ids = torch.stack(drawn, 2)  # [B, K, T]
+        lengths, limits = (ids != PAD).sum(2), torch.from_numpy(forced.limits).to(device)
+        attended = None if maps[0] is None else torch.stack(maps, 2)
+        return Draws(ids, torch.stack(logarithms, 2), lengths, lengths < limits[:, None], attended)
 
     def _choose(self, log_probabilities: Tensor, chance: Tensor, rules: Rules, length: int) -> Tensor:
         """[N] the token at which the sum of the probabilities, in the order of the ids, passes ``chance`` [N]; eos where
         rules leave none."""
         config = self.config
-        scores = log_probabilities if not rules.any else changed(log_probabilities, 0.0, rules.changes())
+        scores = log_probabilities
+        if rules.any:
+            scores = scores.clone()
+            rules.changes().apply(scores, scores.new_zeros(len(scores)))
         scores = scores / config.temperature
-        forbid(scores, [PAD, BOS] if length > rules.min_len else [PAD, BOS, EOS])
+        for token in (PAD, BOS) if length > rules.min_len else (PAD, BOS, EOS):
+            scores[:, token] = -_INFINITY
         if config.topk is not None and config.topk < scores.size(1):
             _keep_above(scores, scores.topk(config.topk).values[:, -1:])
         if config.topp is not None and config.topp < 1.0:
@@ -167,72 +189,6 @@ class SamplingSearch:
             total = scores.logsumexp(1, keepdim=True)
             _keep_above(scores, torch.minimum(total + math.log(config.epsilon), highest))
         return torch.where(highest.squeeze(1) == -_INFINITY, EOS, _passed(scores.softmax(1), chance))
-
-
-@dataclass
-class _Samples:
-    """The samples of the sentences still in the batch, before a step. A sentence leaves when all its K are done."""
-
-    sentences: Tensor  # [b] which sentence of the batch each is
-    keys: Tensor  # [b, K]
-    done: Tensor  # [b, K] True: this sample has its eos and waits for the others
-    tokens: Tensor  # [N] the last token of each
-    memory: Memory  # b rows
-    state: DecoderState  # N rows
-
-    def going_on(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """The rows [N'] that are drawn further after ``tokens`` [N], and the sentences (positions in b) of these."""
-        staying = (tokens != EOS).view_as(self.done).any(1).nonzero().squeeze(1)
-        count = self.done.size(1)
-        return (staying[:, None] * count + torch.arange(count, device=tokens.device)).flatten(), staying
-
-    def after(self, tokens: Tensor, state: DecoderState, rows: Tensor, staying: Tensor) -> _Samples:
-        done = (tokens == EOS).view_as(self.done)
-        if len(staying) == len(done):
-            return _Samples(self.sentences, self.keys, done, tokens, self.memory, state)
-        return _Samples(
-            sentences=self.sentences[staying],
-            keys=self.keys[staying],
-            done=done[staying],
-            tokens=tokens[rows],
-            memory=self.memory.rows(staying),
-            state=state.rows(rows),
-        )
-
-
-def _start(model: Decodable, source: Tensor, source_lengths: Tensor, keys: Tensor) -> _Samples:
-    batch, count = keys.shape
-    memory, state = model.start(model.encode(source, source_lengths), count)
-    sentences = torch.arange(batch, device=source.device)
-    done = torch.zeros_like(keys, dtype=torch.bool)
-    return _Samples(sentences, keys, done, torch.full((batch * count,), BOS, device=source.device), memory, state)
-
-
-class _Record:
-    """What was drawn, step by step, spread over all sentences of the batch."""
-
-    def __init__(self, num_sentences: int, count: int) -> None:
-        self._shape = (num_sentences, count)
-        self._steps: list[tuple[Tensor, Tensor, Tensor | None]] = []  # [B, K], [B, K], [B, K, S]
-
-    def append(self, samples: _Samples, tokens: Tensor, scores: Tensor, attention: Tensor | None) -> None:
-        done = samples.done.flatten()
-        tokens, scores = tokens.masked_fill(done, PAD), scores.masked_fill(done, 0.0)
-        attended = None if attention is None else self._spread(samples.sentences, attention)
-        self._steps.append((self._spread(samples.sentences, tokens), self._spread(samples.sentences, scores), attended))
-
-    def draws(self, limits: Tensor) -> Draws:
-        tokens, scores, attention = zip(*self._steps)
-        stacked = torch.stack(tokens, 2)  # [B, K, T]
-        lengths = (stacked != PAD).sum(2)
-        attended = None if attention[0] is None else torch.stack(attention, 2)
-        return Draws(stacked, torch.stack(scores, 2), lengths, lengths < limits[:, None], attended)
-
-    def _spread(self, sentences: Tensor, rows: Tensor) -> Tensor:
-        """Rows [N, ...] of the sentences still there -> [B, K, ...] of all."""
-        full = rows.new_zeros((*self._shape, *rows.shape[1:]))
-        full[sentences] = rows.view(len(sentences), self._shape[1], *rows.shape[1:])
-        return full
 
 
 def _keep_above(scores: Tensor, border: Tensor) -> None:
@@ -283,3 +239,46 @@ def _first_beyond(weights: Tensor, chance: Tensor) -> tuple[Tensor, Tensor]:
     weight = weights.gather(1, found)
     share = (wanted - sums.gather(1, found) + weight) / weight
     return found.squeeze(1), share.squeeze(1).clamp(0.0, _BELOW_ONE)
+
+
+# Random numbers depend on what they are for, not on when they are drawn: a generator's follow each other, so what a sentence
+# gets would depend on its batch mates. Here a number is a hash of (seed, source sentence, sample, step): the mixing function
+# of SplitMix64, Steele et al. 2014, "Fast splittable pseudorandom number generators". A few operations on one integer a row,
+# on any device.
+
+
+def sentence_keys(source: Tensor, source_lengths: Tensor, seed: int) -> Tensor:
+    """[B] a key for each sentence of ids [B, S], from its own pieces alone: padding does not enter."""
+    positions = torch.arange(1, source.size(1) + 1, device=source.device)  # [S]
+    real = positions[None, :] <= source_lengths[:, None]
+    mixed = _mix(_mix(source + _wrapped(_GOLDEN)) + positions * _wrapped(_GOLDEN))  # [B, S]
+    return _mix((mixed * real).sum(1) + _wrapped(seed * _GOLDEN))
+
+
+def sample_keys(keys: Tensor, count: int) -> Tensor:
+    """[B] -> [B, count]: a key for each sample; the first ones are the same however many there are."""
+    numbers = torch.arange(1, count + 1, device=keys.device)
+    return _mix(keys[:, None] + _mix(numbers * _wrapped(_GOLDEN)))
+
+
+def uniform(keys: Tensor, step: int) -> Tensor:
+    """For each key a number of [0, 1) in float64, another one at each step."""
+    mixed = _mix(keys + _wrapped(step * _GOLDEN))
+    return _shifted(mixed, 64 - _BITS).double() * 2.0**-_BITS
+
+
+def _mix(x: Tensor) -> Tensor:
+    """A bijection of 64-bit integers in which every bit of the result depends on every bit of ``x``."""
+    x = (x ^ _shifted(x, 30)) * _wrapped(0xBF58476D1CE4E5B9)
+    x = (x ^ _shifted(x, 27)) * _wrapped(0x94D049BB133111EB)
+    return x ^ _shifted(x, 31)
+
+
+def _shifted(x: Tensor, bits: int) -> Tensor:
+    """To the right, zeros coming in from the left; torch's own operator repeats the sign."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _wrapped(number: int) -> int:
+    """The signed 64-bit integer with the same bits."""
+    return (number + 2**63) % 2**64 - 2**63

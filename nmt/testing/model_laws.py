@@ -13,14 +13,11 @@ import torch
 from torch import Tensor
 
 from nmt.data.batch import collate
-from nmt.data.hypothesis import Ints
-from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK
+from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Ints
 from nmt.interface import Batch, DecoderState, EncoderDecoder, Hypothesis, Memory, VocabularySizes
 from nmt.search import Search, searches
-from nmt.search.beam_config import BeamConfig
+from nmt.search.config import BeamConfig, GreedyConfig, StopRule
 from nmt.search.forced import score_targets
-from nmt.search.greedy_config import GreedyConfig
-from nmt.search.ranking import StopRule
 from nmt.testing.subjects import (
     JOINT,
     TOLERANCE,

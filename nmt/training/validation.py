@@ -14,8 +14,8 @@ from nmt.config.sections import BatchingConfig, TrainConfig, ValidationConfig
 from nmt.data.batch import pad
 from nmt.data.batching import Indices, plan_batches
 from nmt.data.corpus import Split
-from nmt.data.cut_text import joined_lines
 from nmt.data.language_pair import LanguagePair
+from nmt.data.text import joined_lines
 from nmt.distributed.world import World
 from nmt.interface import EncoderDecoder, LossReport
 from nmt.optim.schedules import is_better

@@ -19,34 +19,27 @@ from nmt.scoring.pairwise import SIMILARITIES
 from nmt.translation.lines import Given, Line, TranslatedText, Translation
 
 
-class MinimumBayesRisk:
+def minimum_bayes_risk(
+    translations: Iterable[Translation], metric: str, nbest: int, *, posterior: bool
+) -> Iterator[Translation]:
     """The translation that is most like all the others: Kumar and Byrne 2004; of samples, Eikema and Aziz 2020.
 
     Each hypothesis' score becomes its expected similarity, 0 .. 100: the mean over all hypotheses of the line, itself
     included, of how good it is if that one is right. Hypotheses that a search found (``posterior``) weigh as much as the
     model finds them probable among each other; samples weigh alike, since they come as often as they are probable.
+    ``nbest``: how many are shown of a line.
     """
-
-    def __init__(self, metric: str, nbest: int, *, posterior: bool) -> None:
-        """``nbest``: how many are shown of a line."""
-        self._similarity = SIMILARITIES[metric](TextOptions())
-        self._nbest = nbest
-        self._posterior = posterior
-
-    def __call__(self, translations: Iterable[Translation]) -> Iterator[Translation]:
-        for translation in translations:
-            yield self._ranked(translation)
-
-    def _ranked(self, translation: Translation) -> Translation:
+    similarity = SIMILARITIES[metric](TextOptions())
+    for translation in translations:
         hypotheses = translation.hypotheses
         totals = np.array([one.log_probability for one in hypotheses])
-        weights = np.exp(totals - totals.max()) if self._posterior else np.ones(len(hypotheses))
+        weights = np.exp(totals - totals.max()) if posterior else np.ones(len(hypotheses))
         shares: dict[str, float] = {}
         for one, weight in zip(hypotheses, weights / weights.sum()):
             shares[one.text] = shares.get(one.text, 0.0) + float(weight)
-        expected = dict(zip(shares, self._similarity(list(shares)) @ np.array(list(shares.values()))))
+        expected = dict(zip(shares, similarity(list(shares)) @ np.array(list(shares.values()))))
         scored = [dataclasses.replace(one, score=float(expected[one.text])) for one in hypotheses]
-        return dataclasses.replace(translation, hypotheses=_best(scored, self._nbest))
+        yield dataclasses.replace(translation, hypotheses=_best(scored, nbest))
 
 
 # Of lines with references and these numbers: their scores, one translation a line.

@@ -1,14 +1,21 @@
-"""What goes into a translator, and what comes out."""
+"""What goes into a translator, and what comes out; long lines cut into parts, and these put together; unknown words."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from nmt.data.hypothesis import Floats
-from nmt.data.text import Pause
-from nmt.errors import UsageError
+import numpy as np
+
+from nmt.data.language_pair import LanguagePair
+from nmt.data.text import Pause, Reading
+from nmt.data.vocabulary import UNK, Floats, Hypothesis, Ids
+from nmt.errors import DataError, UsageError
 
 _MOST_PIECES = 10**9  # nobody waits for more
+_ENDS = (".", "!", "?", "…", "。", "！", "？", "।", "؟")  # of sentences
+_WORD_BEGINS = "\u2581"
 
 
 @dataclass(frozen=True)
@@ -82,3 +89,94 @@ class Translation:
     def at_once(self) -> bool:
         """Whether the line was translated whole, and not in parts."""
         return self.parts <= 1 and not self.cut
+
+
+def divided(ids: Ids, pieces: Sequence[str], limit: int) -> tuple[Ids, ...]:
+    """Parts of at most ``limit`` pieces each: after the end of a sentence if there is one in the second half, else before
+    a word, else anywhere."""
+    parts, begin = [], 0
+    while len(ids) - begin > limit:
+        half = range(begin + limit, begin + max((limit + 1) // 2, 1) - 1, -1)  # where a part may end
+        sentence = next((end for end in half if pieces[end - 1].endswith(_ENDS)), None)
+        word = next((end for end in half if pieces[end].startswith(_WORD_BEGINS)), begin + limit)
+        end = word if sentence is None else sentence
+        parts.append(ids[begin:end])
+        begin = end
+    return (*parts, ids[begin:])
+
+
+def together(found: Sequence[Sequence[TranslatedText]], *, drawn: bool = False) -> list[TranslatedText]:
+    """The translations of a line from those of its parts, best first: the best of each make the best of all, and so on.
+
+    Where they are ``drawn``, the samples of the parts, which come in the order of their probability, are put together
+    without regard to that, so that those of the line are independent too.
+    """
+    if not found:
+        return [TranslatedText("", [], 0.0, [], None, True)]
+    if len(found) == 1:
+        return list(found[0])
+    if drawn:
+        orders = [np.random.default_rng(index).permutation(len(part)).tolist() for index, part in enumerate(found)]
+        samples = [_joined([part[at] for part, at in zip(found, places)]) for places in zip(*orders)]
+        return sorted(samples, key=lambda sample: -sample.score)
+    ranks = max(map(len, found))
+    return [_joined([part[min(rank, len(part) - 1)] for part in found]) for rank in range(ranks)]
+
+
+def _joined(parts: Sequence[TranslatedText]) -> TranslatedText:
+    """The ends of all parts but the last are left out of what is told of single pieces."""
+    attention = [part.attention for part in parts if part.attention is not None]
+    return TranslatedText(
+        text=" ".join(part.text for part in parts if part.text),
+        pieces=[piece for part in parts for piece in part.pieces],
+        score=sum(part.score for part in parts),
+        token_scores=[score for part in parts for score in part.token_scores[:-1]] + parts[-1].token_scores[-1:],
+        attention=_diagonal(attention) if attention else None,
+        finished=all(part.finished for part in parts),
+        ends_of_parts=sum(score for part in parts[:-1] for score in part.token_scores[-1:]),
+    )
+
+
+def _diagonal(blocks: Sequence[Floats]) -> Floats:
+    """What each part looked at, in its own part of the source."""
+    blocks = [*(block[:-1, :-1] for block in blocks[:-1]), blocks[-1]]
+    whole = np.zeros(np.sum([block.shape for block in blocks], axis=0), dtype=np.float32)
+    row = column = 0
+    for block in blocks:
+        whole[row : row + len(block), column : column + block.shape[1]] = block
+        row, column = row + len(block), column + block.shape[1]
+    return whole
+
+
+def with_known_words(
+    hypothesis: Hypothesis, line: str, first: int, pair: LanguagePair, dictionary: Mapping[str, str]
+) -> str:
+    """A hypothesis' text, in which an unknown piece is what the dictionary says of the source piece that it attends to most,
+    else that piece: Luong et al. 2015, "Addressing the Rare Word Problem in Neural Machine Translation" (PosUnk), with
+    attention in place of pointers.
+
+    What it translates begins at piece ``first`` of the line. Of a line whose own text is lost, as in a training split,
+    unknown words remain unknown.
+    """
+    ids = hypothesis.tokens.tolist()[:-1]
+    if hypothesis.attention is None:
+        raise UsageError("the model has no attention, which unknown words are replaced by; leave out --replace-unk")
+    unknown = [place for place, number in enumerate(ids) if number == UNK]
+    surfaces = pair.source.surfaces(line)[first:] if unknown else []
+    pieces = hypothesis.attention.shape[1] - 1  # eos stands for no word
+    if not unknown or len(surfaces) < pieces:
+        return pair.target.decode(ids)
+    looked_at = hypothesis.attention[unknown, :pieces].argmax(1).tolist()
+    words = [surfaces[place] for place in looked_at]
+    return pair.target.decode_with(ids, [dictionary.get(word, word) for word in words])
+
+
+def read_dictionary(path: Path) -> dict[str, str]:
+    """Lines of a source word, a space or tab, and what it becomes; of several lines for a word the first one holds."""
+    found: dict[str, str] = {}
+    for number, line in enumerate(Reading().lines(path), 1):
+        source, *target = (line or "").split(None, 1)
+        if not target:
+            raise DataError(f"{path}:{number} should be a source word, a space, and its translation")
+        found.setdefault(source, target[0].strip())
+    return found

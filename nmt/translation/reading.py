@@ -1,46 +1,135 @@
-"""From lines of text, or a split of a corpus, to windows of pieces."""
+"""From lines of text, or a split of a corpus, to windows of pieces, to batches of like lengths, and back to the order of the
+lines."""
 
 from __future__ import annotations
 
 import itertools
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from nmt.config.choices import LongLines, PieceMarks
 from nmt.config.commands import GenerateConfig
+from nmt.data.batching import plan_batches
 from nmt.data.corpus import Split
-from nmt.data.hypothesis import Ids
 from nmt.data.language_pair import LanguagePair
 from nmt.data.text import PAUSE, require_text
-from nmt.data.vocabulary import EOS, UNK
+from nmt.data.vocabulary import EOS, UNK, Ids
 from nmt.errors import DataError
-from nmt.search.requests import Phrase, Request
-from nmt.search.rules import clash, fits
-from nmt.translation.lines import Given, Line
-from nmt.translation.long_lines import divided
-from nmt.translation.windows import Source, Window
+from nmt.search.requests import Phrase, Request, clash, fits
+from nmt.translation.lines import Given, Line, TranslatedText, divided
 
+Progress = Callable[[int], None]  # called with the number of lines that were just translated
 logger = logging.getLogger("nmt.translation")
 
 
-class Reader:
-    """Reads for one model: ``longest`` is the most pieces that it has positions for, ``writes`` how many pieces at most it
-    writes for so many of the source; None: no limit."""
+@dataclass(frozen=True)
+class Source:
+    """One line, in the parts that are translated one by one: none if there is nothing to translate, nearly always one."""
 
-    def __init__(
-        self,
-        pair: LanguagePair,
-        config: GenerateConfig,
-        longest: int | None,
-        writes: Callable[[int], int | None],
-        called: str = "line",
-    ) -> None:
-        """``called``: what messages call the lines."""
-        self._pair = pair
-        self._called = called
-        self._config = config
-        self._longest = longest
-        self._writes = writes
+    number: int
+    text: str
+    parts: tuple[Ids, ...]  # without eos
+    request: Request = Request()
+    cut: bool = False  # its end is left out
+
+
+@dataclass(frozen=True)
+class Part:
+    """What goes into a batch."""
+
+    line: int  # counted from the first of its window
+    index: int  # among the parts of its line
+    number: int  # of the line, for messages
+    text: str  # of the whole line
+    first: int  # piece of the line
+    ids: Ids
+    request: Request
+
+    @property
+    def pieces(self) -> int:
+        """Of the source, or of what is scored if that is longer."""
+        return max(len(self.ids), len(self.request.target))
+
+
+Batch = list[Part]
+Found = list[list[TranslatedText]]  # by part of a batch, the translations of each, best first
+Answer = tuple[Source, list[list[TranslatedText]], bool]  # by part of a line; True: the last of its window
+Run = Callable[[Iterator[Batch | None]], Iterator[tuple[Batch, Found] | None]]
+
+
+@dataclass
+class Window:
+    """Lines that are read together, and what is known of their translations."""
+
+    sources: Sequence[Source]
+    pause: bool = False  # nothing more is at hand: these lines are to be answered before the next are read
+    found: dict[tuple[int, int], list[TranslatedText]] = field(default_factory=dict)
+
+    @property
+    def parts(self) -> Iterator[Part]:
+        """Of a part's translation is asked what is asked of the whole one, which begins with the first part."""
+        for line, source in enumerate(self.sources):
+            first, asked = 0, source.request
+            for index, ids in enumerate(source.parts):
+                yield Part(line, index, source.number, source.text, first, ids, asked)
+                first, asked = first + len(ids), replace(asked, prefix=())
+
+
+def in_order(
+    windows: Iterable[Window], plan: Callable[[list[Part]], list[Batch]], run: Run, progress: Progress
+) -> Iterator[Answer]:
+    """Lines with the translations of their parts, in the order of the windows, whatever ``run`` does side by side."""
+    waiting: deque[Window] = deque()
+    window_of: dict[int, Window] = {}  # by the identity of its batches
+
+    def batches() -> Iterator[Batch | None]:
+        for window in windows:
+            waiting.append(window)
+            planned = plan(list(window.parts))
+            for batch in planned:
+                window_of[id(batch)] = window
+                yield batch
+            if window.pause or not planned:
+                yield None
+
+    for done in run(batches()):
+        if done is not None:
+            batch, found = done
+            of_parts = {(part.line, part.index): texts for part, texts in zip(batch, found)}
+            window_of.pop(id(batch)).found.update(of_parts)
+            progress(sum(part.index == 0 for part in batch))
+        while waiting and len(waiting[0].found) == sum(len(source.parts) for source in waiting[0].sources):
+            window = waiting.popleft()
+            progress(sum(not source.parts for source in window.sources))
+            for line, source in enumerate(window.sources):
+                texts_of = [window.found[line, index] for index in range(len(source.parts))]
+                yield source, texts_of, line == len(window.sources) - 1
+
+
+def batches_of(parts: list[Part], max_tokens: int, batch_size: int | None) -> list[Batch]:
+    """Of like lengths, the longest first: if memory is short, that shows at once."""
+    if not parts:
+        return []
+    sources = np.array([len(part.ids) + 1 for part in parts], dtype=np.int64)
+    targets = np.array([len(part.request.target) + 1 for part in parts], dtype=np.int64)  # what is scored, if anything
+    budget = max(max_tokens, int(sources.max()), int(targets.max()))  # a line alone is always let through
+    plan = plan_batches(sources, targets, max_tokens=budget, batch_size=batch_size, shuffle=False)
+    return [[parts[index] for index in batch] for batch in reversed(plan)]
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads for one model."""
+
+    pair: LanguagePair
+    config: GenerateConfig
+    longest: int | None  # the most pieces that the model has positions for; None: no limit
+    writes: Callable[[int], int | None]  # how many pieces at most it writes for so many of the source
+    called: str = "line"  # what messages call the lines
 
     def windows_of_lines(self, lines: Iterable[Given], numbers: Iterable[int]) -> Iterator[Window]:
         """A window closes when it is full, at the end, and when the lines pause."""
@@ -48,7 +137,7 @@ class Reader:
         for line in lines:
             if line is not PAUSE:
                 window.append(line if isinstance(line, Line) else Line(line or ""))
-            if line is PAUSE or len(window) == self._config.buffer_size:
+            if line is PAUSE or len(window) == self.config.buffer_size:
                 yield self._window(window, numbered, pause=line is PAUSE)
                 window = []
         if window:
@@ -56,20 +145,20 @@ class Reader:
 
     def windows_of_split(self, split: Split, numbers: Iterable[int]) -> Iterator[Window]:
         texts, remaining = split.source_text(), iter(numbers)
-        source = self._pair.source.joining(PieceMarks.none)  # a source is shown as it was given
-        while numbered := list(itertools.islice(remaining, self._config.buffer_size)):
+        source = self.pair.source.joining(PieceMarks.none)  # a source is shown as it was given
+        while numbered := list(itertools.islice(remaining, self.config.buffer_size)):
             window = []
             for number in numbered:
                 ids = split.source(number)[:-1]
                 text = texts[number] if texts is not None else source.decode(ids.tolist())
-                target = tuple(split.target(number)[:-1].tolist()) if self._config.score_reference else ()
+                target = tuple(split.target(number)[:-1].tolist()) if self.config.score_reference else ()
                 window.append(self._source(number, text, ids, Request(target=target)))
             yield Window(window)
 
     def _window(self, lines: list[Line], numbers: Iterator[int], pause: bool = False) -> Window:
         texts, numbered = [line.text for line in lines], list(itertools.islice(numbers, len(lines)))
         require_text(texts, numbered[0] + 1 if numbered else 1)
-        encoded = self._pair.source.encode([text if text.strip() else "" for text in texts])
+        encoded = self.pair.source.encode([text if text.strip() else "" for text in texts])
         sources = [
             self._source(number, line.text, ids, self._request(line, number + 1))
             for number, line, ids in zip(numbered, lines, encoded)
@@ -77,13 +166,13 @@ class Reader:
         return Window(sources, pause)
 
     def _request(self, line: Line, number: int) -> Request:
-        reference = line.reference if self._config.score_reference else ""
+        reference = line.reference if self.config.score_reference else ""
         if not reference and line == Line(line.text, reference=line.reference):
             return Request()
         texts = [line.prefix, reference, *line.include, *line.exclude]
         for text in texts:
             require_text([text], number)
-        prefix, target, *phrases = (tuple(ids.tolist()) for ids in self._pair.target.encode(texts))
+        prefix, target, *phrases = (tuple(ids.tolist()) for ids in self.pair.target.encode(texts))
         include, exclude = phrases[: len(line.include)], phrases[len(line.include) :]
         wanted = [*zip(line.include, include), (line.prefix, prefix or (EOS,))]
         lacking = [text for text, ids in wanted if UNK in ids or not ids]
@@ -108,7 +197,7 @@ class Reader:
 
     def _check_repetition(self, texts: Sequence[str], phrases: Sequence[Phrase], prefix: Phrase, number: int) -> None:
         """What the rule about n-grams would never let a search write."""
-        size = self._config.search_facts.no_repeat_ngram
+        size = self.config.search_facts.no_repeat_ngram
         if not size:
             return
         for (first, one), (second, other) in itertools.combinations_with_replacement(enumerate(phrases), 2):
@@ -123,14 +212,14 @@ class Reader:
 
     def _source(self, number: int, text: str, ids: Ids, request: Request) -> Source:
         """A line that is too long to be translated at once is divided or loses its end, and the user is told."""
-        limit, advice = self._config.max_source_length, "raise --max-source-length to translate more at once"
-        if self._longest is not None and self._longest < limit:
-            limit, advice = self._longest, "the model has no positions for more"
+        limit, advice = self.config.max_source_length, "raise --max-source-length to translate more at once"
+        if self.longest is not None and self.longest < limit:
+            limit, advice = self.longest, "the model has no positions for more"
         if request.target:
-            self._check_target(number, request.target, self._writes(min(len(ids), limit)))
+            self._check_target(number, request.target, self.writes(min(len(ids), limit)))
         if len(ids) <= limit:
             return Source(number, text, (ids,) if len(ids) else (), request)
-        where, cut = f"{self._called} {number + 1} has {len(ids)} pieces", self._config.long_lines is LongLines.truncate
+        where, cut = f"{self.called} {number + 1} has {len(ids)} pieces", self.config.long_lines is LongLines.truncate
         if request.target and not cut:
             raise DataError(f"{where}, more than {limit}, so its reference cannot be scored ({advice})")
         whole = request.include or request.min_length is not None or request.max_length is not None
@@ -138,7 +227,7 @@ class Reader:
             done = "read" if request.target else "translated"
             logger.warning(f"{where}; only its first {limit} are {done} ({advice})")
             return Source(number, text, (ids[:limit],), request, cut=True)
-        parts = divided(ids, self._pair.source.pieces(ids.tolist()), limit)
+        parts = divided(ids, self.pair.source.pieces(ids.tolist()), limit)
         logger.warning(f"{where}; it is translated in {len(parts)} parts ({advice})")
         return Source(number, text, parts, request)
 
@@ -147,9 +236,9 @@ class Reader:
         if limit is None or len(target) <= limit:
             return
         where = (
-            f"{self._called} {number + 1} has a reference of {len(target)} pieces, and the model writes at most {limit}"
+            f"{self.called} {number + 1} has a reference of {len(target)} pieces, and the model writes at most {limit}"
         )
-        if self._config.long_lines is not LongLines.truncate:
+        if self.config.long_lines is not LongLines.truncate:
             raise DataError(f"{where}; leave the line out, or let its beginning be scored (--long-lines truncate)")
         logger.warning(f"{where}; only these are scored")
 

@@ -1,15 +1,15 @@
 """From lines to their translations.
 
-A line goes in five steps: pieces, a window of lines (reading.py), a batch of like lengths (windows.py), the search, text
-again.
+A line goes in five steps: pieces, a window of lines, a batch of like lengths (reading.py), the search, text again.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,34 +19,25 @@ from nmt.config.choices import AlignmentKind, MbrMetric, NumberFormat, Precision
 from nmt.config.commands import ON_A_CPU, ON_A_GPU, GenerateConfig
 from nmt.config.validated import ValidatedSearch
 from nmt.data.corpus import Split
-from nmt.data.hypothesis import Hypothesis, Ids
 from nmt.data.language_pair import LanguagePair
 from nmt.data.shortlist import Shortlist
 from nmt.data.text import one_line
-from nmt.data.tokenizers import IdArray
-from nmt.data.vocabulary import EOS
+from nmt.data.vocabulary import EOS, Hypothesis, Ids, Ints
 from nmt.devices import device_named, is_shortage, kind_of, precision_named
 from nmt.distributed.workers import one_by_one, possible, side_by_side
-from nmt.engines import AUTO, Wanted, engine_for
-from nmt.engines.number_formats import choose_format, format_named
+from nmt.engines import AUTO, Wanted, choose_format, engine_for, format_named
 from nmt.errors import DeviceError, UsageError
 from nmt.models.stored import load_model
 from nmt.plugins import UserDir, load_plugins
 from nmt.search import EngineSearch, Search, searches
-from nmt.search.beam_config import BeamConfig
+from nmt.search.config import BeamConfig, LengthPenalty, SamplingConfig
 from nmt.search.decoding import Engine
-from nmt.search.length_penalty import LengthPenalty
-from nmt.search.requests import Request
-from nmt.search.sampling_config import SamplingConfig
-from nmt.search.short_lists import in_ids, in_places
+from nmt.search.requests import Request, in_ids, in_places
 from nmt.storage.run_folder import split_paths
-from nmt.translation.choosing import MinimumBayesRisk
-from nmt.translation.lines import Given, Line, TranslatedText, Translation
-from nmt.translation.long_lines import together
+from nmt.translation.choosing import minimum_bayes_risk
+from nmt.translation.lines import Given, Line, TranslatedText, Translation, read_dictionary, together, with_known_words
 from nmt.translation.options import translation_options
-from nmt.translation.reading import Reader
-from nmt.translation.unknown_words import UnknownWords, read_dictionary
-from nmt.translation.windows import Batch, Found, Part, Progress, Window, batches_of, in_order
+from nmt.translation.reading import Batch, Found, Part, Progress, Reader, Window, batches_of, in_order
 
 logger = logging.getLogger("nmt.translation")
 
@@ -119,7 +110,7 @@ class Translator:
                     f"an ensemble's models share their direction"
                 )
         number_format = choose_format(format_named(dtype), precision_named(precision), chosen)
-        members = [engine_for(engine, model, Wanted(chosen, number_format, workers)) for model in loaded]
+        members = [engine_for(engine, model, Wanted(chosen, number_format)) for model in loaded]
         short = None if shortlist is None else Shortlist.load(Path(shortlist), pair)
         validated = ValidatedSearch({one: model.tree for one, model in zip(paths, loaded)})
         return cls(members, pair, ensemble_weights, workers, short, validated)
@@ -171,7 +162,7 @@ class Translator:
         windows = self._reader(config, called).windows_of_lines(
             lines, itertools.count() if numbers is None else numbers
         )
-        return self._chosen(self._translate(windows, config, progress), config)
+        return self._translate(windows, config, progress)
 
     def hypotheses_of_split(
         self,
@@ -184,7 +175,7 @@ class Translator:
         vocabularies."""
         config = _with_search(config)
         windows = self._reader(config).windows_of_split(split, range(len(split)) if numbers is None else numbers)
-        return self._chosen(self._translate(windows, config, progress), config)
+        return self._translate(windows, config, progress)
 
     def writing(self, config: GenerateConfig) -> LanguagePair:
         """The pair whose target side joins pieces of text that was cut before, as ``config`` says or else the corpus."""
@@ -200,19 +191,12 @@ class Translator:
         limits = self._engine.longest_targets(np.array([pieces + 1]))
         return None if limits is None else int(limits[0]) - 1  # eos takes one position
 
-    def _chosen(self, translations: Iterator[Translation], config: GenerateConfig) -> Iterator[Translation]:
-        """What is to be shown of what was found."""
-        if config.mbr is MbrMetric.none:
-            return translations
-        samples = isinstance(config.search, SamplingConfig)
-        return MinimumBayesRisk(config.mbr.value, config.nbest, posterior=not samples)(translations)
-
     def _translate(
         self, windows: Iterable[Window], config: GenerateConfig, progress: Progress | None
     ) -> Iterator[Translation]:
         search, shown = _search_of(config), config.print_alignment is not AlignmentKind.none
         pair = self.writing(config)
-        unknown = UnknownWords(pair, _dictionary(config)) if config.replace_unk else None
+        unknown = _dictionary(config) if config.replace_unk else None
 
         def answer(batch: Batch) -> Found:
             found = self._search(search, batch, shown or unknown is not None, config.score_reference)
@@ -225,11 +209,16 @@ class Translator:
             usual = ON_A_CPU if self.device == "cpu" else ON_A_GPU
             return batches_of(parts, config.max_tokens or usual, config.batch_size)
 
+        def translations() -> Iterator[Translation]:
+            for source, found, closes in in_order(windows, plan, run, progress or (lambda count: None)):
+                pieces = self.pair.source.pieces([number for part in source.parts for number in part.tolist()])
+                texts = together(found, drawn=drawn)
+                yield Translation(source.number, source.text, pieces, texts, len(source.parts), closes, source.cut)
+
         drawn = isinstance(config.search, SamplingConfig)
-        for source, found, closes in in_order(windows, plan, run, progress):
-            pieces = self.pair.source.pieces([number for part in source.parts for number in part.tolist()])
-            texts = together(found, drawn=drawn)
-            yield Translation(source.number, source.text, pieces, texts, len(source.parts), closes, source.cut)
+        if config.mbr is MbrMetric.none:
+            return translations()
+        return minimum_bayes_risk(translations(), config.mbr.value, config.nbest, posterior=not drawn)
 
     def _search(self, search: Search, batch: Batch, attention: bool, given: bool) -> list[list[Hypothesis]]:
         """A batch that does not fit into the memory is halved until it does. ``given``: translations are, to be scored."""
@@ -237,7 +226,8 @@ class Translator:
         requests = asked if given or any(request != Request() for request in asked) else None
         lists = None
         if self._shortlist is not None and not given:
-            lists = [_pieces_for(one, self._shortlist) for one in batch]
+            wanted = [itertools.chain(one.request.prefix, *one.request.include) for one in batch]
+            lists = [self._shortlist.of(one.ids, more) for one, more in zip(batch, wanted)]
         try:
             return self._found(search, batch, lists, attention, requests)
         except Exception as error:
@@ -258,36 +248,40 @@ class Translator:
 
     def _found(
         self,
-        search: Search | EngineSearch,
+        search: Search,
         batch: Batch,
-        lists: list[IdArray] | None,
+        lists: list[Ints] | None,
         attention: bool,
         requests: Sequence[Request] | None,
     ) -> list[list[Hypothesis]]:
         sources: list[Ids] = [np.append(one.ids, EOS) for one in batch]
-        if not isinstance(search, EngineSearch):
-            from nmt.search.in_torch import InTorch
+        if isinstance(search, EngineSearch):
+            find = search.find
+        else:
+            from nmt.search.in_torch import find_in_torch
 
-            search = InTorch(search)
+            find = functools.partial(find_in_torch, search)
         if lists is None:
-            return search.find(self._engine, sources, attention=attention, requests=requests)
+            return find(self._engine, sources, attention=attention, requests=requests)
         places = in_places(requests, lists)
-        return in_ids(search.find(self._engine, sources, lists=lists, attention=attention, requests=places), lists)
+        return in_ids(find(self._engine, sources, lists=lists, attention=attention, requests=places), lists)
 
 
 def _together(members: Sequence[Engine], weights: Sequence[float]) -> Engine:
     if len(members) == 1 and not weights:
         return members[0]
-    from nmt.engines.ensemble import together_as_one
+    from nmt.search.in_torch import together_as_one
 
     return together_as_one(members, weights)
 
 
 def _as_text(
-    hypothesis: Hypothesis, part: Part, pair: LanguagePair, unknown: UnknownWords | None, attention: bool
+    hypothesis: Hypothesis, part: Part, pair: LanguagePair, unknown: Mapping[str, str] | None, attention: bool
 ) -> TranslatedText:
     ids = hypothesis.tokens.tolist()[:-1]
-    text = pair.target.decode(ids) if unknown is None else unknown.text(hypothesis, part.text, part.first)
+    text = pair.target.decode(ids)
+    if unknown is not None:
+        text = with_known_words(hypothesis, part.text, part.first, pair, unknown)
     return TranslatedText(
         text=one_line(text),
         pieces=pair.target.pieces(ids),
@@ -317,12 +311,6 @@ def _check_recording(device: str, shortlist: str | Path | None) -> None:
         raise UsageError(
             "--shortlist gives every batch another output layer, which --cuda-graphs cannot record; leave one of them out"
         )
-
-
-def _pieces_for(part: Part, shortlist: Shortlist) -> IdArray:
-    """All that its translation may be made of."""
-    asked = part.request
-    return shortlist.of(part.ids, itertools.chain(asked.prefix, *asked.include))
 
 
 def _with_search(config: GenerateConfig) -> GenerateConfig:

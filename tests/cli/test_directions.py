@@ -11,9 +11,9 @@ from nmt.averaging import average_checkpoints
 from nmt.config.commands import AverageConfig, GenerateConfig, ShortlistConfig
 from nmt.config.sections import PreprocessConfig, TrainConfig, TrainingConfig
 from nmt.data.preprocess import preprocess
-from nmt.data.tokenizers.words import WordsConfig
+from nmt.data.tokenizers.piece_lists import WordsConfig
 from nmt.errors import DataError, UsageError
-from nmt.search.greedy_config import GreedyConfig
+from nmt.search.config import GreedyConfig
 from nmt.training.assemble import train
 from nmt.translation import Translator
 from nmt_cli.generate import run as generate

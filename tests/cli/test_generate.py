@@ -20,12 +20,11 @@ from nmt.config.commands import GenerateConfig
 from nmt.config.sections import PreprocessConfig
 from nmt.data.corpus import Split
 from nmt.data.preprocess import preprocess
-from nmt.data.tokenizers.words import WordsConfig
+from nmt.data.tokenizers.piece_lists import WordsConfig
 from nmt.distributed.world import World
 from nmt.errors import DataError, NMTError, UsageError
 from nmt.native.library import library
-from nmt.search.beam_config import BeamConfig
-from nmt.search.greedy_config import GreedyConfig
+from nmt.search.config import BeamConfig, GreedyConfig
 from nmt.translation import Translator
 from nmt_cli import generate_job
 from nmt_cli.generate import run

@@ -13,12 +13,12 @@ from nmt.config.choices import OutputFormat, PieceMarks
 from nmt.config.commands import GenerateConfig
 from nmt.config.option import flags_of
 from nmt.config.sections import PreprocessConfig, TrainConfig
-from nmt.data.cut_text import joined
 from nmt.data.language_pair import LanguagePair
 from nmt.data.preprocess import preprocess
+from nmt.data.text import joined
 from nmt.data.tokenizers import tokenizers
+from nmt.data.tokenizers.piece_lists import WordsConfig, WordTokenizer
 from nmt.data.tokenizers.sentencepiece import BpeConfig
-from nmt.data.tokenizers.words import WordsConfig, WordTokenizer
 from nmt.errors import UsageError
 from nmt.search.beam import BeamConfig
 from nmt.search.greedy import GreedyConfig

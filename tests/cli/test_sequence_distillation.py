@@ -18,11 +18,11 @@ from nmt.config.sections import (
 )
 from nmt.data.corpus import Corpus
 from nmt.data.preprocess import preprocess
-from nmt.data.tokenizers.words import WordsConfig
+from nmt.data.tokenizers.piece_lists import WordsConfig
 from nmt.models.recurrent.lstm import LSTMConfig
 from nmt.optim.config import AdamConfig
 from nmt.optim.schedules import ConstantConfig
-from nmt.search.beam_config import BeamConfig
+from nmt.search.config import BeamConfig
 from nmt.training.assemble import train
 from nmt.translation import Translator
 from nmt_cli.generate import run

@@ -9,7 +9,7 @@ import pytest
 
 from nmt.config.commands import GenerateConfig, ShortlistConfig
 from nmt.errors import OutputError, UsageError
-from nmt.search.beam_config import BeamConfig
+from nmt.search.config import BeamConfig
 from nmt_cli import shortlist
 from nmt_cli.generate import run as generate
 from nmt_cli.shortlist import run

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from nmt.search.beam_config import BeamConfig
-from nmt.search.greedy_config import GreedyConfig
+from nmt.search.config import BeamConfig, GreedyConfig
 from nmt.storage.run_folder import checkpoints_in
 from tests.commands import run_copy
 from tests.tiny_models import write_tiny_model

@@ -11,7 +11,7 @@ from typing import Any
 from nmt.config.sections import PreprocessConfig
 from nmt.data.corpus import Corpus
 from nmt.data.preprocess import preprocess
-from nmt.data.tokenizers.words import WordsConfig
+from nmt.data.tokenizers.piece_lists import WordsConfig
 from nmt.errors import NMTError
 from tests.commands import run_copy
 

@@ -18,9 +18,8 @@ from typing import Any
 import pytest
 
 from nmt.data.corpus import Corpus
-from nmt.data.tokenizers.characters import CharConfig
+from nmt.data.tokenizers.piece_lists import CharConfig, WordsConfig
 from nmt.data.tokenizers.sentencepiece import BpeConfig
-from nmt.data.tokenizers.words import WordsConfig
 from tests.faults.parallel_task import SOURCE, TARGET, Task, outcome, surplus_line
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from nmt.config.sections import PreprocessConfig
 from nmt.data.preprocess import preprocess
-from nmt.data.tokenizers.words import WordsConfig
+from nmt.data.tokenizers.piece_lists import WordsConfig
 from nmt.models.memory.config import Places
 from nmt.testing.subjects import load_preset
 from tests.learning.learn import Recipe, learn

@@ -7,15 +7,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-import numpy.typing as npt
-
 from nmt.config.choices import PieceMarks
 from nmt.data.text import one_line
-from nmt.data.vocabulary import UNK, Vocabulary
+from nmt.data.vocabulary import UNK, Ints, Vocabulary
 from nmt.registry import Registry, import_all
-
-IdArray = npt.NDArray[np.int64]
 
 
 class Tokenizer(ABC):
@@ -31,7 +26,7 @@ class Tokenizer(ABC):
         return self
 
     @abstractmethod
-    def encode(self, lines: Sequence[str]) -> list[IdArray]:
+    def encode(self, lines: Sequence[str]) -> list[Ints]:
         """Ids of each line, without bos and eos. The text of a special ("</s>") is text."""
 
     @abstractmethod

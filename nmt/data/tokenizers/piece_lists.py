@@ -1,7 +1,8 @@
-"""What tokenizers with a plain list of pieces have in common: counting, storing and reading the list."""
+"""Tokenizers with a plain list of pieces: counting, storing and reading the list; words and characters."""
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import re
@@ -15,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from nmt.config.checks import require_positive
-from nmt.config.choices import InvalidText
+from nmt.config.choices import InvalidText, PieceMarks
 from nmt.config.option import option
-from nmt.data.text import one_line, read_lines, require_text, visible_spaces
-from nmt.data.tokenizers import IdArray, Tokenizer, TokenizerBuilder
-from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
+from nmt.data.text import Reading, joined, one_line, require_text, visible_spaces
+from nmt.data.tokenizers import Tokenizer, TokenizerBuilder, tokenizers
+from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Ints, Vocabulary
 from nmt.errors import DataError, MissingInputError, UsageError
 from nmt.storage.foreign import is_dictionary_of_fairseq
 
@@ -62,9 +63,9 @@ class PieceListTokenizer(Tokenizer):
     def join(pieces: Iterable[str]) -> str:
         """The line of these pieces."""
 
-    def encode(self, lines: Sequence[str]) -> list[IdArray]:
+    def encode(self, lines: Sequence[str]) -> list[Ints]:
         require_text(lines)
-        return [np.array(self.vocabulary.ids(self.split(line)), dtype=np.int64) for line in lines]
+        return [np.array(list(map(self.vocabulary.id, self.split(line))), dtype=np.int64) for line in lines]
 
     def decode(self, ids: Sequence[int]) -> str:
         return self.decode_with(ids, [UNKNOWN_MARK] * list(ids).count(UNK))
@@ -72,13 +73,13 @@ class PieceListTokenizer(Tokenizer):
     def decode_with(self, ids: Sequence[int], unknown: Sequence[str]) -> str:
         words = iter(unknown)
         textual = (int(number) for number in ids if number not in (PAD, BOS, EOS))
-        return one_line(self.join(self.vocabulary.piece(i) if i != UNK else next(words) for i in textual))
+        return one_line(self.join(self.vocabulary.pieces[i] if i != UNK else next(words) for i in textual))
 
     def surfaces(self, line: str) -> list[str]:
         return list(self.split(line))
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        return [visible_spaces(self.vocabulary.piece(number)) for number in ids]
+        return [visible_spaces(self.vocabulary.pieces[number]) for number in ids]
 
     def save(self, folder: Path, stem: str) -> None:
         known = self.vocabulary.pieces[len(SPECIALS) :]
@@ -127,12 +128,15 @@ class PieceListBuilder(TokenizerBuilder):
     def given(self, path: Path) -> Tokenizer:
         """One piece a line, optionally followed by a space and its count (fairseq's form); the order gives the ids."""
         lines: dict[str, int] = {}
-        for number, line in enumerate(read_lines(path, invalid=InvalidText.skip, quiet=True), start=1):
+        for number, line in enumerate(Reading(InvalidText.skip).lines(path, quiet=True), start=1):
             if line is None:
                 raise DataError(
                     f"{path}:{number}: bytes that are not UTF-8; convert the list first, with iconv -t UTF-8"
                 )
-            piece = self._listed_piece(line, f"{path}:{number}")
+            match = self.listed.fullmatch(line)
+            if match is None and line not in SPECIALS:
+                raise DataError(f"{path}:{number}: {line!r} is not one {self.what}, or one {self.what} and its count")
+            piece = line if match is None or line in SPECIALS else match[1]
             if piece in lines:
                 raise DataError(f"{path}:{number}: {piece!r} stands in line {lines[piece]} already; each piece once")
             lines[piece] = number
@@ -147,10 +151,61 @@ class PieceListBuilder(TokenizerBuilder):
             logger.warning(f"{path}: {' '.join(specials)} left out of the list; specials have ids of their own")
         return self.tokenizer(self._config, lines)
 
-    def _listed_piece(self, line: str, place: str) -> str:
-        if line in SPECIALS:
-            return line
-        match = self.listed.fullmatch(line)
-        if match is None:
-            raise DataError(f"{place}: {line!r} is not one {self.what}, or one {self.what} and its count")
-        return match[1]
+
+@dataclass
+class CharConfig(PieceListConfig):
+    """One piece a character."""
+
+
+class CharTokenizer(PieceListTokenizer):
+    """Decoding gives back exactly the text that was encoded, as far as its characters are known."""
+
+    @staticmethod
+    def split(line: str) -> Sequence[str]:
+        return line
+
+    @staticmethod
+    def join(pieces: Iterable[str]) -> str:
+        return "".join(pieces)
+
+
+@tokenizers.register("char", CharConfig)
+class CharBuilder(PieceListBuilder):
+    tokenizer = CharTokenizer
+    listed = re.compile(r"(.)(?: \d+)?", re.DOTALL)
+    what = "character"
+
+
+@dataclass
+class WordsConfig(PieceListConfig):
+    """One piece a word."""
+
+
+class WordTokenizer(PieceListTokenizer):
+    """Only the space U+0020 separates; a tab or a no-break space belongs to its word. Of text that was cut before, each
+    piece is a word here until it is decoded."""
+
+    keeps_pieces = True
+
+    def joining(self, marks: PieceMarks) -> WordTokenizer:
+        other = copy.copy(self)
+        other.marks = marks
+        return other
+
+    def decode_with(self, ids: Sequence[int], unknown: Sequence[str]) -> str:
+        return joined(super().decode_with(ids, unknown), self.marks)
+
+    @staticmethod
+    def split(line: str) -> Sequence[str]:
+        return [word for word in line.split(" ") if word]
+
+    @staticmethod
+    def join(pieces: Iterable[str]) -> str:
+        return " ".join(pieces)
+
+
+@tokenizers.register("words", WordsConfig)
+class WordsBuilder(PieceListBuilder):
+    tokenizer = WordTokenizer
+    listed = re.compile(r"([^ ]+)(?: \d+)?")
+    what = "word"

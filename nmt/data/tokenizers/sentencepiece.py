@@ -5,23 +5,32 @@ Sennrich et al. 2016 (arXiv:1508.07909), Kudo 2018 (arXiv:1804.10959), Kudo and 
 
 from __future__ import annotations
 
+import io
+import re
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from itertools import accumulate, chain, pairwise
 from pathlib import Path
 
 import numpy as np
 import sentencepiece
 
+from nmt.config.option import option
+from nmt.config.sections import require_positive
 from nmt.data.text import one_line, require_text, visible_spaces
-from nmt.data.tokenizers import IdArray, Tokenizer, TokenizerBuilder, tokenizers
-from nmt.data.tokenizers.sentencepiece_training import SentencePieceConfig, train
-from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
-from nmt.errors import DataError, MissingInputError
+from nmt.data.tokenizers import Tokenizer, TokenizerBuilder, tokenizers
+from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Ints, Vocabulary
+from nmt.errors import DataError, MissingInputError, UsageError
 from nmt.storage.foreign import is_dictionary_of_fairseq
 
+_THREADS = 4  # the trained model's bytes depend on their number: one for every machine
+_FEWEST_LINES = 100  # sentencepiece refuses to sample fewer
+# It passes over longer lines in silence. Told to read them, it fails at very long words.
+_LONGEST_LINE = 4192  # bytes
+_LONGEST_CHARACTER = 4
 _SPACE = "\u2581"  # as pieces write it
 _CHECK_SECONDS = 60
 # Loads a model and cuts a few words with it: a file that crashes the library must not crash us.
@@ -33,6 +42,136 @@ model = sentencepiece.SentencePieceProcessor(model_proto=open(sys.argv[1], "rb")
 assert model.vocab_size() > 0
 model.decode(model.encode("Check 123, \\u00e9\\u4e2d."))
 """
+
+
+class Normalization(Enum):
+    """How sentencepiece rewrites characters before it cuts; "cf" folds case."""
+
+    nmt_nfkc = "nmt_nfkc"
+    nfkc = "nfkc"
+    nmt_nfkc_cf = "nmt_nfkc_cf"
+    nfkc_cf = "nfkc_cf"
+    identity = "identity"
+
+
+@dataclass
+class SentencePieceConfig:
+    """What both kinds of sentencepiece model are trained with."""
+
+    vocab_size: int = option(
+        8000, help="size of the vocabulary, the four special entries included", flag="--vocab-size"
+    )
+    character_coverage: float = option(
+        1.0,
+        help="share of the characters that get a piece; 0.9995 for languages with thousands of characters",
+        flag="--character-coverage",
+    )
+    normalization: Normalization = option(
+        Normalization.nmt_nfkc,
+        help="rewriting of characters: nmt_nfkc, nfkc, nmt_nfkc_cf, nfkc_cf (fold case) or identity",
+        flag="--normalization",
+    )
+    byte_fallback: bool = option(
+        False, help="spell unknown characters in bytes: nothing is unknown", flag="--byte-fallback"
+    )
+    hard_vocab_limit: bool = option(True, help="false: accept a smaller vocabulary where the text supports no more")
+    max_training_lines: int = option(
+        10_000_000, help="learn from a sample of at most this many lines", flag="--max-training-lines"
+    )
+
+    def __post_init__(self) -> None:
+        require_positive("tokenizer", vocab_size=self.vocab_size)
+        if self.max_training_lines <= _FEWEST_LINES:
+            raise UsageError(
+                f"tokenizer.max_training_lines={self.max_training_lines} must be more than {_FEWEST_LINES}"
+            )
+        if not 0.9 <= self.character_coverage <= 1.0:
+            raise UsageError(f"tokenizer.character_coverage={self.character_coverage} must lie between 0.9 and 1")
+
+
+def train(config: SentencePieceConfig, model_type: str, lines: Iterable[str]) -> bytes:
+    """The serialized model of pieces learned from text."""
+    model, errors = io.BytesIO(), list[BaseException]()
+
+    def watched() -> Iterator[str]:
+        """Remembers what went wrong: the trainer turns any error of its iterator into its own."""
+        try:
+            for line in lines:
+                yield from _parts(line)
+        except BaseException as error:  # Ctrl-C, too
+            errors.append(error)
+            raise
+
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=watched(),
+            model_writer=model,
+            model_type=model_type,
+            vocab_size=config.vocab_size,
+            character_coverage=config.character_coverage,
+            normalization_rule_name=config.normalization.value,
+            byte_fallback=config.byte_fallback,
+            hard_vocab_limit=config.hard_vocab_limit,
+            input_sentence_size=config.max_training_lines,
+            max_sentence_length=_LONGEST_LINE,
+            shuffle_input_sentence=True,
+            pad_id=PAD,
+            unk_id=UNK,
+            bos_id=BOS,
+            eos_id=EOS,
+            pad_piece=_hidden("pad"),
+            unk_piece=_hidden("unk"),
+            bos_piece=_hidden("bos"),
+            eos_piece=_hidden("eos"),
+            num_threads=_THREADS,
+            minloglevel=2,
+        )
+    except (RuntimeError, OSError) as error:
+        if errors:
+            raise errors[0] from None
+        if "sentences_.empty()" in str(error):
+            raise DataError("there is no text to learn pieces from: every training line is empty") from error
+        raise UsageError(_explained(config, str(error))) from error
+    return model.getvalue()
+
+
+def _explained(config: SentencePieceConfig, message: str) -> str:
+    """The library's message as a sentence that names the option to change."""
+    size = config.vocab_size
+    if match := re.search(r"Vocabulary size too high .*<= (\d+)", message):
+        return (
+            f"tokenizer.vocab_size={size} is more than this text supports: set --vocab-size {match[1]} or less, "
+            f"or tokenizer.hard_vocab_limit=false to take what there is"
+        )
+    if match := re.search(r"smaller than required_chars. \d+ vs (\d+)", message):
+        return (
+            f"tokenizer.vocab_size={size} is less than the {match[1]} entries that the characters of this text need: "
+            f"raise --vocab-size, or lower tokenizer.character_coverage={config.character_coverage}"
+        )
+    return f"learning {size} pieces failed (tokenizer.vocab_size, --vocab-size): {message.strip()}"
+
+
+def _parts(line: str) -> Iterator[str]:
+    """A line as the trainer reads it: whole, or where it is too long cut in parts, between words if there are some."""
+    size = _LONGEST_LINE // _LONGEST_CHARACTER
+    if len(line) <= size or len(line.encode("utf-8", "surrogatepass")) <= _LONGEST_LINE:
+        yield line
+        return
+    begin = 0
+    while begin < len(line):
+        space = line.rfind(" ", begin + 1, begin + size) if len(line) > begin + size else -1
+        end = begin + size if space < 0 else space
+        yield line[begin:end]
+        begin = end
+
+
+def _hidden(special: str) -> str:
+    """A spelling of a special that does not occur in text.
+
+    The trainer cuts these spellings out of what it learns from; with "</s>" the characters "<" and "/" might get no
+    piece. Nobody sees this one: our vocabulary has its own specials.
+    """
+    return f"\ue000<{special}>\ue000"
 
 
 @dataclass
@@ -61,13 +200,13 @@ class SentencePieceTokenizer(Tokenizer):
         textual = ~np.array(
             [self._model.is_control(every), self._model.is_unknown(every), self._model.is_unused(every)]
         )
-        self._theirs: IdArray = np.flatnonzero(textual.all(axis=0))  # our id - 4 -> their id
+        self._theirs: Ints = np.flatnonzero(textual.all(axis=0))  # our id - 4 -> their id
         self.vocabulary = Vocabulary(self._model.id_to_piece(self._theirs.tolist()))
-        self._ours: IdArray = np.full(size, UNK, dtype=np.int64)  # their id -> our id
+        self._ours: Ints = np.full(size, UNK, dtype=np.int64)  # their id -> our id
         self._ours[self._theirs] = np.arange(len(self._theirs)) + len(SPECIALS)
         self._unknown: int = self._model.unk_id()
 
-    def encode(self, lines: Sequence[str]) -> list[IdArray]:
+    def encode(self, lines: Sequence[str]) -> list[Ints]:
         require_text(lines)
         # one thread: parallelism is for the caller, who may have forked this process
         ids: list[list[int]] = self._model.encode(list(lines), num_threads=1)
@@ -96,7 +235,7 @@ class SentencePieceTokenizer(Tokenizer):
     def _after(self, text: str, ids: Sequence[int]) -> str:
         """What pieces say after a text: sentencepiece takes the space away that they begin with."""
         said = self.decode(ids)
-        spaced = text != "" and len(ids) > 0 and self.vocabulary.piece(ids[0]).startswith(_SPACE)
+        spaced = text != "" and len(ids) > 0 and self.vocabulary.pieces[ids[0]].startswith(_SPACE)
         return f" {said}" if spaced and not said.startswith(" ") else said
 
     def surfaces(self, line: str) -> list[str]:
@@ -104,7 +243,7 @@ class SentencePieceTokenizer(Tokenizer):
         return [piece.lstrip(_SPACE) for piece in pieces]
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        return [visible_spaces(self.vocabulary.piece(number)) for number in ids]
+        return [visible_spaces(self.vocabulary.pieces[number]) for number in ids]
 
     def save(self, folder: Path, stem: str) -> None:
         (folder / f"{stem}.model").write_bytes(self._model.serialized_model_proto())

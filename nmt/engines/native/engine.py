@@ -1,19 +1,24 @@
-"""A Transformer as it is described (nmt.models.transformer.weights), in C on a CPU."""
+"""A Transformer as it is described (nmt.models.transformer.weights), in C on a CPU, and what it translates together.
+
+Shapes: B sentences, b of them still there, K beam, N = b*K hypotheses, V pieces, S positions of the longest source.
+"""
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from nmt.config.choices import NumberFormat
-from nmt.data.hypothesis import Ints
-from nmt.engines.native.decoding import NativeDecoding
-from nmt.engines.native.model import NativeModel
+from nmt.data.vocabulary import Floats, Ids, Ints
+from nmt.engines.native.weights import NativeModel, PartsOfOutput
 from nmt.models.transformer.weights import TransformerWeights
+from nmt.native.library import address, built
+from nmt.search.decoding import Candidates, best_in_c, flags_of, summarise
+from nmt.search.requests import Changes
 
 if TYPE_CHECKING:
     from nmt.interface import Decodable
@@ -28,12 +33,7 @@ class NativeEngine:
         self._model = NativeModel(weights, number_format)
         self.longest_source = self._model.longest_source
 
-    def begin(
-        self,
-        sources: Sequence[npt.NDArray[np.integer]],
-        beam: int,
-        lists: Sequence[npt.NDArray[np.integer]] | None = None,
-    ) -> NativeDecoding:
+    def begin(self, sources: Sequence[Ids], beam: int, lists: Sequence[Ids] | None = None) -> NativeDecoding:
         return NativeDecoding(self._model, sources, beam, lists)
 
     def longest_targets(self, source_lengths: Ints) -> Ints | None:
@@ -52,3 +52,114 @@ class NativeEngine:
     @property
     def scored(self) -> Decodable:
         return self.decodable
+
+
+class NativeDecoding:
+    """The hypotheses of a batch of sentences. Memory of C: it is given back when nobody holds this any more."""
+
+    leave_freely = True  # nothing is moved
+
+    def __init__(self, model: NativeModel, sources: Sequence[Ids], beam: int, lists: Sequence[Ids] | None) -> None:
+        self._handle: int | None = None
+        self._found, self._model = built(), model
+        lengths = np.array([len(source) for source in sources])
+        offsets = np.concatenate([[0], lengths.cumsum()])
+        ids = np.concatenate([np.asarray(source, dtype=np.int64) for source in sources])
+        positions = np.concatenate([np.arange(length) for length in lengths])
+        self._longest = int(lengths.max())
+        model.reach(self._longest)
+        self._lists = None if lists is None else _padded(lists)  # [B, V] of all sentences, then of those still there
+        self._own = None if lists is None else PartsOfOutput(model.output, lists)
+        self.pieces = model.output.matrix.outputs if self._own is None else self._own.longest
+        own = None if self._own is None else ctypes.addressof(self._own.matrices)
+        self.beam, self.sentences, self._steps = beam, len(sources), 0
+        self._handle = self._found.begin_decoding(
+            model.address, len(sources), beam, address(ids), address(positions), address(offsets), own, self.pieces
+        )
+        if not self._handle:
+            raise MemoryError(f"no memory for {len(sources)} sentences")
+
+    def step(self, tokens: Ints, attention: bool = False) -> NativeScores:
+        if self._lists is not None:
+            tokens = np.take_along_axis(self._lists, tokens.reshape(self.sentences, -1), axis=1).ravel()
+        return NativeScores(self, self.step_by_ids(tokens, attention))
+
+    def step_by_ids(self, tokens: Ints, attention: bool) -> Floats | None:
+        """``tokens`` [N] by their ids, whatever lists there are; the attention [N, S], if it is asked for."""
+        self._steps += 1
+        self._model.reach(self._steps)
+        weights = np.zeros((len(tokens), self._longest), dtype=np.float32) if attention else None
+        if not self._found.decoding_step(self._handle, address(tokens), address(weights), self._longest):
+            raise MemoryError(f"no memory for {self._steps} steps")
+        return weights
+
+    def follow(self, parents: Ints, staying: Ints) -> None:
+        parents = np.ascontiguousarray(parents)  # under this name: an address keeps nothing alive
+        self._found.decoding_follow(self._handle, address(parents), address(staying), len(staying))
+        if self._lists is not None and len(staying) < self.sentences:
+            self._lists = self._lists[staying]
+        self.sentences = len(staying)
+
+    def best(self, totals: Floats, count: int, banned: bytes) -> Candidates:
+        """See ranking.c. ``banned``: a flag for each of the first ids."""
+        floats = np.empty((2, len(totals), count), dtype=np.float32)
+        ints = np.empty((2, len(totals), count), dtype=np.int64)
+        found = Candidates(floats[0], ints[0], ints[1], floats[1])
+        places = address(found.totals), address(found.parents), address(found.tokens), address(found.log_probabilities)
+        self._found.decoding_best(self._handle, address(totals), count, banned, len(banned), *places)
+        return found
+
+    @property
+    def scores(self) -> Floats:
+        """[N, V] of the last step, until the next one."""
+        return self._view(self._found.decoding_scores(self._handle), (self.sentences * self.beam, self.pieces))
+
+    @property
+    def normaliser(self) -> Floats:
+        """[N] the logarithm of the sum of their exponentials."""
+        return self._view(self._found.decoding_normaliser(self._handle), (self.sentences * self.beam,))
+
+    def _view(self, begin: int, shape: tuple[int, ...]) -> Floats:
+        return np.ctypeslib.as_array(ctypes.cast(begin, ctypes.POINTER(ctypes.c_float)), shape)
+
+    def __del__(self) -> None:
+        if self._handle:
+            self._found.end_decoding(self._handle)
+            self._handle = None
+
+
+class NativeScores:
+    """The scores of one step, which lie where C has written them."""
+
+    def __init__(self, decoding: NativeDecoding, attention: Floats | None) -> None:
+        self._decoding = decoding
+        self._changed: Floats | None = None  # [N, V] what is ranked, where that is not what the model says
+        self.attention = attention
+
+    def change(self, changes: Changes) -> None:
+        self._changed = self._decoding.scores.copy()
+        changes.apply(self._changed, self._decoding.normaliser)
+
+    def best(self, totals: Floats, count: int, banned: Sequence[int]) -> Candidates:
+        if self._changed is None:
+            return self._decoding.best(np.ascontiguousarray(totals), count, flags_of(banned))
+        maxima, _ = summarise(self._changed, normalise=False)
+        given = self._changed, maxima, self._decoding.scores, self._decoding.normaliser
+        return best_in_c(totals, count, banned, *given)
+
+    def log_probability(self, tokens: Ints, rows: Ints) -> Floats:
+        found: Floats = self._decoding.scores[rows, tokens] - self._decoding.normaliser[rows]
+        return found
+
+    def ranked(self, first: int, end: int) -> Floats:
+        scores = self._decoding.scores if self._changed is None else self._changed
+        found: Floats = scores[first:end] - self._decoding.normaliser[first:end, None]
+        return found
+
+
+def _padded(lists: Sequence[Ids]) -> Ints:
+    longest = max(map(len, lists))
+    whole = np.zeros((len(lists), longest), dtype=np.int64)
+    for row, pieces in zip(whole, lists):
+        row[: len(pieces)] = pieces
+    return whole

@@ -12,12 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nmt.data.hypothesis import Ints
-from nmt.engines.native.decoding import NativeDecoding
+from nmt.data.vocabulary import Ints
 from nmt.interface import DecoderState, Memory, StepOutput
 
 if TYPE_CHECKING:
-    from nmt.engines.native.engine import NativeEngine
+    from nmt.engines.native.engine import NativeDecoding, NativeEngine
 
 
 @dataclass

@@ -16,7 +16,7 @@ import nmt
 from nmt.allocator import VARIABLES
 from nmt.config.sections import DEFAULT_MAX_UPDATE, TrainConfig
 from nmt.data.corpus import Split
-from nmt.data.ragged import Lengths
+from nmt.data.vocabulary import Ints
 from nmt.models import models
 from nmt.optim import default_warmup
 from nmt.training.loop.batches import TrainingBatches
@@ -142,7 +142,7 @@ def _describe_split(split: Split) -> dict[str, Any]:
     return {"sentences": len(split), **described}
 
 
-def _describe_lengths(lengths: Lengths) -> dict[str, Any]:
+def _describe_lengths(lengths: Ints) -> dict[str, Any]:
     """Pieces of a side, without eos."""
     pieces = lengths - 1
     half, most = np.percentile(pieces, [50, 95]).tolist() if len(pieces) else (0.0, 0.0)

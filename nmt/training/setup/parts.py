@@ -36,8 +36,8 @@ from nmt.models.vocabulary_axes import vocabulary_axes
 from nmt.optim import Horizon, Schedule, optimizers, schedulers
 from nmt.optim.moving_average import with_average
 from nmt.optim.parameter_groups import freeze, parameter_groups
+from nmt.search.config import SamplingConfig
 from nmt.search.sampling import SamplingSearch
-from nmt.search.sampling_config import SamplingConfig
 from nmt.storage.checkpoints import load_parameters
 from nmt.training.loop.learner import Arithmetic, Step, choose_precision, seed_torch
 from nmt.training.setup.datasets import Datasets, check_lengths

@@ -15,7 +15,7 @@ import torch
 from nmt.config.choices import OutputFormat
 from nmt.config.commands import GenerateConfig
 from nmt.errors import DataError, OutputError, UsageError
-from nmt.search.beam_config import BeamConfig
+from nmt.search.config import BeamConfig
 from nmt.storage.checkpoints import CheckpointInfo, TrainingState, drop_training_state, write_checkpoint
 from nmt.storage.files import this_host
 from nmt_cli import outputs

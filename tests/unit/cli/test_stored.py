@@ -25,10 +25,7 @@ from nmt.config.presets import default_choices
 from nmt.config.publish import publish
 from nmt.config.sections import PreprocessConfig, TrainConfig
 from nmt.errors import DataError, MissingInputError, NMTError, UsageError
-from nmt.search.beam_config import BeamConfig
-from nmt.search.diverse_config import DiverseBeamConfig
-from nmt.search.greedy_config import GreedyConfig
-from nmt.search.sampling_config import SamplingConfig
+from nmt.search.config import BeamConfig, DiverseBeamConfig, GreedyConfig, SamplingConfig
 from nmt_cli import stored
 from nmt_cli.argv import rewrite, take_config
 from nmt_cli.flags import grammar

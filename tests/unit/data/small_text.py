@@ -11,7 +11,7 @@ from nmt.config.sections import PreprocessConfig
 from nmt.data.corpus import Corpus
 from nmt.data.preprocess import preprocess
 from nmt.data.report import PreprocessReport
-from nmt.data.tokenizers.words import WordsConfig
+from nmt.data.tokenizers.piece_lists import WordsConfig
 from nmt.storage.files import Verify
 
 SOURCE = [f"the {noun} is {colour}" for noun in ("house", "tree", "car") for colour in ("red", "green", "old")]

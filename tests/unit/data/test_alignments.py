@@ -12,12 +12,11 @@ import pytest
 
 from nmt.config.choices import InvalidText
 from nmt.config.sections import FilterConfig
-from nmt.data import alignments
-from nmt.data.alignments import parse
+from nmt.data import encoding
 from nmt.data.corpus import Corpus, chain
-from nmt.data.tokenizers.characters import CharConfig
+from nmt.data.encoding import parse
+from nmt.data.tokenizers.piece_lists import CharConfig, WordsConfig
 from nmt.data.tokenizers.sentencepiece import BpeConfig
-from nmt.data.tokenizers.words import WordsConfig
 from nmt.errors import DataError, UsageError
 from nmt.storage.files import Verify
 from tests.unit.data.small_text import SOURCE, TARGET, Text, write
@@ -103,7 +102,7 @@ def test_alignments_of_dropped_pairs_are_dropped_with_them(text: Text) -> None:
 
 @pytest.mark.parametrize("lines", [1, 2, 4, 100])
 def test_the_size_of_a_chunk_changes_nothing(lines: int, text: Text, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alignments, "CHUNK_LINES", lines)
+    monkeypatch.setattr(encoding, "CHUNK_LINES", lines)
     corpus, _ = text.make(align_suffix="align")
     assert aligned(corpus) == [[[0, 0], [1, 0], [2, 1], [3, 2]]] * len(SOURCE)
 
@@ -131,7 +130,7 @@ def test_a_line_that_is_left_out_loses_its_alignments(text: Text) -> None:
 def test_sentences_whose_pieces_cross_words_lose_their_alignments_and_are_counted(
     text: Text, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(alignments, "_WORD", alignments.re.compile("[^ \t]+"))  # without their spaces
+    monkeypatch.setattr(encoding, "_WORD", encoding.re.compile("[^ \t]+"))  # without their spaces
     with caplog.at_level(logging.WARNING, logger="nmt"):
         corpus, _ = text.make(align_suffix="align", tokenizer=CharConfig())
     assert aligned(corpus) == [[]] * len(SOURCE)

@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from nmt.config.sections import PreprocessConfig
-from nmt.data.corpus import ChainedSentences, Corpus, StoredSentences, chain, open_corpora, sentence_files
+from nmt.data.corpus import ChainedSentences, Corpus, RaggedWriter, StoredSentences, chain, open_corpora, sentence_files
 from nmt.data.encoding import token_type
 from nmt.data.preprocess import preprocess
-from nmt.data.ragged import RaggedWriter
-from nmt.data.tokenizers.words import WordsConfig
+from nmt.data.tokenizers.piece_lists import WordsConfig
 from nmt.data.vocabulary import EOS, Vocabulary
 from nmt.errors import DataError, MissingInputError
 from nmt.storage.files import Verify, sha256

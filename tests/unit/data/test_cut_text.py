@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.config.choices import PieceMarks
-from nmt.data.cut_text import SAMPLE_LINES, joined, joined_lines, recognised
+from nmt.data.text import SAMPLE_LINES, joined, joined_lines, recognised
 from nmt.data.tokenizers import tokenizers
 from nmt.data.tokenizers.sentencepiece import BpeConfig
 

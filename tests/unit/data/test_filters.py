@@ -6,11 +6,11 @@ import pytest
 
 from nmt.config.sections import FilterConfig
 from nmt.data.encoding import EncodedPairs, encode_all
-from nmt.data.filters import PairFilter, Reason
 from nmt.data.language_pair import LanguagePair
 from nmt.data.parallel_text import Pair
+from nmt.data.report import PairFilter, Reason
 from nmt.data.tokenizers import tokenizers
-from nmt.data.tokenizers.words import WordsConfig
+from nmt.data.tokenizers.piece_lists import WordsConfig
 from nmt.errors import UsageError
 
 

@@ -10,10 +10,8 @@ import pytest
 from nmt.config.choices import PieceMarks
 from nmt.data.language_pair import LanguagePair, find_pair
 from nmt.data.tokenizers import Tokenizer, tokenizers
-from nmt.data.tokenizers.characters import CharConfig
-from nmt.data.tokenizers.sentencepiece import BpeConfig
-from nmt.data.tokenizers.sentencepiece_training import Normalization
-from nmt.data.tokenizers.words import WordsConfig
+from nmt.data.tokenizers.piece_lists import CharConfig, WordsConfig
+from nmt.data.tokenizers.sentencepiece import BpeConfig, Normalization
 from nmt.errors import DataError, MissingInputError
 
 TEXT = ["the house is old", "an old house", "the tree is green"]

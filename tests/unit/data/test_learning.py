@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nmt.data.tokenizers.characters import CharConfig
+from nmt.data.tokenizers.piece_lists import CharConfig
 from nmt.data.tokenizers.sentencepiece import BpeConfig
 from nmt.errors import DataError, UsageError
 from tests.unit.data.small_text import SOURCE, TARGET, Text, write

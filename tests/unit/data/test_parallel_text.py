@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.data.parallel_text import ParallelText, Reading, find_file, first_misaligned
+from nmt.data.parallel_text import ParallelText, find_file, first_misaligned
+from nmt.data.text import Reading
 from nmt.errors import DataError, MissingInputError
 
 

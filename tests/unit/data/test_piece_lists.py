@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.data.tokenizers import Tokenizer, tokenizers
-from nmt.data.tokenizers.characters import CharConfig
-from nmt.data.tokenizers.words import WordsConfig
+from nmt.data.tokenizers.piece_lists import CharConfig, WordsConfig
 from nmt.data.vocabulary import UNK
 from nmt.errors import DataError, UsageError
 

@@ -19,9 +19,8 @@ from nmt.data import encoding
 from nmt.data.corpus import Corpus
 from nmt.data.preprocess import preprocess
 from nmt.data.report import Dropped
-from nmt.data.tokenizers.characters import CharConfig
+from nmt.data.tokenizers.piece_lists import CharConfig, WordsConfig
 from nmt.data.tokenizers.sentencepiece import BpeConfig
-from nmt.data.tokenizers.words import WordsConfig
 from nmt.errors import DataError, OutputError, StorageError, UsageError
 from nmt.storage.files import Verify
 from tests.unit.data.small_text import SOURCE, TARGET, Text

@@ -10,7 +10,7 @@ import pytest
 
 from nmt.config.choices import PieceMarks
 from nmt.data.corpus import Corpus
-from nmt.data.tokenizers.characters import CharConfig
+from nmt.data.tokenizers.piece_lists import CharConfig
 from nmt.data.tokenizers.sentencepiece import BpeConfig, UnigramConfig
 from tests.unit.data.small_text import SOURCE, TARGET, Text
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from nmt.config.choices import ProgressStyle
-from nmt.data import learning
 from nmt.data import preprocess as preprocessing
 from tests.unit.data.small_text import SOURCE, Text, write
 
@@ -24,8 +23,7 @@ def test_reading_learning_and_alignments_are_watched_and_pairs_are_counted(
         watched.append((what, style))
         yield
 
-    for module in (learning, preprocessing):
-        monkeypatch.setattr(module, "going_on", going_on)
+    monkeypatch.setattr(preprocessing, "going_on", going_on)
     text = Text(tmp_path)
     write(text.folder / "train.align", ["0-0" for _ in SOURCE])
     text.config.align_suffix = "align"

@@ -14,8 +14,7 @@ import pytest
 import sentencepiece
 
 from nmt.data.tokenizers import Tokenizer, tokenizers
-from nmt.data.tokenizers.sentencepiece import BpeConfig, UnigramConfig
-from nmt.data.tokenizers.sentencepiece_training import Normalization, _parts
+from nmt.data.tokenizers.sentencepiece import BpeConfig, Normalization, UnigramConfig, _parts
 from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK
 from nmt.errors import DataError, Interrupted, UsageError
 
@@ -154,7 +153,7 @@ def test_a_model_with_other_ids_is_given_ours(options: dict[str, Any], size: int
         assert [piece for piece, number in zip(pieces, ids) if number == UNK] == [
             piece for piece in pieces if theirs.is_unknown(theirs.piece_to_id(piece))
         ]
-        assert [ours.vocabulary.piece(number) for number in ids if number != UNK] == [
+        assert [ours.vocabulary.pieces[number] for number in ids if number != UNK] == [
             piece for piece, number in zip(pieces, ids) if number != UNK
         ]
         assert not set(ids) & {PAD, BOS, EOS}

@@ -11,7 +11,7 @@ import safetensors.numpy
 from nmt.data.corpus import Corpus
 from nmt.data.language_pair import LanguagePair
 from nmt.data.shortlist import Shortlist, learn
-from nmt.data.tokenizers.words import WordsConfig, WordTokenizer
+from nmt.data.tokenizers.piece_lists import WordsConfig, WordTokenizer
 from nmt.data.vocabulary import SPECIALS
 from nmt.errors import DataError, MissingInputError, UsageError
 from tests.tiny_models import DICTIONARY, WORDS, tiny_pair, write_tiny_corpus

@@ -15,9 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.data import packed as packed_files
+from nmt.config.choices import InvalidText
 from nmt.data import text
-from nmt.data.text import PAUSE, one_line, read_lines, read_live, read_stream, require_text, visible_spaces
+from nmt.data import text as text_files
+from nmt.data.text import PAUSE, Reading, one_line, require_text, visible_spaces
 from nmt.errors import DataError, MissingInputError, StorageError
 
 LINE = st.text(st.characters(exclude_characters="\n\r\0\ufeff", exclude_categories=["Cs"]))
@@ -30,8 +31,8 @@ def lines_of(data: bytes) -> list[bytes]:
     return lines if lines[-1] else lines[:-1]
 
 
-def read(data: bytes, **options: object) -> list[str | None]:
-    return list(read_stream(io.BytesIO(data), "input", **options))  # type: ignore[arg-type]
+def read(data: bytes, invalid: str = "error", **options: int) -> list[str | None]:
+    return list(Reading(InvalidText(invalid), **options).stream(io.BytesIO(data), "input"))  # type: ignore[arg-type]
 
 
 @pytest.fixture(params=[1, 2, 3, 7, 2**20])
@@ -79,28 +80,28 @@ def test_gzip_is_read_like_the_plain_file(lines: list[str]) -> None:
     data = "".join(line + "\n" for line in lines).encode()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            packed_files, "open", lambda path, mode: io.BufferedReader(io.BytesIO(gzip.compress(data))), raising=False
+            text_files, "open", lambda path, mode: io.BufferedReader(io.BytesIO(gzip.compress(data))), raising=False
         )
-        assert list(read_lines(Path("any.gz"))) == read(data)
+        assert list(Reading().lines(Path("any.gz"))) == read(data)
 
 
 def test_several_gzip_members_are_one_file(tmp_path: Path) -> None:
     path = tmp_path / "two.gz"
     path.write_bytes(gzip.compress(b"a\nb") + gzip.compress(b"c\n"))
-    assert list(read_lines(path)) == ["a", "bc"]
+    assert list(Reading().lines(path)) == ["a", "bc"]
 
 
 def test_gzip_is_recognised_by_its_bytes_not_by_its_name(tmp_path: Path) -> None:
     path = tmp_path / "text.en"
     path.write_bytes(gzip.compress(b"a\nb\n"))
-    assert list(read_lines(path)) == ["a", "b"]
+    assert list(Reading().lines(path)) == ["a", "b"]
 
 
 def test_plain_text_under_a_gzip_name_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "text.gz"
     path.write_text("plain\n")
     with pytest.raises(DataError, match="named .gz but is not gzip"):
-        list(read_lines(path))
+        list(Reading().lines(path))
 
 
 @pytest.mark.parametrize("data", [b"", b"\xef\xbb\xbf"])
@@ -129,7 +130,7 @@ def test_a_quiet_reading_gives_no_notice(tmp_path: Path, caplog: pytest.LogCaptu
     path = tmp_path / "text"
     path.write_bytes(b"\xef\xbb\xbfa\r\n\xff\n")
     with caplog.at_level(logging.INFO, logger="nmt"):
-        assert list(read_lines(path, quiet=True, invalid="skip")) == ["a", None]
+        assert list(Reading(InvalidText.skip).lines(path, quiet=True)) == ["a", None]
     assert not caplog.records
 
 
@@ -194,7 +195,7 @@ def test_an_endless_line_is_refused_without_reading_it_all() -> None:
 
     endless = Endless()
     with pytest.raises(DataError, match="no line break"):
-        list(read_stream(endless, "input", max_line_bytes=2**21))
+        list(Reading(max_line_bytes=2**21).stream(endless, "input"))
     assert endless.served <= 2**21 + 2 * text._BLOCK
 
 
@@ -208,14 +209,14 @@ def test_lines_of_a_pipe_come_before_the_pipe_ends() -> None:
 
         read = read1
 
-    lines = read_stream(Pipe(), "input")
+    lines = Reading().stream(Pipe(), "input")
     assert [next(lines), next(lines)] == ["one", "two"]
 
 
 def test_a_live_stream_pauses_once_where_nothing_comes() -> None:
     reading, writing = os.pipe()
     with open(reading, "rb") as stream, open(writing, "wb", buffering=0) as pipe:
-        lines = read_live(stream, "input")
+        lines = Reading().live(stream, "input")
         pipe.write(b"one\ntw")
         assert [next(lines), next(lines)] == ["one", PAUSE]
         pipe.write(b"o\n\nthree")
@@ -237,7 +238,7 @@ def test_a_line_that_drips_holds_back_no_line_before_it() -> None:
 
         thread = threading.Thread(target=drip)
         thread.start()
-        lines = read_live(stream, "input")
+        lines = Reading().live(stream, "input")
         before = list(itertools.takewhile(lambda line: line != "one", lines))
         assert set(before) <= {PAUSE} and next(lines) is PAUSE
         stop.set()
@@ -250,15 +251,15 @@ def test_a_file_never_pauses(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"a\nb\n")
     with open(path, "rb") as file:
-        assert list(read_live(file, "input")) == ["a", "b"]
-    assert list(read_live(io.BytesIO(b"a\nb\n"), "input")) == ["a", "b"]
+        assert list(Reading().live(file, "input")) == ["a", "b"]
+    assert list(Reading().live(io.BytesIO(b"a\nb\n"), "input")) == ["a", "b"]
 
 
 def test_a_truncated_gzip_file_is_refused_with_the_lines_before(tmp_path: Path) -> None:
     path = tmp_path / "short.gz"
     path.write_bytes(gzip.compress(b"".join(b"%d\n" % number for number in range(1000)))[:-200])
     with pytest.raises(DataError, match=r"unexpected end of compressed file .*short.gz after \d+ lines"):
-        list(read_lines(path))
+        list(Reading().lines(path))
 
 
 def test_every_truncation_of_a_gzip_file_is_refused(tmp_path: Path) -> None:
@@ -267,7 +268,7 @@ def test_every_truncation_of_a_gzip_file_is_refused(tmp_path: Path) -> None:
     for length in range(3, len(packed)):
         path.write_bytes(packed[:length])
         with pytest.raises(DataError):
-            list(read_lines(path))
+            list(Reading().lines(path))
 
 
 def test_a_damaged_gzip_file_is_refused(tmp_path: Path) -> None:
@@ -276,34 +277,34 @@ def test_a_damaged_gzip_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "bad.gz"
     path.write_bytes(packed)
     with pytest.raises(DataError, match="bad.gz is damaged"):
-        list(read_lines(path))
+        list(Reading().lines(path))
 
 
 def test_a_gzip_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed_files, "_BOMB_BYTES", 2**18)
-    monkeypatch.setattr(packed_files, "_BOMB_RATIO", 100)
+    monkeypatch.setattr(text_files, "_BOMB_BYTES", 2**18)
+    monkeypatch.setattr(text_files, "_BOMB_RATIO", 100)
     path = tmp_path / "bomb.gz"
     path.write_bytes(gzip.compress(b"\n" * 2**20))
     with pytest.raises(DataError, match="decompresses to more than 100 times its size"):
-        list(read_lines(path))
+        list(Reading().lines(path))
 
 
 def test_text_that_packs_well_is_no_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed_files, "_BOMB_BYTES", 2**14)
-    monkeypatch.setattr(packed_files, "_BOMB_RATIO", 100)
+    monkeypatch.setattr(text_files, "_BOMB_BYTES", 2**14)
+    monkeypatch.setattr(text_files, "_BOMB_RATIO", 100)
     path = tmp_path / "numbers.gz"
     path.write_bytes(gzip.compress(b"".join(b"%d\n" % number for number in range(20_000))))
-    assert sum(1 for _ in read_lines(path)) == 20_000
+    assert sum(1 for _ in Reading().lines(path)) == 20_000
 
 
 def test_a_missing_file_is_named_with_the_working_directory(tmp_path: Path) -> None:
     with pytest.raises(MissingInputError, match=r"nowhere.en: No such file .*working directory"):
-        list(read_lines(tmp_path / "nowhere.en"))
+        list(Reading().lines(tmp_path / "nowhere.en"))
 
 
 def test_a_folder_is_not_text(tmp_path: Path) -> None:
     with pytest.raises(MissingInputError, match="Is a directory"):
-        list(read_lines(tmp_path))
+        list(Reading().lines(tmp_path))
 
 
 def test_a_failing_disk_is_a_storage_error() -> None:
@@ -312,7 +313,7 @@ def test_a_failing_disk_is_a_storage_error() -> None:
             raise OSError(5, "Input/output error")
 
     with pytest.raises(StorageError, match="reading input failed after 0 lines: Input/output error"):
-        list(read_stream(Failing(), "input"))
+        list(Reading().stream(Failing(), "input"))
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
@@ -336,14 +337,14 @@ def test_a_lone_surrogate_is_not_text() -> None:
 def test_an_xz_file_is_read_as_its_text(tmp_path: Path) -> None:
     path = tmp_path / "text.xz"
     path.write_bytes(lzma.compress("a\nä\n".encode()) + lzma.compress(b"b"))
-    assert list(read_lines(path)) == ["a", "ä", "b"]
+    assert list(Reading().lines(path)) == ["a", "ä", "b"]
 
 
 def test_a_shortened_xz_file_is_bad_data(tmp_path: Path) -> None:
     path = tmp_path / "short.xz"
     path.write_bytes(lzma.compress(b"a line\n" * 1000)[:-40])
     with pytest.raises(DataError, match=r"unexpected end of compressed file .*short\.xz"):
-        list(read_lines(path))
+        list(Reading().lines(path))
 
 
 def test_a_damaged_xz_file_is_bad_data(tmp_path: Path) -> None:
@@ -352,11 +353,11 @@ def test_a_damaged_xz_file_is_bad_data(tmp_path: Path) -> None:
     packed[30] ^= 0xFF
     path.write_bytes(packed)
     with pytest.raises(DataError, match=r"bad\.xz is damaged"):
-        list(read_lines(path))
+        list(Reading().lines(path))
 
 
 def test_a_plain_file_named_xz_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "text.xz"
     path.write_bytes(b"a\n")
     with pytest.raises(DataError, match="named .xz but is not xz"):
-        list(read_lines(path))
+        list(Reading().lines(path))

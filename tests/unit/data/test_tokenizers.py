@@ -15,9 +15,8 @@ from nmt.config.choices import PieceMarks
 from nmt.config.option import flags_of
 from nmt.config.sections import PreprocessConfig
 from nmt.data.tokenizers import Tokenizer, tokenizers
-from nmt.data.tokenizers.characters import CharConfig
+from nmt.data.tokenizers.piece_lists import CharConfig, WordsConfig
 from nmt.data.tokenizers.sentencepiece import BpeConfig, UnigramConfig
-from nmt.data.tokenizers.words import WordsConfig
 from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK
 from nmt.errors import DataError, MissingInputError
 

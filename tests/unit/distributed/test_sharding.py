@@ -21,7 +21,7 @@ from nmt.errors import UsageError
 from nmt.layers.stack import Stack, recompute_layers
 from nmt.models import models
 from nmt.search import searches
-from nmt.search.beam_config import BeamConfig
+from nmt.search.config import BeamConfig
 from nmt.testing.model_laws import UNEVEN_SOURCE, UNEVEN_TARGET
 from nmt.testing.subjects import subject, toy_batch
 from nmt.training.loop.batches import read_batch

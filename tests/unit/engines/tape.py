@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from nmt.engines.graphs.recording import Function
+from nmt.engines.graphs import Function
 
 aten = torch.ops.aten
 ASKING = {

@@ -15,7 +15,7 @@ from nmt.errors import UsageError
 from nmt.models.stored import LoadedModel
 from nmt.native.library import SWITCH, forget, library
 from nmt.search.decoding import Engine
-from nmt.search.model_decoding import ModelEngine
+from nmt.search.in_torch import ModelEngine
 from nmt.translation import Translator
 from tests.tiny_models import some_lines, write_tiny_model
 

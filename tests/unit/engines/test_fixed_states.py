@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmt.engines.graphs.fixed import fixed, widened
-from nmt.engines.graphs.replay import _form_of, fixed_steps
+from nmt.engines.graphs import fixed_steps, form_of, with_room
 from nmt.testing.subjects import Subject, assert_close, kinds, toy_batch
 
 CPU = torch.device("cpu")
@@ -28,23 +27,23 @@ def test_fixed_steps_equal_others(subject: Subject) -> None:
     with torch.inference_mode():
         memory, state = model.start(model.encode(batch.source, batch.source_lengths), BEAM)
         fixed_memory, beginning = model.start(model.encode(batch.source, batch.source_lengths), BEAM)
-        roomy = fixed(beginning, 2)
+        roomy = with_room(beginning, 2)
         flipped = torch.arange(SENTENCES * BEAM).view(-1, BEAM).flip(1).flatten()
         staying = torch.arange(1, SENTENCES)
         left = SENTENCES
         for turn, tokens in enumerate(words(steps=4)):
             if turn == 2:  # there is no more room, and the first sentence leaves
                 fixed_memory, memory, left = fixed_memory.rows(staying), memory.rows(staying), SENTENCES - 1
-                roomy, state = widened(roomy, 4).rows(flipped[BEAM:]), state.rows(flipped[BEAM:])
+                roomy, state = with_room(roomy, 4).rows(flipped[BEAM:]), state.rows(flipped[BEAM:])
             else:
                 roomy, state = roomy.rows(flipped[: left * BEAM]), state.rows(flipped[: left * BEAM])
             tokens = tokens[: left * BEAM]
-            form = _form_of(roomy)
+            form = form_of(roomy)
             expected, found = model.step(tokens, memory, state), model.step(tokens, fixed_memory, roomy)
             assert_close(found.scores, expected.scores, "scores of a fixed step and of another")
             found = model.step(tokens, fixed_memory, roomy)
             assert_close(found.scores, expected.scores, "scores of a fixed step that is made again")
-            assert _form_of(found.state) == form
+            assert form_of(found.state) == form
             roomy, state = found.state, expected.state
 
 

@@ -17,12 +17,9 @@ from nmt.models import models
 from nmt.models.transformer.config import NormOrder, PositionKind, ScoreKind, TransformerConfig
 from nmt.models.transformer.weights import describe
 from nmt.native.library import library
-from nmt.search.beam import BeamSearch
-from nmt.search.beam_config import BeamConfig
-from nmt.search.diverse import DiverseBeamSearch
-from nmt.search.diverse_config import DiverseBeamConfig
-from nmt.search.model_decoding import ModelEngine
-from nmt.search.ranking import StopRule
+from nmt.search.beam import BeamSearch, DiverseBeamSearch
+from nmt.search.config import BeamConfig, DiverseBeamConfig, StopRule
+from nmt.search.in_torch import ModelEngine
 from nmt.search.requests import Request
 
 pytestmark = pytest.mark.skipif(library() is None, reason="the C part was not built: no C compiler")

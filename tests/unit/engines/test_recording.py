@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from nmt.engines.graphs.recording import Recordings
+from nmt.engines.graphs import Recordings
 
 GPU = torch.device("cuda", 1)
 

@@ -11,15 +11,14 @@ import torch
 
 from nmt.config.plain import from_plain
 from nmt.data.vocabulary import EOS
-from nmt.engines.graphs import replay as replaying
-from nmt.engines.graphs.recording import Function
-from nmt.engines.graphs.replay import Replayed, fixed_steps, replayed
+from nmt.engines import graphs
+from nmt.engines.graphs import Function, Replayed, fixed_steps, recorded_engine
 from nmt.interface import EncoderDecoder, Hypothesis
 from nmt.models.transformer.transformer import TransformerMemory
 from nmt.native.library import forget
 from nmt.search import Search, searches
-from nmt.search.ensemble import Ensemble
 from nmt.search.forced import score_targets
+from nmt.search.in_torch import Ensemble
 from nmt.testing.subjects import Subject, assert_close, kinds, subject, toy_batch
 from tests.unit.engines.tape import Recorder
 
@@ -168,12 +167,12 @@ def test_recordings_are_forgotten_when_memory_is_short() -> None:
     kept = Replayed(model, recorder)
     with pytest.raises(torch.OutOfMemoryError):
         found_by(search, kept, model)
-    assert kept.kept()[0] > 0
+    assert kept.steps
     kept.forget()
-    assert kept.kept() == (0, 0)
+    assert not kept.steps
     recorder.allowed = 99
     assert_same(found_by(search, kept, model), found_by(search, model, model))
-    assert kept.kept()[0] > 0
+    assert kept.steps
 
 
 def test_there_is_an_end_to_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,13 +182,13 @@ def test_there_is_an_end_to_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> Non
         Recorder(),
     )
     kept = Replayed(model, recorder)
-    monkeypatch.setattr(replaying, "MOST", 5)
+    monkeypatch.setattr(graphs, "MOST", 5)
     for width in (1, 17, 33, 1):
         for sentences in (1, 2, 3):
             source = torch.full((sentences, width), 5)
             source[:, -1] = EOS
             search(kept, source, torch.full((sentences,), width))
-    assert 0 < kept.kept()[0] <= 5 and recorder.recorded == 12
+    assert 0 < len(kept.steps) <= 5 and recorder.recorded == 12
 
 
 @pytest.mark.parametrize(
@@ -221,8 +220,8 @@ def test_the_stand_in_computes_nothing_while_it_records() -> None:
 def test_a_model_whose_steps_vary_stays_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
     model = subject("conv_s2s").model()
     with caplog.at_level(logging.WARNING):
-        assert replayed(model, CPU) is model
+        assert recorded_engine(model, "cpu").decodable is model
     assert caplog.messages == [
         "the steps of this model vary and cannot be recorded; translating goes on without --cuda-graphs"
     ]
-    assert isinstance(replayed(subject("lstm").model(), CPU), Replayed)
+    assert isinstance(recorded_engine(subject("lstm").model(), "cpu").decodable, Replayed)

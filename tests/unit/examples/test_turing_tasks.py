@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from nmt.data.tokenizers.words import WordsBuilder, WordsConfig
+from nmt.data.tokenizers.piece_lists import WordsBuilder, WordsConfig
 from nmt.models.binary_symbols import bit_codes
 
 FOLDER = Path(__file__).resolve().parents[3] / "examples" / "neural_turing_machine"

@@ -14,7 +14,7 @@ import torch
 from nmt.criterions import criterions
 from nmt.criterions.config import LabelSmoothedCrossEntropyConfig
 from nmt.search.beam import BeamSearch
-from nmt.search.beam_config import BeamConfig
+from nmt.search.config import BeamConfig
 from nmt.testing.subjects import Subject, kinds, toy_batch
 from tests.unit.models.cuda_rules import CudaRules
 

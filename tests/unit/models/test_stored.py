@@ -13,7 +13,7 @@ from nmt.averaging import average_checkpoints
 from nmt.config.commands import AverageConfig
 from nmt.config.sections import TrainConfig
 from nmt.data.language_pair import LanguagePair
-from nmt.data.tokenizers.words import WordsConfig, WordTokenizer
+from nmt.data.tokenizers.piece_lists import WordsConfig, WordTokenizer
 from nmt.errors import DataError
 from nmt.models.stored import load_model
 from nmt.training.assemble import train

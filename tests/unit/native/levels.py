@@ -52,7 +52,7 @@ def level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         if LIBRARY.choose_processor(wanted) != wanted:
             other = written_out()
             found = None if other is None else native._limited(other, request.param)
-            if found is None or found.processor != request.param:
+            if found is None or found[1] != request.param:
                 pytest.skip(f"this processor is no {request.param}, and cannot be made to look like one")
             monkeypatch.setattr(native, "_found", lambda: found)
         yield request.param

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from nmt.config.choices import NumberFormat, Precision
-from nmt.engines.number_formats import choose_format, format_named
+from nmt.engines import choose_format, format_named
 from nmt.errors import UsageError
 from nmt.native.library import PROCESSORS, SWITCH, forget, library, processor
 from tests.unit.native.levels import needs_library

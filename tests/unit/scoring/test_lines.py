@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nmt.scoring.lines import lines_with_piece_marks, looks_tokenised
+from nmt.scoring import lines_with_piece_marks, looks_tokenised
 
 
 @pytest.mark.parametrize("line", ["ein gro@@ ßer Hund", "abge@@", "\u2581ein \u2581Hund"])

@@ -10,23 +10,22 @@ from hypothesis import strategies as st
 
 from nmt.interface import DecoderState, StepOutput
 from nmt.native.library import library
-from nmt.search import model_decoding
-from nmt.search.model_decoding import ModelScores
+from nmt.search import in_torch
+from nmt.search.in_torch import ModelScores
 
 BANNED = (0, 2)
 
 
-@pytest.fixture(params=["C", "torch", "blocks"], autouse=True, scope="module")
+@pytest.fixture(params=["C", "torch", "row by row"], autouse=True, scope="module")
 def ranked_by(request):
-    """The same in C, where that was built, and in torch, where a large vocabulary is ranked by blocks, row by row."""
+    """The same in C, where that was built, and in torch, which sums up a large vocabulary row by row."""
     if request.param == "C" and library() is None:
         pytest.skip("the C part was not built: no C compiler")
     with pytest.MonkeyPatch.context() as patch:
         if request.param != "C":
-            patch.setattr(model_decoding, "library", lambda: None)
-        if request.param == "blocks":
-            patch.setattr(model_decoding, "_FEW", 0)
-            patch.setattr(model_decoding, "_CACHED_NUMBERS", 0)
+            patch.setattr(in_torch, "library", lambda: None)
+        if request.param == "row by row":
+            patch.setattr(in_torch, "_CACHED_NUMBERS", 0)
         yield
 
 

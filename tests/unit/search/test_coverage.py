@@ -11,9 +11,8 @@ import torch
 from nmt.errors import UsageError
 from nmt.interface import StepOutput
 from nmt.search.beam import BeamSearch
-from nmt.search.beam_config import BeamConfig
-from nmt.search.coverage import Coverage
-from nmt.search.ranking import StopRule
+from nmt.search.config import BeamConfig, StopRule
+from nmt.search.history import Coverage
 from tests.unit.search.toy import ToyModel
 
 SOURCES = ((5, 6, 7, 3), (4, 3), (6, 6, 5, 4, 7, 3))
@@ -72,7 +71,7 @@ def test_a_model_without_attention_is_refused() -> None:
 
 
 def test_small_weights_of_half_precision_are_not_lost_in_their_sum() -> None:
-    coverage = Coverage(1.0, np.array([2]))
+    coverage = Coverage(1.0, np.array([2]), beam=1)
     for _ in range(600):
         coverage.add(np.array([[0.001, 0.999]], dtype=np.float16))
     assert coverage.penalties(np.array([0])).item() == pytest.approx(np.log(0.6), rel=1e-3)

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt.errors import UsageError
-from nmt.search.diverse import DiverseBeamSearch
-from nmt.search.diverse_config import DiverseBeamConfig
+from nmt.search.beam import DiverseBeamSearch
+from nmt.search.config import DiverseBeamConfig
 from nmt.search.requests import Request
 from tests.unit.search.test_rules import requests, sentences, some_rules
 from tests.unit.search.test_search import assert_same, beam_options, beam_search, padded, some_models, some_settings

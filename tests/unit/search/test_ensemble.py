@@ -11,8 +11,8 @@ from nmt.errors import UsageError
 from nmt.interface import EncoderDecoder
 from nmt.models import models
 from nmt.search import searches
-from nmt.search.beam_config import BeamConfig
-from nmt.search.ensemble import Ensemble
+from nmt.search.config import BeamConfig
+from nmt.search.in_torch import Ensemble
 from nmt.testing.subjects import all_log_probabilities, alone, subject, toy_batch
 
 SOURCE_LENGTHS = (2, 9, 5, 1)

@@ -13,9 +13,9 @@ from nmt.data.batch import collate
 from nmt.interface import EncoderDecoder
 from nmt.models import models
 from nmt.search import forced
-from nmt.search.ensemble import Ensemble
+from nmt.search.config import LengthPenalty
 from nmt.search.forced import ForcedSearch, score_at_once, score_targets
-from nmt.search.length_penalty import LengthPenalty
+from nmt.search.in_torch import Ensemble
 from nmt.search.requests import Request
 from nmt.testing.subjects import all_log_probabilities, alone, subject, toy_batch
 from tests.unit.search.test_search import padded, some_settings

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt.search.beam import BeamSearch
-from nmt.search.beam_config import BeamConfig
+from nmt.search.config import BeamConfig
 from nmt.search.inclusion import Phrases
 from nmt.search.inclusion import _allocate as allocate
 from nmt.search.inclusion import _Option as Option
@@ -119,11 +119,11 @@ def test_phrases_go_together_with_a_sentences_own_lengths(seed, eos_bias, asked)
     ],
 )
 def test_slots_are_shared_out_among_the_banks_that_there_are(slots: int, banks: list[int], kept: list[int]) -> None:
-    options = [Option(-float(bank + parent), parent, 4, bank) for bank in banks for parent in range(5)]
-    options.sort(key=lambda option: -option.total)
+    options = [Option(float(bank + parent), parent, 4, bank) for bank in banks for parent in range(5)]
+    options.sort()
     chosen = allocate(options, slots)
     assert sorted(option.bank for option in chosen) == kept
-    assert [option.total for option in chosen] == sorted((option.total for option in chosen), reverse=True)
+    assert [option.cost for option in chosen] == sorted(option.cost for option in chosen)
     for bank in banks:  # of each bank the best
         parents = [option.parent for option in chosen if option.bank == bank]
         assert sorted(parents) == [*range(len(parents))]
@@ -195,7 +195,7 @@ def test_coverage_goes_together_with_phrases_and_a_prefix() -> None:
 
 
 ranked = st.lists(
-    st.tuples(st.sampled_from([-1.0, -2.0, -2.5]), st.integers(0, 3), st.integers(2, 6), st.integers(0, 3)),
+    st.tuples(st.sampled_from([1.0, 2.0, 2.5]), st.integers(0, 3), st.integers(2, 6), st.integers(0, 3)),
     unique_by=lambda option: option[1:3],
     max_size=20,
 )
@@ -204,7 +204,7 @@ ranked = st.lists(
 @given(options=ranked, width=st.integers(1, 6))
 def test_the_second_beam_is_of_what_the_first_left_and_goes_on(options: list[tuple], width: int) -> None:
     """By a definition that compares every option with every one that was taken; totals are often equal."""
-    best_first = sorted((Option(*option) for option in options), key=lambda one: (-one.total, one.parent, one.token))
+    best_first = sorted(Option(*option) for option in options)
     first = allocate(best_first, width)
     left = [one for one in best_first if all(one != other for other in first) and one.token != EOS]
     assert two_beams(best_first, width) == first + allocate(left, width)
@@ -223,7 +223,7 @@ class Counted(Option):
 
 
 def test_comparisons_grow_with_the_beam_and_not_with_its_square() -> None:
-    options = [Counted(-float(token), 0, token, token % 3) for token in range(3, 1203)]
+    options = [Counted(float(token), 0, token, token % 3) for token in range(3, 1203)]
     Counted.comparisons = 0
     assert len(two_beams(options, 400)) == 800
     assert Counted.comparisons <= len(options)

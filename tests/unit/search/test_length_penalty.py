@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from nmt.errors import UsageError
-from nmt.search.beam_config import BeamConfig
-from nmt.search.length_penalty import LengthPenalty
-from nmt.search.ranking import Ranking, StopRule
-from nmt.search.stopping import Finished
+from nmt.search.config import BeamConfig, LengthPenalty, StopRule
+from nmt.search.history import Finished
 
 
 @pytest.mark.parametrize(
@@ -32,7 +30,8 @@ def test_penalty_follows_its_formula_for_numbers_and_arrays(kind, length, alpha,
 def test_a_penalty_beyond_all_numbers_lets_a_search_end() -> None:
     """``all`` waits for the last hypothesis, which minus infinity over infinity must not hide."""
     limits = np.array([1000, 10])
-    finished = Finished(Ranking(StopRule.all, 1, 1, LengthPenalty.power, 20.0), limits)
+    config = BeamConfig(stop=StopRule.all, length_penalty=LengthPenalty.power, lenpen=20.0)
+    finished = Finished(config, 1, 1, limits)
     sentences, nothing_left = np.array([0, 1]), np.full(2, -np.inf, dtype=np.float32)
     with np.errstate(over="ignore"):
         assert LengthPenalty.power(limits.astype(np.float32), 20.0)[0] == float("inf")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from nmt.search.noise import sample_keys, sentence_keys, uniform
+from nmt.search.sampling import sample_keys, sentence_keys, uniform
 
 SOURCE = torch.tensor([[4, 5, 6, 3], [4, 5, 3, 0], [5, 4, 3, 0]])
 LENGTHS = torch.tensor([4, 3, 3])

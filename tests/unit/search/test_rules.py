@@ -14,15 +14,11 @@ from nmt.errors import UsageError
 from nmt.interface import Hypothesis
 from nmt.search import Search
 from nmt.search.beam import BeamSearch
-from nmt.search.beam_config import BeamConfig
-from nmt.search.ensemble import Ensemble
+from nmt.search.config import BeamConfig, GreedyConfig, RuleConfig, SamplingConfig
 from nmt.search.greedy import GreedySearch
-from nmt.search.greedy_config import GreedyConfig
-from nmt.search.requests import Request
-from nmt.search.rules import clash, fits
-from nmt.search.rules_config import RuleConfig
+from nmt.search.in_torch import Ensemble
+from nmt.search.requests import Request, clash, fits
 from nmt.search.sampling import SamplingSearch
-from nmt.search.sampling_config import SamplingConfig
 from tests.unit.search.test_search import assert_same, beam_search, padded, some_models, some_settings
 from tests.unit.search.toy import EOS, UNK, Settings, SlowEnsemble, ToyModel, Wish, slow_beam, slow_greedy
 

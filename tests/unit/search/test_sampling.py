@@ -18,12 +18,11 @@ from nmt.config.option import flags_of
 from nmt.errors import DataError, UsageError
 from nmt.interface import Hypothesis
 from nmt.search import searches
-from nmt.search.ensemble import Ensemble
+from nmt.search.config import GreedyConfig, SamplingConfig
 from nmt.search.forced import score_targets
 from nmt.search.greedy import GreedySearch
-from nmt.search.greedy_config import GreedyConfig
+from nmt.search.in_torch import Ensemble
 from nmt.search.sampling import SamplingSearch
-from nmt.search.sampling_config import SamplingConfig
 from tests.unit.search.toy import BOS, EOS, PAD, Settings, SlowEnsemble, ToyModel, Wish, ranked_by
 
 SHORT = SamplingConfig(max_len_a=0.0, max_len_b=2)

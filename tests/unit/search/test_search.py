@@ -14,13 +14,10 @@ from hypothesis import strategies as st
 from nmt.errors import DataError, UsageError
 from nmt.interface import Hypothesis
 from nmt.search.beam import BeamSearch
-from nmt.search.beam_config import BeamConfig
-from nmt.search.ensemble import Ensemble
+from nmt.search.config import BeamConfig, GreedyConfig, LengthPenalty, StopRule
 from nmt.search.forced import score_targets
 from nmt.search.greedy import GreedySearch
-from nmt.search.greedy_config import GreedyConfig
-from nmt.search.length_penalty import LengthPenalty
-from nmt.search.ranking import StopRule
+from nmt.search.in_torch import Ensemble
 from tests.unit.search.toy import (
     EOS,
     Found,

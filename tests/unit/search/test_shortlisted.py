@@ -14,10 +14,9 @@ from nmt.data.vocabulary import EOS, SPECIALS
 from nmt.interface import EncoderDecoder, VocabularySizes
 from nmt.models import models
 from nmt.search import searches
-from nmt.search.ranking import StopRule
-from nmt.search.requests import Request
-from nmt.search.short_lists import in_ids, in_places
-from nmt.search.shortlisted import Shortlisted
+from nmt.search.config import StopRule
+from nmt.search.in_torch import Shortlisted
+from nmt.search.requests import Request, in_ids, in_places
 
 SIZES = VocabularySizes(source=30, target=40, shared=False)
 SOURCE = torch.tensor([[5, 6, 7, EOS], [8, 9, EOS, 0], [10, EOS, 0, 0]])

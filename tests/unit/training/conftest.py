@@ -18,9 +18,9 @@ from nmt.config.choices import Precision
 from nmt.config.sections import CheckpointConfig, ReportConfig, TrainingConfig, ValidationConfig
 from nmt.criterions.config import CrossEntropyConfig
 from nmt.criterions.cross_entropy import TokenCrossEntropy
-from nmt.data.batch import Batch, Ids
+from nmt.data.batch import Batch
 from nmt.data.corpus import Split
-from nmt.data.vocabulary import EOS
+from nmt.data.vocabulary import EOS, Ids
 from nmt.distributed.world import World
 from nmt.interface import VocabularySizes
 from nmt.models.transformer.transformer import Transformer, TransformerConfig

@@ -29,7 +29,7 @@ from nmt.config.sections import (
 from nmt.data.corpus import Split
 from nmt.data.language_pair import LanguagePair
 from nmt.data.preprocess import preprocess
-from nmt.data.tokenizers.words import WordsConfig
+from nmt.data.tokenizers.piece_lists import WordsConfig
 from nmt.data.vocabulary import EOS
 from nmt.errors import DataError, DeviceError, UsageError
 from nmt.interface import VocabularySizes

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt.config.commands import GenerateConfig
-from nmt.search.beam_config import BeamConfig
+from nmt.search.config import BeamConfig
 from nmt.translation import Line, TranslatedText, Translation
-from nmt.translation.choosing import MinimumBayesRisk, ReverseModel
+from nmt.translation.choosing import ReverseModel, minimum_bayes_risk
 from tests.unit.search.toy import told_apart
 
 texts = st.lists(st.sampled_from(["a", "b", "dog", "dogs", "cat,", "."]), min_size=1, max_size=6).map(" ".join)
@@ -43,7 +43,7 @@ def test_the_least_risk_is_the_highest_expected_similarity(
     ]
     told_apart(expected)
     line = Translation(0, "x", ["x"], [hypothesis(*one) for one in nbest])
-    (chosen,) = MinimumBayesRisk(metric, count, posterior=posterior)([line])
+    (chosen,) = minimum_bayes_risk([line], metric, count, posterior=posterior)
     best = sorted(zip((text for text, _ in nbest), expected), key=lambda one: -one[1])[:count]
     assert [one.text for one in chosen.hypotheses] == [text for text, _ in best]
     assert [one.score for one in chosen.hypotheses] == pytest.approx([score for _, score in best], abs=1e-6)

@@ -11,7 +11,7 @@ import pytest
 from nmt.config.choices import AlignmentKind
 from nmt.config.commands import GenerateConfig
 from nmt.native.library import SWITCH, forget
-from nmt.search.beam_config import BeamConfig
+from nmt.search.config import BeamConfig
 from nmt.translation import Line, TranslatedText, Translator
 from tests.tiny_models import some_lines, write_tiny_model
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nmt.data.hypothesis import Floats
-from nmt.translation.lines import TranslatedText
-from nmt.translation.long_lines import divided, together
+from nmt.data.vocabulary import Floats
+from nmt.translation.lines import TranslatedText, divided, together
 
 
 def parts_of(text: str, limit: int) -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 from nmt.config.choices import AlignmentKind, NumberFormat
 from nmt.config.commands import GenerateConfig
 from nmt.native.library import SWITCH, forget, library
-from nmt.search.beam_config import BeamConfig
+from nmt.search.config import BeamConfig
 from nmt.translation import Translator
 from tests.tiny_models import in_english, some_lines, write_tiny_model
 

@@ -11,9 +11,9 @@ import pytest
 from nmt import Translator
 from nmt.config.choices import PieceMarks
 from nmt.config.commands import GenerateConfig
-from nmt.data.cut_text import joined
 from nmt.data.language_pair import LanguagePair
-from nmt.data.tokenizers.words import WordsConfig, WordTokenizer
+from nmt.data.text import joined
+from nmt.data.tokenizers.piece_lists import WordsConfig, WordTokenizer
 from nmt.errors import UsageError
 from nmt.search.beam import BeamConfig
 from nmt.translation import Line, TranslatedText, Translation

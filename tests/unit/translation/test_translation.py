@@ -21,16 +21,13 @@ from nmt.data.text import PAUSE
 from nmt.distributed import workers
 from nmt.errors import DataError, DeviceError, MissingInputError, UsageError
 from nmt.search import searches
-from nmt.search.beam_config import BeamConfig
+from nmt.search.config import BeamConfig, GreedyConfig, SamplingConfig
 from nmt.search.forced import ForcedSearch
-from nmt.search.greedy_config import GreedyConfig
-from nmt.search.sampling_config import SamplingConfig
 from nmt.storage.checkpoints import read_checkpoint, write_checkpoint
 from nmt.storage.run_folder import set_pointer
 from nmt.translation import Line, TranslatedText, Translation
-from nmt.translation.choosing import MinimumBayesRisk, ReverseModel, Score
-from nmt.translation.lines import Given
-from nmt.translation.long_lines import together
+from nmt.translation.choosing import ReverseModel, Score, minimum_bayes_risk
+from nmt.translation.lines import Given, together
 from tests.tiny_models import WORDS, in_english, some_lines, write_tiny_model
 
 LINES = some_lines(30, seed=5, longest=3)
@@ -408,7 +405,7 @@ def test_what_is_shown_is_chosen_among_all_that_is_found(
     samples = isinstance(search, SamplingConfig)
     count = 32 if samples else 6 if search else 5
     everything = translator.hypotheses(LINES[:4], GenerateConfig(search=search, nbest=count))
-    found = MinimumBayesRisk(metric.value, 2, posterior=not samples)(everything)
+    found = minimum_bayes_risk(everything, metric.value, 2, posterior=not samples)
     shown = list(translator.hypotheses(LINES[:4], GenerateConfig(search=search, nbest=2, mbr=metric)))
     for one, expected in zip(shown, found, strict=True):
         assert [(two.text, two.score) for two in one.hypotheses] == [
@@ -424,7 +421,7 @@ def test_equal_texts_count_as_often_as_they_were_found() -> None:
         return TranslatedText(text, [text], 0.0, [-1.0], None, True)
 
     line = Translation(0, "x", ["x"], [one("a b"), one("c d e f"), one("c d e f")])
-    (found,) = MinimumBayesRisk("chrf", 3, posterior=False)([line])
+    (found,) = minimum_bayes_risk([line], "chrf", 3, posterior=False)
     assert [hypothesis.text for hypothesis in found.hypotheses] == ["c d e f", "c d e f", "a b"]
     assert found.hypotheses[0].score == pytest.approx(200 / 3)
 
@@ -435,7 +432,7 @@ def test_minimum_bayes_risk_weighs_by_probability_or_by_number() -> None:
 
     line = Translation(0, "x", ["x"], [one("a b c d", 0.9), one("x y z", 0.05), one("x y w", 0.05)])
     best = {
-        posterior: next(MinimumBayesRisk("chrf", 1, posterior=posterior)([line])).hypotheses
+        posterior: next(minimum_bayes_risk([line], "chrf", 1, posterior=posterior)).hypotheses
         for posterior in (True, False)
     }
     assert [found[0].text for found in best.values()] == ["a b c d", "x y z"]
@@ -450,7 +447,7 @@ def test_ends_of_parts_count_for_how_probable_a_translation_is() -> None:
     joined = together([likely, unlikely])
     assert [one.log_probability for one in joined] == pytest.approx([-2.2, -7.1])
     assert [sum(one.token_scores) for one in joined] == pytest.approx([-2.1, -2.1])
-    (found,) = MinimumBayesRisk("chrf", 2, posterior=True)([Translation(0, "x", ["x"], joined)])
+    (found,) = minimum_bayes_risk([Translation(0, "x", ["x"], joined)], "chrf", 2, posterior=True)
     assert found.hypotheses[0].text == "a c" and found.hypotheses[0].score > 95
 
 

@@ -14,7 +14,7 @@ from nmt.config.choices import AlignmentKind
 from nmt.config.commands import GenerateConfig
 from nmt.errors import UsageError
 from nmt.models.recurrent.config import AttentionKind
-from nmt.search.beam_config import BeamConfig
+from nmt.search.config import BeamConfig
 from nmt.translation import Line, TranslatedText
 from tests.tiny_models import some_lines, write_tiny_model
 

@@ -11,10 +11,7 @@ import pytest
 from nmt import Translator
 from nmt.config.plain import to_plain
 from nmt.config.validated import ValidatedSearch
-from nmt.search.beam_config import BeamConfig
-from nmt.search.diverse_config import DiverseBeamConfig
-from nmt.search.greedy_config import GreedyConfig
-from nmt.search.ranking import StopRule
+from nmt.search.config import BeamConfig, DiverseBeamConfig, GreedyConfig, StopRule
 from nmt.translation import translation_options
 from tests.tiny_models import write_tiny_model
 

@@ -10,7 +10,7 @@ import pytest
 
 from nmt.search.requests import Request
 from nmt.translation.lines import TranslatedText
-from nmt.translation.windows import Batch, Found, Part, Source, Window, batches_of, in_order
+from nmt.translation.reading import Batch, Found, Part, Source, Window, batches_of, in_order
 
 
 def source(number: int, *lengths: int) -> Source:

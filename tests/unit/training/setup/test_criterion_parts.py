@@ -25,7 +25,7 @@ from nmt.criterions.config import (
 from nmt.criterions.sentence_rewards import sentence_bleu, sentence_gleu
 from nmt.data.corpus import Corpus
 from nmt.data.preprocess import preprocess
-from nmt.data.tokenizers.words import WordsConfig
+from nmt.data.tokenizers.piece_lists import WordsConfig
 from nmt.distributed.world import World
 from nmt.errors import DataError, UsageError
 from nmt.models.transformer.transformer import Transformer

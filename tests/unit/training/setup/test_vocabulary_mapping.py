@@ -15,7 +15,7 @@ from torch import Tensor
 from nmt.config.sections import PreprocessConfig, TrainConfig, TrainingConfig, ValidationConfig
 from nmt.data.corpus import Corpus
 from nmt.data.preprocess import preprocess
-from nmt.data.tokenizers.words import WordsConfig
+from nmt.data.tokenizers.piece_lists import WordsConfig
 from nmt.data.vocabulary import SPECIALS, Vocabulary
 from nmt.errors import DataError, UsageError
 from nmt.models.memory.config import NeuralTuringMachineConfig, SymbolKind

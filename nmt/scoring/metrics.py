@@ -1,4 +1,4 @@
-"""sacreBLEU's metrics: BLEU, chrF2 and TER, and what else the project asks of sacreBLEU.
+"""sacreBLEU's metrics, BLEU, chrF2 and TER, and exact match. The text options say enough: none has options of its own.
 
 sacreBLEU is imported when a scorer is built, not when this package is: naming the metrics must stay cheap.
 """
@@ -6,27 +6,12 @@ sacreBLEU is imported when a scorer is built, not when this package is: naming t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from typing import Any
 
+from nmt import __version__
 from nmt.errors import DeviceError, UsageError, did_you_mean
-from nmt.scoring import Score, Scorer, TextOptions, scorers
-from nmt.scoring.lines import check_lines
-
-
-@dataclass
-class BleuConfig:
-    """No options of its own: the text options of all scorers say enough."""
-
-
-@dataclass
-class ChrFConfig:
-    """No options of its own: the text options of all scorers say enough."""
-
-
-@dataclass
-class TerConfig:
-    """No options of its own: the text options of all scorers say enough."""
+from nmt.scoring import Score, Scorer, TextOptions, check_lines, scorers
 
 
 @dataclass
@@ -45,14 +30,14 @@ class SacreScorer:
         return Score(name, float(result.score), self.higher_is_better, signature, detail)
 
 
-@scorers.register("bleu", BleuConfig)
-def bleu(config: BleuConfig, text: TextOptions) -> Scorer:
+@scorers.register("bleu", make_dataclass("BleuConfig", ()))
+def bleu(config: Any, text: TextOptions) -> Scorer:
     """Corpus BLEU of up to four-grams, exponential smoothing (Papineni et al. 2002; Post 2018)."""
     return SacreScorer(bleu_metric(text), higher_is_better=True)
 
 
-@scorers.register("chrf", ChrFConfig)
-def chrf(config: ChrFConfig, text: TextOptions) -> Scorer:
+@scorers.register("chrf", make_dataclass("ChrFConfig", ()))
+def chrf(config: Any, text: TextOptions) -> Scorer:
     """ChrF2: F-score of character n-grams up to six, recall weighs twice (Popovic 2015).
 
     Characters need no tokenizer: ``tokenize`` changes nothing, the signature has none.
@@ -62,8 +47,8 @@ def chrf(config: ChrFConfig, text: TextOptions) -> Scorer:
     return SacreScorer(CHRF(lowercase=text.lowercase), higher_is_better=True)
 
 
-@scorers.register("ter", TerConfig)
-def ter(config: TerConfig, text: TextOptions) -> Scorer:
+@scorers.register("ter", make_dataclass("TerConfig", ()))
+def ter(config: Any, text: TextOptions) -> Scorer:
     """Translation edit rate: edits and shifts per reference word, lower is better (Snover et al. 2006).
 
     Case counts unless ``lowercase`` is set, as with the other metrics (the sacrebleu command differs: it lower-cases
@@ -105,3 +90,29 @@ def check_tokenizer(name: str) -> None:
     names = tuple(BLEU.TOKENIZERS)
     if name not in names:
         raise UsageError(f"unknown tokenizer '{name}'{did_you_mean(name, names)}; sacreBLEU has: {', '.join(names)}")
+
+
+@scorers.register("exact", make_dataclass("ExactConfig", ()))
+class Exact:
+    """Per cent of lines equal to any of their references, character by character.
+
+    ``lowercase`` compares lower-cased lines; ``tokenize`` does not apply.
+    """
+
+    higher_is_better = True
+
+    def __init__(self, config: Any, text: TextOptions) -> None:
+        self._lowercase = text.lowercase
+
+    def __call__(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
+        check_lines(hypotheses, references)
+        form = str.lower if self._lowercase else str
+        correct = sum(form(line) in map(form, answers) for line, answers in zip(hypotheses, zip(*references)))
+        case = "lc" if self._lowercase else "mixed"
+        return Score(
+            name="exact match",
+            value=100.0 * correct / len(hypotheses),
+            higher_is_better=True,
+            signature=f"nrefs:{len(references)}|case:{case}|unit:line|version:nmt-{__version__}",
+            detail=f"({correct} of {len(hypotheses)} lines)",
+        )

@@ -1,0 +1,375 @@
+"""A ``Decodable`` whose steps are recorded for a shape and repeated (CUDA graphs): a GPU does not wait for Python.
+
+A recording is of certain tensors. So states have room for steps to come, batches are filled up to few shapes, and a batch's
+memory and state are copied to where the recording of that shape reads them. Sentences that leave stay there, unasked, until
+half of the rows are enough.
+
+Shapes: B sentences, R rows of sentences that there are in a recording, K beam, N = B*K hypotheses, S source positions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from nmt.data.vocabulary import EOS, PAD
+from nmt.interface import DecoderState, EncoderDecoder, Memory, StepOutput
+from nmt.models.transformer.autoregression import BeamHistory, KeyValueCache
+from nmt.search.in_torch import ModelEngine
+from nmt.trees import map_tensors, tensors
+
+logger = logging.getLogger("nmt.search")
+
+Function = Callable[[], object]
+Tree = TypeVar("Tree")
+
+POSITIONS = 16  # sources are padded to a multiple of them, longer ones of more
+LEAST_STEPS = 32  # that there is room for at first; it doubles when full
+MOST = 16  # recordings that are kept, each with its own memory and state
+_NOBODY = -1  # in place of a slot: in no hypothesis' past
+
+
+class Recordings:
+    """Records what a function launches on a GPU. Its recordings share what they need while they run: one runs at a time."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream: Any = None
+        self._pool: Any = None
+
+    def record(self, warm_up: Function, function: Function) -> Callable[[], None]:
+        """Runs ``warm_up`` as it is, and gives what repeats all that ``function`` launches.
+
+        The repetitions read and write the memory that ``function`` has read and written: its tensors stay where they are,
+        and only numbers in them may differ. It must not ask what is in a tensor.
+        """
+        with torch.cuda.device(self._device):
+            before = torch.cuda.current_stream()
+            self._stream = self._stream or torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            self._stream.wait_stream(before)
+            with torch.cuda.stream(self._stream):  # where libraries meet it first, for what they keep for a stream
+                warm_up()
+            before.wait_stream(self._stream)
+            self._pool = self._pool or torch.cuda.graph_pool_handle()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.stream(self._stream):
+                graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+                try:
+                    function()
+                except BaseException:
+                    with contextlib.suppress(RuntimeError):
+                        graph.capture_end()
+                    raise
+                graph.capture_end()
+
+        def repeat() -> None:
+            with torch.cuda.device(self._device):
+                graph.replay()
+
+        return repeat
+
+    def forget(self) -> None:
+        """All are gone. The next ones get other memory: what is left of the old may still be read."""
+        self._pool = None
+
+
+@dataclass
+class FixedBeamHistory(BeamHistory):
+    """A beam history with room for a number of steps; ``length`` stays 0, since every tensor tells how far it is."""
+
+    @property
+    def bound(self) -> int:
+        return self.slots.size(1)
+
+    def entered(self) -> FixedBeamHistory:
+        own = self._every_slot().repeat(self.positions.size(0) // self.beam)
+        return replace(self, slots=self.slots.scatter(1, self.positions[:, None], own[:, None]))
+
+    def passed(self) -> FixedBeamHistory:
+        return replace(self, positions=self.positions + 1)
+
+    @property
+    def _has_others(self) -> bool:
+        return True  # at least the steps that are still to come
+
+
+@dataclass
+class FixedKeyValueCache(KeyValueCache):
+    """A cache with room for ``length`` steps, of which all are looked at: the mask forbids those to come."""
+
+    written: Tensor = dataclasses.field(default_factory=lambda: torch.empty(0))  # [B] steps
+
+    def rows(self, index: Tensor) -> FixedKeyValueCache:
+        moved = super().rows(index)
+        return self if moved is self else replace(moved, written=self.written[: moved.keys.size(0)])
+
+    def append(self, keys: Tensor, values: Tensor) -> FixedKeyValueCache:
+        column = self.written[:1]
+        self.keys.index_copy_(2, column, keys.unsqueeze(2))
+        self.values.index_copy_(2, column, values.unsqueeze(2))
+        return replace(self, written=self.written + 1)
+
+
+def with_room(node: Tree, room: int) -> Tree:
+    """A state, before its first step or already of this kind, with room for so many steps wherever it would grow."""
+    part: Any = node
+    if isinstance(part, BeamHistory):
+        slots = F.pad(part.slots, (0, room - part.slots.size(1)), value=_NOBODY)
+        part = FixedBeamHistory(part.positions, slots, part.beam)
+    elif isinstance(part, FixedKeyValueCache):
+        part = replace(part.padded(room), length=room)
+    elif type(part) is KeyValueCache:
+        empty = part.padded(room).map(torch.zeros_like)  # the mask forbids no NaN
+        none = torch.zeros(len(part.keys), dtype=torch.long, device=part.keys.device)
+        part = FixedKeyValueCache(empty.keys, empty.values, room, none)
+    elif isinstance(part, tuple):
+        part = tuple(with_room(child, room) for child in part)
+    elif dataclasses.is_dataclass(part) and not isinstance(part, type):
+        names = [field.name for field in dataclasses.fields(part)]
+        part = replace(part, **{name: with_room(getattr(part, name), room) for name in names})
+    result: Tree = part
+    return result
+
+
+@dataclass
+class Rows:
+    """Where the sentences of a search stand among the R rows of what is recorded."""
+
+    places: Tensor  # [B]
+    count: int  # R
+    in_order: bool  # the first of all, none left out
+
+    @classmethod
+    def first(cls, sentences: int, count: int, device: torch.device) -> Rows:
+        return cls(torch.arange(sentences, device=device), count, True)
+
+    def of_hypotheses(self, beam: int) -> Tensor:
+        """[N]"""
+        return (self.places[:, None] * beam + torch.arange(beam, device=self.places.device)).flatten()
+
+    def asked(self, values: Tensor, beam: int) -> Tensor:
+        """[R * K, ...] -> [N, ...]"""
+        return values[: len(self.places) * beam] if self.in_order else values[self.of_hypotheses(beam)]
+
+    def keeping(self, staying: Tensor) -> tuple[Rows, Tensor | None]:
+        """Of the sentences ``staying`` alone, and the rows [R'] that they are moved to; None: nothing moves."""
+        places, count = self.places[staying], self.count
+        while count % 2 == 0 and count // 2 >= len(places):
+            count //= 2
+        if count == self.count:
+            return Rows(places, count, False), None
+        return Rows.first(len(places), count, places.device), _filled(places, count)
+
+
+@dataclass
+class ReplayedMemory(Memory):
+    """A model's memory of R rows."""
+
+    memory: Memory
+    at: Rows
+    width: int  # of the source, as it was given
+
+    def rows(self, index: Tensor) -> ReplayedMemory:
+        at, moved = self.at.keeping(index)
+        return ReplayedMemory(self.memory if moved is None else self.memory.rows(moved), at, self.width)
+
+
+@dataclass
+class ReplayedState(DecoderState):
+    """A model's state of R * K rows."""
+
+    state: DecoderState
+    at: Rows
+    beam: int
+    room: int  # steps
+    made: int = 0
+
+    def rows(self, index: Tensor) -> ReplayedState:
+        hypotheses = self.at.of_hypotheses(self.beam)
+        at, moved = self.at, None
+        if len(index) < len(hypotheses):
+            at, moved = self.at.keeping(index[:: self.beam] // self.beam)
+        if moved is None:
+            every = torch.arange(at.count * self.beam, device=index.device)
+            chosen = every.index_copy(0, at.of_hypotheses(self.beam), hypotheses[index])
+        else:
+            chosen = _filled(hypotheses[index], at.count * self.beam, self.beam)
+        return replace(self, state=self.state.rows(chosen), at=at)
+
+
+def _filled(rows: Tensor, count: int, unit: int = 1) -> Tensor:
+    """So many rows: the first ``unit`` stand for those that are missing."""
+    return torch.cat([rows, rows[:unit].repeat((count - len(rows)) // unit)])
+
+
+class _Step:
+    """A step of one shape: its tensors, which lie where they lie, and what repeats it."""
+
+    def __init__(self, model: EncoderDecoder, hypotheses: int, memory: Memory, state: DecoderState) -> None:
+        self._model = model
+        self.tokens = torch.empty(hypotheses, dtype=torch.long, device=next(tensors(memory)).device)
+        self.memory, self.state = memory.clone(), state.clone()
+        self.kept = list(tensors(self.state))
+        self.output: StepOutput | None = None  # where every repetition writes its scores
+        self.repeat: Callable[[], None] | None = None
+
+    def compute(self, attention: bool = False) -> StepOutput:
+        """The step itself; the state is the next one after it."""
+        output = self._model.step(self.tokens, self.memory, self.state, attention)
+        copy(zip(self.kept, tensors(output.state)))
+        return output
+
+    def record(self, recordings: Recordings) -> None:
+        def function() -> None:
+            self.output = self.compute()
+
+        # a step whose state nobody keeps can be made again
+        self.repeat = recordings.record(lambda: self._model.step(self.tokens, self.memory, self.state), function)
+
+
+def copy(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
+    """Each second tensor into the first one, also where that lies in a place that is still to be read."""
+    pairs = [(tensor, other) for tensor, other in pairs if tensor is not other]
+    written = {tensor.untyped_storage().data_ptr() for tensor, _ in pairs}
+    read = [other.clone() if other.untyped_storage().data_ptr() in written else other for _, other in pairs]
+    for (tensor, _), other in zip(pairs, read):
+        tensor.copy_(other)
+
+
+class Replayed:
+    """A model on a GPU. It serves one search at a time."""
+
+    def __init__(self, model: EncoderDecoder, recordings: Recordings) -> None:
+        """``model`` has ``fixed_steps``."""
+        self._model = model
+        self._recordings = recordings
+        self._fails = False
+        self.steps: OrderedDict[Any, _Step] = OrderedDict()  # the one that was used last at the end
+        self._current: tuple[_Step, Memory, int] | None = None  # whose numbers are in place, and with what room
+
+    def encode(self, source: Tensor, source_lengths: Tensor) -> Memory:
+        if self._fails:
+            return self._model.encode(source, source_lengths)
+        sentences, width = source.shape
+        # powers of two, and these with a half more; a few multiples of positions
+        count = 1 << (sentences - 1).bit_length()
+        count = count * 3 // 4 if sentences <= count * 3 // 4 and count > 2 else count
+        unit = max(POSITIONS, (1 << (width - 1).bit_length()) // 4)
+        longest, limit = -(-width // unit) * unit, self._model.max_source_length()
+        filled = F.pad(source, (0, max(width, min(longest, limit or longest)) - width, 0, count - sentences), value=PAD)
+        filled[sentences:, 0] = EOS
+        lengths = F.pad(source_lengths, (0, count - sentences), value=1)
+        at = Rows.first(sentences, count, source.device)
+        return ReplayedMemory(self._model.encode(filled, lengths), at, width)
+
+    def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
+        if not isinstance(memory, ReplayedMemory):
+            return self._model.start(memory, beam_size, vocabulary)
+        assert vocabulary is None, "every batch would have another output layer"
+        room = max(LEAST_STEPS, 1 << (memory.width - 1).bit_length())
+        prepared, state = self._model.start(memory.memory, beam_size)
+        return replace(memory, memory=prepared), ReplayedState(with_room(state, room), memory.at, beam_size, room)
+
+    def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
+        if not isinstance(memory, ReplayedMemory):
+            return self._model.step(tokens, memory, state, attention)
+        assert isinstance(state, ReplayedState)
+        if state.made == state.room:
+            state = replace(state, state=with_room(state.state, 2 * state.room), room=2 * state.room)
+        step = self._placed(memory.memory, state)
+        step.tokens.fill_(EOS).index_copy_(0, state.at.of_hypotheses(state.beam), tokens)
+        output = step.compute(attention) if attention or self._fails else self._repeated(step)
+        after = replace(state, state=step.state, made=state.made + 1)
+        weights = output.attention
+        if weights is not None:
+            weights = state.at.asked(weights, state.beam)[:, : memory.width].clone()
+        return StepOutput(state.at.asked(output.scores, state.beam), output.normalised, after, weights)
+
+    def max_target_lengths(self, source_lengths: Tensor) -> Tensor | None:
+        return self._model.max_target_lengths(source_lengths)
+
+    def forget(self) -> None:
+        """Every recording, and the memory that they hold."""
+        self.steps.clear()
+        self._current = None
+        self._recordings.forget()
+
+    def _repeated(self, step: _Step) -> StepOutput:
+        try:
+            if step.repeat is None:
+                step.record(self._recordings)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            first, _, _ = str(error).partition("\n")
+            logger.warning("a step cannot be recorded (%s); translating goes on without --cuda-graphs", first)
+            self._fails = True
+            self.forget()
+            return step.compute()
+        assert step.repeat is not None and step.output is not None
+        step.repeat()
+        return step.output
+
+    def _placed(self, memory: Memory, state: ReplayedState) -> _Step:
+        """The step of that shape, with these numbers."""
+        hypotheses = state.at.count * state.beam
+        if self._current is not None and self._current[1] is memory and self._current[2] == state.room:
+            step = self._current[0]
+            if len(step.tokens) == hypotheses:
+                copy(zip(step.kept, tensors(state.state)))
+                return step
+        shape = (hypotheses, *((one.dtype, one.size()) for part in (memory, state.state) for one in tensors(part)))
+        if shape not in self.steps:
+            if len(self.steps) >= MOST:
+                self.steps.popitem(last=False)
+            self.steps[shape] = _Step(self._model, hypotheses, memory, state.state)
+        self.steps.move_to_end(shape)
+        step = self.steps[shape]
+        copy(zip([*tensors(step.memory), *step.kept], [*tensors(memory), *tensors(state.state)]))
+        self._current = step, memory, state.room
+        return step
+
+
+class RecordedEngine(ModelEngine):
+    """A model with its steps recorded."""
+
+    decodable: Replayed
+
+    def forget(self) -> None:
+        self.decodable.forget()
+        super().forget()
+
+
+def recorded_engine(model: EncoderDecoder, device: str) -> ModelEngine:
+    """With the model's steps recorded, or with the model as it is where they vary, which is said."""
+    there, limit = torch.device(device), model.max_source_length()
+    if fixed_steps(model, there):
+        return RecordedEngine(Replayed(model, Recordings(there)), device, scored=model, longest_source=limit)
+    logger.warning("the steps of this model vary and cannot be recorded; translating goes on without --cuda-graphs")
+    return ModelEngine(model, device, longest_source=limit)
+
+
+def fixed_steps(model: EncoderDecoder, device: torch.device) -> bool:
+    """Whether all steps of a model launch the same: with room for them, none changes the form of the state."""
+    if model.shapes_depend_on_tokens:
+        return False
+    with torch.inference_mode():
+        one = torch.tensor([[EOS]], device=device)
+        memory, state = model.start(model.encode(one, torch.ones_like(one[0])), 1)
+        state = with_room(state, 2)
+        before = form_of(state)
+        return bool(form_of(model.step(one[0], memory, state).state) == before)
+
+
+def form_of(tree: Any) -> Any:
+    """The tree with types and shapes in place of its tensors."""
+    return map_tensors(lambda tensor: (tensor.dtype, tensor.size()), tree)  # type: ignore[arg-type, return-value]

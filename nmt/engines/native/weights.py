@@ -1,0 +1,200 @@
+"""A Transformer's weights as the C code holds them (nmt/native/decoding.c): structures, and matrices in the order in which
+it reads them (panels.h), in float32 or in fewer bytes.
+
+A product is made row by row: the result of a row does not depend on other rows, to the last bit. In int8 every output of a
+matrix has a scale of its own, and so has every row that it is multiplied with.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from nmt.config.choices import NumberFormat
+from nmt.data.vocabulary import Floats, Ids
+from nmt.errors import DataError
+from nmt.models.transformer.weights import (
+    Array,
+    LayerWeights,
+    Linear,
+    Norm,
+    StackWeights,
+    TransformerWeights,
+    sinusoids,
+)
+from nmt.native.library import address, built
+
+PANEL = 16  # outputs side by side
+_LINE = 64  # bytes of a cache line
+FIRST_POSITIONS = 256  # sinusoids that there are at first
+_NUMBERS = {NumberFormat.float32: 0, NumberFormat.bfloat16: 1, NumberFormat.float16: 2, NumberFormat.int8: 3}
+
+
+class Matrix(ctypes.Structure):
+    """As native.h has it."""
+
+    _fields_ = (
+        *[(name, ctypes.c_void_p) for name in ("panels", "scales", "shifts", "bias")],
+        *[(name, ctypes.c_int64) for name in ("outputs", "inputs", "format")],
+    )
+
+
+class Packed:
+    """One or several linear maps of the same input, one below the other, as one matrix."""
+
+    def __init__(self, parts: Sequence[Linear], number_format: NumberFormat) -> None:
+        weight = float32(parts[0].weight if len(parts) == 1 else np.concatenate([part.weight for part in parts]))
+        if not np.isfinite(weight).all():
+            raise DataError(
+                "the model's weights are not numbers (NaN or infinite): its checkpoint is damaged or diverged"
+            )
+        found, number = built(), _NUMBERS[number_format]
+        outputs, inputs = weight.shape
+        room, whole = -(-outputs // PANEL) * PANEL, number_format is NumberFormat.int8
+        panels = aligned(found.packed_bytes(outputs, inputs, number))
+        scales = np.zeros(room, dtype=np.float32) if whole else None
+        shifts = np.zeros(room, dtype=np.int32) if whole else None
+        bias = None
+        if any(part.bias is not None for part in parts):
+            bias = np.zeros(room, dtype=np.float32)
+            own = [np.zeros(len(part.weight)) if part.bias is None else part.bias for part in parts]
+            bias[:outputs] = np.concatenate(own)
+        found.pack(address(weight), outputs, inputs, number, address(panels), address(scales), address(shifts))
+        self.matrix = Matrix(address(panels), address(scales), address(shifts), address(bias), outputs, inputs, number)
+        self._kept = (panels, scales, shifts, bias)  # they live as long as their addresses are used
+
+
+class PartsOfOutput:
+    """For each of B sentences some of the outputs of a matrix, as a matrix of its own."""
+
+    def __init__(self, whole: Packed, lists: Sequence[Ids]) -> None:
+        found, m = built(), whole.matrix
+        self.longest = max(map(len, lists))
+        size = found.packed_bytes(self.longest, m.inputs, m.format)
+        room, is_int8 = -(-self.longest // PANEL) * PANEL, bool(m.scales)
+        panels = aligned(size * len(lists)).reshape(len(lists), size)
+        scales = np.zeros((len(lists), room), dtype=np.float32) if is_int8 else None
+        shifts = np.zeros((len(lists), room), dtype=np.int32) if is_int8 else None
+        bias = np.zeros((len(lists), room), dtype=np.float32)
+        self.matrices = (Matrix * len(lists))()
+        for b, outputs in enumerate(lists):
+            wanted = np.zeros(self.longest, dtype=np.int64)
+            wanted[: len(outputs)] = outputs
+            absent = (np.arange(self.longest) >= len(outputs)).astype(np.uint8)
+            own = [None if part is None else address(part[b]) for part in (panels, scales, shifts, bias)]
+            found.select_outputs(ctypes.addressof(m), address(wanted), address(absent), self.longest, *own)
+            self.matrices[b] = Matrix(*own, self.longest, m.inputs, m.format)
+        self._kept = (panels, scales, shifts, bias, whole)
+
+
+def float32(array: Array) -> Floats:
+    """The same numbers in float32, one after the other; itself, if it is so."""
+    return np.ascontiguousarray(array, dtype=np.float32)
+
+
+def aligned(count: int) -> npt.NDArray[np.uint8]:
+    """So many zero bytes that begin where a line of the cache does."""
+    memory = np.zeros(count + _LINE, dtype=np.uint8)
+    start = -int(memory.ctypes.data) % _LINE
+    return memory[start : start + count]
+
+
+class _Norm(ctypes.Structure):
+    _fields_ = (("weight", ctypes.c_void_p), ("bias", ctypes.c_void_p), ("epsilon", ctypes.c_float))
+
+
+class _Layer(ctypes.Structure):
+    _fields_ = (
+        *[(name, Matrix) for name in ("projection", "look_output", "query", "memory", "read_output", "inner", "outer")],
+        *[(name, _Norm) for name in ("look_norm", "read_norm", "feed_norm")],
+        ("norm_first", ctypes.c_int64),
+        ("heads", ctypes.c_int64),
+        ("width", ctypes.c_int64),
+        ("look_scale", ctypes.c_float),
+        ("read_scale", ctypes.c_float),
+    )
+
+
+class _Stack(ctypes.Structure):
+    _fields_ = (
+        ("embedding", ctypes.c_void_p),
+        ("positions", ctypes.c_void_p),
+        ("scale", ctypes.c_float),
+        ("layers", ctypes.c_void_p),
+        ("count", ctypes.c_int64),
+        ("last", _Norm),
+    )
+
+
+class _Model(ctypes.Structure):
+    _fields_ = (("source", _Stack), ("target", _Stack), ("output", Matrix), ("width", ctypes.c_int64))
+
+
+class NativeModel:
+    """The structures of C, and all that they point to."""
+
+    def __init__(self, weights: TransformerWeights, number_format: NumberFormat) -> None:
+        self._shape = weights.norm_first, weights.num_heads, weights.width
+        self._format = number_format
+        self._kept: list[object] = []  # lives as long as its address is used
+        self.output = self._packed(weights.output)
+        self.longest_source, self.longest_target = _longest(weights.source), _longest(weights.target)
+        self._positions = sinusoids(FIRST_POSITIONS, weights.width)
+        stacks = self._stack(weights.source), self._stack(weights.target)
+        self._model = _Model(*stacks, self.output.matrix, weights.width)
+        self._sinusoidal = [
+            stack
+            for stack, given in ((self._model.source, weights.source), (self._model.target, weights.target))
+            if given.positions is None
+        ]
+        self.address = ctypes.addressof(self._model)
+
+    def reach(self, positions: int) -> None:
+        """See to it that there are so many positions, where they are sinusoids."""
+        if positions <= len(self._positions):
+            return
+        self._positions = sinusoids(max(positions, 2 * len(self._positions)), self._model.width)
+        for stack in self._sinusoidal:
+            stack.positions = address(self._positions)
+
+    def _stack(self, weights: StackWeights) -> _Stack:
+        layers = (_Layer * len(weights.layers))(*map(self._layer, weights.layers))
+        self._kept.append(layers)
+        positions = self._positions if weights.positions is None else self._numbers(weights.positions)
+        embedding, places = address(self._numbers(weights.embedding)), address(positions)
+        begin, last = ctypes.addressof(layers), self._norm(weights.norm)
+        return _Stack(embedding, places, weights.scale, begin, len(layers), last)
+
+    def _layer(self, layer: LayerWeights) -> _Layer:
+        look, read, feed = layer.self_attention, layer.cross_attention, layer.feed_forward
+        reading = [(), (), ()] if read is None else [(read.query,), (read.key, read.value), (read.output,)]
+        parts = [(look.query, look.key, look.value), (look.output,), *reading, (feed.inner,), (feed.outer,)]
+        return _Layer(
+            *(self._packed(*linears).matrix if linears else Matrix() for linears in parts),
+            *map(self._norm, (layer.self_norm, layer.cross_norm, layer.feed_forward_norm)),
+            *self._shape,
+            look.scale,
+            0.0 if read is None else read.scale,
+        )
+
+    def _packed(self, *parts: Linear) -> Packed:
+        packed = Packed(parts, self._format)
+        self._kept.append(packed)
+        return packed
+
+    def _norm(self, norm: Norm | None) -> _Norm:
+        if norm is None:
+            return _Norm()
+        return _Norm(address(self._numbers(norm.weight)), address(self._numbers(norm.bias)), norm.epsilon)
+
+    def _numbers(self, array: object) -> Floats:
+        numbers = float32(array)  # type: ignore[arg-type]
+        self._kept.append(numbers)
+        return numbers
+
+
+def _longest(stack: StackWeights) -> int | None:
+    return None if stack.positions is None else len(stack.positions)

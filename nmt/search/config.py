@@ -1,0 +1,193 @@
+"""The options of every search, and the rules that they name. No torch here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from nmt.config.checks import refuse, require_not_negative, require_positive
+from nmt.config.option import option
+from nmt.config.roles import SearchConfig
+from nmt.errors import UsageError
+from nmt.search import searches
+
+if TYPE_CHECKING:
+    from nmt.data.vocabulary import Floats
+
+
+Length = TypeVar("Length", float, "Floats")
+_LARGEST_LENPEN = 20.0  # with which scores of long translations are still numbers
+_COLDEST = 1e-6  # below it quotients overflow single precision
+
+
+class LengthPenalty(Enum):
+    """What a hypothesis' log-probability is divided by to become its score."""
+
+    gnmt = "gnmt"  # ((5 + length) / 6) ^ alpha: Wu et al. 2016, equation 14; the Transformer paper's
+    power = "power"  # length ^ alpha: fairseq's
+
+    def __call__(self, length: Length, alpha: float) -> Length:
+        """The divisor of a hypothesis of ``length`` tokens, eos included; alpha 0 divides by one."""
+        divisor: Any = ((5 + length) / 6) ** alpha if self is LengthPenalty.gnmt else length**alpha
+        return divisor  # type: ignore[no-any-return]
+
+
+class StopRule(Enum):
+    """When the search of one sentence ends."""
+
+    first = "first"  # as soon as K hypotheses are finished (fairseq's rule), or as many as patience says
+    bound = "bound"  # when no unfinished hypothesis can still beat those that would be returned
+    all = "all"  # at the length limit, when none is left
+
+
+@dataclass
+class RuleConfig(SearchConfig):
+    """The options of every search that say how long a translation may become, and what it may contain."""
+
+    max_len_a: float = option(
+        1.0, help="longest translation in pieces: max_len_a * source length + max_len_b", flag="--max-len-a"
+    )
+    max_len_b: float = option(50, help="see max_len_a", flag="--max-len-b")
+    min_len: int = option(1, help="shortest translation in pieces", flag="--min-len")
+    no_repeat_ngram: int = option(
+        0, help="no n-gram of this many pieces stands twice in a translation; 0: any may", flag="--no-repeat-ngram-size"
+    )
+    repetition_penalty: float = option(
+        1.0,
+        help="log-probabilities of pieces that the translation has already are multiplied by it; above 1: fewer",
+        flag="--repetition-penalty",
+    )
+    forbid_unknown: bool = option(False, help="no translation contains the unknown piece", flag="--forbid-unk")
+
+    def __post_init__(self) -> None:
+        require_not_negative("search", max_len_a=self.max_len_a, max_len_b=self.max_len_b, min_len=self.min_len)
+        if self.max_len_a == 0 and self.max_len_b < max(self.min_len, 1):
+            raise UsageError(
+                f"search.max_len_b={self.max_len_b} with search.max_len_a=0 leaves no room for "
+                f"search.min_len={self.min_len} pieces; raise --max-len-b"
+            )
+        require_not_negative("search", no_repeat_ngram=self.no_repeat_ngram)
+        require_positive("search", repetition_penalty=self.repetition_penalty)
+
+
+@searches.declare("greedy", "greedy")
+@dataclass
+class GreedyConfig(RuleConfig):
+    """Greedy search: one hypothesis, extended by its most probable token."""
+
+    @property
+    def finds_at_most(self) -> int:
+        return 1
+
+
+@searches.declare("beam", "beam")
+@dataclass
+class BeamConfig(RuleConfig):
+    """Beam search: the K best unfinished hypotheses are extended side by side."""
+
+    beam_size: int = option(5, help="hypotheses kept per sentence", flag="--beam")
+    length_penalty: LengthPenalty = option(
+        LengthPenalty.gnmt,
+        help="log-probabilities are divided by: gnmt ((5+length)/6)^lenpen, power length^lenpen (fairseq's)",
+        flag="--length-penalty",
+    )
+    lenpen: float = option(
+        0.6, help="exponent of the length penalty; 0: none, higher favours longer translations", flag="--lenpen"
+    )
+    coverage_penalty: float = option(
+        0.0,
+        help="weight of log(attention that each source piece got, at most 1), added to the score of a finished "
+        "translation; needs a model with attention",
+        flag="--coverage-penalty",
+    )
+    stop: StopRule = option(
+        StopRule.first,
+        help="first: when enough hypotheses are finished (see --beam-patience); bound: when no other can win any more; "
+        "all: when all have reached their end or the length limit",
+        flag="--stop",
+    )
+    patience: float = option(
+        1.0, help="finished hypotheses that --stop first waits for, as a multiple of --beam", flag="--beam-patience"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive("search", beam_size=self.beam_size, patience=self.patience)
+        require_not_negative("search", lenpen=self.lenpen, coverage_penalty=self.coverage_penalty)
+        if self.lenpen > _LARGEST_LENPEN:
+            raise UsageError(
+                f"search.lenpen={self.lenpen:g} is more than {_LARGEST_LENPEN:g} (--lenpen); 0.6 to 1 are usual"
+            )
+
+    @property
+    def finds_at_most(self) -> int:
+        return self.beam_size
+
+    def require_slots(self, nbest: int) -> None:
+        """Refuse to look for more translations than there are slots."""
+        if nbest > self.beam_size:
+            raise UsageError(
+                f"nbest={nbest} is more than the beam of {self.beam_size} finds; "
+                f"lower --nbest or raise search.beam_size (--beam {nbest})"
+            )
+
+
+@searches.declare("diverse_beam", "beam")
+@dataclass
+class DiverseBeamConfig(BeamConfig):
+    """Diverse beam search: groups of hypotheses, each of which avoids what the groups before it chose."""
+
+    groups: int = option(5, help="groups that --beam is divided into", flag="--diverse-beam-groups")
+    strength: float = option(
+        0.5,
+        help="what a token costs for each choice of it by an earlier group at the same position",
+        flag="--diverse-beam-strength",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive("search", groups=self.groups)
+        require_not_negative("search", strength=self.strength)
+        multiple = -(-self.beam_size // self.groups) * self.groups
+        refuse(
+            (
+                self.beam_size % self.groups,
+                f"search.beam_size={self.beam_size} cannot be divided into search.groups={self.groups} equal groups; choose "
+                f"a multiple (--beam {multiple})",
+            ),
+            (self.coverage_penalty, "search.coverage_penalty is not for diverse beams; leave out --coverage-penalty"),
+        )
+
+
+@searches.declare("sampling", "sampling")
+@dataclass
+class SamplingConfig(RuleConfig):
+    """Sampling: each of --nbest translations is drawn token by token."""
+
+    temperature: float = option(
+        1.0, help="scores are divided by it: below 1 the probable becomes more probable", flag="--temperature"
+    )
+    topk: int | None = option(None, help="draw among the k most probable tokens; null: all", flag="--sampling-topk")
+    topp: float | None = option(
+        None, help="draw among the most probable tokens that reach this probability together", flag="--sampling-topp"
+    )
+    minp: float = option(
+        0.0, help="draw among tokens at least this share as probable as the likeliest; 0: all", flag="--sampling-minp"
+    )
+    epsilon: float = option(0.0, help="draw among tokens at least this probable; 0: all", flag="--sampling-epsilon")
+    seed: int = option(1, help="another number draws other translations", flag="--sampling-seed")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive("search", temperature=self.temperature, topk=self.topk)
+        if self.temperature < _COLDEST:
+            raise UsageError(
+                f"search.temperature={self.temperature} leaves nothing to chance: give at least {_COLDEST} "
+                f"(--temperature), or search with --search greedy"
+            )
+        if self.topp is not None and not 0.0 < self.topp <= 1.0:
+            raise UsageError(f"search.topp={self.topp} must be greater than 0 and at most 1 (--sampling-topp)")
+        for name, value in (("minp", self.minp), ("epsilon", self.epsilon)):
+            if not 0.0 <= value <= 1.0:
+                raise UsageError(f"search.{name}={value} must be from 0 to 1 (--sampling-{name})")
