@@ -23,16 +23,20 @@ from nmt.trees import RowTree
 
 
 class MatrixOutput(OutputLayer):
-    """Scores by one matrix and perhaps a bias, which ``linear`` says."""
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        return F.linear(hidden, *self.linear())
-
-    def restrict(self, vocabulary: Tensor) -> Scoring:
-        return restricted(*self.linear(), vocabulary)
+    """Scores by one matrix and perhaps a bias."""
 
     @abstractmethod
-    def linear(self) -> tuple[Tensor, Tensor | None]: ...
+    def matrix(self) -> tuple[Tensor, Tensor | None]:
+        """Weight [V, D] and bias [V]."""
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return F.linear(hidden, *self.matrix())
+
+    def restrict(self, vocabulary: Tensor) -> Scoring:
+        return restricted(*self.matrix(), vocabulary)
+
+    def linear(self) -> tuple[Tensor, Tensor | None] | None:
+        return self.matrix()
 
 
 class LinearOutput(MatrixOutput):
@@ -49,7 +53,7 @@ class LinearOutput(MatrixOutput):
         linear = nn.Linear(inputs, outputs)
         return cls(linear.weight.detach(), linear.bias.detach())
 
-    def linear(self) -> tuple[Tensor, Tensor | None]:
+    def matrix(self) -> tuple[Tensor, Tensor | None]:
         return self.weight, self.bias
 
 
@@ -60,7 +64,7 @@ class TiedOutput(MatrixOutput):
         super().__init__()
         self._embedding = (embedding,)  # a tuple, so that a saved model holds the matrix once
 
-    def linear(self) -> tuple[Tensor, Tensor | None]:
+    def matrix(self) -> tuple[Tensor, Tensor | None]:
         return self._embedding[0].weight, None
 
 

@@ -204,7 +204,7 @@ class NormalisedOutput(MatrixOutput):
         super().__init__()
         self.projection = linear(inputs, outputs, dropout)
 
-    def linear(self) -> tuple[Tensor, Tensor | None]:
+    def matrix(self) -> tuple[Tensor, Tensor | None]:
         return self.projection.weight, self.projection.bias
 
 

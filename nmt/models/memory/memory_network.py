@@ -24,7 +24,7 @@ from nmt.models import models
 from nmt.models.memory.config import MemoryNetworkConfig, Places
 from nmt.models.output_layers import LinearOutput, ScoredMemory
 from nmt.models.recurrent.attentive_recurrent import ReadOn, Recurrent
-from nmt.models.recurrent.layers import LSTMLayer, RecurrentDecoder, States
+from nmt.models.recurrent.layers import LSTMLayer, RecurrentStack, States
 
 Distances = Callable[[Tensor, int], Tensor]  # lengths [B], longest -> [B, longest]; padding may hold any distance
 
@@ -128,7 +128,7 @@ class MemoryNetwork(Recurrent):
         )
         self.target_embedding = Embedding(sizes.target, config.embedding_size)
         inputs = [config.embedding_size, *[config.hidden_size] * (config.num_layers - 1)]
-        self.decoder = RecurrentDecoder([LSTMLayer(given, config.hidden_size) for given in inputs], config.dropout)
+        self.decoder = RecurrentStack([LSTMLayer(given, config.hidden_size) for given in inputs], config.dropout)
         self.question = nn.Linear(config.hidden_size, size, bias=False)
         self.hops = Hops(size)
         self.dropout = Dropout(config.dropout)

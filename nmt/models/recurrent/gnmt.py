@@ -27,7 +27,7 @@ from nmt.models.recurrent.attentive_recurrent import (
     initialise,
 )
 from nmt.models.recurrent.config import GNMTConfig
-from nmt.models.recurrent.layers import BothWays, LSTMLayer, OneWay, RecurrentEncoder, concatenated, is_residual
+from nmt.models.recurrent.layers import BothWays, LSTMLayer, OneWay, RecurrentEncoder, concatenated
 
 
 class Decoder(DecoderStack):
@@ -60,7 +60,7 @@ class Decoder(DecoderStack):
         after = [bottom]
         for number, (layer, before) in enumerate(zip(self.upper, state.layers[1:]), 2):
             output, behind = layer(torch.cat([self.dropout(x), contexts], dim=-1), before)
-            x = output + x if is_residual(number, self.residual_from) else output
+            x = output + x if number >= self.residual_from else output
             after.append(behind)
         return self.dropout(x), weights, StackState(tuple(after))
 

@@ -6,10 +6,12 @@ The state of a layer is one tensor [N, P, H]: part 0 is its output, an LSTM keep
 
 from __future__ import annotations
 
+import itertools
+import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -218,48 +220,37 @@ def averaged(onward: Tensor, backward: Tensor) -> Tensor:
     return (onward + backward) / 2
 
 
-class RecurrentEncoder(nn.Module):
-    """A stack of layers over the source; from layer ``residual_from`` (counted from 1) on, inputs are added to outputs.
+class RecurrentStack(nn.Module):
+    """Layers one after the other; from layer ``residual_from`` (counted from 1) on, inputs are added to outputs.
 
     The sum is taken after the recurrence: x^i = m^i + x^(i-1), Wu et al. 2016, arXiv:1609.08144, equation 6. The state of a
     layer is never part of it, and dropout acts on what a layer reads, never on the path around it.
     """
 
-    def __init__(self, layers: Sequence[OneWay | BothWays], dropout: float, residual_from: int | None = None) -> None:
+    kind: type[Layers[Any]] = Layers
+
+    def __init__(self, layers: Iterable[nn.Module], dropout: float, residual_from: int | None = None) -> None:
         super().__init__()
-        self.layers = Stack(layers)
+        self.layers = self.kind(layers)
         self.dropout = Dropout(dropout)
-        self.residual_from = residual_from
+        self.residual_from = residual_from or math.inf
 
-    def forward(self, embedded: Tensor, lengths: Tensor) -> tuple[Tensor, States]:
-        """[B, S, I] -> states [B, S, H] (padding may hold anything), and each layer's state after the last position."""
-        x, last = embedded, []
-        for number, layer in enumerate(self.layers, 1):
-            output, state = layer(self.dropout(x) if number > 1 else x, lengths)
-            x = output + x if is_residual(number, self.residual_from) else output
-            last.append(state)
-        return x, tuple(last)
-
-
-class RecurrentDecoder(nn.Module):
-    """A stack of layers from given states on: a whole sequence at once, or one position."""
-
-    def __init__(self, layers: Sequence[RecurrentLayer], dropout: float, residual_from: int | None = None) -> None:
-        super().__init__()
-        self.layers = Layers(layers)
-        self.dropout = Dropout(dropout)
-        self.residual_from = residual_from
-
-    def forward(self, x: Tensor, states: States) -> tuple[Tensor, States]:
-        """[N, T, I] -> [N, T, H], and the states after the last position (padding included)."""
+    def forward(self, x: Tensor, given: Any) -> tuple[Tensor, States]:
+        """On from the ``given`` states over a sequence, or one position: [N, T, I] -> [N, T, H], and the states after the
+        last position (padding included)."""
         after = []
-        for number, (layer, state) in enumerate(zip(self.layers, states), 1):
-            output, state = layer(self.dropout(x) if number > 1 else x, state)
-            x = output + x if is_residual(number, self.residual_from) else output
+        for number, (layer, own) in enumerate(zip(self.layers, given), 1):
+            output, state = layer(self.dropout(x) if number > 1 else x, own)
+            x = output + x if number >= self.residual_from else output
             after.append(state)
         return x, tuple(after)
 
 
-def is_residual(number: int, residual_from: int | None) -> bool:
-    """Whether layer ``number``, counted from 1, adds its input to its output."""
-    return residual_from is not None and number >= residual_from
+class RecurrentEncoder(RecurrentStack):
+    """A stack over the source, whose layers read it in one way or both."""
+
+    kind = Stack
+
+    def forward(self, embedded: Tensor, lengths: Tensor) -> tuple[Tensor, States]:
+        """[B, S, I] -> states [B, S, H] (padding may hold anything), and each layer's state after the last position."""
+        return super().forward(embedded, itertools.repeat(lengths))

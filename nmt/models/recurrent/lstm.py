@@ -47,9 +47,9 @@ from nmt.models.recurrent.layers import (
     GRULayer,
     LSTMLayer,
     OneWay,
-    RecurrentDecoder,
     RecurrentEncoder,
     RecurrentLayer,
+    RecurrentStack,
     States,
     averaged,
     concatenated,
@@ -96,7 +96,7 @@ class AttentiveDecoder(DecoderStack):
 
     def __init__(
         self,
-        stack: RecurrentDecoder,
+        stack: RecurrentStack,
         attention: RecurrentAttention,
         readout: Readout,
         dropout: float,
@@ -263,7 +263,7 @@ def build_decoder(config: LSTMConfig) -> AttentiveDecoder:
     fed = {ContextPath.readout: 0, ContextPath.feeding: readout.size}.get(config.context, attention.context_size)
     inputs = [config.embedding_size + fed + summary, *[size] * (config.num_layers - 1)]
     cell = _CELLS[config.cell]
-    stack = RecurrentDecoder([cell(width, size) for width in inputs], config.dropout, config.residual_from)
+    stack = RecurrentStack([cell(width, size) for width in inputs], config.dropout, config.residual_from)
     reads_context = config.context is not ContextPath.input
     kind = _DECODERS[config.context]
     return kind(stack, attention, readout, config.dropout, config.readout_embedding, reads_context)

@@ -17,9 +17,9 @@ from nmt.models.recurrent.layers import (
     LSTMLayer,
     OneWay,
     ProjectedLSTMLayer,
-    RecurrentDecoder,
     RecurrentEncoder,
     RecurrentLayer,
+    RecurrentStack,
     averaged,
     concatenated,
     reverse_within_lengths,
@@ -168,7 +168,7 @@ def test_inputs_are_added_to_outputs_from_a_layer_on(residual_from: int | None) 
         expected = outputs + expected if residual_from is not None and number >= residual_from else outputs
     encoder = RecurrentEncoder([OneWay(layer) for layer in layers], 0.0, residual_from)
     torch.testing.assert_close(encoder(x, lengths)[0], expected)
-    decoder = RecurrentDecoder(layers, 0.0, residual_from)
+    decoder = RecurrentStack(layers, 0.0, residual_from)
     zeros = tuple(torch.zeros(2, 2, 4) for _ in layers)
     torch.testing.assert_close(decoder(x, zeros)[0], expected)
 
@@ -190,13 +190,13 @@ def test_dropout_never_acts_on_the_path_around_a_layer() -> None:
                 parameter.zero_()
     encoder = RecurrentEncoder([OneWay(layer) for layer in layers], 0.5, residual_from=1)
     assert torch.equal(encoder(x, torch.tensor([5, 5, 5]))[0], x)
-    decoder = RecurrentDecoder(layers, 0.5, residual_from=1)
+    decoder = RecurrentStack(layers, 0.5, residual_from=1)
     assert torch.equal(decoder(x, tuple(torch.zeros(3, 2, 4) for _ in layers))[0], x)
 
 
 @KINDS
 def test_a_decoder_in_one_go_equals_its_steps(kind: type[LSTMLayer]) -> None:
-    decoder = RecurrentDecoder([kind(3, 4), kind(4, 4)], 0.0, residual_from=2)
+    decoder = RecurrentStack([kind(3, 4), kind(4, 4)], 0.0, residual_from=2)
     x, states = torch.randn(2, 5, 3), tuple(torch.randn(2, kind.parts, 4) for _ in range(2))
     expected, _ = decoder(x, states)
     for position in range(5):
