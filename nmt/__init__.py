@@ -4,6 +4,8 @@
 commands do (docs/python.md); see ``nmt.interface`` for the seam that models share.
 """
 
+from __future__ import annotations
+
 import importlib
 from typing import TYPE_CHECKING, Any
 

@@ -4,6 +4,8 @@ By itself it returns large blocks to the system as soon as they are free, and as
 tensor of a training step is then paid for with page faults. Huge pages make what is kept cheaper to address.
 """
 
+from __future__ import annotations
+
 import ctypes
 import os
 from collections.abc import Mapping

@@ -4,6 +4,8 @@ Raise an ``NMTError`` for anything that a user can cause and mend; the commands 
 traceback, and exit with its status. ``assert`` is for what only a programmer can break.
 """
 
+from __future__ import annotations
+
 import difflib
 from collections.abc import Iterable, Sequence
 

@@ -6,6 +6,8 @@ Legend of every shape comment in the project:
 Every tensor is batch-first. What crosses the seam is a tensor or a frozen dataclass.
 """
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field

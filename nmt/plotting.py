@@ -1,5 +1,7 @@
 """Pictures of runs and of attention (``nmt.reporting.plotting``), under the name that documents use."""
 
+from __future__ import annotations
+
 from nmt.reporting.plotting import AttentionPanel, plot_attention, plot_comparison, plot_learning_curve
 
 __all__ = ["AttentionPanel", "plot_attention", "plot_comparison", "plot_learning_curve"]

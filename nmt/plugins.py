@@ -4,6 +4,8 @@ Importing a plugin runs its ``register`` decorators; a folder ``conf/`` in its p
 An import that fails is not hidden: the user would only meet "unknown model" later.
 """
 
+from __future__ import annotations
+
 import importlib
 import importlib.machinery
 import importlib.metadata

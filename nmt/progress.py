@@ -1,5 +1,7 @@
 """How far a command is, on standard error: a bar on a terminal, lines of the log elsewhere."""
 
+from __future__ import annotations
+
 import contextlib
 import logging
 import sys

@@ -11,6 +11,8 @@ a whole family: ``declare`` makes them known, and the module that builds is impo
 or a misspelt option is answered without torch.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import importlib
 import inspect

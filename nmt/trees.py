@@ -5,6 +5,8 @@ has one row per sentence or per hypothesis on axis 0; that single rule lets ever
 keeps its rows in another way says so by its own ``rows``.
 """
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar

@@ -1,5 +1,7 @@
 """nmt-average-checkpoints: the mean of several checkpoints."""
 
+from __future__ import annotations
+
 from nmt.config.commands import AverageConfig
 from nmt.config.sections import LOSSES
 from nmt.scoring import scorers

@@ -1,5 +1,7 @@
 """Hydra's and OmegaConf's complaints in one line each, with the right word or the list of choices."""
 
+from __future__ import annotations
+
 import dataclasses
 import re
 import typing

@@ -5,6 +5,8 @@ A flag of fairseq that keeps its meaning becomes arguments of ours, or changes n
 would lose its meaning is refused with advice.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import json

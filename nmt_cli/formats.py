@@ -13,6 +13,8 @@ power`` is fairseq's); the closing "Generate ... with beam=..." line goes to the
 results only.
 """
 
+from __future__ import annotations
+
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator

@@ -4,6 +4,8 @@ Standard output (or ``--output``) carries translations only. Everything else, fa
 corpus split among it, goes to the log on standard error.
 """
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import nmt.search  # noqa: F401 - its options are known from here on; torch is imported by what translates with it

@@ -1,5 +1,7 @@
 """What nmt-generate does: a model, an input and an output brought together."""
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import gc

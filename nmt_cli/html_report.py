@@ -1,5 +1,7 @@
 """``python -m nmt_cli.html_report RUN ...``: the page ``report.html`` of finished, stopped or running runs, made anew."""
 
+from __future__ import annotations
+
 import argparse
 import sys
 from pathlib import Path

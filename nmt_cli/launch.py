@@ -4,6 +4,8 @@ Hydra is used here and nowhere else at run time: it composes presets and overrid
 ``--multirun``. Everything behind ``run(config)`` is plain Python.
 """
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import os

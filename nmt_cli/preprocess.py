@@ -1,5 +1,7 @@
 """nmt-preprocess: parallel text in, a corpus folder out; the report goes to the log."""
 
+from __future__ import annotations
+
 import contextlib
 import logging
 import signal

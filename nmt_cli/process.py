@@ -1,6 +1,8 @@
 """A command as a process: standard streams (results on stdout, everything else on stderr), the log, and SIGTERM outside of
 training, which has its own way to stop (``nmt/training/loop/trainer.py``)."""
 
+from __future__ import annotations
+
 import contextlib
 import io
 import logging

@@ -1,5 +1,7 @@
 """nmt-score: compare translations with references; figures and their signatures on standard output."""
 
+from __future__ import annotations
+
 import json
 import logging
 import sys

@@ -1,5 +1,7 @@
 """nmt-shortlist: what the pieces of a source become, learned from a corpus folder, for nmt-generate --shortlist."""
 
+from __future__ import annotations
+
 import logging
 import os
 from pathlib import Path

@@ -4,6 +4,8 @@ A launcher may take a job to another process or another machine. What all of the
 job notes there what becomes of it, and the process that the user started reads the notes.
 """
 
+from __future__ import annotations
+
 import contextlib
 import fcntl
 import hashlib

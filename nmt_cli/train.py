@@ -1,5 +1,7 @@
 """nmt-train: learn a model from a corpus folder. Nothing goes to standard output; the run folder is the result."""
 
+from __future__ import annotations
+
 import logging
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """Refusing values of options, and options that exclude each other."""
 
+from __future__ import annotations
+
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping

@@ -1,5 +1,7 @@
 """Options of the commands that are one of several words."""
 
+from __future__ import annotations
+
 from enum import Enum
 
 

@@ -1,5 +1,7 @@
 """The options of the commands after training: nmt-generate, nmt-score, nmt-average-checkpoints and nmt-shortlist."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 from nmt.config.checks import Rules, refuse, require_device, require_not_negative, require_positive

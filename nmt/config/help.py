@@ -4,6 +4,8 @@ It shows the options of the components that the command line chooses, with the v
 runs need stands on the first screen.
 """
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import os

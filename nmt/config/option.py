@@ -7,6 +7,8 @@ class BeamConfig:
     model: Any = group("model", help="architecture and its sizes", flag="--arch")
 """
 
+from __future__ import annotations
+
 import dataclasses
 import types
 import typing

@@ -4,6 +4,8 @@ A plain tree holds strings, numbers, booleans, None, lists and dicts only. A com
 ``name``; reading goes through the registry, never through a class path, so nothing in a file can name code to run.
 """
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import typing

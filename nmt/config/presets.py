@@ -3,6 +3,8 @@
 Hydra composes the same, but reads every file many times; a page of help reads the few files that are chosen.
 """
 
+from __future__ import annotations
+
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -4,6 +4,8 @@ Components register in our own registries, which refuse duplicates; Hydra's Conf
 nothing is stored at import: ``publish`` copies everything there at once. Only this module and ``nmt_cli`` know Hydra.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -4,6 +4,8 @@ The dataclass of a component extends the class of its role and states only what 
 given the missing attributes when it is registered (``nmt.registry``), so everybody may read them without asking first.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 

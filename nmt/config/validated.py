@@ -1,5 +1,7 @@
 """The search that a model was validated with: what it translates with unless the user says otherwise."""
 
+from __future__ import annotations
+
 import dataclasses
 import logging
 from collections.abc import Collection, Mapping

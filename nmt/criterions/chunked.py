@@ -6,6 +6,8 @@ dropped, and computed again in the backward pass. The fused cross-entropy needs 
 Shapes: M rows (target positions), V vocabulary.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 import torch

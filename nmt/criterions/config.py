@@ -1,5 +1,7 @@
 """The options of every objective. The module that builds one is named where its options are declared."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 from enum import Enum

@@ -3,6 +3,8 @@
 Shapes: B sentences, H heads, T target positions, M real ones, S source positions, P aligned pairs of positions.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 
 import torch

@@ -6,6 +6,8 @@ before it than the reference holds. Comparisons of longer n-grams follow from th
 Shapes: N sentences, T positions of a hypothesis, R positions of its reference.
 """
 
+from __future__ import annotations
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor

@@ -4,6 +4,8 @@ Shapes: B sentences, K translations of each, T target positions, M real target p
 R positions of a reference.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 

@@ -1,5 +1,7 @@
 """Checks of options that several optimizers have."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 from nmt.config.checks import require_not_negative, require_positive, require_share

@@ -4,6 +4,8 @@ After update t every trained parameter's average becomes d * average + (1 - d) *
 min(decay, (1 + t) / (10 + t)): the average forgets the random initialisation before it becomes slow.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

@@ -5,6 +5,8 @@ Names are those of the model (``encoder.layers.0.norm.weight``); what the criter
 matches the parameter.
 """
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
 """Schedules of the learning rate: the options of each, and its factor on the rate as a pure function of progress."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

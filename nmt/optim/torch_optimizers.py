@@ -1,5 +1,7 @@
 """Optimizers of torch, and of the package ``schedulefree``, under the names that users choose."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import torch

@@ -1,5 +1,7 @@
 """Optimizers whose steps, or parts of them, are written here: Lion, Graves' RMSProp, Adam and then SGD, Muon with AdamW."""
 
+from __future__ import annotations
+
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nmt.config.checks import refuse, require_not_negative, require_positive
-from nmt.config.option import option
+from nmt.config.option import flag, option
 from nmt.config.roles import SearchConfig
 from nmt.errors import UsageError
 from nmt.search import searches
@@ -45,18 +45,14 @@ class StopRule(Enum):
 class RuleConfig(SearchConfig):
     """The options of every search that say how long a translation may become, and what it may contain."""
 
-    max_len_a: float = option(
-        1.0, help="longest translation in pieces: max_len_a * source length + max_len_b", flag="--max-len-a"
-    )
-    max_len_b: float = option(50, help="see max_len_a", flag="--max-len-b")
-    min_len: int = option(1, help="shortest translation in pieces", flag="--min-len")
+    max_len_a: float = flag(1.0, help="longest translation in pieces: max_len_a * source length + max_len_b")
+    max_len_b: float = flag(50, help="see max_len_a")
+    min_len: int = flag(1, help="shortest translation in pieces")
     no_repeat_ngram: int = option(
         0, help="no n-gram of this many pieces stands twice in a translation; 0: any may", flag="--no-repeat-ngram-size"
     )
-    repetition_penalty: float = option(
-        1.0,
-        help="log-probabilities of pieces that the translation has already are multiplied by it; above 1: fewer",
-        flag="--repetition-penalty",
+    repetition_penalty: float = flag(
+        1.0, help="log-probabilities of pieces that the translation has already are multiplied by it; above 1: fewer"
     )
     forbid_unknown: bool = option(False, help="no translation contains the unknown piece", flag="--forbid-unk")
 
@@ -87,25 +83,20 @@ class BeamConfig(RuleConfig):
     """Beam search: the K best unfinished hypotheses are extended side by side."""
 
     beam_size: int = option(5, help="hypotheses kept per sentence", flag="--beam")
-    length_penalty: LengthPenalty = option(
+    length_penalty: LengthPenalty = flag(
         LengthPenalty.gnmt,
         help="log-probabilities are divided by: gnmt ((5+length)/6)^lenpen, power length^lenpen (fairseq's)",
-        flag="--length-penalty",
     )
-    lenpen: float = option(
-        0.6, help="exponent of the length penalty; 0: none, higher favours longer translations", flag="--lenpen"
-    )
-    coverage_penalty: float = option(
+    lenpen: float = flag(0.6, help="exponent of the length penalty; 0: none, higher favours longer translations")
+    coverage_penalty: float = flag(
         0.0,
         help="weight of log(attention that each source piece got, at most 1), added to the score of a finished "
         "translation; needs a model with attention",
-        flag="--coverage-penalty",
     )
-    stop: StopRule = option(
+    stop: StopRule = flag(
         StopRule.first,
         help="first: when enough hypotheses are finished (see --beam-patience); bound: when no other can win any more; "
         "all: when all have reached their end or the length limit",
-        flag="--stop",
     )
     patience: float = option(
         1.0, help="finished hypotheses that --stop first waits for, as a multiple of --beam", flag="--beam-patience"
@@ -165,9 +156,7 @@ class DiverseBeamConfig(BeamConfig):
 class SamplingConfig(RuleConfig):
     """Sampling: each of --nbest translations is drawn token by token."""
 
-    temperature: float = option(
-        1.0, help="scores are divided by it: below 1 the probable becomes more probable", flag="--temperature"
-    )
+    temperature: float = flag(1.0, help="scores are divided by it: below 1 the probable becomes more probable")
     topk: int | None = option(None, help="draw among the k most probable tokens; null: all", flag="--sampling-topk")
     topp: float | None = option(
         None, help="draw among the most probable tokens that reach this probability together", flag="--sampling-topp"

@@ -17,7 +17,7 @@ import numpy as np
 
 from nmt.config.checks import require_positive
 from nmt.config.choices import InvalidText, PieceMarks
-from nmt.config.option import option
+from nmt.config.option import flag
 from nmt.data.text import Reading, joined, one_line, require_text, visible_spaces
 from nmt.data.tokenizers import Tokenizer, TokenizerBuilder, tokenizers
 from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Ints, Vocabulary
@@ -33,10 +33,10 @@ logger = logging.getLogger("nmt.data.tokenizers")
 class PieceListConfig:
     """Which pieces of the training text are known."""
 
-    vocab_size: int | None = option(
-        None, help="size of the vocabulary, the four special entries included; null: no limit", flag="--vocab-size"
+    vocab_size: int | None = flag(
+        None, help="size of the vocabulary, the four special entries included; null: no limit"
     )
-    min_count: int = option(1, help="how often a piece must occur to be known", flag="--min-count")
+    min_count: int = flag(1, help="how often a piece must occur to be known")
 
     def __post_init__(self) -> None:
         require_positive("tokenizer", vocab_size=self.vocab_size, min_count=self.min_count)

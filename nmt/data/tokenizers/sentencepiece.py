@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import sentencepiece
 
-from nmt.config.option import option
+from nmt.config.option import flag, option
 from nmt.config.sections import require_positive
 from nmt.data.text import one_line, require_text, visible_spaces
 from nmt.data.tokenizers import Tokenizer, TokenizerBuilder, tokenizers
@@ -58,26 +58,17 @@ class Normalization(Enum):
 class SentencePieceConfig:
     """What both kinds of sentencepiece model are trained with."""
 
-    vocab_size: int = option(
-        8000, help="size of the vocabulary, the four special entries included", flag="--vocab-size"
+    vocab_size: int = flag(8000, help="size of the vocabulary, the four special entries included")
+    character_coverage: float = flag(
+        1.0, help="share of the characters that get a piece; 0.9995 for languages with thousands of characters"
     )
-    character_coverage: float = option(
-        1.0,
-        help="share of the characters that get a piece; 0.9995 for languages with thousands of characters",
-        flag="--character-coverage",
-    )
-    normalization: Normalization = option(
+    normalization: Normalization = flag(
         Normalization.nmt_nfkc,
         help="rewriting of characters: nmt_nfkc, nfkc, nmt_nfkc_cf, nfkc_cf (fold case) or identity",
-        flag="--normalization",
     )
-    byte_fallback: bool = option(
-        False, help="spell unknown characters in bytes: nothing is unknown", flag="--byte-fallback"
-    )
+    byte_fallback: bool = flag(False, help="spell unknown characters in bytes: nothing is unknown")
     hard_vocab_limit: bool = option(True, help="false: accept a smaller vocabulary where the text supports no more")
-    max_training_lines: int = option(
-        10_000_000, help="learn from a sample of at most this many lines", flag="--max-training-lines"
-    )
+    max_training_lines: int = flag(10_000_000, help="learn from a sample of at most this many lines")
 
     def __post_init__(self) -> None:
         require_positive("tokenizer", vocab_size=self.vocab_size)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from nmt.config.checks import require_not_negative, require_positive
-from nmt.config.option import option
+from nmt.config.option import flag, option
 from nmt.errors import UsageError
 from nmt.models import models
 from nmt.models.config import check_sizes, share_all_option
@@ -36,7 +36,7 @@ class ByteNetConfig:
     combination: CombinationKind = option(
         CombinationKind.add, help="the encoder's output is added to the target's embedding, or concatenated (concat)"
     )
-    dropout: float = option(0.0, help="dropout of the embeddings and of each block's output", flag="--dropout")
+    dropout: float = flag(0.0, help="dropout of the embeddings and of each block's output")
     share_all_embeddings: bool | None = share_all_option(False)
 
     def __post_init__(self) -> None:
@@ -95,9 +95,7 @@ class ConvS2SConfig:
         ["20x512x3"], help="groups of decoder layers, each layers x channels x kernel width"
     )
     output_size: int = option(512, help="width before the output layer")
-    dropout: float = option(
-        0.2, help="dropout of embeddings, of each convolution's input and before the output layer", flag="--dropout"
-    )
+    dropout: float = flag(0.2, help="dropout of embeddings, of each convolution's input and before the output layer")
     max_positions: int = option(1024, help="longest sentence of learned positions, in pieces")
     share_all_embeddings: bool | None = share_all_option(False)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from nmt.config.checks import require_not_negative, require_positive
-from nmt.config.option import option
+from nmt.config.option import flag, option
 from nmt.errors import UsageError
 from nmt.models import models
 from nmt.models.config import check_sizes, check_symbol_bits
@@ -36,9 +36,7 @@ class MemoryNetworkConfig:
         0.1,
         help="standard deviation of the initial slots, places and output layer; the paper's slots are sums of words",
     )
-    dropout: float = option(
-        0.1, help="dropout of the embeddings, between layers, of the question and before the output", flag="--dropout"
-    )
+    dropout: float = flag(0.1, help="dropout of the embeddings, between layers, of the question and before the output")
 
     def __post_init__(self) -> None:
         check_sizes(self, MemoryNetworkConfig)
@@ -71,9 +69,7 @@ class NeuralGPUConfig:
     embedding_size: int = option(64, help="width of the source embeddings")
     width_a: float = option(1.2, help="width of an image: width_a * source length (eos included) + width_b")
     width_b: float = option(10, help="see width_a; a target (eos included) cannot be longer than the width")
-    dropout: float = option(
-        0.1, help="dropout of an image before each step; its rate is 3 * dropout / sqrt(length)", flag="--dropout"
-    )
+    dropout: float = flag(0.1, help="dropout of an image before each step; its rate is 3 * dropout / sqrt(length)")
 
     def __post_init__(self) -> None:
         require_positive("model", num_maps=self.num_maps, height=self.height, num_convs=self.num_convs)
@@ -135,7 +131,7 @@ class NeuralTuringMachineConfig:
     )
     embedding_size: int = option(64, help="width of learned embeddings")
     feed_output: bool = option(True, help="the last symbol is the next input; false: it answers without any input")
-    dropout: float = option(0.0, help="dropout of the inputs and before the output layer", flag="--dropout")
+    dropout: float = flag(0.0, help="dropout of the inputs and before the output layer")
 
     def __post_init__(self) -> None:
         check_symbol_bits(self.symbol_bits)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from nmt.config.checks import Rules, refuse, require_not_negative, require_positive
-from nmt.config.option import FlagKind, option
+from nmt.config.option import FlagKind, flag, option
 from nmt.errors import UsageError
 from nmt.models import models
 from nmt.models.config import check_sizes
@@ -92,11 +92,8 @@ class LSTMConfig:
     readout: ReadoutKind = option(ReadoutKind.plain, help="output layer over context and state: plain, tanh or maxout")
     readout_size: int | None = option(None, help="width of the tanh or maxout readout; null: hidden_size")
     readout_embedding: bool = option(False, help="the readout sees the last piece's embedding too")
-    share_all_embeddings: bool = option(
-        False,
-        help="one matrix for source, target and output; needs a joint vocabulary",
-        flag="--share-all-embeddings",
-        kind=FlagKind.switch,
+    share_all_embeddings: bool = flag(
+        False, help="one matrix for source, target and output; needs a joint vocabulary", kind=FlagKind.switch
     )
     share_decoder_embeddings: bool = option(
         False, help="one matrix for target and output", flag="--share-decoder-input-output-embed"
@@ -104,9 +101,7 @@ class LSTMConfig:
     init_range: float | None = option(
         None, help="every parameter starts uniformly within plus and minus this; null: torch's own ways"
     )
-    dropout: float = option(
-        0.1, help="dropout of the embeddings, between layers and before the output layer", flag="--dropout"
-    )
+    dropout: float = flag(0.1, help="dropout of the embeddings, between layers and before the output layer")
 
     def __post_init__(self) -> None:
         check_sizes(self, LSTMConfig)
@@ -200,7 +195,7 @@ class GNMTConfig:
     hidden_size: int = option(1024, help="width of every layer, and of each direction of the first one")
     residual_from: int = option(3, help="first layer, counted from 1, whose input is added to its output")
     init_range: float = option(0.04, help="every parameter starts uniformly within plus and minus this")
-    dropout: float = option(0.2, help="dropout of every layer's input and before the output layer", flag="--dropout")
+    dropout: float = flag(0.2, help="dropout of every layer's input and before the output layer")
 
     def __post_init__(self) -> None:
         check_sizes(self, GNMTConfig)
@@ -236,7 +231,7 @@ class DeepAttConfig:
     decoder_layers: int = option(7, help="layers of the decoder")
     embedding_size: int = option(256, help="width of the embeddings")
     hidden_size: int = option(512, help="width of every layer")
-    dropout: float = option(0.1, help="dropout of the states between layers", flag="--dropout")
+    dropout: float = flag(0.1, help="dropout of the states between layers")
 
     def __post_init__(self) -> None:
         check_sizes(self, DeepAttConfig)
@@ -274,7 +269,7 @@ class LSTMMoEConfig:
     expert_size: int = option(2048, help="inner width of an expert")
     importance_weight: float = option(0.01, help="weight of the loss that evens out the experts' importance")
     load_weight: float = option(0.01, help="weight of the loss that evens out the experts' load")
-    dropout: float = option(0.4, help="dropout of every layer's output and of the embeddings", flag="--dropout")
+    dropout: float = flag(0.4, help="dropout of every layer's output and of the embeddings")
 
     def __post_init__(self) -> None:
         check_sizes(self, LSTMMoEConfig)

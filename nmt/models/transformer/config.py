@@ -8,7 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from nmt.config.checks import Rules, refuse, require_not_negative, require_positive
-from nmt.config.option import option
+from nmt.config.option import flag, option
 from nmt.errors import UsageError
 from nmt.models import models
 from nmt.models.config import check_sizes, share_all_option, shares_embeddings
@@ -96,18 +96,16 @@ class LayerKind(Enum):
 class TransformerConfig:
     """Every knob of the paper's Table 3, and what came after it; the defaults are the paper's base model."""
 
-    encoder_layers: int = option(6, help="encoder layers", flag="--encoder-layers")
-    decoder_layers: int = option(6, help="decoder layers", flag="--decoder-layers")
+    encoder_layers: int = flag(6, help="encoder layers")
+    decoder_layers: int = flag(6, help="decoder layers")
     d_model: int = option(512, help="width of the residual stream")
     d_ff: int = option(2048, help="inner width of the feed-forward networks")
     num_heads: int = option(8, help="attention heads")
     d_k: int | None = option(None, help="width of a head's queries and keys; null: d_model / num_heads")
     d_v: int | None = option(None, help="width of a head's values; null: d_model / num_heads")
-    dropout: float = option(0.1, help="dropout of each sublayer's output and of the embeddings", flag="--dropout")
-    attention_dropout: float = option(0.0, help="dropout of the attention weights", flag="--attention-dropout")
-    activation_dropout: float = option(
-        0.0, help="dropout inside the feed-forward networks", flag="--activation-dropout"
-    )
+    dropout: float = flag(0.1, help="dropout of each sublayer's output and of the embeddings")
+    attention_dropout: float = flag(0.0, help="dropout of the attention weights")
+    activation_dropout: float = flag(0.0, help="dropout inside the feed-forward networks")
     positions: PositionKind = option(
         PositionKind.sinusoidal, help="sinusoidal or learned (added to the embeddings), relative, rotary or alibi"
     )
@@ -248,7 +246,7 @@ WITHOUT_SELF_ATTENTION = {
 class LightConvConfig(TransformerConfig):
     """What a Transformer has besides self-attention, and convolutions; the defaults are the paper's base sizes."""
 
-    encoder_layers: int = option(7, help="encoder layers", flag="--encoder-layers")
+    encoder_layers: int = flag(7, help="encoder layers")
     convolution: ConvolutionKind = option(
         ConvolutionKind.lightweight, help="lightweight (learned kernels) or dynamic (predicted from each position)"
     )
@@ -258,7 +256,7 @@ class LightConvConfig(TransformerConfig):
     decoder_kernels: list[int] = option(
         [3, 7, 15, 31], help="kernel widths of the decoder's layers; the last one repeats"
     )
-    weight_dropout: float = option(0.0, help="dropout of the weights of normalised kernels", flag="--weight-dropout")
+    weight_dropout: float = flag(0.0, help="dropout of the weights of normalised kernels")
     gated: bool = option(True, help="a gated linear unit before each convolution")
 
     def __post_init__(self) -> None:

@@ -15,13 +15,13 @@ from nmt.data.batch import collate
 from nmt.interface import VocabularySizes
 from nmt.layers import linear
 from nmt.layers.linear import Linear, eighths, with_room
-from nmt.models.transformer import attention
+from nmt.models.transformer import attention_kernels
 from nmt.models.transformer.transformer import Transformer, TransformerConfig
 
 
 def let_kernels_be(there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """For products in bf16."""
-    for module in (linear, attention):
+    for module in (linear, attention_kernels):
         monkeypatch.setattr(module, "bf16_kernels_there", lambda: there)
 
 

@@ -288,7 +288,7 @@ def test_what_runs_ahead(make_step: Make, device: str, precision: Precision, cha
 
 def test_of_all_optimizers_adam_and_adamw_run_ahead(make_step: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """The others would not pass over a bad update, or would do so by half."""
-    for module in ("adam", "muon"):
+    for module in ("torch_optimizers", "update_rules"):
         monkeypatch.setattr(f"nmt.optim.{module}.runs_fused", lambda groups: True)
     arithmetic, found = Arithmetic(torch.device("cuda"), Precision.bf16), set()
     for name in optimizers.names():
