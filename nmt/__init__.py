@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from nmt import old_names
+
 if TYPE_CHECKING:
     from nmt.averaging import average_checkpoints
     from nmt.data.preprocess import preprocess
@@ -26,6 +28,9 @@ _PLACES = {
     "preprocess": "nmt.data.preprocess",
     "train": "nmt.training.assemble",
 }
+
+
+old_names.install()
 
 
 def __getattr__(name: str) -> Any:

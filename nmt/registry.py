@@ -57,7 +57,9 @@ class Registry(Generic[T]):
 
         def file(config: ConfigType) -> ConfigType:
             package, _, module = config.__module__.rpartition(".")
-            assert module.endswith(CONFIG), f"{config.__name__} of {self.role} '{name}' is declared in {module}"
+            assert builder or module.endswith(f"_{CONFIG}"), (
+                f"{self.role} '{name}' of {module}: which module builds it?"
+            )
             beside = builder or module.removesuffix(f"_{CONFIG}")
             self._file(name, Entry(config, _source_file(config), f"{package}.{beside}".lstrip(".")))
             return config

@@ -101,7 +101,8 @@ def unknown_key(key: str, command: str, config_class: type) -> str:
     elsewhere = [other for other in known if other.rpartition(".")[2] == last and other != key]
     if key in known:
         role = groups_of(config_class).get(key.partition(".")[0])
-        owners = [f"{role} '{registered_name(flag.owner)}'" for flag in options if role and flag.key == key]
+        names = [registered_name(flag.owner) for flag in options if role and flag.key == key]
+        owners = [f"{role} '{name}'" for name in names if name is not None]
         several = " and ".join(owners) or "another component"
         return f"{key} is an option of {several}, which this configuration does not use"
     if elsewhere:

@@ -107,9 +107,7 @@ def taken_from_files(
 def _search_of_model(path: str, asked: Mapping[str, Override], *, scoring: bool) -> Any:
     """What the model was validated with, as far as the user does not ask for something else; None: nothing of it."""
     trees: dict[str, Mapping[str, Any]] = {}
-    with contextlib.suppress(
-        NMTError, OSError
-    ):  # of models that cannot be read, nothing: it is said when they are loaded
+    with contextlib.suppress(NMTError, OSError):  # a model that cannot be read is told of when it is loaded
         checkpoints = [resolve(one) for one in split_paths(path)]
         trees = {str(checkpoint / CONFIG): read_config(checkpoint) for checkpoint in checkpoints}
     chosen = asked.get("search")

@@ -14,13 +14,13 @@ FILES = sorted([*ROOT.glob("nmt/**/*.py"), *ROOT.glob("nmt_cli/**/*.py")])
 
 # A package imports only from rows above its own, and from itself; siblings in a row do not import each other.
 ROWS = (
-    ("nmt.errors", "nmt.registry", "nmt.trees", "nmt.storage", "nmt.allocator"),
+    ("nmt.errors", "nmt.registry", "nmt.trees", "nmt.storage", "nmt.allocator", "nmt.old_names"),
     ("nmt.config", "nmt.plugins", "nmt.conf"),
     ("nmt.native", "nmt.progress"),
     ("nmt.data", "nmt.layers", "nmt.devices"),
     ("nmt.interface",),
     ("nmt.models", "nmt.criterions", "nmt.optim", "nmt.search", "nmt.scoring", "nmt.reporting"),
-    ("nmt.engines", "nmt.modules", "nmt.distributed"),
+    ("nmt.engines", "nmt.distributed"),
     ("nmt.training", "nmt.translation", "nmt.plotting"),
     ("nmt.averaging", "nmt.testing"),
     ("nmt_cli",),

@@ -36,7 +36,7 @@ class SchedulerConfig:
     """The options of a learning rate schedule."""
 
     sets_rate: ClassVar[bool] = False  # computes the rate itself: the base rate is 1, and --lr is refused
-    uses_validation: ClassVar[bool] = False  # of `Progress`: then a run must not change how it validates
+    uses_validation: ClassVar[bool] = False  # reads `Progress.validation`: a run must then keep how it validates
     warmup_updates: int | None = 0  # None: chosen by the length of the run
 
 

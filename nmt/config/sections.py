@@ -305,7 +305,6 @@ class ReportConfig:
     device_tflops: float | None = flag(
         None, help="10^12 operations a second that the device sustains, for the cost by time; null: of a table of GPUs"
     )
-
     profile: str | None = flag(None, help="trace this many updates, or those FROM:TO, with torch's profiler")
 
     def __post_init__(self) -> None:

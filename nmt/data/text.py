@@ -179,7 +179,7 @@ class _LineReader:
     def __init__(self, file: BinaryReader, name: str, reading: Reading, quiet: bool = False) -> None:
         self._file = file
         self._name = name
-        self._invalid, self._max_line_bytes = reading.invalid, reading.max_line_bytes
+        self._invalid, self._max_line_bytes = InvalidText(reading.invalid), reading.max_line_bytes
         self._notices = logging.DEBUG if quiet else logging.WARNING
         self._number = 0  # lines begun
         self._offset = 0  # where the current line begins in the (decompressed) file

@@ -13,9 +13,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a single process that translates does without torch
     from torch import Tensor, nn
-
 
 T = TypeVar("T")
 
@@ -68,8 +67,8 @@ class World:
         return contextlib.nullcontext()
 
     def meets(self, *, last: bool) -> Sequence[str]:
-        """Which of the passes of a batch, "forward" and "backward", the processes make together: none can begin such a one
-        again by itself."""
+        """Which of the passes of a batch, "forward" and "backward", the processes make together: a process cannot repeat
+        such a pass alone."""
         return ()
 
     def whole(self) -> AbstractContextManager[object]:

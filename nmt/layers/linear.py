@@ -7,7 +7,7 @@ eighth at most, up to one of few numbers. Products in float32 come from another 
 A CPU without AVX-512 has no such kernel for bf16 at all: torch's own loops take ten to a hundred times as long as a product
 in float32. There the operands and the result are rounded to bf16, as ever, and the product itself is in float32.
 
-Shapes: n rows, R rows with those that were added, K inputs, N outputs.
+Shapes: n rows, R rows with those that were added, K or I inputs, N or O outputs.
 """
 
 from __future__ import annotations
@@ -82,6 +82,8 @@ Module = TypeVar("Module", bound=nn.Module)
 
 class NormalisedLinear(nn.Module):
     """A linear map whose weights for each output are w = g v / |v| (equation 2): their length g is learned apart.
+
+    Salimans and Kingma 2016, arXiv:1602.07868.
 
     v starts at N(0, ``std``^2), g at |v|, so that w starts as v; the bias starts at 0. [..., I] -> [..., O]
     """

@@ -16,7 +16,7 @@ LayerType = TypeVar("LayerType", bound=nn.Module)
 class Layers(nn.ModuleList, Generic[LayerType]):
     """torch's list of modules, all of one type."""
 
-    def __init__(self, layers: Iterable[LayerType]) -> None:
+    def __init__(self, layers: Iterable[LayerType] = ()) -> None:
         super().__init__(layers)
 
     def __iter__(self) -> Iterator[LayerType]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -334,3 +335,6 @@ def is_better(value: float, best: float | None, *, higher_is_better: bool) -> bo
     if not math.isfinite(value):
         return False
     return best is None or (value > best if higher_is_better else value < best)
+
+
+sys.modules[f"{__name__}.inverse_sqrt"] = sys.modules[__name__]  # an old name (see nmt/old_names.py) inside this file's

@@ -14,7 +14,6 @@ from nmt.reporting.figures import figure, short
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-
 WIDTH, HEIGHT = 560, 240
 LEFT, RIGHT, TOP, BOTTOM = 58, WIDTH - 14, 10, HEIGHT - 28  # edges of the plot
 _MOST_POINTS = 500  # of a line; more are not to be seen
@@ -137,15 +136,8 @@ def _environment() -> Environment:
         "shown": _shown,
         "thinned": thinned,
     }
-    environment.globals |= {
-        "WIDTH": WIDTH,
-        "HEIGHT": HEIGHT,
-        "LEFT": LEFT,
-        "RIGHT": RIGHT,
-        "TOP": TOP,
-        "BOTTOM": BOTTOM,
-    }
-    environment.globals |= {"LIGHT": _LIGHT, "DARK": _DARK}
+    edges = {"WIDTH": WIDTH, "HEIGHT": HEIGHT, "LEFT": LEFT, "RIGHT": RIGHT, "TOP": TOP, "BOTTOM": BOTTOM}
+    environment.globals |= {**edges, "LIGHT": _LIGHT, "DARK": _DARK}
     return environment
 
 

@@ -99,8 +99,8 @@ class Reporter:
             self._meters, self._of_epoch = Meters(), Meters()
 
     def skipped(self, update: int, epoch: int, figures: UpdateReport, *, number: int) -> None:
-        """The ``number``-th update that was not made, as its loss or gradient is not finite; JSON has only text for
-        that."""
+        """The ``number``-th update that was not made, as its loss or gradient is not finite. The figures are stored
+        as text, for JSON knows no NaN."""
         loss, norm = str(figures.loss), str(figures.grad_norm)
         self._record("skipped", update, epoch=epoch, number=number, loss=loss, grad_norm=norm)
 

@@ -88,8 +88,8 @@ def or_eos(tokens: Ints | None, stuck: Flags) -> Ints | None:
 
 
 def in_places(requests: Sequence[Request] | None, lists: Sequence[Ids]) -> list[Request] | None:
-    """Requests in the places of lists of the pieces that each sentence may need. These are sorted, the special ids first,
-    which so keep their numbers, and have all that must be written."""
+    """Requests by places in the short list of each sentence instead of by ids. A list is sorted and holds every id that is
+    asked for; the special ids come first, so their places are their ids."""
     return None if requests is None else [_own(request, pieces) for request, pieces in zip(requests, lists)]
 
 

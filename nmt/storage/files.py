@@ -50,7 +50,7 @@ Value = TypeVar("Value")
 
 
 class OtherFormat(DataError):
-    """The version that wrote a folder can read it."""
+    """A folder of another format than this version reads: not damaged, the version that wrote it can read it."""
 
 
 class Verify(Enum):
@@ -183,7 +183,9 @@ def read_manifest(
     if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict) or manifest.get("kind") != kind:
         found = manifest.get("kind") if isinstance(manifest, dict) else None
         raise DataError(f"{folder} holds no {kind}; its {MANIFEST} says kind={found!r}")
-    if manifest.get("format") != version:
+    if not isinstance(manifest.get("format"), int):
+        raise DataError(f"{folder}: its {MANIFEST} says format={manifest.get('format')!r}, which is no number")
+    if manifest["format"] != version:
         raise OtherFormat(
             f"{folder} was written by {manifest.get('written_by')} in format {manifest.get('format')}; "
             f"this is nmt {nmt.__version__}, which reads format {version}"

@@ -20,7 +20,10 @@ CHUNK = 2**20  # elements of tanh(q + k) that exist at a time
 
 
 class Additive(Attend):
-    """softmax(v . tanh(q + k)) V; the matrices W and U of the paper are the projections of queries and keys."""
+    """softmax(v . tanh(q + k)) V: Bahdanau et al. 2015, appendix A.1.2; compared in Vaswani et al. 2017, 3.2.1.
+
+    The matrices W and U of the paper are the projections of queries and keys.
+    """
 
     def __init__(self, sizes: HeadSizes, dropout: float) -> None:
         super().__init__(dropout)
@@ -77,6 +80,8 @@ def _parts(queries: Tensor, keys: Tensor) -> Iterator[slice]:
 class RelativeDotProduct(Attend):
     """e_ij = q_i (k_j + a^K_ij)^T / sqrt(d_k) and z_i = sum_j softmax(e_i)_j (v_j + a^V_ij): equations 4 and 3.
 
+    Shaw et al. 2018, arXiv:1803.02155.
+
     a_ij is a learned vector of the distance j - i, clipped to -behind ... ahead (section 3.2). The paper clips to k in
     both directions; where nothing stands ahead, vectors for it would never be used. Each head has vectors of its own, as
     in the paper's base model. Instead of T S vectors, the products of queries with the R vectors are made and spread
@@ -114,7 +119,9 @@ class RelativeDotProduct(Attend):
 class Rotary(nn.Module):
     """Turns each pair (x_2i, x_2i+1) of a query or key by m theta_i, m its position, theta_i = 10000^(-2i / d_k).
 
-    Equation 34. The product of a query and a key then depends on their distance alone. The angles are those of the
+    Su et al. 2021, arXiv:2104.09864, equation 34.
+
+    The product of a query and a key then depends on their distance alone. The angles are those of the
     sinusoidal positions of width d_k.
     """
 
@@ -133,6 +140,8 @@ class Rotary(nn.Module):
 
 class ALiBi(Attend):
     """softmax(scores - m_h |i - j|) V: each head h prefers what is near by its own slope m_h, and nothing is learned.
+
+    Press et al. 2022, arXiv:2108.12409.
 
     Section 3 has the decoder alone, where only j <= i is seen. In the encoder the distance is the same in both
     directions, the first of the ways that the authors name for it. The bias travels in the mask, so whatever computes

@@ -27,6 +27,8 @@ class Total(LayerCache):
 class AverageAttention(Autoregression):
     """The mean of all inputs up to a position, g_j = FFN(1/j sum_{k<=j} y_k), behind gates: equations 1 to 5.
 
+    Zhang et al. 2018, arXiv:1805.00631.
+
     i_j, f_j = sigmoid(W [y_j; g_j]) and h_j = i_j * y_j + f_j * g_j; the residual connection and the norm of the paper
     are those of any sublayer. The FFN is the paper's own, of the model's inner width.
     """
@@ -65,6 +67,9 @@ class Cell(LayerCache):
 
 class SSRU(Autoregression):
     """f_t = sigmoid(W_f x_t + b_f), c_t = f_t * c_{t-1} + (1 - f_t) * W x_t, o_t = relu(c_t).
+
+    The simpler simple recurrent unit: Kim et al. 2019, "From Research to Production and Back: Ludicrously Fast Neural
+    Machine Translation".
 
     No gate looks at the state, so all matrix products of a sequence are made at once; the recurrence is elementwise.
     """

@@ -294,6 +294,10 @@ class UniversalDecoderLayer(Repeated):
 
     layer: DecoderLayer
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        require_together(cls, "forward", ("step",), OVERRIDE_STEP)
+
     def project(self, states: Tensor) -> MemoryHeads:
         return self.layer.project(states)
 

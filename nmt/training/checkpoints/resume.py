@@ -190,9 +190,8 @@ def compare_length(past: Past, config: TrainConfig, now: int | None) -> None:
         schedulers.build(config.scheduler, Horizon(length, 1, config.optimizer.base_rate, warmup_updates))
         for length in (planned, now)
     )
-    made = Progress(
-        past.stored.info.update, past.stored.info.epoch, tokens=0
-    )  # schedules that agree on it agree on all before
+    # Schedules that agree on it agree on all before.
+    made = Progress(past.stored.info.update, past.stored.info.epoch, tokens=0)
     if before(made) != after(made):
         logger.warning(
             f"the run was planned with {planned} updates and now has {now}: its learning rates follow the new length, "

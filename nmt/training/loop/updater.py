@@ -206,7 +206,8 @@ class Updater:
 
     @contextlib.contextmanager
     def _all_present(self, update: int, share: Share[Indices], which: str) -> Iterator[None]:
-        """A pass that no process can leave to do halves, if the others wait in the middle of it."""
+        """Around a pass. If all processes make it together, a shortage of memory ends training: none can repeat it in
+        halves."""
         try:
             yield
         except Exception as error:

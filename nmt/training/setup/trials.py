@@ -86,7 +86,7 @@ def largest_by_trial(sizes: Sequence[int], attempt: Trial, reserved: Callable[[]
             attempt(size)
             if reserved() <= SHARE_OF_GPU:
                 return size
-        except Exception as error:  # which knows all that the trial held; nobody keeps it
+        except Exception as error:  # its traceback holds the trial's tensors, so memory is given back after this block
             if not is_shortage(error):
                 raise
         logger.info("batches of %d tokens do not fit", size)

@@ -35,6 +35,17 @@ def read(data: bytes, invalid: str = "error", **options: int) -> list[str | None
     return list(Reading(InvalidText(invalid), **options).stream(io.BytesIO(data), "input"))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("policy", InvalidText)
+def test_a_policy_may_be_given_by_its_name(policy: InvalidText) -> None:
+    """As notebooks do."""
+    for data in (b"a\nb\n", b"a\n\xff\n")[: 1 if policy is InvalidText.error else 2]:
+        by_name = Reading(policy.value).stream(io.BytesIO(data), "input")  # type: ignore[arg-type]
+        assert list(by_name) == list(Reading(policy).stream(io.BytesIO(data), "input"))
+    if policy is InvalidText.error:
+        with pytest.raises(DataError, match="byte 0xff is not UTF-8"):
+            list(Reading("error").stream(io.BytesIO(b"\xff\n"), "input"))  # type: ignore[arg-type]
+
+
 @pytest.fixture(params=[1, 2, 3, 7, 2**20])
 def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     monkeypatch.setattr(text, "_BLOCK", request.param)
