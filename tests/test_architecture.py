@@ -14,7 +14,7 @@ FILES = sorted([*ROOT.glob("nmt/**/*.py"), *ROOT.glob("nmt_cli/**/*.py")])
 
 # A package imports only from rows above its own, and from itself; siblings in a row do not import each other.
 ROWS = (
-    ("nmt.errors", "nmt.registry", "nmt.trees", "nmt.storage", "nmt.allocator", "nmt.old_names"),
+    ("nmt.errors", "nmt.registry", "nmt.trees", "nmt.storage", "nmt.allocator", "nmt.old_names", "nmt.interruptions"),
     ("nmt.config", "nmt.plugins", "nmt.conf"),
     ("nmt.native", "nmt.progress"),
     ("nmt.data", "nmt.layers", "nmt.devices"),

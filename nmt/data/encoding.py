@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nmt import interruptions
 from nmt.data.corpus import RaggedWriter, StoredSentences, alignment_files
 from nmt.data.language_pair import LanguagePair
 from nmt.data.parallel_text import Pair, ParallelText
@@ -160,7 +161,8 @@ def _in_processes(job: Job, chunks: Iterator[list[Pair]], workers: int) -> Itera
     waiting: deque[Future[EncodedPairs]] = deque()
     try:
         for chunk in chunks:
-            waiting.append(pool.submit(_encode_in_worker, chunk))
+            with interruptions.held():  # processes are started when the first tasks come
+                waiting.append(pool.submit(_encode_in_worker, chunk))
             if len(waiting) >= workers * _CHUNKS_AHEAD:
                 yield waiting.popleft().result()
         while waiting:

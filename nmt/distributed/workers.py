@@ -19,6 +19,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Generic, TypeVar
 
+from nmt import interruptions
 from nmt.errors import DeviceError
 
 Task = TypeVar("Task")
@@ -78,7 +79,8 @@ class _Workers(Generic[Task, Result]):
             ours, theirs = context.Pipe()
             inherited = [*self._tasks, ours]
             process = context.Process(target=_serve, args=(function, theirs, inherited, threads), daemon=True)
-            process.start()
+            with interruptions.held():
+                process.start()
             theirs.close()
             self._tasks[ours], self._processes[ours] = [], process
 
@@ -132,6 +134,7 @@ def _serve(
     """What a process does until nobody is there any more. It leaves without Python's own way to end, which belongs to the
     process that it is a copy of."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the first process decides
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for other in inherited:  # or it would not be noticed when the first process is gone
         other.close()
     if "torch" in sys.modules:

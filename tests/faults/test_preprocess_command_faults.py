@@ -80,6 +80,21 @@ def test_fault_35_an_interrupted_command_leaves_nothing(number: signal.Signals, 
     assert sorted(path.name for path in task.folder.iterdir()) == ["train.de", "train.en", "valid.de", "valid.en"]
 
 
+# A signal at the worst moment: while the process copies itself, where Python forgets what a handler raises.
+WHILE_IT_FORKS = """
+import os
+os.register_at_fork(after_in_parent=lambda: os.kill(os.getpid(), {number}))
+"""
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
+def test_fault_35_a_signal_while_workers_start_is_not_lost(number: signal.Signals, status: int, task: Task) -> None:
+    before = WHILE_IT_FORKS.format(number=int(number))
+    ended, said = task.run("--destdir", f"{task.folder}/corpus", "--workers", "2", "tokenizer=char", before=before)
+    assert ended == status, said
+    assert not (task.folder / "corpus").exists()
+
+
 def test_fault_35_a_killed_command_leaves_no_corpus_and_can_be_repeated(task: Task) -> None:
     write_long_text(task)
     process = subprocess.Popen([*COMMAND, *arguments(task)], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
