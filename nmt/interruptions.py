@@ -24,5 +24,5 @@ def held() -> Iterator[None]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-        for number in dict.fromkeys(came):
-            signal.raise_signal(number)
+        for first in came[:1]:
+            signal.raise_signal(first)
