@@ -120,6 +120,11 @@ class Engine(Protocol):
         ...
 
     @property
+    def usual_tokens(self) -> int:
+        """Source pieces of a batch, padding included, where the user says nothing."""
+        ...
+
+    @property
     def decodable(self) -> Decodable:
         """The same for searches that take their steps in torch."""
         ...

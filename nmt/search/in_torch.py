@@ -21,6 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from nmt.config.commands import ON_A_CPU, ON_A_GPU
 from nmt.data.batch import pad
 from nmt.data.vocabulary import PAD, Floats, Ids, Ints
 from nmt.errors import UsageError
@@ -56,6 +57,7 @@ class ModelEngine:
         self.scored = model if scored is None else scored
         self.device = str(device)
         self.longest_source = longest_source
+        self.usual_tokens = ON_A_CPU if self.device == "cpu" else ON_A_GPU
 
     def forget(self) -> None:
         if self.device.startswith("cuda"):

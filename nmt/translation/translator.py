@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from nmt.config.choices import AlignmentKind, MbrMetric, NumberFormat, Precision
-from nmt.config.commands import ON_A_CPU, ON_A_GPU, GenerateConfig
+from nmt.config.commands import GenerateConfig
 from nmt.config.validated import ValidatedSearch
 from nmt.data.corpus import Split
 from nmt.data.language_pair import LanguagePair
@@ -206,8 +206,7 @@ class Translator:
             return side_by_side(answer, batches, self._workers) if self._workers > 1 else one_by_one(answer, batches)
 
         def plan(parts: list[Part]) -> list[Batch]:
-            usual = ON_A_CPU if self.device == "cpu" else ON_A_GPU
-            return batches_of(parts, config.max_tokens or usual, config.batch_size)
+            return batches_of(parts, config.max_tokens or self._engine.usual_tokens, config.batch_size)
 
         def translations() -> Iterator[Translation]:
             for source, found, closes in in_order(windows, plan, run, progress or (lambda count: None)):

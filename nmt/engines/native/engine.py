@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nmt.config.choices import NumberFormat
+from nmt.config.commands import IN_C
 from nmt.data.vocabulary import Floats, Ids, Ints
 from nmt.engines.native.weights import NativeModel, PartsOfOutput
 from nmt.models.transformer.weights import TransformerWeights
@@ -28,6 +29,7 @@ class NativeEngine:
     """A model in one number format. The processes of a machine share it if they are forked after it is made."""
 
     device = "cpu"
+    usual_tokens = IN_C
 
     def __init__(self, weights: TransformerWeights, number_format: NumberFormat) -> None:
         self._model = NativeModel(weights, number_format)

@@ -8,6 +8,7 @@ import logging
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -82,7 +83,7 @@ def test_window_is_all_that_is_read_ahead(translator):
 
 @pytest.mark.parametrize("blank", ["", " ", "\t \t", "\u3000", None])
 def test_blank_line_is_translated_to_an_empty_one_without_the_model(translator, monkeypatch, blank):
-    monkeypatch.setattr(translator, "_engine", None)
+    monkeypatch.setattr(translator, "_engine", SimpleNamespace(usual_tokens=100))  # it cannot translate
     config = GenerateConfig(search=BeamConfig())
     assert [one.hypotheses[0].text for one in translator.hypotheses([blank, blank], config)] == ["", ""]
 
