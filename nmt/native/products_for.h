@@ -47,16 +47,18 @@ TARGET INLINE void NAME(add_input)(NAME(Floats) *sums, const char *line, const c
         UNROLLED for (int64_t p = 0; p < parts; p++) sums[r * parts + p] += x[r * stride] * weights[p];
 }
 
-TARGET INLINE void NAME(float_rows)(const Matrix *m, const char *panel, int64_t first, const float *x, int64_t stride,
-                                    float *y, int64_t y_stride, int64_t relu, int64_t format, int64_t rows,
-                                    int64_t panels) {
+TARGET INLINE void NAME(float_rows)(const Matrix *m, const char *panel, const char *ahead, int64_t first,
+                                    const float *x, int64_t stride, float *y, int64_t y_stride, int64_t relu,
+                                    int64_t format, int64_t rows, int64_t panels) {
     const int64_t together = format == FLOAT32 ? 1 : 2, bytes = panel_bytes(m), parts = panels * PARTS;
     const float *end = x + m->inputs / together * together;
     NAME(Floats) sums[24], results[24];
     UNROLLED for (int64_t i = 0; i < rows * parts; i++) sums[i] = (NAME(Floats)){0};
-    for (; x < end; x += together, panel += LINE)
+    for (; x < end; x += together, panel += LINE, ahead += LINE) {
+        __builtin_prefetch(ahead, 0, 2);
         for (int64_t place = 0; place < together; place++)
             NAME(add_input)(sums, panel, panel + bytes, x + place, stride, place, format, rows, parts);
+    }
     if (m->inputs % together) NAME(add_input)(sums, panel, panel + bytes, x, stride, 0, format, rows, parts);
     UNROLLED for (int64_t i = 0; i < rows * parts; i++) results[i] = sums[i]; /* so that the sums stay in registers */
     for (int64_t r = 0; r < rows; r++)
@@ -65,20 +67,21 @@ TARGET INLINE void NAME(float_rows)(const Matrix *m, const char *panel, int64_t 
                 NAME(finish)(m, y + r * y_stride, results[r * parts + p], first + p * LANES, relu);
 }
 
+/* Meanwhile the next panels come to the cache, one for each of the first groups of rows. */
 TARGET INLINE void NAME(float_panels)(const Matrix *m, int64_t first, const float *x, int64_t stride, int64_t rows,
                                       float *y, int64_t y_stride, int64_t relu, int64_t format, int64_t panels) {
-    const char *panel = (const char *)m->panels + first / PANEL * panel_bytes(m);
+    const int64_t bytes = panel_bytes(m);
+    const char *panel = (const char *)m->panels + first / PANEL * bytes, *next = panel + panels * bytes;
     int64_t r = 0;
-    for (; r + AT_ONCE <= rows; r += AT_ONCE)
-        NAME(float_rows)(m, panel, first, x + r * stride, stride, y + r * y_stride, y_stride, relu, format, AT_ONCE, panels);
-    for (; r + 8 <= rows && AT_ONCE > 8; r += 8)
-        NAME(float_rows)(m, panel, first, x + r * stride, stride, y + r * y_stride, y_stride, relu, format, 8, panels);
-    for (; r + 4 <= rows && AT_ONCE > 4; r += 4)
-        NAME(float_rows)(m, panel, first, x + r * stride, stride, y + r * y_stride, y_stride, relu, format, 4, panels);
-    for (; r + 2 <= rows; r += 2)
-        NAME(float_rows)(m, panel, first, x + r * stride, stride, y + r * y_stride, y_stride, relu, format, 2, panels);
-    if (r < rows)
-        NAME(float_rows)(m, panel, first, x + r * stride, stride, y + r * y_stride, y_stride, relu, format, 1, panels);
+#define COMPUTE(count)                                                                                                 \
+    NAME(float_rows)(m, panel, next + r / AT_ONCE % panels * bytes, first, x + r * stride, stride, y + r * y_stride,   \
+                     y_stride, relu, format, count, panels)
+    for (; r + AT_ONCE <= rows; r += AT_ONCE) COMPUTE(AT_ONCE);
+    for (; r + 8 <= rows && AT_ONCE > 8; r += 8) COMPUTE(8);
+    for (; r + 4 <= rows && AT_ONCE > 4; r += 4) COMPUTE(4);
+    for (; r + 2 <= rows; r += 2) COMPUTE(2);
+    if (r < rows) COMPUTE(1);
+#undef COMPUTE
 }
 
 #define FLOATS(format)                                                                                                 \
