@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from nmt.errors import DataError
-from nmt.interface import DecoderState, Memory, VocabularySizes
+from nmt.interface import Memory, VocabularySizes
 from nmt.layers.dropout import Dropout
 from nmt.layers.embeddings import Embedding
 from nmt.layers.padding import padding_bias
@@ -23,8 +23,8 @@ from nmt.layers.recurrent_attention import DotAttention
 from nmt.models import models
 from nmt.models.memory.config import MemoryNetworkConfig, Places
 from nmt.models.output_layers import LinearOutput, ScoredMemory
-from nmt.models.recurrent.attentive_recurrent import ReadOn, Recurrent
-from nmt.models.recurrent.layers import LSTMLayer, RecurrentStack, States
+from nmt.models.recurrent.attentive_recurrent import ReadOn, Recurrent, StackState
+from nmt.models.recurrent.layers import LSTMLayer, RecurrentStack
 
 Distances = Callable[[Tensor, int], Tensor]  # lengths [B], longest -> [B, longest]; padding may hold any distance
 
@@ -100,13 +100,6 @@ class SourceSlots(ScoredMemory):
     bias: Tensor  # [B, 1, S] 0 at real positions, -inf at padding
 
 
-@dataclass
-class MemoryNetworkState(DecoderState):
-    """Where the decoder LSTM is; it starts from zero and knows the source only through what the hops return."""
-
-    layers: States  # by layer: [N, 2, H]
-
-
 @models.register("memory_network", MemoryNetworkConfig)
 class MemoryNetwork(Recurrent):
     """Pieces of the source are slots of a memory; each output asks several times before it answers.
@@ -145,18 +138,19 @@ class MemoryNetwork(Recurrent):
         bias = padding_bias(source_lengths, source.size(1), slots[0].dtype)[:, None]  # [B, 1, S]
         return SourceSlots(slots, bias)
 
-    def begin(self, memory: SourceSlots, beam_size: int) -> MemoryNetworkState:
-        shape = (memory.bias.size(0) * beam_size, LSTMLayer.parts, self.hidden_size)
-        return MemoryNetworkState(tuple(memory.bias.new_zeros(shape) for _ in self.decoder.layers))
+    def begin(self, memory: SourceSlots, beam_size: int) -> StackState:
+        """Nothing but zeros: the LSTM knows the source only through what the hops return."""
+        rows = memory.bias.size(0) * beam_size
+        return StackState(tuple(layer.zeros(rows, memory.bias) for layer in self.decoder.layers))
 
-    def read(self, tokens: Tensor, memory: SourceSlots, state: MemoryNetworkState) -> ReadOn:
+    def read(self, tokens: Tensor, memory: SourceSlots, state: StackState) -> ReadOn:
         """A hop counts as a layer."""
         states, layers = self.decoder(self.dropout(self.target_embedding(tokens)), state.layers)  # [N, T, H]
         questions = self.dropout(
             self.question(states.reshape(memory.bias.size(0), -1, self.hidden_size))
         )  # [B, T or K, D]
         answers, weights = self.hops(questions, memory.slots, memory.bias)
-        return self.dropout(answers).view(*tokens.shape, -1), weights, MemoryNetworkState(layers)
+        return self.dropout(answers).view(*tokens.shape, -1), weights, StackState(layers)
 
     def max_source_length(self) -> int | None:
         return self.longest_source

@@ -26,7 +26,7 @@ from nmt.models.binary_symbols import binary_embeddings, binary_output
 from nmt.models.memory.config import ControllerKind, MemoryStart, NeuralTuringMachineConfig, SymbolKind
 from nmt.models.output_layers import LinearOutput, ScoredMemory
 from nmt.models.recurrent.attentive_recurrent import ReadOn, Recurrent
-from nmt.trees import RowTree, tensors
+from nmt.trees import tensors
 
 SMALLEST_NORM = 1e-8  # of key times slot, so that an empty slot is like nothing instead of undefined
 SMALLEST_WEIGHT = 1e-8  # keeps the logarithm finite
@@ -92,7 +92,7 @@ def read(memory: Tensor, weights: Tensor) -> Tensor:
 
 
 @dataclass
-class MachineState(RowTree):
+class MachineState(DecoderState):
     """All that a machine knows between two steps."""
 
     memory: Tensor  # [B, L, W]
@@ -266,13 +266,6 @@ class NTMMemory(ScoredMemory):
     machine: MachineState  # B rows
 
 
-@dataclass
-class NTMState(DecoderState):
-    """The machine of each hypothesis."""
-
-    machine: MachineState  # N rows
-
-
 @models.register("neural_turing_machine", NeuralTuringMachineConfig)
 class NeuralTuringMachine(Recurrent):
     """A controller that reads and writes an external memory.
@@ -301,12 +294,12 @@ class NeuralTuringMachine(Recurrent):
         inputs = self.dropout(self.source_embedding(source))  # [B, S, E]
         return NTMMemory(self.machine.absorb(inputs, source_lengths))
 
-    def begin(self, memory: NTMMemory, beam_size: int) -> NTMState:
-        return NTMState(memory.machine.map(lambda tensor: tensor.repeat_interleave(beam_size, dim=0)))
+    def begin(self, memory: NTMMemory, beam_size: int) -> MachineState:
+        return memory.machine.map(lambda tensor: tensor.repeat_interleave(beam_size, dim=0))
 
-    def read(self, tokens: Tensor, memory: NTMMemory, state: NTMState) -> ReadOn:
-        outputs, machine = self.machine.answer(self._inputs(tokens), state.machine)
-        return outputs, (), NTMState(machine)
+    def read(self, tokens: Tensor, memory: NTMMemory, state: MachineState) -> ReadOn:
+        outputs, after = self.machine.answer(self._inputs(tokens), state)
+        return outputs, (), after
 
     def read_out(self, states: Tensor) -> Tensor:
         return self.dropout(states)

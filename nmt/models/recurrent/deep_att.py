@@ -24,7 +24,7 @@ from nmt.models import models
 from nmt.models.output_layers import LinearOutput
 from nmt.models.recurrent.attentive_recurrent import (
     Advanced,
-    Attended,
+    AttendedMemory,
     AttentiveRecurrent,
     DecoderStack,
     StackState,
@@ -100,7 +100,7 @@ class Decoder(DecoderStack):
     def recurrent(self) -> Iterable[LSTMLayer]:
         return (layer.layer for layer in self.layers)
 
-    def forward(self, embedded: Tensor, source: Attended, state: StackState) -> Advanced:
+    def forward(self, embedded: Tensor, source: AttendedMemory, state: StackState) -> Advanced:
         """The readout is [Half(f), h] of the top layer."""
         bottom, *upper = self.layers
         before, *above = state.layers

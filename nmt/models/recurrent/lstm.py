@@ -33,7 +33,6 @@ from nmt.models.config import shares_embeddings
 from nmt.models.output_layers import LinearOutput, TiedOutput
 from nmt.models.recurrent.attentive_recurrent import (
     Advanced,
-    Attended,
     AttendedMemory,
     AttentiveRecurrent,
     DecoderStack,
@@ -112,14 +111,14 @@ class AttentiveDecoder(DecoderStack):
     def recurrent(self) -> Iterable[RecurrentLayer]:
         return self.stack.layers
 
-    def attend(self, queries: Tensor, source: Attended) -> tuple[Tensor, Tensor | None]:
+    def attend(self, queries: Tensor, source: AttendedMemory) -> tuple[Tensor, Tensor | None]:
         """[N, T, H] -> contexts [N, T, C], weights [B, N/B * T, S]: the K hypotheses of a sentence are K queries."""
         sentences = len(source.states)
         asking = queries if len(queries) == sentences else queries.view(sentences, -1, queries.size(-1))
         contexts, weights = self.attention(asking, source.keys, source.states, source.bias)
         return contexts.view(*queries.shape[:2], -1), weights
 
-    def read_out(self, context: Tensor, state: Tensor, embedded: Tensor, source: Attended) -> Tensor:
+    def read_out(self, context: Tensor, state: Tensor, embedded: Tensor, source: AttendedMemory) -> Tensor:
         """All of [N, T, ...] -> [N, T, D]"""
         parts = [context, state] if self.reads_context else [state]
         if self.reads_embedding:
@@ -130,7 +129,7 @@ class AttentiveDecoder(DecoderStack):
 class ContextAfter(AttentiveDecoder):
     """Attention follows the recurrence and never feeds back: a whole target in one go."""
 
-    def forward(self, embedded: Tensor, source: Attended, state: StackState) -> Advanced:
+    def forward(self, embedded: Tensor, source: AttendedMemory, state: StackState) -> Advanced:
         states, layers = self.stack(beside(source.summary, embedded), state.layers)
         contexts, weights = self.attend(states, source)
         return self.read_out(contexts, states, embedded, source), weights, StackState(layers)
@@ -140,10 +139,10 @@ class StepwiseDecoder(AttentiveDecoder):
     """What comes back as input makes every step wait for the one before."""
 
     @abstractmethod
-    def step(self, embedded: Tensor, source: Attended, state: StackState) -> Advanced:
+    def step(self, embedded: Tensor, source: AttendedMemory, state: StackState) -> Advanced:
         """One position: [N, 1, E]"""
 
-    def forward(self, embedded: Tensor, source: Attended, state: StackState) -> Advanced:
+    def forward(self, embedded: Tensor, source: AttendedMemory, state: StackState) -> Advanced:
         hidden, weights = [], []
         for x in torch.split(embedded, 1, dim=1):
             one, weight, state = self.step(x, source, state)
@@ -156,7 +155,7 @@ class StepwiseDecoder(AttentiveDecoder):
 class ContextFirst(StepwiseDecoder):
     """The state before a step asks, and the context is part of the step's input: Bahdanau et al. 2015, section 3.1."""
 
-    def step(self, embedded: Tensor, source: Attended, state: StackState) -> Advanced:
+    def step(self, embedded: Tensor, source: AttendedMemory, state: StackState) -> Advanced:
         contexts, weights = self.attend(state.layers[-1][:, :1], source)
         states, layers = self.stack(beside(source.summary, embedded, contexts), state.layers)
         return self.read_out(contexts, states, embedded, source), weights, StackState(layers)
@@ -168,7 +167,7 @@ class ReadoutFed(StepwiseDecoder):
     def start(self, layers: States) -> StackState:
         return StackState(layers, layers[0].new_zeros(layers[0].size(0), self.readout.size))
 
-    def step(self, embedded: Tensor, source: Attended, state: StackState) -> Advanced:
+    def step(self, embedded: Tensor, source: AttendedMemory, state: StackState) -> Advanced:
         assert state.fed is not None
         states, layers = self.stack(beside(source.summary, embedded, state.fed[:, None]), state.layers)
         contexts, weights = self.attend(states, source)
@@ -329,8 +328,8 @@ class LSTM(AttentiveRecurrent):
         if self.reverse_source:  # back into the order of the source, for whoever looks at the attention
             states = reverse_within_lengths(states, source_lengths)
         summary = last[-1][:, 0] if self.peeky else None
-        read = attended(states, source_lengths, self.decoder.attention, summary)
-        return LSTMMemory(read, self.bridge(last))
+        read = attended(states, source_lengths, self.decoder.attention)
+        return LSTMMemory(*read, self.bridge(last), summary=summary)
 
     def begin(self, memory: AttendedMemory, beam_size: int) -> StackState:
         assert isinstance(memory, LSTMMemory)
