@@ -13,7 +13,7 @@ from nmt.config.option import flag, option
 from nmt.config.roles import SchedulerConfig
 from nmt.errors import UsageError
 from nmt.optim import Horizon, Progress, Schedule, schedulers
-from nmt.optim.checks import LARGEST_RATE
+from nmt.optim.config import LARGEST_RATE
 
 
 @dataclass
