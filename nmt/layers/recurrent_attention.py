@@ -135,10 +135,8 @@ class PredictedWindow(RecurrentAttention):
 
     def forward(self, queries: Tensor, keys: Tensor, states: Tensor, bias: Tensor) -> tuple[Tensor, Tensor | None]:
         lengths = (bias == 0).sum(-1, keepdim=True)  # [B, 1, 1]
-        centre = at_least_float32(
-            self.centre(torch.tanh(self.hidden(queries)))
-        )  # 16 bits cannot tell far positions apart
-        centres = lengths * torch.sigmoid(centre)  # [B, T, 1]
+        centres = self.centre(torch.tanh(self.hidden(queries)))  # [B, T, 1]
+        centres = lengths * torch.sigmoid(at_least_float32(centres))  # 16 bits cannot tell far positions apart
         distances = torch.arange(states.size(1), device=states.device) - centres  # [B, T, S]
         scores = (self.content.scores(queries, keys) + bias).masked_fill(distances.abs() > self.window, -torch.inf)
         weights = torch.softmax(scores, dim=-1) * torch.exp(-2 * (distances / self.window) ** 2)

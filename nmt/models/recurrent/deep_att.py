@@ -42,10 +42,6 @@ class FastForward(nn.Module):
         self.layer = layer
         self.dropout = Dropout(dropout)
 
-    def whole(self, x: Tensor) -> Tensor:
-        """f of the layer's input: [N, T, I] -> [N, T, 4H]"""
-        return self.layer.of_input(x)
-
     def passed_on(self, x: Tensor, states: Tensor) -> Tensor:
         """[Half(f), Dr(h)] of the layer's input [N, T, I] and its states [N, T, H]: [N, T, 3H]"""
         half = self.layer.of_input(x, 2 * self.layer.hidden_size)
@@ -67,7 +63,7 @@ class FastForwardColumn(nn.Module):
             given = x
             states, _ = read(layer.layer, given, lengths, backwards=self.backwards == (number % 2 == 0))
             x = layer.passed_on(given, states)
-        return torch.cat([states, layer.whole(given)], dim=-1)
+        return torch.cat([states, layer.layer.of_input(given)], dim=-1)
 
 
 class Encoder(nn.Module):

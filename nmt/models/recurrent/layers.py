@@ -131,12 +131,9 @@ class LSTMLayer(RecurrentLayer):
 
 
 class ProjectedLSTMLayer(LSTMLayer):
-    """An LSTM whose output h = W (o * tanh(c)) is narrower than its cell: Sak et al. 2014, arXiv:1402.1128, equation 6.
+    """An LSTM whose output h = W (o * tanh(c)) is narrower than its cell: Sak et al. 2014, arXiv:1402.1128, equation 6."""
 
-    The state is one part, [h; c].
-    """
-
-    parts = 1
+    parts = 1  # [h; c]
 
     def __init__(self, input_size: int, cell_size: int, output_size: int) -> None:
         RecurrentLayer.__init__(self, nn.LSTM(input_size, cell_size, batch_first=True, proj_size=output_size))

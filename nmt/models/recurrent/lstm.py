@@ -93,20 +93,21 @@ class MaxoutReadout(Readout):
 class AttentiveDecoder(DecoderStack):
     """A recurrent stack, an attention and a readout."""
 
-    def __init__(
-        self,
-        stack: RecurrentStack,
-        attention: RecurrentAttention,
-        readout: Readout,
-        dropout: float,
-        reads_embedding: bool = False,
-        reads_context: bool = True,
-    ) -> None:
-        """What the readout sees beside the state: the last piece's embedding, the context."""
+    def __init__(self, config: LSTMConfig) -> None:
         super().__init__()
-        self.stack, self.attention, self.readout = stack, attention, readout
-        self.dropout = Dropout(dropout)
-        self.reads_embedding, self.reads_context = reads_embedding, reads_context
+        size, attention = config.hidden_size, _attention(config)
+        summary = config.states_size if config.peeky else 0
+        # What the readout sees beside the state: the last piece's embedding, the context.
+        self.reads_embedding, self.reads_context = config.readout_embedding, config.context is not ContextPath.input
+        seen = attention.context_size if self.reads_context else 0
+        seen += config.embedding_size if self.reads_embedding else 0
+        readout = _readout(config, seen + size + summary)
+        fed = {ContextPath.readout: 0, ContextPath.feeding: readout.size}.get(config.context, attention.context_size)
+        inputs = [config.embedding_size + fed + summary, *[size] * (config.num_layers - 1)]
+        layers = [_CELLS[config.cell](width, size) for width in inputs]
+        self.stack = RecurrentStack(layers, config.dropout, config.residual_from)
+        self.attention, self.readout = attention, readout
+        self.dropout = Dropout(config.dropout)
 
     def recurrent(self) -> Iterable[RecurrentLayer]:
         return self.stack.layers
@@ -253,21 +254,6 @@ def build_bridge(config: LSTMConfig) -> nn.Module:
     return DenseBridge(config.states_size, *sizes, first)
 
 
-def build_decoder(config: LSTMConfig) -> AttentiveDecoder:
-    size, attention = config.hidden_size, _attention(config)
-    summary = config.states_size if config.peeky else 0
-    seen = 0 if config.context is ContextPath.input else attention.context_size
-    seen += config.embedding_size if config.readout_embedding else 0
-    readout = _readout(config, seen + size + summary)
-    fed = {ContextPath.readout: 0, ContextPath.feeding: readout.size}.get(config.context, attention.context_size)
-    inputs = [config.embedding_size + fed + summary, *[size] * (config.num_layers - 1)]
-    cell = _CELLS[config.cell]
-    stack = RecurrentStack([cell(width, size) for width in inputs], config.dropout, config.residual_from)
-    reads_context = config.context is not ContextPath.input
-    kind = _DECODERS[config.context]
-    return kind(stack, attention, readout, config.dropout, config.readout_embedding, reads_context)
-
-
 def _attention(config: LSTMConfig) -> RecurrentAttention:
     size, encoder_size = config.hidden_size, config.states_size
     if config.attention is AttentionKind.none:
@@ -318,7 +304,7 @@ class LSTM(AttentiveRecurrent):
         self.peeky = config.peeky
         self.encoder = build_encoder(config)
         self.bridge = build_bridge(config)
-        self.decoder = build_decoder(config)
+        self.decoder = _DECODERS[config.context](config)
         self.output = build_output(config, self.decoder.readout.size, target, sizes)
         initialise(self, config.init_range)
 

@@ -82,7 +82,7 @@ def test_the_decoder_equals_its_steps_by_hand() -> None:
         x = torch.cat([context, model.target_embedding(token)])[None, None]
         for number, layer in enumerate((bottom, top)):
             hidden, states[number] = layer.layer(x, states[number])  # type: ignore[operator, union-attr]
-            x = torch.cat([layer.whole(x)[..., :20], hidden], -1)  # type: ignore[operator, union-attr]
+            x = torch.cat([layer.layer.of_input(x)[..., :20], hidden], -1)  # type: ignore[operator, union-attr]
         rows.append(x[0, 0])
     torch.testing.assert_close(model(given).hidden, torch.stack(rows))
 
