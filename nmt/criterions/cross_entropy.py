@@ -163,10 +163,8 @@ class RDrop(TokenCrossEntropy):
 
 @criterions.register("word_distillation", WordDistillationConfig)
 class WordDistillation(TokenCrossEntropy):
-    """Word-level knowledge distillation: Kim and Rush 2016, arXiv:1606.07947, sections 2.2 and 3.1.
-
-    (1 - weight) * cross-entropy of the targets + weight * cross-entropy of the teacher's distributions; per token.
-    """
+    """Word-level knowledge distillation: Kim and Rush 2016, arXiv:1606.07947, sections 2.2 and 3.1:
+    (1 - weight) * cross-entropy of the targets + weight * cross-entropy of the teacher's distributions; per token."""
 
     config: WordDistillationConfig
 

@@ -52,10 +52,7 @@ TABLE_LENGTH = 1024
 
 
 def sinusoids(positions: Tensor, d_model: int) -> Tensor:
-    """[...] -> [..., D]: PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i + 1) = cos of the same.
-
-    Vaswani et al. 2017, section 3.5.
-    """
+    """[...] -> [..., D]: PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i + 1) = cos of the same: Vaswani et al. 2017."""
     exponents = torch.arange(0, d_model, 2, dtype=torch.float64, device=positions.device) / d_model
     angles = positions.to(torch.float64)[..., None] / 10000.0**exponents
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)

@@ -37,17 +37,12 @@ def vocabulary_axes(
         grown = _shapes(build, one_more[side])
         for name in usual.keys() | grown.keys():
             before, after = usual.get(name, ()), grown.get(name, ())
-            changed = [axis for axis, (old, new) in enumerate(zip(before, after)) if old != new]
             if before == after:
                 continue
-            if (
-                len(before) != len(after)
-                or len(changed) != 1
-                or before[changed[0]] != size
-                or after[changed[0]] != size + 1
-            ):
+            one_longer = [(*before[:axis], size + 1, *before[axis + 1 :]) for axis in range(len(before))]
+            if after not in one_longer or before[axis := one_longer.index(after)] != size:
                 return {}  # another axis than the vocabulary's, or by more than one
-            found[name] = VocabularyAxis(side, changed[0])
+            found[name] = VocabularyAxis(side, axis)
     return found
 
 

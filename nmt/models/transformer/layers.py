@@ -158,12 +158,9 @@ MemoryHeads = tuple[Tensor, Tensor]  # keys [B, H, S, d_k] and values [B, H, S, 
 
 
 class DecoderLayer(Layer):
-    """Self-attention over what is written so far, attention over the memory, and a feed-forward network.
+    """Self-attention over what is written so far, attention over the memory, and a feed-forward network."""
 
-    ``self_attention`` keeps its name in saved models, whatever stands in its place.
-    """
-
-    self_attention: Autoregression
+    self_attention: Autoregression  # keeps its name in saved models, whatever stands in its place
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

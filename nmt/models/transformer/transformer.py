@@ -70,9 +70,6 @@ class Decoder(nn.Module):
         projected = (layer.project(states) for layer in self.layers)
         return tuple((keys.contiguous(), values.contiguous()) for keys, values in projected)
 
-    def start(self, sentences: int, beam: int, like: Tensor) -> tuple[LayerCache, ...]:
-        return tuple(layer.start(sentences, beam, like) for layer in self.layers)
-
     def forward(self, x: Tensor, mask: Mask, states: Tensor, memory_mask: Mask, record: Record) -> Tensor:
         """All positions at once, [B, T, D] -> [B, T, D]; ``memory_mask``: which states [B, S, D] may be seen."""
         for layer in self.layers:
@@ -111,12 +108,9 @@ class TransformerState(DecoderState):
 
 @models.register("transformer", TransformerConfig)
 class Transformer(EncoderDecoder):
-    """An encoder-decoder made of attention alone.
+    """An encoder-decoder made of attention alone."""
 
-    It trains on real positions alone where the device has an attention kernel for batches without padding.
-    """
-
-    few_shapes = False  # set it: rather compute a little for nothing there than meet another shape
+    few_shapes = False  # set it: without padding rather compute a little for nothing than meet another shape
 
     def __init__(self, config: TransformerConfig, sizes: VocabularySizes, stacks: Stacks | None = None) -> None:
         """``stacks``: other layers than those that the configuration names."""
@@ -144,7 +138,7 @@ class Transformer(EncoderDecoder):
         return super().forward(batch, attention)
 
     def without_padding(self, device: torch.device) -> bool:
-        """Whether it trains without padding there, under the autocast of now."""
+        """Whether it trains on real positions alone there, under the autocast of now."""
         return knows_flat_batches(device) and all(layer.flat for layer in (*self.encoder.layers, *self.decoder.layers))
 
     def encode(self, source: Tensor, source_lengths: Tensor) -> TransformerMemory:
@@ -163,7 +157,8 @@ class Transformer(EncoderDecoder):
     def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
         assert isinstance(memory, TransformerMemory)
         sentences = memory.states.size(0)
-        caches = self.decoder.start(sentences, beam_size, like=_as_computed(memory.states))
+        computed = _as_computed(memory.states)
+        caches = tuple(layer.start(sentences, beam_size, like=computed) for layer in self.decoder.layers)
         history = BeamHistory.start(sentences, beam_size, like=memory.states)
         memory = replace(memory.scored_by(self.output, vocabulary), projected=self.decoder.project(memory.states))
         return memory, TransformerState(history, caches)
