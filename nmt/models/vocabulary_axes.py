@@ -32,9 +32,9 @@ def vocabulary_axes(
     """
     usual = _shapes(build, sizes)
     found: dict[str, VocabularyAxis] = {}
-    one_more = {"source": replace(sizes, source=sizes.source + 1), "target": replace(sizes, target=sizes.target + 1)}
-    for side, size in (("source", sizes.source), ("target", sizes.target)):
-        grown = _shapes(build, one_more[side])
+    for side in ("source", "target"):
+        size = getattr(sizes, side)
+        grown = _shapes(build, replace(sizes, **{side: size + 1}))
         for name in usual.keys() | grown.keys():
             before, after = usual.get(name, ()), grown.get(name, ())
             if before == after:

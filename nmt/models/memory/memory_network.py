@@ -105,7 +105,6 @@ class MemoryNetwork(Recurrent):
         super().__init__()
         size = config.slot_size
         self.width = size
-        self.hidden_size = config.hidden_size
         self.longest_source = config.max_positions
         self.slots = nn.ModuleList(
             Slots(sizes.source, size, DISTANCES[config.places], config.max_positions, config.init_std)
@@ -137,7 +136,7 @@ class MemoryNetwork(Recurrent):
     def read(self, tokens: Tensor, memory: SourceSlots, state: StackState) -> ReadOn:
         """A hop counts as a layer."""
         states, layers = self.decoder(self.dropout(self.target_embedding(tokens)), state.layers)  # [N, T, H]
-        beside = states.reshape(memory.bias.size(0), -1, self.hidden_size)  # [B, T or K, H]
+        beside = states.reshape(memory.bias.size(0), -1, states.size(-1))  # [B, T or K, H]
         questions = self.dropout(self.question(beside))
         answers, weights = hops(questions, memory.slots, memory.bias)
         return self.dropout(answers).view(*tokens.shape, -1), weights, StackState(layers)
