@@ -19,9 +19,9 @@ class RecurrentAttention(nn.Module, ABC):
 
     context_size: int
 
-    @abstractmethod
     def project(self, states: Tensor) -> Tensor:
-        """[B, S, H] -> what the scores need of the states, computed once."""
+        """[B, S, H] -> what the scores need of the states, computed once; as they are unless a kind says otherwise."""
+        return states
 
     @abstractmethod
     def forward(self, queries: Tensor, keys: Tensor, states: Tensor, bias: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -52,16 +52,12 @@ class ContentAttention(RecurrentAttention):
         """[B, T, S]"""
 
     def forward(self, queries: Tensor, keys: Tensor, states: Tensor, bias: Tensor) -> tuple[Tensor, Tensor | None]:
-        scores = self.scores(queries, keys) + bias
-        weights = torch.softmax(scores, dim=-1)
+        weights = torch.softmax(self.scores(queries, keys) + bias, dim=-1)
         return weights @ states, weights
 
 
 class DotAttention(ContentAttention):
     """score(h_t, s_i) = h_t . s_i: Luong et al. 2015, equation 8. Queries and states have one size."""
-
-    def project(self, states: Tensor) -> Tensor:
-        return states
 
     def scores(self, queries: Tensor, keys: Tensor) -> Tensor:
         return queries @ keys.transpose(1, 2)

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from nmt.config.checks import Rules, refuse, require_not_negative, require_positive
 from nmt.config.option import flag, option
 from nmt.errors import UsageError
 from nmt.models import models
-from nmt.models.config import at_most, check_sizes, share_all_option, shares_embeddings
-
-if TYPE_CHECKING:
-    from nmt.data.vocabulary import VocabularySizes
+from nmt.models.config import at_most, check_sizes, share_all_option
 
 
 @dataclass(frozen=True)
@@ -202,10 +199,6 @@ class TransformerConfig:
     def head_sizes(self) -> HeadSizes:
         even = self.d_model // self.num_heads
         return HeadSizes(self.d_model, self.num_heads, self.d_k or even, self.d_v or even)
-
-    def shares_all(self, sizes: VocabularySizes) -> bool:
-        """Whether source, target and output use one matrix."""
-        return shares_embeddings(self.share_all_embeddings, sizes.shared)
 
 
 class ConvolutionKind(Enum):

@@ -33,6 +33,7 @@ from nmt.layers.embeddings import Borrowed, Embedding, InputLayer
 from nmt.layers.padding import padding_bias, real_rows
 from nmt.layers.stack import Stack
 from nmt.models import models
+from nmt.models.config import shares_embeddings
 from nmt.models.output_layers import LinearOutput, ScoredMemory, TiedOutput
 from nmt.models.transformer.attention_kernels import knows_flat_batches
 from nmt.models.transformer.autoregression import BeamHistory, LayerCache
@@ -117,17 +118,16 @@ class Transformer(EncoderDecoder):
         super().__init__()
         stacks = stacks or STACKS[config.layers]
         scale = math.sqrt(config.d_model)
-        shares_all = config.shares_all(sizes)
+        shares_all = shares_embeddings(config.share_all_embeddings, sizes.shared)
         source = Embedding(sizes.source, config.d_model, scale)
         target = source if shares_all else Embedding(sizes.target, config.d_model, scale)
-        shares_output = shares_all or config.share_decoder_embeddings
         self.width = config.d_model
         self.source_input = InputLayer(source, stacks.input_positions(config), config.dropout)
         borrowed = Borrowed(source) if shares_all else target
         self.target_input = InputLayer(borrowed, stacks.input_positions(config), config.dropout)
         self.encoder = Encoder(stacks.encoder(config), final_norm(config))
         self.decoder = Decoder(stacks.decoder(config), final_norm(config))
-        if shares_output:
+        if shares_all or config.share_decoder_embeddings:
             self.output: OutputLayer = TiedOutput(target)
         else:
             self.output = LinearOutput(torch.empty(sizes.target, self.width).normal_(std=self.width**-0.5))
