@@ -149,10 +149,6 @@ class GatedDecoder(nn.Module):
         self.leave = linear(shapes[-1].channels, output_size)
         self.dropout = Dropout(dropout)
 
-    def start(self, rows: int, like: Tensor) -> tuple[Tensor, ...]:
-        """What stands before the first position, by layer."""
-        return tuple(layer.convolution.empty_cache(rows, layer.inputs, like) for layer in self.layers)
-
     def forward(
         self, embedded: Tensor, source: ConvS2SMemory, caches: Sequence[Tensor | None]
     ) -> tuple[Tensor, tuple[Tensor, ...], list[Tensor]]:
@@ -249,8 +245,9 @@ class ConvS2S(EncoderDecoder):
 
     def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
         assert isinstance(memory, ConvS2SMemory)
-        caches = self.decoder.start(memory.keys.size(0) * beam_size, like=memory.keys)
-        positions = torch.zeros(len(caches[0]), dtype=torch.long, device=memory.keys.device)
+        rows, like = memory.keys.size(0) * beam_size, memory.keys
+        caches = tuple(layer.convolution.empty_cache(rows, layer.inputs, like) for layer in self.decoder.layers)
+        positions = torch.zeros(rows, dtype=torch.long, device=like.device)
         return memory.scored_by(self.output, vocabulary), ConvS2SState(positions, caches)
 
     def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
