@@ -23,6 +23,7 @@ MOVED = {
     "nmt.modules.stack": "nmt.layers.stack",
     "nmt.optim.adam": "nmt.optim.config",
     "nmt.optim.by_group": "nmt.optim.update_rules",
+    "nmt.optim.checks": "nmt.optim.config",
     "nmt.scoring.lines": "nmt.scoring",
     "nmt.training.html_report": "nmt.reporting.html_report",
 }

@@ -48,10 +48,7 @@ def cross_entropy_of(target: Tensor, predicted: Tensor) -> Tensor:
 
 
 def symmetric_divergence(one: Tensor, other: Tensor) -> Tensor:
-    """KL(one || other) + KL(other || one) over the last axis, of log-probabilities.
-
-    Entries that are impossible in both count as 0.
-    """
+    """KL(one || other) + KL(other || one) over the last axis, of log-probabilities; what both rule out counts as 0."""
     impossible = (one == -torch.inf) & (other == -torch.inf)
     difference = one.masked_fill(impossible, 0.0) - other.masked_fill(impossible, 0.0)
     return ((one.exp() - other.exp()) * difference).sum(-1)

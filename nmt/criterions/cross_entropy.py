@@ -35,13 +35,12 @@ class TokenCrossEntropy(Criterion):
 
     def __init__(self, config: CrossEntropyConfig) -> None:
         super().__init__()
-        self.label_smoothing = config.label_smoothing
-        self.auxiliary_weights = config.auxiliary_weights
+        self.config = config
 
     def forward(self, model: EncoderDecoder, batch: Batch) -> LossReport:
         decoded = model(batch)
-        loss, nll = token_sums(model, decoded.hidden, batch.targets, self.label_smoothing)
-        auxiliary = weighted_auxiliary(self.auxiliary_weights, decoded, batch.num_tokens)
+        loss, nll = token_sums(model, decoded.hidden, batch.targets, self.config.label_smoothing)
+        auxiliary = weighted_auxiliary(self.config.auxiliary_weights, decoded, batch.num_tokens)
         return token_report(batch, loss, nll, auxiliary)
 
 
@@ -78,7 +77,7 @@ def token_report(batch: Batch, loss: Tensor, nll: Tensor, auxiliary: Mapping[str
 
 
 @criterions.register("guided_alignment", GuidedAlignmentConfig)
-class GuidedAlignment(Criterion):
+class GuidedAlignment(TokenCrossEntropy):
     """Cross-entropy of the targets, plus weight times that of given word alignments under the attention; per target token:
     Chen et al. 2016, arXiv:1607.01628, with cross-entropy as the cost.
 
@@ -87,14 +86,11 @@ class GuidedAlignment(Criterion):
     alignments, of a validation split, has the loss of its targets alone.
     """
 
+    config: GuidedAlignmentConfig
     asks_for_attention = True
 
-    def __init__(self, config: GuidedAlignmentConfig) -> None:
-        super().__init__()
-        self._config = config
-
     def forward(self, model: EncoderDecoder, batch: Batch) -> LossReport:
-        config, pairs = self._config, batch.extras.get(ALIGNMENTS)
+        config, pairs = self.config, batch.extras.get(ALIGNMENTS)
         decoded = model(batch, None if pairs is None else AttentionRequest(("cross",)))
         loss, nll = token_sums(model, decoded.hidden, batch.targets, config.label_smoothing)
         auxiliary = weighted_auxiliary(config.auxiliary_weights, decoded, batch.num_tokens)
@@ -108,13 +104,13 @@ class GuidedAlignment(Criterion):
         layers = () if attention is None else attention.maps.get("cross", ())
         if not layers:
             raise UsageError("criterion guided_alignment guides the attention to the source, and this model has none")
-        layer = len(layers) if self._config.alignment_layer is None else self._config.alignment_layer
+        layer = len(layers) if self.config.alignment_layer is None else self.config.alignment_layer
         if layer > len(layers):
             raise UsageError(
                 f"criterion.alignment_layer={layer}, but the model reports attention of {len(layers)} decoder layers "
                 f"(--alignment-layer)"
             )
-        heads, maps = self._config.alignment_heads, layers[layer - 1]  # [B, H, T, S]
+        heads, maps = self.config.alignment_heads, layers[layer - 1]  # [B, H, T, S]
         if heads is not None and heads > maps.size(1):
             raise UsageError(
                 f"criterion.alignment_heads={heads}, but the attention of layer {layer} has {maps.size(1)} "
@@ -134,7 +130,7 @@ def _alignment_loss(attention: Tensor, pairs: Tensor) -> Tensor:
 
 
 @criterions.register("r_drop", RDropConfig)
-class RDrop(Criterion):
+class RDrop(TokenCrossEntropy):
     """Two passes with different dropout should agree: Liang et al. 2021, arXiv:2106.14448, section 2.1.
 
     The sum of both passes' cross-entropies and alpha times the mean of KL(P1 || P2) and KL(P2 || P1); per token.
@@ -143,14 +139,11 @@ class RDrop(Criterion):
     reported likelihood, and so the perplexity, is the mean of the two passes.
     """
 
+    config: RDropConfig
     runs_model_once = False
 
-    def __init__(self, config: RDropConfig) -> None:
-        super().__init__()
-        self._config = config
-
     def forward(self, model: EncoderDecoder, batch: Batch) -> LossReport:
-        config = self._config
+        config = self.config
         first, second = model(batch), model(batch)
 
         def of_tokens(one: Tensor, other: Tensor, targets: Tensor) -> Tensor:
@@ -169,19 +162,18 @@ class RDrop(Criterion):
 
 
 @criterions.register("word_distillation", WordDistillationConfig)
-class WordDistillation(Criterion):
-    """Word-level knowledge distillation: Kim and Rush 2016, arXiv:1606.07947, sections 2.2 and 3.1.
+class WordDistillation(TokenCrossEntropy):
+    """Word-level knowledge distillation: Kim and Rush 2016, arXiv:1606.07947, sections 2.2 and 3.1:
+    (1 - weight) * cross-entropy of the targets + weight * cross-entropy of the teacher's distributions; per token."""
 
-    (1 - weight) * cross-entropy of the targets + weight * cross-entropy of the teacher's distributions; per token.
-    """
+    config: WordDistillationConfig
 
     def __init__(self, config: WordDistillationConfig, parts: CriterionParts) -> None:
-        super().__init__()
-        self._config = config
+        super().__init__(config)
         self._teacher = (parts.teacher,)  # a tuple: no part of what is trained, moved or saved
 
     def forward(self, model: EncoderDecoder, batch: Batch) -> LossReport:
-        config, (teacher,) = self._config, self._teacher
+        config, (teacher,) = self.config, self._teacher
         decoded = model(batch)
         with torch.no_grad():
             taught = teacher(batch).hidden

@@ -31,11 +31,6 @@ class Translations:
     lengths: Tensor  # [B, K] eos included
     finished: Tensor  # [B, K] False: the length limit put the eos there, not the model
 
-    @property
-    def real(self) -> Tensor:
-        """[B, K, T] True at the real positions."""
-        return torch.arange(self.tokens.size(2), device=self.tokens.device) < self.lengths[:, :, None]
-
 
 # Draws translations of sources [B, S] with lengths [B]; the last argument is the seed. Nothing else may be random.
 Sampler = Callable[[EncoderDecoder, Tensor, Tensor, int], Translations]
@@ -51,9 +46,7 @@ class SequenceCriterion(Criterion):
 
     def __init__(self, config: SequenceConfig, parts: CriterionParts) -> None:
         super().__init__()
-        self.auxiliary_weights = config.auxiliary_weights
-        self.sampler = parts.sampler
-        self.reward = parts.reward
+        self.config, self.sampler, self.reward = config, parts.sampler, parts.reward
 
 
 def draw(sampler: Sampler, model: EncoderDecoder, batch: Batch) -> Translations:
@@ -111,8 +104,8 @@ def decode(
         return log_probabilities(model.output.logits(hidden)).gather(1, tokens[:, None]).squeeze(1)
 
     scores = by_rows(of_tokens, decoded.hidden, many.targets)  # [M]
-    padded = scores.new_zeros(batch_size, count, longest).masked_scatter(translations.real, scores)
-    return padded, decoded
+    real = real_positions(many.target_lengths, longest).view(batch_size, count, longest)
+    return scores.new_zeros(real.shape).masked_scatter(real, scores), decoded
 
 
 def sentence_report(batch: Batch, loss: Tensor, nll: Tensor, auxiliary: Mapping[str, Tensor]) -> LossReport:
@@ -130,17 +123,15 @@ class ExpectedReward(SequenceCriterion):
     reward of a sentence's translations as the baseline: the mean of (r - baseline) * grad log P(Y|X).
     """
 
-    def __init__(self, config: ExpectedRewardConfig, parts: CriterionParts) -> None:
-        super().__init__(config, parts)
-        self.likelihood_weight = config.likelihood_weight
+    config: ExpectedRewardConfig
 
     def forward(self, model: EncoderDecoder, batch: Batch) -> LossReport:
         memory = model.encode(batch.source, batch.source_lengths)
         decoded = model.decode(memory, batch)
         likelihood, nll = token_sums(model, decoded.hidden, batch.targets, 0.0)
-        auxiliary = weighted_auxiliary(self.auxiliary_weights, decoded, batch.num_sentences)
+        auxiliary = weighted_auxiliary(self.config.auxiliary_weights, decoded, batch.num_sentences)
         expected = self._expected_reward(model, memory, batch)
-        report = sentence_report(batch, self.likelihood_weight * likelihood - expected, nll, auxiliary)
+        report = sentence_report(batch, self.config.likelihood_weight * likelihood - expected, nll, auxiliary)
         return replace(report, auxiliary={"reward": expected.detach(), **report.auxiliary})
 
     def _expected_reward(self, model: EncoderDecoder, memory: Memory, batch: Batch) -> Tensor:
@@ -167,9 +158,7 @@ class MinimumRisk(SequenceCriterion):
     Candidates are the distinct ones of the translations drawn, and the reference (algorithm 1).
     """
 
-    def __init__(self, config: MinimumRiskConfig, parts: CriterionParts) -> None:
-        super().__init__(config, parts)
-        self.sharpness = config.sharpness
+    config: MinimumRiskConfig
 
     def forward(self, model: EncoderDecoder, batch: Batch) -> LossReport:
         wanted = references(batch)
@@ -177,9 +166,9 @@ class MinimumRisk(SequenceCriterion):
         scores, decoded = decode(model, model.encode(batch.source, batch.source_lengths), batch, candidates)
         scores = scores.sum(2)  # [B, K] the reference is the first
         # Q(y|x) of equation 13; a candidate that stands there already has no share.
-        shares = (self.sharpness * scores).masked_fill(_repeated(candidates), -torch.inf).softmax(1)
+        shares = (self.config.sharpness * scores).masked_fill(_repeated(candidates), -torch.inf).softmax(1)
         risk = (shares * (1.0 - rewards(self.reward, candidates, wanted))).sum()
-        auxiliary = weighted_auxiliary(self.auxiliary_weights, decoded, batch.num_sentences)
+        auxiliary = weighted_auxiliary(self.config.auxiliary_weights, decoded, batch.num_sentences)
         return sentence_report(batch, risk, -scores[:, 0].sum().detach(), auxiliary)
 
 

@@ -25,9 +25,7 @@ class Dropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.p == 0.0:
             return x
-        if not _has_cheap_bytes(x):
-            return F.dropout(x, self.p)
-        return _dropped(None, x, self.p)
+        return _dropped(None, x, self.p) if _has_cheap_bytes(x) else F.dropout(x, self.p)
 
     def add(self, residual: Tensor, x: Tensor) -> Tensor:
         """residual + dropout(x), in one pass on the CPU."""

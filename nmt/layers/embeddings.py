@@ -52,10 +52,7 @@ TABLE_LENGTH = 1024
 
 
 def sinusoids(positions: Tensor, d_model: int) -> Tensor:
-    """[...] -> [..., D]: PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i + 1) = cos of the same.
-
-    Vaswani et al. 2017, section 3.5.
-    """
+    """[...] -> [..., D]: PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i + 1) = cos of the same: Vaswani et al. 2017."""
     exponents = torch.arange(0, d_model, 2, dtype=torch.float64, device=positions.device) / d_model
     angles = positions.to(torch.float64)[..., None] / 10000.0**exponents
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
@@ -75,10 +72,6 @@ class Positions(nn.Module, ABC):
             )
 
     @abstractmethod
-    def first(self, count: int) -> Tensor:
-        """[T, D] vectors of positions 0 ... count - 1."""
-
-    @abstractmethod
     def at(self, positions: Tensor, bound: int) -> Tensor:
         """[...] -> [..., D]; every position is below ``bound``."""
 
@@ -93,11 +86,6 @@ class SinusoidalPositions(Positions):
         table = sinusoids(torch.arange(TABLE_LENGTH), d_model).to(torch.get_default_dtype())
         self.register_buffer("table", table, persistent=False)
         self.table: Tensor
-
-    def first(self, count: int) -> Tensor:
-        if count <= TABLE_LENGTH:
-            return self.table[:count]
-        return sinusoids(torch.arange(count, device=self.table.device), self.d_model).to(self.table.dtype)
 
     def at(self, positions: Tensor, bound: int) -> Tensor:
         if bound <= TABLE_LENGTH:
@@ -114,9 +102,6 @@ class LearnedPositions(Positions):
         self.weight = nn.Parameter(torch.empty(limit, d_model))
         nn.init.normal_(self.weight, std=d_model**-0.5)
 
-    def first(self, count: int) -> Tensor:
-        return self.weight[:count]
-
     def at(self, positions: Tensor, bound: int) -> Tensor:
         return self.weight[positions]
 
@@ -128,9 +113,6 @@ class NoPositions(Positions):
         super().__init__()
         self.register_buffer("nothing", torch.zeros(1), persistent=False)
         self.nothing: Tensor
-
-    def first(self, count: int) -> Tensor:
-        return self.nothing
 
     def at(self, positions: Tensor, bound: int) -> Tensor:
         return self.nothing
@@ -147,7 +129,7 @@ class InputLayer(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         """[B, T] -> [B, T, D]"""
-        return self.dropout(self.embedding(ids) + self.positions.first(ids.size(1)))
+        return self.at(ids, torch.arange(ids.size(1), device=ids.device), ids.size(1))
 
     def at(self, tokens: Tensor, positions: Tensor, bound: int) -> Tensor:
         """One token a row, [N] at positions [N], all below ``bound`` -> [N, D]"""

@@ -81,9 +81,7 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 class NormalisedLinear(nn.Module):
-    """A linear map whose weights for each output are w = g v / |v| (equation 2): their length g is learned apart.
-
-    Salimans and Kingma 2016, arXiv:1602.07868.
+    """A linear map whose weights for each output are w = g v / |v|: Salimans and Kingma 2016, arXiv:1602.07868, equation 2.
 
     v starts at N(0, ``std``^2), g at |v|, so that w starts as v; the bias starts at 0. [..., I] -> [..., O]
     """

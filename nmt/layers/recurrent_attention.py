@@ -19,9 +19,9 @@ class RecurrentAttention(nn.Module, ABC):
 
     context_size: int
 
-    @abstractmethod
     def project(self, states: Tensor) -> Tensor:
-        """[B, S, H] -> what the scores need of the states, computed once."""
+        """[B, S, H] -> what the scores need of the states, computed once; as they are unless a kind says otherwise."""
+        return states
 
     @abstractmethod
     def forward(self, queries: Tensor, keys: Tensor, states: Tensor, bias: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -52,16 +52,12 @@ class ContentAttention(RecurrentAttention):
         """[B, T, S]"""
 
     def forward(self, queries: Tensor, keys: Tensor, states: Tensor, bias: Tensor) -> tuple[Tensor, Tensor | None]:
-        scores = self.scores(queries, keys) + bias
-        weights = torch.softmax(scores, dim=-1)
+        weights = torch.softmax(self.scores(queries, keys) + bias, dim=-1)
         return weights @ states, weights
 
 
 class DotAttention(ContentAttention):
     """score(h_t, s_i) = h_t . s_i: Luong et al. 2015, equation 8. Queries and states have one size."""
-
-    def project(self, states: Tensor) -> Tensor:
-        return states
 
     def scores(self, queries: Tensor, keys: Tensor) -> Tensor:
         return queries @ keys.transpose(1, 2)
@@ -135,10 +131,8 @@ class PredictedWindow(RecurrentAttention):
 
     def forward(self, queries: Tensor, keys: Tensor, states: Tensor, bias: Tensor) -> tuple[Tensor, Tensor | None]:
         lengths = (bias == 0).sum(-1, keepdim=True)  # [B, 1, 1]
-        centre = at_least_float32(
-            self.centre(torch.tanh(self.hidden(queries)))
-        )  # 16 bits cannot tell far positions apart
-        centres = lengths * torch.sigmoid(centre)  # [B, T, 1]
+        centres = self.centre(torch.tanh(self.hidden(queries)))  # [B, T, 1]
+        centres = lengths * torch.sigmoid(at_least_float32(centres))  # 16 bits cannot tell far positions apart
         distances = torch.arange(states.size(1), device=states.device) - centres  # [B, T, S]
         scores = (self.content.scores(queries, keys) + bias).masked_fill(distances.abs() > self.window, -torch.inf)
         weights = torch.softmax(scores, dim=-1) * torch.exp(-2 * (distances / self.window) ** 2)

@@ -55,29 +55,24 @@ class BinaryEmbedding(nn.Module):
 
     def __init__(self, codes: Tensor) -> None:
         super().__init__()
-        self.num_channels = codes.size(1)
         self.register_buffer("codes", codes, persistent=False)  # [V, A]
 
     def forward(self, ids: Tensor) -> Tensor:
         """[...] -> [..., A]"""
         return F.embedding(ids, self.get_buffer("codes"))
 
-    def widened(self, num_channels: int) -> BinaryEmbedding:
-        """The same with channels that stay 0, beside a vocabulary that has more markers."""
-        return BinaryEmbedding(F.pad(self.get_buffer("codes"), (0, num_channels - self.num_channels)))
 
-
-def binary_embedding(vocabulary_size: int, num_bits: int) -> BinaryEmbedding:
+def input_codes(vocabulary_size: int, num_bits: int) -> Tensor:
+    """[V, A]"""
     marks = _one_hot(vocabulary_size, [BOS, EOS])
-    codes = [bit_codes(vocabulary_size, num_bits), marks, marker_codes(vocabulary_size, num_bits)]
-    return BinaryEmbedding(torch.cat(codes, dim=1))
+    return torch.cat([bit_codes(vocabulary_size, num_bits), marks, marker_codes(vocabulary_size, num_bits)], dim=1)
 
 
 def binary_embeddings(sizes: VocabularySizes, num_bits: int | None) -> tuple[BinaryEmbedding, BinaryEmbedding, int]:
     """Of source and target, and the number of channels of both; without ``num_bits``, each has as few as it needs."""
-    either = [binary_embedding(size, num_bits or bits_needed(size)) for size in (sizes.source, sizes.target)]
-    channels = max(embedding.num_channels for embedding in either)
-    source, target = (embedding.widened(channels) for embedding in either)
+    either = [input_codes(size, num_bits or bits_needed(size)) for size in (sizes.source, sizes.target)]
+    channels = max(codes.size(1) for codes in either)  # those that one side has no markers for stay 0
+    source, target = (BinaryEmbedding(F.pad(codes, (0, channels - codes.size(1)))) for codes in either)
     return source, target, channels
 
 

@@ -20,6 +20,11 @@ def check_sizes(config: Any, declared: type) -> None:
     require_share("model", **{name: value for name, (_, value) in values.items() if "dropout" in name})
 
 
+def at_most(config: Any, **limits: int) -> dict[str, Any]:
+    """These options of ``config``, none above its limit, for ``shrink``; null stays null."""
+    return {name: getattr(config, name) and min(getattr(config, name), limit) for name, limit in limits.items()}
+
+
 def share_all_option(default: bool | None) -> Any:
     """Whether there is one matrix for source, target and output: see ``shares_embeddings``."""
     text = "one matrix for source, target and output; null: if the vocabulary is joint"

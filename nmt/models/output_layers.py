@@ -33,7 +33,12 @@ class MatrixOutput(OutputLayer):
         return F.linear(hidden, *self.matrix())
 
     def restrict(self, vocabulary: Tensor) -> Scoring:
-        return restricted(*self.matrix(), vocabulary)
+        weight, bias = self.matrix()
+        own, part = weight.detach()[vocabulary], None if bias is None else bias.detach()[vocabulary]
+        if vocabulary.dim() == 1:
+            return SharedVocabulary(own, part)
+        absent = absences(vocabulary, own.dtype)
+        return OwnVocabularies(own.transpose(1, 2).contiguous(), absent if part is None else absent + part[:, None])
 
     def linear(self) -> tuple[Tensor, Tensor | None] | None:
         return self.matrix()
@@ -107,15 +112,6 @@ class OwnColumns(RowTree):
         scores = scores.view(self.vocabulary.size(0), -1, scores.size(-1))
         columns = self.vocabulary[:, None].expand(-1, scores.size(1), -1)
         return (scores.gather(2, columns) + self.bias).flatten(0, 1)
-
-
-def restricted(weight: Tensor, bias: Tensor | None, vocabulary: Tensor) -> Scoring:
-    """A linear map over some ids only."""
-    own, part = weight.detach()[vocabulary], None if bias is None else bias.detach()[vocabulary]
-    if vocabulary.dim() == 1:
-        return SharedVocabulary(own, part)
-    absent = absences(vocabulary, own.dtype)
-    return OwnVocabularies(own.transpose(1, 2).contiguous(), absent if part is None else absent + part[:, None])
 
 
 def absences(vocabulary: Tensor, dtype: torch.dtype) -> Tensor:

@@ -32,22 +32,17 @@ def vocabulary_axes(
     """
     usual = _shapes(build, sizes)
     found: dict[str, VocabularyAxis] = {}
-    one_more = {"source": replace(sizes, source=sizes.source + 1), "target": replace(sizes, target=sizes.target + 1)}
-    for side, size in (("source", sizes.source), ("target", sizes.target)):
-        grown = _shapes(build, one_more[side])
+    for side in ("source", "target"):
+        size = getattr(sizes, side)
+        grown = _shapes(build, replace(sizes, **{side: size + 1}))
         for name in usual.keys() | grown.keys():
             before, after = usual.get(name, ()), grown.get(name, ())
-            changed = [axis for axis, (old, new) in enumerate(zip(before, after)) if old != new]
             if before == after:
                 continue
-            if (
-                len(before) != len(after)
-                or len(changed) != 1
-                or before[changed[0]] != size
-                or after[changed[0]] != size + 1
-            ):
+            one_longer = [(*before[:axis], size + 1, *before[axis + 1 :]) for axis in range(len(before))]
+            if after not in one_longer or before[axis := one_longer.index(after)] != size:
                 return {}  # another axis than the vocabulary's, or by more than one
-            found[name] = VocabularyAxis(side, changed[0])
+            found[name] = VocabularyAxis(side, axis)
     return found
 
 

@@ -3,14 +3,34 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from nmt.config.checks import require_not_negative, require_positive, require_share
 from nmt.config.option import flag, option
 from nmt.config.roles import OptimizerConfig
 from nmt.errors import UsageError
 from nmt.optim import optimizers
-from nmt.optim.checks import check_betas, check_rates
+
+LARGEST_RATE = 1e4  # far above any that works: beyond it single precision overflows after a few updates
+
+check_shares = partial(require_share, "optimizer")  # of what is kept from one update to the next
+
+
+def check_rates(lr: float | None, weight_decay: float, *, name: str = "lr") -> None:
+    """``name``: the option that ``lr`` is the value of."""
+    require_positive("optimizer", **{name: lr})
+    require_not_negative("optimizer", weight_decay=weight_decay)
+    for key, rate in ((name, lr), ("weight_decay", weight_decay)):
+        if rate is not None and rate > LARGEST_RATE:
+            smaller = f"give a smaller --{key.replace('_', '-')}"
+            raise UsageError(f"optimizer.{key}={rate} must be at most {LARGEST_RATE:g}; {smaller}")
+
+
+def check_betas(betas: Sequence[float], example: str) -> None:
+    if len(betas) != 2 or not all(0.0 <= beta < 1.0 for beta in betas):
+        raise UsageError(f"optimizer.betas={list(betas)} must be two numbers of at least 0 and less than 1 ({example})")
 
 
 @optimizers.declare("sgd", "torch_optimizers")
@@ -27,7 +47,7 @@ class SgdConfig(OptimizerConfig):
 
     def __post_init__(self) -> None:
         check_rates(self.lr, self.weight_decay)
-        require_share("optimizer", momentum=self.momentum)
+        check_shares(momentum=self.momentum)
         if self.nesterov and self.momentum == 0.0:
             raise UsageError("optimizer.nesterov=true needs a momentum; set optimizer.momentum (--momentum 0.9)")
 
@@ -46,7 +66,7 @@ class NagConfig(OptimizerConfig):
 
     def __post_init__(self) -> None:
         check_rates(self.lr, self.weight_decay)
-        require_share("optimizer", momentum=self.momentum)
+        check_shares(momentum=self.momentum)
         if self.momentum == 0.0:
             raise UsageError("optimizer.momentum=0.0 leaves nothing of nag; use --optimizer sgd")
 
@@ -152,7 +172,7 @@ class RmspropConfig(OptimizerConfig):
 
     def __post_init__(self) -> None:
         check_rates(self.lr, self.weight_decay)
-        require_share("optimizer", momentum=self.momentum, decay=self.decay)
+        check_shares(momentum=self.momentum, decay=self.decay)
         require_positive("optimizer", eps=self.eps)
 
 
@@ -176,7 +196,7 @@ class MuonConfig(AdamWConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_share("optimizer", momentum=self.momentum)
+        check_shares(momentum=self.momentum)
         require_positive("optimizer", iterations=self.iterations)
         if self.iterations > MOST_ITERATIONS:
             raise UsageError(f"optimizer.iterations={self.iterations} must be at most {MOST_ITERATIONS}; 5 are usual")

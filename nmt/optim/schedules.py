@@ -13,7 +13,7 @@ from nmt.config.option import flag, option
 from nmt.config.roles import SchedulerConfig
 from nmt.errors import UsageError
 from nmt.optim import Horizon, Progress, Schedule, schedulers
-from nmt.optim.checks import LARGEST_RATE
+from nmt.optim.config import LARGEST_RATE
 
 
 @dataclass
@@ -164,9 +164,7 @@ def cosine(config: CosineConfig, horizon: Horizon) -> Schedule:
 @dataclass
 class PolynomialConfig(WarmupConfig):
     """rate = end + (peak - end) * (1 - share of the descent that is done)^power; from the last update on the end rate.
-
-    It is fairseq's ``polynomial_decay``.
-    """
+    It is fairseq's ``polynomial_decay``."""
 
     power: float = flag(1.0, help="1 is a straight line, 2 falls faster at first")
     end_learning_rate: float = flag(0.0, help="rate of the last update")

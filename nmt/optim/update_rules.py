@@ -94,7 +94,7 @@ def rmsprop(config: RmspropConfig, groups: ParameterGroups) -> torch.optim.Optim
     return GravesRmsprop(groups, {"lr": config.base_rate, "weight_decay": config.weight_decay, **constants})
 
 
-class AdamThenSgd(torch.optim.Adam):
+class AdamThenSgd(GroupOptimizer, torch.optim.Adam):
     """Adam, and plain gradient descent from some update on: Wu et al. 2016 (GNMT), arXiv:1609.08144, section 8.3.
 
     A schedule's factor applies to both rates: that of the descent is ``sgd_ratio`` times the group's.
@@ -105,17 +105,12 @@ class AdamThenSgd(torch.optim.Adam):
 
     def __init__(self, groups: ParameterGroups, *, switch_update: int, sgd_ratio: float, **options: Any) -> None:
         super().__init__(groups, **options)
-        self._switch_update = switch_update
-        self._sgd_ratio = sgd_ratio
+        self._switch_update, self._sgd_ratio = switch_update, sgd_ratio
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        assert closure is None, "the trainer computes gradients before the step"
-        if self._switched():
-            for group in self.param_groups:
-                self._descend(group)
-        else:
-            super().step()
+        rule = GroupOptimizer if self._switched() else torch.optim.Adam
+        rule.step(self, closure)
 
     def _switched(self) -> bool:
         states = [state for state in self.state.values() if state]
@@ -128,11 +123,8 @@ class AdamThenSgd(torch.optim.Adam):
                 self.state[parameter] = {"step": torch.tensor(float(self._switch_update))}
         return True
 
-    def _descend(self, group: dict[str, Any]) -> None:
-        parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
-        gradients = [parameter.grad for parameter in parameters]
-        if not parameters:
-            return
+    def step_group(self, parameters: list[Tensor], gradients: list[Tensor], group: dict[str, Any]) -> None:
+        """Descend."""
         if group["weight_decay"]:
             gradients = list(torch._foreach_add(gradients, parameters, alpha=group["weight_decay"]))
         group[APPLIED_RATE] = group["lr"] * self._sgd_ratio

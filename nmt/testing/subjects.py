@@ -39,14 +39,11 @@ class Subject:
         return self.name
 
     def model(self, seed: int = 1, sizes: VocabularySizes = JOINT) -> EncoderDecoder:
-        """A fresh model in eval mode; equal seeds give equal models.
-
-        Every parameter is moved away from where it starts: biases of zero and even distributions hide mistakes.
-        """
+        """A fresh model in eval mode; equal seeds give equal models."""
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(seed)
             model = self.builder(self.config, sizes)
-            for parameter in model.parameters():
+            for parameter in model.parameters():  # where they start, zeros and even distributions hide mistakes
                 parameter.add_(torch.randn_like(parameter), alpha=0.3)
         return model.eval()
 

@@ -29,7 +29,8 @@ def test_scores_of_translations_are_those_of_each_beside_its_own_copy_of_the_sou
     with torch.no_grad():
         scores, _ = decode(model, model.encode(batch.source, batch.source_lengths), batch, drawn)
     expected = torch.cat(all_log_probabilities(model, many)).gather(1, many.targets[:, None]).squeeze(1)
-    torch.testing.assert_close(scores[drawn.real], expected, rtol=0.0, atol=TOLERANCE)
+    real = torch.arange(drawn.tokens.size(2)) < drawn.lengths[:, :, None]  # [B, K, T]
+    torch.testing.assert_close(scores[real], expected, rtol=0.0, atol=TOLERANCE)
 
 
 @pytest.mark.parametrize("config", [ExpectedRewardConfig(3, max_len_b=3), MinimumRiskConfig(3, max_len_b=3)])

@@ -43,7 +43,9 @@ class Block(nn.Module):
     Layer norm, ReLU and a map to half the width; layer norm, ReLU and the convolution; layer norm, ReLU and a map back.
     """
 
-    def __init__(self, hidden_size: int, dropout: float) -> None:
+    kind: type[SameConvolution] | type[CausalConvolution]
+
+    def __init__(self, hidden_size: int, kernel: int, dilation: int, dropout: float) -> None:
         super().__init__()
         self.before = nn.Sequential(
             nn.LayerNorm(2 * hidden_size),
@@ -54,14 +56,13 @@ class Block(nn.Module):
         )
         self.after = nn.Sequential(nn.LayerNorm(hidden_size), nn.ReLU(), nn.Linear(hidden_size, 2 * hidden_size))
         self.dropout = Dropout(dropout)
+        self.convolution = self.kind(nn.Linear(kernel * hidden_size, hidden_size), kernel, dilation)
 
 
 class EncoderBlock(Block):
     """A residual block that looks both ways."""
 
-    def __init__(self, hidden_size: int, kernel: int, dilation: int, dropout: float) -> None:
-        super().__init__(hidden_size, dropout)
-        self.convolution = SameConvolution(nn.Linear(kernel * hidden_size, hidden_size), kernel, dilation)
+    kind = SameConvolution
 
     def forward(self, x: Tensor, padding: Tensor) -> Tensor:
         """[B, U, D] -> [B, U, D]; ``padding`` [B, U, 1]"""
@@ -71,9 +72,8 @@ class EncoderBlock(Block):
 class DecoderBlock(Block):
     """A residual block that looks back only."""
 
-    def __init__(self, hidden_size: int, kernel: int, dilation: int, dropout: float) -> None:
-        super().__init__(hidden_size, dropout)
-        self.convolution = CausalConvolution(nn.Linear(kernel * hidden_size, hidden_size), kernel, dilation)
+    kind = CausalConvolution
+    convolution: CausalConvolution
 
     def forward(self, x: Tensor, before: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """[N, T, D] -> [N, T, D]; what the convolution sees before, and what it will see before the next position."""

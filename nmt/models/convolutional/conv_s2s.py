@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -37,7 +36,6 @@ from nmt.models.config import shares_embeddings
 from nmt.models.convolutional.config import ConvS2SConfig, Group
 from nmt.models.convolutional.convolution import CausalConvolution, SameConvolution
 from nmt.models.output_layers import MatrixOutput, ScoredMemory, TiedOutput, decoded
-from nmt.trees import RowTree
 
 HALF = math.sqrt(0.5)  # keeps the variance of a sum of two (section 3.4)
 
@@ -83,7 +81,7 @@ class GatedEncoderLayer(nn.Module):
 
 
 @dataclass
-class AttendedSource(RowTree):
+class ConvS2SMemory(ScoredMemory):
     """What every decoder layer attends to."""
 
     keys: Tensor  # [B, S, E] the encoder's output z
@@ -110,7 +108,7 @@ class GatedDecoderLayer(nn.Module):
         self.shortcut = shortcut(shape)
 
     def forward(
-        self, x: Tensor, embedded: Tensor, source: AttendedSource, before: Tensor | None = None
+        self, x: Tensor, embedded: Tensor, source: ConvS2SMemory, before: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """x [N, T, C] after the inputs ``before``, embedded [N, T, E] -> [N, T, C'], the inputs before what comes next, and
         the weights [B, N/B * T, S]."""
@@ -151,12 +149,8 @@ class GatedDecoder(nn.Module):
         self.leave = linear(shapes[-1].channels, output_size)
         self.dropout = Dropout(dropout)
 
-    def start(self, rows: int, like: Tensor) -> tuple[Tensor, ...]:
-        """What stands before the first position, by layer."""
-        return tuple(layer.convolution.empty_cache(rows, layer.inputs, like) for layer in self.layers)
-
     def forward(
-        self, embedded: Tensor, source: AttendedSource, caches: Sequence[Tensor | None]
+        self, embedded: Tensor, source: ConvS2SMemory, caches: Sequence[Tensor | None]
     ) -> tuple[Tensor, tuple[Tensor, ...], list[Tensor]]:
         """[N, T, E] -> [N, T, C], and by layer what stands before the next position, and the weights [B, N/B * T, S]."""
         x, after, record = self.enter(embedded), [], []
@@ -173,18 +167,10 @@ class GatedDecoder(nn.Module):
 
 def scale_gradient(x: Tensor, factor: float) -> Tensor:
     """x as it is; its gradient is multiplied by ``factor``."""
-    return _ScaleGradient.apply(x, factor)  # type: ignore[no-untyped-call]
-
-
-class _ScaleGradient(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:
-        ctx.factor = factor
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        return gradients[0] * ctx.factor, None
+    same = x.view_as(x)
+    if same.requires_grad:
+        same.register_hook(lambda gradient: gradient * factor)  # type: ignore[no-untyped-call]
+    return same
 
 
 EMBEDDING_STD = 0.1  # of embeddings and positions: section 3.5
@@ -206,13 +192,6 @@ class NormalisedOutput(MatrixOutput):
 
     def matrix(self) -> tuple[Tensor, Tensor | None]:
         return self.projection.weight, self.projection.bias
-
-
-@dataclass
-class ConvS2SMemory(ScoredMemory):
-    """What the decoder attends to."""
-
-    source: AttendedSource
 
 
 @dataclass
@@ -256,26 +235,25 @@ class ConvS2S(EncoderDecoder):
         # here, once, and not each context.
         values = (keys + embedded) * (HALF * source_lengths.to(embedded.dtype).sqrt()[:, None, None])
         bias = padding_bias(source_lengths, source.size(1), keys.dtype)[:, None]  # [B, 1, S]
-        return ConvS2SMemory(AttendedSource(keys, values, bias))
+        return ConvS2SMemory(keys, values, bias)
 
     def decode(self, memory: Memory, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
         assert isinstance(memory, ConvS2SMemory)
         self.target_input.positions.check_length(batch.target_in.size(1), "target")
-        x, _, record = self.decoder(
-            self.target_input(batch.target_in), memory.source, [None] * len(self.decoder.layers)
-        )
+        x, _, record = self.decoder(self.target_input(batch.target_in), memory, [None] * len(self.decoder.layers))
         return decoded(x, batch, attention, record, read_out=self.decoder.read_out)
 
     def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
         assert isinstance(memory, ConvS2SMemory)
-        caches = self.decoder.start(memory.source.keys.size(0) * beam_size, like=memory.source.keys)
-        positions = torch.zeros(len(caches[0]), dtype=torch.long, device=memory.source.keys.device)
+        rows, like = memory.keys.size(0) * beam_size, memory.keys
+        caches = tuple(layer.convolution.empty_cache(rows, layer.inputs, like) for layer in self.decoder.layers)
+        positions = torch.zeros(rows, dtype=torch.long, device=like.device)
         return memory.scored_by(self.output, vocabulary), ConvS2SState(positions, caches)
 
     def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
         assert isinstance(memory, ConvS2SMemory) and isinstance(state, ConvS2SState)
         embedded = self.target_input.at(tokens, state.positions, state.length + 1)[:, None]  # [N, 1, E]
-        x, caches, record = self.decoder(embedded, memory.source, state.caches)
+        x, caches, record = self.decoder(embedded, memory, state.caches)
         scores = self.scores(self.decoder.read_out(x[:, 0]), memory.output)
         weights = torch.stack(record).mean(0).flatten(0, 1) if attention else None  # [N, S] the mean of all layers
         return StepOutput(scores, False, ConvS2SState(state.positions + 1, caches, state.length + 1), weights)

@@ -20,42 +20,28 @@ def windows(x: Tensor, kernel: int, dilation: int) -> Tensor:
     return torch.cat([x[:, tap * dilation : tap * dilation + count] for tap in range(kernel)], dim=2)
 
 
-class SameConvolution(nn.Module):
-    """y_i = W [x_{i - r(k-1)/2}; ...; x_{i + r(k-1)/2}] + b, with zeros in place of what is no part of the sentence.
-
-    ``linear`` maps [..., k C] to [..., O]; how it is normalised and initialised is its own affair.
-    """
+class Convolution(nn.Module):
+    """``linear`` maps [..., k C] to [..., O]; how it is normalised and initialised is its own affair."""
 
     def __init__(self, linear: nn.Module, kernel: int, dilation: int = 1) -> None:
         super().__init__()
-        assert kernel % 2, "an even kernel has no position in its middle"
-        self.linear = linear
-        self.kernel = kernel
-        self.dilation = dilation
+        self.linear, self.kernel, self.dilation = linear, kernel, dilation
+        self.past = (kernel - 1) * dilation  # how far the first input stands before the last
+
+
+class SameConvolution(Convolution):
+    """y_i = W [x_{i - r(k-1)/2}; ...; x_{i + r(k-1)/2}] + b, with zeros in place of what is no part of the sentence."""
 
     def forward(self, x: Tensor, padding: Tensor) -> Tensor:
         """x [B, T, C], padding [B, T, 1] True where a sentence has ended -> [B, T, O] (padding may hold anything)"""
-        side = (self.kernel - 1) * self.dilation // 2
+        assert self.kernel % 2, "an even kernel has no position in its middle"
+        side = self.past // 2
         around = F.pad(x.masked_fill(padding, 0.0), (0, 0, side, side))  # [B, T + (k - 1) r, C]
         return self.linear(windows(around, self.kernel, self.dilation))
 
 
-class CausalConvolution(nn.Module):
-    """y_i = W [x_{i - r(k-1)}; ...; x_i] + b, with zeros before the first position.
-
-    Padding stands behind the sentence, where no real position looks.
-    """
-
-    def __init__(self, linear: nn.Module, kernel: int, dilation: int = 1) -> None:
-        super().__init__()
-        self.linear = linear
-        self.kernel = kernel
-        self.dilation = dilation
-
-    @property
-    def past(self) -> int:
-        """How many positions back the earliest input stands."""
-        return (self.kernel - 1) * self.dilation
+class CausalConvolution(Convolution):
+    """y_i = W [x_{i - r(k-1)}; ...; x_i] + b, with zeros before the first position; none looks at padding behind it."""
 
     def forward(self, x: Tensor, before: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """x [N, T, C] after the inputs ``before`` (None: nothing was) -> [N, T, O], and the inputs before the next position.

@@ -9,7 +9,7 @@ from nmt.config.checks import require_not_negative, require_positive
 from nmt.config.option import flag, option
 from nmt.errors import UsageError
 from nmt.models import models
-from nmt.models.config import check_sizes, check_symbol_bits
+from nmt.models.config import at_most, check_sizes, check_symbol_bits
 
 
 class Places(Enum):
@@ -45,14 +45,8 @@ class MemoryNetworkConfig:
 
     def shrink(self) -> MemoryNetworkConfig:
         """The same structure in small sizes, for tests."""
-        return replace(
-            self,
-            slot_size=12,
-            max_positions=min(self.max_positions, 64),
-            embedding_size=10,
-            hidden_size=16,
-            num_layers=min(self.num_layers, 2),
-        )
+        small = at_most(self, max_positions=64, num_layers=2)
+        return replace(self, **small, slot_size=12, embedding_size=10, hidden_size=16)
 
 
 LARGEST_DROPOUT = 1 / 3  # the rate for a sentence of one piece is three times the option
@@ -85,7 +79,7 @@ class NeuralGPUConfig:
 
     def shrink(self) -> NeuralGPUConfig:
         """The same structure in small sizes, for tests."""
-        return replace(self, num_maps=6, height=min(self.height, 2), num_convs=min(self.num_convs, 2), embedding_size=5)
+        return replace(self, **at_most(self, height=2, num_convs=2), num_maps=6, embedding_size=5)
 
 
 class ControllerKind(Enum):

@@ -15,16 +15,15 @@ import torch
 from torch import Tensor, nn
 
 from nmt.errors import DataError
-from nmt.interface import DecoderState, Memory, VocabularySizes
+from nmt.interface import Memory, VocabularySizes
 from nmt.layers.dropout import Dropout
 from nmt.layers.embeddings import Embedding
 from nmt.layers.padding import padding_bias
-from nmt.layers.recurrent_attention import DotAttention
 from nmt.models import models
 from nmt.models.memory.config import MemoryNetworkConfig, Places
 from nmt.models.output_layers import LinearOutput, ScoredMemory
-from nmt.models.recurrent.attentive_recurrent import ReadOn, Recurrent
-from nmt.models.recurrent.layers import LSTMLayer, RecurrentStack, States
+from nmt.models.recurrent.attentive_recurrent import ReadOn, Recurrent, StackState
+from nmt.models.recurrent.layers import LSTMLayer, RecurrentStack
 
 Distances = Callable[[Tensor, int], Tensor]  # lengths [B], longest -> [B, longest]; padding may hold any distance
 
@@ -64,25 +63,18 @@ class Slots(nn.Module):
         return slots
 
 
-class Hops(nn.Module):
-    """p^k = softmax(u^k . m^k), o^k = sum_i p_i^k c_i^k, u^{k+1} = u^k + o^k: equations 1, 2 and 4."""
+def hops(query: Tensor, slots: Sequence[Tensor], bias: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """p^k = softmax(u^k . m^k), o^k = sum_i p_i^k c_i^k, u^{k+1} = u^k + o^k: equations 1, 2 and 4.
 
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.attention = DotAttention(size)
-
-    def forward(self, query: Tensor, slots: Sequence[Tensor], bias: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """u^1 [B, T, D] -> u^{K+1} [B, T, D], and the weights [B, T, S] of each hop; bias [B, 1, S] -inf at padding.
-
-        K hops read K + 1 sets of slots: what one hop returns (c^k), the next one compares with (m^{k+1}). This is the
-        paper's "adjacent" tying, A^{k+1} = C^k, with the temporal encodings tied alike: section 2.2.
-        """
-        weights = []
-        for keys, values in pairwise(slots):
-            context, weight = self.attention(query, self.attention.project(keys), values, bias)
-            query = query + context
-            weights.append(weight)
-        return query, weights
+    u^1 [B, T, D] -> u^{K+1} [B, T, D], and the weights [B, T, S] of each hop; bias [B, 1, S] -inf at padding. K hops
+    read K + 1 sets of slots: what one hop returns (c^k), the next one compares with (m^{k+1}). This is the paper's
+    "adjacent" tying, A^{k+1} = C^k, with the temporal encodings tied alike: section 2.2.
+    """
+    weights = []
+    for keys, values in pairwise(slots):
+        weights.append(torch.softmax(query @ keys.transpose(1, 2) + bias, dim=-1))
+        query = query + weights[-1] @ values
+    return query, weights
 
 
 DISTANCES: dict[Places, tuple[Distances, ...]] = {
@@ -100,13 +92,6 @@ class SourceSlots(ScoredMemory):
     bias: Tensor  # [B, 1, S] 0 at real positions, -inf at padding
 
 
-@dataclass
-class MemoryNetworkState(DecoderState):
-    """Where the decoder LSTM is; it starts from zero and knows the source only through what the hops return."""
-
-    layers: States  # by layer: [N, 2, H]
-
-
 @models.register("memory_network", MemoryNetworkConfig)
 class MemoryNetwork(Recurrent):
     """Pieces of the source are slots of a memory; each output asks several times before it answers.
@@ -120,7 +105,6 @@ class MemoryNetwork(Recurrent):
         super().__init__()
         size = config.slot_size
         self.width = size
-        self.hidden_size = config.hidden_size
         self.longest_source = config.max_positions
         self.slots = nn.ModuleList(
             Slots(sizes.source, size, DISTANCES[config.places], config.max_positions, config.init_std)
@@ -130,7 +114,6 @@ class MemoryNetwork(Recurrent):
         inputs = [config.embedding_size, *[config.hidden_size] * (config.num_layers - 1)]
         self.decoder = RecurrentStack([LSTMLayer(given, config.hidden_size) for given in inputs], config.dropout)
         self.question = nn.Linear(config.hidden_size, size, bias=False)
-        self.hops = Hops(size)
         self.dropout = Dropout(config.dropout)
         self.output = LinearOutput(torch.empty(sizes.target, size).normal_(std=config.init_std))
 
@@ -145,18 +128,18 @@ class MemoryNetwork(Recurrent):
         bias = padding_bias(source_lengths, source.size(1), slots[0].dtype)[:, None]  # [B, 1, S]
         return SourceSlots(slots, bias)
 
-    def begin(self, memory: SourceSlots, beam_size: int) -> MemoryNetworkState:
-        shape = (memory.bias.size(0) * beam_size, LSTMLayer.parts, self.hidden_size)
-        return MemoryNetworkState(tuple(memory.bias.new_zeros(shape) for _ in self.decoder.layers))
+    def begin(self, memory: SourceSlots, beam_size: int) -> StackState:
+        """Nothing but zeros: the LSTM knows the source only through what the hops return."""
+        rows = memory.bias.size(0) * beam_size
+        return StackState(tuple(layer.zeros(rows, memory.bias) for layer in self.decoder.layers))
 
-    def read(self, tokens: Tensor, memory: SourceSlots, state: MemoryNetworkState) -> ReadOn:
+    def read(self, tokens: Tensor, memory: SourceSlots, state: StackState) -> ReadOn:
         """A hop counts as a layer."""
         states, layers = self.decoder(self.dropout(self.target_embedding(tokens)), state.layers)  # [N, T, H]
-        questions = self.dropout(
-            self.question(states.reshape(memory.bias.size(0), -1, self.hidden_size))
-        )  # [B, T or K, D]
-        answers, weights = self.hops(questions, memory.slots, memory.bias)
-        return self.dropout(answers).view(*tokens.shape, -1), weights, MemoryNetworkState(layers)
+        beside = states.reshape(memory.bias.size(0), -1, states.size(-1))  # [B, T or K, H]
+        questions = self.dropout(self.question(beside))
+        answers, weights = hops(questions, memory.slots, memory.bias)
+        return self.dropout(answers).view(*tokens.shape, -1), weights, StackState(layers)
 
     def max_source_length(self) -> int | None:
         return self.longest_source

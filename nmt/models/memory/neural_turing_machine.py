@@ -26,31 +26,10 @@ from nmt.models.binary_symbols import binary_embeddings, binary_output
 from nmt.models.memory.config import ControllerKind, MemoryStart, NeuralTuringMachineConfig, SymbolKind
 from nmt.models.output_layers import LinearOutput, ScoredMemory
 from nmt.models.recurrent.attentive_recurrent import ReadOn, Recurrent
-from nmt.trees import RowTree, tensors
+from nmt.trees import tensors
 
 SMALLEST_NORM = 1e-8  # of key times slot, so that an empty slot is like nothing instead of undefined
 SMALLEST_WEIGHT = 1e-8  # keeps the logarithm finite
-
-
-@dataclass(frozen=True)
-class Address:
-    """What the heads say about where they look."""
-
-    keys: Tensor  # [B, H, W]
-    strength: Tensor  # [B, H, 1] beta > 0
-    gate: Tensor  # [B, H, 1] g, from 0 (stay with the last weighting) to 1 (go by content)
-    shift: Tensor  # [B, H, J] s, a distribution over -r ... r
-    sharpness: Tensor  # [B, H, 1] gamma >= 1
-
-
-def head_weights(address: Address, previous: Tensor, memory: Tensor) -> Tensor:
-    """The whole path of the paper's Figure 2: content, interpolation, shift, sharpening.
-
-    previous [B, H, L], memory [B, L, W] -> [B, H, L], each a distribution over the slots.
-    """
-    content = content_weights(address.keys, address.strength, memory)
-    gated = previous + address.gate * (content - previous)  # equation 7
-    return sharpen(shift_around(gated, address.shift), address.sharpness)
 
 
 def content_weights(keys: Tensor, strength: Tensor, memory: Tensor) -> Tensor:
@@ -92,7 +71,7 @@ def read(memory: Tensor, weights: Tensor) -> Tensor:
 
 
 @dataclass
-class MachineState(RowTree):
+class MachineState(DecoderState):
     """All that a machine knows between two steps."""
 
     memory: Tensor  # [B, L, W]
@@ -180,9 +159,11 @@ class Heads(nn.Module):
         addresses, erase, add = torch.split(self.signals(hidden), self.sizes, dim=1)
         addresses = addresses.view(len(hidden), -1, sum(self.parts))
         keys, shift, positive, gate = torch.split(addresses, self.parts, dim=2)
-        strength, sharpness = torch.split(F.softplus(positive), 1, dim=2)
-        address = Address(keys, strength, torch.sigmoid(gate), torch.softmax(shift, dim=2), 1 + sharpness)
-        weights = head_weights(address, state.weights, state.memory)
+        strength, sharpness = torch.split(F.softplus(positive), 1, dim=2)  # beta > 0, and gamma - 1
+        # The whole path of the paper's Figure 2: content, interpolation (equation 7), shift by -r ... r, sharpening.
+        content = content_weights(keys, strength, state.memory)
+        gated = state.weights + torch.sigmoid(gate) * (content - state.weights)
+        weights = sharpen(shift_around(gated, torch.softmax(shift, dim=2)), 1 + sharpness)
         reading, writing = torch.split(weights, [self.num_read, self.num_write], dim=1)
         erase, add = (part.view(len(hidden), -1, self.slot_width) for part in (torch.sigmoid(erase), add))
         memory = write(state.memory, writing, erase, add)
@@ -266,13 +247,6 @@ class NTMMemory(ScoredMemory):
     machine: MachineState  # B rows
 
 
-@dataclass
-class NTMState(DecoderState):
-    """The machine of each hypothesis."""
-
-    machine: MachineState  # N rows
-
-
 @models.register("neural_turing_machine", NeuralTuringMachineConfig)
 class NeuralTuringMachine(Recurrent):
     """A controller that reads and writes an external memory.
@@ -301,12 +275,12 @@ class NeuralTuringMachine(Recurrent):
         inputs = self.dropout(self.source_embedding(source))  # [B, S, E]
         return NTMMemory(self.machine.absorb(inputs, source_lengths))
 
-    def begin(self, memory: NTMMemory, beam_size: int) -> NTMState:
-        return NTMState(memory.machine.map(lambda tensor: tensor.repeat_interleave(beam_size, dim=0)))
+    def begin(self, memory: NTMMemory, beam_size: int) -> MachineState:
+        return memory.machine.map(lambda tensor: tensor.repeat_interleave(beam_size, dim=0))
 
-    def read(self, tokens: Tensor, memory: NTMMemory, state: NTMState) -> ReadOn:
-        outputs, machine = self.machine.answer(self._inputs(tokens), state.machine)
-        return outputs, (), NTMState(machine)
+    def read(self, tokens: Tensor, memory: NTMMemory, state: MachineState) -> ReadOn:
+        outputs, after = self.machine.answer(self._inputs(tokens), state)
+        return outputs, (), after
 
     def read_out(self, states: Tensor) -> Tensor:
         return self.dropout(states)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -20,7 +20,6 @@ from nmt.layers.padding import padding_bias
 from nmt.layers.recurrent_attention import RecurrentAttention
 from nmt.models.output_layers import ScoredMemory, decoded
 from nmt.models.recurrent.layers import RecurrentLayer, States
-from nmt.trees import RowTree
 
 # States [N, T, D], by layer the weights [B, N/B * T, S] of one head if there is attention, and the state after the tokens.
 ReadOn = tuple[Tensor, Sequence[Tensor], DecoderState]
@@ -60,26 +59,18 @@ class Recurrent(EncoderDecoder, ABC):
 
 
 @dataclass
-class Attended(RowTree):
-    """What a decoder reads of the source at every step: B rows."""
+class AttendedMemory(ScoredMemory):
+    """What the encoder read, in the order of the source, and a decoder reads at every step."""
 
     states: Tensor  # [B, S, C]
     keys: Tensor  # [B, S, ...] what the attention needs of them
     bias: Tensor  # [B, 1, S] 0 at real positions, -inf at padding
-    summary: Tensor | None = None  # [B, Z] the encoder's last state, if the decoder sees it at every step
+    summary: Tensor | None = field(default=None, kw_only=True)  # [B, Z] the encoder's last state, if decoders see it
 
 
-def attended(states: Tensor, lengths: Tensor, attention: RecurrentAttention, summary: Tensor | None = None) -> Attended:
-    """The encoder's states [B, S, C] of sentences of these lengths, as ``attention`` reads them."""
-    bias = padding_bias(lengths, states.size(1), states.dtype)[:, None]  # [B, 1, S]
-    return Attended(states, attention.project(states), bias, summary)
-
-
-@dataclass
-class AttendedMemory(ScoredMemory):
-    """What the encoder read, in the order of the source."""
-
-    source: Attended
+def attended(states: Tensor, lengths: Tensor, attention: RecurrentAttention) -> tuple[Tensor, Tensor, Tensor]:
+    """The first parts of the memory of sentences of these lengths: the encoder's states, their keys and the bias."""
+    return states, attention.project(states), padding_bias(lengths, states.size(1), states.dtype)[:, None]
 
 
 @dataclass
@@ -108,7 +99,7 @@ class DecoderStack(nn.Module, ABC):
         return StackState(layers)
 
     @abstractmethod
-    def forward(self, embedded: Tensor, source: Attended, state: StackState) -> Advanced:
+    def forward(self, embedded: Tensor, source: AttendedMemory, state: StackState) -> Advanced:
         """On from a state over embedded [N, T, E]: either N = B (teacher forcing) or T = 1 (a step)."""
 
 
@@ -127,22 +118,21 @@ class AttentiveRecurrent(Recurrent):
 
     def encode(self, source: Tensor, source_lengths: Tensor) -> AttendedMemory:
         states, _ = self.encoder(self.dropout(self.source_embedding(source)), source_lengths)
-        return AttendedMemory(attended(states, source_lengths, self.decoder.attention))
+        return AttendedMemory(*attended(states, source_lengths, self.decoder.attention))
 
     def begin(self, memory: AttendedMemory, beam_size: int) -> StackState:
         """Nothing but zeros: the source comes in through attention."""
-        states = memory.source.states
-        rows = states.size(0) * beam_size
-        return self.decoder.start(tuple(layer.zeros(rows, states) for layer in self.decoder.recurrent()))
+        rows = memory.states.size(0) * beam_size
+        return self.decoder.start(tuple(layer.zeros(rows, memory.states) for layer in self.decoder.recurrent()))
 
     def read(self, tokens: Tensor, memory: AttendedMemory, state: StackState) -> ReadOn:
         embedded = self.dropout(self.target_embedding(tokens))  # [N, T, E]
-        hidden, weights, after = self.decoder(embedded, memory.source, state)
+        hidden, weights, after = self.decoder(embedded, memory, state)
         return hidden, () if weights is None else (weights,), after
 
 
 def asking_and_reading(
-    layer: RecurrentLayer, attention: RecurrentAttention, embedded: Tensor, source: Attended, state: Tensor
+    layer: RecurrentLayer, attention: RecurrentAttention, embedded: Tensor, source: AttendedMemory, state: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """A layer whose output at one position asks for the context that is part of its input at the next one.
 

@@ -9,7 +9,7 @@ from nmt.config.checks import Rules, refuse, require_not_negative, require_posit
 from nmt.config.option import FlagKind, flag, option
 from nmt.errors import UsageError
 from nmt.models import models
-from nmt.models.config import check_sizes
+from nmt.models.config import at_most, check_sizes
 
 
 class CellKind(Enum):
@@ -213,13 +213,7 @@ class GNMTConfig:
 
     def shrink(self) -> GNMTConfig:
         """The same structure in small sizes, for tests."""
-        return replace(
-            self,
-            encoder_layers=min(self.encoder_layers, 4),
-            decoder_layers=min(self.decoder_layers, 4),
-            embedding_size=10,
-            hidden_size=12,
-        )
+        return replace(self, **at_most(self, encoder_layers=4, decoder_layers=4), embedding_size=10, hidden_size=12)
 
 
 @models.declare("deep_att", "deep_att")
@@ -248,13 +242,7 @@ class DeepAttConfig:
 
     def shrink(self) -> DeepAttConfig:
         """The same structure in small sizes, for tests."""
-        return replace(
-            self,
-            encoder_layers=min(self.encoder_layers, 3),
-            decoder_layers=min(self.decoder_layers, 3),
-            embedding_size=8,
-            hidden_size=10,
-        )
+        return replace(self, **at_most(self, encoder_layers=3, decoder_layers=3), embedding_size=8, hidden_size=10)
 
 
 @models.declare("lstm_moe", "lstm_moe")
@@ -287,12 +275,5 @@ class LSTMMoEConfig:
 
     def shrink(self) -> LSTMMoEConfig:
         """The same structure in small sizes, for tests."""
-        experts = min(self.num_experts, 5)
-        return replace(
-            self,
-            width=10,
-            cell_size=14,
-            num_experts=experts,
-            experts_per_token=min(self.experts_per_token, experts, 2),
-            expert_size=8,
-        )
+        small = at_most(self, num_experts=5, experts_per_token=2)
+        return replace(self, **small, width=10, cell_size=14, expert_size=8)

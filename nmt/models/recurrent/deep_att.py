@@ -24,7 +24,7 @@ from nmt.models import models
 from nmt.models.output_layers import LinearOutput
 from nmt.models.recurrent.attentive_recurrent import (
     Advanced,
-    Attended,
+    AttendedMemory,
     AttentiveRecurrent,
     DecoderStack,
     StackState,
@@ -41,10 +41,6 @@ class FastForward(nn.Module):
         super().__init__()
         self.layer = layer
         self.dropout = Dropout(dropout)
-
-    def whole(self, x: Tensor) -> Tensor:
-        """f of the layer's input: [N, T, I] -> [N, T, 4H]"""
-        return self.layer.of_input(x)
 
     def passed_on(self, x: Tensor, states: Tensor) -> Tensor:
         """[Half(f), Dr(h)] of the layer's input [N, T, I] and its states [N, T, H]: [N, T, 3H]"""
@@ -67,7 +63,7 @@ class FastForwardColumn(nn.Module):
             given = x
             states, _ = read(layer.layer, given, lengths, backwards=self.backwards == (number % 2 == 0))
             x = layer.passed_on(given, states)
-        return torch.cat([states, layer.whole(given)], dim=-1)
+        return torch.cat([states, layer.layer.of_input(given)], dim=-1)
 
 
 class Encoder(nn.Module):
@@ -100,7 +96,7 @@ class Decoder(DecoderStack):
     def recurrent(self) -> Iterable[LSTMLayer]:
         return (layer.layer for layer in self.layers)
 
-    def forward(self, embedded: Tensor, source: Attended, state: StackState) -> Advanced:
+    def forward(self, embedded: Tensor, source: AttendedMemory, state: StackState) -> Advanced:
         """The readout is [Half(f), h] of the top layer."""
         bottom, *upper = self.layers
         before, *above = state.layers

@@ -20,7 +20,7 @@ from nmt.models import models
 from nmt.models.output_layers import LinearOutput
 from nmt.models.recurrent.attentive_recurrent import (
     Advanced,
-    Attended,
+    AttendedMemory,
     AttentiveRecurrent,
     DecoderStack,
     StackState,
@@ -50,7 +50,7 @@ class Decoder(DecoderStack):
     def recurrent(self) -> Iterable[LSTMLayer]:
         return self.bottom, *self.upper
 
-    def forward(self, embedded: Tensor, source: Attended, state: StackState) -> Advanced:
+    def forward(self, embedded: Tensor, source: AttendedMemory, state: StackState) -> Advanced:
         asking = state.layers[0][:, :1]  # [N, 1, H]
         x, bottom = self.bottom(embedded, state.layers[0])
         queries = torch.cat([asking, x[:, :-1]], dim=1)  # y_{i-1}

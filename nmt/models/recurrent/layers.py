@@ -131,12 +131,9 @@ class LSTMLayer(RecurrentLayer):
 
 
 class ProjectedLSTMLayer(LSTMLayer):
-    """An LSTM whose output h = W (o * tanh(c)) is narrower than its cell: Sak et al. 2014, arXiv:1402.1128, equation 6.
+    """An LSTM whose output h = W (o * tanh(c)) is narrower than its cell: Sak et al. 2014, arXiv:1402.1128, equation 6."""
 
-    The state is one part, [h; c].
-    """
-
-    parts = 1
+    parts = 1  # [h; c]
 
     def __init__(self, input_size: int, cell_size: int, output_size: int) -> None:
         RecurrentLayer.__init__(self, nn.LSTM(input_size, cell_size, batch_first=True, proj_size=output_size))
@@ -186,10 +183,9 @@ class OneWay(nn.Module):
         super().__init__()
         self.layer = layer
         self.backwards = backwards
-        self.size = layer.hidden_size
 
     def forward(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """[B, S, I] -> states [B, S, size] in the order of x, and the last state [B, P, size]."""
+        """[B, S, I] -> states [B, S, H] in the order of x, and the last state [B, P, H]."""
         return read(self.layer, x, lengths, self.backwards)
 
 
@@ -203,7 +199,6 @@ class BothWays(nn.Module):
         super().__init__()
         self.directions = nn.ModuleList([OneWay(forward_layer), OneWay(backward_layer, backwards=True)])
         self.merge = merge
-        self.size = merge(torch.zeros(forward_layer.hidden_size), torch.zeros(backward_layer.hidden_size)).numel()
 
     def forward(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         (states, last), (back_states, back_last) = (direction(x, lengths) for direction in self.directions)

@@ -33,7 +33,6 @@ from nmt.models.config import shares_embeddings
 from nmt.models.output_layers import LinearOutput, TiedOutput
 from nmt.models.recurrent.attentive_recurrent import (
     Advanced,
-    Attended,
     AttendedMemory,
     AttentiveRecurrent,
     DecoderStack,
@@ -94,32 +93,33 @@ class MaxoutReadout(Readout):
 class AttentiveDecoder(DecoderStack):
     """A recurrent stack, an attention and a readout."""
 
-    def __init__(
-        self,
-        stack: RecurrentStack,
-        attention: RecurrentAttention,
-        readout: Readout,
-        dropout: float,
-        reads_embedding: bool = False,
-        reads_context: bool = True,
-    ) -> None:
-        """What the readout sees beside the state: the last piece's embedding, the context."""
+    def __init__(self, config: LSTMConfig) -> None:
         super().__init__()
-        self.stack, self.attention, self.readout = stack, attention, readout
-        self.dropout = Dropout(dropout)
-        self.reads_embedding, self.reads_context = reads_embedding, reads_context
+        size, attention = config.hidden_size, _attention(config)
+        summary = config.states_size if config.peeky else 0
+        # What the readout sees beside the state: the last piece's embedding, the context.
+        self.reads_embedding, self.reads_context = config.readout_embedding, config.context is not ContextPath.input
+        seen = attention.context_size if self.reads_context else 0
+        seen += config.embedding_size if self.reads_embedding else 0
+        readout = _readout(config, seen + size + summary)
+        fed = {ContextPath.readout: 0, ContextPath.feeding: readout.size}.get(config.context, attention.context_size)
+        inputs = [config.embedding_size + fed + summary, *[size] * (config.num_layers - 1)]
+        layers = [_CELLS[config.cell](width, size) for width in inputs]
+        self.stack = RecurrentStack(layers, config.dropout, config.residual_from)
+        self.attention, self.readout = attention, readout
+        self.dropout = Dropout(config.dropout)
 
     def recurrent(self) -> Iterable[RecurrentLayer]:
         return self.stack.layers
 
-    def attend(self, queries: Tensor, source: Attended) -> tuple[Tensor, Tensor | None]:
+    def attend(self, queries: Tensor, source: AttendedMemory) -> tuple[Tensor, Tensor | None]:
         """[N, T, H] -> contexts [N, T, C], weights [B, N/B * T, S]: the K hypotheses of a sentence are K queries."""
         sentences = len(source.states)
         asking = queries if len(queries) == sentences else queries.view(sentences, -1, queries.size(-1))
         contexts, weights = self.attention(asking, source.keys, source.states, source.bias)
         return contexts.view(*queries.shape[:2], -1), weights
 
-    def read_out(self, context: Tensor, state: Tensor, embedded: Tensor, source: Attended) -> Tensor:
+    def read_out(self, context: Tensor, state: Tensor, embedded: Tensor, source: AttendedMemory) -> Tensor:
         """All of [N, T, ...] -> [N, T, D]"""
         parts = [context, state] if self.reads_context else [state]
         if self.reads_embedding:
@@ -130,7 +130,7 @@ class AttentiveDecoder(DecoderStack):
 class ContextAfter(AttentiveDecoder):
     """Attention follows the recurrence and never feeds back: a whole target in one go."""
 
-    def forward(self, embedded: Tensor, source: Attended, state: StackState) -> Advanced:
+    def forward(self, embedded: Tensor, source: AttendedMemory, state: StackState) -> Advanced:
         states, layers = self.stack(beside(source.summary, embedded), state.layers)
         contexts, weights = self.attend(states, source)
         return self.read_out(contexts, states, embedded, source), weights, StackState(layers)
@@ -140,10 +140,10 @@ class StepwiseDecoder(AttentiveDecoder):
     """What comes back as input makes every step wait for the one before."""
 
     @abstractmethod
-    def step(self, embedded: Tensor, source: Attended, state: StackState) -> Advanced:
+    def step(self, embedded: Tensor, source: AttendedMemory, state: StackState) -> Advanced:
         """One position: [N, 1, E]"""
 
-    def forward(self, embedded: Tensor, source: Attended, state: StackState) -> Advanced:
+    def forward(self, embedded: Tensor, source: AttendedMemory, state: StackState) -> Advanced:
         hidden, weights = [], []
         for x in torch.split(embedded, 1, dim=1):
             one, weight, state = self.step(x, source, state)
@@ -156,7 +156,7 @@ class StepwiseDecoder(AttentiveDecoder):
 class ContextFirst(StepwiseDecoder):
     """The state before a step asks, and the context is part of the step's input: Bahdanau et al. 2015, section 3.1."""
 
-    def step(self, embedded: Tensor, source: Attended, state: StackState) -> Advanced:
+    def step(self, embedded: Tensor, source: AttendedMemory, state: StackState) -> Advanced:
         contexts, weights = self.attend(state.layers[-1][:, :1], source)
         states, layers = self.stack(beside(source.summary, embedded, contexts), state.layers)
         return self.read_out(contexts, states, embedded, source), weights, StackState(layers)
@@ -168,7 +168,7 @@ class ReadoutFed(StepwiseDecoder):
     def start(self, layers: States) -> StackState:
         return StackState(layers, layers[0].new_zeros(layers[0].size(0), self.readout.size))
 
-    def step(self, embedded: Tensor, source: Attended, state: StackState) -> Advanced:
+    def step(self, embedded: Tensor, source: AttendedMemory, state: StackState) -> Advanced:
         assert state.fed is not None
         states, layers = self.stack(beside(source.summary, embedded, state.fed[:, None]), state.layers)
         contexts, weights = self.attend(states, source)
@@ -254,21 +254,6 @@ def build_bridge(config: LSTMConfig) -> nn.Module:
     return DenseBridge(config.states_size, *sizes, first)
 
 
-def build_decoder(config: LSTMConfig) -> AttentiveDecoder:
-    size, attention = config.hidden_size, _attention(config)
-    summary = config.states_size if config.peeky else 0
-    seen = 0 if config.context is ContextPath.input else attention.context_size
-    seen += config.embedding_size if config.readout_embedding else 0
-    readout = _readout(config, seen + size + summary)
-    fed = {ContextPath.readout: 0, ContextPath.feeding: readout.size}.get(config.context, attention.context_size)
-    inputs = [config.embedding_size + fed + summary, *[size] * (config.num_layers - 1)]
-    cell = _CELLS[config.cell]
-    stack = RecurrentStack([cell(width, size) for width in inputs], config.dropout, config.residual_from)
-    reads_context = config.context is not ContextPath.input
-    kind = _DECODERS[config.context]
-    return kind(stack, attention, readout, config.dropout, config.readout_embedding, reads_context)
-
-
 def _attention(config: LSTMConfig) -> RecurrentAttention:
     size, encoder_size = config.hidden_size, config.states_size
     if config.attention is AttentionKind.none:
@@ -319,7 +304,7 @@ class LSTM(AttentiveRecurrent):
         self.peeky = config.peeky
         self.encoder = build_encoder(config)
         self.bridge = build_bridge(config)
-        self.decoder = build_decoder(config)
+        self.decoder = _DECODERS[config.context](config)
         self.output = build_output(config, self.decoder.readout.size, target, sizes)
         initialise(self, config.init_range)
 
@@ -329,8 +314,8 @@ class LSTM(AttentiveRecurrent):
         if self.reverse_source:  # back into the order of the source, for whoever looks at the attention
             states = reverse_within_lengths(states, source_lengths)
         summary = last[-1][:, 0] if self.peeky else None
-        read = attended(states, source_lengths, self.decoder.attention, summary)
-        return LSTMMemory(read, self.bridge(last))
+        read = attended(states, source_lengths, self.decoder.attention)
+        return LSTMMemory(*read, self.bridge(last), summary=summary)
 
     def begin(self, memory: AttendedMemory, beam_size: int) -> StackState:
         assert isinstance(memory, LSTMMemory)

@@ -23,7 +23,6 @@ from nmt.models import models
 from nmt.models.output_layers import LinearOutput, decoded
 from nmt.models.recurrent.attentive_recurrent import (
     Advanced,
-    Attended,
     AttendedMemory,
     AttentiveRecurrent,
     DecoderStack,
@@ -102,14 +101,14 @@ class Decoder(DecoderStack):
     def recurrent(self) -> Iterable[ProjectedLSTMLayer]:
         return self.bottom, self.top
 
-    def forward(self, embedded: Tensor, source: Attended, state: StackState) -> Advanced:
+    def forward(self, embedded: Tensor, source: AttendedMemory, state: StackState) -> Advanced:
         """The readouts are the top layer's outputs."""
         everywhere = torch.ones(embedded.shape[:2], dtype=torch.bool, device=embedded.device)
         hidden, weights, _, after = self.mixing_at(everywhere, embedded, source, state)
         return hidden, weights, after
 
     def mixing_at(
-        self, real: Tensor, embedded: Tensor, source: Attended, state: StackState
+        self, real: Tensor, embedded: Tensor, source: AttendedMemory, state: StackState
     ) -> tuple[Tensor, Tensor, Tensor, StackState]:
         """The same if the mixture reads only the n real positions [N, T]; besides, its usage [n, 2, E] comes third."""
         _, states, weights, bottom = asking_and_reading(self.bottom, self.attention, embedded, source, state.layers[0])
@@ -135,13 +134,13 @@ class LSTMMoE(AttentiveRecurrent):
 
     def encode(self, source: Tensor, source_lengths: Tensor) -> LSTMMoEMemory:
         states, usage = self.encoder(self.dropout(self.source_embedding(source)), source_lengths)
-        return LSTMMoEMemory(attended(states, source_lengths, self.decoder.attention), usage)
+        return LSTMMoEMemory(*attended(states, source_lengths, self.decoder.attention), usage)
 
     def decode(self, memory: Memory, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
         assert isinstance(memory, LSTMMoEMemory)
         embedded = self.dropout(self.target_embedding(batch.target_in))
         real = real_positions(batch.target_lengths, embedded.size(1))
-        hidden, weights, used, _ = self.decoder.mixing_at(real, embedded, memory.source, self.begin(memory, 1))
+        hidden, weights, used, _ = self.decoder.mixing_at(real, embedded, memory, self.begin(memory, 1))
         usage = torch.stack([memory.usage.sum(0), used.sum(0)])  # [layers, 2, E]
         balanced = balance(usage, self.importance_weight, self.load_weight)
         return decoded(hidden, batch, attention, (weights,), auxiliary=balanced)

@@ -48,10 +48,8 @@ class Attend(nn.Module, ABC):
         return weights @ values
 
     def forward(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: Weights = None) -> Tensor:
-        """queries [B, H, T, d_k], keys [B, H, S, d_k], values [B, H, S, d_v] -> [B, H, T, d_v]
-
-        ``record`` receives the weights [B, H, T, S].
-        """
+        """queries [B, H, T, d_k], keys [B, H, S, d_k], values [B, H, S, d_v] -> [B, H, T, d_v]; ``record``
+        receives the weights [B, H, T, S]."""
         scores = self.scores(queries, keys, mask)
         weights = torch.softmax(scores if mask.bias is None else scores + mask.bias, dim=-1)
         if record is not None:
@@ -107,17 +105,14 @@ def merge_heads(x: Tensor) -> Tensor:
 
 
 class SelfAttention(SourceAttention):
-    """Queries, keys and values from the same sequence, projected by one matrix.
-
-    The rows of ``projection`` are W^Q, W^K and W^V one after the other, each by head.
-    """
+    """Queries, keys and values from the same sequence, projected by one matrix."""
 
     def __init__(self, sizes: HeadSizes, bias: bool, attend: Attend, rotation: nn.Module | None = None) -> None:
         """``rotation``, if any, turns queries and keys by their positions."""
         super().__init__()
         self.sizes = sizes
         self.parts = (sizes.keys, sizes.keys, sizes.values)
-        self.projection = Linear(sizes.d_model, sum(self.parts), bias=bias)
+        self.projection = Linear(sizes.d_model, sum(self.parts), bias=bias)  # rows: W^Q, W^K, then W^V, each by head
         self.output = Linear(sizes.values, sizes.d_model, bias=bias)
         self.attend = attend
         self.rotation = rotation

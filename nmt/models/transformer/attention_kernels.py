@@ -45,7 +45,8 @@ def by_kernel(
     if shapes_are_expensive(queries) and (few or not bf16_kernels_there()):
         with torch.autocast("cpu", enabled=False):
             return formula(queries.float(), keys.float(), values.float(), mask)
-    if _written_out(queries, keys, dropout):
+    short = min(queries.size(-2), keys.size(-2)) < LONG.get(queries.dtype, math.inf)
+    if queries.device.type == "cpu" and (short or dropout > 0.0):  # with dropout its fused kernel is slower too
         return formula(queries, keys, values, mask)
     bias = None if mask.bias is None else mask.bias.to(queries.dtype)
     return F.scaled_dot_product_attention(queries, keys, values, attn_mask=bias, dropout_p=dropout, scale=scale)
@@ -62,13 +63,6 @@ def knows_flat_batches(device: torch.device) -> bool:
 def knows_flat_heads(d_k: int, d_v: int) -> bool:
     """Whether that kernel knows heads of such widths."""
     return d_k == d_v and d_k % 8 == 0 and d_k <= WIDEST_FLAT_HEAD
-
-
-def _written_out(queries: Tensor, keys: Tensor, dropout: float) -> bool:
-    """With dropout the fused kernel of a CPU would do the same more slowly."""
-    if queries.device.type != "cpu":
-        return False
-    return dropout > 0.0 or min(queries.size(-2), keys.size(-2)) < LONG.get(queries.dtype, math.inf)
 
 
 def _without_padding(queries: Tensor, keys: Tensor, values: Tensor, mask: FlatMask, scale: float) -> Tensor:

@@ -78,9 +78,8 @@ def _parts(queries: Tensor, keys: Tensor) -> Iterator[slice]:
 
 
 class RelativeDotProduct(Attend):
-    """e_ij = q_i (k_j + a^K_ij)^T / sqrt(d_k) and z_i = sum_j softmax(e_i)_j (v_j + a^V_ij): equations 4 and 3.
-
-    Shaw et al. 2018, arXiv:1803.02155.
+    """e_ij = q_i (k_j + a^K_ij)^T / sqrt(d_k) and z_i = sum_j softmax(e_i)_j (v_j + a^V_ij): Shaw et al.
+    2018, arXiv:1803.02155, equations 4 and 3.
 
     a_ij is a learned vector of the distance j - i, clipped to -behind ... ahead (section 3.2). The paper clips to k in
     both directions; where nothing stands ahead, vectors for it would never be used. Each head has vectors of its own, as
@@ -119,10 +118,8 @@ class RelativeDotProduct(Attend):
 class Rotary(nn.Module):
     """Turns each pair (x_2i, x_2i+1) of a query or key by m theta_i, m its position, theta_i = 10000^(-2i / d_k).
 
-    Su et al. 2021, arXiv:2104.09864, equation 34.
-
-    The product of a query and a key then depends on their distance alone. The angles are those of the
-    sinusoidal positions of width d_k.
+    Su et al. 2021, arXiv:2104.09864, equation 34. The product of a query and a key then depends on their distance alone.
+    The angles are those of the sinusoidal positions of width d_k.
     """
 
     def __init__(self, d_k: int) -> None:
@@ -141,11 +138,9 @@ class Rotary(nn.Module):
 class ALiBi(Attend):
     """softmax(scores - m_h |i - j|) V: each head h prefers what is near by its own slope m_h, and nothing is learned.
 
-    Press et al. 2022, arXiv:2108.12409.
-
-    Section 3 has the decoder alone, where only j <= i is seen. In the encoder the distance is the same in both
-    directions, the first of the ways that the authors name for it. The bias travels in the mask, so whatever computes
-    the inner attention computes it as ever, by the same kernels.
+    Press et al. 2022, arXiv:2108.12409. Section 3 has the decoder alone, where only j <= i is seen. In the encoder the
+    distance is the same in both directions, the first of the ways that the authors name for it. The bias travels in the
+    mask, so whatever computes the inner attention computes it as ever, by the same kernels.
     """
 
     def __init__(self, attend: Attend, num_heads: int) -> None:

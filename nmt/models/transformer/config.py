@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 from nmt.config.checks import Rules, refuse, require_not_negative, require_positive
 from nmt.config.option import flag, option
 from nmt.errors import UsageError
 from nmt.models import models
-from nmt.models.config import check_sizes, share_all_option, shares_embeddings
-
-if TYPE_CHECKING:
-    from nmt.data.vocabulary import VocabularySizes
+from nmt.models.config import at_most, check_sizes, share_all_option
 
 
 @dataclass(frozen=True)
@@ -89,6 +86,9 @@ class LayerKind(Enum):
 
     separate = "separate"  # its own
     universal = "universal"  # those of the only one: Dehghani et al. 2019
+
+
+Self = TypeVar("Self", bound="TransformerConfig")
 
 
 @models.declare("transformer", "transformer")
@@ -190,30 +190,15 @@ class TransformerConfig:
             f"add up; use model.positions=sinusoidal",
         )
 
-    def shrink(self) -> TransformerConfig:
+    def shrink(self: Self) -> Self:
         """The same structure in small sizes, for tests."""
-        return replace(
-            self,
-            encoder_layers=min(self.encoder_layers, 2),
-            decoder_layers=min(self.decoder_layers, 2),
-            d_model=16,
-            d_ff=24,
-            num_heads=min(self.num_heads, 2),
-            d_k=self.d_k and 6,
-            d_v=self.d_v and 7,
-            max_positions=min(self.max_positions, 64),
-            relative_distance=min(self.relative_distance, 3),
-            encoder_neighbourhood=self.encoder_neighbourhood and min(self.encoder_neighbourhood, 2),
-            decoder_neighbourhood=self.decoder_neighbourhood and min(self.decoder_neighbourhood, 3),
-        )
+        small = at_most(self, encoder_layers=2, decoder_layers=2, num_heads=2, max_positions=64, relative_distance=3)
+        small |= at_most(self, encoder_neighbourhood=2, decoder_neighbourhood=3)
+        return replace(self, **small, d_model=16, d_ff=24, d_k=self.d_k and 6, d_v=self.d_v and 7)
 
     def head_sizes(self) -> HeadSizes:
         even = self.d_model // self.num_heads
         return HeadSizes(self.d_model, self.num_heads, self.d_k or even, self.d_v or even)
-
-    def shares_all(self, sizes: VocabularySizes) -> bool:
-        """Whether source, target and output use one matrix."""
-        return shares_embeddings(self.share_all_embeddings, sizes.shared)
 
 
 class ConvolutionKind(Enum):
@@ -285,9 +270,7 @@ class LightConvConfig(TransformerConfig):
 
     def shrink(self) -> LightConvConfig:
         """The same structure in small sizes, for tests."""
-        small = super().shrink()
-        assert isinstance(small, LightConvConfig)
-        return replace(small, encoder_kernels=[3, 5], decoder_kernels=[3, 4])
+        return replace(super().shrink(), encoder_kernels=[3, 5], decoder_kernels=[3, 4])
 
     def encoder_widths(self) -> list[int]:
         """The kernel width of each encoder layer."""
@@ -331,13 +314,5 @@ class TransformerMoEConfig(TransformerConfig):
 
     def shrink(self) -> TransformerMoEConfig:
         """The same structure in small sizes, for tests."""
-        small = super().shrink()
-        assert isinstance(small, TransformerMoEConfig)
-        experts = min(self.num_experts, 5)
-        return replace(
-            small,
-            num_experts=experts,
-            experts_per_token=min(self.experts_per_token, experts, 2),
-            expert_size=self.expert_size and 8,
-            experts_every=min(self.experts_every, 2),
-        )
+        small = at_most(self, num_experts=5, experts_per_token=2, experts_every=2)
+        return replace(super().shrink(), **small, expert_size=self.expert_size and 8)

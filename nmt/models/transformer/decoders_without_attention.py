@@ -18,16 +18,15 @@ from nmt.models.transformer.mask import Mask, Weights
 
 
 @dataclass
-class Total(LayerCache):
-    """The sum of all inputs so far: one vector a row, however long the sentence."""
+class Carried(LayerCache):
+    """One vector a row, however long the sentence: the sum of all inputs so far, or a cell."""
 
-    total: Tensor  # [N, D] in float32 at least: sums over a sentence lose too much in 16 bits
+    vector: Tensor  # [N, D] in float32 at least: sums over a sentence lose too much in 16 bits
 
 
 class AverageAttention(Autoregression):
-    """The mean of all inputs up to a position, g_j = FFN(1/j sum_{k<=j} y_k), behind gates: equations 1 to 5.
-
-    Zhang et al. 2018, arXiv:1805.00631.
+    """The mean of all inputs up to a position, g_j = FFN(1/j sum_{k<=j} y_k), behind gates: Zhang et al. 2018,
+    arXiv:1805.00631, equations 1 to 5.
 
     i_j, f_j = sigmoid(W [y_j; g_j]) and h_j = i_j * y_j + f_j * g_j; the residual connection and the norm of the paper
     are those of any sublayer. The FFN is the paper's own, of the model's inner width.
@@ -42,12 +41,12 @@ class AverageAttention(Autoregression):
     def forward(self, x: Tensor, mask: Mask, record: Weights = None) -> Tensor:
         return self._gated(x, at_least_float32(x).cumsum(1), mask)
 
-    def start(self, sentences: int, beam: int, like: Tensor) -> Total:
-        return Total(at_least_float32(like.new_zeros(sentences * beam, self.d_model)))
+    def start(self, sentences: int, beam: int, like: Tensor) -> Carried:
+        return Carried(at_least_float32(like.new_zeros(sentences * beam, self.d_model)))
 
-    def step(self, x: Tensor, cache: Total, mask: Mask) -> tuple[Tensor, LayerCache]:
-        totals = cache.total.view_as(x) + x
-        return self._gated(x, totals, mask), Total(totals.flatten(0, 1))
+    def step(self, x: Tensor, cache: Carried, mask: Mask) -> tuple[Tensor, LayerCache]:
+        totals = cache.vector.view_as(x) + x
+        return self._gated(x, totals, mask), Carried(totals.flatten(0, 1))
 
     def _gated(self, x: Tensor, totals: Tensor, mask: Mask) -> Tensor:
         """x and the sums up to each position [B, T, D] -> [B, T, D]"""
@@ -58,20 +57,12 @@ class AverageAttention(Autoregression):
         return input_gate * x + forget_gate * averaged
 
 
-@dataclass
-class Cell(LayerCache):
-    """One vector a row, however long the sentence."""
-
-    cell: Tensor  # [N, D] in float32 at least
-
-
 class SSRU(Autoregression):
     """f_t = sigmoid(W_f x_t + b_f), c_t = f_t * c_{t-1} + (1 - f_t) * W x_t, o_t = relu(c_t).
 
     The simpler simple recurrent unit: Kim et al. 2019, "From Research to Production and Back: Ludicrously Fast Neural
-    Machine Translation".
-
-    No gate looks at the state, so all matrix products of a sequence are made at once; the recurrence is elementwise.
+    Machine Translation". No gate looks at the state, so all matrix products of a sequence are made at once; the
+    recurrence is elementwise.
     """
 
     def __init__(self, d_model: int) -> None:
@@ -87,13 +78,13 @@ class SSRU(Autoregression):
         cells = _LinearRecurrence.apply(*self._gated(x))  # type: ignore[no-untyped-call]
         return torch.relu(cells).to(x.dtype)
 
-    def start(self, sentences: int, beam: int, like: Tensor) -> Cell:
-        return Cell(at_least_float32(like.new_zeros(sentences * beam, self.d_model)))
+    def start(self, sentences: int, beam: int, like: Tensor) -> Carried:
+        return Carried(at_least_float32(like.new_zeros(sentences * beam, self.d_model)))
 
-    def step(self, x: Tensor, cache: Cell, mask: Mask) -> tuple[Tensor, LayerCache]:
+    def step(self, x: Tensor, cache: Carried, mask: Mask) -> tuple[Tensor, LayerCache]:
         kept, added = self._gated(x.flatten(0, 1))
-        cell = torch.addcmul(added, kept, cache.cell)
-        return torch.relu(cell).view(x.shape).to(x.dtype), Cell(cell)
+        cell = torch.addcmul(added, kept, cache.vector)
+        return torch.relu(cell).view(x.shape).to(x.dtype), Carried(cell)
 
     def _gated(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """[..., D] -> f and (1 - f) * W x, in float32 at least"""

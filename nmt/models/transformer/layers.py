@@ -25,7 +25,7 @@ from nmt.models.transformer.autoregression import (
     LayerCache,
     SourceAttention,
 )
-from nmt.models.transformer.mask import CanBeFlat, FlatMask, Mask, Segments
+from nmt.models.transformer.mask import Mask
 
 Sublayer = Callable[[Tensor], Tensor]
 
@@ -119,11 +119,17 @@ class LayerParts:
     residual: Callable[[], Residual]
 
 
-class Layer(CanBeFlat):
-    """A layer of either stack. The layers of a stack see alike: the first one makes the mask, once for all."""
+class Layer(nn.Module):
+    """A layer of either stack. The layers of a stack see alike: the self-attention of the first makes the mask for all."""
 
+    self_attention: SourceAttention | Autoregression
     feed_forward: nn.Module
     feed_forward_residual: Residual
+
+    @property
+    def flat(self) -> bool:
+        """Whether it can do without padding as it is set now."""
+        return self.self_attention.flat
 
     def feed(self, x: Tensor, record: Record) -> Tensor:
         """The last sublayer: [..., T, D] -> [..., T, D]"""
@@ -133,23 +139,14 @@ class Layer(CanBeFlat):
 class EncoderLayer(Layer):
     """Self-attention and a feed-forward network."""
 
+    self_attention: SourceAttention
+
     def __init__(self, parts: LayerParts) -> None:
         super().__init__()
         self.self_attention = parts.source_attention()
         self.self_residual = parts.residual()
         self.feed_forward = parts.feed_forward()
         self.feed_forward_residual = parts.residual()
-
-    @property
-    def flat(self) -> bool:
-        return self.self_attention.flat
-
-    def flat_mask(self, segments: Segments) -> FlatMask:
-        return self.self_attention.flat_mask(segments)
-
-    def padding_mask(self, padding: Tensor) -> Mask:
-        """``padding`` [B, 1, 1, S] is -inf at padding."""
-        return self.self_attention.padding_mask(padding)
 
     def forward(self, x: Tensor, mask: Mask, record: Record) -> Tensor:
         """[B, S, D] -> [B, S, D]"""
@@ -161,10 +158,9 @@ MemoryHeads = tuple[Tensor, Tensor]  # keys [B, H, S, d_k] and values [B, H, S, 
 
 
 class DecoderLayer(Layer):
-    """Self-attention over what is written so far, attention over the memory, and a feed-forward network.
+    """Self-attention over what is written so far, attention over the memory, and a feed-forward network."""
 
-    ``self_attention`` keeps its name in saved models, whatever stands in its place.
-    """
+    self_attention: Autoregression  # keeps its name in saved models, whatever stands in its place
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -184,16 +180,9 @@ class DecoderLayer(Layer):
     def flat(self) -> bool:
         return self.self_attention.flat and self.cross_attention.flat
 
-    def flat_mask(self, segments: Segments) -> FlatMask:
-        return self.self_attention.flat_mask(segments)
-
     def project(self, states: Tensor) -> MemoryHeads:
         """What the layer reads of the memory's states [B, S, D]."""
         return self.cross_attention.project(states)
-
-    def causal_mask(self, x: Tensor) -> Mask:
-        """The mask of all positions of x [B, T, D]."""
-        return self.self_attention.causal_mask(x)
 
     def forward(self, x: Tensor, mask: Mask, states: Tensor, memory_mask: Mask, record: Record) -> Tensor:
         """All positions at once: [B, T, D] -> [B, T, D]; ``memory_mask``: which states [B, S, D] may be seen."""
@@ -253,7 +242,7 @@ class Coordinates(nn.Module):
         return tuple(positions + time for time in self.times)
 
 
-class Repeated(CanBeFlat):
+class Repeated(nn.Module):
     """One layer that stands for a whole stack."""
 
     def __init__(self, layer: Layer, coordinates: Coordinates) -> None:
@@ -264,17 +253,15 @@ class Repeated(CanBeFlat):
     def flat(self) -> bool:
         return self.layer.flat
 
-    def flat_mask(self, segments: Segments) -> FlatMask:
-        return self.layer.flat_mask(segments)
-
 
 class UniversalEncoderLayer(Repeated):
     """A whole encoder out of one layer."""
 
     layer: EncoderLayer
 
-    def padding_mask(self, padding: Tensor) -> Mask:
-        return self.layer.padding_mask(padding)
+    @property
+    def self_attention(self) -> SourceAttention:
+        return self.layer.self_attention
 
     def forward(self, x: Tensor, mask: Mask, record: Record) -> Tensor:
         for signal in self.coordinates(mask):
@@ -298,11 +285,12 @@ class UniversalDecoderLayer(Repeated):
         super().__init_subclass__(**options)
         require_together(cls, "forward", ("step",), OVERRIDE_STEP)
 
+    @property
+    def self_attention(self) -> Autoregression:
+        return self.layer.self_attention
+
     def project(self, states: Tensor) -> MemoryHeads:
         return self.layer.project(states)
-
-    def causal_mask(self, x: Tensor) -> Mask:
-        return self.layer.causal_mask(x)
 
     def forward(self, x: Tensor, mask: Mask, states: Tensor, memory_mask: Mask, record: Record) -> Tensor:
         memory = self.project(states)

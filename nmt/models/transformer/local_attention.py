@@ -64,15 +64,8 @@ class Local(SelfAttention):
     ) -> None:
         super().__init__(sizes, bias, attend, rotation)
         self.behind, self.ahead = reach, reach if self.looks_ahead else 0
-
-    @property
-    def block(self) -> int:
-        """Blocks as long as the margin that they need: a key is copied into at most three windows."""
-        return max(self.behind, SMALLEST_BLOCK)
-
-    @property
-    def window(self) -> int:
-        return self.behind + self.block + self.ahead
+        self.block = max(reach, SMALLEST_BLOCK)  # as long as its margins: a key is copied into at most three windows
+        self.window = self.behind + self.block + self.ahead
 
     def mask(self, padding: Tensor) -> Mask:
         """``padding`` [B, 1, 1, T] is -inf where there is padding."""

@@ -134,10 +134,6 @@ def _self_attention(
     return kind(config.head_sizes(), config.attention_bias, scores, rotation)
 
 
-def source_attention(config: Config) -> SelfAttention:
-    return _self_attention(config, SelfAttention, LocalSelfAttention, config.encoder_neighbourhood, True)
-
-
 TARGET_ATTENTIONS: dict[DecoderKind, Callable[[Config], Autoregression]] = {
     DecoderKind.self_attention: lambda c: _self_attention(
         c, CausalSelfAttention, LocalCausalSelfAttention, c.decoder_neighbourhood, False
@@ -150,7 +146,9 @@ TARGET_ATTENTIONS: dict[DecoderKind, Callable[[Config], Autoregression]] = {
 def layer_parts(config: Config) -> LayerParts:
     """What all layers of a model are made of."""
     return LayerParts(
-        source_attention=lambda: source_attention(config),
+        source_attention=lambda: _self_attention(
+            config, SelfAttention, LocalSelfAttention, config.encoder_neighbourhood, True
+        ),
         target_attention=lambda: TARGET_ATTENTIONS[config.decoder](config),
         cross_attention=lambda: CrossAttention(config.head_sizes(), config.attention_bias, scores(config)),
         feed_forward=lambda: FEED_FORWARDS[config.feed_forward](config),

@@ -22,6 +22,7 @@ from nmt.interface import (
     Batch,
     DecoderOutput,
     DecoderState,
+    EncoderDecoder,
     Memory,
     OutputLayer,
     StepOutput,
@@ -32,13 +33,14 @@ from nmt.layers.embeddings import Borrowed, Embedding, InputLayer
 from nmt.layers.padding import padding_bias, real_rows
 from nmt.layers.stack import Stack
 from nmt.models import models
+from nmt.models.config import shares_embeddings
 from nmt.models.output_layers import LinearOutput, ScoredMemory, TiedOutput
+from nmt.models.transformer.attention_kernels import knows_flat_batches
 from nmt.models.transformer.autoregression import BeamHistory, LayerCache
 from nmt.models.transformer.config import TransformerConfig
 from nmt.models.transformer.layers import MemoryHeads, Record, SourceLayer, TargetLayer
-from nmt.models.transformer.mask import Mask
+from nmt.models.transformer.mask import FlatMask, Mask, Room, Segments
 from nmt.models.transformer.parts import STACKS, Stacks, final_norm
-from nmt.models.transformer.without_padding import WithoutPadding
 
 
 class Encoder(nn.Module):
@@ -68,9 +70,6 @@ class Decoder(nn.Module):
         """What each layer reads of the memory's states [B, S, D]; contiguous, since every step reads it."""
         projected = (layer.project(states) for layer in self.layers)
         return tuple((keys.contiguous(), values.contiguous()) for keys, values in projected)
-
-    def start(self, sentences: int, beam: int, like: Tensor) -> tuple[LayerCache, ...]:
-        return tuple(layer.start(sentences, beam, like) for layer in self.layers)
 
     def forward(self, x: Tensor, mask: Mask, states: Tensor, memory_mask: Mask, record: Record) -> Tensor:
         """All positions at once, [B, T, D] -> [B, T, D]; ``memory_mask``: which states [B, S, D] may be seen."""
@@ -109,28 +108,38 @@ class TransformerState(DecoderState):
 
 
 @models.register("transformer", TransformerConfig)
-class Transformer(WithoutPadding):
+class Transformer(EncoderDecoder):
     """An encoder-decoder made of attention alone."""
+
+    few_shapes = False  # set it: without padding rather compute a little for nothing than meet another shape
 
     def __init__(self, config: TransformerConfig, sizes: VocabularySizes, stacks: Stacks | None = None) -> None:
         """``stacks``: other layers than those that the configuration names."""
         super().__init__()
         stacks = stacks or STACKS[config.layers]
         scale = math.sqrt(config.d_model)
-        shares_all = config.shares_all(sizes)
+        shares_all = shares_embeddings(config.share_all_embeddings, sizes.shared)
         source = Embedding(sizes.source, config.d_model, scale)
         target = source if shares_all else Embedding(sizes.target, config.d_model, scale)
-        shares_output = shares_all or config.share_decoder_embeddings
         self.width = config.d_model
         self.source_input = InputLayer(source, stacks.input_positions(config), config.dropout)
         borrowed = Borrowed(source) if shares_all else target
         self.target_input = InputLayer(borrowed, stacks.input_positions(config), config.dropout)
         self.encoder = Encoder(stacks.encoder(config), final_norm(config))
         self.decoder = Decoder(stacks.decoder(config), final_norm(config))
-        if shares_output:
+        if shares_all or config.share_decoder_embeddings:
             self.output: OutputLayer = TiedOutput(target)
         else:
             self.output = LinearOutput(torch.empty(sizes.target, self.width).normal_(std=self.width**-0.5))
+
+    def forward(self, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
+        if attention is None and self.without_padding(batch.source.device):
+            return self._forward_flat(batch)
+        return super().forward(batch, attention)
+
+    def without_padding(self, device: torch.device) -> bool:
+        """Whether it trains on real positions alone there, under the autocast of now."""
+        return knows_flat_batches(device) and all(layer.flat for layer in (*self.encoder.layers, *self.decoder.layers))
 
     def encode(self, source: Tensor, source_lengths: Tensor) -> TransformerMemory:
         return self._encode(source, source_lengths, Record(lengths=source_lengths))
@@ -140,14 +149,16 @@ class Transformer(WithoutPadding):
         self.target_input.positions.check_length(batch.target_in.size(1), "target")
         record = Record(attention.kinds if attention else (), batch.target_lengths)
         x = self.target_input(batch.target_in)
-        x = self.decoder(x, next(iter(self.decoder.layers)).causal_mask(x), memory.states, Mask(memory.bias), record)
+        mask = next(iter(self.decoder.layers)).self_attention.causal_mask(x)
+        x = self.decoder(x, mask, memory.states, Mask(memory.bias), record)
         hidden = real_rows(x, batch.target_lengths, batch.target_offsets, batch.num_tokens)
         return DecoderOutput(hidden, self._maps(record, batch) if attention else None, self._auxiliary(memory, record))
 
     def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
         assert isinstance(memory, TransformerMemory)
         sentences = memory.states.size(0)
-        caches = self.decoder.start(sentences, beam_size, like=_as_computed(memory.states))
+        computed = _as_computed(memory.states)
+        caches = tuple(layer.start(sentences, beam_size, like=computed) for layer in self.decoder.layers)
         history = BeamHistory.start(sentences, beam_size, like=memory.states)
         memory = replace(memory.scored_by(self.output, vocabulary), projected=self.decoder.project(memory.states))
         return memory, TransformerState(history, caches)
@@ -175,7 +186,22 @@ class Transformer(WithoutPadding):
         self.source_input.positions.check_length(source.size(1), "source")
         x = self.source_input(source)
         bias = padding_bias(source_lengths, source.size(1), x.dtype)[:, None, None]  # [B, 1, 1, S]
-        return TransformerMemory(self.encoder(x, next(iter(self.encoder.layers)).padding_mask(bias), record), bias)
+        mask = next(iter(self.encoder.layers)).self_attention.padding_mask(bias)
+        return TransformerMemory(self.encoder(x, mask, record), bias)
+
+    def _forward_flat(self, batch: Batch) -> DecoderOutput:
+        self.source_input.positions.check_length(batch.source.size(1), "source")
+        self.target_input.positions.check_length(batch.target_in.size(1), "target")
+        longest, counts = (batch.source.size(1), batch.target_in.size(1)), (batch.num_source_tokens, batch.num_tokens)
+        room = Room.for_sides(counts, longest, batch.num_sentences) if self.few_shapes else None
+        source = Segments.of(batch.source_lengths, batch.source_offsets, longest[0], counts[0], room)
+        target = Segments.of(batch.target_lengths, batch.target_offsets, longest[1], counts[1], room)
+        x = _flat(self.source_input, batch.source, source)
+        states = self.encoder(x, next(iter(self.encoder.layers)).self_attention.flat_mask(source), Record())
+        y = _flat(self.target_input, batch.target_in, target)
+        mask = next(iter(self.decoder.layers)).self_attention.flat_mask(target)
+        y = self.decoder(y, mask, states, FlatMask(None, queries=target, keys=source), Record())
+        return DecoderOutput(y[0, : target.count])
 
     def _auxiliary(self, memory: Memory, record: Record) -> dict[str, Tensor]:
         """Further losses, as named means; the paper has none."""
@@ -197,3 +223,8 @@ def _as_computed(states: Tensor) -> Tensor:
     """A tensor of the type that products are computed in: autocast's, if it is on."""
     device = states.device.type
     return states.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else states
+
+
+def _flat(layer: InputLayer, ids: Tensor, segments: Segments) -> Tensor:
+    """[B, T] -> [1, M, D]"""
+    return layer.at(segments.flatten(ids), segments.places.queries, segments.longest)[None]

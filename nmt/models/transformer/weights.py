@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nmt.errors import UsageError
+from nmt.models.config import shares_embeddings
 from nmt.models.transformer.config import (
     WITHOUT_SELF_ATTENTION,
     FeedForwardKind,
@@ -153,7 +154,8 @@ class _Reader:
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def model(self) -> TransformerWeights:
-        config, width, joint = self.config, self.config.d_model, self.config.shares_all(self.sizes)
+        config, width = self.config, self.config.d_model
+        joint = shares_embeddings(config.share_all_embeddings, self.sizes.shared)
         source = target = self._array("source_input.embedding.table.weight", self.sizes.source, width)
         if not joint:
             target = self._array("target_input.embedding.table.weight", self.sizes.target, width)

@@ -8,8 +8,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from nmt.data.vocabulary import BOS, EOS, PAD, UNK
-from nmt.models.binary_symbols import BinaryOutput, binary_embedding, binary_output, bit_codes, bits_needed
+from nmt.data.vocabulary import BOS, EOS, PAD, UNK, VocabularySizes
+from nmt.models.binary_symbols import (
+    BinaryEmbedding,
+    BinaryOutput,
+    binary_embeddings,
+    binary_output,
+    bit_codes,
+    bits_needed,
+    input_codes,
+)
 
 COPY = 4 + 256  # specials and all 8-bit vectors
 
@@ -39,8 +47,7 @@ def test_bits_needed_are_the_fewest_that_tell_all_symbols_apart(vocabulary_size:
 
 
 def test_the_embedding_has_a_channel_for_each_bit_and_for_each_of_bos_and_eos() -> None:
-    embedding = binary_embedding(COPY, 8)
-    assert embedding.num_channels == 10
+    embedding = BinaryEmbedding(input_codes(COPY, 8))
     assert embedding(torch.tensor([BOS, EOS, PAD, UNK, 4 + 3])).tolist() == [
         [0.0] * 8 + [1.0, 0.0],
         [0.0] * 8 + [0.0, 1.0],
@@ -51,14 +58,14 @@ def test_the_embedding_has_a_channel_for_each_bit_and_for_each_of_bos_and_eos() 
 
 
 def test_ids_beyond_the_symbols_have_channels_of_their_own() -> None:
-    embedding = binary_embedding(4 + 8 + 2, 3)
+    embedding = BinaryEmbedding(input_codes(4 + 8 + 2, 3))
     assert embedding(torch.tensor([4 + 8, 4 + 9])).tolist() == [[0.0] * 5 + [1.0, 0.0], [0.0] * 5 + [0.0, 1.0]]
 
 
 def test_added_channels_stay_empty() -> None:
-    widened = binary_embedding(COPY, 8).widened(12)
-    assert widened.num_channels == 12
-    assert not widened(torch.arange(COPY))[:, 10:].any()
+    narrow, wide, channels = binary_embeddings(VocabularySizes(COPY, COPY + 2, shared=False), 8)
+    assert channels == wide(torch.arange(COPY + 2)).size(1) == 12
+    assert narrow(torch.arange(COPY)).size(1) == 12 and not narrow(torch.arange(COPY))[:, 10:].any()
 
 
 def test_a_symbols_probability_is_the_product_of_its_bits() -> None:
@@ -104,13 +111,13 @@ def test_a_restricted_layer_gives_the_columns_asked_for() -> None:
 
 def test_codes_are_no_part_of_a_stored_model() -> None:
     assert set(layer().state_dict()) == {"project.weight", "project.bias"}
-    assert not binary_embedding(COPY, 8).state_dict()
+    assert not BinaryEmbedding(input_codes(COPY, 8)).state_dict()
 
 
 def test_the_codes_of_a_large_vocabulary_take_no_square_of_it() -> None:
     """A V x V matrix of 200,000 entries would have 160 GB."""
-    embedding, output = binary_embedding(200_000, 18), binary_output(4, 200_000, 18)
-    assert embedding.get_buffer("codes").shape == (200_000, 20)
+    codes, output = input_codes(200_000, 18), binary_output(4, 200_000, 18)
+    assert codes.shape == (200_000, 20)
     assert output.get_buffer("table").shape == (200_000, 20)
 
 

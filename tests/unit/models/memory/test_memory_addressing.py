@@ -8,9 +8,7 @@ import torch
 from torch import Tensor
 
 from nmt.models.memory.neural_turing_machine import (
-    Address,
     content_weights,
-    head_weights,
     read,
     sharpen,
     shift_around,
@@ -86,19 +84,6 @@ def test_extreme_sharpening_stays_a_distribution() -> None:
     """A plain power of weights this even would underflow to zero everywhere."""
     looked = torch.full((1, 1, 128), 1 / 128)
     assert sharpen(looked, torch.full((1, 1, 1), 100.0)).sum().item() == pytest.approx(1.0)
-
-
-def test_a_head_follows_content_gate_shift_and_sharpness_in_this_order() -> None:
-    address = Address(
-        draw(B, H, W), draw(B, H, 1).abs(), weights(B, H, 2)[..., :1], weights(B, H, 3), 1 + weights(B, H, 1)
-    )
-    memory, previous = draw(B, L, W, seed=6), weights(B, H, L, seed=7)
-    content = content_weights(address.keys, address.strength, memory)
-    gated = address.gate * content + (1 - address.gate) * previous
-    expected = sharpen(shift_around(gated, address.shift), address.sharpness)
-    found = head_weights(address, previous, memory)
-    torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(found.sum(-1), torch.ones(B, H, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("num_heads", [1, 2, 3])

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from nmt.layers.padding import padding_bias
-from nmt.models.memory.memory_network import Hops, Slots, from_end, from_start
+from nmt.models.memory.memory_network import Slots, from_end, from_start, hops
 
 LENGTHS = torch.tensor([4, 2])
 
@@ -34,7 +34,7 @@ def test_hops_equal_the_papers_sums() -> None:
     torch.manual_seed(1)
     slots = [torch.randn(2, 4, 6, dtype=torch.float64) for _ in range(4)]
     queries = torch.randn(2, 3, 6, dtype=torch.float64)
-    found, weights = Hops(6)(queries, slots, padding_bias(LENGTHS, 4, torch.float64)[:, None])
+    found, weights = hops(queries, slots, padding_bias(LENGTHS, 4, torch.float64)[:, None])
     for row, length in enumerate(LENGTHS.tolist()):
         for place in range(3):
             u = queries[row, place].numpy()
@@ -48,7 +48,7 @@ def test_hops_equal_the_papers_sums() -> None:
 
 
 def test_padding_is_never_read() -> None:
-    _, weights = Hops(6)(
+    _, weights = hops(
         torch.randn(2, 3, 6), [torch.randn(2, 4, 6)] * 3, padding_bias(LENGTHS, 4, torch.float32)[:, None]
     )
     assert len(weights) == 2

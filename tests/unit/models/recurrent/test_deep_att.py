@@ -77,12 +77,12 @@ def test_the_decoder_equals_its_steps_by_hand() -> None:
     states = [torch.zeros(1, 2, 10), torch.zeros(1, 2, 10)]
     rows = []
     for token in given.target_in[0]:
-        mixed = torch.tanh(attention.query(states[0][:, 0]) + attention.key(memory.source.states[0]))
-        context = attention.score(mixed).squeeze(-1).softmax(0) @ memory.source.states[0]
+        mixed = torch.tanh(attention.query(states[0][:, 0]) + attention.key(memory.states[0]))
+        context = attention.score(mixed).squeeze(-1).softmax(0) @ memory.states[0]
         x = torch.cat([context, model.target_embedding(token)])[None, None]
         for number, layer in enumerate((bottom, top)):
             hidden, states[number] = layer.layer(x, states[number])  # type: ignore[operator, union-attr]
-            x = torch.cat([layer.whole(x)[..., :20], hidden], -1)  # type: ignore[operator, union-attr]
+            x = torch.cat([layer.layer.of_input(x)[..., :20], hidden], -1)  # type: ignore[operator, union-attr]
         rows.append(x[0, 0])
     torch.testing.assert_close(model(given).hidden, torch.stack(rows))
 

@@ -54,8 +54,8 @@ def test_the_decoder_equals_its_steps_by_hand() -> None:
     rows = []
     for token in given.target_in[0]:
         query = states[0][:, 0]
-        mixed = torch.tanh(attention.query(query) + attention.key(memory.source.states[0]))
-        context = attention.score(mixed).squeeze(-1).softmax(0) @ memory.source.states[0]
+        mixed = torch.tanh(attention.query(query) + attention.key(memory.states[0]))
+        context = attention.score(mixed).squeeze(-1).softmax(0) @ memory.states[0]
         x, states[0] = decoder.bottom(model.target_embedding(token)[None, None], states[0])
         for number, layer in enumerate(decoder.upper, 2):
             output, states[number - 1] = layer(torch.cat([x, context[None, None]], -1), states[number - 1])
@@ -77,7 +77,7 @@ def test_dropout_never_acts_on_the_path_around_an_upper_layer() -> None:
     memory = model.encode(given.source, given.source_lengths)
     rows = []
     hook = decoder.upper[0].register_forward_hook(lambda *call: rows.append(call[2][0]))
-    top = decoder(x, memory.source, model.begin(memory, 1))[0]
+    top = decoder(x, memory, model.begin(memory, 1))[0]
     hook.remove()
     # The last dropout, before the output layer, drops or doubles.
     assert ((top == 0) | torch.isclose(top, 2 * rows[0])).all()

@@ -80,7 +80,7 @@ def test_the_output_layer_sees_what_the_options_say(options: dict[str, Any], wid
 def test_the_decoder_starts_from_the_last_state_of_the_encoder() -> None:
     model = build(attention=AttentionKind.none)
     memory = encoded(model, batch())
-    ends = memory.source.states[torch.arange(2), batch().source_lengths - 1]
+    ends = memory.states[torch.arange(2), batch().source_lengths - 1]
     torch.testing.assert_close(memory.first[0][:, 0], ends)
     embedded = model.target_embedding(batch().target_in[:, :1])
     states, _ = model.decoder.stack(embedded, memory.first)
@@ -95,13 +95,13 @@ def test_a_reversed_source_is_read_backwards_from_its_own_end() -> None:
 
 def test_states_of_a_reversed_source_stand_in_its_order() -> None:
     memory = encoded(build(reverse_source=True), batch())
-    torch.testing.assert_close(memory.source.states[:, 0], memory.first[0][:, 0])  # the first word is read last
+    torch.testing.assert_close(memory.states[:, 0], memory.first[0][:, 0])  # the first word is read last
 
 
 def by_hand(model: LSTM, given: Batch) -> Tensor:
     """What the output layer sees of the first sentence, one position after the other, from the configuration's words."""
     memory, length = encoded(model, given), int(given.source_lengths[0])
-    states, fed = memory.source.states[0, :length], torch.zeros(model.decoder.readout.size)
+    states, fed = memory.states[0, :length], torch.zeros(model.decoder.readout.size)
     layer, state = model.decoder.stack.layers[0], memory.first[0][:1]
     path, rows = model.path, []  # type: ignore[attr-defined]
     for token in given.target_in[0, : int(given.target_lengths[0])]:

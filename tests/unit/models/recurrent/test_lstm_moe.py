@@ -47,7 +47,7 @@ def test_the_decoder_equals_its_steps_by_hand() -> None:
     """Appendices E and G: the bottom layer's last output asks, its next input holds the answer; sums around all three."""
     model, given = build(), batch(4)
     memory, decoder = model.encode(given.source, given.source_lengths), model.decoder
-    states, attention = memory.source.states[0], decoder.attention
+    states, attention = memory.states[0], decoder.attention
     bottom, top, rows = torch.zeros(1, 1, 24), torch.zeros(1, 1, 24), []
     for token in given.target_in[0]:
         asked = attention.scale * (attention.query.weight @ bottom[0, 0, :10]).tanh()

@@ -221,7 +221,8 @@ def test_a_copy_of_a_model_is_independent(sizes: VocabularySizes) -> None:
 def test_embeddings_are_scaled_by_the_root_of_the_width() -> None:
     model = build(d_model=64, num_heads=2)
     ids = torch.tensor([[7]])
-    expected = 8 * model.source_input.embedding.table.weight[7] + model.source_input.positions.first(1)[0]  # type: ignore[union-attr, index]
+    position = model.source_input.positions.at(torch.tensor(0), 1)
+    expected = 8 * model.source_input.embedding.table.weight[7] + position  # type: ignore[union-attr, index]
     torch.testing.assert_close(model.source_input.eval()(ids)[0, 0], expected)
 
 

@@ -18,9 +18,6 @@ class Doubling(EncoderLayer):
         nn.Module.__init__(self)
         self.factor = nn.Parameter(torch.tensor(2.0))
 
-    def padding_mask(self, padding: torch.Tensor) -> Mask:
-        return Mask(padding, whole_sequence(padding.size(-1), padding.device))
-
     def forward(self, x: torch.Tensor, mask: Mask, record: Record) -> torch.Tensor:
         return self.factor * x
 
@@ -48,7 +45,7 @@ def test_without_positions_the_layer_hears_of_time_alone() -> None:
 
 def test_the_layer_is_applied_at_each_step_to_state_and_signal() -> None:
     layer, x = UniversalEncoderLayer(Doubling(), Coordinates(SinusoidalPositions(6), 3, 6)), torch.randn(2, 4, 6)
-    mask = layer.padding_mask(torch.zeros(2, 1, 1, 4))
+    mask = Mask(None, whole_sequence(4, torch.device("cpu")))
     first, second, third = layer.coordinates(mask)
     torch.testing.assert_close(layer(x, mask, Record()), 2 * (2 * (2 * (x + first) + second) + third))
 
