@@ -109,20 +109,9 @@ class Decoding(Protocol):
 class Engine(Protocol):
     """A model that is ready to translate."""
 
-    @property
-    def device(self) -> str:
-        """Where it computes: "cpu", "cuda" or "cuda:1"."""
-        ...
-
-    @property
-    def longest_source(self) -> int | None:
-        """The longest source (eos included) that the model can read; None: no limit of its own."""
-        ...
-
-    @property
-    def usual_tokens(self) -> int:
-        """Source pieces of a batch, padding included, where the user says nothing."""
-        ...
+    device: str  # where it computes: "cpu", "cuda" or "cuda:1"
+    longest_source: int | None  # eos included, that the model can read; None: no limit of its own
+    usual_tokens: int  # source pieces of a batch, padding included, where the user says nothing
 
     @property
     def decodable(self) -> Decodable:
@@ -158,25 +147,38 @@ def summarise(scores: Floats, *, normalise: bool) -> tuple[Floats, Floats | None
     return maxima, normaliser
 
 
-def best_in_c(
-    totals: Floats,
-    count: int,
-    banned: Sequence[int],
-    ranked: Floats,
-    maxima: Floats,
-    scores: Floats,
-    normaliser: Floats,
-) -> Candidates:
-    """``Scores.best`` by what is ``ranked`` [N, V], of which the ``maxima`` of blocks are known; log-probabilities are the
-    model's ``scores`` less their ``normaliser``."""
-    (batch, beam), vocabulary = totals.shape, ranked.shape[1]
-    best, places = np.empty((batch, count), dtype=np.float32), np.empty((2, batch, count), dtype=np.int64)
-    flags, totals = flags_of(banned), np.ascontiguousarray(totals)
-    given = address(ranked), address(maxima), address(totals), address(normaliser)
-    found = address(best), address(places[0]), address(places[1])
-    built().best_continuations(*given, batch, beam, vocabulary, count, flags, len(flags), *found)
-    rows = np.arange(0, totals.size, beam)[:, None] + places[0]
-    return Candidates(best, places[0], places[1], scores[rows, places[1]] - normaliser[rows])
+class ScoresInC:
+    """``Scores`` that lie on a CPU, ranked in C."""
+
+    def __init__(self, scores: Floats, normaliser: Floats, attention: Floats | None, maxima: Floats | None) -> None:
+        """Scores [N, V], which less their ``normaliser`` [N] are the model's, and the ``maxima`` of their blocks; None: not
+        known here, and not asked for before a change."""
+        self._scores, self._ranked, self._maxima = scores, scores, maxima
+        self._normaliser = normaliser
+        self.attention = attention
+
+    def change(self, changes: Changes) -> None:
+        self._ranked = self._scores.copy()
+        changes.apply(self._ranked, self._normaliser)
+        self._maxima, _ = summarise(self._ranked, normalise=False)
+
+    def best(self, totals: Floats, count: int, banned: Sequence[int]) -> Candidates:
+        (batch, beam), vocabulary = totals.shape, self._ranked.shape[1]
+        best, places = np.empty((batch, count), dtype=np.float32), np.empty((2, batch, count), dtype=np.int64)
+        flags, totals = flags_of(banned), np.ascontiguousarray(totals)
+        given = map(address, (self._ranked, self._maxima, totals, self._normaliser))
+        found = address(best), address(places[0]), address(places[1])
+        built().best_continuations(*given, batch, beam, vocabulary, count, flags, len(flags), *found)
+        rows = np.arange(0, totals.size, beam)[:, None] + places[0]
+        return Candidates(best, places[0], places[1], self.log_probability(places[1], rows))
+
+    def log_probability(self, tokens: Ints, rows: Ints) -> Floats:
+        found: Floats = self._scores[rows, tokens] - self._normaliser[rows]
+        return found
+
+    def ranked(self, first: int, end: int) -> Floats:
+        found: Floats = self._ranked[first:end] - self._normaliser[first:end, None]
+        return found
 
 
 def flags_of(banned: Sequence[int]) -> bytes:

@@ -37,6 +37,23 @@ class Request:
     max_length: int | None = None
 
 
+@dataclass(frozen=True)
+class Sentences:
+    """A batch to translate, and what is asked of its translations."""
+
+    sources: Sequence[Ids]  # ids ending in eos
+    attention: bool = False
+    requests: Sequence[Request] | None = None  # one a sentence
+    lists: Sequence[Ids] | None = (
+        None  # of the target ids that each may need: tokens are places in the own, as in requests
+    )
+
+    @property
+    def lengths(self) -> Ints:
+        """[B] of the sources."""
+        return np.array([len(source) for source in self.sources])
+
+
 def refuse_inclusion(requests: Sequence[Request] | None, search: str) -> None:
     """For searches that cannot make a translation contain a phrase."""
     if any(request.include for request in requests or ()):

@@ -6,7 +6,6 @@ A line goes in five steps: pieces, a window of lines, a batch of like lengths (r
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from nmt.data.corpus import Split
 from nmt.data.language_pair import LanguagePair
 from nmt.data.shortlist import Shortlist
 from nmt.data.text import one_line
-from nmt.data.vocabulary import EOS, Hypothesis, Ids, Ints
+from nmt.data.vocabulary import EOS, Hypothesis
 from nmt.devices import device_named, is_shortage, kind_of, precision_named
 from nmt.distributed.workers import one_by_one, possible, side_by_side
 from nmt.engines import AUTO, Wanted, choose_format, engine_for, format_named
@@ -32,7 +31,7 @@ from nmt.plugins import UserDir, load_plugins
 from nmt.search import EngineSearch, Search, searches
 from nmt.search.config import BeamConfig, LengthPenalty, SamplingConfig
 from nmt.search.decoding import Engine
-from nmt.search.requests import Request, in_ids, in_places
+from nmt.search.requests import Request, Sentences, in_ids, in_places
 from nmt.storage.run_folder import split_paths
 from nmt.translation.choosing import minimum_bayes_risk
 from nmt.translation.lines import Given, Line, TranslatedText, Translation, read_dictionary, together, with_known_words
@@ -221,14 +220,18 @@ class Translator:
 
     def _search(self, search: Search, batch: Batch, attention: bool, given: bool) -> list[list[Hypothesis]]:
         """A batch that does not fit into the memory is halved until it does. ``given``: translations are, to be scored."""
-        asked = [one.request for one in batch]
-        requests = asked if given or any(request != Request() for request in asked) else None
+        requests: Sequence[Request] | None = [one.request for one in batch]
+        if not given and all(one.request == Request() for one in batch):
+            requests = None
         lists = None
         if self._shortlist is not None and not given:
             wanted = [itertools.chain(one.request.prefix, *one.request.include) for one in batch]
             lists = [self._shortlist.of(one.ids, more) for one, more in zip(batch, wanted)]
+            requests = in_places(requests, lists)
+        sentences = Sentences([np.append(one.ids, EOS) for one in batch], attention, requests, lists)
         try:
-            return self._found(search, batch, lists, attention, requests)
+            found = self._found(search, sentences)
+            return found if lists is None else in_ids(found, lists)
         except Exception as error:
             if not isinstance(error, MemoryError) and not is_shortage(error):
                 raise
@@ -245,25 +248,12 @@ class Translator:
         halves = batch[:middle], batch[middle:]
         return [found for half in halves for found in self._search(search, half, attention, given)]
 
-    def _found(
-        self,
-        search: Search,
-        batch: Batch,
-        lists: list[Ints] | None,
-        attention: bool,
-        requests: Sequence[Request] | None,
-    ) -> list[list[Hypothesis]]:
-        sources: list[Ids] = [np.append(one.ids, EOS) for one in batch]
+    def _found(self, search: Search, sentences: Sentences) -> list[list[Hypothesis]]:
         if isinstance(search, EngineSearch):
-            find = search.find
-        else:
-            from nmt.search.in_torch import find_in_torch
+            return search.find(self._engine, sentences)
+        from nmt.search.in_torch import find_in_torch
 
-            find = functools.partial(find_in_torch, search)
-        if lists is None:
-            return find(self._engine, sources, attention=attention, requests=requests)
-        places = in_places(requests, lists)
-        return in_ids(find(self._engine, sources, lists=lists, attention=attention, requests=places), lists)
+        return find_in_torch(search, self._engine, sentences)
 
 
 def _together(members: Sequence[Engine], weights: Sequence[float]) -> Engine:

@@ -18,8 +18,7 @@ from nmt.data.vocabulary import Floats, Ids, Ints
 from nmt.engines.native.weights import NativeModel, PartsOfOutput
 from nmt.models.transformer.weights import TransformerWeights
 from nmt.native.library import address, built
-from nmt.search.decoding import Candidates, best_in_c, flags_of, summarise
-from nmt.search.requests import Changes
+from nmt.search.decoding import Candidates, ScoresInC, flags_of
 
 if TYPE_CHECKING:
     from nmt.interface import Decodable
@@ -80,6 +79,9 @@ class NativeDecoding:
         )
         if not self._handle:
             raise MemoryError(f"no memory for {len(sources)} sentences")
+        rows = len(sources) * beam
+        self._scores = _numbers_at(self._found.decoding_scores(self._handle), (rows, self.pieces))
+        self._normaliser = _numbers_at(self._found.decoding_normaliser(self._handle), (rows,))
 
     def step(self, tokens: Ints, attention: bool = False) -> NativeScores:
         if self._lists is not None:
@@ -114,15 +116,12 @@ class NativeDecoding:
     @property
     def scores(self) -> Floats:
         """[N, V] of the last step, until the next one."""
-        return self._view(self._found.decoding_scores(self._handle), (self.sentences * self.beam, self.pieces))
+        return self._scores[: self.sentences * self.beam]
 
     @property
     def normaliser(self) -> Floats:
         """[N] the logarithm of the sum of their exponentials."""
-        return self._view(self._found.decoding_normaliser(self._handle), (self.sentences * self.beam,))
-
-    def _view(self, begin: int, shape: tuple[int, ...]) -> Floats:
-        return np.ctypeslib.as_array(ctypes.cast(begin, ctypes.POINTER(ctypes.c_float)), shape)
+        return self._normaliser[: self.sentences * self.beam]
 
     def __del__(self) -> None:
         if self._handle:
@@ -130,33 +129,21 @@ class NativeDecoding:
             self._handle = None
 
 
-class NativeScores:
-    """The scores of one step, which lie where C has written them."""
+class NativeScores(ScoresInC):
+    """The scores of one step, which lie where C has written them, as do their maxima."""
 
     def __init__(self, decoding: NativeDecoding, attention: Floats | None) -> None:
+        super().__init__(decoding.scores, decoding.normaliser, attention, None)
         self._decoding = decoding
-        self._changed: Floats | None = None  # [N, V] what is ranked, where that is not what the model says
-        self.attention = attention
-
-    def change(self, changes: Changes) -> None:
-        self._changed = self._decoding.scores.copy()
-        changes.apply(self._changed, self._decoding.normaliser)
 
     def best(self, totals: Floats, count: int, banned: Sequence[int]) -> Candidates:
-        if self._changed is None:
-            return self._decoding.best(np.ascontiguousarray(totals), count, flags_of(banned))
-        maxima, _ = summarise(self._changed, normalise=False)
-        given = self._changed, maxima, self._decoding.scores, self._decoding.normaliser
-        return best_in_c(totals, count, banned, *given)
+        if self._maxima is not None:
+            return super().best(totals, count, banned)
+        return self._decoding.best(np.ascontiguousarray(totals), count, flags_of(banned))
 
-    def log_probability(self, tokens: Ints, rows: Ints) -> Floats:
-        found: Floats = self._decoding.scores[rows, tokens] - self._decoding.normaliser[rows]
-        return found
 
-    def ranked(self, first: int, end: int) -> Floats:
-        scores = self._decoding.scores if self._changed is None else self._changed
-        found: Floats = scores[first:end] - self._decoding.normaliser[first:end, None]
-        return found
+def _numbers_at(begin: int, shape: tuple[int, ...]) -> Floats:
+    return np.ctypeslib.as_array(ctypes.cast(begin, ctypes.POINTER(ctypes.c_float)), shape)
 
 
 def _padded(lists: Sequence[Ids]) -> Ints:
