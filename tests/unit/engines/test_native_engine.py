@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from nmt.config.choices import NumberFormat
-from nmt.engines.native.engine import NativeEngine
+from nmt.engines.native import NativeEngine
 from nmt.errors import UsageError
 from nmt.interface import EncoderDecoder, VocabularySizes
 from nmt.models import models

@@ -16,7 +16,7 @@ from nmt.data.vocabulary import Ints
 from nmt.interface import DecoderState, Memory, StepOutput
 
 if TYPE_CHECKING:
-    from nmt.engines.native.engine import NativeDecoding, NativeEngine
+    from nmt.engines.native import NativeDecoding, NativeEngine
 
 
 @dataclass
