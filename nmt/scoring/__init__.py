@@ -35,7 +35,6 @@ class Scorer(Protocol):
 
     def __call__(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
         """``references``: one list of lines per reference file, each as long as ``hypotheses``."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from nmt.config.roles import SearchConfig
-from nmt.registry import Registry, import_configs
+from nmt.registry import CONFIG, Registry, import_all
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,7 +31,6 @@ class Search(Protocol):
         requests: Sequence[Request] | None = None,
     ) -> list[list[Hypothesis]]:
         """For each of the B sentences its hypotheses, best first; never an empty list. ``requests``: one a sentence."""
-        ...
 
 
 class EngineSearch(ABC):
@@ -61,4 +60,4 @@ class EngineSearch(ABC):
 # builder(config, nbest: int = 1) -> Search
 searches: Registry[Search] = Registry("search", SearchConfig)
 
-import_configs(__name__, __path__)
+import_all(__name__, __path__, CONFIG)
