@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import sys
 from pathlib import Path
-from typing import Any
 
 from nmt.config.choices import PieceMarks, ScoreFormat
 from nmt.config.commands import ScoreConfig
@@ -98,22 +98,11 @@ def _warn_of_pieces(hypotheses: list[str], references: list[list[str]]) -> None:
 
 
 def _as_json(config: ScoreConfig, lines: int, scores: dict[str, Score]) -> str:
-    tree: dict[str, Any] = {
-        "sys": config.sys,
-        "ref": list(config.ref),
-        "lines": lines,
-        "scores": [
-            {
-                "metric": metric,
-                "name": score.name,
-                "score": score.value,
-                "higher_is_better": score.higher_is_better,
-                "signature": score.signature,
-                "detail": score.detail,
-            }
-            for metric, score in scores.items()
-        ],
-    }
+    found = []
+    for metric, score in scores.items():
+        figures = dataclasses.asdict(score)
+        found.append({"metric": metric, "name": figures.pop("name"), "score": figures.pop("value"), **figures})
+    tree = {"sys": config.sys, "ref": list(config.ref), "lines": lines, "scores": found}
     return json.dumps(tree, ensure_ascii=False, indent=2)
 
 

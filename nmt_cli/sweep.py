@@ -40,10 +40,6 @@ LONGEST_NAME = 120
 Record = dict[str, Any]
 
 
-class Unfinished(NMTError):
-    """Some runs of a sweep have no result."""
-
-
 class JobFailed(NMTError):
     """A job's failure, on its way to Hydra's sweeper. It has been reported already, perhaps by another process."""
 
@@ -102,9 +98,7 @@ class Sweep:
             raise Interrupted(f"stopped by {self._received.name}; the same command goes on with the sweep", status)
         if undone:
             status = undone[0].get("exit_status", 1)
-            raise Unfinished(
-                f"{len(undone)} of {len(records)} runs did not finish; the same command tries again", status
-            )
+            raise NMTError(f"{len(undone)} of {len(records)} runs did not finish; the same command tries again", status)
         if self.failure is not None:
             raise self.failure
 
