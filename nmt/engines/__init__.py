@@ -142,15 +142,6 @@ def engine_for(name: str, model: LoadedModel, wanted: Wanted) -> Engine:
     return kind.make(model, wanted)
 
 
-def format_named(name: NumberFormat | str | None) -> NumberFormat | None:
-    """A number format of weights by its name, as Python code gives it."""
-    if name is None or isinstance(name, NumberFormat):
-        return name
-    if name not in NumberFormat.__members__:
-        raise UsageError(f"dtype={name!r} is none of {', '.join(NumberFormat.__members__)}")
-    return NumberFormat[name]
-
-
 def choose_format(wanted: NumberFormat | None, precision: Precision, device: str) -> NumberFormat:
     """``wanted``, or else what ``precision`` stands for, where the device has it."""
     if wanted is None:

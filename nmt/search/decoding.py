@@ -36,10 +36,7 @@ class Candidates(NamedTuple):
     def forced(totals: Floats, tokens: Ints, log_probabilities: Floats) -> Candidates:
         """Each of K hypotheses continued by its sentence's token [B], with totals [B, K] after it, and the log-probability
         of the token [B, K]; n = 2K, half of it empty."""
-        slots, every = (
-            np.broadcast_to(np.arange(totals.shape[1]), totals.shape),
-            tokens[:, None].repeat(totals.shape[1], 1),
-        )
+        slots, every = (np.broadcast_to(part, totals.shape) for part in (np.arange(totals.shape[1]), tokens[:, None]))
         found = Candidates(totals, slots, every, log_probabilities).ordered(np.argsort(-totals, axis=1, kind="stable"))
         nothing = (-_INFINITY, 0, PAD, 0.0)
         return found.each(lambda part, empty: np.hstack([part, np.full_like(part, empty)]), nothing)
@@ -75,20 +72,16 @@ class Scores(Protocol):
 
     def change(self, changes: Changes) -> None:
         """What continuations are ranked by from now on; log-probabilities remain the model's."""
-        ...
 
     def best(self, totals: Floats, count: int, banned: Sequence[int]) -> Candidates:
         """The ``count`` best continuations of hypotheses with log-probabilities ``totals`` [b, K], none of them by a
         ``banned`` token. Where a sentence has fewer, the last ones have a total of -inf."""
-        ...
 
     def log_probability(self, tokens: Ints, rows: Ints) -> Floats:
         """The model's, of tokens in rows of N, in the shape of both."""
-        ...
 
     def ranked(self, first: int, end: int) -> Floats:
         """[end - first, V] what the rows ``first`` to ``end`` are ranked by: log-probabilities, or what became of them."""
-        ...
 
 
 class Decoding(Protocol):
@@ -98,12 +91,9 @@ class Decoding(Protocol):
 
     def step(self, tokens: Ints, attention: bool = False) -> Scores:
         """``tokens`` [N]: the last token of each hypothesis (bos at first)."""
-        ...
 
     def follow(self, parents: Ints, staying: Ints) -> None:
-        """The next step is of the sentences ``staying`` (positions in b, ascending), whose slots continue ``parents``
-        [b, K]."""
-        ...
+        """The next step is of the sentences ``staying`` (places in b, ascending); slots continue ``parents`` [b, K]."""
 
 
 class Engine(Protocol):
@@ -116,26 +106,20 @@ class Engine(Protocol):
     @property
     def decodable(self) -> Decodable:
         """The same for searches that take their steps in torch."""
-        ...
 
     @property
     def scored(self) -> Decodable:
         """What scores given translations; a model that is trained as well reads them at once."""
-        ...
 
     def forget(self) -> None:
         """Memory is short: what is kept for later batches may go."""
-        ...
 
     def begin(self, sources: Sequence[Ids], beam: int, lists: Sequence[Ids] | None = None) -> Decoding:
         """``sources``: ids ending in eos. ``lists``: of each sentence the target ids that it may need, the special ones
         first; tokens are then places in the own list."""
-        ...
 
     def longest_targets(self, source_lengths: Ints) -> Ints | None:
-        """[B] the longest target (eos included) that the model can write for sources of these lengths (eos included); None:
-        no limit of its own."""
-        ...
+        """[B] the longest targets that the model can write for sources of these lengths, eos included; None: no limit."""
 
 
 def summarise(scores: Floats, *, normalise: bool) -> tuple[Floats, Floats | None]:

@@ -87,8 +87,7 @@ class Forced:
         return self.longest < length < self.lowest
 
     def tokens(self, sentences: Ints, length: int) -> Ints | None:
-        """[b] the token that stands at position ``length`` in these sentences, -1 where the search chooses. None: it does
-        everywhere."""
+        """[b] the token at position ``length`` of these sentences, -1 where the search chooses. None: it does everywhere."""
         if self.chooses_at(length):
             return None
         at_limit = self.limits[sentences] == length

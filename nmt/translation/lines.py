@@ -92,8 +92,7 @@ class Translation:
 
 
 def divided(ids: Ids, pieces: Sequence[str], limit: int) -> tuple[Ids, ...]:
-    """Parts of at most ``limit`` pieces each: after the end of a sentence if there is one in the second half, else before
-    a word, else anywhere."""
+    """Parts of at most ``limit`` pieces: after a sentence that ends in the second half, or before a word, or anywhere."""
     parts, begin = [], 0
     while len(ids) - begin > limit:
         half = range(begin + limit, begin + max((limit + 1) // 2, 1) - 1, -1)  # where a part may end
