@@ -28,6 +28,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from nmt.config.sections import TrainConfig
 from nmt.errors import Interrupted, NMTError, UsageError
+from nmt.interruptions import handled
 from nmt.storage.files import atomic_write
 from nmt_cli.argv import by_key
 from nmt_cli.process import Terminated, cleaning_up_on_sigterm, configure_logging, say, use_utf8
@@ -115,14 +116,8 @@ class Sweep:
             self._received = signal.Signals(number)
             say("stopping: the runs save first (once more: leave at once)")
 
-        listens = self.of_runs and threading.current_thread() is threading.main_thread()
-        numbers = (signal.SIGINT, signal.SIGTERM) if listens else ()
-        previous = {number: signal.signal(number, stop) for number in numbers}
-        try:
+        with handled((signal.SIGINT, signal.SIGTERM) if self.of_runs else (), stop):
             yield
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
 
     def folder(self) -> Path:
         return Path(HydraConfig.get().sweep.dir) if self.elsewhere else Place.folder
