@@ -26,7 +26,7 @@ from nmt.errors import DataError, UsageError
 from nmt.progress import show_progress
 from nmt.scoring import TextOptions, scorers
 from nmt.translation import Translation, Translator
-from nmt.translation.choosing import ReverseModel, check_reverse
+from nmt.translation.choosing import ReverseModel
 from nmt.translation.lines import Given
 from nmt.translation.reading import Progress
 from nmt.translation.translator import check_search
@@ -93,7 +93,13 @@ def _choice(translator: Translator, config: GenerateConfig, place: DeviceConfig,
     backward = Translator.load(
         config.rerank, place.name, place.precision, workers=workers, dtype=config.dtype, engine=config.engine
     )
-    check_reverse(translator.pair, backward.pair, config.rerank)
+    (source, target), (origin, goal) = (
+        (pair.source_lang, pair.target_lang) for pair in (translator.pair, backward.pair)
+    )
+    if (source, target) != (goal, origin):
+        raise UsageError(
+            f"--rerank {config.rerank} translates from {origin} to {goal}; a model from {target} to {source} is needed"
+        )
 
     def score(lines: Iterator[Given], numbers: Iterator[int], config: GenerateConfig) -> Iterator[Translation]:
         return backward.hypotheses(lines, config, numbers=numbers, called="a translation of line")

@@ -13,8 +13,7 @@ from nmt.config.commands import ScoreConfig
 from nmt.data.parallel_text import where_they_part
 from nmt.data.text import Reading, joined_lines
 from nmt.errors import DataError, UsageError
-from nmt.scoring import Score, TextOptions, lines_with_piece_marks, looks_tokenised, scorers
-from nmt.scoring.metrics import check_tokenizer
+from nmt.scoring import Score, TextOptions, check_tokenizer, lines_with_piece_marks, looks_tokenised, scorers
 from nmt_cli.launch import launch
 
 logger = logging.getLogger("nmt.score")

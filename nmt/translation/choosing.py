@@ -17,11 +17,8 @@ import numpy.typing as npt
 
 from nmt.config.choices import AlignmentKind, LongLines
 from nmt.config.commands import GenerateConfig
-from nmt.data.language_pair import LanguagePair
 from nmt.data.text import PAUSE
-from nmt.errors import UsageError
-from nmt.scoring import TextOptions
-from nmt.scoring.metrics import bleu_metric
+from nmt.scoring import TextOptions, bleu_metric
 from nmt.translation.lines import Given, Line, TranslatedText, Translation
 
 
@@ -122,15 +119,6 @@ class ReverseModel:
             return [Line("")]
         texts = [" ".join(one.pieces) if self._in_pieces else one.text for one in translation.hypotheses]
         return [Line(text, reference=translation.source) for text in texts]
-
-
-def check_reverse(forward: LanguagePair, backward: LanguagePair, path: str) -> None:
-    """Refuse a model that does not lead back."""
-    wanted, found = (forward.target_lang, forward.source_lang), (backward.source_lang, backward.target_lang)
-    if wanted != found:
-        raise UsageError(
-            f"--rerank {path} translates from {found[0]} to {found[1]}; a model from {wanted[0]} to {wanted[1]} is needed"
-        )
 
 
 def _best(hypotheses: list[TranslatedText], count: int) -> list[TranslatedText]:

@@ -55,9 +55,7 @@ class TranslatedText:
     token_scores: list[float]  # natural log-probabilities of the pieces and of eos
     attention: Floats | None  # [pieces + eos, source pieces + eos], when asked for
     finished: bool  # False: the length limit cut it off
-    ends_of_parts: float = (
-        0.0  # log-probabilities that ``token_scores`` leave out, where a line was translated in parts
-    )
+    ends_of_parts: float = 0.0  # log-probabilities that ``token_scores`` of a line in parts leave out
 
     @property
     def log_probability(self) -> float:

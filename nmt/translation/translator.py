@@ -6,9 +6,10 @@ A line goes in five steps: pieces, a window of lines, a batch of like lengths (r
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ from nmt.translation.reading import Batch, Found, Part, Progress, Reader, Window
 
 logger = logging.getLogger("nmt.translation")
 
+Find = Callable[[Engine, Sentences], list[list[Hypothesis]]]
 Stored = Mapping[str, Mapping[str, Any]]  # configurations as plain trees, by the model that each is of
 
 # Options of GenerateConfig that `Translator.translate` takes too, beside those of a search.
@@ -196,12 +198,12 @@ class Translator:
     def _translate(
         self, windows: Iterable[Window], config: GenerateConfig, progress: Progress | None
     ) -> Iterator[Translation]:
-        search, shown = _search_of(config), config.print_alignment is not AlignmentKind.none
+        find, shown = _search_of(config), config.print_alignment is not AlignmentKind.none
         pair = self.writing(config)
         unknown = _dictionary(config) if config.replace_unk else None
 
         def answer(batch: Batch) -> Found:
-            found = self._search(search, batch, shown or unknown is not None, config.score_reference)
+            found = self._search(find, batch, shown or unknown is not None, config.score_reference)
             return [[_as_text(one, part, pair, unknown, shown) for one in some] for some, part in zip(found, batch)]
 
         def run(batches: Iterator[Batch | None]) -> Iterator[tuple[Batch, Found] | None]:
@@ -221,7 +223,7 @@ class Translator:
             return translations()
         return minimum_bayes_risk(translations(), config.mbr.value, config.nbest, posterior=not drawn)
 
-    def _search(self, search: Search, batch: Batch, attention: bool, given: bool) -> list[list[Hypothesis]]:
+    def _search(self, find: Find, batch: Batch, attention: bool, given: bool) -> list[list[Hypothesis]]:
         """A batch that does not fit into the memory is halved until it does. ``given``: translations are, to be scored."""
         requests: Sequence[Request] | None = [one.request for one in batch]
         if not given and all(one.request == Request() for one in batch):
@@ -233,7 +235,7 @@ class Translator:
             requests = in_places(requests, lists)
         sentences = Sentences([np.append(one.ids, EOS) for one in batch], attention, requests, lists)
         try:
-            found = self._found(search, sentences)
+            found = find(self._engine, sentences)
             return found if lists is None else in_ids(found, lists)
         except Exception as error:
             if not isinstance(error, MemoryError) and not is_shortage(error):
@@ -249,14 +251,7 @@ class Translator:
             member.forget()
         middle = len(batch) // 2
         halves = batch[:middle], batch[middle:]
-        return [found for half in halves for found in self._search(search, half, attention, given)]
-
-    def _found(self, search: Search, sentences: Sentences) -> list[list[Hypothesis]]:
-        if isinstance(search, EngineSearch):
-            return search.find(self._engine, sentences)
-        from nmt.search.in_torch import find_in_torch
-
-        return find_in_torch(search, self._engine, sentences)
+        return [found for half in halves for found in self._search(find, half, attention, given)]
 
 
 def _as_text(
@@ -307,15 +302,22 @@ def check_search(config: GenerateConfig) -> None:
     _dictionary(config)
 
 
-def _search_of(config: GenerateConfig) -> Search:
-    options = config.search
-    if not config.score_reference:
-        return searches.build(options, config.candidates())
-    from nmt.search.forced import ForcedSearch
+def _search_of(config: GenerateConfig) -> Find:
+    search: Search
+    if config.score_reference:
+        from nmt.search.forced import ForcedSearch
 
-    if isinstance(options, BeamConfig):
-        return ForcedSearch(options.length_penalty, options.lenpen)
-    return ForcedSearch(LengthPenalty.power, 0.0)
+        penalty = LengthPenalty.power, 0.0
+        if isinstance(config.search, BeamConfig):
+            penalty = config.search.length_penalty, config.search.lenpen
+        search = ForcedSearch(*penalty)
+    else:
+        search = searches.build(config.search, config.candidates())
+    if isinstance(search, EngineSearch):
+        return search.find
+    from nmt.search.in_torch import find_in_torch
+
+    return functools.partial(find_in_torch, search)
 
 
 def _dictionary(config: GenerateConfig) -> dict[str, str]:
