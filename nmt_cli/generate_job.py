@@ -93,12 +93,11 @@ def _choice(translator: Translator, config: GenerateConfig, place: DeviceConfig,
     backward = Translator.load(
         config.rerank, place.name, place.precision, workers=workers, dtype=config.dtype, engine=config.engine
     )
-    (source, target), (origin, goal) = (
-        (pair.source_lang, pair.target_lang) for pair in (translator.pair, backward.pair)
-    )
-    if (source, target) != (goal, origin):
+    ours, back = translator.pair, backward.pair
+    if (back.source_lang, back.target_lang) != (ours.target_lang, ours.source_lang):
         raise UsageError(
-            f"--rerank {config.rerank} translates from {origin} to {goal}; a model from {target} to {source} is needed"
+            f"--rerank {config.rerank} translates from {back.source_lang} to {back.target_lang}; a model from "
+            f"{ours.target_lang} to {ours.source_lang} is needed"
         )
 
     def score(lines: Iterator[Given], numbers: Iterator[int], config: GenerateConfig) -> Iterator[Translation]:

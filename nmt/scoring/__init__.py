@@ -98,10 +98,7 @@ def bleu(config: Any, text: TextOptions) -> Scorer:
 
 @scorers.register("chrf", make_dataclass("ChrFConfig", ()))
 def chrf(config: Any, text: TextOptions) -> Scorer:
-    """ChrF2: F-score of character n-grams up to six, recall weighs twice (Popovic 2015).
-
-    Characters need no tokenizer: ``tokenize`` changes nothing, the signature has none.
-    """
+    """ChrF2: F-score of character n-grams up to six, recall weighs twice (Popovic 2015). ``tokenize`` changes nothing."""
     from sacrebleu.metrics.chrf import CHRF
 
     return SacreScorer(CHRF(lowercase=text.lowercase), higher_is_better=True)
@@ -154,10 +151,7 @@ def check_tokenizer(name: str) -> None:
 
 @scorers.register("exact", make_dataclass("ExactConfig", ()))
 class Exact:
-    """Per cent of lines equal to any of their references, character by character.
-
-    ``lowercase`` compares lower-cased lines; ``tokenize`` does not apply.
-    """
+    """Per cent of lines equal to any of their references, in lower case by ``lowercase``; ``tokenize`` does not apply."""
 
     higher_is_better = True
 

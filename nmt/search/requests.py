@@ -44,9 +44,7 @@ class Sentences:
     sources: Sequence[Ids]  # ids ending in eos
     attention: bool = False
     requests: Sequence[Request] | None = None  # one a sentence
-    lists: Sequence[Ids] | None = (
-        None  # of the target ids that each may need: tokens are places in the own, as in requests
-    )
+    lists: Sequence[Ids] | None = None  # of target ids that each may need; tokens, also of requests, are places in it
 
     @property
     def lengths(self) -> Ints:

@@ -32,7 +32,6 @@ def minimum_bayes_risk(
     model finds them probable among each other; samples weigh alike, since they come as often as they are probable.
     ``nbest``: how many are shown of a line.
     """
-    similarity = SIMILARITIES[metric]
     for translation in translations:
         hypotheses = translation.hypotheses
         totals = np.array([one.log_probability for one in hypotheses])
@@ -40,7 +39,7 @@ def minimum_bayes_risk(
         shares: dict[str, float] = {}
         for one, weight in zip(hypotheses, weights / weights.sum()):
             shares[one.text] = shares.get(one.text, 0.0) + float(weight)
-        expected = dict(zip(shares, similarity(list(shares)) @ np.array(list(shares.values()))))
+        expected = dict(zip(shares, SIMILARITIES[metric](list(shares)) @ np.array(list(shares.values()))))
         scored = [dataclasses.replace(one, score=float(expected[one.text])) for one in hypotheses]
         yield dataclasses.replace(translation, hypotheses=_best(scored, nbest))
 

@@ -203,9 +203,8 @@ class Reader:
         for (first, one), (second, other) in itertools.combinations_with_replacement(enumerate(phrases), 2):
             again = first != second and one == other and len(one) >= size
             if again or clash(one, other, size):
-                raise _repetition(
-                    " beside ".join(repr(texts[place]) for place in sorted({first, second})), size, number
-                )
+                both = " beside ".join(repr(texts[place]) for place in sorted({first, second}))
+                raise _repetition(both, size, number)
         for text, phrase in zip(texts, phrases):
             if not fits(phrase, prefix, size):
                 raise _repetition(f"{text!r} after the prefix", size, number)
