@@ -236,8 +236,8 @@ class Reader:
         limits = self.engine.longest_targets(np.array([pieces + 1]))
         if limits is None or len(target) < limits[0]:  # eos takes one position
             return
-        where = f"{self.called} {number + 1} has a reference of {len(target)} pieces"
-        where = f"{where}, and the model writes at most {limits[0] - 1}"
+        written = f"the model writes at most {limits[0] - 1}"
+        where = f"{self.called} {number + 1} has a reference of {len(target)} pieces, and {written}"
         if self.config.long_lines is not LongLines.truncate:
             raise DataError(f"{where}; leave the line out, or let its beginning be scored (--long-lines truncate)")
         logger.warning(f"{where}; only these are scored")
