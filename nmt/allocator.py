@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import platform
 from collections.abc import Mapping
 
 SWITCH, _TUNABLES, _PRELOADED = VARIABLES = ("NMT_MALLOC", "GLIBC_TUNABLES", "LD_PRELOAD")
@@ -23,7 +24,7 @@ def keep_freed_memory() -> bool:
     It holds for the whole process and the processes copied from it. ``give_back`` of ``nmt.reporting.resources`` still
     returns memory.
     """
-    if user_has_decided(os.environ) or not _has_glibc():
+    if user_has_decided(os.environ) or platform.libc_ver()[0] != "glibc":
         return False
     libc = ctypes.CDLL(None)
     kept = bool(libc.mallopt(_M_MMAP_MAX, 0) and libc.mallopt(_M_TRIM_THRESHOLD, -1))
@@ -51,10 +52,3 @@ def user_has_decided(environment: Mapping[str, str]) -> bool:
         or "glibc.malloc." in environment.get(_TUNABLES, "")
         or any(name in environment.get(_PRELOADED, "") for name in _OTHER_ALLOCATORS)
     )
-
-
-def _has_glibc() -> bool:
-    try:
-        return (os.confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc ")
-    except (AttributeError, ValueError, OSError):  # Windows, macOS, musl
-        return False

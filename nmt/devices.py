@@ -139,15 +139,6 @@ def usable_cores() -> int:
     return cores
 
 
-def precision_named(name: Precision | str) -> Precision:
-    """A precision by its name, as Python code gives it."""
-    if isinstance(name, Precision):
-        return name
-    if name not in Precision.__members__:
-        raise UsageError(f"precision={name!r} is none of {', '.join(Precision.__members__)}")
-    return Precision[name]
-
-
 def parameter_type(device: Device, precision: Precision) -> torch.dtype:
     """The type that a model's parameters take for translating in ``precision``."""
     import torch

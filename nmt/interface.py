@@ -16,27 +16,11 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from nmt.data.batch import Batch
-from nmt.data.vocabulary import Hypothesis, VocabularySizes
+from nmt.data.batch import Batch as Batch  # these three cross the seam too, so plug-ins import them from here
+from nmt.data.vocabulary import Hypothesis as Hypothesis
+from nmt.data.vocabulary import VocabularySizes as VocabularySizes
 from nmt.layers.overriding import require_together
 from nmt.trees import RowTree
-
-__all__ = [
-    "AttentionMaps",
-    "AttentionRequest",
-    "Batch",
-    "Decodable",
-    "DecoderOutput",
-    "DecoderState",
-    "EncoderDecoder",
-    "Hypothesis",
-    "LossReport",
-    "Memory",
-    "OutputLayer",
-    "Scoring",
-    "StepOutput",
-    "VocabularySizes",
-]
 
 
 @dataclass

@@ -1,28 +1,34 @@
-"""Ctrl-C and SIGTERM that come while this process copies itself."""
+"""Ctrl-C and SIGTERM: who handles them for a while, and those that come while this process copies itself."""
 
 from __future__ import annotations
 
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from types import FrameType
 
-_NUMBERS = (signal.SIGINT, signal.SIGTERM)
+
+@contextlib.contextmanager
+def handled(numbers: Iterable[int], handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Signals go to ``handler`` within the block. In another thread than the main one, which alone may say so, as before."""
+    own = threading.current_thread() is threading.main_thread()
+    previous = {number: signal.signal(number, handler) for number in numbers} if own else {}
+    try:
+        yield
+    finally:
+        for number, before in previous.items():
+            signal.signal(number, before)
 
 
 @contextlib.contextmanager
 def held() -> Iterator[None]:
     """Signals wait for the end of the block, which copies this process: what a handler raises in the middle of that,
     Python shows and forgets, and the command would go on. A copy has to set its own handlers."""
-    if threading.current_thread() is not threading.main_thread():  # handlers run in that one
-        yield
-        return
     came: list[int] = []
-    previous = {number: signal.signal(number, lambda number, frame: came.append(number)) for number in _NUMBERS}
     try:
-        yield
+        with handled((signal.SIGINT, signal.SIGTERM), lambda number, frame: came.append(number)):
+            yield
     finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
         for first in came[:1]:
             signal.raise_signal(first)

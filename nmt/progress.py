@@ -118,8 +118,7 @@ def open_bar(**options: Any) -> Any:
 
 
 def beside_bar(stream: IO[str] | IO[bytes]) -> AbstractContextManager[None]:
-    """Around writing results to ``stream``, flushed in the end: on a terminal a bar makes room for them, and is drawn
-    again below."""
+    """Around writing results to ``stream``, flushed in the end: a bar on a terminal makes room, and is drawn again below."""
     if not stream.isatty():
         return contextlib.nullcontext()
     from tqdm import tqdm

@@ -150,11 +150,6 @@ def import_all(package: str, path: Iterable[str], ending: str | tuple[str, ...] 
             importlib.import_module(name)
 
 
-def import_configs(package: str, path: Iterable[str]) -> None:
-    """Import the modules of options alone, which declare the components of a package."""
-    import_all(package, path, ending=CONFIG)
-
-
 def _source_file(part: Callable[..., Any]) -> str:
     try:
         return inspect.getsourcefile(part) or "<unknown>"

@@ -24,7 +24,7 @@ def map_tensors(function: Callable[[Tensor], Tensor], tree: Tree) -> Tree:
     def change(part: Any) -> Any:
         if isinstance(part, Tensor):
             return function(part)
-        return part.map(function) if isinstance(part, RowTree) else _with_parts(change, part)
+        return part.map(function) if isinstance(part, RowTree) else with_parts(change, part)
 
     return change(tree)  # type: ignore[no-any-return]
 
@@ -41,7 +41,7 @@ def tensors(tree: Any) -> Iterator[Tensor]:
     return iter(found)
 
 
-def _with_parts(change: Callable[[Any], Any], node: Any) -> Any:
+def with_parts(change: Callable[[Any], Any], node: Any) -> Any:
     """``node`` with ``change`` applied to each of its parts; a leaf stays as it is."""
     if isinstance(node, (tuple, list)):
         return type(node)(map(change, node))
@@ -58,7 +58,7 @@ class RowTree:
     """A dataclass whose every tensor has one row per sentence or per hypothesis, on axis 0."""
 
     def map(self: Self, function: Callable[[Tensor], Tensor]) -> Self:
-        return _with_parts(lambda part: map_tensors(function, part), self)  # type: ignore[no-any-return]
+        return with_parts(lambda part: map_tensors(function, part), self)  # type: ignore[no-any-return]
 
     def rows(self: Self, index: Tensor) -> Self:
         """Keep the rows ``index``, in that order; repeats are allowed."""
@@ -66,9 +66,9 @@ class RowTree:
         def selected(part: Any) -> Any:
             if isinstance(part, Tensor):
                 return part.index_select(0, index)
-            return part.rows(index) if isinstance(part, RowTree) else _with_parts(selected, part)
+            return part.rows(index) if isinstance(part, RowTree) else with_parts(selected, part)
 
-        return _with_parts(selected, self)  # type: ignore[no-any-return]
+        return with_parts(selected, self)  # type: ignore[no-any-return]
 
     def clone(self: Self) -> Self:
         """A deep copy (a step may write into the state that it consumes)."""

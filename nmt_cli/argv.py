@@ -34,14 +34,9 @@ HYDRA_VALUE_FLAGS: Mapping[str, tuple[str, ...]] = {
 }
 INFO_CHOICES = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
 INFO_FLAGS = frozenset({"--info", "-i"})  # their value may be left out
-HYDRA_SWITCHES = frozenset(
-    {"--help", "-h", "--hydra-help", "--version", "--resolve", "--run", "-r", "--multirun", "-m"}
-    | {"--shell-completion", "-sc"}
-)
+_OTHER_COMMANDS = frozenset("--run -r --multirun -m --shell-completion -sc --hydra-help".split())
+HYDRA_SWITCHES = _OTHER_COMMANDS | {"--help", "-h", "--version", "--resolve"}
 # With one of these nothing is run: something is printed, often into a pager or `head`.
-_OTHER_COMMANDS = (
-    frozenset({"--run", "-r", "--multirun", "-m", "--shell-completion", "-sc", "--hydra-help"}) | INFO_FLAGS
-)
 PRINTING_FLAGS = frozenset({"--help", "-h", "--hydra-help", "--version", "--cfg", "-c", "--info", "-i"})
 
 _OVERRIDE = re.compile(r"(?P<sign>\+\+|\+|~)?(?P<key>[A-Za-z_][\w./@:-]*)=(?P<value>.*)", re.DOTALL)
@@ -91,7 +86,7 @@ class CommandLine:
     @property
     def prints_job(self) -> bool:
         """Whether the composed configuration is asked for, and nothing that does not go with it."""
-        return "job" in self._values_of("--cfg", "-c") and _OTHER_COMMANDS.isdisjoint(self.hydra)
+        return "job" in self._values_of("--cfg", "-c") and (_OTHER_COMMANDS | INFO_FLAGS).isdisjoint(self.hydra)
 
     @property
     def only_prints(self) -> bool:
@@ -295,8 +290,7 @@ class _Rewriter:
         return [name, value]
 
     def _is_flag(self, argument: str) -> bool:
-        """``--x`` always is one, and so is a dash with a letter or two; it may also begin a number or stand for standard
-        input."""
+        """``--x`` is, and a dash with a letter or two; other dashes begin a number, or stand for standard input."""
         return argument.startswith("--") or _LETTERS.fullmatch(argument) is not None
 
     def _negated(self, name: str) -> str | None:

@@ -155,8 +155,8 @@ def _hypothesis_tree(hypothesis: TranslatedText, alignment: AlignmentKind) -> di
         "token_scores": hypothesis.token_scores,
         "finished": hypothesis.finished,
     }
-    if alignment is AlignmentKind.none:
-        return tree
     if alignment is AlignmentKind.hard:
-        return tree | {"alignment": hypothesis.alignment}
-    return tree | {"alignment": [] if hypothesis.attention is None else hypothesis.attention.tolist()}
+        tree["alignment"] = hypothesis.alignment
+    elif alignment is AlignmentKind.soft:
+        tree["alignment"] = [] if hypothesis.attention is None else hypothesis.attention.tolist()
+    return tree

@@ -8,13 +8,14 @@ import gc
 import logging
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from nmt.config.checks import Rules, refuse
 from nmt.config.choices import AlignmentKind, InputFormat, MbrMetric, OutputFormat, PieceMarks, ProgressStyle
 from nmt.config.commands import GenerateConfig
+from nmt.config.plain import WITHOUT_MEANING_FOR_SCORING
 from nmt.config.sections import DeviceConfig, DistributedConfig
-from nmt.config.validated import WITHOUT_MEANING_FOR_SCORING
 from nmt.data.corpus import Corpus, Split
 from nmt.data.text import PAUSE, Pause, Reading, joined_lines
 from nmt.data.tokenizers import Tokenizer
@@ -25,7 +26,7 @@ from nmt.errors import DataError, UsageError
 from nmt.progress import show_progress
 from nmt.scoring import TextOptions, scorers
 from nmt.translation import Translation, Translator
-from nmt.translation.choosing import ReverseModel, check_reverse
+from nmt.translation.choosing import ReverseModel
 from nmt.translation.lines import Given
 from nmt.translation.reading import Progress
 from nmt.translation.translator import check_search
@@ -82,7 +83,7 @@ def translate(config: GenerateConfig) -> None:
         if "torch" in sys.modules:  # by now whoever needs it has imported it
             set_threads(place.threads)
         gc.freeze()  # what is loaded stays: it need not be looked through for what could go
-        _Job(config, translator, world, choice).run()
+        _Job(config, translator, world, Chunks(world, config.buffer_size), choice).run()
 
 
 def _choice(translator: Translator, config: GenerateConfig, place: DeviceConfig, workers: int) -> Choice:
@@ -92,7 +93,12 @@ def _choice(translator: Translator, config: GenerateConfig, place: DeviceConfig,
     backward = Translator.load(
         config.rerank, place.name, place.precision, workers=workers, dtype=config.dtype, engine=config.engine
     )
-    check_reverse(translator.pair, backward.pair, config.rerank)
+    ours, back = translator.pair, backward.pair
+    if (back.source_lang, back.target_lang) != (ours.target_lang, ours.source_lang):
+        raise UsageError(
+            f"--rerank {config.rerank} translates from {back.source_lang} to {back.target_lang}; a model from "
+            f"{ours.target_lang} to {ours.source_lang} is needed"
+        )
 
     def score(lines: Iterator[Given], numbers: Iterator[int], config: GenerateConfig) -> Iterator[Translation]:
         return backward.hypotheses(lines, config, numbers=numbers, called="a translation of line")
@@ -142,57 +148,51 @@ def _of_scoring(config: GenerateConfig) -> Rules:
         yield without_meaning, f"--score-reference takes no account of {flag}; leave it out"
 
 
+@dataclass(frozen=True)
 class _Job:
     """The translation of one input: what is read, how it is divided, where it goes."""
 
-    def __init__(self, config: GenerateConfig, translator: Translator, world: World, choose: Choice) -> None:
-        self._config = config
-        self._translator = translator
-        self._world = world
-        self._chunks = Chunks(world, config.buffer_size)
-        self._choose = choose
-        logarithms = config.mbr is MbrMetric.none
-        self._form = formatter(config.format, config.nbest, config.print_alignment, logarithms=logarithms)
+    config: GenerateConfig
+    translator: Translator
+    world: World
+    chunks: Chunks
+    choose: Choice
 
     def run(self) -> None:
         with contextlib.ExitStack() as stack:
-            growing = stack.enter_context(Growing(self._config)) if self._config.resume_output else None
-            done = self._world.on_main(growing.begin) if growing else 0
-            if self._config.data:
+            growing = stack.enter_context(Growing(self.config)) if self.config.resume_output else None
+            done = self.world.on_main(growing.begin) if growing else 0
+            if self.config.data:
                 self._split(growing, done)
             else:
                 self._lines(growing, done)
 
     def _lines(self, growing: Growing | None, done: int) -> None:
-        config = self._config
-        origin, references = config.input or _STDIN, config.score_reference
-        asked = parsed(_after(self._read(), done), config.input_format, origin, first=done + 1, references=references)
-        lines, numbers = self._chunks.own(asked, done)
-
-        self._write(lambda progress: self._translator.hypotheses(lines, config, progress, numbers), growing, None)
-
-    def _read(self) -> Iterator[str | Pause | None]:
-        config = self._config
+        config, name = self.config, self.config.input
         reading = Reading(config.on_invalid_utf8, config.max_line_bytes)
-        return reading.live(sys.stdin.buffer, _STDIN) if config.input is None else reading.lines(Path(config.input))
+        given = reading.live(sys.stdin.buffer, _STDIN) if name is None else reading.lines(Path(name))
+        references, first = config.score_reference, done + 1
+        asked = parsed(_after(given, done), config.input_format, name or _STDIN, first=first, references=references)
+        lines, numbers = self.chunks.own(asked, done)
+        self._write(lambda progress: self.translator.hypotheses(lines, config, progress, numbers), growing, None)
 
     def _split(self, growing: Growing | None, done: int) -> None:
-        config, folder = self._config, Path(self._config.data[0])
+        config, folder = self.config, Path(self.config.data[0])
         corpus = Corpus.open(folder)
-        _check_corpus(corpus, folder, self._translator, config)
+        _check_corpus(corpus, folder, self.translator, config)
         split = corpus.split(config.gen_subset)
         if config.score_reference and split.targets is None:
             raise UsageError(
                 f"split '{config.gen_subset}' of {folder} has no references to score; leave out --score-reference"
             )
-        numbers, _ = self._chunks.own(range(done, len(split)), done)
-        to_score = self._world.main and split.targets is not None and len(split) > 0 and not config.score_reference
+        numbers, _ = self.chunks.own(range(done, len(split)), done)
+        to_score = self.world.main and split.targets is not None and len(split) > 0 and not config.score_reference
         pairs: list[tuple[str, str]] | None = [] if to_score and not done else None
-        marks = self._translator.writing(config).target.marks
-        reference_of = _references(corpus, split, marks) if self._world.main else None
+        marks = self.translator.writing(config).target.marks
+        reference_of = _references(corpus, split, marks) if self.world.main else None
 
         def translations(progress: Progress) -> Iterator[Translation]:
-            return self._translator.hypotheses_of_split(split, config, progress, numbers)
+            return self.translator.hypotheses_of_split(split, config, progress, numbers)
 
         self._write(translations, growing, len(split) - done, reference_of, pairs)
         if pairs is not None:  # the best translations and their references
@@ -213,16 +213,18 @@ class _Job:
         pairs: list[tuple[str, str]] | None = None,
     ) -> None:
         """``pairs`` receives the best translation of each line and its reference."""
-        config = self._config
+        config = self.config
         shows_attention = config.print_alignment is not AlignmentKind.none
+        logarithms = config.mbr is MbrMetric.none
+        form = formatter(config.format, config.nbest, config.print_alignment, logarithms=logarithms)
         cut_off: list[int] = []  # numbers of lines
         with contextlib.ExitStack() as stack:
             progress: Progress = _nowhere
             write: Write = _nowhere
-            if self._world.main:
+            if self.world.main:
                 progress = stack.enter_context(show_progress(config.progress, "translated", "lines", total))
                 write = stack.enter_context(opened(config, growing))
-            for translation in self._chunks.merged(self._choose(translations(progress)), progress):
+            for translation in self.chunks.merged(self.choose(translations(progress)), progress):
                 best = translation.hypotheses[0]
                 if shows_attention and translation.source_pieces and best.attention is None:
                     raise UsageError(
@@ -231,10 +233,10 @@ class _Job:
                 if not best.finished and not config.score_reference:
                     cut_off.append(translation.number + 1)
                 reference = reference_of(translation.number) if reference_of is not None else None
-                write(self._form(translation, reference))
+                write(form(translation, reference))
                 if pairs is not None and reference is not None:
                     pairs.append((best.text, reference))
-        if self._world.main and cut_off:
+        if self.world.main and cut_off:
             own = " (or max_length in the line)" if config.input_format is InputFormat.jsonl else ""
             logger.warning(
                 f"{len(cut_off)} translations were cut off at the length limit, first that of line {cut_off[0]}; "

@@ -9,9 +9,10 @@ import logging
 import os
 import signal
 import sys
-import threading
 from collections.abc import Iterator
 from typing import IO
+
+from nmt.interruptions import handled
 
 logger = logging.getLogger("nmt")
 
@@ -92,7 +93,7 @@ class Terminated(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def cleaning_up_on_sigterm() -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+    if signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:  # somebody listens already
         yield
         return
     process = os.getpid()
@@ -103,8 +104,5 @@ def cleaning_up_on_sigterm() -> Iterator[None]:
         signal.signal(number, signal.SIG_DFL)  # a forked worker has nothing to clean up
         os.kill(os.getpid(), number)
 
-    signal.signal(signal.SIGTERM, stop)
-    try:
+    with handled([signal.SIGTERM], stop):
         yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import sys
 from pathlib import Path
-from typing import Any
 
 from nmt.config.choices import PieceMarks, ScoreFormat
 from nmt.config.commands import ScoreConfig
 from nmt.data.parallel_text import where_they_part
 from nmt.data.text import Reading, joined_lines
 from nmt.errors import DataError, UsageError
-from nmt.scoring import Score, TextOptions, lines_with_piece_marks, looks_tokenised, scorers
-from nmt.scoring.metrics import check_tokenizer
+from nmt.scoring import Score, TextOptions, check_tokenizer, lines_with_piece_marks, looks_tokenised, scorers
 from nmt_cli.launch import launch
 
 logger = logging.getLogger("nmt.score")
@@ -98,22 +97,11 @@ def _warn_of_pieces(hypotheses: list[str], references: list[list[str]]) -> None:
 
 
 def _as_json(config: ScoreConfig, lines: int, scores: dict[str, Score]) -> str:
-    tree: dict[str, Any] = {
-        "sys": config.sys,
-        "ref": list(config.ref),
-        "lines": lines,
-        "scores": [
-            {
-                "metric": metric,
-                "name": score.name,
-                "score": score.value,
-                "higher_is_better": score.higher_is_better,
-                "signature": score.signature,
-                "detail": score.detail,
-            }
-            for metric, score in scores.items()
-        ],
-    }
+    found = []
+    for metric, score in scores.items():
+        figures = dataclasses.asdict(score)
+        found.append({"metric": metric, "name": figures.pop("name"), "score": figures.pop("value"), **figures})
+    tree = {"sys": config.sys, "ref": list(config.ref), "lines": lines, "scores": found}
     return json.dumps(tree, ensure_ascii=False, indent=2)
 
 

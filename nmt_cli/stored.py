@@ -16,10 +16,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from nmt.config.option import groups_of
-from nmt.config.plain import component_from_plain, from_plain
+from nmt.config.plain import component_from_plain, described, for_scoring, from_plain, validated_search
 from nmt.config.presets import default_choices, program_of
 from nmt.config.publish import STORED, Defaults
-from nmt.config.validated import ValidatedSearch, described, for_scoring
 from nmt.errors import DataError, MissingInputError, NMTError, UsageError, closest
 from nmt.registry import registered_name
 from nmt.storage.run_folder import CONFIG, read_config, resolve, split_paths
@@ -112,7 +111,7 @@ def _search_of_model(path: str, asked: Mapping[str, Override], *, scoring: bool)
         trees = {str(checkpoint / CONFIG): read_config(checkpoint) for checkpoint in checkpoints}
     chosen = asked.get("search")
     name = None if chosen is None else _SEVERAL if chosen.is_sweep_override() else str(chosen.value())
-    search = ValidatedSearch(trees).unless(name, _options_in(asked))
+    search = validated_search(trees, name, _options_in(asked))
     return for_scoring(search) if search is not None and scoring else search
 
 

@@ -28,6 +28,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from nmt.config.sections import TrainConfig
 from nmt.errors import Interrupted, NMTError, UsageError
+from nmt.interruptions import handled
 from nmt.storage.files import atomic_write
 from nmt_cli.argv import by_key
 from nmt_cli.process import Terminated, cleaning_up_on_sigterm, configure_logging, say, use_utf8
@@ -38,10 +39,6 @@ SAVE_DIR = "checkpoint.save_dir"
 LONGEST_NAME = 120
 
 Record = dict[str, Any]
-
-
-class Unfinished(NMTError):
-    """Some runs of a sweep have no result."""
 
 
 class JobFailed(NMTError):
@@ -102,9 +99,7 @@ class Sweep:
             raise Interrupted(f"stopped by {self._received.name}; the same command goes on with the sweep", status)
         if undone:
             status = undone[0].get("exit_status", 1)
-            raise Unfinished(
-                f"{len(undone)} of {len(records)} runs did not finish; the same command tries again", status
-            )
+            raise NMTError(f"{len(undone)} of {len(records)} runs did not finish; the same command tries again", status)
         if self.failure is not None:
             raise self.failure
 
@@ -121,14 +116,8 @@ class Sweep:
             self._received = signal.Signals(number)
             say("stopping: the runs save first (once more: leave at once)")
 
-        listens = self.of_runs and threading.current_thread() is threading.main_thread()
-        numbers = (signal.SIGINT, signal.SIGTERM) if listens else ()
-        previous = {number: signal.signal(number, stop) for number in numbers}
-        try:
+        with handled((signal.SIGINT, signal.SIGTERM) if self.of_runs else (), stop):
             yield
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
 
     def folder(self) -> Path:
         return Path(HydraConfig.get().sweep.dir) if self.elsewhere else Place.folder

@@ -42,7 +42,7 @@ TORCH_FREE = (
     "nmt.models.stored",
     "nmt.search.beam",
     "nmt.search.greedy",
-    "nmt.engines.native.engine",
+    "nmt.engines.native",
     "nmt.translation",
     "nmt_cli.generate_job",
 )

@@ -5,8 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
+from typing import TypeVar
 
 from nmt.errors import UsageError, numbered
+
+Choice = TypeVar("Choice", bound=Enum)
 
 # Each a condition and what is said where it holds: (width % 2, f"model.width={width} is odd; use an even one").
 Rules = Iterator[tuple[object, str]]
@@ -40,6 +44,15 @@ def _require(fits: Callable[[float], bool], what: str, section_name: str, values
         if not fits(value):
             key = f"{section_name}.{name}" if section_name else name  # an option of no section has its own name
             raise UsageError(f"{key}={value} must be {what}")
+
+
+def choice_named(kind: type[Choice], option: str, given: Choice | str) -> Choice:
+    """One of several words, as Python code gives it."""
+    if isinstance(given, kind):
+        return given
+    if given not in kind.__members__:
+        raise UsageError(f"{option}={given!r} is none of {', '.join(kind.__members__)}")
+    return kind[str(given)]
 
 
 def require_device(name: str) -> None:

@@ -1,4 +1,5 @@
-"""Configurations as plain trees and back: what a checkpoint stores, and how it is read again.
+"""Configurations as plain trees and back: what a checkpoint stores, and how it is read; and the search that a model was
+validated with, which it translates with unless the user says otherwise.
 
 A plain tree holds strings, numbers, booleans, None, lists and dicts only. A component carries its registry name under
 ``name``; reading goes through the registry, never through a class path, so nothing in a file can name code to run.
@@ -8,14 +9,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import typing
+from collections.abc import Collection, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
 
-from nmt.config.option import alternatives
+from nmt.config.option import alternatives, default_of
 from nmt.errors import DataError, UsageError, did_you_mean
 from nmt.registry import registered_name, registry_for
+
+logger = logging.getLogger("nmt.search")
 
 Config = TypeVar("Config")
 
@@ -38,8 +43,7 @@ def to_plain(value: Any) -> Any:
 
 
 def component_from_plain(role: str, tree: Any, *, origin: str, user_dir: str | None = None) -> Any:
-    """The configuration of one component, by its registry name. ``origin`` names the file in error messages,
-    ``user_dir`` the plugins that were loaded when it was written."""
+    """The configuration of one component, by its registry name; from the file ``origin``, written with ``user_dir``."""
     if not isinstance(tree, dict) or not isinstance(tree.get("name"), str):
         raise DataError(f"{origin}: the section of the {role} has no name")
     registry = registry_for(role)
@@ -104,3 +108,61 @@ def _value(hint: Any, value: Any, *, origin: str, where: str) -> Any:
     if hint in (int, float, str, bool) and (not isinstance(value, hint) or (hint is int and isinstance(value, bool))):
         raise DataError(f"{origin}: {where}={value!r} should be of type {hint.__name__}")
     return value
+
+
+# Options that do not change the score of a given translation: key, flag, and the value that does nothing.
+WITHOUT_MEANING_FOR_SCORING: tuple[tuple[str, str, Any], ...] = (
+    ("coverage_penalty", "--coverage-penalty", 0.0),
+    ("repetition_penalty", "--repetition-penalty", 1.0),
+    ("no_repeat_ngram", "--no-repeat-ngram-size", 0),
+    ("forbid_unknown", "--forbid-unk", False),
+    ("min_len", "--min-len", 1),
+)
+
+
+def validated_search(trees: Mapping[str, Mapping[str, Any]], chosen: str | None, options: Collection[str]) -> Any:
+    """The options of the search stored with a model, or with the models of an ensemble, of which the first decides.
+
+    ``trees``: configurations as plain trees, by the file that each was read from; a search of a plugin that is not loaded is
+    an error only where it is used. None: none is stored, or the user wants another one, says its name (``chosen``) or
+    ``options`` that the stored one does not have.
+    """
+    origin, tree = next(iter(trees.items()), ("", {}))
+    section = tree.get("search")
+    if section is None or (chosen is not None and isinstance(section, dict) and chosen != section.get("name")):
+        return None
+    another = "choose a search to translate without the stored one (--search beam)"
+    try:
+        search = component_from_plain("search", section, origin=origin)
+    except DataError as error:
+        raise DataError(f"{error}; {another}") from None
+    except UsageError as error:
+        raise UsageError(f"{origin}: {error}; or {another}") from None
+    if not {field.name for field in dataclasses.fields(search)}.issuperset(options):
+        return None
+    if any(other.get("search") != section for other in trees.values()):
+        logger.info("the models of the ensemble were validated with different searches; that of %s counts", origin)
+    return search
+
+
+def for_scoring(search: Any) -> Any:
+    """The search with neutral values of the options that do not change the score of a given translation."""
+    fields = {field.name for field in dataclasses.fields(search)}
+    return dataclasses.replace(search, **{key: usual for key, _, usual in WITHOUT_MEANING_FOR_SCORING if key in fields})
+
+
+def described(search: Any, besides: Collection[str] = ()) -> str:
+    """The name of a search and its options that are not at their defaults: ``beam, beam_size=4``. ``besides``: left out."""
+    values = to_plain(search)
+    unusual = [
+        f"{field.name}={_shown(values[field.name])}"
+        for field in dataclasses.fields(search)
+        if field.name not in besides and values[field.name] != to_plain(default_of(field))
+    ]
+    return ", ".join([str(registered_name(type(search))), *unusual])
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return str(value).lower().replace("none", "null")
+    return f"{value:g}" if isinstance(value, float) else str(value)

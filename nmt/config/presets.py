@@ -112,15 +112,13 @@ def chosen(command: str, overrides: Sequence[str] = (), folders: Sequence[Path] 
     """What ``overrides`` (``model=lstm_luong``) choose; ``folders`` hold presets beside our own."""
     presets = default_choices(command)
     said = dict(_said(overrides, presets))
-    recipe = Preset()
-    if (name := said.get(RECIPE, presets.get(RECIPE))) is not None:
-        recipe = read_preset(RECIPE, name, folders)
+    recipe = read_preset(RECIPE, said.get(RECIPE, presets.get(RECIPE)), folders)
     presets |= recipe.groups | said
     components: dict[str, str | None] = {}
     values: dict[str, Any] = {}
     for group, name in presets.items():
         if group != RECIPE:
-            preset = Preset() if name is None else read_preset(group, name, folders)
+            preset = read_preset(group, name, folders)
             components[group] = preset.component
             values |= {f"{group}.{key}": value for key, value in preset.values.items()}
     return Chosen(presets, components, values | recipe.values)
@@ -135,8 +133,10 @@ def _said(overrides: Sequence[str], groups: Mapping[str, str | None]) -> Iterato
             yield group, None if name in ("", "null") else name
 
 
-def read_preset(group: str, name: str, folders: Sequence[Path]) -> Preset:
-    """A preset and what its defaults list names, in Hydra's order: later values count."""
+def read_preset(group: str, name: str | None, folders: Sequence[Path]) -> Preset:
+    """A preset and what its defaults list names, in Hydra's order: later values count. None: nothing is chosen."""
+    if name is None:
+        return Preset()
     file = next((path for folder in (CONF, *folders) if (path := folder / group / f"{name}.yaml").is_file()), None)
     if file is None:
         if name not in schema_names(group):

@@ -63,11 +63,9 @@ def _publish_defaults(command: str, defaults: Defaults) -> str:
     """A primary config like the command's own, whose defaults list names what was stored here."""
     store, primary = ConfigStore.instance(), f"{STORED}{command}"
     own: Any = OmegaConf.to_container(OmegaConf.load(CONF / f"{command}.yaml"))
-    choices: dict[str, str | None] = {}
-    for group, component in defaults.components.items():
-        choices[group] = None if component is None else STORED
-        if component is not None:
-            store.store(group=group, name=STORED, node=component)
+    choices = {group: None if component is None else STORED for group, component in defaults.components.items()}
+    for group in filter(choices.get, choices):
+        store.store(group=group, name=STORED, node=defaults.components[group])
     listed: list[Any] = []
     for entry in own["defaults"]:
         if isinstance(entry, dict):  # the choice of one group

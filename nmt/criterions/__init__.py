@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from nmt.config.roles import CriterionConfig
-from nmt.registry import Registry, import_configs
+from nmt.registry import CONFIG, Registry, import_all
 
 if TYPE_CHECKING:
     from nmt.criterions.criterion import Criterion, CriterionParts
@@ -16,7 +16,7 @@ __all__ = ["Criterion", "CriterionParts", "criterions"]
 # `reward`, `teacher`) as its parameters.
 criterions: Registry[Criterion] = Registry("criterion", CriterionConfig)
 
-import_configs(__name__, __path__)
+import_all(__name__, __path__, CONFIG)
 
 
 def __getattr__(name: str) -> Any:

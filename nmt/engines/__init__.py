@@ -8,16 +8,18 @@ native   a Transformer in C, on a CPU, on weights in few bytes
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from typing import TYPE_CHECKING, Any
 
 from nmt.config.choices import NumberFormat, Precision
-from nmt.devices import kind_of, require_precision, require_translating
+from nmt.devices import kind_of, parameter_type, require_precision, require_translating
 from nmt.errors import UsageError
-from nmt.native.library import library
-from nmt.registry import Registry, import_all
+from nmt.models.transformer.weights import describe, undescribed
+from nmt.native.library import library, processor
+from nmt.registry import Registry
 
 if TYPE_CHECKING:
+    from nmt.interface import EncoderDecoder
     from nmt.models.stored import LoadedModel
     from nmt.search.decoding import Engine
 
@@ -61,7 +63,63 @@ class EngineKind:
 # builder(config) -> EngineKind
 engines: Registry[EngineKind] = Registry("engine")
 
-import_all(__name__, __path__, ending="kinds")
+
+@engines.register("torch", make_dataclass("TorchConfig", ()))
+class TorchKind(EngineKind):
+    """Holds every model, on any device: the model itself, computed by torch."""
+
+    def computes_in(self, wanted: Wanted) -> NumberFormat:
+        """On a CPU in float32: fewer bytes would only slow it down."""
+        return NumberFormat.float32 if kind_of(wanted.device) == "cpu" else wanted.number_format
+
+    def make(self, model: LoadedModel, wanted: Wanted) -> Engine:
+        from nmt.search.in_torch import ModelEngine
+
+        module = _prepared(model.module, wanted)
+        return ModelEngine(module, wanted.device, longest_source=module.max_source_length())
+
+
+@engines.register("graphs", make_dataclass("GraphsConfig", ()))
+class GraphsKind(EngineKind):
+    """The model with its steps recorded once for each shape and repeated, so that a GPU does not wait for Python.
+
+    Of models whose steps change their shapes it translates with the model itself, and says so.
+    """
+
+    def misfit(self, model: LoadedModel, wanted: Wanted) -> str | None:
+        return None if kind_of(wanted.device) == "cuda" else f"it is for NVIDIA GPUs, and the device is {wanted.device}"
+
+    def make(self, model: LoadedModel, wanted: Wanted) -> Engine:
+        from nmt.engines.graphs import recorded_engine
+
+        return recorded_engine(_prepared(model.module, wanted), wanted.device)
+
+
+@engines.register("native", make_dataclass("NativeConfig", ()))
+class NativeKind(EngineKind):
+    """Holds Transformers that are described in full, in every number format, in C: a whole step is one call."""
+
+    def misfit(self, model: LoadedModel, wanted: Wanted) -> str | None:
+        if wanted.device != "cpu":
+            return f"it is for CPUs, and the device is {wanted.device}"
+        if processor() is None:
+            return "the C part of nmt was not built here or is switched off"
+        missing = undescribed(model.config)
+        return None if missing is None else f"{missing} is not in its C code"
+
+    def make(self, model: LoadedModel, wanted: Wanted) -> Engine:
+        from nmt.engines.native import NativeEngine
+
+        return NativeEngine(describe(model.config, model.sizes, model.arrays, model.origin), wanted.number_format)
+
+
+def _prepared(model: EncoderDecoder, wanted: Wanted) -> EncoderDecoder:
+    """In float32 on a CPU, where other numbers would slow it down, as wanted on a GPU."""
+    from nmt.layers.linear import with_fixed_weights
+
+    if kind_of(wanted.device) != "cpu":
+        model = model.to(parameter_type(wanted.device, PRECISIONS[wanted.number_format]))
+    return with_fixed_weights(model)
 
 
 def engine_for(name: str, model: LoadedModel, wanted: Wanted) -> Engine:
@@ -82,15 +140,6 @@ def engine_for(name: str, model: LoadedModel, wanted: Wanted) -> Engine:
     level = logging.WARNING if refused else logging.INFO
     logger.log(level, "the %s engine translates, in %s%s%s", candidate, found.value, refused, why)
     return kind.make(model, wanted)
-
-
-def format_named(name: NumberFormat | str | None) -> NumberFormat | None:
-    """A number format of weights by its name, as Python code gives it."""
-    if name is None or isinstance(name, NumberFormat):
-        return name
-    if name not in NumberFormat.__members__:
-        raise UsageError(f"dtype={name!r} is none of {', '.join(NumberFormat.__members__)}")
-    return NumberFormat[name]
 
 
 def choose_format(wanted: NumberFormat | None, precision: Precision, device: str) -> NumberFormat:

@@ -25,7 +25,7 @@ from nmt.data.vocabulary import EOS, PAD
 from nmt.interface import DecoderState, EncoderDecoder, Memory, StepOutput
 from nmt.models.transformer.autoregression import BeamHistory, KeyValueCache
 from nmt.search.in_torch import ModelEngine
-from nmt.trees import map_tensors, tensors
+from nmt.trees import map_tensors, tensors, with_parts
 
 logger = logging.getLogger("nmt.search")
 
@@ -131,11 +131,8 @@ def with_room(node: Tree, room: int) -> Tree:
         empty = part.padded(room).map(torch.zeros_like)  # the mask forbids no NaN
         none = torch.zeros(len(part.keys), dtype=torch.long, device=part.keys.device)
         part = FixedKeyValueCache(empty.keys, empty.values, room, none)
-    elif isinstance(part, tuple):
-        part = tuple(with_room(child, room) for child in part)
-    elif dataclasses.is_dataclass(part) and not isinstance(part, type):
-        names = [field.name for field in dataclasses.fields(part)]
-        part = replace(part, **{name: with_room(getattr(part, name), room) for name in names})
+    else:
+        part = with_parts(lambda child: with_room(child, room), part)
     result: Tree = part
     return result
 

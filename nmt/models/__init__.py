@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nmt.registry import Registry, import_configs
+from nmt.registry import CONFIG, Registry, import_all
 
 if TYPE_CHECKING:
     from nmt.interface import EncoderDecoder
@@ -13,4 +13,4 @@ if TYPE_CHECKING:
 # A configuration also has `shrink()`: a copy with small sizes and the same structure, for tests.
 models: Registry[EncoderDecoder] = Registry("model")
 
-import_configs(__name__, __path__)
+import_all(__name__, __path__, CONFIG)

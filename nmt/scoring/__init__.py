@@ -1,13 +1,17 @@
-"""Scores of translations against references. No torch here: nmt-score answers at once."""
+"""Scores of translations against references: sacreBLEU's metrics, BLEU, chrF2 and TER, and exact match.
+
+No torch here, and sacreBLEU is imported when a scorer is built: nmt-score answers at once.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, make_dataclass
+from typing import Any, Protocol
 
-from nmt.errors import DataError, UsageError
+from nmt import __version__
+from nmt.errors import DataError, DeviceError, UsageError, did_you_mean
 from nmt.registry import Registry, import_all
 
 # "@@ " is subword-nmt's mark of a word that goes on, U+2581 sentencepiece's mark of a word that begins.
@@ -35,7 +39,6 @@ class Scorer(Protocol):
 
     def __call__(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
         """``references``: one list of lines per reference file, each as long as ``hypotheses``."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class TextOptions:
 
 
 # builder(config, text: TextOptions) -> Scorer
-scorers: Registry[Scorer] = Registry("scorer")
+scorers: Registry[Scorer] = Registry("scorer")  # the text options say enough: none of ours has options of its own
 
 
 def check_lines(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
@@ -71,4 +74,102 @@ def looks_tokenised(lines: Sequence[str]) -> bool:
     return loose > _TOKENISED_SHARE * len(lines)
 
 
-import_all(__name__, __path__)
+@dataclass
+class SacreScorer:
+    """The score of a whole corpus, with sacreBLEU's signature for exactly this computation."""
+
+    metric: Any
+    higher_is_better: bool
+
+    def __call__(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
+        check_lines(hypotheses, references)
+        result = self.metric.corpus_score(list(hypotheses), [list(lines) for lines in references])
+        name, _, figures = result.format(width=2).partition(" = ")
+        detail = figures.partition(" ")[2]  # the rounded figure itself is left out: `value` has all its digits
+        signature = str(self.metric.get_signature())
+        return Score(name, float(result.score), self.higher_is_better, signature, detail)
+
+
+@scorers.register("bleu", make_dataclass("BleuConfig", ()))
+def bleu(config: Any, text: TextOptions) -> Scorer:
+    """Corpus BLEU of up to four-grams, exponential smoothing (Papineni et al. 2002; Post 2018)."""
+    return SacreScorer(bleu_metric(text), higher_is_better=True)
+
+
+@scorers.register("chrf", make_dataclass("ChrFConfig", ()))
+def chrf(config: Any, text: TextOptions) -> Scorer:
+    """ChrF2: F-score of character n-grams up to six, recall weighs twice (Popovic 2015). ``tokenize`` changes nothing."""
+    from sacrebleu.metrics.chrf import CHRF
+
+    return SacreScorer(CHRF(lowercase=text.lowercase), higher_is_better=True)
+
+
+@scorers.register("ter", make_dataclass("TerConfig", ()))
+def ter(config: Any, text: TextOptions) -> Scorer:
+    """Translation edit rate: edits and shifts per reference word, lower is better (Snover et al. 2006).
+
+    Case counts unless ``lowercase`` is set, as with the other metrics (the sacrebleu command differs: it lower-cases
+    TER unless told otherwise). Words are cut by TER's own rules: ``tokenize`` only decides whether the East Asian ones,
+    for text without spaces between words, apply.
+    """
+    from sacrebleu.metrics.ter import TER
+
+    check_tokenizer(text.tokenize)
+    asian = text.tokenize in ("zh", "ja-mecab", "ko-mecab")
+    metric = TER(case_sensitive=not text.lowercase, normalized=asian, asian_support=asian)
+    return SacreScorer(metric, higher_is_better=False)
+
+
+def bleu_metric(text: TextOptions) -> Any:
+    """sacreBLEU's own object. Some tokenizers need a package or a download; what is missing is said in one sentence."""
+    from sacrebleu.metrics.bleu import BLEU
+
+    check_tokenizer(text.tokenize)
+    try:
+        # force: only silences sacreBLEU's own warning about tokenised text; nmt-score has a better one.
+        return BLEU(tokenize=text.tokenize, lowercase=text.lowercase, force=True)
+    except (ImportError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise UsageError(f"sacreBLEU's tokenizer '{text.tokenize}' cannot be used here: {reason}") from error
+    except OSError as error:
+        from sacrebleu.utils import SACREBLEU_DIR
+
+        raise DeviceError(
+            f"sacreBLEU's tokenizer '{text.tokenize}' needs a file that it could not download to {SACREBLEU_DIR} "
+            f"({error}); connect to the network once, or put the file there"
+        ) from error
+
+
+def check_tokenizer(name: str) -> None:
+    """Refuse a tokenizer that sacreBLEU does not have, and list those it has."""
+    from sacrebleu.metrics.bleu import BLEU
+
+    names = tuple(BLEU.TOKENIZERS)
+    if name not in names:
+        raise UsageError(f"unknown tokenizer '{name}'{did_you_mean(name, names)}; sacreBLEU has: {', '.join(names)}")
+
+
+@scorers.register("exact", make_dataclass("ExactConfig", ()))
+class Exact:
+    """Per cent of lines equal to any of their references, in lower case by ``lowercase``; ``tokenize`` does not apply."""
+
+    higher_is_better = True
+
+    def __init__(self, config: Any, text: TextOptions) -> None:
+        self._lowercase = text.lowercase
+
+    def __call__(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
+        check_lines(hypotheses, references)
+        form = str.lower if self._lowercase else str
+        correct = sum(form(line) in map(form, answers) for line, answers in zip(hypotheses, zip(*references)))
+        case = "lc" if self._lowercase else "mixed"
+        return Score(
+            name="exact match",
+            value=100.0 * correct / len(hypotheses),
+            higher_is_better=True,
+            signature=f"nrefs:{len(references)}|case:{case}|unit:line|version:nmt-{__version__}",
+            detail=f"({correct} of {len(hypotheses)} lines)",
+        )
+
+
+import_all(__name__, __path__)  # other metrics, each in a file of its own

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from nmt.config.roles import SearchConfig
-from nmt.registry import Registry, import_configs
+from nmt.registry import CONFIG, Registry, import_all
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from nmt.data.vocabulary import Hypothesis, Ids
+    from nmt.data.vocabulary import Hypothesis
     from nmt.interface import Decodable
     from nmt.search.decoding import Engine
-    from nmt.search.requests import Request
+    from nmt.search.requests import Request, Sentences
 
 
 class Search(Protocol):
@@ -31,7 +31,6 @@ class Search(Protocol):
         requests: Sequence[Request] | None = None,
     ) -> list[list[Hypothesis]]:
         """For each of the B sentences its hypotheses, best first; never an empty list. ``requests``: one a sentence."""
-        ...
 
 
 class EngineSearch(ABC):
@@ -48,25 +47,17 @@ class EngineSearch(ABC):
     ) -> list[list[Hypothesis]]:
         """See ``Search``."""
         from nmt.search.in_torch import ModelEngine
+        from nmt.search.requests import Sentences
 
         sources = [row[:length] for row, length in zip(source.cpu().numpy(), source_lengths.tolist())]
-        return self.find(ModelEngine(model, source.device), sources, attention=attention, requests=requests)
+        return self.find(ModelEngine(model, source.device), Sentences(sources, attention, requests))
 
     @abstractmethod
-    def find(
-        self,
-        engine: Engine,
-        sources: Sequence[Ids],
-        *,
-        lists: Sequence[Ids] | None = None,
-        attention: bool = False,
-        requests: Sequence[Request] | None = None,
-    ) -> list[list[Hypothesis]]:
-        """``sources``: ids ending in eos. With ``lists`` of the target ids that each sentence may need, tokens are places in
-        the own list, in ``requests`` too."""
+    def find(self, engine: Engine, batch: Sentences) -> list[list[Hypothesis]]:
+        """As calling does, of a batch of ids."""
 
 
 # builder(config, nbest: int = 1) -> Search
 searches: Registry[Search] = Registry("search", SearchConfig)
 
-import_configs(__name__, __path__)
+import_all(__name__, __path__, CONFIG)

@@ -13,13 +13,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nmt.data.vocabulary import BOS, EOS, PAD, Flags, Floats, Hypothesis, Ids, Ints
+from nmt.data.vocabulary import BOS, EOS, PAD, Flags, Floats, Hypothesis, Ints
 from nmt.search import EngineSearch, searches
 from nmt.search.config import BeamConfig, DiverseBeamConfig
 from nmt.search.decoding import Candidates, Decoding, Engine, Scores
 from nmt.search.history import Coverage, Finished, History
 from nmt.search.inclusion import Inclusion
-from nmt.search.requests import Forced, Request, Rules, or_eos, refuse_inclusion
+from nmt.search.requests import Forced, Rules, Sentences, or_eos, refuse_inclusion
 
 _INFINITY = float("inf")
 _ENOUGH = 0.75  # of the sentences of a batch: as long as more are unsettled, the others stay
@@ -44,23 +44,15 @@ class BeamSearch(EngineSearch):
         self.config = config
         self.nbest = nbest
 
-    def find(
-        self,
-        engine: Engine,
-        sources: Sequence[Ids],
-        *,
-        lists: Sequence[Ids] | None = None,
-        attention: bool = False,
-        requests: Sequence[Request] | None = None,
-    ) -> list[list[Hypothesis]]:
+    def find(self, engine: Engine, batch: Sentences) -> list[list[Hypothesis]]:
         if not self.includes:
-            refuse_inclusion(requests, "diverse_beam")
-        lengths = np.array([len(source) for source in sources])
-        decoding = engine.begin(sources, self.config.beam_size, lists)
-        forced = Forced(requests, lengths, self.config, engine.longest_targets(lengths))
+            refuse_inclusion(batch.requests, "diverse_beam")
+        lengths = batch.lengths
+        decoding = engine.begin(batch.sources, self.config.beam_size, batch.lists)
+        forced = Forced(batch.requests, lengths, self.config, engine.longest_targets(lengths))
         with np.errstate(invalid="ignore"):  # of slots that are empty
-            finished, history = self._search(decoding, lengths, forced, attention, requests)
-        endings = [finished.best(lane) for lane in range(len(sources) * self.groups)]
+            finished, history = self._search(decoding, batch, forced)
+        endings = [finished.best(lane) for lane in range(len(lengths) * self.groups)]
         every, lengths = list(itertools.chain(*endings)), lengths.repeat(self.groups)
         found = iter(history.hypotheses(every, lengths, ranked_by_model=self.config.repetition_penalty == 1.0))
         of_lanes = [list(itertools.islice(found, len(of_lane))) for of_lane in endings]
@@ -77,26 +69,20 @@ class BeamSearch(EngineSearch):
             found.append(list(distinct.values())[: self.nbest])
         return found
 
-    def _search(
-        self,
-        decoding: Decoding,
-        lengths: Ints,
-        forced: Forced,
-        attention: bool,
-        requests: Sequence[Request] | None,
-    ) -> tuple[Finished, History]:
-        config, groups, batch, beam = self.config, np.arange(self.groups), len(lengths), self.config.beam_size
+    def _search(self, decoding: Decoding, asked: Sentences, forced: Forced) -> tuple[Finished, History]:
+        config, groups, batch, beam = self.config, np.arange(self.groups), len(asked.sources), self.config.beam_size
         width = beam // self.groups  # k
         first_slots = (groups * width).repeat(width)  # [K] of the group of each slot
         finished = Finished(config, width, min(self.nbest, width), forced.limits.repeat(self.groups))
         history = History(batch * self.groups, width)
-        coverage = Coverage(config.coverage_penalty, lengths, beam) if config.coverage_penalty else None
-        rules, inclusion = Rules(config, requests, batch, beam), Inclusion(requests, beam, finished)
+        coverage = Coverage(config.coverage_penalty, asked.lengths, beam) if config.coverage_penalty else None
+        rules = Rules(config, asked.requests, batch, beam)
+        inclusion = Inclusion(asked.requests, beam, finished)
         sentences, tokens = np.arange(batch), np.full(batch * beam, BOS)
         totals = np.full((batch, beam), -_INFINITY, dtype=np.float32)
         totals[:, ::width] = 0.0  # all slots of a group would hold the same empty hypothesis, so only the first does
         for length in itertools.count(1):
-            scores = decoding.step(tokens, attention or coverage is not None)
+            scores = decoding.step(tokens, asked.attention or coverage is not None)
             if rules.any:
                 scores.change(rules.changes())
             if coverage is not None:
@@ -109,7 +95,7 @@ class BeamSearch(EngineSearch):
                 finished.add(found, ends, lanes, length, width, coverage)
                 found = found.without_eos()
             chosen = found.first(width)
-            history.append(lanes, chosen, scores.attention if attention else None)
+            history.append(lanes, chosen, scores.attention if asked.attention else None)
             settled = np.all(finished.settled(lanes, chosen.totals.max(1)).reshape(-1, self.groups), axis=1)
             staying = _going_on(settled, freely=decoding.leave_freely)
             if len(staying) == 0:

@@ -36,10 +36,7 @@ class Candidates(NamedTuple):
     def forced(totals: Floats, tokens: Ints, log_probabilities: Floats) -> Candidates:
         """Each of K hypotheses continued by its sentence's token [B], with totals [B, K] after it, and the log-probability
         of the token [B, K]; n = 2K, half of it empty."""
-        slots, every = (
-            np.broadcast_to(np.arange(totals.shape[1]), totals.shape),
-            tokens[:, None].repeat(totals.shape[1], 1),
-        )
+        slots, every = (np.broadcast_to(part, totals.shape) for part in (np.arange(totals.shape[1]), tokens[:, None]))
         found = Candidates(totals, slots, every, log_probabilities).ordered(np.argsort(-totals, axis=1, kind="stable"))
         nothing = (-_INFINITY, 0, PAD, 0.0)
         return found.each(lambda part, empty: np.hstack([part, np.full_like(part, empty)]), nothing)
@@ -75,20 +72,16 @@ class Scores(Protocol):
 
     def change(self, changes: Changes) -> None:
         """What continuations are ranked by from now on; log-probabilities remain the model's."""
-        ...
 
     def best(self, totals: Floats, count: int, banned: Sequence[int]) -> Candidates:
         """The ``count`` best continuations of hypotheses with log-probabilities ``totals`` [b, K], none of them by a
         ``banned`` token. Where a sentence has fewer, the last ones have a total of -inf."""
-        ...
 
     def log_probability(self, tokens: Ints, rows: Ints) -> Floats:
         """The model's, of tokens in rows of N, in the shape of both."""
-        ...
 
     def ranked(self, first: int, end: int) -> Floats:
         """[end - first, V] what the rows ``first`` to ``end`` are ranked by: log-probabilities, or what became of them."""
-        ...
 
 
 class Decoding(Protocol):
@@ -98,55 +91,35 @@ class Decoding(Protocol):
 
     def step(self, tokens: Ints, attention: bool = False) -> Scores:
         """``tokens`` [N]: the last token of each hypothesis (bos at first)."""
-        ...
 
     def follow(self, parents: Ints, staying: Ints) -> None:
-        """The next step is of the sentences ``staying`` (positions in b, ascending), whose slots continue ``parents``
-        [b, K]."""
-        ...
+        """The next step is of the sentences ``staying`` (places in b, ascending); slots continue ``parents`` [b, K]."""
 
 
 class Engine(Protocol):
     """A model that is ready to translate."""
 
-    @property
-    def device(self) -> str:
-        """Where it computes: "cpu", "cuda" or "cuda:1"."""
-        ...
-
-    @property
-    def longest_source(self) -> int | None:
-        """The longest source (eos included) that the model can read; None: no limit of its own."""
-        ...
-
-    @property
-    def usual_tokens(self) -> int:
-        """Source pieces of a batch, padding included, where the user says nothing."""
-        ...
+    device: str  # where it computes: "cpu", "cuda" or "cuda:1"
+    longest_source: int | None  # eos included, that the model can read; None: no limit of its own
+    usual_tokens: int  # source pieces of a batch, padding included, where the user says nothing
 
     @property
     def decodable(self) -> Decodable:
         """The same for searches that take their steps in torch."""
-        ...
 
     @property
     def scored(self) -> Decodable:
         """What scores given translations; a model that is trained as well reads them at once."""
-        ...
 
     def forget(self) -> None:
         """Memory is short: what is kept for later batches may go."""
-        ...
 
     def begin(self, sources: Sequence[Ids], beam: int, lists: Sequence[Ids] | None = None) -> Decoding:
         """``sources``: ids ending in eos. ``lists``: of each sentence the target ids that it may need, the special ones
         first; tokens are then places in the own list."""
-        ...
 
     def longest_targets(self, source_lengths: Ints) -> Ints | None:
-        """[B] the longest target (eos included) that the model can write for sources of these lengths (eos included); None:
-        no limit of its own."""
-        ...
+        """[B] the longest targets that the model can write for sources of these lengths, eos included; None: no limit."""
 
 
 def summarise(scores: Floats, *, normalise: bool) -> tuple[Floats, Floats | None]:
@@ -158,25 +131,38 @@ def summarise(scores: Floats, *, normalise: bool) -> tuple[Floats, Floats | None
     return maxima, normaliser
 
 
-def best_in_c(
-    totals: Floats,
-    count: int,
-    banned: Sequence[int],
-    ranked: Floats,
-    maxima: Floats,
-    scores: Floats,
-    normaliser: Floats,
-) -> Candidates:
-    """``Scores.best`` by what is ``ranked`` [N, V], of which the ``maxima`` of blocks are known; log-probabilities are the
-    model's ``scores`` less their ``normaliser``."""
-    (batch, beam), vocabulary = totals.shape, ranked.shape[1]
-    best, places = np.empty((batch, count), dtype=np.float32), np.empty((2, batch, count), dtype=np.int64)
-    flags, totals = flags_of(banned), np.ascontiguousarray(totals)
-    given = address(ranked), address(maxima), address(totals), address(normaliser)
-    found = address(best), address(places[0]), address(places[1])
-    built().best_continuations(*given, batch, beam, vocabulary, count, flags, len(flags), *found)
-    rows = np.arange(0, totals.size, beam)[:, None] + places[0]
-    return Candidates(best, places[0], places[1], scores[rows, places[1]] - normaliser[rows])
+class ScoresInC:
+    """``Scores`` that lie on a CPU, ranked in C."""
+
+    def __init__(self, scores: Floats, normaliser: Floats, attention: Floats | None, maxima: Floats | None) -> None:
+        """Scores [N, V], which less their ``normaliser`` [N] are the model's, and the ``maxima`` of their blocks; None: not
+        known here, and not asked for before a change."""
+        self._scores, self._ranked, self._maxima = scores, scores, maxima
+        self._normaliser = normaliser
+        self.attention = attention
+
+    def change(self, changes: Changes) -> None:
+        self._ranked = self._scores.copy()
+        changes.apply(self._ranked, self._normaliser)
+        self._maxima, _ = summarise(self._ranked, normalise=False)
+
+    def best(self, totals: Floats, count: int, banned: Sequence[int]) -> Candidates:
+        (batch, beam), vocabulary = totals.shape, self._ranked.shape[1]
+        best, places = np.empty((batch, count), dtype=np.float32), np.empty((2, batch, count), dtype=np.int64)
+        flags, totals = flags_of(banned), np.ascontiguousarray(totals)
+        given = map(address, (self._ranked, self._maxima, totals, self._normaliser))
+        found = address(best), address(places[0]), address(places[1])
+        built().best_continuations(*given, batch, beam, vocabulary, count, flags, len(flags), *found)
+        rows = np.arange(0, totals.size, beam)[:, None] + places[0]
+        return Candidates(best, places[0], places[1], self.log_probability(places[1], rows))
+
+    def log_probability(self, tokens: Ints, rows: Ints) -> Floats:
+        found: Floats = self._scores[rows, tokens] - self._normaliser[rows]
+        return found
+
+    def ranked(self, first: int, end: int) -> Floats:
+        found: Floats = self._ranked[first:end] - self._normaliser[first:end, None]
+        return found
 
 
 def flags_of(banned: Sequence[int]) -> bytes:

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from nmt.data.vocabulary import BOS, EOS, PAD, Floats, Hypothesis, Ids, Ints
+from nmt.data.vocabulary import BOS, EOS, PAD, Floats, Hypothesis, Ints
 from nmt.errors import DataError, UsageError
 from nmt.search import EngineSearch, searches
 from nmt.search.config import GreedyConfig
 from nmt.search.decoding import Decoding, Engine, Scores
-from nmt.search.requests import Forced, Request, Rules, or_eos, refuse_inclusion
+from nmt.search.requests import Forced, Rules, Sentences, or_eos, refuse_inclusion
 
 
 @searches.register("greedy", GreedyConfig)
@@ -30,21 +29,13 @@ class GreedySearch(EngineSearch):
             raise UsageError(f"nbest={nbest}, but greedy search finds one translation; use --search beam")
         self.config = config
 
-    def find(
-        self,
-        engine: Engine,
-        sources: Sequence[Ids],
-        *,
-        lists: Sequence[Ids] | None = None,
-        attention: bool = False,
-        requests: Sequence[Request] | None = None,
-    ) -> list[list[Hypothesis]]:
-        refuse_inclusion(requests, "greedy")
-        lengths = np.array([len(source) for source in sources])
-        forced = Forced(requests, lengths, self.config, engine.longest_targets(lengths))
-        rules = Rules(self.config, requests, len(sources), 1)
-        decoding = engine.begin(sources, 1, lists)
-        tokens, scores, attended = self._search(decoding, len(sources), forced, rules, attention)
+    def find(self, engine: Engine, batch: Sentences) -> list[list[Hypothesis]]:
+        refuse_inclusion(batch.requests, "greedy")
+        lengths = batch.lengths
+        forced = Forced(batch.requests, lengths, self.config, engine.longest_targets(lengths))
+        rules = Rules(self.config, batch.requests, len(lengths), 1)
+        decoding = engine.begin(batch.sources, 1, batch.lists)
+        tokens, scores, attended = self._search(decoding, len(lengths), forced, rules, batch.attention)
         ends = (tokens == EOS).argmax(1) + 1  # [B] eos included
         found = []
         for row, (end, width, limit) in enumerate(zip(ends.tolist(), lengths.tolist(), forced.limits.tolist())):

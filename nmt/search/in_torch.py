@@ -27,9 +27,9 @@ from nmt.data.vocabulary import PAD, Floats, Ids, Ints
 from nmt.errors import UsageError
 from nmt.interface import Decodable, DecoderState, Memory, StepOutput
 from nmt.native.library import library
-from nmt.search.decoding import Candidates, Engine, best_in_c, summarise
+from nmt.search.decoding import Candidates, Engine, Scores, ScoresInC, summarise
 from nmt.search.forced import ForcedSearch
-from nmt.search.requests import Changes, Request
+from nmt.search.requests import Changes, Sentences
 
 if TYPE_CHECKING:
     from nmt.data.vocabulary import Hypothesis
@@ -85,11 +85,11 @@ class ModelDecoding:
     state: DecoderState
     leave_freely = False  # memory and state are moved
 
-    def step(self, tokens: Ints, attention: bool = False) -> ModelScores:
+    def step(self, tokens: Ints, attention: bool = False) -> Scores:
         with torch.inference_mode():
             output = self.model.step(self._there(tokens), self.memory, self.state, attention)
             self.state = output.state
-            return ModelScores(output)
+            return scores_of(output)
 
     def follow(self, parents: Ints, staying: Ints) -> None:
         sentences, beam = parents.shape
@@ -104,21 +104,31 @@ class ModelDecoding:
         return torch.from_numpy(numbers).to(self.device)
 
 
-class ModelScores:
-    """The scores of one step, and the questions that a search asks about them."""
+def scores_of(output: StepOutput) -> Scores:
+    """The scores of one step; in C where they are at hand for it."""
+    scores = output.scores.float().contiguous()
+    attention: Floats | None = None if output.attention is None else _here(output.attention.float())
+    if scores.device.type != "cpu" or library() is None:
+        return ModelScores(scores, output.normalised, attention)
+    maxima, normaliser = summarise(scores.numpy(), normalise=not output.normalised)
+    nothing = np.zeros(len(scores), dtype=np.float32)
+    return ScoresInC(scores.numpy(), nothing if normaliser is None else normaliser, attention, maxima)
 
-    def __init__(self, output: StepOutput) -> None:
-        self._own = output.scores.float().contiguous()  # [N, V]
-        self._in_c = self._own.device.type == "cpu" and library() is not None
-        normaliser = self._look_at(self._own, normalise=not output.normalised)
-        self.normaliser = self._own.new_zeros(len(self._own)) if normaliser is None else normaliser  # [N]
-        self.attention: Floats | None = None if output.attention is None else _here(output.attention.float())
+
+class ModelScores:
+    """``Scores`` in torch."""
+
+    def __init__(self, scores: Tensor, normalised: bool, attention: Floats | None) -> None:
+        self._own = scores  # [N, V]
+        self.normaliser = scores.new_zeros(len(scores)) if normalised else _log_sums(scores)  # [N]
+        self.attention = attention
+        self._look_at(scores)
 
     def change(self, changes: Changes) -> None:
         with torch.inference_mode():
             scores = self._own.clone()
             changes.apply(scores, self.normaliser)
-            self._look_at(scores, normalise=False)
+            self._look_at(scores)
 
     def log_probability(self, tokens: Ints, rows: Ints) -> Floats:
         tokens_there, rows_there = (torch.from_numpy(part).to(self._own.device) for part in (tokens, rows))
@@ -130,9 +140,6 @@ class ModelScores:
             return _here(self._scores[first:end] - self.normaliser[first:end, None])
 
     def best(self, totals: Floats, count: int, banned: Sequence[int]) -> Candidates:
-        if self._in_c:
-            shown = (part.numpy() for part in (self._scores, self._maxima, self._own, self.normaliser))
-            return best_in_c(totals, count, banned, *shown)
         with torch.inference_mode():
             return self._best(torch.from_numpy(totals).to(self._scores.device), count, banned)
 
@@ -163,22 +170,19 @@ class ModelScores:
         places = _here(chosen)
         return Candidates(_here(values.gather(1, best)), places // vocabulary, places % vocabulary, _here(logarithms))
 
-    def _look_at(self, scores: Tensor, *, normalise: bool) -> Tensor | None:
-        """Find the highest score of each block, and if asked the log-sum-exp [N]."""
+    def _look_at(self, scores: Tensor) -> None:
+        """Find the highest score of each block."""
         self._scores = scores
-        if self._in_c:
-            maxima, normaliser = summarise(scores.numpy(), normalise=normalise)
-            self._maxima = torch.from_numpy(maxima)
-            return None if normaliser is None else torch.from_numpy(normaliser)
         covered = scores.size(1) // _WIDTH * _WIDTH
         self._maxima = scores[:, :covered].view(len(scores), covered // _WIDTH, _WIDTH).amax(-1)  # [N, C]
         if covered < scores.size(1):
             self._maxima = torch.cat([self._maxima, scores[:, covered:].amax(1, keepdim=True)], 1)
-        if not normalise:
-            return None
-        # a few rows at a time: on a CPU fresh memory for N * V numbers costs more than the arithmetic
-        at_once = _CACHED_NUMBERS // scores.size(1) if scores.device.type == "cpu" else len(scores)
-        return torch.cat([part.logsumexp(1) for part in torch.split(scores, max(1, at_once))])
+
+
+def _log_sums(scores: Tensor) -> Tensor:
+    """[N], a few rows at a time: on a CPU fresh memory for N * V numbers costs more than the arithmetic."""
+    at_once = _CACHED_NUMBERS // scores.size(1) if scores.device.type == "cpu" else len(scores)
+    return torch.cat([part.logsumexp(1) for part in torch.split(scores, max(1, at_once))])
 
 
 def _keys(values: Tensor, index: Tensor) -> Tensor:
@@ -228,21 +232,13 @@ class Shortlisted:
         return self._model.max_target_lengths(source_lengths)
 
 
-def find_in_torch(
-    search: Search,
-    engine: Engine,
-    sources: Sequence[Ids],
-    *,
-    lists: Sequence[Ids] | None = None,
-    attention: bool = False,
-    requests: Sequence[Request] | None = None,
-) -> list[list[Hypothesis]]:
+def find_in_torch(search: Search, engine: Engine, batch: Sentences) -> list[list[Hypothesis]]:
     """``EngineSearch.find`` of a search that takes its steps in torch. One that scores given translations has no lists."""
     model = engine.scored if isinstance(search, ForcedSearch) else engine.decodable
-    if lists is not None:
-        model = Shortlisted(model, lists, engine.device)
-    source, lengths = (part.to(engine.device) for part in pad(sources))
-    return search(model, source, lengths, attention=attention, requests=requests)
+    if batch.lists is not None:
+        model = Shortlisted(model, batch.lists, engine.device)
+    source, lengths = (part.to(engine.device) for part in pad(batch.sources))
+    return search(model, source, lengths, attention=batch.attention, requests=batch.requests)
 
 
 @dataclass

@@ -37,6 +37,21 @@ class Request:
     max_length: int | None = None
 
 
+@dataclass(frozen=True)
+class Sentences:
+    """A batch to translate, and what is asked of its translations."""
+
+    sources: Sequence[Ids]  # ids ending in eos
+    attention: bool = False
+    requests: Sequence[Request] | None = None  # one a sentence
+    lists: Sequence[Ids] | None = None  # of target ids that each may need; tokens, also of requests, are places in it
+
+    @property
+    def lengths(self) -> Ints:
+        """[B] of the sources."""
+        return np.array([len(source) for source in self.sources])
+
+
 def refuse_inclusion(requests: Sequence[Request] | None, search: str) -> None:
     """For searches that cannot make a translation contain a phrase."""
     if any(request.include for request in requests or ()):
@@ -70,8 +85,7 @@ class Forced:
         return self.longest < length < self.lowest
 
     def tokens(self, sentences: Ints, length: int) -> Ints | None:
-        """[b] the token that stands at position ``length`` in these sentences, -1 where the search chooses. None: it does
-        everywhere."""
+        """[b] the token at position ``length`` of these sentences, -1 where the search chooses. None: it does everywhere."""
         if self.chooses_at(length):
             return None
         at_limit = self.limits[sentences] == length

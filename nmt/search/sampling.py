@@ -49,18 +49,12 @@ class Draws:
         """Those of one sentence of ``width`` source positions, the most probable first."""
         found = []
         for sample, length in enumerate(self.lengths[sentence].tolist()):
-            scores = self.scores[sentence, sample, :length].clone()
-            total, maps = float(scores.sum()), self.attention
-            found.append(
-                Hypothesis(
-                    tokens=self.tokens[sentence, sample, :length].clone().numpy(),
-                    score=total,
-                    log_probability=total,
-                    token_scores=scores.numpy(),
-                    attention=None if maps is None else maps[sentence, sample, :length, :width].float().clone().numpy(),
-                    finished=bool(self.finished[sentence, sample]),
-                )
-            )
+            tokens, scores = (part[sentence, sample, :length].clone() for part in (self.tokens, self.scores))
+            weights = None
+            if self.attention is not None:
+                weights = self.attention[sentence, sample, :length, :width].float().clone().numpy()
+            total, finished = float(scores.sum()), bool(self.finished[sentence, sample])
+            found.append(Hypothesis(tokens.numpy(), total, total, scores.numpy(), weights, finished))
         return sorted(found, key=lambda hypothesis: -hypothesis.score)
 
 
@@ -228,10 +222,8 @@ def _passed(probabilities: Tensor, chance: Tensor) -> Tensor:
 
 
 def _first_beyond(weights: Tensor, chance: Tensor) -> tuple[Tensor, Tensor]:
-    """The first column at which the running sum of weights [N, n] passes the share ``chance`` [N] of the whole.
-
-    Also how far into that column's weight it lies, again as a share of [0, 1).
-    """
+    """The first column at which the running sum of weights [N, n] passes the share ``chance`` [N] of the whole, and how far
+    into that column's weight this lies, again as a share of [0, 1)."""
     sums = weights.cumsum(1)
     wanted = chance[:, None] * sums[:, -1:]
     found = torch.searchsorted(sums, wanted, right=True)

@@ -7,7 +7,6 @@ Translator.load("checkpoints").translate(["Ein Hund läuft."], beam=4)
 from __future__ import annotations
 
 from nmt.translation.lines import Line, TranslatedText, Translation
-from nmt.translation.options import translation_options
-from nmt.translation.translator import Translator, best_texts
+from nmt.translation.translator import Translator, best_texts, translation_options
 
 __all__ = ["Line", "TranslatedText", "Translation", "Translator", "best_texts", "translation_options"]

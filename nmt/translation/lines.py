@@ -55,9 +55,7 @@ class TranslatedText:
     token_scores: list[float]  # natural log-probabilities of the pieces and of eos
     attention: Floats | None  # [pieces + eos, source pieces + eos], when asked for
     finished: bool  # False: the length limit cut it off
-    ends_of_parts: float = (
-        0.0  # log-probabilities that ``token_scores`` leave out, where a line was translated in parts
-    )
+    ends_of_parts: float = 0.0  # log-probabilities that ``token_scores`` of a line in parts leave out
 
     @property
     def log_probability(self) -> float:
@@ -92,8 +90,7 @@ class Translation:
 
 
 def divided(ids: Ids, pieces: Sequence[str], limit: int) -> tuple[Ids, ...]:
-    """Parts of at most ``limit`` pieces each: after the end of a sentence if there is one in the second half, else before
-    a word, else anywhere."""
+    """Parts of at most ``limit`` pieces: after a sentence that ends in the second half, or before a word, or anywhere."""
     parts, begin = [], 0
     while len(ids) - begin > limit:
         half = range(begin + limit, begin + max((limit + 1) // 2, 1) - 1, -1)  # where a part may end

@@ -19,6 +19,7 @@ from nmt.data.language_pair import LanguagePair
 from nmt.data.text import PAUSE, require_text
 from nmt.data.vocabulary import EOS, UNK, Ids
 from nmt.errors import DataError
+from nmt.search.decoding import Engine
 from nmt.search.requests import Phrase, Request, clash, fits
 from nmt.translation.lines import Given, Line, TranslatedText, divided
 
@@ -127,8 +128,7 @@ class Reader:
 
     pair: LanguagePair
     config: GenerateConfig
-    longest: int | None  # the most pieces that the model has positions for; None: no limit
-    writes: Callable[[int], int | None]  # how many pieces at most it writes for so many of the source
+    engine: Engine
     called: str = "line"  # what messages call the lines
 
     def windows_of_lines(self, lines: Iterable[Given], numbers: Iterable[int]) -> Iterator[Window]:
@@ -203,9 +203,8 @@ class Reader:
         for (first, one), (second, other) in itertools.combinations_with_replacement(enumerate(phrases), 2):
             again = first != second and one == other and len(one) >= size
             if again or clash(one, other, size):
-                raise _repetition(
-                    " beside ".join(repr(texts[place]) for place in sorted({first, second})), size, number
-                )
+                both = " beside ".join(repr(texts[place]) for place in sorted({first, second}))
+                raise _repetition(both, size, number)
         for text, phrase in zip(texts, phrases):
             if not fits(phrase, prefix, size):
                 raise _repetition(f"{text!r} after the prefix", size, number)
@@ -213,10 +212,11 @@ class Reader:
     def _source(self, number: int, text: str, ids: Ids, request: Request) -> Source:
         """A line that is too long to be translated at once is divided or loses its end, and the user is told."""
         limit, advice = self.config.max_source_length, "raise --max-source-length to translate more at once"
-        if self.longest is not None and self.longest < limit:
-            limit, advice = self.longest, "the model has no positions for more"
+        longest = self.engine.longest_source
+        if longest is not None and longest - 1 < limit:  # eos takes one position
+            limit, advice = longest - 1, "the model has no positions for more"
         if request.target:
-            self._check_target(number, request.target, self.writes(min(len(ids), limit)))
+            self._check_target(number, request.target, min(len(ids), limit))
         if len(ids) <= limit:
             return Source(number, text, (ids,) if len(ids) else (), request)
         where, cut = f"{self.called} {number + 1} has {len(ids)} pieces", self.config.long_lines is LongLines.truncate
@@ -231,13 +231,13 @@ class Reader:
         logger.warning(f"{where}; it is translated in {len(parts)} parts ({advice})")
         return Source(number, text, parts, request)
 
-    def _check_target(self, number: int, target: Sequence[int], limit: int | None) -> None:
-        """One that the model cannot write to its end has no score; truncated, it is scored as far as it goes."""
-        if limit is None or len(target) <= limit:
+    def _check_target(self, number: int, target: Sequence[int], pieces: int) -> None:
+        """What a model cannot write for so many ``pieces`` of a source has no score; truncated, it is scored so far."""
+        limits = self.engine.longest_targets(np.array([pieces + 1]))
+        if limits is None or len(target) < limits[0]:  # eos takes one position
             return
-        where = (
-            f"{self.called} {number + 1} has a reference of {len(target)} pieces, and the model writes at most {limit}"
-        )
+        written = f"the model writes at most {limits[0] - 1}"
+        where = f"{self.called} {number + 1} has a reference of {len(target)} pieces, and {written}"
         if self.config.long_lines is not LongLines.truncate:
             raise DataError(f"{where}; leave the line out, or let its beginning be scored (--long-lines truncate)")
         logger.warning(f"{where}; only these are scored")

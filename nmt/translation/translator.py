@@ -9,37 +9,47 @@ import dataclasses
 import functools
 import itertools
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from nmt.config.checks import choice_named
 from nmt.config.choices import AlignmentKind, MbrMetric, NumberFormat, Precision
 from nmt.config.commands import GenerateConfig
-from nmt.config.validated import ValidatedSearch
+from nmt.config.option import flags_of
+from nmt.config.plain import from_plain, to_plain, validated_search
 from nmt.data.corpus import Split
 from nmt.data.language_pair import LanguagePair
 from nmt.data.shortlist import Shortlist
 from nmt.data.text import one_line
-from nmt.data.vocabulary import EOS, Hypothesis, Ids, Ints
-from nmt.devices import device_named, is_shortage, kind_of, precision_named
+from nmt.data.vocabulary import EOS, Hypothesis
+from nmt.devices import device_named, is_shortage, kind_of
 from nmt.distributed.workers import one_by_one, possible, side_by_side
-from nmt.engines import AUTO, Wanted, choose_format, engine_for, format_named
-from nmt.errors import DeviceError, UsageError
+from nmt.engines import AUTO, Wanted, choose_format, engine_for
+from nmt.errors import DataError, DeviceError, UsageError, did_you_mean
 from nmt.models.stored import load_model
 from nmt.plugins import UserDir, load_plugins
 from nmt.search import EngineSearch, Search, searches
 from nmt.search.config import BeamConfig, LengthPenalty, SamplingConfig
 from nmt.search.decoding import Engine
-from nmt.search.requests import Request, in_ids, in_places
+from nmt.search.requests import Request, Sentences, in_ids, in_places
 from nmt.storage.run_folder import split_paths
 from nmt.translation.choosing import minimum_bayes_risk
 from nmt.translation.lines import Given, Line, TranslatedText, Translation, read_dictionary, together, with_known_words
-from nmt.translation.options import translation_options
 from nmt.translation.reading import Batch, Found, Part, Progress, Reader, Window, batches_of, in_order
 
 logger = logging.getLogger("nmt.translation")
+
+Find = Callable[[Engine, Sentences], list[list[Hypothesis]]]
+Stored = Mapping[str, Mapping[str, Any]]  # configurations as plain trees, by the model that each is of
+
+# Options of GenerateConfig that `Translator.translate` takes too, beside those of a search.
+_OPTIONS = (
+    "nbest batch_size max_tokens buffer_size max_source_length long_lines replace_unk unk_dictionary mbr choose_among "
+    "remove_bpe"
+).split()
 
 
 class Translator:
@@ -52,19 +62,21 @@ class Translator:
         ensemble_weights: Sequence[float] = (),
         workers: int = 1,
         shortlist: Shortlist | None = None,
-        validated: ValidatedSearch | None = None,
+        validated: Stored | None = None,
     ) -> None:
-        """``members`` are on one device, and all belong to ``pair``. ``validated``: the search that is used unless options
-        say otherwise."""
+        """``members`` are on one device and belong to ``pair``. ``validated``: with the search that is used by default."""
         self.pair = pair
-        self._engine = _together(members, ensemble_weights)
         self._members = members
+        if len(members) == 1 and not ensemble_weights:
+            self._engine = members[0]
+        else:
+            from nmt.search.in_torch import together_as_one
+
+            self._engine = together_as_one(members, ensemble_weights)
         self.device = self._engine.device
         self._workers = workers if self.device == "cpu" and possible() else 1
         self._shortlist = shortlist
-        self._validated = validated or ValidatedSearch({})
-        longest = self._engine.longest_source
-        self._max_source_pieces = None if longest is None else longest - 1  # eos takes one position
+        self._validated = validated
 
     @classmethod
     def load(
@@ -109,10 +121,11 @@ class Translator:
                     f"{paths[0]} translates from {pair.source_lang} to {pair.target_lang}, and {other} the other way; "
                     f"an ensemble's models share their direction"
                 )
-        number_format = choose_format(format_named(dtype), precision_named(precision), chosen)
+        wanted = None if dtype is None else choice_named(NumberFormat, "dtype", dtype)
+        number_format = choose_format(wanted, choice_named(Precision, "precision", precision), chosen)
         members = [engine_for(engine, model, Wanted(chosen, number_format)) for model in loaded]
         short = None if shortlist is None else Shortlist.load(Path(shortlist), pair)
-        validated = ValidatedSearch({one: model.tree for one, model in zip(paths, loaded)})
+        validated = {one: model.tree for one, model in zip(paths, loaded)}
         return cls(members, pair, ensemble_weights, workers, short, validated)
 
     def translate(self, lines: Iterable[str | Line], **options: Any) -> list[str]:
@@ -159,9 +172,8 @@ class Translator:
         ``numbers``: those of the lines, from 0; by default they are counted. ``called``: what messages call the lines.
         """
         config = _with_search(config)
-        windows = self._reader(config, called).windows_of_lines(
-            lines, itertools.count() if numbers is None else numbers
-        )
+        reader = Reader(self.pair, config, self._engine, called)
+        windows = reader.windows_of_lines(lines, itertools.count() if numbers is None else numbers)
         return self._translate(windows, config, progress)
 
     def hypotheses_of_split(
@@ -171,10 +183,10 @@ class Translator:
         progress: Progress | None = None,
         numbers: Iterable[int] | None = None,
     ) -> Iterator[Translation]:
-        """Translate the source side of a split, or only its lines of these ``numbers``; the corpus has this translator's
-        vocabularies."""
+        """Translate the sources of a split, or of these ``numbers`` alone; the corpus has this translator's vocabularies."""
         config = _with_search(config)
-        windows = self._reader(config).windows_of_split(split, range(len(split)) if numbers is None else numbers)
+        reader = Reader(self.pair, config, self._engine)
+        windows = reader.windows_of_split(split, range(len(split)) if numbers is None else numbers)
         return self._translate(windows, config, progress)
 
     def writing(self, config: GenerateConfig) -> LanguagePair:
@@ -183,23 +195,15 @@ class Translator:
             return self.pair
         return dataclasses.replace(self.pair, target=self.pair.target.joining(config.remove_bpe))
 
-    def _reader(self, config: GenerateConfig, called: str = "line") -> Reader:
-        return Reader(self.pair, config, self._max_source_pieces, self._writes, called)
-
-    def _writes(self, pieces: int) -> int | None:
-        """The most pieces that the model writes for so many of the source."""
-        limits = self._engine.longest_targets(np.array([pieces + 1]))
-        return None if limits is None else int(limits[0]) - 1  # eos takes one position
-
     def _translate(
         self, windows: Iterable[Window], config: GenerateConfig, progress: Progress | None
     ) -> Iterator[Translation]:
-        search, shown = _search_of(config), config.print_alignment is not AlignmentKind.none
+        find, shown = _search_of(config), config.print_alignment is not AlignmentKind.none
         pair = self.writing(config)
         unknown = _dictionary(config) if config.replace_unk else None
 
         def answer(batch: Batch) -> Found:
-            found = self._search(search, batch, shown or unknown is not None, config.score_reference)
+            found = self._search(find, batch, shown or unknown is not None, config.score_reference)
             return [[_as_text(one, part, pair, unknown, shown) for one in some] for some, part in zip(found, batch)]
 
         def run(batches: Iterator[Batch | None]) -> Iterator[tuple[Batch, Found] | None]:
@@ -219,16 +223,20 @@ class Translator:
             return translations()
         return minimum_bayes_risk(translations(), config.mbr.value, config.nbest, posterior=not drawn)
 
-    def _search(self, search: Search, batch: Batch, attention: bool, given: bool) -> list[list[Hypothesis]]:
+    def _search(self, find: Find, batch: Batch, attention: bool, given: bool) -> list[list[Hypothesis]]:
         """A batch that does not fit into the memory is halved until it does. ``given``: translations are, to be scored."""
-        asked = [one.request for one in batch]
-        requests = asked if given or any(request != Request() for request in asked) else None
+        requests: Sequence[Request] | None = [one.request for one in batch]
+        if not given and all(one.request == Request() for one in batch):
+            requests = None
         lists = None
         if self._shortlist is not None and not given:
             wanted = [itertools.chain(one.request.prefix, *one.request.include) for one in batch]
             lists = [self._shortlist.of(one.ids, more) for one, more in zip(batch, wanted)]
+            requests = in_places(requests, lists)
+        sentences = Sentences([np.append(one.ids, EOS) for one in batch], attention, requests, lists)
         try:
-            return self._found(search, batch, lists, attention, requests)
+            found = find(self._engine, sentences)
+            return found if lists is None else in_ids(found, lists)
         except Exception as error:
             if not isinstance(error, MemoryError) and not is_shortage(error):
                 raise
@@ -243,35 +251,7 @@ class Translator:
             member.forget()
         middle = len(batch) // 2
         halves = batch[:middle], batch[middle:]
-        return [found for half in halves for found in self._search(search, half, attention, given)]
-
-    def _found(
-        self,
-        search: Search,
-        batch: Batch,
-        lists: list[Ints] | None,
-        attention: bool,
-        requests: Sequence[Request] | None,
-    ) -> list[list[Hypothesis]]:
-        sources: list[Ids] = [np.append(one.ids, EOS) for one in batch]
-        if isinstance(search, EngineSearch):
-            find = search.find
-        else:
-            from nmt.search.in_torch import find_in_torch
-
-            find = functools.partial(find_in_torch, search)
-        if lists is None:
-            return find(self._engine, sources, attention=attention, requests=requests)
-        places = in_places(requests, lists)
-        return in_ids(find(self._engine, sources, lists=lists, attention=attention, requests=places), lists)
-
-
-def _together(members: Sequence[Engine], weights: Sequence[float]) -> Engine:
-    if len(members) == 1 and not weights:
-        return members[0]
-    from nmt.search.in_torch import together_as_one
-
-    return together_as_one(members, weights)
+        return [found for half in halves for found in self._search(find, half, attention, given)]
 
 
 def _as_text(
@@ -322,16 +302,59 @@ def check_search(config: GenerateConfig) -> None:
     _dictionary(config)
 
 
-def _search_of(config: GenerateConfig) -> Search:
-    options = config.search
-    if not config.score_reference:
-        return searches.build(options, config.candidates())
-    from nmt.search.forced import ForcedSearch
+def _search_of(config: GenerateConfig) -> Find:
+    search: Search
+    if config.score_reference:
+        from nmt.search.forced import ForcedSearch
 
-    if isinstance(options, BeamConfig):
-        return ForcedSearch(options.length_penalty, options.lenpen)
-    return ForcedSearch(LengthPenalty.power, 0.0)
+        penalty = LengthPenalty.power, 0.0
+        if isinstance(config.search, BeamConfig):
+            penalty = config.search.length_penalty, config.search.lenpen
+        search = ForcedSearch(*penalty)
+    else:
+        search = searches.build(config.search, config.candidates())
+    if isinstance(search, EngineSearch):
+        return search.find
+    from nmt.search.in_torch import find_in_torch
+
+    return functools.partial(find_in_torch, search)
 
 
 def _dictionary(config: GenerateConfig) -> dict[str, str]:
     return {} if config.unk_dictionary is None else read_dictionary(Path(config.unk_dictionary))
+
+
+def translation_options(options: dict[str, Any], validated: Stored | None = None) -> GenerateConfig:
+    """Keyword arguments of ``translate`` as a configuration. What they leave open is as ``validated``, or by default."""
+    remaining = dict(options)
+    chosen = remaining.pop("search", None)
+    ours = {name: remaining.pop(name) for name in _OPTIONS if name in remaining}
+    stored = validated_search(validated or {}, chosen, [_option_of(name) for name in remaining])
+    search_class = searches.config_class(chosen or "beam") if stored is None else type(stored)
+    aliases = _aliases(search_class)
+    for name in remaining:
+        if name not in aliases:
+            known = sorted({*_OPTIONS, *aliases, "search"})
+            raise UsageError(
+                f"translate has no option '{name}'{did_you_mean(name, known)}; there are: {', '.join(known)}"
+            )
+    theirs = {} if stored is None else to_plain(stored)
+    theirs.pop("name", None)
+    theirs |= {aliases[name]: to_plain(value) for name, value in remaining.items()}
+    try:
+        search: Any = from_plain(search_class, theirs, origin="translate", where="search")
+        return dataclasses.replace(from_plain(GenerateConfig, ours, origin="translate"), search=search)
+    except DataError as error:
+        raise UsageError(str(error)) from None
+
+
+def _aliases(search_class: type) -> dict[str, str]:
+    """Names of the options of a search, by those that ``translate`` knows them under."""
+    flags = {flag.name.lstrip("-").replace("-", "_"): flag.key for flag in flags_of(search_class)}
+    return flags | {field.name: field.name for field in dataclasses.fields(search_class)}
+
+
+def _option_of(name: str) -> str:
+    """The option that a keyword means in whichever search has it."""
+    every = (_aliases(searches.config_class(search)) for search in searches.names())
+    return next((aliases[name] for aliases in every if name in aliases), name)

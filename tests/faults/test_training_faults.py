@@ -19,7 +19,7 @@ from torch import Tensor
 
 from nmt.config.sections import TrainConfig, TrainingConfig, ValidationConfig
 from nmt.errors import DataError, Interrupted, NMTError, OutputError, StorageError, UsageError
-from nmt.scoring.metrics import Exact
+from nmt.scoring import Exact
 from nmt.storage.checkpoints import read_checkpoint
 from nmt.storage.files import Verify
 from nmt.storage.lock import one_writer

@@ -15,7 +15,6 @@ from nmt.devices import (
     device_named,
     make_current,
     parameter_type,
-    precision_named,
     require_precision,
     set_threads,
     usable_cores,
@@ -82,16 +81,6 @@ def test_bf16_on_a_gpu_that_would_emulate_it_is_refused(monkeypatch: pytest.Monk
     for precision in (Precision.bf16, Precision.bf16_output):
         with pytest.raises(DeviceError, match="Tesla V100 cannot compute in bf16; use --precision fp16 or fp32"):
             require_precision(torch.device("cuda"), precision)
-
-
-@pytest.mark.parametrize("name", ["bf16", Precision.bf16])
-def test_a_precision_is_known_by_its_name(name: Precision | str) -> None:
-    assert precision_named(name) is Precision.bf16
-
-
-def test_an_unknown_precision_is_refused_with_those_there_are() -> None:
-    with pytest.raises(UsageError, match="precision='fp8' is none of auto, fp32, bf16, fp16, bf16_output"):
-        precision_named("fp8")
 
 
 def test_threads_are_those_asked_for(monkeypatch):

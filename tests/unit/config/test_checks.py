@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nmt.config.checks import refuse
+from nmt.config.checks import choice_named, refuse
+from nmt.config.choices import NumberFormat, Precision
 from nmt.errors import UsageError
 
 
@@ -20,3 +21,15 @@ def test_all_that_is_wrong_is_said_in_the_order_of_the_rules() -> None:
 def test_a_single_complaint_has_no_number() -> None:
     with pytest.raises(UsageError, match="^odd$"):
         refuse((True, "odd"))
+
+
+@pytest.mark.parametrize("given", ["bf16", Precision.bf16])
+def test_a_choice_is_known_by_its_name(given: Precision | str) -> None:
+    assert choice_named(Precision, "precision", given) is Precision.bf16
+
+
+def test_an_unknown_choice_is_refused_with_those_there_are() -> None:
+    with pytest.raises(UsageError, match="^precision='fp8' is none of auto, fp32, bf16, fp16, bf16_output$"):
+        choice_named(Precision, "precision", "fp8")
+    with pytest.raises(UsageError, match="^dtype='int4' is none of float32, bfloat16, float16, int8$"):
+        choice_named(NumberFormat, "dtype", "int4")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nmt.engines import EngineKind, Wanted, engines
-from nmt.engines.native.engine import NativeEngine
+from nmt.engines.native import NativeEngine
 from nmt.errors import UsageError
 from nmt.models.stored import LoadedModel
 from nmt.native.library import SWITCH, forget, library

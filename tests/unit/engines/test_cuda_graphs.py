@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from nmt.config.commands import GenerateConfig
-from nmt.engines import graphs
-from nmt.engines.kinds import GraphsKind
+from nmt.engines import GraphsKind, graphs
 from nmt.errors import UsageError
 from nmt.native.library import forget
 from nmt.search.config import BeamConfig

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nmt.config.choices import NumberFormat
-from nmt.engines.native import weights
-from nmt.engines.native.weights import Matrix, PartsOfOutput
+from nmt.engines import native
+from nmt.engines.native import Matrix, PartsOfOutput
 from nmt.errors import DataError
 from nmt.models.transformer.weights import Linear
 from nmt.native.library import built
@@ -33,7 +33,7 @@ class Packed:
 
     def __init__(self, weight: Tensor, bias: Tensor | None, number_format: NumberFormat) -> None:
         self.inputs = weight.size(1)
-        self.parts = weights.Packed([Linear(weight.numpy(), None if bias is None else bias.numpy())], number_format)
+        self.parts = native.Packed([Linear(weight.numpy(), None if bias is None else bias.numpy())], number_format)
 
     def __call__(self, x: Tensor, relu: bool = False) -> Tensor:
         return product(self.parts.matrix, x, relu)

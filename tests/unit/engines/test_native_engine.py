@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from nmt.config.choices import NumberFormat
-from nmt.engines.native.engine import NativeEngine
+from nmt.engines.native import NativeEngine
 from nmt.errors import UsageError
 from nmt.interface import EncoderDecoder, VocabularySizes
 from nmt.models import models
@@ -20,7 +20,7 @@ from nmt.native.library import library
 from nmt.search.beam import BeamSearch, DiverseBeamSearch
 from nmt.search.config import BeamConfig, DiverseBeamConfig, StopRule
 from nmt.search.in_torch import ModelEngine
-from nmt.search.requests import Request
+from nmt.search.requests import Request, Sentences
 
 pytestmark = pytest.mark.skipif(library() is None, reason="the C part was not built: no C compiler")
 
@@ -125,8 +125,8 @@ def test_searches_find_what_they_find_with_the_model(name: str, asked: str) -> N
     config, requests = SEARCHES[asked]
     kind = DiverseBeamSearch if isinstance(config, DiverseBeamConfig) else BeamSearch
     search = kind(config, nbest=3)  # type: ignore[arg-type]
-    found = search.find(native, sources(), requests=requests, attention=True)
-    expected = search.find(ModelEngine(model, torch.device("cpu")), sources(), requests=requests, attention=True)
+    found = search.find(native, Sentences(sources(), True, requests))
+    expected = search.find(ModelEngine(model, torch.device("cpu")), Sentences(sources(), True, requests))
     for ours, theirs in zip(found, expected, strict=True):
         for one, other in zip(ours, theirs, strict=True):
             assert one.tokens.tolist() == other.tokens.tolist() and one.finished == other.finished
@@ -166,9 +166,10 @@ def test_batch_mates_change_no_bit(number_format: NumberFormat) -> None:
     search = BeamSearch(BeamConfig(beam_size=4), nbest=2)
     lists = [np.unique([0, 1, 2, 3, *np.arange(4 + n, 60)]) for n in range(COUNT)]
     for short in (None, lists):
-        together = search.find(native, sources(), lists=short)
+        together = search.find(native, Sentences(sources(), lists=short))
         for number, source in enumerate(sources()):
-            (alone,) = search.find(native, [source], lists=None if short is None else short[number : number + 1])
+            own = None if short is None else short[number : number + 1]
+            (alone,) = search.find(native, Sentences([source], lists=own))
             for one, other in zip(together[number], alone, strict=True):
                 assert one.tokens.tolist() == other.tokens.tolist()
                 assert one.score == other.score and one.token_scores.tolist() == other.token_scores.tolist()

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from nmt.config.choices import NumberFormat, Precision
-from nmt.engines import choose_format, format_named
+from nmt.engines import choose_format
 from nmt.errors import UsageError
 from nmt.native.library import PROCESSORS, SWITCH, forget, library, processor
 from tests.unit.native.levels import needs_library
@@ -67,12 +67,6 @@ def test_without_a_format_the_precision_says_it() -> None:
     assert choose_format(NumberFormat.float32, Precision.bf16, CPU) is NumberFormat.float32
     with pytest.raises(UsageError, match="precision fp16 is for GPUs"):
         choose_format(None, Precision.fp16, CPU)
-
-
-def test_formats_have_names() -> None:
-    assert format_named("int8") is NumberFormat.int8 and format_named(None) is None
-    with pytest.raises(UsageError, match="dtype='int4' is none of float32, bfloat16, float16, int8"):
-        format_named("int4")
 
 
 def test_another_word_for_the_switch_is_refused(switch: pytest.MonkeyPatch) -> None:

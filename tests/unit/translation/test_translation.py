@@ -83,7 +83,8 @@ def test_window_is_all_that_is_read_ahead(translator):
 
 @pytest.mark.parametrize("blank", ["", " ", "\t \t", "\u3000", None])
 def test_blank_line_is_translated_to_an_empty_one_without_the_model(translator, monkeypatch, blank):
-    monkeypatch.setattr(translator, "_engine", SimpleNamespace(usual_tokens=100))  # it cannot translate
+    cannot_translate = SimpleNamespace(usual_tokens=100, longest_source=None)
+    monkeypatch.setattr(translator, "_engine", cannot_translate)
     config = GenerateConfig(search=BeamConfig())
     assert [one.hypotheses[0].text for one in translator.hypotheses([blank, blank], config)] == ["", ""]
 

@@ -10,7 +10,6 @@ import pytest
 
 from nmt import Translator
 from nmt.config.plain import to_plain
-from nmt.config.validated import ValidatedSearch
 from nmt.search.config import BeamConfig, DiverseBeamConfig, GreedyConfig, StopRule
 from nmt.translation import translation_options
 from tests.tiny_models import write_tiny_model
@@ -33,12 +32,12 @@ VALIDATED = BeamConfig(beam_size=3, lenpen=0.9)
     ],
 )
 def test_options_override_one_by_one_what_a_model_was_validated_with(options: dict[str, Any], expected: object) -> None:
-    validated = ValidatedSearch({"config.yaml": {"search": to_plain(VALIDATED)}})
+    validated = {"config.yaml": {"search": to_plain(VALIDATED)}}
     assert translation_options(options, validated).search == expected
 
 
 def test_an_option_of_the_usual_search_drops_a_stored_one_that_does_not_have_it() -> None:
-    validated = ValidatedSearch({"config.yaml": {"search": to_plain(GreedyConfig(max_len_b=3))}})
+    validated = {"config.yaml": {"search": to_plain(GreedyConfig(max_len_b=3))}}
     assert translation_options({"beam": 4}, validated).search == BeamConfig(beam_size=4)
     assert translation_options({"min_len": 2}, validated).search == GreedyConfig(max_len_b=3, min_len=2)
 

@@ -16,7 +16,7 @@ from nmt.data.vocabulary import Ints
 from nmt.interface import DecoderState, Memory, StepOutput
 
 if TYPE_CHECKING:
-    from nmt.engines.native.engine import NativeDecoding, NativeEngine
+    from nmt.engines.native import NativeDecoding, NativeEngine
 
 
 @dataclass
@@ -58,9 +58,8 @@ class NativeDecodable:
         assert isinstance(memory, Sources)
         lengths = memory.lengths.tolist()
         sources = [row[:length] for row, length in zip(memory.ids.numpy(), lengths)]
-        decoding = self._engine.begin(
-            sources, beam_size, None if vocabulary is None else _lists(vocabulary, len(sources))
-        )
+        lists = None if vocabulary is None else _lists(vocabulary, len(sources))
+        decoding = self._engine.begin(sources, beam_size, lists)
         parents = np.tile(np.arange(beam_size), (len(sources), 1))
         return memory, NativeState(decoding, parents, np.arange(len(sources)))
 
