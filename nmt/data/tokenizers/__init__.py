@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -23,7 +24,11 @@ class Tokenizer(ABC):
 
     def joining(self, marks: PieceMarks) -> Tokenizer:
         """The same for text that was cut with these marks; itself where pieces do not stay whole."""
-        return self
+        if not self.keeps_pieces:
+            return self
+        other = copy.copy(self)
+        other.marks = marks
+        return other
 
     @abstractmethod
     def encode(self, lines: Sequence[str]) -> list[Ints]:
