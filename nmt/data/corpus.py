@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -35,15 +35,6 @@ KIND = "corpus"
 FORMAT = 1
 _SMALL = ("*.offsets.npy", "*.alignment-offsets.npy", "tokenizer/*", "tokenizer/*/*")  # beside the tokens
 logger = logging.getLogger("nmt.data.corpus")
-
-
-class Rows(Protocol):
-    """One row of integers for each sentence."""
-
-    @property
-    def lengths(self) -> Ints: ...
-
-    def __getitem__(self, index: int) -> Ids: ...
 
 
 class RaggedArray:
@@ -67,6 +58,10 @@ class RaggedArray:
     def __getitem__(self, index: int) -> Ids:
         return self.values[self.offsets[index] : self.offsets[index + 1]]
 
+    def text(self) -> list[str] | None:
+        """The lines as they were before tokenization; None where they are not kept, as of the training split."""
+        return None
+
 
 class ChainedRows:
     """The rows of several parts, one part after the other."""
@@ -82,6 +77,13 @@ class ChainedRows:
     def __getitem__(self, index: int) -> Ids:
         part = int(np.searchsorted(self._starts, index, side="right")) - 1
         return self._parts[part][index - int(self._starts[part])]
+
+    def text(self) -> list[str] | None:
+        texts = [part.text() for part in self._parts]
+        return None if None in texts else [line for text in texts if text is not None for line in text]
+
+
+Rows = RaggedArray | ChainedRows  # one row of integers for each sentence
 
 
 class RaggedWriter:
@@ -129,19 +131,13 @@ def _mapped(path: Path) -> Ids:
     return array.view(np.ndarray)  # slices of a memmap object cost microseconds each
 
 
-class Sentences(Rows, Protocol):
-    """One language of a split: the ids of each sentence, eos included."""
-
-    def text(self) -> list[str] | None: ...
-
-
 @dataclass(frozen=True)
 class Split:
     """Sentence pairs by number; the arrays stay on disk until they are touched."""
 
     name: str
-    sources: Sentences
-    targets: Sentences | None  # None: a source to translate
+    sources: Rows  # ids of each sentence, eos included
+    targets: Rows | None  # None: a source to translate
     alignments: Rows | None = None  # [P, 2] of each pair: aligned source and target positions; None: made without
 
     def __len__(self) -> int:
@@ -163,13 +159,6 @@ class Split:
         if self.targets is None:
             raise DataError(f"split '{self.name}' has no target side: it was made with only_source")
         return self.targets[index]
-
-    def source_text(self) -> list[str] | None:
-        """The lines as they were before tokenization; None for the training split, which does not keep them."""
-        return self.sources.text()
-
-    def target_text(self) -> list[str] | None:
-        return None if self.targets is None else self.targets.text()
 
 
 @dataclass(frozen=True)
@@ -265,16 +254,6 @@ class StoredSentences(RaggedArray):
         return lines
 
 
-class ChainedSentences(ChainedRows):
-    """One language of several corpora."""
-
-    _parts: Sequence[Sentences]
-
-    def text(self) -> list[str] | None:
-        texts = [part.text() for part in self._parts]
-        return None if None in texts else [line for text in texts if text is not None for line in text]
-
-
 class StoredAlignments(RaggedArray):
     """The alignments of a split on disk."""
 
@@ -319,8 +298,8 @@ def chain(splits: Sequence[Split]) -> Split:
     aligned = [split.alignments for split in splits if split.alignments is not None]
     return Split(
         name=splits[0].name,
-        sources=ChainedSentences([split.sources for split in splits]),
-        targets=ChainedSentences(targets) if len(targets) == len(splits) else None,
+        sources=ChainedRows([split.sources for split in splits]),
+        targets=ChainedRows(targets) if len(targets) == len(splits) else None,
         alignments=ChainedRows(aligned) if len(aligned) == len(splits) else None,
     )
 

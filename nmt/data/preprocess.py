@@ -160,9 +160,9 @@ def _write_split(
             for writer, side in zip(writers, (remaining.source, remaining.target)):
                 assert side is not None
                 writer.append(side.tokens, side.lengths)
-            progress(text.split, tally.read, count)
-    if tally.read != count:
-        raise DataError(f"{text.source} changed while it was read: {count} lines at first, then {tally.read}")
+            progress(text.split, tally.counts["read"], count)
+    if (read := tally.counts["read"]) != count:
+        raise DataError(f"{text.source} changed while it was read: {count} lines at first, then {read}")
     if text.split == TRAIN:
         tally.require_enough()
     else:

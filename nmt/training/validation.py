@@ -13,9 +13,10 @@ import torch
 from nmt.config.sections import BatchingConfig, TrainConfig, ValidationConfig
 from nmt.data.batch import pad
 from nmt.data.batching import Indices, plan_batches
-from nmt.data.corpus import Split
+from nmt.data.corpus import Rows, Split
 from nmt.data.language_pair import LanguagePair
 from nmt.data.text import joined_lines
+from nmt.data.tokenizers import Tokenizer
 from nmt.distributed.world import World
 from nmt.interface import EncoderDecoder, LossReport
 from nmt.optim.schedules import is_better
@@ -186,8 +187,10 @@ class TranslationValidator:
             return {}
         lines = {index: line for part in parts if isinstance(part, dict) for index, line in part.items()}
         hypotheses = [lines.get(index, "") for index in range(self._count)]
-        references = self._lines("target")
-        shown = zip(range(self.samples), self._lines("source"), references, hypotheses)
+        assert self.split.targets is not None, "its loss was computed first"
+        references = self._lines(self.split.targets, self.pair.target)
+        sources = self._lines(self.split.sources, self.pair.source)
+        shown = zip(range(self.samples), sources, references, hypotheses)
         self.show([Sample(*texts) for _, *texts in shown])
         scores, failures = self.world.on_main(lambda: self._scored(hypotheses, references))
         for name, error in failures.items():
@@ -228,14 +231,11 @@ class TranslationValidator:
             results = self.search(self.model, source.to(device), lengths.to(device))
         return [self.pair.target.decode(hypotheses[0].tokens.tolist()) for hypotheses in results]
 
-    def _lines(self, side: str) -> list[str]:
+    def _lines(self, rows: Rows, tokenizer: Tokenizer) -> list[str]:
         """The text as it was read, joined if it was cut before; where a split does not keep it, what its ids stand for."""
-        text = self.split.source_text() if side == "source" else self.split.target_text()
-        tokenizer = self.pair.source if side == "source" else self.pair.target
-        if text is not None:
+        if (text := rows.text()) is not None:
             return joined_lines(text[: self._count], tokenizer.marks)
-        ids = self.split.source if side == "source" else self.split.target
-        return [tokenizer.decode(ids(index).tolist()) for index in range(self._count)]
+        return [tokenizer.decode(rows[index].tolist()) for index in range(self._count)]
 
     def _failed(self, what: str, error: str) -> None:
         self.failures[what] = error

@@ -144,7 +144,7 @@ class Reader:
             yield self._window(window, numbered)
 
     def windows_of_split(self, split: Split, numbers: Iterable[int]) -> Iterator[Window]:
-        texts, remaining = split.source_text(), iter(numbers)
+        texts, remaining = split.sources.text(), iter(numbers)
         source = self.pair.source.joining(PieceMarks.none)  # a source is shown as it was given
         while numbered := list(itertools.islice(remaining, self.config.buffer_size)):
             window = []
