@@ -240,7 +240,13 @@ class StoredSentences(RaggedArray):
         self._text_path = folder / f"{split}.{language}.txt"
         tokens, offsets = sentence_files(folder, split, language)
         super().__init__(tokens, offsets, least=1)
-        _check_tokens(tokens, self.values, self.offsets, len(vocabulary))
+        highest = int(self.values.max(initial=0))
+        if highest >= len(vocabulary) or int(self.values.min(initial=0)) < 0:  # the GPU would say no more than that
+            sentence = int(np.searchsorted(self.offsets, int(np.argmax(self.values)), side="right"))
+            beyond = f"sentence {sentence} holds id {highest}, beyond {len(vocabulary)} pieces"
+            raise DataError(f"{tokens} is damaged: {beyond}")
+        if bool(np.any(self.values[self.offsets[1:] - 1] != EOS)):
+            raise DataError(f"{tokens} is damaged: a sentence does not end in eos")
 
     def text(self) -> list[str] | None:
         if not self._text_path.is_file():
@@ -265,7 +271,15 @@ class StoredAlignments(RaggedArray):
                 f"{offsets} is damaged: it does not hold pairs of positions of {len(source_lengths)} sentences"
             )
         for side, lengths in enumerate((source_lengths, target_lengths)):
-            _check_positions(positions, self.values[side::2], self.lengths // 2, lengths)
+            found, counts = self.values[side::2], self.lengths // 2
+            beyond = (found < 0) | (found >= np.repeat(lengths - 1, counts))  # eos is not aligned
+            if bool(beyond.any()):
+                first = int(beyond.argmax())
+                sentence = int(np.searchsorted(np.cumsum(counts), first, side="right"))
+                raise DataError(
+                    f"{positions} is damaged: sentence {sentence} has a pair with position {int(found[first])}, but only "
+                    f"{int(lengths[sentence]) - 1} pieces"
+                )
 
     def __getitem__(self, index: int) -> Ids:
         """[P, 2] source and target positions; P = 0 for a pair without any."""
@@ -302,30 +316,6 @@ def chain(splits: Sequence[Split]) -> Split:
         targets=ChainedRows(targets) if len(targets) == len(splits) else None,
         alignments=ChainedRows(aligned) if len(aligned) == len(splits) else None,
     )
-
-
-def _check_tokens(path: Path, tokens: Ids, offsets: Ids, vocabulary_size: int) -> None:
-    """Ids beyond the vocabulary would only show up as an assertion of the GPU."""
-    if not len(tokens):
-        return
-    highest = int(tokens.max())
-    if highest >= vocabulary_size or int(tokens.min()) < 0:
-        sentence = int(np.searchsorted(offsets, int(np.argmax(tokens)), side="right"))
-        raise DataError(f"{path} is damaged: sentence {sentence} holds id {highest}, beyond {vocabulary_size} pieces")
-    if bool(np.any(tokens[offsets[1:] - 1] != EOS)):
-        raise DataError(f"{path} is damaged: a sentence does not end in eos")
-
-
-def _check_positions(path: Path, positions: Ids, counts: Ints, lengths: Ints) -> None:
-    """Positions of one side lie within the sentence, eos not included."""
-    beyond = (positions < 0) | (positions >= np.repeat(lengths - 1, counts))
-    if bool(beyond.any()):
-        first = int(beyond.argmax())
-        sentence = int(np.searchsorted(np.cumsum(counts), first, side="right"))
-        raise DataError(
-            f"{path} is damaged: sentence {sentence} has a pair with position {int(positions[first])}, but only "
-            f"{int(lengths[sentence]) - 1} pieces"
-        )
 
 
 def _warn_of_newer_text(folder: Path, recorded: Any) -> None:

@@ -25,7 +25,7 @@ from nmt.data.encoding import check_alignments, encode_all, token_type, write_al
 from nmt.data.language_pair import LanguagePair, find_pair
 from nmt.data.parallel_text import ParallelText, file_exists, find_file
 from nmt.data.report import PairFilter, PreprocessReport, Reason, SplitTally
-from nmt.data.text import SHOWN, Reading, Recognised, recognised
+from nmt.data.text import SHOWN, Reading, recognised
 from nmt.data.tokenizers import Tokenizer, TokenizerBuilder, tokenizers
 from nmt.data.vocabulary import Flags
 from nmt.errors import DataError, UsageError
@@ -225,21 +225,21 @@ def with_marks(pair: LanguagePair, pieces: PieceMarks | None, text: ParallelText
 
 
 def _marks_of(path: Path, tokenizer: Tokenizer, pieces: PieceMarks | None, reading: Reading) -> PieceMarks:
-    found = recognised(reading.lines(path, quiet=True)) if pieces is None else Recognised(pieces)
-    if found.marks is PieceMarks.none:
-        return tokenizer.marks if pieces is None else found.marks
-    seen = f" ({SHOWN[found.marks]} in {found.lines:,} of {found.of:,} lines)" if found.of else ""
-    where = f"{path} is cut into pieces of {found.marks.value} already{seen}"
+    marks, lines, of = recognised(reading.lines(path, quiet=True)) if pieces is None else (pieces, 0, 0)
+    if marks is PieceMarks.none:
+        return tokenizer.marks if pieces is None else marks
+    seen = f" ({SHOWN[marks]} in {lines:,} of {of:,} lines)" if of else ""
+    where = f"{path} is cut into pieces of {marks.value} already{seen}"
     if not tokenizer.keeps_pieces:
         logger.warning(
             f"{where}, and the tokenizer cuts it again; give raw text, or keep these pieces with tokenizer=words"
         )
-    elif found.of:
+    elif of:
         logger.warning(
             f"{where}: tokenizer=words keeps them, and translations and scores have them joined to words "
             f"(--pieces none leaves them apart)"
         )
-    return found.marks
+    return marks
 
 
 def _source_alone(config: PreprocessConfig, source: Tokenizer) -> LanguagePair:

@@ -72,7 +72,12 @@ class BinaryReader(Protocol):
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[BinaryReader]:
     """The content of a file, decompressed."""
-    with _open(path) as file:
+    try:
+        file = open(path, "rb")  # noqa: SIM115 - closed below
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise MissingInputError(f"cannot read {path}: {reason} (working directory: {os.getcwd()})") from None
+    with file:
         try:
             head = file.peek(8)
         except OSError as error:
@@ -88,14 +93,6 @@ def opened(path: Path) -> Iterator[BinaryReader]:
             raise DataError(f"{path} is named {path.suffix} but is not {kind} data; rename it if it is plain text")
         else:
             yield file
-
-
-def _open(path: Path) -> io.BufferedReader:
-    try:
-        return open(path, "rb")
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise MissingInputError(f"cannot read {path}: {reason} (working directory: {os.getcwd()})") from None
 
 
 class _Guarded:
@@ -317,23 +314,14 @@ def _first_bad_byte(body: bytes) -> int | None:
     return broken if nul < 0 else nul
 
 
-@dataclass(frozen=True)
-class Recognised:
-    """What a sample of a text says."""
-
-    marks: PieceMarks
-    lines: int = 0  # that show these marks
-    of: int = 0  # lines of the sample that are not blank
-
-
-def recognised(lines: Iterable[str | None]) -> Recognised:
-    """How a text was cut, judging by its first lines; None and blank lines count for nothing."""
+def recognised(lines: Iterable[str | None]) -> tuple[PieceMarks, int, int]:
+    """How a text was cut, judging by its first lines; how many of them show that, and of how many that are not blank."""
     sample = list(itertools.islice((line for line in lines if line is not None and line.strip()), SAMPLE_LINES))
     for marks, share in _SHARE_OF_LINES.items():
         count = sum(_PATTERNS[marks].search(line) is not None for line in sample)
         if count and count >= share * len(sample):
-            return Recognised(marks, count, len(sample))
-    return Recognised(PieceMarks.none, 0, len(sample))
+            return marks, count, len(sample)
+    return PieceMarks.none, 0, len(sample)
 
 
 def joined(line: str, marks: PieceMarks) -> str:
@@ -347,6 +335,6 @@ def joined(line: str, marks: PieceMarks) -> str:
 
 def joined_lines(lines: Sequence[str], marks: PieceMarks) -> list[str]:
     """All lines of a text, joined; a text that sentencepiece did not cut keeps its spaces."""
-    if marks is PieceMarks.sentencepiece and recognised(lines).marks is not marks:
+    if marks is PieceMarks.sentencepiece and recognised(lines)[0] is not marks:
         return list(lines)
     return [joined(line, marks) for line in lines]

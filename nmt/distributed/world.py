@@ -16,7 +16,10 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 if TYPE_CHECKING:  # a single process that translates does without torch
     from torch import Tensor, nn
 
+    from nmt.interface import Batch, LossReport
+
 T = TypeVar("T")
+Called = Callable[["Batch"], "LossReport"]  # a step, as training calls it
 
 
 @dataclass(frozen=True)
@@ -58,11 +61,11 @@ class World:
         """Before its optimizer is made: leave of the parameters of ``step``, which all have alike, what this one holds."""
         return
 
-    def wrap(self, step: nn.Module) -> nn.Module:
-        """The module to call in training: its backward pass brings the gradients of all processes together."""
+    def wrap(self, step: nn.Module) -> Called:
+        """What to call in training: its backward pass brings the gradients of all processes together."""
         return step
 
-    def backward_of(self, module: nn.Module, *, last: bool) -> AbstractContextManager[object]:
+    def backward_of(self, called: Called, *, last: bool) -> AbstractContextManager[object]:
         """Around forward and backward pass of a batch; gradients are exchanged at the last one of an update only."""
         return contextlib.nullcontext()
 

@@ -278,13 +278,9 @@ def validate(validators: Sequence[Validator], seed: int, update: int, stop: Stop
 def _plan(source_lengths: Indices, target_lengths: Indices | None, batching: BatchingConfig) -> list[Indices]:
     """Batches by length; a sentence longer than ``max_tokens`` gets a batch of its own."""
     longest = int(max(lengths.max(initial=1) for lengths in (source_lengths, target_lengths) if lengths is not None))
-    return plan_batches(
-        source_lengths,
-        target_lengths,
-        max_tokens=None if batching.token_limit is None else max(batching.token_limit, longest),
-        batch_size=batching.batch_size,
-        shuffle=False,
-    )
+    limit = None if batching.token_limit is None else max(batching.token_limit, longest)
+    options = BatchingConfig(limit, batch_size=batching.batch_size)
+    return plan_batches(source_lengths, target_lengths, options, shuffle=False)
 
 
 def _described(error: Exception) -> str:

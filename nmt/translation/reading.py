@@ -13,6 +13,7 @@ import numpy as np
 
 from nmt.config.choices import LongLines, PieceMarks
 from nmt.config.commands import GenerateConfig
+from nmt.config.sections import BatchingConfig
 from nmt.data.batching import plan_batches
 from nmt.data.corpus import Split
 from nmt.data.language_pair import LanguagePair
@@ -117,7 +118,7 @@ def batches_of(parts: list[Part], max_tokens: int, batch_size: int | None) -> li
     sources = np.array([len(part.ids) + 1 for part in parts], dtype=np.int64)
     targets = np.array([len(part.request.target) + 1 for part in parts], dtype=np.int64)  # what is scored, if anything
     budget = max(max_tokens, int(sources.max()), int(targets.max()))  # a line alone is always let through
-    plan = plan_batches(sources, targets, max_tokens=budget, batch_size=batch_size, shuffle=False)
+    plan = plan_batches(sources, targets, BatchingConfig(budget, batch_size=batch_size), shuffle=False)
     return [[parts[index] for index in batch] for batch in reversed(plan)]
 
 

@@ -73,8 +73,8 @@ def superfluous(
     """
     now = stored[written].update if written in stored else math.inf
     kept = {*named, *[path for path, info in stored.items() if info.update <= now][-FALLBACKS:]}
-    kept.update(_last(stored, {BY_EPOCH}, options.keep_last_epochs))
-    kept.update(_last(stored, {BY_UPDATES, BY_MINUTES}, options.keep_interval_updates))
+    kept.update(written_for(stored, {BY_EPOCH}, options.keep_last_epochs))
+    kept.update(written_for(stored, {BY_UPDATES, BY_MINUTES}, options.keep_interval_updates))
     kept.update(best_first(stored, metric, higher_is_better=higher_is_better)[: options.keep_best])
     return [path for path in stored if path not in kept]
 
@@ -101,7 +101,8 @@ def best_first(stored: Mapping[Path, CheckpointInfo], metric: str, *, higher_is_
     return sorted(scored, key=lambda path: (sign * stored[path].scores[metric], stored[path].update))
 
 
-def _last(stored: Mapping[Path, CheckpointInfo], reasons: Set[str], count: int | None) -> Sequence[Path]:
+def written_for(stored: Mapping[Path, CheckpointInfo], reasons: Set[str], count: int | None = None) -> list[Path]:
+    """Those that were written for any of the reasons; the last ``count`` of them."""
     paths = [path for path, info in stored.items() if reasons & set(info.reasons)]
     return paths if count is None else paths[-count:]
 

@@ -154,7 +154,10 @@ class Updater:
                 optimizer.found_inf = (~figures.finite).float()  # type: ignore[attr-defined]
             elif not figures.fetch().finite:
                 return
-            clip(parameters, norm, self.limits)
+            if self.limits.clip_norm > 0:
+                nn.utils.clip_grads_with_norm_(parameters, self.limits.clip_norm, norm)
+            if self.limits.clip_value > 0:
+                nn.utils.clip_grad_value_(parameters, self.limits.clip_value)
             optimizer.step()
 
     def settle(self) -> Settled | None:
@@ -234,14 +237,6 @@ class Updater:
 def divide(gradients: list[Tensor], denominator: Tensor) -> None:
     """In place, all at once."""
     torch._foreach_div_(gradients, denominator.to(torch.float32))
-
-
-def clip(parameters: list[nn.Parameter], norm: Tensor, limits: TrainingConfig) -> None:
-    """Clip gradients, whose common norm is ``norm``, in place: as one vector or element by element."""
-    if limits.clip_norm > 0:
-        nn.utils.clip_grads_with_norm_(parameters, limits.clip_norm, norm)
-    if limits.clip_value > 0:
-        nn.utils.clip_grad_value_(parameters, limits.clip_value)
 
 
 def runs_ahead(optimizer: torch.optim.Optimizer, arithmetic: Arithmetic, world: World) -> bool:
