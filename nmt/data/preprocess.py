@@ -197,19 +197,19 @@ def language_pair(config: PreprocessConfig, text: ParallelText | None, reading: 
     places = {(find_pair(path) or path).resolve() for path in given}  # ``A``, ``A/`` and ``A/tokenizer`` are one pair
     if config.joined_dictionary and len(places) > 1:
         raise UsageError("--joined-dictionary has one vocabulary: give --srcdict or --tgtdict, not two different ones")
+    languages = config.source_lang, config.target_lang
     source = _given(config, config.srcdict, "source")
     target = _given(config, config.tgtdict, "target")
     if config.joined_dictionary:
         joint = source or target or _learned(config, text, reading, "source", "target")
-        return LanguagePair(config.source_lang, config.target_lang, joint, joint, shared=True)
+        return LanguagePair(*languages, joint, joint, shared=True)
     if target is None and config.only_source:
         return _source_alone(config, source or _learned(config, text, reading, "source"))
     source = source or _learned(config, text, reading, "source")
     stored = find_pair(given[0]) if len(given) == 2 and len(places) == 1 else None
-    if stored is not None and LanguagePair.load(stored).shared:
-        return LanguagePair(config.source_lang, config.target_lang, source, source, shared=True)
-    target = target or _learned(config, text, reading, "target")
-    return LanguagePair(config.source_lang, config.target_lang, source, target, shared=False)
+    shared = stored is not None and LanguagePair.load(stored).shared
+    target = source if shared else target or _learned(config, text, reading, "target")
+    return LanguagePair(*languages, source, target, shared)
 
 
 def with_marks(pair: LanguagePair, pieces: PieceMarks | None, text: ParallelText, reading: Reading) -> LanguagePair:

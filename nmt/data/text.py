@@ -189,13 +189,16 @@ class _LineReader:
                 yield run
                 continue
             body = self._without_mark(run) if self._number == 0 else run
-            lines = self._clean(body)
-            if lines is None:
-                yield from self._checked(body)
-            else:
+            if (lines := self._clean(body)) is not None:
                 self._number += len(lines)
                 self._offset += len(body) + 1
                 yield from lines
+                continue
+            for raw in body.split(b"\n"):
+                self._refuse_long(raw)
+                self._number += 1
+                yield self._text(raw)
+                self._offset += len(raw) + 1
         if self._invalid_lines:
             done = "replaced by U+FFFD in" if self._invalid is InvalidText.replace else "the reason to skip"
             logger.log(self._notices, f"{self._name}: bytes that are not text were {done} {self._invalid_lines} lines")
@@ -241,14 +244,6 @@ class _LineReader:
             return run.decode("utf-8").split("\n")
         except UnicodeDecodeError:
             return None
-
-    def _checked(self, run: bytes) -> Iterator[str | None]:
-        """The lines of a run, one by one."""
-        for raw in run.split(b"\n"):
-            self._refuse_long(raw)
-            self._number += 1
-            yield self._text(raw)
-            self._offset += len(raw) + 1
 
     def _refuse_long(self, line: bytes) -> None:
         if len(line) > self._max_line_bytes:

@@ -44,13 +44,11 @@ class World:
 
     def shares(self, items: Sequence[T]) -> list[Share[T]]:
         """What of an update this process does: as many items in each, so that all of them meet at the end."""
-        rounds = -(-len(items) // self.size)
         found = []
-        for turn in range(rounds):
-            index = turn * self.size + self.rank
-            counts = index < len(items)
-            chosen = index if counts else 0
-            found.append(Share((chosen,), items[chosen], counts, last=turn == rounds - 1))
+        for begin in range(0, len(items), self.size):
+            counts = begin + self.rank < len(items)
+            chosen = begin + self.rank if counts else 0
+            found.append(Share((chosen,), items[chosen], counts, last=begin + self.size >= len(items)))
         return found
 
     def part(self, items: Sequence[T]) -> Sequence[T]:

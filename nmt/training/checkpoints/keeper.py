@@ -65,11 +65,6 @@ class Saver:
         if pending is not None:
             pending.result()
 
-    def last(self) -> Path | None:
-        """The newest checkpoint on disk."""
-        self.join()
-        return self.store.last()
-
     def __enter__(self) -> Saver:
         return self
 
@@ -156,7 +151,8 @@ class Keeper:
                 optimizer_state.resume_training(learner.optimizer, _under("training_weights.", tensors), numbers, place)
 
     def diverged(self, what: str) -> Diverged:
-        last = self.saver.last()
+        self.saver.join()
+        last = self.saver.store.last()
         good = "there is no checkpoint yet" if last is None else f"the last good checkpoint is {last}"
         return Diverged(f"{what}; {good}; {LESS_HASTE}")
 

@@ -104,11 +104,6 @@ class Arithmetic:
         """Tell a model how its output layer is multiplied with."""
         model.output.product_type = torch.bfloat16 if self.precision is Precision.bf16_output else None
 
-    @property
-    def scales(self) -> bool:
-        """Whether losses are multiplied, by what depends on the updates before."""
-        return self._scale is not None
-
     def scaled(self, x: Tensor) -> Tensor:
         """A loss, or what its gradients are divided by later."""
         return x if self._scale is None else x * self._scale.value

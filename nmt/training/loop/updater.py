@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from nmt.config.choices import Precision
 from nmt.config.sections import TrainingConfig
 from nmt.data.batch import Batch
 from nmt.data.batching import Indices
@@ -248,7 +249,8 @@ def runs_ahead(optimizer: torch.optim.Optimizer, arithmetic: Arithmetic, world: 
     passes_over = type(optimizer) in (torch.optim.Adam, torch.optim.AdamW) and all(
         group["fused"] for group in optimizer.param_groups
     )
-    return arithmetic.device.type == "cuda" and passes_over and not arithmetic.scales and not world.divides
+    scales = arithmetic.precision is Precision.fp16
+    return arithmetic.device.type == "cuda" and passes_over and not scales and not world.divides
 
 
 def without_finite_gradient(parameters: Iterable[tuple[str, nn.Parameter]], world: World) -> list[str]:
