@@ -38,10 +38,8 @@ logger = logging.getLogger("nmt.data.corpus")
 
 
 class RaggedArray:
-    """Two stored arrays, mapped into memory and checked once, here; each row has at least ``least`` numbers.
-
-    Files are replaced, never rewritten in place, so a mapped array stays what it was.
-    """
+    """Two stored arrays, mapped and checked once, here; each row has at least ``least`` numbers. Files are replaced,
+    never rewritten in place, so a mapped array stays what it was."""
 
     def __init__(self, values: Path, offsets: Path, least: int = 0) -> None:
         self.values, self.offsets = _mapped(values), _mapped(offsets)
@@ -319,10 +317,8 @@ def chain(splits: Sequence[Split]) -> Split:
 
 
 def _warn_of_newer_text(folder: Path, recorded: Any) -> None:
-    """The text that the corpus was made of may have changed since; if it is still there, compare.
-
-    A new time alone (a copy, a checkout) is no change: then the contents decide.
-    """
+    """Compare the text that the corpus was made of, if it is there. A new time alone (a copy, a checkout) is no
+    change."""
     for facts in recorded if isinstance(recorded, list) else []:
         with contextlib.suppress(OSError, KeyError, TypeError):
             now = Path(facts["path"]).stat()

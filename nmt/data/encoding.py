@@ -210,10 +210,8 @@ def check_alignments(text: ParallelText, reading: Reading, count: int) -> None:
 
 
 def write_alignments(folder: Path, text: ParallelText, pair: LanguagePair, reading: Reading, kept: Flags) -> int:
-    """Write the arrays of a split whose sentences are written; ``kept``: which lines these are.
-
-    Returns how many of them lose their alignments, because their pieces are not those of their words one by one.
-    """
+    """Write the arrays of a split whose sentences are written; ``kept``: which lines these are. Returns how many of them
+    lose their alignments, because their pieces are not those of their words one by one."""
     assert text.alignments is not None
     sides = (
         (pair.source, StoredSentences(folder, text.split, pair.source_lang, pair.source.vocabulary)),
@@ -246,9 +244,7 @@ def _alignment_lines(path: Path, reading: Reading, *, quiet: bool) -> Iterator[s
 
 def _piece_starts(tokenizer: Tokenizer, lines: Sequence[str], sentences: Sequence[Ids]) -> list[list[int] | None]:
     """Of each line the first piece of each word, and the end of the last; None: its pieces go across words.
-
-    ``sentences`` are the ids that were written, ending in eos.
-    """
+    ``sentences``: the ids that were written, ending in eos."""
     words = [_WORD.findall(line) for line in lines]
     encoded = iter(tokenizer.encode(list(itertools.chain.from_iterable(words))))
     starts: list[list[int] | None] = []

@@ -253,10 +253,8 @@ def _source_alone(config: PreprocessConfig, source: Tokenizer) -> LanguagePair:
 
 
 def _given(config: PreprocessConfig, named: str | None, side: str) -> Tokenizer | None:
-    """The tokenizer of a model file, a list of pieces, or a folder that holds a pair; None if none is named.
-
-    Of a pair the side of the same language is taken, so that a corpus of the other direction serves as well.
-    """
+    """The tokenizer of a model file, a list of pieces, or a folder that holds a pair; None if none is named. Of a pair
+    the side of the same language is taken, so that a corpus of the other direction serves as well."""
     if not named:
         return None
     folder = find_pair(Path(named))

@@ -130,10 +130,8 @@ class Reading:
     max_line_bytes: int = MAX_LINE_BYTES
 
     def lines(self, path: Path, *, quiet: bool = False) -> Iterator[str | None]:
-        """The lines of a plain, gzip or xz file without their ends; None stands for a line left out by ``invalid=skip``.
-
-        ``quiet`` suppresses the notices (carriage returns, byte-order mark): for a second pass over the same file.
-        """
+        """The lines of a plain, gzip or xz file without their ends; None stands for one left out by ``invalid=skip``.
+        ``quiet``: without the notices (carriage returns, byte-order mark), for a second pass over the same file."""
         with opened(path) as file:
             yield from cast(Iterator[str | None], _LineReader(file, str(path), self, quiet).lines())
 
@@ -142,8 +140,7 @@ class Reading:
         return cast(Iterator[str | None], _LineReader(binary, name, self).lines())
 
     def live(self, binary: BinaryReader, name: str) -> Iterator[str | Pause | None]:
-        """The same, with a ``PAUSE`` where who writes line by line into a pipe may be waiting for an answer. A file never
-        pauses."""
+        """The same, with a ``PAUSE`` where who writes into a pipe may be waiting for an answer. A file never pauses."""
         return _LineReader(binary, name, self).lines(pauses=True)
 
 
@@ -158,10 +155,8 @@ def visible_spaces(piece: str) -> str:
 
 
 def require_text(lines: Sequence[str], first: int = 1) -> None:
-    """Refuse lone surrogates: they come from Python strings only, and no encoding can write them.
-
-    ``first`` is the number of the first of these lines, for the message.
-    """
+    """Refuse lone surrogates, which Python strings alone can hold and no encoding can write. ``first`` is the number of
+    the first of these lines, for the message."""
     for number, line in enumerate(lines, start=first):
         if not line.isascii() and (match := _SURROGATE.search(line)):
             raise DataError(

@@ -68,15 +68,12 @@ class World:
         return contextlib.nullcontext()
 
     def meets(self, *, last: bool) -> Sequence[str]:
-        """Which of the passes of a batch, "forward" and "backward", the processes make together: a process cannot repeat
-        such a pass alone."""
+        """Which passes of a batch, "forward" and "backward", the processes make together: none can repeat one alone."""
         return ()
 
     def whole(self) -> AbstractContextManager[object]:
-        """Inside it modules have all their parameters, and nobody waits: each process may do as much as it likes.
-
-        Parameters do not change there. All processes enter and leave it together.
-        """
+        """Inside it modules have all their parameters, which do not change, and nobody waits: each process may do as
+        much as it likes. All of them enter and leave it together."""
         return contextlib.nullcontext()
 
     def held(self, tensor: Tensor) -> Tensor:

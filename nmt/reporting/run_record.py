@@ -201,10 +201,8 @@ class Cost:
     devices: int = 1
 
     def figures(self, tokens: int, parts: Sequence[tuple[Event, float]]) -> dict[str, float]:
-        """Operations of ``tokens`` target tokens, counted and estimated, as far as they are known.
-
-        ``parts``: the starts of the run with their seconds; one that nobody recorded was like this one.
-        """
+        """Operations of ``tokens`` target tokens, counted and estimated, as far as they are known. ``parts``: the starts
+        of the run with their seconds; one that nobody recorded was like this one."""
         figures = {}
         if self.flops_per_token is not None:
             figures["flops_counted"] = self.flops_per_token * tokens

@@ -161,10 +161,8 @@ def checksums(path: Path) -> dict[str, str]:
 
 
 def drop_training_state(path: Path) -> None:
-    """Make a checkpoint smaller: it keeps its model, and no run can go on from it any more.
-
-    The manifest is the first to forget the files, so that the checkpoint is whole at every moment.
-    """
+    """Make a checkpoint smaller: it keeps its model, and no run can go on from it any more. The manifest is the first to
+    forget the files, so that the checkpoint is whole at every moment."""
     manifest = _manifest(path, Verify.fast)
     listed = {name: facts for name, facts in manifest["files"].items() if name not in (_TENSORS, _VALUES)}
     if listed != manifest["files"]:
@@ -210,10 +208,8 @@ def require_shapes(own: Shapes, stored: Shapes, origin: str) -> None:
 
 
 def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """A safetensors file: the length of a JSON header, the header, then the bytes of one tensor after the other.
-
-    The library's own writer copies all of them first, twice. Tensors that share storage are written under every name.
-    """
+    """A safetensors file: the length of a JSON header, the header, the bytes of one tensor after the other; those that
+    share storage are written under every name. The library's own writer copies all of them first, twice."""
     import torch
 
     header: dict[str, Any] = {}

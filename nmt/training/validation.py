@@ -152,10 +152,8 @@ class LossValidator:
 
 @dataclass
 class TranslationValidator:
-    """Translates the first sentences of a split, shows some, and scores all of them.
-
-    A score that cannot be computed is reported and left out; it never ends training. ``failures`` keeps the reasons.
-    """
+    """Translates the first sentences of a split, shows some, and scores all of them. A score that cannot be computed is
+    reported and left out, and never ends training; ``failures`` keeps the reasons."""
 
     model: EncoderDecoder
     search: Search

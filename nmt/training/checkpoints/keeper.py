@@ -33,10 +33,8 @@ LESS_HASTE = "a lower --lr, a longer --warmup-updates or --clip-norm 1 may help"
 
 @dataclass
 class Saver:
-    """Hands snapshots to a store, one after the other. Only one is ever on its way: the next waits for it.
-
-    A ``with`` block ends when nothing is on its way any more; that of a second Ctrl-C at once.
-    """
+    """Hands snapshots to a store, one after the other. Only one is ever on its way: the next waits for it. A ``with``
+    block ends when nothing is on its way any more; that of a second Ctrl-C at once."""
 
     store: CheckpointStore
     asynchronous: bool

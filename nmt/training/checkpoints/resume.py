@@ -109,10 +109,8 @@ def past_of(
     batches_in_update: int,
     options: CheckpointConfig,
 ) -> Past:
-    """What changed since the checkpoint; refused unless a flag of ``options`` lets it.
-
-    Twice the processes and half the accumulation are no change.
-    """
+    """What changed since the checkpoint; refused unless a flag of ``options`` lets it. Twice the processes and half the
+    accumulation are no change."""
     past = Past.of(stored)
     facts = past.facts
     if facts.vocabularies != vocabularies:

@@ -202,10 +202,8 @@ class CheckpointStore:
                 run_folder.set_pointer(self.folder, name, path)
 
     def save(self, snapshot: Snapshot, *, best: bool, required: bool) -> Path | None:
-        """Write a checkpoint, move the pointers, delete what may go.
-
-        A full disk is a warning and the result None, unless the checkpoint is ``required`` (the run ends with it).
-        """
+        """Write a checkpoint, move the pointers, delete what may go. A full disk is a warning and the result None,
+        unless the checkpoint is ``required`` (the run ends with it)."""
         path = self.folder / run_folder.checkpoint_name(snapshot.info.epoch, snapshot.info.update)
         self._warn_if_space_is_short(snapshot)
         try:

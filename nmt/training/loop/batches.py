@@ -42,10 +42,8 @@ class UpdateBatches:
 
 
 class TrainingBatches:
-    """The updates of a split. An update is made of consecutive batches and never spans two epochs.
-
-    With several ``processes`` an update has as many batches more; they are the same for all of them.
-    """
+    """The updates of a split. An update is made of consecutive batches and never spans two epochs. With several
+    ``processes`` it has as many batches more; they are the same for all of them."""
 
     def __init__(self, split: Split, options: BatchingConfig, seed: int, processes: int = 1) -> None:
         self._split = split

@@ -67,10 +67,8 @@ def described(batch: Batch) -> str:
 def choose_precision(
     wanted: Precision, device: torch.device, *, width: int, vocabulary: int, before: Precision | None = None
 ) -> Precision:
-    """What ``wanted`` means for a model of this size; ``auto`` stays with ``before``, that of the run so far.
-
-    A rule over device, capability and size, never a measurement: the same command on the same machine computes the same.
-    """
+    """What ``wanted`` means for a model of this size; ``auto`` stays with ``before``, that of the run so far. A rule,
+    never a measurement: the same command on the same machine computes the same."""
     if wanted is not Precision.auto:
         require_precision(device, wanted)
         return wanted
@@ -167,10 +165,8 @@ class Learner:
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[dict[str, Tensor]]:
-        """Modules in eval mode, and the optimizer's weights for evaluation where it keeps two kinds.
-
-        Yields the weights for training by parameter number, nothing if there is no difference.
-        """
+        """Modules in eval mode, and the optimizer's weights for evaluation where it keeps two kinds. Yields those for
+        training by parameter number, nothing if there is no difference."""
         self.step.eval()
         try:
             with evaluation_mode(self.optimizer) as training_weights:

@@ -201,10 +201,8 @@ class Trainer:
 
 
 class StopRequest:
-    """Listens while its ``with`` block runs (in the main thread; elsewhere Python allows no handlers).
-
-    A handler only takes a note; training acts on it after the update at hand. A second SIGINT leaves at once.
-    """
+    """Listens while its ``with`` block runs (in the main thread; elsewhere Python allows no handlers). A handler only
+    takes a note; training acts on it after the update at hand. A second SIGINT leaves at once."""
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None

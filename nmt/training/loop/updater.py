@@ -120,10 +120,8 @@ class Updater:
         self.reader.announce(share.item for share in self.learner.world.shares(batches.batches))
 
     def accumulate(self, update: int, batches: UpdateBatches) -> Totals:
-        """Leave gradients of the summed loss on the parameters (over n processes, an n-th of it).
-
-        A batch that finds no memory is done in halves.
-        """
+        """Leave gradients of the summed loss on the parameters (over n processes, an n-th of it). A batch that finds no
+        memory is done in halves."""
         shares = self.learner.world.shares(batches.batches)
         while True:
             self.learner.step.zero_grad(set_to_none=True)
@@ -138,10 +136,8 @@ class Updater:
             shares[at : at + 1] = self._halves(update, failed)  # from the start: gradients may be incomplete
 
     def launch(self, batches: UpdateBatches, totals: Totals, progress: Progress, began: float) -> None:
-        """Let the optimizer make the update whose gradients were accumulated, if its figures are finite.
-
-        Gradients that are not finite are clipped only if nobody will look at them: it spreads what is not finite.
-        """
+        """Let the optimizer make the update whose gradients were accumulated, if its figures are finite. Gradients that
+        are not are clipped only if nobody will look at them: it spreads what is not finite."""
         optimizer = self.learner.optimizer
         with explained_shortage(f"at update {progress.update}, after its gradients were computed", SMALLER_BATCHES):
             parameters, gradients = self._divided(totals)

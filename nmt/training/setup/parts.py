@@ -154,10 +154,8 @@ def build_criterion(config: TrainConfig, datasets: Datasets, device: torch.devic
 def sampler(
     options: SequenceConfig, whole: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
 ) -> Sampler:
-    """Draws from the model's own distribution: nothing is cut off, an empty translation is possible too.
-
-    Inside ``whole`` the model has all its parameters: each process draws as long as its own samples take.
-    """
+    """Draws from the model's own distribution: nothing is cut off, an empty translation is possible too. Inside
+    ``whole`` the model has all its parameters: each process draws as long as its own samples take."""
     config = SamplingConfig(max_len_a=options.max_len_a, max_len_b=options.max_len_b, min_len=0)
     search = SamplingSearch(config, options.samples)
 
@@ -171,10 +169,8 @@ def sampler(
 
 
 def start_from(config: TrainConfig, model: EncoderDecoder, pair: LanguagePair) -> None:
-    """Give ``model`` the parameters of ``--finetune-from-model``, which must have the same architecture.
-
-    Other vocabularies are refused unless they are to be mapped.
-    """
+    """Give ``model`` the parameters of ``--finetune-from-model``, which must have the same architecture; other
+    vocabularies are refused unless they are to be mapped."""
     path = config.checkpoint.finetune_from_model
     assert path is not None, "the caller asks for it"
     loaded = load_model(path, torch.device("cpu"))

@@ -160,9 +160,7 @@ def _found(config: TrainConfig, datasets: Datasets, device: torch.device, world:
 
 def _trial(config: TrainConfig, datasets: Datasets, device: torch.device) -> tuple[Trial, int]:
     """Trains a model that is thrown away. From the start the optimizer's averages are there, and later gradients are.
-
-    Also the bytes of its checkpoint.
-    """
+    Also the bytes of its checkpoint."""
     model = build_model(config, datasets)
     arithmetic = build_arithmetic(config, datasets, model, device, before=None)
     step = build_step(config, datasets, model, device, World())
@@ -227,10 +225,8 @@ def sustained_tflops(device: torch.device, given: float | None) -> float | None:
 def flops_per_token(
     step: Step, split: Split, arithmetic: Arithmetic, *, seed: int, longest: int | None = None
 ) -> float | None:
-    """Operations of training per target token, counted on a few sentences of all lengths up to ``longest``.
-
-    Nothing else changes: a copy of ``step`` computes, and random generators go on where they were. None if it fails.
-    """
+    """Operations of training per target token, counted on a few sentences of all lengths up to ``longest``; None if it
+    fails. Nothing else changes: a copy of ``step`` computes, and random generators go on where they were."""
     try:
         cards = [] if arithmetic.device.type == "cpu" else [arithmetic.device]
         with torch.random.fork_rng(cards, device_type=arithmetic.device.type):
