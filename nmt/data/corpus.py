@@ -17,7 +17,7 @@ import contextlib
 import hashlib
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -84,33 +84,27 @@ class ChainedRows:
 Rows = RaggedArray | ChainedRows  # one row of integers for each sentence
 
 
-class RaggedWriter:
-    """Writes the two arrays, row by row, while their size is still unknown."""
+Append = Callable[[Ids, Ints], None]
 
-    def __init__(self, values: Path, offsets: Path, dtype: type[np.unsignedinteger]) -> None:
-        self._file = open(values, "wb")  # noqa: SIM115 - closed by `__exit__`
-        self._offsets = offsets
-        self._dtype = np.dtype(dtype)
-        self._lengths: list[Ints] = [np.zeros(1, dtype=np.int64)]
-        self._file.write(_header(self._dtype, 0))
 
-    def append(self, values: Ids, lengths: Ints) -> None:
-        """The numbers of some rows one after the other, and how many each has."""
-        self._file.write(np.ascontiguousarray(values, dtype=self._dtype).data)
-        self._lengths.append(lengths)
+@contextlib.contextmanager
+def ragged_writer(values: Path, offsets: Path, dtype: type[np.unsignedinteger]) -> Iterator[Append]:
+    """Writes the two arrays while their size is still unknown: what it yields takes the numbers of some rows one after the
+    other, and how many each has. Until the end, and after an error, the file of numbers says that it is empty."""
+    written, counts = np.dtype(dtype), [np.zeros(1, dtype=np.int64)]
 
-    def __enter__(self) -> RaggedWriter:
-        return self
+    def append(numbers: Ids, lengths: Ints) -> None:
+        file.write(np.ascontiguousarray(numbers, dtype=written).data)
+        counts.append(lengths)
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Fill in the sizes. Until then, and after an error, the file says that it is empty."""
-        with self._file:
-            if kind is None:
-                offsets = np.cumsum(np.concatenate(self._lengths))
-                self._file.seek(0)
-                self._file.write(_header(self._dtype, int(offsets[-1])))
-                with open(self._offsets, "wb") as file:
-                    np.save(file, offsets)
+    with open(values, "wb") as file:
+        file.write(_header(written, 0))
+        yield append
+        ends = np.cumsum(np.concatenate(counts))
+        file.seek(0)
+        file.write(_header(written, int(ends[-1])))
+    with open(offsets, "wb") as file:
+        np.save(file, ends)
 
 
 def _header(dtype: np.dtype[Any], count: int) -> bytes:

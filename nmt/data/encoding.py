@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nmt import interruptions
-from nmt.data.corpus import RaggedWriter, StoredSentences, alignment_files
+from nmt.data.corpus import StoredSentences, alignment_files, ragged_writer
 from nmt.data.language_pair import LanguagePair
 from nmt.data.parallel_text import Pair, ParallelText
 from nmt.data.text import Reading
@@ -221,7 +221,7 @@ def write_alignments(folder: Path, text: ParallelText, pair: LanguagePair, readi
     positions, offsets = (folder / name for name in alignment_files(text.split))
     lines = itertools.compress(zip(text.pairs(reading), _alignment_lines(text.alignments, reading, quiet=True)), kept)
     lost = written = 0
-    with RaggedWriter(positions, offsets, np.uint16 if longest < 2**16 else np.uint32) as writer:
+    with ragged_writer(positions, offsets, np.uint16 if longest < 2**16 else np.uint32) as append:
         while chunk := list(itertools.islice(lines, CHUNK_LINES)):
             numbers = range(written, written + len(chunk))
             starts = [
@@ -231,7 +231,7 @@ def write_alignments(folder: Path, text: ParallelText, pair: LanguagePair, readi
             found = [_in_pieces(parse(line), *both) for (_, line), *both in zip(chunk, *starts)]
             lost += sum(one is None for one in found)
             pairs = [_NONE if one is None else one for one in found]
-            writer.append(np.concatenate(pairs).ravel(), np.array([one.size for one in pairs], dtype=np.int64))
+            append(np.concatenate(pairs).ravel(), np.array([one.size for one in pairs], dtype=np.int64))
             written += len(chunk)
     return lost
 

@@ -20,7 +20,7 @@ from nmt.config.checks import Rules, refuse, require_positive
 from nmt.config.choices import PieceMarks
 from nmt.config.plain import to_plain
 from nmt.config.sections import PreprocessConfig
-from nmt.data.corpus import FORMAT, KIND, RaggedWriter, sentence_files
+from nmt.data.corpus import FORMAT, KIND, ragged_writer, sentence_files
 from nmt.data.encoding import check_alignments, encode_all, token_type, write_alignments
 from nmt.data.language_pair import LanguagePair, find_pair
 from nmt.data.parallel_text import ParallelText, file_exists, find_file
@@ -145,9 +145,9 @@ def _write_split(
     rules = PairFilter(config.filters) if text.split == TRAIN else None
     languages = ((pair.source_lang, pair.source), (pair.target_lang, pair.target))[: len(text.paths())]
     with contextlib.ExitStack() as stack:
-        writers = [
+        appending = [
             stack.enter_context(
-                RaggedWriter(*sentence_files(folder, text.split, language), token_type(tokenizer.vocabulary))
+                ragged_writer(*sentence_files(folder, text.split, language), token_type(tokenizer.vocabulary))
             )
             for language, tokenizer in languages
         ]
@@ -157,9 +157,9 @@ def _write_split(
             kept.append(codes == Reason.kept)
             remaining = chunk.take(kept[-1])
             tally.add(codes, remaining)
-            for writer, side in zip(writers, (remaining.source, remaining.target)):
+            for append, side in zip(appending, (remaining.source, remaining.target)):
                 assert side is not None
-                writer.append(side.tokens, side.lengths)
+                append(side.tokens, side.lengths)
             progress(text.split, tally.counts["read"], count)
     if (read := tally.counts["read"]) != count:
         raise DataError(f"{text.source} changed while it was read: {count} lines at first, then {read}")

@@ -145,8 +145,8 @@ def map_checkpoint(path: Path) -> MappedCheckpoint:
     return MappedCheckpoint(path, read_config(path), _info(path, manifest))
 
 
-def read_info(path: Path, *, verify: Verify = Verify.fast) -> CheckpointInfo:
-    return _info(path, _manifest(path, verify))
+def read_info(path: Path) -> CheckpointInfo:
+    return _info(path, _manifest(path, Verify.fast))
 
 
 def holds_training_state(path: Path) -> bool:

@@ -170,11 +170,8 @@ def read_manifest(
     small: Sequence[str] = (),
     besides: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The manifest of a folder, after comparing the folder with it.
-
-    ``small``: patterns of files so small that even a fast comparison looks at their contents; ``besides``: files that the
-    reader does without, and that are not compared.
-    """
+    """The manifest of a folder, after comparing the folder with it. ``small``: patterns of files so small that even a fast
+    comparison looks at their contents; ``besides``: files that the reader does without, and that are not compared."""
     if not folder.is_dir():
         raise MissingInputError(f"{folder} is not a folder (working directory: {Path.cwd()})")
     if not (folder / MANIFEST).is_file():

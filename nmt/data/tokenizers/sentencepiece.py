@@ -114,11 +114,8 @@ def _parts(line: str) -> Iterator[str]:
 
 
 def _hidden(special: str) -> str:
-    """A spelling of a special that does not occur in text.
-
-    The trainer cuts these spellings out of what it learns from; with "</s>" the characters "<" and "/" might get no
-    piece. Nobody sees this one: our vocabulary has its own specials.
-    """
+    """A spelling of a special that does not occur in text: the trainer cuts it out of what it learns from, and with "</s>"
+    the characters "<" and "/" might get no piece. Nobody sees this one: our vocabulary has its own specials."""
     return f"\ue000<{special}>\ue000"
 
 

@@ -89,8 +89,7 @@ Copied = tuple[Batch, torch.cuda.Event]  # a batch whose copy is on its way, and
 
 class ReadAhead(BatchReader):
     """Reads announced batches in a thread, and begins to copy them to a GPU, while that computes: on a stream of their own,
-    out of memory that the GPU reads by itself. With what was not announced both happens on the spot.
-    """
+    out of memory that the GPU reads by itself. With what was not announced both happens on the spot."""
 
     def __init__(self, read: Callable[[Indices], Batch], device: torch.device) -> None:
         super().__init__(read)

@@ -131,11 +131,9 @@ class Arithmetic:
 
 @dataclass
 class LossScale:
-    """Multiplies the loss so that small gradients do not vanish in fp16; torch's rule for growing and shrinking.
-
-    It starts low because losses are sums over tokens. A gradient that is not finite is normal here: the scale was too
-    large. At ``SMALLEST`` it no longer is, and counts as a bad update.
-    """
+    """Multiplies the loss so that small gradients do not vanish in fp16; torch's rule for growing and shrinking. It starts
+    low because losses are sums over tokens. A gradient that is not finite is normal here: the scale was too large. At
+    ``SMALLEST`` it no longer is, and counts as a bad update."""
 
     FIRST, SMALLEST, LARGEST, PATIENCE = 2.0**7, 2.0**-10, 2.0**24, 2000
 

@@ -87,7 +87,7 @@ def build_optimizer(config: TrainConfig, step: Step) -> torch.optim.Optimizer:
 def build_schedule(config: TrainConfig, optimizer: torch.optim.Optimizer, horizon: Horizon) -> Schedule:
     """The schedule of a run; where it computes the rate itself, the optimizer's own becomes a factor of it."""
     base_rate = float(config.optimizer.base_rate)
-    if getattr(config.scheduler, "sets_rate", False):
+    if config.scheduler.sets_rate:
         for group in optimizer.param_groups:
             group["lr"] /= base_rate
         base_rate = 1.0

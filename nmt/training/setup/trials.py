@@ -100,11 +100,9 @@ def largest_by_trial(sizes: Sequence[int], attempt: Trial, reserved: Callable[[]
 def largest_by_forecast(
     sizes: Sequence[int], attempt: Trial, peak: Callable[[], int], room: Callable[[], int | None], beside: int = 0
 ) -> int:
-    """For a CPU, where a failed trial would end the process: small batches tell what large ones will take.
-
-    ``peak``: the most memory of the trials so far; ``room``: what the process may hold in all; ``beside``: the bytes of it
-    that training takes and a trial does not.
-    """
+    """For a CPU, where a failed trial would end the process: small batches tell what large ones will take. ``peak``: the
+    most memory of the trials so far; ``room``: what the process may hold in all; ``beside``: the bytes of it that training
+    takes and a trial does not."""
     smallest = sizes[0]
     if len(sizes) == 1:
         return smallest

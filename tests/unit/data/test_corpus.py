@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from nmt.config.sections import PreprocessConfig
-from nmt.data.corpus import ChainedRows, Corpus, RaggedWriter, StoredSentences, chain, open_corpora, sentence_files
+from nmt.data.corpus import ChainedRows, Corpus, StoredSentences, chain, open_corpora, ragged_writer, sentence_files
 from nmt.data.encoding import token_type
 from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.piece_lists import WordsConfig
@@ -108,10 +108,10 @@ SENTENCES = st.lists(
 def test_any_sentences_written_in_any_chunks_are_read_again(sentences: list[np.ndarray], chunk: int) -> None:
     vocabulary = Vocabulary("abcdefghij")
     with tempfile.TemporaryDirectory() as name:
-        with RaggedWriter(*sentence_files(Path(name), "t", "x"), np.uint16) as writer:
+        with ragged_writer(*sentence_files(Path(name), "t", "x"), np.uint16) as append:
             for start in range(0, len(sentences), chunk):
                 part = sentences[start : start + chunk]
-                writer.append(np.concatenate(part), np.array([len(sentence) for sentence in part]))
+                append(np.concatenate(part), np.array([len(sentence) for sentence in part]))
         stored = StoredSentences(Path(name), "t", "x", vocabulary)
         assert [stored[index].tolist() for index in range(len(sentences))] == [ids.tolist() for ids in sentences]
         assert stored.lengths.tolist() == [len(ids) for ids in sentences]
