@@ -201,7 +201,7 @@ class TranslationValidator:
             try:
                 scores[name] = float(scorer(hypotheses, [references]).value)
             except Exception as error:
-                failures[name] = _described(error)
+                failures[name] = f"{type(error).__name__}: {error}"
         return scores, failures
 
     def _translated(self, stop: Stop) -> dict[int, str] | str | None:
@@ -216,7 +216,7 @@ class TranslationValidator:
                 lines |= zip(indices.tolist(), self._translate(indices), strict=True)
                 count(len(indices))
         except Exception as error:  # whatever a search or a plugin does wrong, the training run is worth more
-            return _described(error)
+            return f"{type(error).__name__}: {error}"
         return lines
 
     def _translate(self, indices: Indices) -> list[str]:
@@ -278,7 +278,3 @@ def _plan(source_lengths: Indices, target_lengths: Indices | None, batching: Bat
     limit = None if batching.token_limit is None else max(batching.token_limit, longest)
     options = BatchingConfig(limit, batch_size=batching.batch_size)
     return plan_batches(source_lengths, target_lengths, options, shuffle=False)
-
-
-def _described(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from nmt.config.choices import PieceMarks
-from nmt.data.text import one_line
+from nmt.data.text import one_line, visible_spaces
 from nmt.data.vocabulary import UNK, Ints, Vocabulary
 from nmt.registry import Registry, import_all
 
@@ -51,9 +51,9 @@ class Tokenizer(ABC):
         """What of a line each of its pieces stands for, of unknown ones too."""
         return self.pieces(self.encode([line])[0].tolist())
 
-    @abstractmethod
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """One piece for each id, specials too, without white space: for H- lines, alignments and plots."""
+        return [visible_spaces(self.vocabulary.pieces[number]) for number in ids]
 
     @abstractmethod
     def save(self, folder: Path, stem: str) -> None:

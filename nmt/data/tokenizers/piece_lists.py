@@ -17,7 +17,7 @@ import numpy as np
 from nmt.config.checks import require_positive
 from nmt.config.choices import InvalidText
 from nmt.config.option import flag
-from nmt.data.text import Reading, joined, one_line, require_text, visible_spaces
+from nmt.data.text import Reading, joined, one_line, require_text
 from nmt.data.tokenizers import Tokenizer, TokenizerBuilder, tokenizers
 from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Ints, Vocabulary
 from nmt.errors import DataError, MissingInputError, UsageError
@@ -80,9 +80,6 @@ class PieceListTokenizer(Tokenizer):
 
     def surfaces(self, line: str) -> list[str]:
         return list(self.split(line))
-
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        return [visible_spaces(self.vocabulary.pieces[number]) for number in ids]
 
     def save(self, folder: Path, stem: str) -> None:
         known = self.vocabulary.pieces[len(SPECIALS) :]

@@ -21,7 +21,7 @@ import sentencepiece
 
 from nmt.config.option import flag, option
 from nmt.config.sections import require_positive
-from nmt.data.text import one_line, require_text, visible_spaces
+from nmt.data.text import one_line, require_text
 from nmt.data.tokenizers import Tokenizer, TokenizerBuilder, tokenizers
 from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Ints, Vocabulary
 from nmt.errors import DataError, MissingInputError, UsageError
@@ -190,9 +190,6 @@ class SentencePieceTokenizer(Tokenizer):
     def surfaces(self, line: str) -> list[str]:
         pieces: list[str] = self._model.encode(line, out_type=str)
         return [piece.lstrip(_SPACE) for piece in pieces]
-
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        return [visible_spaces(self.vocabulary.pieces[number]) for number in ids]
 
     def save(self, folder: Path, stem: str) -> None:
         (folder / f"{stem}.model").write_bytes(self._model.serialized_model_proto())
