@@ -82,8 +82,6 @@ class ChainedRows:
 
 
 Rows = RaggedArray | ChainedRows  # one row of integers for each sentence
-
-
 Append = Callable[[Ids, Ints], None]
 
 

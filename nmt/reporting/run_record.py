@@ -112,7 +112,9 @@ def _event(line: str) -> dict[str, Any] | None:
 
 def _up_to(event: Event, update: int, skipped: int) -> bool:
     """An update that was skipped has the number of the next one, which says nothing of when that was."""
-    return bool(event["number"] <= skipped if event["event"] == "skipped" else event["update"] <= update)
+    if event["event"] == "skipped":
+        return int(event.get("number", skipped + 1)) <= skipped
+    return int(event["update"]) <= update
 
 
 @dataclass(frozen=True)
