@@ -231,7 +231,7 @@ class StoredSentences(RaggedArray):
         tokens, offsets = sentence_files(folder, split, language)
         super().__init__(tokens, offsets, least=1)
         highest = int(self.values.max(initial=0))
-        if highest >= len(vocabulary) or int(self.values.min(initial=0)) < 0:  # the GPU would say no more than that
+        if highest >= len(vocabulary) or int(self.values.min(initial=0)) < 0:  # else an assertion of the GPU
             sentence = int(np.searchsorted(self.offsets, int(np.argmax(self.values)), side="right"))
             beyond = f"sentence {sentence} holds id {highest}, beyond {len(vocabulary)} pieces"
             raise DataError(f"{tokens} is damaged: {beyond}")
