@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +32,6 @@ logger = logging.getLogger("nmt.data.tokenizers")
 class PieceListConfig:
     """Which pieces of the training text are known."""
 
-    tokenizer: ClassVar[type[PieceListTokenizer]]
     vocab_size: int | None = flag(
         None, help="size of the vocabulary, the four special entries included; null: no limit"
     )
@@ -48,9 +47,6 @@ class PieceListConfig:
 
 class PieceListTokenizer(Tokenizer):
     """Cuts text without a model; a piece is known or unknown. Text is taken as it is: no normalisation."""
-
-    listed: re.Pattern[str]  # a line of a given list, its count taken off
-    what: str  # how a piece is called in messages
 
     def __init__(self, config: PieceListConfig, pieces: Iterable[str]) -> None:
         self.config = config
@@ -86,11 +82,79 @@ class PieceListTokenizer(Tokenizer):
         (folder / f"{stem}.json").write_text(json.dumps(known, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
 
 
+class PieceListBuilder(TokenizerBuilder):
+    """Counts pieces, or reads a list of them."""
+
+    tokenizer: type[PieceListTokenizer]
+    listed: re.Pattern[str]  # a line of a given list, its count taken off
+    what: str  # how a piece is called in messages
+
+    def __init__(self, config: PieceListConfig) -> None:
+        self._config = config
+
+    def train(self, lines: Iterable[str], seed: int) -> Tokenizer:
+        """The most frequent pieces, equally frequent ones in alphabetical order. Nothing is random here."""
+        counts: Counter[str] = Counter()
+        for line in lines:
+            counts.update(self.tokenizer.split(line))
+        frequent = [piece for piece, count in counts.items() if count >= self._config.min_count]
+        if not frequent:
+            raise UsageError(
+                f"no {self.what} of the training text occurs tokenizer.min_count={self._config.min_count} times; "
+                f"lower --min-count, or look into the training files"
+            )
+        frequent.sort(key=lambda piece: (-counts[piece], piece))
+        room = None if self._config.vocab_size is None else self._config.vocab_size - len(SPECIALS)
+        return self.tokenizer(self._config, frequent[:room])
+
+    def load(self, folder: Path, stem: str) -> Tokenizer:
+        path = folder / f"{stem}.json"
+        try:
+            pieces: Any = json.loads(path.read_bytes())
+        except OSError as error:
+            raise MissingInputError(f"cannot read {path}: {error.strerror}") from None
+        except ValueError as error:
+            raise DataError(f"{path} is damaged: it is not JSON ({error})") from None
+        if not isinstance(pieces, list) or not all(isinstance(piece, str) and piece for piece in pieces):
+            raise DataError(f"{path} is damaged: it should be a list of pieces")
+        if len(set(pieces)) != len(pieces):
+            raise DataError(f"{path} is damaged: '{Counter(pieces).most_common(1)[0][0]}' occurs twice")
+        return self.tokenizer(self._config, pieces)
+
+    def given(self, path: Path) -> Tokenizer:
+        """One piece a line, optionally followed by a space and its count (fairseq's form); the order gives the ids."""
+        lines: dict[str, int] = {}
+        for number, line in enumerate(Reading(InvalidText.skip).lines(path, quiet=True), start=1):
+            if line is None:
+                raise DataError(
+                    f"{path}:{number}: bytes that are not UTF-8; convert the list first, with iconv -t UTF-8"
+                )
+            match = self.listed.fullmatch(line)
+            if match is None and line not in SPECIALS:
+                raise DataError(f"{path}:{number}: {line!r} is not one {self.what}, or one {self.what} and its count")
+            piece = line if match is None or line in SPECIALS else match[1]
+            if piece in lines:
+                raise DataError(f"{path}:{number}: {piece!r} stands in line {lines[piece]} already; each piece once")
+            lines[piece] = number
+        if not lines:
+            raise DataError(f"{path} is empty")
+        if is_dictionary_of_fairseq(path):
+            logger.info(
+                f"{path} is a dictionary as fairseq writes it: its pieces are taken in its order, its counts are not"
+            )
+        specials = [special for special in SPECIALS if lines.pop(special, 0)]
+        if specials:
+            logger.warning(f"{path}: {' '.join(specials)} left out of the list; specials have ids of their own")
+        return self.tokenizer(self._config, lines)
+
+
+@dataclass
+class CharConfig(PieceListConfig):
+    """One piece a character."""
+
+
 class CharTokenizer(PieceListTokenizer):
     """Decoding gives back exactly the text that was encoded, as far as its characters are known."""
-
-    listed = re.compile(r"(.)(?: \d+)?", re.DOTALL)
-    what = "character"
 
     @staticmethod
     def split(line: str) -> Sequence[str]:
@@ -101,12 +165,22 @@ class CharTokenizer(PieceListTokenizer):
         return "".join(pieces)
 
 
+@tokenizers.register("char", CharConfig)
+class CharBuilder(PieceListBuilder):
+    tokenizer = CharTokenizer
+    listed = re.compile(r"(.)(?: \d+)?", re.DOTALL)
+    what = "character"
+
+
+@dataclass
+class WordsConfig(PieceListConfig):
+    """One piece a word."""
+
+
 class WordTokenizer(PieceListTokenizer):
     """Only the space U+0020 separates; a tab or a no-break space belongs to its word. Of text that was cut before, each
     piece is a word here until it is decoded."""
 
-    listed = re.compile(r"([^ ]+)(?: \d+)?")
-    what = "word"
     keeps_pieces = True
 
     def decode_with(self, ids: Sequence[int], unknown: Sequence[str]) -> str:
@@ -121,81 +195,8 @@ class WordTokenizer(PieceListTokenizer):
         return " ".join(pieces)
 
 
-@dataclass
-class CharConfig(PieceListConfig):
-    """One piece a character."""
-
-    tokenizer = CharTokenizer
-
-
-@dataclass
-class WordsConfig(PieceListConfig):
-    """One piece a word."""
-
-    tokenizer = WordTokenizer
-
-
-@tokenizers.register("char", CharConfig)
 @tokenizers.register("words", WordsConfig)
-class PieceListBuilder(TokenizerBuilder):
-    """Counts pieces, or reads a list of them."""
-
-    def __init__(self, config: PieceListConfig) -> None:
-        self._config, self._kind = config, config.tokenizer
-
-    def train(self, lines: Iterable[str], seed: int) -> Tokenizer:
-        """The most frequent pieces, equally frequent ones in alphabetical order. Nothing is random here."""
-        counts: Counter[str] = Counter()
-        for line in lines:
-            counts.update(self._kind.split(line))
-        frequent = [piece for piece, count in counts.items() if count >= self._config.min_count]
-        if not frequent:
-            raise UsageError(
-                f"no {self._kind.what} of the training text occurs tokenizer.min_count={self._config.min_count} times; "
-                f"lower --min-count, or look into the training files"
-            )
-        frequent.sort(key=lambda piece: (-counts[piece], piece))
-        room = None if self._config.vocab_size is None else self._config.vocab_size - len(SPECIALS)
-        return self._kind(self._config, frequent[:room])
-
-    def load(self, folder: Path, stem: str) -> Tokenizer:
-        path = folder / f"{stem}.json"
-        try:
-            pieces: Any = json.loads(path.read_bytes())
-        except OSError as error:
-            raise MissingInputError(f"cannot read {path}: {error.strerror}") from None
-        except ValueError as error:
-            raise DataError(f"{path} is damaged: it is not JSON ({error})") from None
-        if not isinstance(pieces, list) or not all(isinstance(piece, str) and piece for piece in pieces):
-            raise DataError(f"{path} is damaged: it should be a list of pieces")
-        if len(set(pieces)) != len(pieces):
-            raise DataError(f"{path} is damaged: '{Counter(pieces).most_common(1)[0][0]}' occurs twice")
-        return self._kind(self._config, pieces)
-
-    def given(self, path: Path) -> Tokenizer:
-        """One piece a line, optionally followed by a space and its count (fairseq's form); the order gives the ids."""
-        lines: dict[str, int] = {}
-        for number, line in enumerate(Reading(InvalidText.skip).lines(path, quiet=True), start=1):
-            if line is None:
-                raise DataError(
-                    f"{path}:{number}: bytes that are not UTF-8; convert the list first, with iconv -t UTF-8"
-                )
-            match = self._kind.listed.fullmatch(line)
-            if match is None and line not in SPECIALS:
-                raise DataError(
-                    f"{path}:{number}: {line!r} is not one {self._kind.what}, or one {self._kind.what} and its count"
-                )
-            piece = line if match is None or line in SPECIALS else match[1]
-            if piece in lines:
-                raise DataError(f"{path}:{number}: {piece!r} stands in line {lines[piece]} already; each piece once")
-            lines[piece] = number
-        if not lines:
-            raise DataError(f"{path} is empty")
-        if is_dictionary_of_fairseq(path):
-            logger.info(
-                f"{path} is a dictionary as fairseq writes it: its pieces are taken in its order, its counts are not"
-            )
-        specials = [special for special in SPECIALS if lines.pop(special, 0)]
-        if specials:
-            logger.warning(f"{path}: {' '.join(specials)} left out of the list; specials have ids of their own")
-        return self._kind(self._config, lines)
+class WordsBuilder(PieceListBuilder):
+    tokenizer = WordTokenizer
+    listed = re.compile(r"([^ ]+)(?: \d+)?")
+    what = "word"

@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from nmt.data.tokenizers.piece_lists import PieceListBuilder, WordsConfig
+from nmt.data.tokenizers.piece_lists import WordsBuilder, WordsConfig
 from nmt.models.binary_symbols import bit_codes
 
 FOLDER = Path(__file__).resolve().parents[3] / "examples" / "neural_turing_machine"
@@ -78,8 +78,8 @@ def test_items_of_a_list_differ_even_where_few_exist() -> None:
 def test_the_vocabulary_tells_the_bits_of_every_vector(tmp_path: Path, task: str, markers: list[str]) -> None:
     """As nmt-preprocess reads it: a vector's id leads to its own bits, and markers come after all vectors."""
     assert run(tmp_path, "--task", task, "--bits", "6", "--longest", "3", "--size", "20").returncode == 0
-    source = PieceListBuilder(WordsConfig()).given(tmp_path / "source.pieces").vocabulary
-    target = PieceListBuilder(WordsConfig()).given(tmp_path / "target.pieces").vocabulary
+    source = WordsBuilder(WordsConfig()).given(tmp_path / "source.pieces").vocabulary
+    target = WordsBuilder(WordsConfig()).given(tmp_path / "target.pieces").vocabulary
     codes = bit_codes(len(source), 6).int().tolist()
     for vocabulary in (source, target):
         assert "".join(map(str, codes[vocabulary.id("110010")])) == "110010"
