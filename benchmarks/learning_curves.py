@@ -22,6 +22,7 @@ from pathlib import Path
 
 from training_speed import BUDGET, HERE, SHAPES, Shape
 
+from nmt.config.sections import BatchingConfig
 from nmt.data.batching import plan_batches
 from nmt.data.corpus import Corpus
 
@@ -32,7 +33,7 @@ PLAIN = "plain"
 def updates_for(corpus: Path, tokens: int) -> int:
     """How many updates see so many target tokens, eos included and padding not."""
     split = Corpus.open(corpus).split("train")
-    plan = plan_batches(split.source_lengths, split.target_lengths, max_tokens=BUDGET, batch_size=None)
+    plan = plan_batches(split.source_lengths, split.target_lengths, BatchingConfig(BUDGET))
     assert split.target_lengths is not None
     return math.ceil(tokens * len(plan) / int(split.target_lengths.sum()))
 

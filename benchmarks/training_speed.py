@@ -29,6 +29,7 @@ from pathlib import Path
 
 import numpy as np
 
+from nmt.config.sections import BatchingConfig
 from nmt.data.batching import plan_batches
 from nmt.data.corpus import Corpus, Split
 from nmt.data.vocabulary import SPECIALS
@@ -131,7 +132,7 @@ def write_text(split: Split, pieces: Sequence[str], folder: Path) -> None:
 
 def write_batches(split: Split, path: Path, count: int) -> None:
     """Those that ours makes, for toolkits that have no batches of their own."""
-    plan = plan_batches(split.source_lengths, split.target_lengths, max_tokens=BUDGET, batch_size=None)[:count]
+    plan = plan_batches(split.source_lengths, split.target_lengths, BatchingConfig(BUDGET))[:count]
     sides = {
         f"{language}{number}": np.concatenate([side(index) for index in batch])
         for number, batch in enumerate(plan)

@@ -35,7 +35,7 @@ from nmt.storage.checkpoints import (
 from nmt.storage.files import check_destination
 from nmt.storage.lock import remove_leftovers_of
 from nmt.storage.run_folder import checkpoints_in, read_config, tokenizer_folder
-from nmt.training.checkpoints.store import BY_EPOCH, BY_MINUTES, BY_UPDATES, best_first
+from nmt.training.checkpoints.store import BY_EPOCH, BY_MINUTES, BY_UPDATES, best_first, written_for
 from nmt.training.loop.learner import Step
 from nmt.training.setup.datasets import Datasets, check_lengths, open_validation
 from nmt.training.setup.options import (
@@ -143,10 +143,10 @@ def select(config: AverageConfig) -> list[Path]:
         return _best(config, infos, config.num_best_checkpoints)
     found, count, hint = list(infos), config.num_update_checkpoints, ""
     if by_epoch:
-        found, count = _written_by(infos, BY_EPOCH), config.num_epoch_checkpoints
+        found, count = written_for(infos, {BY_EPOCH}), config.num_epoch_checkpoints
         hint = "; none was written at an epoch's end"
     elif count is not None:
-        found = _written_by(infos, BY_UPDATES, BY_MINUTES)
+        found = written_for(infos, {BY_UPDATES, BY_MINUTES})
         hint = "; none was written by updates (was --save-interval-updates set?)"
     if not found:
         raise MissingInputError(f"no checkpoint to average in {', '.join(config.inputs)}{hint}")
@@ -156,12 +156,8 @@ def select(config: AverageConfig) -> list[Path]:
 def _check(config: AverageConfig) -> None:
     if not config.inputs:
         raise UsageError("say what to average: --inputs RUN_FOLDER, or --inputs CHECKPOINT CHECKPOINT ...")
-    counts = {
-        "--num-update-checkpoints": config.num_update_checkpoints,
-        "--num-epoch-checkpoints": config.num_epoch_checkpoints,
-        "--num-best-checkpoints": config.num_best_checkpoints,
-    }
-    given = [flag for flag, count in counts.items() if count is not None]
+    counts = {kind: getattr(config, f"num_{kind}_checkpoints") for kind in ("update", "epoch", "best")}
+    given = [f"--num-{kind}-checkpoints" for kind, count in counts.items() if count is not None]
     if len(given) > 1:
         raise UsageError(f"{' and '.join(given)} exclude each other; give one")
     if config.metric is None:
@@ -169,10 +165,6 @@ def _check(config: AverageConfig) -> None:
     check_metric(config.metric, "metric")
     if config.num_best_checkpoints is None:
         raise UsageError(f"metric={config.metric} chooses among the best; say how many: --num-best-checkpoints N")
-
-
-def _written_by(infos: Infos, *reasons: str) -> list[Path]:
-    return [path for path, info in infos.items() if set(reasons) & set(info.reasons)]
 
 
 def _best(config: AverageConfig, infos: Infos, count: int) -> list[Path]:

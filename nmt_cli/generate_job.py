@@ -282,7 +282,7 @@ def _references(corpus: Corpus, split: Split, marks: PieceMarks) -> Callable[[in
     text is not kept, as decoded pieces."""
     if split.targets is None:
         return None
-    texts = split.target_text()
+    texts = split.targets.text()
     if texts is not None:
         return joined_lines(texts, marks).__getitem__
     target = corpus.pair.target.joining(marks)

@@ -98,9 +98,7 @@ def collate(
 
 def with_targets(batch: Batch, tokens: Tensor, lengths: Tensor) -> Batch:
     """The sources of a batch, each K times in a row, with other targets: ids [B * K, T] ending in eos, lengths [B * K].
-
-    It is made where the tensors are. Extra columns belong to the old targets and are left out.
-    """
+    It is made where the tensors are. Extra columns belong to the old targets and are left out."""
     count = lengths.size(0) // batch.num_sentences
     tokens = tokens[:, : int(lengths.max())]
     real = torch.arange(tokens.size(1), device=tokens.device)[None, :] < lengths[:, None]

@@ -17,11 +17,11 @@ import contextlib
 import hashlib
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -37,20 +37,9 @@ _SMALL = ("*.offsets.npy", "*.alignment-offsets.npy", "tokenizer/*", "tokenizer/
 logger = logging.getLogger("nmt.data.corpus")
 
 
-class Rows(Protocol):
-    """One row of integers for each sentence."""
-
-    @property
-    def lengths(self) -> Ints: ...
-
-    def __getitem__(self, index: int) -> Ids: ...
-
-
 class RaggedArray:
-    """Two stored arrays, mapped into memory and checked once, here; each row has at least ``least`` numbers.
-
-    Files are replaced, never rewritten in place, so a mapped array stays what it was.
-    """
+    """Two stored arrays, mapped and checked once, here; each row has at least ``least`` numbers. Files are replaced,
+    never rewritten in place, so a mapped array stays what it was."""
 
     def __init__(self, values: Path, offsets: Path, least: int = 0) -> None:
         self.values, self.offsets = _mapped(values), _mapped(offsets)
@@ -66,6 +55,10 @@ class RaggedArray:
 
     def __getitem__(self, index: int) -> Ids:
         return self.values[self.offsets[index] : self.offsets[index + 1]]
+
+    def text(self) -> list[str] | None:
+        """The lines as they were before tokenization; None where they are not kept, as of the training split."""
+        return None
 
 
 class ChainedRows:
@@ -83,34 +76,33 @@ class ChainedRows:
         part = int(np.searchsorted(self._starts, index, side="right")) - 1
         return self._parts[part][index - int(self._starts[part])]
 
+    def text(self) -> list[str] | None:
+        texts = [part.text() for part in self._parts]
+        return None if None in texts else [line for text in texts if text is not None for line in text]
 
-class RaggedWriter:
-    """Writes the two arrays, row by row, while their size is still unknown."""
 
-    def __init__(self, values: Path, offsets: Path, dtype: type[np.unsignedinteger]) -> None:
-        self._file = open(values, "wb")  # noqa: SIM115 - closed by `__exit__`
-        self._offsets = offsets
-        self._dtype = np.dtype(dtype)
-        self._lengths: list[Ints] = [np.zeros(1, dtype=np.int64)]
-        self._file.write(_header(self._dtype, 0))
+Rows = RaggedArray | ChainedRows  # one row of integers for each sentence
+Append = Callable[[Ids, Ints], None]
 
-    def append(self, values: Ids, lengths: Ints) -> None:
-        """The numbers of some rows one after the other, and how many each has."""
-        self._file.write(np.ascontiguousarray(values, dtype=self._dtype).data)
-        self._lengths.append(lengths)
 
-    def __enter__(self) -> RaggedWriter:
-        return self
+@contextlib.contextmanager
+def ragged_writer(values: Path, offsets: Path, dtype: type[np.unsignedinteger]) -> Iterator[Append]:
+    """Writes the two arrays while their size is still unknown: what it yields takes the numbers of some rows one after the
+    other, and how many each has. Until the end, and after an error, the file of numbers says that it is empty."""
+    written, counts = np.dtype(dtype), [np.zeros(1, dtype=np.int64)]
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Fill in the sizes. Until then, and after an error, the file says that it is empty."""
-        with self._file:
-            if kind is None:
-                offsets = np.cumsum(np.concatenate(self._lengths))
-                self._file.seek(0)
-                self._file.write(_header(self._dtype, int(offsets[-1])))
-                with open(self._offsets, "wb") as file:
-                    np.save(file, offsets)
+    def append(numbers: Ids, lengths: Ints) -> None:
+        file.write(np.ascontiguousarray(numbers, dtype=written).data)
+        counts.append(lengths)
+
+    with open(values, "wb") as file:
+        file.write(_header(written, 0))
+        yield append
+        ends = np.cumsum(np.concatenate(counts))
+        file.seek(0)
+        file.write(_header(written, int(ends[-1])))
+    with open(offsets, "wb") as file:
+        np.save(file, ends)
 
 
 def _header(dtype: np.dtype[Any], count: int) -> bytes:
@@ -129,19 +121,13 @@ def _mapped(path: Path) -> Ids:
     return array.view(np.ndarray)  # slices of a memmap object cost microseconds each
 
 
-class Sentences(Rows, Protocol):
-    """One language of a split: the ids of each sentence, eos included."""
-
-    def text(self) -> list[str] | None: ...
-
-
 @dataclass(frozen=True)
 class Split:
     """Sentence pairs by number; the arrays stay on disk until they are touched."""
 
     name: str
-    sources: Sentences
-    targets: Sentences | None  # None: a source to translate
+    sources: Rows  # ids of each sentence, eos included
+    targets: Rows | None  # None: a source to translate
     alignments: Rows | None = None  # [P, 2] of each pair: aligned source and target positions; None: made without
 
     def __len__(self) -> int:
@@ -163,13 +149,6 @@ class Split:
         if self.targets is None:
             raise DataError(f"split '{self.name}' has no target side: it was made with only_source")
         return self.targets[index]
-
-    def source_text(self) -> list[str] | None:
-        """The lines as they were before tokenization; None for the training split, which does not keep them."""
-        return self.sources.text()
-
-    def target_text(self) -> list[str] | None:
-        return None if self.targets is None else self.targets.text()
 
 
 @dataclass(frozen=True)
@@ -251,7 +230,13 @@ class StoredSentences(RaggedArray):
         self._text_path = folder / f"{split}.{language}.txt"
         tokens, offsets = sentence_files(folder, split, language)
         super().__init__(tokens, offsets, least=1)
-        _check_tokens(tokens, self.values, self.offsets, len(vocabulary))
+        highest = int(self.values.max(initial=0))
+        if highest >= len(vocabulary) or int(self.values.min(initial=0)) < 0:  # else an assertion of the GPU
+            sentence = int(np.searchsorted(self.offsets, int(np.argmax(self.values)), side="right"))
+            beyond = f"sentence {sentence} holds id {highest}, beyond {len(vocabulary)} pieces"
+            raise DataError(f"{tokens} is damaged: {beyond}")
+        if bool(np.any(self.values[self.offsets[1:] - 1] != EOS)):
+            raise DataError(f"{tokens} is damaged: a sentence does not end in eos")
 
     def text(self) -> list[str] | None:
         if not self._text_path.is_file():
@@ -265,16 +250,6 @@ class StoredSentences(RaggedArray):
         return lines
 
 
-class ChainedSentences(ChainedRows):
-    """One language of several corpora."""
-
-    _parts: Sequence[Sentences]
-
-    def text(self) -> list[str] | None:
-        texts = [part.text() for part in self._parts]
-        return None if None in texts else [line for text in texts if text is not None for line in text]
-
-
 class StoredAlignments(RaggedArray):
     """The alignments of a split on disk."""
 
@@ -286,7 +261,15 @@ class StoredAlignments(RaggedArray):
                 f"{offsets} is damaged: it does not hold pairs of positions of {len(source_lengths)} sentences"
             )
         for side, lengths in enumerate((source_lengths, target_lengths)):
-            _check_positions(positions, self.values[side::2], self.lengths // 2, lengths)
+            found, counts = self.values[side::2], self.lengths // 2
+            beyond = (found < 0) | (found >= np.repeat(lengths - 1, counts))  # eos is not aligned
+            if bool(beyond.any()):
+                first = int(beyond.argmax())
+                sentence = int(np.searchsorted(np.cumsum(counts), first, side="right"))
+                raise DataError(
+                    f"{positions} is damaged: sentence {sentence} has a pair with position {int(found[first])}, but only "
+                    f"{int(lengths[sentence]) - 1} pieces"
+                )
 
     def __getitem__(self, index: int) -> Ids:
         """[P, 2] source and target positions; P = 0 for a pair without any."""
@@ -319,41 +302,15 @@ def chain(splits: Sequence[Split]) -> Split:
     aligned = [split.alignments for split in splits if split.alignments is not None]
     return Split(
         name=splits[0].name,
-        sources=ChainedSentences([split.sources for split in splits]),
-        targets=ChainedSentences(targets) if len(targets) == len(splits) else None,
+        sources=ChainedRows([split.sources for split in splits]),
+        targets=ChainedRows(targets) if len(targets) == len(splits) else None,
         alignments=ChainedRows(aligned) if len(aligned) == len(splits) else None,
     )
 
 
-def _check_tokens(path: Path, tokens: Ids, offsets: Ids, vocabulary_size: int) -> None:
-    """Ids beyond the vocabulary would only show up as an assertion of the GPU."""
-    if not len(tokens):
-        return
-    highest = int(tokens.max())
-    if highest >= vocabulary_size or int(tokens.min()) < 0:
-        sentence = int(np.searchsorted(offsets, int(np.argmax(tokens)), side="right"))
-        raise DataError(f"{path} is damaged: sentence {sentence} holds id {highest}, beyond {vocabulary_size} pieces")
-    if bool(np.any(tokens[offsets[1:] - 1] != EOS)):
-        raise DataError(f"{path} is damaged: a sentence does not end in eos")
-
-
-def _check_positions(path: Path, positions: Ids, counts: Ints, lengths: Ints) -> None:
-    """Positions of one side lie within the sentence, eos not included."""
-    beyond = (positions < 0) | (positions >= np.repeat(lengths - 1, counts))
-    if bool(beyond.any()):
-        first = int(beyond.argmax())
-        sentence = int(np.searchsorted(np.cumsum(counts), first, side="right"))
-        raise DataError(
-            f"{path} is damaged: sentence {sentence} has a pair with position {int(positions[first])}, but only "
-            f"{int(lengths[sentence]) - 1} pieces"
-        )
-
-
 def _warn_of_newer_text(folder: Path, recorded: Any) -> None:
-    """The text that the corpus was made of may have changed since; if it is still there, compare.
-
-    A new time alone (a copy, a checkout) is no change: then the contents decide.
-    """
+    """Compare the text that the corpus was made of, if it is there. A new time alone (a copy, a checkout) is no
+    change."""
     for facts in recorded if isinstance(recorded, list) else []:
         with contextlib.suppress(OSError, KeyError, TypeError):
             now = Path(facts["path"]).stat()

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nmt import interruptions
-from nmt.data.corpus import RaggedWriter, StoredSentences, alignment_files
+from nmt.data.corpus import StoredSentences, alignment_files, ragged_writer
 from nmt.data.language_pair import LanguagePair
 from nmt.data.parallel_text import Pair, ParallelText
 from nmt.data.text import Reading
@@ -210,10 +210,8 @@ def check_alignments(text: ParallelText, reading: Reading, count: int) -> None:
 
 
 def write_alignments(folder: Path, text: ParallelText, pair: LanguagePair, reading: Reading, kept: Flags) -> int:
-    """Write the arrays of a split whose sentences are written; ``kept``: which lines these are.
-
-    Returns how many of them lose their alignments, because their pieces are not those of their words one by one.
-    """
+    """Write the arrays of a split whose sentences are written; ``kept``: which lines these are. Returns how many of them
+    lose their alignments, because their pieces are not those of their words one by one."""
     assert text.alignments is not None
     sides = (
         (pair.source, StoredSentences(folder, text.split, pair.source_lang, pair.source.vocabulary)),
@@ -223,7 +221,7 @@ def write_alignments(folder: Path, text: ParallelText, pair: LanguagePair, readi
     positions, offsets = (folder / name for name in alignment_files(text.split))
     lines = itertools.compress(zip(text.pairs(reading), _alignment_lines(text.alignments, reading, quiet=True)), kept)
     lost = written = 0
-    with RaggedWriter(positions, offsets, np.uint16 if longest < 2**16 else np.uint32) as writer:
+    with ragged_writer(positions, offsets, np.uint16 if longest < 2**16 else np.uint32) as append:
         while chunk := list(itertools.islice(lines, CHUNK_LINES)):
             numbers = range(written, written + len(chunk))
             starts = [
@@ -233,7 +231,7 @@ def write_alignments(folder: Path, text: ParallelText, pair: LanguagePair, readi
             found = [_in_pieces(parse(line), *both) for (_, line), *both in zip(chunk, *starts)]
             lost += sum(one is None for one in found)
             pairs = [_NONE if one is None else one for one in found]
-            writer.append(np.concatenate(pairs).ravel(), np.array([one.size for one in pairs], dtype=np.int64))
+            append(np.concatenate(pairs).ravel(), np.array([one.size for one in pairs], dtype=np.int64))
             written += len(chunk)
     return lost
 
@@ -246,9 +244,7 @@ def _alignment_lines(path: Path, reading: Reading, *, quiet: bool) -> Iterator[s
 
 def _piece_starts(tokenizer: Tokenizer, lines: Sequence[str], sentences: Sequence[Ids]) -> list[list[int] | None]:
     """Of each line the first piece of each word, and the end of the last; None: its pieces go across words.
-
-    ``sentences`` are the ids that were written, ending in eos.
-    """
+    ``sentences``: the ids that were written, ending in eos."""
     words = [_WORD.findall(line) for line in lines]
     encoded = iter(tokenizer.encode(list(itertools.chain.from_iterable(words))))
     starts: list[list[int] | None] = []

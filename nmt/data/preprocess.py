@@ -20,12 +20,12 @@ from nmt.config.checks import Rules, refuse, require_positive
 from nmt.config.choices import PieceMarks
 from nmt.config.plain import to_plain
 from nmt.config.sections import PreprocessConfig
-from nmt.data.corpus import FORMAT, KIND, RaggedWriter, sentence_files
+from nmt.data.corpus import FORMAT, KIND, ragged_writer, sentence_files
 from nmt.data.encoding import check_alignments, encode_all, token_type, write_alignments
 from nmt.data.language_pair import LanguagePair, find_pair
 from nmt.data.parallel_text import ParallelText, file_exists, find_file
 from nmt.data.report import PairFilter, PreprocessReport, Reason, SplitTally
-from nmt.data.text import SHOWN, Reading, Recognised, recognised
+from nmt.data.text import SHOWN, Reading, recognised
 from nmt.data.tokenizers import Tokenizer, TokenizerBuilder, tokenizers
 from nmt.data.vocabulary import Flags
 from nmt.errors import DataError, UsageError
@@ -145,9 +145,9 @@ def _write_split(
     rules = PairFilter(config.filters) if text.split == TRAIN else None
     languages = ((pair.source_lang, pair.source), (pair.target_lang, pair.target))[: len(text.paths())]
     with contextlib.ExitStack() as stack:
-        writers = [
+        appending = [
             stack.enter_context(
-                RaggedWriter(*sentence_files(folder, text.split, language), token_type(tokenizer.vocabulary))
+                ragged_writer(*sentence_files(folder, text.split, language), token_type(tokenizer.vocabulary))
             )
             for language, tokenizer in languages
         ]
@@ -157,12 +157,12 @@ def _write_split(
             kept.append(codes == Reason.kept)
             remaining = chunk.take(kept[-1])
             tally.add(codes, remaining)
-            for writer, side in zip(writers, (remaining.source, remaining.target)):
+            for append, side in zip(appending, (remaining.source, remaining.target)):
                 assert side is not None
-                writer.append(side.tokens, side.lengths)
-            progress(text.split, tally.read, count)
-    if tally.read != count:
-        raise DataError(f"{text.source} changed while it was read: {count} lines at first, then {tally.read}")
+                append(side.tokens, side.lengths)
+            progress(text.split, tally.counts["read"], count)
+    if (read := tally.counts["read"]) != count:
+        raise DataError(f"{text.source} changed while it was read: {count} lines at first, then {read}")
     if text.split == TRAIN:
         tally.require_enough()
     else:
@@ -197,19 +197,19 @@ def language_pair(config: PreprocessConfig, text: ParallelText | None, reading: 
     places = {(find_pair(path) or path).resolve() for path in given}  # ``A``, ``A/`` and ``A/tokenizer`` are one pair
     if config.joined_dictionary and len(places) > 1:
         raise UsageError("--joined-dictionary has one vocabulary: give --srcdict or --tgtdict, not two different ones")
+    languages = config.source_lang, config.target_lang
     source = _given(config, config.srcdict, "source")
     target = _given(config, config.tgtdict, "target")
     if config.joined_dictionary:
         joint = source or target or _learned(config, text, reading, "source", "target")
-        return LanguagePair(config.source_lang, config.target_lang, joint, joint, shared=True)
+        return LanguagePair(*languages, joint, joint, shared=True)
     if target is None and config.only_source:
         return _source_alone(config, source or _learned(config, text, reading, "source"))
     source = source or _learned(config, text, reading, "source")
     stored = find_pair(given[0]) if len(given) == 2 and len(places) == 1 else None
-    if stored is not None and LanguagePair.load(stored).shared:
-        return LanguagePair(config.source_lang, config.target_lang, source, source, shared=True)
-    target = target or _learned(config, text, reading, "target")
-    return LanguagePair(config.source_lang, config.target_lang, source, target, shared=False)
+    shared = stored is not None and LanguagePair.load(stored).shared
+    target = source if shared else target or _learned(config, text, reading, "target")
+    return LanguagePair(*languages, source, target, shared)
 
 
 def with_marks(pair: LanguagePair, pieces: PieceMarks | None, text: ParallelText, reading: Reading) -> LanguagePair:
@@ -225,21 +225,21 @@ def with_marks(pair: LanguagePair, pieces: PieceMarks | None, text: ParallelText
 
 
 def _marks_of(path: Path, tokenizer: Tokenizer, pieces: PieceMarks | None, reading: Reading) -> PieceMarks:
-    found = recognised(reading.lines(path, quiet=True)) if pieces is None else Recognised(pieces)
-    if found.marks is PieceMarks.none:
-        return tokenizer.marks if pieces is None else found.marks
-    seen = f" ({SHOWN[found.marks]} in {found.lines:,} of {found.of:,} lines)" if found.of else ""
-    where = f"{path} is cut into pieces of {found.marks.value} already{seen}"
+    marks, lines, of = recognised(reading.lines(path, quiet=True)) if pieces is None else (pieces, 0, 0)
+    if marks is PieceMarks.none:
+        return tokenizer.marks if pieces is None else marks
+    seen = f" ({SHOWN[marks]} in {lines:,} of {of:,} lines)" if of else ""
+    where = f"{path} is cut into pieces of {marks.value} already{seen}"
     if not tokenizer.keeps_pieces:
         logger.warning(
             f"{where}, and the tokenizer cuts it again; give raw text, or keep these pieces with tokenizer=words"
         )
-    elif found.of:
+    elif of:
         logger.warning(
             f"{where}: tokenizer=words keeps them, and translations and scores have them joined to words "
             f"(--pieces none leaves them apart)"
         )
-    return found.marks
+    return marks
 
 
 def _source_alone(config: PreprocessConfig, source: Tokenizer) -> LanguagePair:
@@ -253,10 +253,8 @@ def _source_alone(config: PreprocessConfig, source: Tokenizer) -> LanguagePair:
 
 
 def _given(config: PreprocessConfig, named: str | None, side: str) -> Tokenizer | None:
-    """The tokenizer of a model file, a list of pieces, or a folder that holds a pair; None if none is named.
-
-    Of a pair the side of the same language is taken, so that a corpus of the other direction serves as well.
-    """
+    """The tokenizer of a model file, a list of pieces, or a folder that holds a pair; None if none is named. Of a pair
+    the side of the same language is taken, so that a corpus of the other direction serves as well."""
     if not named:
         return None
     folder = find_pair(Path(named))

@@ -3,6 +3,7 @@ and leaks between splits. Every dropped pair is counted under its reason."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -171,58 +172,50 @@ class SplitTally:
 
     def __init__(self, split: str) -> None:
         self.split = split
-        self.read = self.kept = self.blank = self.copied = 0
+        self.counts = Counter(read=0, kept=0, blank=0, copied=0)
         self.dropped: dict[Reason, Dropped] = {}
-        self._counts = np.zeros((2, 2), dtype=np.int64)  # pieces and unknown ones of source and target
-        self._source_keys: list[Keys] = []
-        self._pair_keys: list[Keys] = []
+        self._pieces = np.zeros((2, 2), dtype=np.int64)  # and unknown ones, of source and target
+        self._keys: tuple[list[Keys], list[Keys]] = [], []  # of sources and of pairs
 
     def add(self, codes: Codes, kept: EncodedPairs) -> None:
         """Count a chunk: the verdict on each pair, and what is kept."""
         for reason in Reason:
             positions = np.flatnonzero(codes == reason)
             if reason is not Reason.kept and len(positions):
-                before = self.dropped.get(reason, Dropped(0, self.read + int(positions[0]) + 1))
+                before = self.dropped.get(reason, Dropped(0, self.counts["read"] + int(positions[0]) + 1))
                 self.dropped[reason] = Dropped(before.count + len(positions), before.first_line)
-        self.read += len(codes)
-        self.kept += len(kept.invalid)
-        self.blank += int((kept.blank_source | (kept.blank_target & (kept.target is not None))).sum())
-        self.copied += int(kept.copied.sum())
-        sides = [side for side in (kept.source, kept.target) if side is not None]
-        counts = [(len(side.tokens) - len(side.lengths), int((side.tokens == UNK).sum())) for side in sides]
-        self._counts[: len(sides)] += counts
-        self._source_keys.append(kept.source_keys)
-        self._pair_keys.append(kept.pair_keys)
+        blank = kept.blank_source | (kept.blank_target & (kept.target is not None))
+        self.counts.update(read=len(codes), kept=len(blank), blank=int(blank.sum()), copied=int(kept.copied.sum()))
+        for side, counts in zip(filter(None, (kept.source, kept.target)), self._pieces):
+            counts += len(side.tokens) - len(side.lengths), int((side.tokens == UNK).sum())
+        for keys, found in zip(self._keys, (kept.source_keys, kept.pair_keys)):
+            keys.append(found)
 
     def require_enough(self) -> None:
         """Training text of which more than half is unusable is not the text that was meant."""
         lost = sum(dropped.count for reason, dropped in self.dropped.items() if reason is not Reason.duplicate)
-        if 2 * lost > self.read or not self.kept:
+        read, kept = self.counts["read"], self.counts["kept"]
+        if 2 * lost > read or not kept:
             histogram = "; ".join(
                 f"{dropped.count} {reason.text} (first in line {dropped.first_line})"
                 for reason, dropped in sorted(self.dropped.items())
             )
-            raise DataError(f"{self.read - self.kept} of {self.read} {self.split} pairs would be dropped: {histogram}")
+            raise DataError(f"{read - kept} of {read} {self.split} pairs would be dropped: {histogram}")
 
     def report(self, *languages: str) -> SplitReport:
         """``languages``: source and target, or the source alone."""
-        sides = [SideReport(language, *counts) for language, counts in zip(languages, self._counts.tolist())]
+        sides = [SideReport(language, *counts) for language, counts in zip(languages, self._pieces.tolist())]
         return SplitReport(
             split=self.split,
-            read=self.read,
-            kept=self.kept,
+            **self.counts,
             dropped={reason.text: dropped for reason, dropped in sorted(self.dropped.items())},
-            blank=self.blank,
-            copied=self.copied,
-            duplicates=self.kept - len(np.unique(np.concatenate(self._pair_keys))),
+            duplicates=self.counts["kept"] - len(np.unique(np.concatenate(self._keys[1]))),
             source=sides[0],
             target=sides[1] if len(sides) > 1 else None,
         )
 
     def overlap(self, other: SplitTally) -> Overlap:
         """What of this split stands in another too."""
-        pairs, sources = (
-            int(np.isin(np.concatenate(mine), np.concatenate(theirs)).sum())
-            for mine, theirs in ((self._pair_keys, other._pair_keys), (self._source_keys, other._source_keys))
-        )
+        both = ((np.concatenate(mine), np.concatenate(theirs)) for mine, theirs in zip(self._keys, other._keys))
+        sources, pairs = (int(np.isin(*keys).sum()) for keys in both)
         return Overlap(self.split, other.split, pairs, sources)

@@ -72,7 +72,12 @@ class BinaryReader(Protocol):
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[BinaryReader]:
     """The content of a file, decompressed."""
-    with _open(path) as file:
+    try:
+        file = open(path, "rb")  # noqa: SIM115 - closed below
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise MissingInputError(f"cannot read {path}: {reason} (working directory: {os.getcwd()})") from None
+    with file:
         try:
             head = file.peek(8)
         except OSError as error:
@@ -88,14 +93,6 @@ def opened(path: Path) -> Iterator[BinaryReader]:
             raise DataError(f"{path} is named {path.suffix} but is not {kind} data; rename it if it is plain text")
         else:
             yield file
-
-
-def _open(path: Path) -> io.BufferedReader:
-    try:
-        return open(path, "rb")
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise MissingInputError(f"cannot read {path}: {reason} (working directory: {os.getcwd()})") from None
 
 
 class _Guarded:
@@ -133,10 +130,8 @@ class Reading:
     max_line_bytes: int = MAX_LINE_BYTES
 
     def lines(self, path: Path, *, quiet: bool = False) -> Iterator[str | None]:
-        """The lines of a plain, gzip or xz file without their ends; None stands for a line left out by ``invalid=skip``.
-
-        ``quiet`` suppresses the notices (carriage returns, byte-order mark): for a second pass over the same file.
-        """
+        """The lines of a plain, gzip or xz file without their ends; None stands for one left out by ``invalid=skip``.
+        ``quiet``: without the notices (carriage returns, byte-order mark), for a second pass over the same file."""
         with opened(path) as file:
             yield from cast(Iterator[str | None], _LineReader(file, str(path), self, quiet).lines())
 
@@ -145,8 +140,7 @@ class Reading:
         return cast(Iterator[str | None], _LineReader(binary, name, self).lines())
 
     def live(self, binary: BinaryReader, name: str) -> Iterator[str | Pause | None]:
-        """The same, with a ``PAUSE`` where who writes line by line into a pipe may be waiting for an answer. A file never
-        pauses."""
+        """The same, with a ``PAUSE`` where who writes into a pipe may be waiting for an answer. A file never pauses."""
         return _LineReader(binary, name, self).lines(pauses=True)
 
 
@@ -161,10 +155,8 @@ def visible_spaces(piece: str) -> str:
 
 
 def require_text(lines: Sequence[str], first: int = 1) -> None:
-    """Refuse lone surrogates: they come from Python strings only, and no encoding can write them.
-
-    ``first`` is the number of the first of these lines, for the message.
-    """
+    """Refuse lone surrogates, which Python strings alone can hold and no encoding can write. ``first`` is the number of
+    the first of these lines, for the message."""
     for number, line in enumerate(lines, start=first):
         if not line.isascii() and (match := _SURROGATE.search(line)):
             raise DataError(
@@ -192,13 +184,16 @@ class _LineReader:
                 yield run
                 continue
             body = self._without_mark(run) if self._number == 0 else run
-            lines = self._clean(body)
-            if lines is None:
-                yield from self._checked(body)
-            else:
+            if (lines := self._clean(body)) is not None:
                 self._number += len(lines)
                 self._offset += len(body) + 1
                 yield from lines
+                continue
+            for raw in body.split(b"\n"):
+                self._refuse_long(raw)
+                self._number += 1
+                yield self._text(raw)
+                self._offset += len(raw) + 1
         if self._invalid_lines:
             done = "replaced by U+FFFD in" if self._invalid is InvalidText.replace else "the reason to skip"
             logger.log(self._notices, f"{self._name}: bytes that are not text were {done} {self._invalid_lines} lines")
@@ -244,14 +239,6 @@ class _LineReader:
             return run.decode("utf-8").split("\n")
         except UnicodeDecodeError:
             return None
-
-    def _checked(self, run: bytes) -> Iterator[str | None]:
-        """The lines of a run, one by one."""
-        for raw in run.split(b"\n"):
-            self._refuse_long(raw)
-            self._number += 1
-            yield self._text(raw)
-            self._offset += len(raw) + 1
 
     def _refuse_long(self, line: bytes) -> None:
         if len(line) > self._max_line_bytes:
@@ -317,23 +304,14 @@ def _first_bad_byte(body: bytes) -> int | None:
     return broken if nul < 0 else nul
 
 
-@dataclass(frozen=True)
-class Recognised:
-    """What a sample of a text says."""
-
-    marks: PieceMarks
-    lines: int = 0  # that show these marks
-    of: int = 0  # lines of the sample that are not blank
-
-
-def recognised(lines: Iterable[str | None]) -> Recognised:
-    """How a text was cut, judging by its first lines; None and blank lines count for nothing."""
+def recognised(lines: Iterable[str | None]) -> tuple[PieceMarks, int, int]:
+    """How a text was cut, judging by its first lines; how many of them show that, and of how many that are not blank."""
     sample = list(itertools.islice((line for line in lines if line is not None and line.strip()), SAMPLE_LINES))
     for marks, share in _SHARE_OF_LINES.items():
         count = sum(_PATTERNS[marks].search(line) is not None for line in sample)
         if count and count >= share * len(sample):
-            return Recognised(marks, count, len(sample))
-    return Recognised(PieceMarks.none, 0, len(sample))
+            return marks, count, len(sample)
+    return PieceMarks.none, 0, len(sample)
 
 
 def joined(line: str, marks: PieceMarks) -> str:
@@ -347,6 +325,6 @@ def joined(line: str, marks: PieceMarks) -> str:
 
 def joined_lines(lines: Sequence[str], marks: PieceMarks) -> list[str]:
     """All lines of a text, joined; a text that sentencepiece did not cut keeps its spaces."""
-    if marks is PieceMarks.sentencepiece and recognised(lines).marks is not marks:
+    if marks is PieceMarks.sentencepiece and recognised(lines)[0] is not marks:
         return list(lines)
     return [joined(line, marks) for line in lines]

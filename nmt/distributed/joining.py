@@ -75,11 +75,8 @@ def join(
 
 
 def _start(environment: Mapping[str, str]) -> str:
-    """A name for this start of the processes.
-
-    torchrun keeps one store for all starts, in which those of a second one would find the addresses of processes that are
-    gone. Where torchrun runs on several machines, each counts its own restarts: there it has to be told to make a new
-    store (docs/performance.md).
-    """
+    """A name for this start of the processes. torchrun keeps one store for all starts, in which those of a second one would
+    find the addresses of processes that are gone. Where it runs on several machines, each counts its own restarts: there
+    it has to be told to make a new store (docs/performance.md)."""
     alone = environment.get("GROUP_WORLD_SIZE", "1") == "1"
     return f"start-{environment.get('TORCHELASTIC_RESTART_COUNT', '0') if alone else 0}"

@@ -11,8 +11,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -21,12 +20,11 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from nmt.distributed.together import Together, digest
+from nmt.distributed.world import Called
 from nmt.errors import NMTError, UsageError
 from nmt.interface import Batch, LossReport
 from nmt.layers.stack import stacked_layers
 from nmt.optim.parameter_groups import shown
-
-T = TypeVar("T")
 
 
 def units(module: nn.Module) -> list[nn.Module]:
@@ -51,24 +49,12 @@ class _Root(nn.Module):
         super().__init__()
         self.step = step
 
-    def forward(self, work: Callable[[], T]) -> T:
-        return work()
-
-
-class _Called(nn.Module):
-    """A step as training calls it."""
-
-    def __init__(self, root: _Root) -> None:
-        super().__init__()
-        self.root = root
-
-    def forward(self, batch: Batch) -> LossReport:
-        def work() -> tuple[Tensor, LossReport]:
-            report: LossReport = self.root.step(batch)
-            return report.loss_sum, report  # torch looks for tensors with gradients in a tuple, not in a dataclass
-
-        report: LossReport = self.root(work)[1]
-        return report
+    def forward(self, batch: Batch | None) -> tuple[Tensor, LossReport] | None:
+        """Torch looks for tensors with gradients in a tuple, not in a dataclass. None: nothing is computed."""
+        if batch is None:
+            return None
+        report: LossReport = self.step(batch)
+        return report.loss_sum, report
 
 
 class Sharded(Together):
@@ -103,15 +89,16 @@ class Sharded(Together):
         # calls since the last update for that, among which are those of validation, whose number differs by process.
         for unit, below in zip(self._units, [self._units[-1], *self._units]):
             unit.set_modules_to_backward_prefetch([below])
-        root(lambda: None)  # now torch knows which module is the outermost, whatever is called first
+        root(None)  # now torch knows which module is the outermost, whatever is called first
         self._units[0].reshard()
 
-    def wrap(self, step: nn.Module) -> nn.Module:
-        assert self._root is not None and self._root.step is step, "its parameters are divided first"
-        return _Called(self._root)
+    def wrap(self, step: nn.Module) -> Called:
+        root = self._root
+        assert root is not None and root.step is step, "its parameters are divided first"
+        return lambda batch: root(batch)[1]
 
     @contextlib.contextmanager
-    def backward_of(self, module: nn.Module, *, last: bool) -> Iterator[None]:
+    def backward_of(self, called: Called, *, last: bool) -> Iterator[None]:
         for unit in self._units:
             unit.set_requires_gradient_sync(last, recurse=False)
             unit.set_reshard_after_backward(last, recurse=False)

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from nmt.distributed.world import World
+from nmt.distributed.world import Called, World
 from nmt.errors import NMTError
 
 T = TypeVar("T")
@@ -30,14 +30,14 @@ class Together(World):
         self.rank = dist.get_rank()
         self.size = dist.get_world_size()
 
-    def wrap(self, step: nn.Module) -> nn.Module:
+    def wrap(self, step: nn.Module) -> Called:
         wrapped = DistributedDataParallel(step, gradient_as_bucket_view=True)
         wrapped.broadcast_buffers = False  # they are constants; as an argument this has two names, by version
         return wrapped
 
-    def backward_of(self, module: nn.Module, *, last: bool) -> AbstractContextManager[object]:
-        assert isinstance(module, DistributedDataParallel)
-        return contextlib.nullcontext() if last else module.no_sync()
+    def backward_of(self, called: Called, *, last: bool) -> AbstractContextManager[object]:
+        assert isinstance(called, DistributedDataParallel)
+        return contextlib.nullcontext() if last else called.no_sync()
 
     def meets(self, *, last: bool) -> Sequence[str]:
         return ("backward",) if last else ()  # where gradients are exchanged

@@ -43,10 +43,8 @@ def one_by_one(function: Callable[[Task], Result], tasks: Iterable[Task | None])
 def side_by_side(
     function: Callable[[Task], Result], tasks: Iterable[Task | None], processes: int, threads: int = 1
 ) -> Iterator[Done[Task, Result] | None]:
-    """Every task with its result, as they are ready. None among the tasks: what was begun is finished first.
-
-    The first of several tasks starts the processes, each with so many threads; a single one is done here.
-    """
+    """Every task with its result, as they are ready. None among the tasks: what was begun is finished first. The first
+    of several tasks starts the processes, each with so many threads; a single one is done here."""
     workers: _Workers[Task, Result] | None = None
     held: list[Task] = []  # until another one comes, or none
     try:

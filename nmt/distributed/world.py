@@ -16,7 +16,10 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 if TYPE_CHECKING:  # a single process that translates does without torch
     from torch import Tensor, nn
 
+    from nmt.interface import Batch, LossReport
+
 T = TypeVar("T")
+Called = Callable[["Batch"], "LossReport"]  # a step, as training calls it
 
 
 @dataclass(frozen=True)
@@ -41,13 +44,11 @@ class World:
 
     def shares(self, items: Sequence[T]) -> list[Share[T]]:
         """What of an update this process does: as many items in each, so that all of them meet at the end."""
-        rounds = -(-len(items) // self.size)
         found = []
-        for turn in range(rounds):
-            index = turn * self.size + self.rank
-            counts = index < len(items)
-            chosen = index if counts else 0
-            found.append(Share((chosen,), items[chosen], counts, last=turn == rounds - 1))
+        for begin in range(0, len(items), self.size):
+            counts = begin + self.rank < len(items)
+            chosen = begin + self.rank if counts else 0
+            found.append(Share((chosen,), items[chosen], counts, last=begin + self.size >= len(items)))
         return found
 
     def part(self, items: Sequence[T]) -> Sequence[T]:
@@ -58,24 +59,21 @@ class World:
         """Before its optimizer is made: leave of the parameters of ``step``, which all have alike, what this one holds."""
         return
 
-    def wrap(self, step: nn.Module) -> nn.Module:
-        """The module to call in training: its backward pass brings the gradients of all processes together."""
+    def wrap(self, step: nn.Module) -> Called:
+        """What to call in training: its backward pass brings the gradients of all processes together."""
         return step
 
-    def backward_of(self, module: nn.Module, *, last: bool) -> AbstractContextManager[object]:
+    def backward_of(self, called: Called, *, last: bool) -> AbstractContextManager[object]:
         """Around forward and backward pass of a batch; gradients are exchanged at the last one of an update only."""
         return contextlib.nullcontext()
 
     def meets(self, *, last: bool) -> Sequence[str]:
-        """Which of the passes of a batch, "forward" and "backward", the processes make together: a process cannot repeat
-        such a pass alone."""
+        """Which passes of a batch, "forward" and "backward", the processes make together: none can repeat one alone."""
         return ()
 
     def whole(self) -> AbstractContextManager[object]:
-        """Inside it modules have all their parameters, and nobody waits: each process may do as much as it likes.
-
-        Parameters do not change there. All processes enter and leave it together.
-        """
+        """Inside it modules have all their parameters, which do not change, and nobody waits: each process may do as
+        much as it likes. All of them enter and leave it together."""
         return contextlib.nullcontext()
 
     def held(self, tensor: Tensor) -> Tensor:

@@ -80,10 +80,8 @@ def _draw(charts: Sequence[Chart], output: Path, title: str) -> None:
 
 
 def plot_attention(panels: Sequence[AttentionPanel], output: Path) -> None:
-    """Attention maps as SVG or PNG: the source across, the output down, bright where the decoder looked.
-
-    Every weight is a square of the same size, so that maps of several sentences can be compared.
-    """
+    """Attention maps as SVG or PNG: the source across, the output down, bright where the decoder looked. Every weight is
+    a square of the same size, so that maps of several sentences can be compared."""
     if not panels:
         raise DataError("there is no sentence whose attention could be drawn")
     maps = [_Map(panel) for panel in panels]

@@ -64,9 +64,7 @@ class Reporter:
         skipped: int = 0,
     ) -> None:
         """Begin, or go on after ``update``, ``seconds`` and ``skipped`` updates; later events are dropped from the log.
-
-        ``facts`` are recorded: what the run is made of.
-        """
+        ``facts`` are recorded: what the run is made of."""
         self._cost = cost or Cost()
         self._log.rewind(update, skipped)
         self._sinks = open_sinks(self.folder, self.options, update)

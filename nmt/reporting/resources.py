@@ -85,10 +85,8 @@ def available_memory() -> int | None:
 
 
 class Profiler:
-    """Traces the updates of a span and writes ``profile-FIRST-LAST/`` to the run folder.
-
-    A call is a context manager around one update; whatever goes wrong in here ends the trace, not the update.
-    """
+    """Traces the updates of a span and writes ``profile-FIRST-LAST/`` to the run folder. A call is a context manager
+    around one update; whatever goes wrong in here ends the trace, not the update."""
 
     def __init__(self, span: Span, folder: Path, device: torch.device) -> None:
         self._first, self._count = span.first, span.count

@@ -39,7 +39,8 @@ class EventLog:
         if not self.path.is_file():
             return
         try:
-            kept = [line for line in _lines(self.path) if _up_to(line, update, skipped)]
+            parsed = ((line, _event(line)) for line in _lines(self.path))
+            kept = [line for line, event in parsed if event and _up_to(event, update, skipped)]
             with atomic_write(self.path) as file:
                 file.write("".join(f"{line}\n" for line in kept).encode("utf-8"))
         except (OSError, NMTError) as error:
@@ -78,15 +79,7 @@ def read_events(path: Path) -> list[dict[str, Any]]:
     """The events of a log; none if there is no such file. Lines that are no event are left out."""
     if not path.is_file():
         return []
-    events = []
-    for line in _lines(path):
-        try:
-            event = json.loads(line)
-        except ValueError:
-            continue  # torn, by a full disk or the end of the process
-        if isinstance(event, dict) and isinstance(event.get("event"), str) and isinstance(event.get("update"), int):
-            events.append(event)
-    return events
+    return [event for event in map(_event, _lines(path)) if event]
 
 
 def stretches(events: Iterable[Event]) -> list[tuple[Event, float]]:
@@ -108,15 +101,20 @@ def _lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8", errors="replace").split("\n")
 
 
-def _up_to(line: str, update: int, skipped: int) -> bool:
-    """An update that was skipped has the number of the next one, which says nothing of when that was."""
-    try:
+def _event(line: str) -> dict[str, Any] | None:
+    """None for a line that is no event: torn, by a full disk or the end of the process."""
+    with contextlib.suppress(ValueError):
         event = json.loads(line)
-        if event["event"] == "skipped":
-            return int(event["number"]) <= skipped
-        return int(event["update"]) <= update
-    except (ValueError, KeyError, TypeError):
-        return False  # torn, by a full disk or the end of the process
+        if isinstance(event, dict) and isinstance(event.get("event"), str) and isinstance(event.get("update"), int):
+            return event
+    return None
+
+
+def _up_to(event: Event, update: int, skipped: int) -> bool:
+    """An update that was skipped has the number of the next one, which says nothing of when that was."""
+    if event["event"] == "skipped":
+        return int(event.get("number", skipped + 1)) <= skipped
+    return int(event["update"]) <= update
 
 
 @dataclass(frozen=True)
@@ -205,10 +203,8 @@ class Cost:
     devices: int = 1
 
     def figures(self, tokens: int, parts: Sequence[tuple[Event, float]]) -> dict[str, float]:
-        """Operations of ``tokens`` target tokens, counted and estimated, as far as they are known.
-
-        ``parts``: the starts of the run with their seconds; one that nobody recorded was like this one.
-        """
+        """Operations of ``tokens`` target tokens, counted and estimated, as far as they are known. ``parts``: the starts
+        of the run with their seconds; one that nobody recorded was like this one."""
         figures = {}
         if self.flops_per_token is not None:
             figures["flops_counted"] = self.flops_per_token * tokens

@@ -47,24 +47,10 @@ Shapes = dict[str, tuple[int, ...]]
 
 KIND, FORMAT = "checkpoint", 1
 _TENSORS, _VALUES = "training.safetensors", "training.json"
-_TYPE_NAMES = {  # of types by torch's names
-    "float64": "F64",
-    "float32": "F32",
-    "float16": "F16",
-    "bfloat16": "BF16",
-    "int64": "I64",
-    "int32": "I32",
-    "int16": "I16",
-    "int8": "I8",
-    "uint8": "U8",
-    "bool": "BOOL",
-    "complex64": "C64",
-    "uint64": "U64",
-    "uint32": "U32",
-    "uint16": "U16",
-    "float8_e4m3fn": "F8_E4M3",
-    "float8_e5m2": "F8_E5M2",
-}
+_TYPE_NAMES = {"bool": "BOOL", "bfloat16": "BF16", "complex64": "C64"}  # of types by torch's names
+_TYPE_NAMES |= {"float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2"}
+_TYPE_NAMES |= {f"float{bits}": f"F{bits}" for bits in (16, 32, 64)}
+_TYPE_NAMES |= {f"{kind}{bits}": f"{kind[0].upper()}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)}
 _NAMES_OF_TYPES = {short: name for name, short in _TYPE_NAMES.items()}
 
 
@@ -95,17 +81,6 @@ class TrainingState:
 
 
 @dataclass(frozen=True)
-class StoredCheckpoint:
-    """A checkpoint as read; every file that was read was compared with its checksum."""
-
-    path: Path
-    config: dict[str, Any]
-    info: CheckpointInfo
-    model: dict[str, Tensor]
-    training: TrainingState | None
-
-
-@dataclass(frozen=True)
 class MappedCheckpoint:
     """A checkpoint whose files were compared with their checksums, and whose parameters are read when they are used."""
 
@@ -120,6 +95,14 @@ class MappedCheckpoint:
 
     def tensors(self) -> dict[str, Tensor]:
         return _read_tensors(self.path / MODEL)
+
+
+@dataclass(frozen=True)
+class StoredCheckpoint(MappedCheckpoint):
+    """A checkpoint as read."""
+
+    model: dict[str, Tensor]
+    training: TrainingState | None
 
 
 def write_checkpoint(
@@ -162,8 +145,8 @@ def map_checkpoint(path: Path) -> MappedCheckpoint:
     return MappedCheckpoint(path, read_config(path), _info(path, manifest))
 
 
-def read_info(path: Path, *, verify: Verify = Verify.fast) -> CheckpointInfo:
-    return _info(path, _manifest(path, verify))
+def read_info(path: Path) -> CheckpointInfo:
+    return _info(path, _manifest(path, Verify.fast))
 
 
 def holds_training_state(path: Path) -> bool:
@@ -178,10 +161,8 @@ def checksums(path: Path) -> dict[str, str]:
 
 
 def drop_training_state(path: Path) -> None:
-    """Make a checkpoint smaller: it keeps its model, and no run can go on from it any more.
-
-    The manifest is the first to forget the files, so that the checkpoint is whole at every moment.
-    """
+    """Make a checkpoint smaller: it keeps its model, and no run can go on from it any more. The manifest is the first to
+    forget the files, so that the checkpoint is whole at every moment."""
     manifest = _manifest(path, Verify.fast)
     listed = {name: facts for name, facts in manifest["files"].items() if name not in (_TENSORS, _VALUES)}
     if listed != manifest["files"]:
@@ -227,10 +208,8 @@ def require_shapes(own: Shapes, stored: Shapes, origin: str) -> None:
 
 
 def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """A safetensors file: the length of a JSON header, the header, then the bytes of one tensor after the other.
-
-    The library's own writer copies all of them first, twice. Tensors that share storage are written under every name.
-    """
+    """A safetensors file: the length of a JSON header, the header, the bytes of one tensor after the other; those that
+    share storage are written under every name. The library's own writer copies all of them first, twice."""
     import torch
 
     header: dict[str, Any] = {}

@@ -170,11 +170,8 @@ def read_manifest(
     small: Sequence[str] = (),
     besides: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The manifest of a folder, after comparing the folder with it.
-
-    ``small``: patterns of files so small that even a fast comparison looks at their contents; ``besides``: files that the
-    reader does without, and that are not compared.
-    """
+    """The manifest of a folder, after comparing the folder with it. ``small``: patterns of files so small that even a fast
+    comparison looks at their contents; ``besides``: files that the reader does without, and that are not compared."""
     if not folder.is_dir():
         raise MissingInputError(f"{folder} is not a folder (working directory: {Path.cwd()})")
     if not (folder / MANIFEST).is_file():
@@ -227,10 +224,8 @@ def _name_folder(folder: Path, path: Path) -> None:
 
 
 def _replace_folder(folder: Path, path: Path) -> None:
-    """Rename over an existing folder; the old one stays whole under another name until the new one stands.
-
-    If this is cut short between the two, ``remove_leftovers`` gives the old one its name back.
-    """
+    """Rename over a folder; the old one stays whole under another name until the new one stands. If this is cut short
+    between the two, ``remove_leftovers`` gives the old one its name back."""
     aside: list[Path] = []
     while True:
         old = temporary(path).with_suffix(".old.tmp")
@@ -303,9 +298,7 @@ def sync(path: Path) -> None:
 
 def check_destination(folder: Path, kind: str, option: str, *, overwrite: bool) -> None:
     """Refuse a folder that holds anything, or with ``overwrite`` anything that is not of a folder of ``kind``.
-
-    ``option`` is the flag that named the folder, for the message.
-    """
+    ``option`` is the flag that named the folder, for the message."""
     here, real = Path.cwd(), Path(os.path.realpath(folder))
     if real == here or real in here.parents:
         raise OutputError(f"{folder} is the working directory or holds it; choose a folder of its own ({option})")

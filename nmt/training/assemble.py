@@ -70,8 +70,12 @@ def train(config: TrainConfig) -> TrainingResult:
     """Train as ``config`` says. The same call goes on where an interrupted one stopped."""
     if not config.data or config.seed < 0:
         check(config, longest=None, max_update=config.training.last_update)
-    # whatever these refuse is said before anything is opened
-    device, scorers = _device(config), build_scorers(config.validation)
+    keep_freed_memory()
+    set_threads(config.device.threads)
+    device = choose_device(own_device(config.device.name))
+    make_current(device)
+    require_precision(device, config.device.precision)
+    scorers = build_scorers(config.validation)  # whatever all these refuse is said before anything is opened
     with join(config.distributed, device) as world:
         if config.training.cuda_graphs and world.size > 1:
             raise UsageError("training.cuda_graphs=true is for one process; leave --cuda-graphs out")
@@ -179,8 +183,7 @@ def _watching(plan: Plan) -> tuple[Reporter, Profiler | None]:
 
 
 def _past(plan: Plan, store: CheckpointStore) -> Past | None:
-    """What a run goes on from, if the user means that; None for a new one. The first process finds it, the others read
-    the same."""
+    """What a run goes on from; None for a new one. The first process finds it, the others read the same."""
     stored: StoredCheckpoint | None = None
 
     def find() -> Path | None:
@@ -274,12 +277,3 @@ def _run(plan: Plan, trainer: Trainer, profiler: Profiler | None, cost: Cost | N
         if profiler is not None:
             profiler.close()
         reporter.close()
-
-
-def _device(config: TrainConfig) -> torch.device:
-    keep_freed_memory()
-    set_threads(config.device.threads)
-    device = choose_device(own_device(config.device.name))
-    make_current(device)
-    require_precision(device, config.device.precision)
-    return device

@@ -13,9 +13,10 @@ import torch
 from nmt.config.sections import BatchingConfig, TrainConfig, ValidationConfig
 from nmt.data.batch import pad
 from nmt.data.batching import Indices, plan_batches
-from nmt.data.corpus import Split
+from nmt.data.corpus import Rows, Split
 from nmt.data.language_pair import LanguagePair
 from nmt.data.text import joined_lines
+from nmt.data.tokenizers import Tokenizer
 from nmt.distributed.world import World
 from nmt.interface import EncoderDecoder, LossReport
 from nmt.optim.schedules import is_better
@@ -70,8 +71,7 @@ class BestScore:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from a stored state; one of another metric says nothing about this one and is left out."""
         if state["metric"] == self.metric:
-            self.value, self.update = state["value"], state["update"]
-            self.without_improvement, self.history = state["without_improvement"], list(state["history"])
+            vars(self).update(state, history=list(state["history"]))
 
 
 @dataclass(frozen=True)
@@ -152,10 +152,8 @@ class LossValidator:
 
 @dataclass
 class TranslationValidator:
-    """Translates the first sentences of a split, shows some, and scores all of them.
-
-    A score that cannot be computed is reported and left out; it never ends training. ``failures`` keeps the reasons.
-    """
+    """Translates the first sentences of a split, shows some, and scores all of them. A score that cannot be computed is
+    reported and left out, and never ends training; ``failures`` keeps the reasons."""
 
     model: EncoderDecoder
     search: Search
@@ -186,8 +184,10 @@ class TranslationValidator:
             return {}
         lines = {index: line for part in parts if isinstance(part, dict) for index, line in part.items()}
         hypotheses = [lines.get(index, "") for index in range(self._count)]
-        references = self._lines("target")
-        shown = zip(range(self.samples), self._lines("source"), references, hypotheses)
+        assert self.split.targets is not None, "its loss was computed first"
+        references = self._lines(self.split.targets, self.pair.target)
+        sources = self._lines(self.split.sources, self.pair.source)
+        shown = zip(range(self.samples), sources, references, hypotheses)
         self.show([Sample(*texts) for _, *texts in shown])
         scores, failures = self.world.on_main(lambda: self._scored(hypotheses, references))
         for name, error in failures.items():
@@ -201,7 +201,7 @@ class TranslationValidator:
             try:
                 scores[name] = float(scorer(hypotheses, [references]).value)
             except Exception as error:
-                failures[name] = _described(error)
+                failures[name] = f"{type(error).__name__}: {error}"
         return scores, failures
 
     def _translated(self, stop: Stop) -> dict[int, str] | str | None:
@@ -216,7 +216,7 @@ class TranslationValidator:
                 lines |= zip(indices.tolist(), self._translate(indices), strict=True)
                 count(len(indices))
         except Exception as error:  # whatever a search or a plugin does wrong, the training run is worth more
-            return _described(error)
+            return f"{type(error).__name__}: {error}"
         return lines
 
     def _translate(self, indices: Indices) -> list[str]:
@@ -228,14 +228,11 @@ class TranslationValidator:
             results = self.search(self.model, source.to(device), lengths.to(device))
         return [self.pair.target.decode(hypotheses[0].tokens.tolist()) for hypotheses in results]
 
-    def _lines(self, side: str) -> list[str]:
+    def _lines(self, rows: Rows, tokenizer: Tokenizer) -> list[str]:
         """The text as it was read, joined if it was cut before; where a split does not keep it, what its ids stand for."""
-        text = self.split.source_text() if side == "source" else self.split.target_text()
-        tokenizer = self.pair.source if side == "source" else self.pair.target
-        if text is not None:
+        if (text := rows.text()) is not None:
             return joined_lines(text[: self._count], tokenizer.marks)
-        ids = self.split.source if side == "source" else self.split.target
-        return [tokenizer.decode(ids(index).tolist()) for index in range(self._count)]
+        return [tokenizer.decode(rows[index].tolist()) for index in range(self._count)]
 
     def _failed(self, what: str, error: str) -> None:
         self.failures[what] = error
@@ -278,14 +275,6 @@ def validate(validators: Sequence[Validator], seed: int, update: int, stop: Stop
 def _plan(source_lengths: Indices, target_lengths: Indices | None, batching: BatchingConfig) -> list[Indices]:
     """Batches by length; a sentence longer than ``max_tokens`` gets a batch of its own."""
     longest = int(max(lengths.max(initial=1) for lengths in (source_lengths, target_lengths) if lengths is not None))
-    return plan_batches(
-        source_lengths,
-        target_lengths,
-        max_tokens=None if batching.token_limit is None else max(batching.token_limit, longest),
-        batch_size=batching.batch_size,
-        shuffle=False,
-    )
-
-
-def _described(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+    limit = None if batching.token_limit is None else max(batching.token_limit, longest)
+    options = BatchingConfig(limit, batch_size=batching.batch_size)
+    return plan_batches(source_lengths, target_lengths, options, shuffle=False)

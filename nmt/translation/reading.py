@@ -13,6 +13,7 @@ import numpy as np
 
 from nmt.config.choices import LongLines, PieceMarks
 from nmt.config.commands import GenerateConfig
+from nmt.config.sections import BatchingConfig
 from nmt.data.batching import plan_batches
 from nmt.data.corpus import Split
 from nmt.data.language_pair import LanguagePair
@@ -118,7 +119,7 @@ def batches_of(parts: list[Part], max_tokens: int, batch_size: int | None) -> li
     sources = np.array([len(part.ids) + 1 for part in parts], dtype=np.int64)
     targets = np.array([len(part.request.target) + 1 for part in parts], dtype=np.int64)  # what is scored, if anything
     budget = max(max_tokens, int(sources.max()), int(targets.max()))  # a line alone is always let through
-    plan = plan_batches(sources, targets, max_tokens=budget, batch_size=batch_size, shuffle=False)
+    plan = plan_batches(sources, targets, BatchingConfig(budget, batch_size=batch_size), shuffle=False)
     return [[parts[index] for index in batch] for batch in reversed(plan)]
 
 
@@ -144,7 +145,7 @@ class Reader:
             yield self._window(window, numbered)
 
     def windows_of_split(self, split: Split, numbers: Iterable[int]) -> Iterator[Window]:
-        texts, remaining = split.source_text(), iter(numbers)
+        texts, remaining = split.sources.text(), iter(numbers)
         source = self.pair.source.joining(PieceMarks.none)  # a source is shown as it was given
         while numbered := list(itertools.islice(remaining, self.config.buffer_size)):
             window = []

@@ -45,7 +45,7 @@ def test_flags_and_overrides_make_a_corpus_and_stdout_stays_empty(prefix: str, t
     corpus = Corpus.open(tmp_path / "corpus", Verify.full)
     assert corpus.splits == ("train", "valid", "test", "test1")
     assert corpus.pair.shared
-    assert corpus.split("test1").target_text() == TARGET
+    assert corpus.split("test1").targets.text() == TARGET
 
 
 def test_the_report_is_logged_to_stderr(prefix: str, tmp_path: Path) -> None:

@@ -254,7 +254,7 @@ def test_fault_6_a_character_that_looks_like_a_line_break_is_none(task: Task) ->
     assert task.run("--tokenizer", "char")[0] == 0
     corpus = Corpus.open(task.folder / "corpus")
     assert len(corpus.split("train")) == 18
-    assert corpus.split("valid").source_text() == [f"one{''.join(BREAKS)}two"]
+    assert corpus.split("valid").sources.text() == [f"one{''.join(BREAKS)}two"]
     train = corpus.split("train")
     assert [corpus.pair.source.decode(train.source(number).tolist()) for number in range(len(train))] == SOURCE
 

@@ -57,7 +57,7 @@ def scores_of(checkpoint: Path, corpus: Path) -> dict[str, float]:
         nll += float(right)
         loss += float(0.9 * right - 0.1 * predicted.mean(1).sum())
         tokens += len(batch.targets)
-    source, target = split.source_text(), split.target_text()
+    source, target = split.sources.text(), split.targets.text()
     assert source is not None and target is not None
     translations = Translator.load(checkpoint, "cpu").translate(source, search="greedy")
     bleu = scorers.build(scorers.config_class("bleu")(), TextOptions())(translations, [target]).value

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 from nmt.config.choices import PieceMarks
-from nmt.data.text import one_line
+from nmt.data.text import one_line, visible_spaces
 from nmt.data.vocabulary import UNK, Ints, Vocabulary
 from nmt.registry import Registry, import_all
 
@@ -23,7 +24,11 @@ class Tokenizer(ABC):
 
     def joining(self, marks: PieceMarks) -> Tokenizer:
         """The same for text that was cut with these marks; itself where pieces do not stay whole."""
-        return self
+        if not self.keeps_pieces:
+            return self
+        other = copy.copy(self)
+        other.marks = marks
+        return other
 
     @abstractmethod
     def encode(self, lines: Sequence[str]) -> list[Ints]:
@@ -46,9 +51,9 @@ class Tokenizer(ABC):
         """What of a line each of its pieces stands for, of unknown ones too."""
         return self.pieces(self.encode([line])[0].tolist())
 
-    @abstractmethod
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """One piece for each id, specials too, without white space: for H- lines, alignments and plots."""
+        return [visible_spaces(self.vocabulary.pieces[number]) for number in ids]
 
     @abstractmethod
     def save(self, folder: Path, stem: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import logging
 import re
@@ -16,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from nmt.config.checks import require_positive
-from nmt.config.choices import InvalidText, PieceMarks
+from nmt.config.choices import InvalidText
 from nmt.config.option import flag
-from nmt.data.text import Reading, joined, one_line, require_text, visible_spaces
+from nmt.data.text import Reading, joined, one_line, require_text
 from nmt.data.tokenizers import Tokenizer, TokenizerBuilder, tokenizers
 from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Ints, Vocabulary
 from nmt.errors import DataError, MissingInputError, UsageError
@@ -77,9 +76,6 @@ class PieceListTokenizer(Tokenizer):
 
     def surfaces(self, line: str) -> list[str]:
         return list(self.split(line))
-
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        return [visible_spaces(self.vocabulary.pieces[number]) for number in ids]
 
     def save(self, folder: Path, stem: str) -> None:
         known = self.vocabulary.pieces[len(SPECIALS) :]
@@ -186,11 +182,6 @@ class WordTokenizer(PieceListTokenizer):
     piece is a word here until it is decoded."""
 
     keeps_pieces = True
-
-    def joining(self, marks: PieceMarks) -> WordTokenizer:
-        other = copy.copy(self)
-        other.marks = marks
-        return other
 
     def decode_with(self, ids: Sequence[int], unknown: Sequence[str]) -> str:
         return joined(super().decode_with(ids, unknown), self.marks)

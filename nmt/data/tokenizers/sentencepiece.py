@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import accumulate, chain, pairwise
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import sentencepiece
 
 from nmt.config.option import flag, option
 from nmt.config.sections import require_positive
-from nmt.data.text import one_line, require_text, visible_spaces
+from nmt.data.text import one_line, require_text
 from nmt.data.tokenizers import Tokenizer, TokenizerBuilder, tokenizers
 from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Ints, Vocabulary
 from nmt.errors import DataError, MissingInputError, UsageError
@@ -58,6 +59,8 @@ class Normalization(Enum):
 class SentencePieceConfig:
     """What both kinds of sentencepiece model are trained with."""
 
+    model_type: ClassVar[str]  # by sentencepiece's name
+
     vocab_size: int = flag(8000, help="size of the vocabulary, the four special entries included")
     character_coverage: float = flag(
         1.0, help="share of the characters that get a piece; 0.9995 for languages with thousands of characters"
@@ -78,52 +81,6 @@ class SentencePieceConfig:
             )
         if not 0.9 <= self.character_coverage <= 1.0:
             raise UsageError(f"tokenizer.character_coverage={self.character_coverage} must lie between 0.9 and 1")
-
-
-def train(config: SentencePieceConfig, model_type: str, lines: Iterable[str]) -> bytes:
-    """The serialized model of pieces learned from text."""
-    model, errors = io.BytesIO(), list[BaseException]()
-
-    def watched() -> Iterator[str]:
-        """Remembers what went wrong: the trainer turns any error of its iterator into its own."""
-        try:
-            for line in lines:
-                yield from _parts(line)
-        except BaseException as error:  # Ctrl-C, too
-            errors.append(error)
-            raise
-
-    try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=watched(),
-            model_writer=model,
-            model_type=model_type,
-            vocab_size=config.vocab_size,
-            character_coverage=config.character_coverage,
-            normalization_rule_name=config.normalization.value,
-            byte_fallback=config.byte_fallback,
-            hard_vocab_limit=config.hard_vocab_limit,
-            input_sentence_size=config.max_training_lines,
-            max_sentence_length=_LONGEST_LINE,
-            shuffle_input_sentence=True,
-            pad_id=PAD,
-            unk_id=UNK,
-            bos_id=BOS,
-            eos_id=EOS,
-            pad_piece=_hidden("pad"),
-            unk_piece=_hidden("unk"),
-            bos_piece=_hidden("bos"),
-            eos_piece=_hidden("eos"),
-            num_threads=_THREADS,
-            minloglevel=2,
-        )
-    except (RuntimeError, OSError) as error:
-        if errors:
-            raise errors[0] from None
-        if "sentences_.empty()" in str(error):
-            raise DataError("there is no text to learn pieces from: every training line is empty") from error
-        raise UsageError(_explained(config, str(error))) from error
-    return model.getvalue()
 
 
 def _explained(config: SentencePieceConfig, message: str) -> str:
@@ -157,11 +114,8 @@ def _parts(line: str) -> Iterator[str]:
 
 
 def _hidden(special: str) -> str:
-    """A spelling of a special that does not occur in text.
-
-    The trainer cuts these spellings out of what it learns from; with "</s>" the characters "<" and "/" might get no
-    piece. Nobody sees this one: our vocabulary has its own specials.
-    """
+    """A spelling of a special that does not occur in text: the trainer cuts it out of what it learns from, and with "</s>"
+    the characters "<" and "/" might get no piece. Nobody sees this one: our vocabulary has its own specials."""
     return f"\ue000<{special}>\ue000"
 
 
@@ -169,10 +123,14 @@ def _hidden(special: str) -> str:
 class BpeConfig(SentencePieceConfig):
     """Byte-pair encoding."""
 
+    model_type = "bpe"
+
 
 @dataclass
 class UnigramConfig(SentencePieceConfig):
     """The unigram language model."""
+
+    model_type = "unigram"
 
 
 class SentencePieceTokenizer(Tokenizer):
@@ -233,24 +191,62 @@ class SentencePieceTokenizer(Tokenizer):
         pieces: list[str] = self._model.encode(line, out_type=str)
         return [piece.lstrip(_SPACE) for piece in pieces]
 
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        return [visible_spaces(self.vocabulary.pieces[number]) for number in ids]
-
     def save(self, folder: Path, stem: str) -> None:
         (folder / f"{stem}.model").write_bytes(self._model.serialized_model_proto())
 
 
-class _SentencePieceBuilder(TokenizerBuilder):
-    """Trains and loads sentencepiece models of one type."""
-
-    model_type: str
+@tokenizers.register("bpe", BpeConfig)
+@tokenizers.register("unigram", UnigramConfig)
+class SentencePieceBuilder(TokenizerBuilder):
+    """Trains and loads sentencepiece models of both types."""
 
     def __init__(self, config: SentencePieceConfig) -> None:
         self._config = config
 
     def train(self, lines: Iterable[str], seed: int) -> Tokenizer:
         """The seed changes nothing: sentencepiece draws its sample of the lines with a seed of its own."""
-        return SentencePieceTokenizer(self._config, train(self._config, self.model_type, lines))
+        config, model, errors = self._config, io.BytesIO(), list[BaseException]()
+
+        def watched() -> Iterator[str]:
+            """Remembers what went wrong: the trainer turns any error of its iterator into its own."""
+            try:
+                for line in lines:
+                    yield from _parts(line)
+            except BaseException as error:  # Ctrl-C, too
+                errors.append(error)
+                raise
+
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=watched(),
+                model_writer=model,
+                model_type=config.model_type,
+                vocab_size=config.vocab_size,
+                character_coverage=config.character_coverage,
+                normalization_rule_name=config.normalization.value,
+                byte_fallback=config.byte_fallback,
+                hard_vocab_limit=config.hard_vocab_limit,
+                input_sentence_size=config.max_training_lines,
+                max_sentence_length=_LONGEST_LINE,
+                shuffle_input_sentence=True,
+                pad_id=PAD,
+                unk_id=UNK,
+                bos_id=BOS,
+                eos_id=EOS,
+                pad_piece=_hidden("pad"),
+                unk_piece=_hidden("unk"),
+                bos_piece=_hidden("bos"),
+                eos_piece=_hidden("eos"),
+                num_threads=_THREADS,
+                minloglevel=2,
+            )
+        except (RuntimeError, OSError) as error:
+            if errors:
+                raise errors[0] from None
+            if "sentences_.empty()" in str(error):
+                raise DataError("there is no text to learn pieces from: every training line is empty") from error
+            raise UsageError(_explained(config, str(error))) from error
+        return SentencePieceTokenizer(config, model.getvalue())
 
     def load(self, folder: Path, stem: str) -> Tokenizer:
         path = folder / f"{stem}.model"
@@ -275,16 +271,6 @@ class _SentencePieceBuilder(TokenizerBuilder):
                 f"or tokenizer=char"
             )
         return SentencePieceTokenizer(self._config, model)
-
-
-@tokenizers.register("bpe", BpeConfig)
-class BpeBuilder(_SentencePieceBuilder):
-    model_type = "bpe"
-
-
-@tokenizers.register("unigram", UnigramConfig)
-class UnigramBuilder(_SentencePieceBuilder):
-    model_type = "unigram"
 
 
 def _read_model(path: Path) -> bytes:

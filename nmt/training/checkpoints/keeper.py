@@ -33,10 +33,8 @@ LESS_HASTE = "a lower --lr, a longer --warmup-updates or --clip-norm 1 may help"
 
 @dataclass
 class Saver:
-    """Hands snapshots to a store, one after the other. Only one is ever on its way: the next waits for it.
-
-    A ``with`` block ends when nothing is on its way any more; that of a second Ctrl-C at once.
-    """
+    """Hands snapshots to a store, one after the other. Only one is ever on its way: the next waits for it. A ``with``
+    block ends when nothing is on its way any more; that of a second Ctrl-C at once."""
 
     store: CheckpointStore
     asynchronous: bool
@@ -64,11 +62,6 @@ class Saver:
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.result()
-
-    def last(self) -> Path | None:
-        """The newest checkpoint on disk."""
-        self.join()
-        return self.store.last()
 
     def __enter__(self) -> Saver:
         return self
@@ -156,7 +149,8 @@ class Keeper:
                 optimizer_state.resume_training(learner.optimizer, _under("training_weights.", tensors), numbers, place)
 
     def diverged(self, what: str) -> Diverged:
-        last = self.saver.last()
+        self.saver.join()
+        last = self.saver.store.last()
         good = "there is no checkpoint yet" if last is None else f"the last good checkpoint is {last}"
         return Diverged(f"{what}; {good}; {LESS_HASTE}")
 

@@ -109,10 +109,8 @@ def past_of(
     batches_in_update: int,
     options: CheckpointConfig,
 ) -> Past:
-    """What changed since the checkpoint; refused unless a flag of ``options`` lets it.
-
-    Twice the processes and half the accumulation are no change.
-    """
+    """What changed since the checkpoint; refused unless a flag of ``options`` lets it. Twice the processes and half the
+    accumulation are no change."""
     past = Past.of(stored)
     facts = past.facts
     if facts.vocabularies != vocabularies:
@@ -205,7 +203,7 @@ def compare_validations(past: Past, config: TrainConfig) -> None:
         return
     state = past.state
     ended_epoch = state.epoch if state.position.batch == 0 else None
-    decides = config.validation.patience is not None or getattr(config.scheduler, "uses_validation", False)
+    decides = config.validation.patience is not None or config.scheduler.uses_validation
     if decides and not validation_due(config.validation, state.update, ended_epoch):
         logger.warning(
             f"the run had ended at update {state.update} with a validation that a longer run would not have had there: "

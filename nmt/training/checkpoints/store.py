@@ -6,7 +6,7 @@ import contextlib
 import logging
 import math
 import shutil
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -73,25 +73,10 @@ def superfluous(
     """
     now = stored[written].update if written in stored else math.inf
     kept = {*named, *[path for path, info in stored.items() if info.update <= now][-FALLBACKS:]}
-    kept.update(_last(stored, {BY_EPOCH}, options.keep_last_epochs))
-    kept.update(_last(stored, {BY_UPDATES, BY_MINUTES}, options.keep_interval_updates))
+    kept.update(written_for(stored, {BY_EPOCH}, options.keep_last_epochs))
+    kept.update(written_for(stored, {BY_UPDATES, BY_MINUTES}, options.keep_interval_updates))
     kept.update(best_first(stored, metric, higher_is_better=higher_is_better)[: options.keep_best])
     return [path for path in stored if path not in kept]
-
-
-def beyond_resuming(
-    stored: Mapping[Path, CheckpointInfo], resumable: Collection[Path], written: Path, options: CheckpointConfig
-) -> Sequence[Path]:
-    """Of checkpoints those that need no state of training, or what is left of it, any longer.
-
-    The one just ``written`` keeps it, then those before it; what stands after it belongs to a course that was left.
-    """
-    if options.keep_training_states is None:
-        return ()
-    updates = {path: info.update for path, info in stored.items()}
-    now = updates.get(written, 0)
-    by_worth = sorted(stored, key=lambda path: (path in resumable, updates[path] <= now, updates[path]))
-    return by_worth[: -options.keep_training_states]
 
 
 def best_first(stored: Mapping[Path, CheckpointInfo], metric: str, *, higher_is_better: bool) -> list[Path]:
@@ -101,7 +86,8 @@ def best_first(stored: Mapping[Path, CheckpointInfo], metric: str, *, higher_is_
     return sorted(scored, key=lambda path: (sign * stored[path].scores[metric], stored[path].update))
 
 
-def _last(stored: Mapping[Path, CheckpointInfo], reasons: Set[str], count: int | None) -> Sequence[Path]:
+def written_for(stored: Mapping[Path, CheckpointInfo], reasons: Set[str], count: int | None = None) -> list[Path]:
+    """Those that were written for any of the reasons; the last ``count`` of them."""
     paths = [path for path, info in stored.items() if reasons & set(info.reasons)]
     return paths if count is None else paths[-count:]
 
@@ -146,16 +132,14 @@ class CheckpointStore:
         names = ("config.yaml", "tokenizer", "log.jsonl", "report.html", MANIFEST)
         paths = [path for name in names for path in (self.folder / name, *(self.folder / name).glob("*"))]
         there = [path.relative_to(self.folder).parts[0] for path in paths if path.is_file()]
-        if there and not run_folder.checkpoints_in(self.folder) and not self._is_of_a_run():
+        config: Mapping[str, Any] = {}
+        with contextlib.suppress(DataError):
+            config = run_folder.read_config(self.folder)
+        of_a_run = {"model", "training", "checkpoint"} <= config.keys()
+        if there and not run_folder.checkpoints_in(self.folder) and not of_a_run:
             raise OutputError(
                 f"{self.folder} holds {there[0]}, which is of no training run; choose another --save-dir, or move it away"
             )
-
-    def _is_of_a_run(self) -> bool:
-        """Whether the configuration in the folder says how a model was trained."""
-        with contextlib.suppress(DataError):
-            return {"model", "training", "checkpoint"} <= run_folder.read_config(self.folder).keys()
-        return False
 
     def _require_own_tokenizer(self) -> None:
         """Checkpoints that are whole beside a tokenizer of other pieces mean that somebody put it there."""
@@ -218,10 +202,8 @@ class CheckpointStore:
                 run_folder.set_pointer(self.folder, name, path)
 
     def save(self, snapshot: Snapshot, *, best: bool, required: bool) -> Path | None:
-        """Write a checkpoint, move the pointers, delete what may go.
-
-        A full disk is a warning and the result None, unless the checkpoint is ``required`` (the run ends with it).
-        """
+        """Write a checkpoint, move the pointers, delete what may go. A full disk is a warning and the result None,
+        unless the checkpoint is ``required`` (the run ends with it)."""
         path = self.folder / run_folder.checkpoint_name(snapshot.info.epoch, snapshot.info.update)
         self._warn_if_space_is_short(snapshot)
         try:
@@ -281,9 +263,13 @@ class CheckpointStore:
                 shutil.rmtree(doomed)
             except OSError as error:
                 logger.warning("could not delete the old checkpoint %s: %s", path, error)
-        left = {path: info for path, info in stored.items() if path.is_dir()}
-        resumable = [path for path in left if holds_training_state(path)]
-        for path in beyond_resuming(left, resumable, written, self.options):
+        if self.options.keep_training_states is None:
+            return
+        left = {path: info.update for path, info in stored.items() if path.is_dir()}
+        # The one just written keeps it, then those before it; what stands after it belongs to a course that was left.
+        now = left.get(written, 0)
+        by_worth = sorted(left, key=lambda path: (holds_training_state(path), left[path] <= now, left[path]))
+        for path in by_worth[: -self.options.keep_training_states]:
             try:
                 drop_training_state(path)
             except (NMTError, OSError) as error:

@@ -42,15 +42,14 @@ class UpdateBatches:
 
 
 class TrainingBatches:
-    """The updates of a split. An update is made of consecutive batches and never spans two epochs.
-
-    With several ``processes`` an update has as many batches more; they are the same for all of them.
-    """
+    """The updates of a split. An update is made of consecutive batches and never spans two epochs. With several
+    ``processes`` it has as many batches more; they are the same for all of them."""
 
     def __init__(self, split: Split, options: BatchingConfig, seed: int, processes: int = 1) -> None:
         self._split = split
         self.batches_in_update = options.update_freq * processes
-        self._plan = lru_cache(maxsize=1)(partial(planned, split, options, seed))  # of the last epoch asked for
+        plan = partial(plan_batches, split.source_lengths, split.target_lengths, options, seed)
+        self._plan = lru_cache(maxsize=1)(plan)  # of the last epoch asked for
 
     def at(self, position: DataPosition) -> UpdateBatches:
         plan = self._plan(position.epoch)
@@ -63,21 +62,6 @@ class TrainingBatches:
 
     def updates_in_epoch(self, epoch: int) -> int:
         return -(-len(self._plan(epoch)) // self.batches_in_update)
-
-
-def planned(split: Split, options: BatchingConfig, seed: int, epoch: int) -> list[Indices]:
-    """The batches of an epoch, in order."""
-    return plan_batches(
-        split.source_lengths,
-        split.target_lengths,
-        max_tokens=options.token_limit,
-        batch_size=options.batch_size,
-        seed=seed,
-        epoch=epoch,
-        sort_window=options.sort_window,
-        skip_long=options.skip_long,
-        count_padding=options.count_padding,
-    )
 
 
 def read_batch(split: Split, indices: Indices) -> Batch:
@@ -105,8 +89,7 @@ Copied = tuple[Batch, torch.cuda.Event]  # a batch whose copy is on its way, and
 
 class ReadAhead(BatchReader):
     """Reads announced batches in a thread, and begins to copy them to a GPU, while that computes: on a stream of their own,
-    out of memory that the GPU reads by itself. With what was not announced both happens on the spot.
-    """
+    out of memory that the GPU reads by itself. With what was not announced both happens on the spot."""
 
     def __init__(self, read: Callable[[Indices], Batch], device: torch.device) -> None:
         super().__init__(read)

@@ -67,10 +67,8 @@ def described(batch: Batch) -> str:
 def choose_precision(
     wanted: Precision, device: torch.device, *, width: int, vocabulary: int, before: Precision | None = None
 ) -> Precision:
-    """What ``wanted`` means for a model of this size; ``auto`` stays with ``before``, that of the run so far.
-
-    A rule over device, capability and size, never a measurement: the same command on the same machine computes the same.
-    """
+    """What ``wanted`` means for a model of this size; ``auto`` stays with ``before``, that of the run so far. A rule,
+    never a measurement: the same command on the same machine computes the same."""
     if wanted is not Precision.auto:
         require_precision(device, wanted)
         return wanted
@@ -104,11 +102,6 @@ class Arithmetic:
         """Tell a model how its output layer is multiplied with."""
         model.output.product_type = torch.bfloat16 if self.precision is Precision.bf16_output else None
 
-    @property
-    def scales(self) -> bool:
-        """Whether losses are multiplied, by what depends on the updates before."""
-        return self._scale is not None
-
     def scaled(self, x: Tensor) -> Tensor:
         """A loss, or what its gradients are divided by later."""
         return x if self._scale is None else x * self._scale.value
@@ -138,11 +131,9 @@ class Arithmetic:
 
 @dataclass
 class LossScale:
-    """Multiplies the loss so that small gradients do not vanish in fp16; torch's rule for growing and shrinking.
-
-    It starts low because losses are sums over tokens. A gradient that is not finite is normal here: the scale was too
-    large. At ``SMALLEST`` it no longer is, and counts as a bad update.
-    """
+    """Multiplies the loss so that small gradients do not vanish in fp16; torch's rule for growing and shrinking. It starts
+    low because losses are sums over tokens. A gradient that is not finite is normal here: the scale was too large. At
+    ``SMALLEST`` it no longer is, and counts as a bad update."""
 
     FIRST, SMALLEST, LARGEST, PATIENCE = 2.0**7, 2.0**-10, 2.0**24, 2000
 
@@ -172,10 +163,8 @@ class Learner:
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[dict[str, Tensor]]:
-        """Modules in eval mode, and the optimizer's weights for evaluation where it keeps two kinds.
-
-        Yields the weights for training by parameter number, nothing if there is no difference.
-        """
+        """Modules in eval mode, and the optimizer's weights for evaluation where it keeps two kinds. Yields those for
+        training by parameter number, nothing if there is no difference."""
         self.step.eval()
         try:
             with evaluation_mode(self.optimizer) as training_weights:

@@ -135,29 +135,25 @@ class Trainer:
         return figures.finite
 
     def _skip(self, settled: Settled) -> None:
-        learner = self.updater.learner
+        learner, state, update = self.updater.learner, self.state, self.state.update + 1
+        batches, figures = settled.batches, settled.figures
         if settled.overflow:
-            logger.info("update %d is repeated with other data: %s", self.state.update + 1, learner.arithmetic.reason())
+            logger.info("update %d is repeated with other data: %s", update, learner.arithmetic.reason())
         else:
-            self._note_bad(settled)
+            state.skipped += 1
+            state.skipped_in_row += 1
+            self.reporter.skipped(update, batches.epoch, figures, number=state.skipped)
+            logger.warning("update %d is skipped: loss %s, gradient norm %s", update, figures.loss, figures.grad_norm)
+            parameters = self.updater.without_finite_gradient(update, batches)
+            if learner.world.main:
+                sentences = [self.batches.batch(indices) for indices in batches.batches]
+                path = self.bad_updates.record(update, batches.epoch, sentences, figures, parameters)
+                if path is not None:
+                    logger.warning("its sentences are in %s", path)
         learner.optimizer.zero_grad(set_to_none=True)
-        if self.state.skipped_in_row >= self.limits.max_bad_updates:
-            raise self.keeper.diverged(
-                f"{self.state.skipped_in_row} updates in a row had a loss or gradient that is not finite"
-            )
-
-    def _note_bad(self, settled: Settled) -> None:
-        update, batches, figures = self.state.update + 1, settled.batches, settled.figures
-        self.state.skipped += 1
-        self.state.skipped_in_row += 1
-        self.reporter.skipped(update, batches.epoch, figures, number=self.state.skipped)
-        logger.warning("update %d is skipped: loss %s, gradient norm %s", update, figures.loss, figures.grad_norm)
-        parameters = self.updater.without_finite_gradient(update, batches)
-        if self.updater.learner.world.main:
-            sentences = [self.batches.batch(indices) for indices in batches.batches]
-            path = self.bad_updates.record(update, batches.epoch, sentences, figures, parameters)
-            if path is not None:
-                logger.warning("its sentences are in %s", path)
+        if state.skipped_in_row >= self.limits.max_bad_updates:
+            what = f"{state.skipped_in_row} updates in a row had a loss or gradient that is not finite"
+            raise self.keeper.diverged(what)
 
     def _due(self, batches: UpdateBatches, made: bool) -> tuple[str, ...]:
         """Reasons to save. None after a bad update: perhaps the run has just gone wrong. An overflow is no bad sign."""
@@ -205,10 +201,8 @@ class Trainer:
 
 
 class StopRequest:
-    """Listens while its ``with`` block runs (in the main thread; elsewhere Python allows no handlers).
-
-    A handler only takes a note; training acts on it after the update at hand. A second SIGINT leaves at once.
-    """
+    """Listens while its ``with`` block runs (in the main thread; elsewhere Python allows no handlers). A handler only
+    takes a note; training acts on it after the update at hand. A second SIGINT leaves at once."""
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from nmt.config.choices import Precision
 from nmt.config.sections import TrainingConfig
 from nmt.data.batch import Batch
 from nmt.data.batching import Indices
@@ -119,10 +120,8 @@ class Updater:
         self.reader.announce(share.item for share in self.learner.world.shares(batches.batches))
 
     def accumulate(self, update: int, batches: UpdateBatches) -> Totals:
-        """Leave gradients of the summed loss on the parameters (over n processes, an n-th of it).
-
-        A batch that finds no memory is done in halves.
-        """
+        """Leave gradients of the summed loss on the parameters (over n processes, an n-th of it). A batch that finds no
+        memory is done in halves."""
         shares = self.learner.world.shares(batches.batches)
         while True:
             self.learner.step.zero_grad(set_to_none=True)
@@ -137,10 +136,8 @@ class Updater:
             shares[at : at + 1] = self._halves(update, failed)  # from the start: gradients may be incomplete
 
     def launch(self, batches: UpdateBatches, totals: Totals, progress: Progress, began: float) -> None:
-        """Let the optimizer make the update whose gradients were accumulated, if its figures are finite.
-
-        Gradients that are not finite are clipped only if nobody will look at them: it spreads what is not finite.
-        """
+        """Let the optimizer make the update whose gradients were accumulated, if its figures are finite. Gradients that
+        are not are clipped only if nobody will look at them: it spreads what is not finite."""
         optimizer = self.learner.optimizer
         with explained_shortage(f"at update {progress.update}, after its gradients were computed", SMALLER_BATCHES):
             parameters, gradients = self._divided(totals)
@@ -154,7 +151,10 @@ class Updater:
                 optimizer.found_inf = (~figures.finite).float()  # type: ignore[attr-defined]
             elif not figures.fetch().finite:
                 return
-            clip(parameters, norm, self.limits)
+            if self.limits.clip_norm > 0:
+                nn.utils.clip_grads_with_norm_(parameters, self.limits.clip_norm, norm)
+            if self.limits.clip_value > 0:
+                nn.utils.clip_grad_value_(parameters, self.limits.clip_value)
             optimizer.step()
 
     def settle(self) -> Settled | None:
@@ -236,14 +236,6 @@ def divide(gradients: list[Tensor], denominator: Tensor) -> None:
     torch._foreach_div_(gradients, denominator.to(torch.float32))
 
 
-def clip(parameters: list[nn.Parameter], norm: Tensor, limits: TrainingConfig) -> None:
-    """Clip gradients, whose common norm is ``norm``, in place: as one vector or element by element."""
-    if limits.clip_norm > 0:
-        nn.utils.clip_grads_with_norm_(parameters, limits.clip_norm, norm)
-    if limits.clip_value > 0:
-        nn.utils.clip_grad_value_(parameters, limits.clip_value)
-
-
 def runs_ahead(optimizer: torch.optim.Optimizer, arithmetic: Arithmetic, world: World) -> bool:
     """Whether an update is launched before the figures of the one before are known: on a GPU, with torch's fused kernels,
     which know ``found_inf``. In fp16 the loss scale of the next update needs them.
@@ -253,7 +245,8 @@ def runs_ahead(optimizer: torch.optim.Optimizer, arithmetic: Arithmetic, world: 
     passes_over = type(optimizer) in (torch.optim.Adam, torch.optim.AdamW) and all(
         group["fused"] for group in optimizer.param_groups
     )
-    return arithmetic.device.type == "cuda" and passes_over and not arithmetic.scales and not world.divides
+    scales = arithmetic.precision is Precision.fp16
+    return arithmetic.device.type == "cuda" and passes_over and not scales and not world.divides
 
 
 def without_finite_gradient(parameters: Iterable[tuple[str, nn.Parameter]], world: World) -> list[str]:

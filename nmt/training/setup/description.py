@@ -60,10 +60,8 @@ def tell_limits(config: TrainConfig) -> None:
 
 
 def number_of_updates(config: TrainConfig, batches: TrainingBatches, datasets: Datasets) -> int | None:
-    """How many updates the limits allow. Epochs have the same length, except with a sort window: then they are counted.
-
-    What would take long to count is taken from the mean of the epochs that were: those of a large corpus hardly differ.
-    """
+    """How many updates the limits allow. Epochs have the same length, except with a sort window: then they are counted,
+    and what would take long is taken from the mean of those before: those of a large corpus hardly differ."""
     limits, batching = config.training, config.batching
     fits = batching.token_limit is None or batching.skip_long or datasets.longest <= batching.token_limit
     last = limits.last_update

@@ -40,11 +40,8 @@ _OTHERS = {
 
 
 def check(config: TrainConfig, longest: int | None, max_update: int | None) -> None:
-    """Refuse a configuration, with all that is wrong with it in one message.
-
-    ``longest``: pieces of the longest side of a training pair; None: no corpus is open. ``max_update``: estimated from the
-    epochs where only these are limited.
-    """
+    """Refuse a configuration, with all that is wrong with it in one message. ``longest``: pieces of the longest side of a
+    training pair; None: no corpus is open. ``max_update``: estimated from the epochs where only these are limited."""
     refuse(*_what_is_missing(config), *_rates(config, max_update), *_processes(config), *_rest(config, longest))
 
 

@@ -31,7 +31,7 @@ from nmt.errors import DataError, UsageError, did_you_mean
 from nmt.interface import EncoderDecoder, VocabularySizes
 from nmt.layers.stack import recompute_layers
 from nmt.models import models
-from nmt.models.stored import architecture, load_model
+from nmt.models.stored import LoadedModel, architecture, load_model
 from nmt.models.vocabulary_axes import vocabulary_axes
 from nmt.optim import Horizon, Schedule, optimizers, schedulers
 from nmt.optim.moving_average import with_average
@@ -87,7 +87,7 @@ def build_optimizer(config: TrainConfig, step: Step) -> torch.optim.Optimizer:
 def build_schedule(config: TrainConfig, optimizer: torch.optim.Optimizer, horizon: Horizon) -> Schedule:
     """The schedule of a run; where it computes the rate itself, the optimizer's own becomes a factor of it."""
     base_rate = float(config.optimizer.base_rate)
-    if getattr(config.scheduler, "sets_rate", False):
+    if config.scheduler.sets_rate:
         for group in optimizer.param_groups:
             group["lr"] /= base_rate
         base_rate = 1.0
@@ -124,11 +124,14 @@ class _Parts:
 
     @cached_property
     def teacher(self) -> EncoderDecoder:
+        """A trained model that will not change, of any architecture."""
         path = self.config.criterion.teacher
         assert path is not None, "a criterion that learns from a teacher has an option of this name"
-        teacher = load_teacher(path, self.datasets.pair, self.device)
-        check_lengths(teacher, self.datasets, self.config.batching)
-        return teacher
+        loaded = load_model(path, self.device)
+        if loaded.pair.digest() != self.datasets.pair.digest():
+            raise _other_vocabularies(path)
+        check_lengths(loaded.module, self.datasets, self.config.batching)
+        return loaded.module.requires_grad_(False)
 
 
 def build_criterion(config: TrainConfig, datasets: Datasets, device: torch.device, world: World) -> Criterion:
@@ -151,10 +154,8 @@ def build_criterion(config: TrainConfig, datasets: Datasets, device: torch.devic
 def sampler(
     options: SequenceConfig, whole: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
 ) -> Sampler:
-    """Draws from the model's own distribution: nothing is cut off, an empty translation is possible too.
-
-    Inside ``whole`` the model has all its parameters: each process draws as long as its own samples take.
-    """
+    """Draws from the model's own distribution: nothing is cut off, an empty translation is possible too. Inside
+    ``whole`` the model has all its parameters: each process draws as long as its own samples take."""
     config = SamplingConfig(max_len_a=options.max_len_a, max_len_b=options.max_len_b, min_len=0)
     search = SamplingSearch(config, options.samples)
 
@@ -168,35 +169,24 @@ def sampler(
 
 
 def start_from(config: TrainConfig, model: EncoderDecoder, pair: LanguagePair) -> None:
-    """Give ``model`` the parameters of ``--finetune-from-model``, which must have the same architecture.
-
-    Other vocabularies are refused unless they are to be mapped.
-    """
+    """Give ``model`` the parameters of ``--finetune-from-model``, which must have the same architecture; other
+    vocabularies are refused unless they are to be mapped."""
     path = config.checkpoint.finetune_from_model
     assert path is not None, "the caller asks for it"
     loaded = load_model(path, torch.device("cpu"))
-    other, other_pair, stored = loaded.module, loaded.pair, loaded.tree
-    others = differences(architecture(stored["model"]), architecture(to_plain(config)["model"]))
+    others = differences(architecture(loaded.tree["model"]), architecture(to_plain(config)["model"]))
     if others:  # where shapes do not fit either, loading says so
         listed = "; ".join(f"model.{key}: {change}" for key, change in others.items())
         logger.warning("the model of %s has other options (%s): what its parameters mean may be lost", path, listed)
-    state = other.state_dict()
-    if other_pair.digest() != pair.digest():
+    state = loaded.module.state_dict()
+    if loaded.pair.digest() != pair.digest():
         if not config.checkpoint.finetune_map_vocabulary:
             raise _other_vocabularies(
                 path, "; or take over what belongs to pieces that both have, with --finetune-map-vocabulary"
             )
-        state = mapped_state(model, config.model, pair, other, other_pair, path)
+        state = mapped_state(model, config.model, pair, loaded, path)
     load_parameters(model, state, path)
     logger.info("the model starts from the parameters of %s", path)
-
-
-def load_teacher(path: str, pair: LanguagePair, device: torch.device) -> EncoderDecoder:
-    """A trained model that will not change, of any architecture."""
-    teacher = load_model(path, device)
-    if teacher.pair.digest() != pair.digest():
-        raise _other_vocabularies(path)
-    return teacher.module.requires_grad_(False)
 
 
 def _other_vocabularies(path: str, more_advice: str = "") -> DataError:
@@ -207,12 +197,10 @@ def _other_vocabularies(path: str, more_advice: str = "") -> DataError:
 
 
 def mapped_state(
-    model: EncoderDecoder, config: Any, pair: LanguagePair, other: EncoderDecoder, other_pair: LanguagePair, path: str
+    model: EncoderDecoder, config: Any, pair: LanguagePair, other: LoadedModel, path: str
 ) -> dict[str, Tensor]:
-    """The state of ``other`` in the shapes of ``model``: pieces that only the model has keep its values.
-
-    ``config`` is the model's configuration. Tensors of another architecture are left as they are, to be refused.
-    """
+    """The state of ``other`` in the shapes of ``model``, whose configuration is ``config``: pieces that only the model has
+    keep its values. Tensors of another architecture are left as they are, to be refused."""
     sizes = VocabularySizes(len(pair.source.vocabulary), len(pair.target.vocabulary), pair.shared)
     axes = vocabulary_axes(partial(models.build, config), sizes)
     if not axes:
@@ -222,13 +210,13 @@ def mapped_state(
         )
     rows: dict[str, tuple[Tensor, Tensor]] = {}
     for side in ("source", "target"):
-        rows[side] = common_pieces(getattr(other_pair, side).vocabulary, getattr(pair, side).vocabulary)
+        rows[side] = common_pieces(getattr(other.pair, side).vocabulary, getattr(pair, side).vocabulary)
         count, total = len(rows[side][0]) - len(SPECIALS), getattr(sizes, side) - len(SPECIALS)
         logger.info("%s of the %s %s pieces are in the vocabulary of %s", f"{count:,}", f"{total:,}", side, path)
-    own, state = model.state_dict(), dict(other.state_dict())
+    own, state = model.state_dict(), dict(other.module.state_dict())
     for name, place in axes.items():
         expected = list(own[name].shape)
-        expected[place.axis] = len(getattr(other_pair, place.side).vocabulary)
+        expected[place.axis] = len(getattr(other.pair, place.side).vocabulary)
         if name in state and list(state[name].shape) == expected:
             old, new = rows[place.side]
             state[name] = own[name].index_copy(place.axis, new, state[name].index_select(place.axis, old))

@@ -26,7 +26,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from nmt.config.sections import AUTO, BatchingConfig, TrainConfig
-from nmt.data.batching import Indices
+from nmt.data.batching import Indices, plan_batches
 from nmt.data.corpus import Split
 from nmt.devices import is_shortage
 from nmt.distributed.world import World
@@ -37,7 +37,7 @@ from nmt.reporting.resources import available_memory, give_back, peak_memory, re
 from nmt.reporting.run_record import Cost
 from nmt.storage.run_folder import checkpoints_in, read_config
 from nmt.training.checkpoints import optimizer_state
-from nmt.training.loop.batches import planned, read_batch
+from nmt.training.loop.batches import read_batch
 from nmt.training.loop.learner import Arithmetic, Step, explained_shortage, seed_torch
 from nmt.training.setup.datasets import Datasets, sides
 from nmt.training.setup.options import check
@@ -100,11 +100,9 @@ def largest_by_trial(sizes: Sequence[int], attempt: Trial, reserved: Callable[[]
 def largest_by_forecast(
     sizes: Sequence[int], attempt: Trial, peak: Callable[[], int], room: Callable[[], int | None], beside: int = 0
 ) -> int:
-    """For a CPU, where a failed trial would end the process: small batches tell what large ones will take.
-
-    ``peak``: the most memory of the trials so far; ``room``: what the process may hold in all; ``beside``: the bytes of it
-    that training takes and a trial does not.
-    """
+    """For a CPU, where a failed trial would end the process: small batches tell what large ones will take. ``peak``: the
+    most memory of the trials so far; ``room``: what the process may hold in all; ``beside``: the bytes of it that training
+    takes and a trial does not."""
     smallest = sizes[0]
     if len(sizes) == 1:
         return smallest
@@ -127,7 +125,7 @@ def largest_by_forecast(
 def largest_batches(split: Split, options: BatchingConfig, seed: int) -> list[Indices]:
     """Of the first epoch's batches those that take the most memory: with the most pieces, with and without padding, with
     the most sentences, or the longest ones."""
-    plan = planned(split, options, seed, epoch=1)
+    plan = plan_batches(split.source_lengths, split.target_lengths, options, seed)
     source, target = sides(split)
     longest = [(int(source[batch].max()), int(target[batch].max())) for batch in plan]
     rules: list[Callable[[int], int]] = [
@@ -160,9 +158,7 @@ def _found(config: TrainConfig, datasets: Datasets, device: torch.device, world:
 
 def _trial(config: TrainConfig, datasets: Datasets, device: torch.device) -> tuple[Trial, int]:
     """Trains a model that is thrown away. From the start the optimizer's averages are there, and later gradients are.
-
-    Also the bytes of its checkpoint.
-    """
+    Also the bytes of its checkpoint."""
     model = build_model(config, datasets)
     arithmetic = build_arithmetic(config, datasets, model, device, before=None)
     step = build_step(config, datasets, model, device, World())
@@ -227,10 +223,8 @@ def sustained_tflops(device: torch.device, given: float | None) -> float | None:
 def flops_per_token(
     step: Step, split: Split, arithmetic: Arithmetic, *, seed: int, longest: int | None = None
 ) -> float | None:
-    """Operations of training per target token, counted on a few sentences of all lengths up to ``longest``.
-
-    Nothing else changes: a copy of ``step`` computes, and random generators go on where they were. None if it fails.
-    """
+    """Operations of training per target token, counted on a few sentences of all lengths up to ``longest``; None if it
+    fails. Nothing else changes: a copy of ``step`` computes, and random generators go on where they were."""
     try:
         cards = [] if arithmetic.device.type == "cpu" else [arithmetic.device]
         with torch.random.fork_rng(cards, device_type=arithmetic.device.type):
@@ -252,7 +246,8 @@ def _count(step: Step, split: Split, arithmetic: Arithmetic, longest: int | None
         knows_flat_batches(arithmetic.device)  # torch knows what its kernel costs once that is imported
     for indices in _some_of_all_lengths(split, longest):
         batch = read_batch(split, indices).to(arithmetic.device)
-        counter = FlopCounterMode(display=False, custom_mapping=MORE)
+        counter = FlopCounterMode(display=False, custom_mapping=RECURRENT)
+        counter.flop_registry |= {other: counter.flop_registry[known] for other, known in COUNTED_AS.items()}
         with counter:
             with autocast():
                 report = step(batch)
@@ -276,21 +271,6 @@ def _some_of_all_lengths(split: Split, longest: int | None) -> Iterator[Indices]
 # What torch's table leaves out: products in place, and fused kernels of attention and of recurrent layers.
 
 
-def _product_flop(added: Shape, left: Shape, right: Shape, **_: Any) -> int:
-    return 2 * math.prod(left) * right[-1]
-
-
-def _attention_flop(query: Shape, key: Shape, value: Shape, *_: Any, **__: Any) -> int:
-    """Scores and the weighted sum: [B, H, T, d_k], [B, H, S, d_k], [B, H, S, d_v]."""
-    return 2 * math.prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
-
-
-def _attention_backward_flop(gradient: Shape, *inputs: Any, **_: Any) -> int:
-    """Two products for each of the forward pass, and the scores once more."""
-    query, key, value = inputs[:3]
-    return int(2 * math.prod(query[:-1]) * key[-2] * (3 * query[-1] + 2 * value[-1]))
-
-
 def _recurrent_flop(input: Shape, *rest: Any, **_: Any) -> int:
     """Of the layers of one call: each weight matrix meets every position once."""
     weights = rest[0] if isinstance(rest[0], list) else rest[:2]  # cuDNN has a list of all layers', oneDNN one layer's
@@ -303,11 +283,13 @@ def _recurrent_backward_flop(*arguments: Any, **_: Any) -> int:
 
 
 _aten = torch.ops.aten
-MORE: dict[Any, Any] = {
-    _aten.addmm_: _product_flop,
-    _aten.baddbmm_: _product_flop,
-    _aten._scaled_dot_product_flash_attention_for_cpu: _attention_flop,
-    _aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward_flop,
+COUNTED_AS = {
+    _aten.addmm_: _aten.addmm,
+    _aten.baddbmm_: _aten.baddbmm,
+    _aten._scaled_dot_product_flash_attention_for_cpu: _aten._scaled_dot_product_flash_attention,
+    _aten._scaled_dot_product_flash_attention_for_cpu_backward: _aten._scaled_dot_product_flash_attention_backward,
+}
+RECURRENT: dict[Any, Any] = {
     _aten.mkldnn_rnn_layer: _recurrent_flop,
     _aten.mkldnn_rnn_layer_backward: _recurrent_backward_flop,
     _aten._cudnn_rnn: _recurrent_flop,

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from nmt.config.sections import PreprocessConfig
-from nmt.data.corpus import ChainedSentences, Corpus, RaggedWriter, StoredSentences, chain, open_corpora, sentence_files
+from nmt.data.corpus import ChainedRows, Corpus, StoredSentences, chain, open_corpora, ragged_writer, sentence_files
 from nmt.data.encoding import token_type
 from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.piece_lists import WordsConfig
@@ -69,8 +69,8 @@ def test_lengths_count_the_eos(folder: Path) -> None:
 def test_text_is_kept_of_all_splits_but_the_training_split(folder: Path) -> None:
     corpus = Corpus.open(folder)
     assert corpus.splits == ("train", "valid")
-    assert corpus.split("train").source_text() is None and corpus.split("train").target_text() is None
-    assert corpus.split("valid").source_text() == SOURCE and corpus.split("valid").target_text() == TARGET
+    assert corpus.split("train").sources.text() is None and corpus.split("train").targets.text() is None
+    assert corpus.split("valid").sources.text() == SOURCE and corpus.split("valid").targets.text() == TARGET
 
 
 def test_arrays_are_plain_numpy_files(folder: Path) -> None:
@@ -108,10 +108,10 @@ SENTENCES = st.lists(
 def test_any_sentences_written_in_any_chunks_are_read_again(sentences: list[np.ndarray], chunk: int) -> None:
     vocabulary = Vocabulary("abcdefghij")
     with tempfile.TemporaryDirectory() as name:
-        with RaggedWriter(*sentence_files(Path(name), "t", "x"), np.uint16) as writer:
+        with ragged_writer(*sentence_files(Path(name), "t", "x"), np.uint16) as append:
             for start in range(0, len(sentences), chunk):
                 part = sentences[start : start + chunk]
-                writer.append(np.concatenate(part), np.array([len(sentence) for sentence in part]))
+                append(np.concatenate(part), np.array([len(sentence) for sentence in part]))
         stored = StoredSentences(Path(name), "t", "x", vocabulary)
         assert [stored[index].tolist() for index in range(len(sentences))] == [ids.tolist() for ids in sentences]
         assert stored.lengths.tolist() == [len(ids) for ids in sentences]
@@ -247,15 +247,15 @@ def test_chained_splits_are_one_after_the_other(folder: Path) -> None:
     ] * 3
     assert both.target(8).tolist() == train.target(2).tolist()
     assert both.source_lengths.tolist() == train.source_lengths.tolist() * 3
-    assert both.source_text() is None
-    assert chain([valid, valid]).target_text() == TARGET * 2
+    assert both.sources.text() is None
+    assert chain([valid, valid]).targets.text() == TARGET * 2
     assert chain([train]) is train
 
 
 def test_an_index_beyond_a_chain_is_an_error(folder: Path) -> None:
     train = Corpus.open(folder).split("train")
     with pytest.raises(IndexError):
-        ChainedSentences([train.sources])[3]
+        ChainedRows([train.sources])[3]
 
 
 def test_text_whose_time_alone_is_new_is_not_mentioned(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -315,9 +315,9 @@ def test_text_of_the_right_size_is_looked_at_when_it_is_read(
     path = folder / "valid.de.txt"
     path.write_bytes(damage(path.read_bytes()))
     split = Corpus.open(folder).split("valid")
-    assert split.source_text() == SOURCE
+    assert split.sources.text() == SOURCE
     with pytest.raises(DataError, match=rf"valid\.de\.txt is damaged: {complaint}"):
-        split.target_text()
+        split.targets.text()
 
 
 def test_a_corpus_folder_of_fairseq_is_named_as_such(tmp_path: Path) -> None:

@@ -74,22 +74,21 @@ def test_a_line_without_a_mark_is_joined_with_the_rest_of_its_text() -> None:
     ],
 )
 def test_text_that_was_cut_is_recognised(lines: list[str | None], expected: PieceMarks) -> None:
-    assert recognised(lines).marks is expected
+    assert recognised(lines)[0] is expected
 
 
 def test_what_is_recognised_is_counted_without_blank_lines() -> None:
-    found = recognised(["hau@@ s", "", "rot", None, "blau@@ er hau@@ s"])
-    assert (found.lines, found.of) == (2, 3)
+    assert recognised(["hau@@ s", "", "rot", None, "blau@@ er hau@@ s"]) == (PieceMarks.subword_nmt, 2, 3)
 
 
 def test_a_sample_of_a_long_text_is_looked_at() -> None:
     lines = iter(["rot"] * (SAMPLE_LINES + 5))
-    assert recognised(lines).of == SAMPLE_LINES and len(list(lines)) == 5
+    assert recognised(lines)[2] == SAMPLE_LINES and len(list(lines)) == 5
 
 
 def test_what_sentencepiece_itself_cuts_is_recognised_and_comes_back() -> None:
     text = [f"{one} {two}" for one in RAW for two in RAW]
     tokenizer = tokenizers.build(BpeConfig(vocab_size=40)).train(text, 1)
     cut = [" ".join(tokenizer.pieces(ids.tolist())) for ids in tokenizer.encode(text)]
-    assert cut != text and recognised(cut).marks is SENTENCE
+    assert cut != text and recognised(cut)[0] is SENTENCE
     assert joined_lines(cut, SENTENCE) == text

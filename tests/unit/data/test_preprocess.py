@@ -77,8 +77,8 @@ def test_a_source_alone_can_be_encoded_for_a_known_pair(text: Text) -> None:
     )
     split = corpus.split("test")
     assert corpus.pair.digest() == known.pair.digest() and corpus.pair.shared
-    assert split.targets is None and split.target_lengths is None and split.target_text() is None
-    assert split.source_text() == SOURCE[:2]
+    assert split.targets is None and split.target_lengths is None
+    assert split.sources.text() == SOURCE[:2]
     assert report.splits[0].target is None
     assert not list(corpus.folder.glob("*.de.*"))
     with pytest.raises(DataError, match="no target side"):
@@ -355,7 +355,7 @@ def test_a_line_with_bad_bytes_is_left_out_on_both_sides(with_bad_byte: Text) ->
 
 def test_in_a_test_set_a_line_with_bad_bytes_becomes_empty(with_bad_byte: Text) -> None:
     corpus, _ = with_bad_byte.make(testpref=with_bad_byte.config.trainpref, on_invalid_utf8=InvalidText.skip)
-    target = corpus.split("test").target_text()
+    target = corpus.split("test").targets.text()
     assert target == [*TARGET[:3], "", *TARGET[4:]]
 
 
@@ -378,7 +378,7 @@ def test_multi30k_survives_byte_pair_encoding(tmp_path: Path) -> None:
     )
     corpus = Corpus.open(Path(report.folder), Verify.full)
     valid = corpus.split("valid")
-    text = valid.target_text()
+    text = valid.targets.text()
     assert text is not None and len(valid) == 1014
     assert [corpus.pair.target.decode(valid.target(index).tolist()) for index in range(1014)] == [
         " ".join(line.split()) for line in text

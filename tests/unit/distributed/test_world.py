@@ -80,7 +80,7 @@ def test_processes_whose_parameters_differ_stop_before_a_checkpoint(make_trainer
     trainer = make_trainer(world=Differing(0, 2), limits=TrainingConfig(max_update=1))
     with pytest.raises(NMTError, match="after update 1 the processes have different parameters"):
         trainer.run()
-    assert trainer.keeper.saver.last() is None
+    assert trainer.keeper.saver.store.last() is None
 
 
 def test_gradients_are_exchanged_with_the_last_batch_of_an_update_alone(tmp_path: Path) -> None:

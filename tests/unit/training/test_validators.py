@@ -145,7 +145,7 @@ def test_a_perfect_translation_scores_in_full_whatever_the_order_of_batches(copy
 
 def test_references_are_made_of_ids_where_a_split_keeps_no_text(copy_corpus: Path, make_step: Make) -> None:
     split = Corpus.open(copy_corpus).split("train")
-    assert split.target_text() is None
+    assert split.targets.text() is None
     assert translation_validator(copy_corpus, make_step(), split=split, sentences=7)(never)["exact"] == 100.0
 
 
@@ -183,7 +183,7 @@ def test_text_that_was_cut_before_is_scored_and_shown_in_words(
 def test_only_the_first_sentences_are_translated_if_so_limited(copy_corpus: Path, make_step: Make) -> None:
     counting: Scorer = Counting()
     translation_validator(copy_corpus, make_step(), scorers={"exact": counting}, sentences=3)(never)
-    assert counting.hypotheses == Corpus.open(copy_corpus).split("valid").source_text()[:3]  # type: ignore[index, attr-defined]
+    assert counting.hypotheses == Corpus.open(copy_corpus).split("valid").sources.text()[:3]  # type: ignore[index, attr-defined]
 
 
 def test_samples_show_source_reference_and_hypothesis(
@@ -191,7 +191,7 @@ def test_samples_show_source_reference_and_hypothesis(
 ) -> None:
     with caplog.at_level(logging.INFO, "nmt"):
         translation_validator(copy_corpus, make_step(), samples=2, scorers={})(never)
-    lines = Corpus.open(copy_corpus).split("valid").source_text() or []
+    lines = Corpus.open(copy_corpus).split("valid").sources.text() or []
     assert [message.split(":")[0] for message in caplog.messages] == [
         f"sample {number} {part}" for number in (1, 2) for part in ("source", "reference", "hypothesis")
     ]

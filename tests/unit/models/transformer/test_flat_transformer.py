@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import varlen
 
+from nmt.config.sections import BatchingConfig
 from nmt.criterions.config import CrossEntropyConfig
 from nmt.criterions.cross_entropy import TokenCrossEntropy
 from nmt.data.batch import Batch, collate, with_targets
@@ -136,7 +137,7 @@ def test_batches_of_a_budget_have_few_shapes(count_padding: bool, most: int, of_
     sources = np.clip(draw.gamma(3.0, 9.0, 100_000).round(), 1, 170).astype(int)
     targets = np.clip((sources * draw.normal(1.1, 0.2, 100_000)).round(), 1, 175).astype(int)
     lengths = np.stack([sources, targets], 1)
-    plan = plan_batches(sources, targets, max_tokens=4096, batch_size=None, shuffle=False, count_padding=count_padding)
+    plan = plan_batches(sources, targets, BatchingConfig(4096, count_padding), shuffle=False)
     shapes = Counter[tuple[int, int, int]]()
     for batch in plan:
         sides = [torch.from_numpy(side) for side in lengths[batch].T]

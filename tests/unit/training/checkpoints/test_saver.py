@@ -59,7 +59,8 @@ def test_training_goes_on_and_what_is_written_is_the_past() -> None:
     history.append(4.0)  # and validation
     assert not store.saved and not writing.written()
     store.allowed.set()
-    assert writing.last() == Path("run/1") and store.saved == [(1, [1.0, 1.0, 3.0])]
+    writing.join()
+    assert store.last() == Path("run/1") and store.saved == [(1, [1.0, 1.0, 3.0])]
     assert writing.written() == [(CheckpointInfo(1, 1), Path("run/1"))] and not writing.written()
 
 

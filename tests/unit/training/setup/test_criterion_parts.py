@@ -36,7 +36,7 @@ from nmt.training.assemble import train
 from nmt.training.loop.trainer import Trainer
 from nmt.training.setup import parts as criterion_parts
 from nmt.training.setup.datasets import open_datasets
-from nmt.training.setup.parts import build_criterion, load_teacher, sampler
+from nmt.training.setup.parts import build_criterion, sampler
 from tests.unit.criterions.tiny import TinyModel, batch_of
 
 pytestmark = pytest.mark.slow  # whole runs
@@ -251,6 +251,10 @@ def test_a_run_can_start_from_the_parameters_of_another(tiny_run: MakeConfig, al
         torch.testing.assert_close(weights(second)[name], tensor, rtol=0.0, atol=1e-6)
 
 
+def student_of(run: TrainConfig) -> TrainConfig:
+    return replace(run, criterion=WordDistillationConfig(teacher=run.checkpoint.save_dir))
+
+
 def test_models_of_other_vocabularies_are_refused(tiny_run: MakeConfig, aligned_corpus: Path, tmp_path: Path) -> None:
     first = run_folder(tiny_run(data=[str(aligned_corpus)]), "first", max_update=1)
     train(first)
@@ -260,13 +264,14 @@ def test_models_of_other_vocabularies_are_refused(tiny_run: MakeConfig, aligned_
     preprocess(PreprocessConfig("src", "tgt", tokenizer=WordsConfig(), **options))
     pair = Corpus.open(tmp_path / "other-corpus").pair
     with pytest.raises(DataError, match=r"first was trained with other vocabularies.*--srcdict"):
-        load_teacher(first.checkpoint.save_dir, pair, CPU)
+        build_criterion(student_of(first), replace(open_datasets(first), pair=pair), CPU, World())
 
 
 def test_a_teacher_is_frozen_and_evaluates(tiny_run: MakeConfig, aligned_corpus: Path) -> None:
     first = run_folder(tiny_run(data=[str(aligned_corpus)]), "first", max_update=1)
     train(first)
-    teacher = load_teacher(first.checkpoint.save_dir, open_datasets(first).pair, CPU)
+    criterion = build_criterion(student_of(first), open_datasets(first), CPU, World())
+    (teacher,) = vars(criterion)["_teacher"]
     assert not teacher.training and not any(parameter.requires_grad for parameter in teacher.parameters())
 
 

@@ -174,7 +174,7 @@ def test_the_batches_tried_are_the_ones_that_take_most(make_split: MakeSplit) ->
     lengths: list[Any] = [torch.maximum(*(torch.tensor(side[batch]) for side in sides(split))) for batch in batches]
     assert max(len(one) * int(one.max()) for one in lengths) > 0.9 * 512
     assert max(int(one.max()) for one in lengths) == int(max(side.max() for side in sides(split)))
-    plan = plan_batches(*sides(split), max_tokens=512, batch_size=None, shuffle=False)
+    plan = plan_batches(*sides(split), BatchingConfig(512), shuffle=False)
     assert max(map(len, batches)) == max(map(len, plan)) > 16
     pieces = [sum(int(side[batch].sum()) for side in sides(split)) for batch in plan]
     assert max(sum(int(side[batch].sum()) for side in sides(split)) for batch in batches) == max(pieces)
