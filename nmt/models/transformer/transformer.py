@@ -22,7 +22,6 @@ from nmt.interface import (
     Batch,
     DecoderOutput,
     DecoderState,
-    EncoderDecoder,
     Memory,
     OutputLayer,
     StepOutput,
@@ -35,12 +34,12 @@ from nmt.layers.stack import Stack
 from nmt.models import models
 from nmt.models.config import shares_embeddings
 from nmt.models.output_layers import LinearOutput, ScoredMemory, TiedOutput
-from nmt.models.transformer.attention_kernels import knows_flat_batches
 from nmt.models.transformer.autoregression import BeamHistory, LayerCache
 from nmt.models.transformer.config import TransformerConfig
 from nmt.models.transformer.layers import MemoryHeads, Record, SourceLayer, TargetLayer
-from nmt.models.transformer.mask import FlatMask, Mask, Room, Segments
+from nmt.models.transformer.mask import Mask
 from nmt.models.transformer.parts import STACKS, Stacks, final_norm
+from nmt.models.transformer.without_padding import WithoutPadding
 
 
 class Encoder(nn.Module):
@@ -108,10 +107,8 @@ class TransformerState(DecoderState):
 
 
 @models.register("transformer", TransformerConfig)
-class Transformer(EncoderDecoder):
+class Transformer(WithoutPadding):
     """An encoder-decoder made of attention alone."""
-
-    few_shapes = False  # set it: without padding rather compute a little for nothing than meet another shape
 
     def __init__(self, config: TransformerConfig, sizes: VocabularySizes, stacks: Stacks | None = None) -> None:
         """``stacks``: other layers than those that the configuration names."""
@@ -131,15 +128,6 @@ class Transformer(EncoderDecoder):
             self.output: OutputLayer = TiedOutput(target)
         else:
             self.output = LinearOutput(torch.empty(sizes.target, self.width).normal_(std=self.width**-0.5))
-
-    def forward(self, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
-        if attention is None and self.without_padding(batch.source.device):
-            return self._forward_flat(batch)
-        return super().forward(batch, attention)
-
-    def without_padding(self, device: torch.device) -> bool:
-        """Whether it trains on real positions alone there, under the autocast of now."""
-        return knows_flat_batches(device) and all(layer.flat for layer in (*self.encoder.layers, *self.decoder.layers))
 
     def encode(self, source: Tensor, source_lengths: Tensor) -> TransformerMemory:
         return self._encode(source, source_lengths, Record(lengths=source_lengths))
@@ -189,20 +177,6 @@ class Transformer(EncoderDecoder):
         mask = next(iter(self.encoder.layers)).self_attention.padding_mask(bias)
         return TransformerMemory(self.encoder(x, mask, record), bias)
 
-    def _forward_flat(self, batch: Batch) -> DecoderOutput:
-        self.source_input.positions.check_length(batch.source.size(1), "source")
-        self.target_input.positions.check_length(batch.target_in.size(1), "target")
-        longest, counts = (batch.source.size(1), batch.target_in.size(1)), (batch.num_source_tokens, batch.num_tokens)
-        room = Room.for_sides(counts, longest, batch.num_sentences) if self.few_shapes else None
-        source = Segments.of(batch.source_lengths, batch.source_offsets, longest[0], counts[0], room)
-        target = Segments.of(batch.target_lengths, batch.target_offsets, longest[1], counts[1], room)
-        x = _flat(self.source_input, batch.source, source)
-        states = self.encoder(x, next(iter(self.encoder.layers)).self_attention.flat_mask(source), Record())
-        y = _flat(self.target_input, batch.target_in, target)
-        mask = next(iter(self.decoder.layers)).self_attention.flat_mask(target)
-        y = self.decoder(y, mask, states, FlatMask(None, queries=target, keys=source), Record())
-        return DecoderOutput(y[0, : target.count])
-
     def _auxiliary(self, memory: Memory, record: Record) -> dict[str, Tensor]:
         """Further losses, as named means; the paper has none."""
         return {}
@@ -223,8 +197,3 @@ def _as_computed(states: Tensor) -> Tensor:
     """A tensor of the type that products are computed in: autocast's, if it is on."""
     device = states.device.type
     return states.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else states
-
-
-def _flat(layer: InputLayer, ids: Tensor, segments: Segments) -> Tensor:
-    """[B, T] -> [1, M, D]"""
-    return layer.at(segments.flatten(ids), segments.places.queries, segments.longest)[None]

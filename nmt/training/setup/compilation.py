@@ -15,7 +15,7 @@ from nmt.devices import is_shortage
 from nmt.errors import UsageError
 from nmt.interface import EncoderDecoder
 from nmt.layers.stack import stacked_layers
-from nmt.models.transformer.transformer import Transformer
+from nmt.models.transformer.without_padding import WithoutPadding
 from nmt.training.loop.learner import SMALLER_BATCHES, Arithmetic, Step, described, seed_torch
 
 logger = logging.getLogger("nmt.training")
@@ -74,7 +74,7 @@ def compile_layers(step: Step, batch: Batch, arithmetic: Arithmetic, seed: int, 
 @contextlib.contextmanager
 def any_shape(model: EncoderDecoder) -> Iterator[None]:
     """Inside, layers that were compiled for a few shapes run as they are: a search would meet others at every step."""
-    few_shapes = isinstance(model, Transformer) and model.few_shapes
+    few_shapes = isinstance(model, WithoutPadding) and model.few_shapes
     layers = list(stacked_layers(model)) if few_shapes else []
     compiled = [layer._compiled_call_impl for layer in layers]
     for layer in layers:
@@ -94,7 +94,7 @@ def _meets_few_shapes(step: Step, arithmetic: Arithmetic) -> bool:
         reason = "the criterion asks for attention, so batches keep their padding, and shapes vary"
     else:
         with arithmetic.forward_pass():
-            flat = isinstance(step.model, Transformer) and step.model.without_padding(arithmetic.device)
+            flat = isinstance(step.model, WithoutPadding) and step.model.without_padding(arithmetic.device)
         _ask_for_few_shapes(step.model, flat)
         reason = "" if flat else "the batches of this model keep their padding here, and shapes vary"
     if reason:
@@ -103,7 +103,7 @@ def _meets_few_shapes(step: Step, arithmetic: Arithmetic) -> bool:
 
 
 def _ask_for_few_shapes(model: EncoderDecoder, few: bool) -> None:
-    if isinstance(model, Transformer):
+    if isinstance(model, WithoutPadding):
         model.few_shapes = few
 
 

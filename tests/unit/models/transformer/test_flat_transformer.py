@@ -22,7 +22,7 @@ from nmt.data.batching import plan_batches
 from nmt.interface import AttentionRequest, EncoderDecoder, VocabularySizes
 from nmt.layers.linear import eighths
 from nmt.models import models
-from nmt.models.transformer import transformer as transformer_module
+from nmt.models.transformer import without_padding as flat_module
 from nmt.models.transformer.attention_kernels import knows_flat_batches, knows_flat_heads
 from nmt.models.transformer.mask import Room, Segments
 from nmt.models.transformer.transformer import Transformer, TransformerConfig
@@ -94,7 +94,7 @@ class Kernel:
 def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
     slow = Kernel()
     monkeypatch.setattr(varlen, "varlen_attn", slow)
-    monkeypatch.setattr(transformer_module, "knows_flat_batches", lambda device: True)
+    monkeypatch.setattr(flat_module, "knows_flat_batches", lambda device: True)
     return slow
 
 
@@ -114,7 +114,7 @@ def test_loss_and_gradients_are_those_with_padding(
     model.few_shapes = few_shapes
     flat, flat_gradients = loss_and_gradients(model, batch())
     assert kernel.calls > 0
-    monkeypatch.setattr(transformer_module, "knows_flat_batches", lambda device: False)
+    monkeypatch.setattr(flat_module, "knows_flat_batches", lambda device: False)
     calls = kernel.calls
     padded, gradients = loss_and_gradients(model, batch())
     assert kernel.calls == calls
@@ -175,7 +175,7 @@ def test_other_targets_for_the_same_sources(kernel: Kernel, monkeypatch: pytest.
     tokens = torch.randint(4, 20, (6, 4)).scatter_(1, lengths[:, None] - 1, 3)
     sampled = with_targets(batch(), tokens, lengths)
     flat = model(sampled).hidden
-    monkeypatch.setattr(transformer_module, "knows_flat_batches", lambda device: False)
+    monkeypatch.setattr(flat_module, "knows_flat_batches", lambda device: False)
     torch.testing.assert_close(flat, model(sampled).hidden, rtol=1e-9, atol=1e-9)
 
 
@@ -213,7 +213,7 @@ def test_on_a_gpu_both_paths_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     with torch.autocast("cuda", torch.bfloat16):
         assert knows_flat_batches(gpu)
         flat, flat_gradients = loss_and_gradients(model, batch().to(gpu))
-        monkeypatch.setattr(transformer_module, "knows_flat_batches", lambda device: False)
+        monkeypatch.setattr(flat_module, "knows_flat_batches", lambda device: False)
         padded, gradients = loss_and_gradients(model, batch().to(gpu))
     torch.testing.assert_close(flat, padded, rtol=2e-2, atol=0.0)
     for name, gradient in gradients.items():

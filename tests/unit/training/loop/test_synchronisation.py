@@ -16,7 +16,7 @@ from nmt.config.choices import Precision
 from nmt.config.sections import TrainingConfig
 from nmt.data.corpus import Split
 from nmt.distributed.world import World
-from nmt.models.transformer import transformer as transformer_module
+from nmt.models.transformer import without_padding as flat_module
 from nmt.optim import Progress
 from nmt.training.loop import updater as updater_module
 from nmt.training.loop.batches import BatchReader, DataPosition, UpdateBatches, read_batch
@@ -58,7 +58,7 @@ def test_an_update_waits_for_nothing(
     few_shapes: bool,
 ) -> None:
     kernel = Mock(side_effect=lambda query, *rest, **options: query + rest[1].sum())
-    monkeypatch.setattr(transformer_module, "knows_flat_batches", lambda device: flat)
+    monkeypatch.setattr(flat_module, "knows_flat_batches", lambda device: flat)
     monkeypatch.setattr(varlen, "varlen_attn", kernel)
     step = make_step()
     step.model.few_shapes = few_shapes

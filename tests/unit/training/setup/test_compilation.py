@@ -23,7 +23,7 @@ from nmt.data.corpus import Split
 from nmt.errors import UsageError
 from nmt.interface import VocabularySizes
 from nmt.models.memory.config import NeuralGPUConfig
-from nmt.models.transformer import transformer as transformer_module
+from nmt.models.transformer import without_padding as flat_module
 from nmt.models.transformer.mask import Room
 from nmt.models.transformer.transformer import Transformer, TransformerConfig
 from nmt.storage.checkpoints import read_checkpoint
@@ -133,7 +133,7 @@ def without_padding(monkeypatch: pytest.MonkeyPatch) -> None:
         return torch.einsum("hqk,khd->qhd", scores.masked_fill(unseen, float("-inf")).softmax(-1), value)
 
     monkeypatch.setattr(varlen, "varlen_attn", attend)
-    monkeypatch.setattr(transformer_module, "knows_flat_batches", lambda device: True)
+    monkeypatch.setattr(flat_module, "knows_flat_batches", lambda device: True)
 
 
 class Recording:
