@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from nmt import engines
 from nmt.config.sections import CheckpointConfig
-from nmt.engines import kinds
 from nmt.models import models
 from nmt.training.checkpoints.store import Cadence
 from nmt.training.loop.trainer import Trainer
@@ -20,7 +20,7 @@ from nmt.training.setup import trials
 
 EPOCHS, UPDATES, BETWEEN_CHECKPOINTS = 2, 12, 4
 
-_describe = kinds.describe
+_describe = engines.describe
 _build, _ending, _rhythm, _due = models.build, Trainer.ending, Cadence.__init__, Cadence.due
 
 
@@ -46,7 +46,7 @@ def _due_too(cadence: Cadence, update: int, epoch: int, *, ends_epoch: bool, now
     return _due(cadence, update, epoch, ends_epoch=ends_epoch or update >= UPDATES, now=now)
 
 
-kinds.describe = _described
+engines.describe = _described
 models.build = _small  # type: ignore[method-assign]
 Trainer.ending = _early  # type: ignore[method-assign]
 Cadence.__init__ = _often  # type: ignore[method-assign]
