@@ -11,7 +11,7 @@ from torch import Tensor
 
 from nmt.criterions import cross_entropy
 from nmt.layers import dropout
-from nmt.models.transformer import attention
+from nmt.models.transformer import attention_kernels
 from nmt_cli.train import main
 
 
@@ -23,9 +23,9 @@ def all_scores_at_once(
 
 
 if __name__ == "__main__":
-    replaced = ((dropout, "_has_cheap_bytes"), (attention, "LONG"), (cross_entropy, "linear_cross_entropy"))
+    replaced = ((dropout, "_has_cheap_bytes"), (attention_kernels, "LONG"), (cross_entropy, "linear_cross_entropy"))
     assert all(hasattr(module, name) for module, name in replaced), "they are called otherwise now"
     dropout._has_cheap_bytes = lambda x: False
-    attention.LONG = {torch.float32: 0}
+    attention_kernels.LONG = {torch.float32: 0}
     cross_entropy.linear_cross_entropy = all_scores_at_once
     main()
