@@ -156,8 +156,12 @@ def select(config: AverageConfig) -> list[Path]:
 def _check(config: AverageConfig) -> None:
     if not config.inputs:
         raise UsageError("say what to average: --inputs RUN_FOLDER, or --inputs CHECKPOINT CHECKPOINT ...")
-    counts = {kind: getattr(config, f"num_{kind}_checkpoints") for kind in ("update", "epoch", "best")}
-    given = [f"--num-{kind}-checkpoints" for kind, count in counts.items() if count is not None]
+    counts = {
+        "--num-update-checkpoints": config.num_update_checkpoints,
+        "--num-epoch-checkpoints": config.num_epoch_checkpoints,
+        "--num-best-checkpoints": config.num_best_checkpoints,
+    }
+    given = [flag for flag, count in counts.items() if count is not None]
     if len(given) > 1:
         raise UsageError(f"{' and '.join(given)} exclude each other; give one")
     if config.metric is None:

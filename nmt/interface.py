@@ -22,6 +22,23 @@ from nmt.data.vocabulary import VocabularySizes as VocabularySizes
 from nmt.layers.overriding import require_together
 from nmt.trees import RowTree
 
+__all__ = [
+    "AttentionMaps",
+    "AttentionRequest",
+    "Batch",
+    "Decodable",
+    "DecoderOutput",
+    "DecoderState",
+    "EncoderDecoder",
+    "Hypothesis",
+    "LossReport",
+    "Memory",
+    "OutputLayer",
+    "Scoring",
+    "StepOutput",
+    "VocabularySizes",
+]
+
 
 @dataclass
 class Memory(RowTree):

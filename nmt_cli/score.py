@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
 import sys
@@ -97,10 +96,17 @@ def _warn_of_pieces(hypotheses: list[str], references: list[list[str]]) -> None:
 
 
 def _as_json(config: ScoreConfig, lines: int, scores: dict[str, Score]) -> str:
-    found = []
-    for metric, score in scores.items():
-        figures = dataclasses.asdict(score)
-        found.append({"metric": metric, "name": figures.pop("name"), "score": figures.pop("value"), **figures})
+    found = [
+        {
+            "metric": metric,
+            "name": score.name,
+            "score": score.value,
+            "higher_is_better": score.higher_is_better,
+            "signature": score.signature,
+            "detail": score.detail,
+        }
+        for metric, score in scores.items()
+    ]
     tree = {"sys": config.sys, "ref": list(config.ref), "lines": lines, "scores": found}
     return json.dumps(tree, ensure_ascii=False, indent=2)
 

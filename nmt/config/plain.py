@@ -43,7 +43,8 @@ def to_plain(value: Any) -> Any:
 
 
 def component_from_plain(role: str, tree: Any, *, origin: str, user_dir: str | None = None) -> Any:
-    """The configuration of one component, by its registry name; from the file ``origin``, written with ``user_dir``."""
+    """The configuration of one component, by its registry name. ``origin``: the file, for messages; ``user_dir``: the
+    plugins that it was trained with."""
     if not isinstance(tree, dict) or not isinstance(tree.get("name"), str):
         raise DataError(f"{origin}: the section of the {role} has no name")
     registry = registry_for(role)

@@ -64,8 +64,9 @@ def _publish_defaults(command: str, defaults: Defaults) -> str:
     store, primary = ConfigStore.instance(), f"{STORED}{command}"
     own: Any = OmegaConf.to_container(OmegaConf.load(CONF / f"{command}.yaml"))
     choices = {group: None if component is None else STORED for group, component in defaults.components.items()}
-    for group in filter(choices.get, choices):
-        store.store(group=group, name=STORED, node=defaults.components[group])
+    for group, component in defaults.components.items():
+        if component is not None:
+            store.store(group=group, name=STORED, node=component)
     listed: list[Any] = []
     for entry in own["defaults"]:
         if isinstance(entry, dict):  # the choice of one group

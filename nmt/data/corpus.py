@@ -309,8 +309,8 @@ def chain(splits: Sequence[Split]) -> Split:
 
 
 def _warn_of_newer_text(folder: Path, recorded: Any) -> None:
-    """Compare the text that the corpus was made of, if it is there. A new time alone (a copy, a checkout) is no
-    change."""
+    """Compare the text that the corpus was made of, if it is still there. After a new time alone (a copy, a checkout) the
+    contents decide."""
     for facts in recorded if isinstance(recorded, list) else []:
         with contextlib.suppress(OSError, KeyError, TypeError):
             now = Path(facts["path"]).stat()

@@ -186,8 +186,8 @@ class SplitTally:
                 self.dropped[reason] = Dropped(before.count + len(positions), before.first_line)
         blank = kept.blank_source | (kept.blank_target & (kept.target is not None))
         self.counts.update(read=len(codes), kept=len(blank), blank=int(blank.sum()), copied=int(kept.copied.sum()))
-        for side, counts in zip(filter(None, (kept.source, kept.target)), self._pieces):
-            counts += len(side.tokens) - len(side.lengths), int((side.tokens == UNK).sum())
+        for row, side in enumerate(filter(None, (kept.source, kept.target))):
+            self._pieces[row] += len(side.tokens) - len(side.lengths), int((side.tokens == UNK).sum())
         for keys, found in zip(self._keys, (kept.source_keys, kept.pair_keys)):
             keys.append(found)
 

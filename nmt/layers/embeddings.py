@@ -52,7 +52,7 @@ TABLE_LENGTH = 1024
 
 
 def sinusoids(positions: Tensor, d_model: int) -> Tensor:
-    """[...] -> [..., D]: PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i + 1) = cos of the same: Vaswani et al. 2017."""
+    """[...] -> [..., D]: PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i + 1) = cos of the same (paper, section 3.5)."""
     exponents = torch.arange(0, d_model, 2, dtype=torch.float64, device=positions.device) / d_model
     angles = positions.to(torch.float64)[..., None] / 10000.0**exponents
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
@@ -132,5 +132,5 @@ class InputLayer(nn.Module):
         return self.at(ids, torch.arange(ids.size(1), device=ids.device), ids.size(1))
 
     def at(self, tokens: Tensor, positions: Tensor, bound: int) -> Tensor:
-        """One token a row, [N] at positions [N], all below ``bound`` -> [N, D]"""
+        """Ids [B, T] or [N] at positions [T] or [N], all below ``bound`` -> [B, T, D] or [N, D]"""
         return self.dropout(self.embedding(tokens) + self.positions.at(positions, bound))

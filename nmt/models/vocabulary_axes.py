@@ -40,7 +40,8 @@ def vocabulary_axes(
             if before == after:
                 continue
             one_longer = [(*before[:axis], size + 1, *before[axis + 1 :]) for axis in range(len(before))]
-            if after not in one_longer or before[axis := one_longer.index(after)] != size:
+            axis = one_longer.index(after) if after in one_longer else None
+            if axis is None or before[axis] != size:
                 return {}  # another axis than the vocabulary's, or by more than one
             found[name] = VocabularyAxis(side, axis)
     return found

@@ -109,6 +109,7 @@ class AdamThenSgd(GroupOptimizer, torch.optim.Adam):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        assert closure is None, "the trainer computes gradients before the step"
         rule = GroupOptimizer if self._switched() else torch.optim.Adam
         rule.step(self, closure)
 

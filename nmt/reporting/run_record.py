@@ -113,7 +113,8 @@ def _event(line: str) -> dict[str, Any] | None:
 def _up_to(event: Event, update: int, skipped: int) -> bool:
     """An update that was skipped has the number of the next one, which says nothing of when that was."""
     if event["event"] == "skipped":
-        return int(event.get("number", skipped + 1)) <= skipped
+        number = event.get("number")
+        return isinstance(number, int) and number <= skipped
     return int(event["update"]) <= update
 
 

@@ -69,20 +69,20 @@ class BeamSearch(EngineSearch):
             found.append(list(distinct.values())[: self.nbest])
         return found
 
-    def _search(self, decoding: Decoding, asked: Sentences, forced: Forced) -> tuple[Finished, History]:
-        config, groups, batch, beam = self.config, np.arange(self.groups), len(asked.sources), self.config.beam_size
+    def _search(self, decoding: Decoding, batch: Sentences, forced: Forced) -> tuple[Finished, History]:
+        config, groups, count, beam = self.config, np.arange(self.groups), len(batch.sources), self.config.beam_size
         width = beam // self.groups  # k
         first_slots = (groups * width).repeat(width)  # [K] of the group of each slot
         finished = Finished(config, width, min(self.nbest, width), forced.limits.repeat(self.groups))
-        history = History(batch * self.groups, width)
-        coverage = Coverage(config.coverage_penalty, asked.lengths, beam) if config.coverage_penalty else None
-        rules = Rules(config, asked.requests, batch, beam)
-        inclusion = Inclusion(asked.requests, beam, finished)
-        sentences, tokens = np.arange(batch), np.full(batch * beam, BOS)
-        totals = np.full((batch, beam), -_INFINITY, dtype=np.float32)
+        history = History(count * self.groups, width)
+        coverage = Coverage(config.coverage_penalty, batch.lengths, beam) if config.coverage_penalty else None
+        rules = Rules(config, batch.requests, count, beam)
+        inclusion = Inclusion(batch.requests, beam, finished)
+        sentences, tokens = np.arange(count), np.full(count * beam, BOS)
+        totals = np.full((count, beam), -_INFINITY, dtype=np.float32)
         totals[:, ::width] = 0.0  # all slots of a group would hold the same empty hypothesis, so only the first does
         for length in itertools.count(1):
-            scores = decoding.step(tokens, asked.attention or coverage is not None)
+            scores = decoding.step(tokens, batch.attention or coverage is not None)
             if rules.any:
                 scores.change(rules.changes())
             if coverage is not None:
@@ -95,7 +95,7 @@ class BeamSearch(EngineSearch):
                 finished.add(found, ends, lanes, length, width, coverage)
                 found = found.without_eos()
             chosen = found.first(width)
-            history.append(lanes, chosen, scores.attention if asked.attention else None)
+            history.append(lanes, chosen, scores.attention if batch.attention else None)
             settled = np.all(finished.settled(lanes, chosen.totals.max(1)).reshape(-1, self.groups), axis=1)
             staying = _going_on(settled, freely=decoding.leave_freely)
             if len(staying) == 0:

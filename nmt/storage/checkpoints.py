@@ -47,10 +47,24 @@ Shapes = dict[str, tuple[int, ...]]
 
 KIND, FORMAT = "checkpoint", 1
 _TENSORS, _VALUES = "training.safetensors", "training.json"
-_TYPE_NAMES = {"bool": "BOOL", "bfloat16": "BF16", "complex64": "C64"}  # of types by torch's names
-_TYPE_NAMES |= {"float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2"}
-_TYPE_NAMES |= {f"float{bits}": f"F{bits}" for bits in (16, 32, 64)}
-_TYPE_NAMES |= {f"{kind}{bits}": f"{kind[0].upper()}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)}
+_TYPE_NAMES = {  # of types by torch's names
+    "float64": "F64",
+    "float32": "F32",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "int64": "I64",
+    "int32": "I32",
+    "int16": "I16",
+    "int8": "I8",
+    "uint8": "U8",
+    "bool": "BOOL",
+    "complex64": "C64",
+    "uint64": "U64",
+    "uint32": "U32",
+    "uint16": "U16",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
+}
 _NAMES_OF_TYPES = {short: name for name, short in _TYPE_NAMES.items()}
 
 
@@ -98,9 +112,12 @@ class MappedCheckpoint:
 
 
 @dataclass(frozen=True)
-class StoredCheckpoint(MappedCheckpoint):
-    """A checkpoint as read."""
+class StoredCheckpoint:
+    """A checkpoint as read; every file that was read was compared with its checksum."""
 
+    path: Path
+    config: dict[str, Any]
+    info: CheckpointInfo
     model: dict[str, Tensor]
     training: TrainingState | None
 

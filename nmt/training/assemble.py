@@ -183,7 +183,7 @@ def _watching(plan: Plan) -> tuple[Reporter, Profiler | None]:
 
 
 def _past(plan: Plan, store: CheckpointStore) -> Past | None:
-    """What a run goes on from; None for a new one. The first process finds it, the others read the same."""
+    """What a run goes on from, if the user means that; None for a new one. The first process finds it for all."""
     stored: StoredCheckpoint | None = None
 
     def find() -> Path | None:

@@ -71,7 +71,8 @@ class BestScore:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from a stored state; one of another metric says nothing about this one and is left out."""
         if state["metric"] == self.metric:
-            vars(self).update(state, history=list(state["history"]))
+            self.value, self.update = state["value"], state["update"]
+            self.without_improvement, self.history = state["without_improvement"], list(state["history"])
 
 
 @dataclass(frozen=True)

@@ -32,9 +32,12 @@ class Convolution(nn.Module):
 class SameConvolution(Convolution):
     """y_i = W [x_{i - r(k-1)/2}; ...; x_{i + r(k-1)/2}] + b, with zeros in place of what is no part of the sentence."""
 
+    def __init__(self, linear: nn.Module, kernel: int, dilation: int = 1) -> None:
+        assert kernel % 2, "an even kernel has no position in its middle"
+        super().__init__(linear, kernel, dilation)
+
     def forward(self, x: Tensor, padding: Tensor) -> Tensor:
         """x [B, T, C], padding [B, T, 1] True where a sentence has ended -> [B, T, O] (padding may hold anything)"""
-        assert self.kernel % 2, "an even kernel has no position in its middle"
         side = self.past // 2
         around = F.pad(x.masked_fill(padding, 0.0), (0, 0, side, side))  # [B, T + (k - 1) r, C]
         return self.linear(windows(around, self.kernel, self.dilation))

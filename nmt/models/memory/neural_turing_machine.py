@@ -159,11 +159,13 @@ class Heads(nn.Module):
         addresses, erase, add = torch.split(self.signals(hidden), self.sizes, dim=1)
         addresses = addresses.view(len(hidden), -1, sum(self.parts))
         keys, shift, positive, gate = torch.split(addresses, self.parts, dim=2)
-        strength, sharpness = torch.split(F.softplus(positive), 1, dim=2)  # beta > 0, and gamma - 1
-        # The whole path of the paper's Figure 2: content, interpolation (equation 7), shift by -r ... r, sharpening.
+        strength, excess = torch.split(F.softplus(positive), 1, dim=2)  # beta > 0, and gamma - 1 >= 0
+        gate = torch.sigmoid(gate)  # g, from 0 (stay with the last weighting) to 1 (go by content)
+        shift = torch.softmax(shift, dim=2)  # s, a distribution over -r ... r
+        # The whole path of the paper's Figure 2: content, interpolation (equation 7), shift, sharpening.
         content = content_weights(keys, strength, state.memory)
-        gated = state.weights + torch.sigmoid(gate) * (content - state.weights)
-        weights = sharpen(shift_around(gated, torch.softmax(shift, dim=2)), 1 + sharpness)
+        gated = state.weights + gate * (content - state.weights)
+        weights = sharpen(shift_around(gated, shift), 1 + excess)
         reading, writing = torch.split(weights, [self.num_read, self.num_write], dim=1)
         erase, add = (part.view(len(hidden), -1, self.slot_width) for part in (torch.sigmoid(erase), add))
         memory = write(state.memory, writing, erase, add)

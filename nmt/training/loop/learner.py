@@ -67,8 +67,8 @@ def described(batch: Batch) -> str:
 def choose_precision(
     wanted: Precision, device: torch.device, *, width: int, vocabulary: int, before: Precision | None = None
 ) -> Precision:
-    """What ``wanted`` means for a model of this size; ``auto`` stays with ``before``, that of the run so far. A rule,
-    never a measurement: the same command on the same machine computes the same."""
+    """What ``wanted`` means for a model of this size; ``auto`` stays with ``before``, that of the run so far. A rule
+    over device, capability and size, never a measurement: the same command on the same machine computes the same."""
     if wanted is not Precision.auto:
         require_precision(device, wanted)
         return wanted

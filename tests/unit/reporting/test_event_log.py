@@ -81,3 +81,11 @@ def test_skipped_updates_are_rewound_by_their_own_number(tmp_path: Path) -> None
     assert [event.get("number") for event in log.events()] == [None, 1]
     log.rewind(4)
     assert [event["event"] for event in log.events()] == ["train"]
+
+
+@pytest.mark.parametrize("number", [None, "1", [1]])
+def test_a_skipped_update_without_a_number_is_dropped(tmp_path: Path, number: object) -> None:
+    log = EventLog(tmp_path / "log.jsonl")
+    log.write({"event": "skipped", "update": 1, "number": number})
+    log.rewind(4, skipped=1)
+    assert not log.events()
