@@ -3,10 +3,9 @@
     python benchmarks/batch_invariance.py MODEL TEXT --lines 10000 --ours "--dtype float32" "--dtype int8"
 
 MODEL is a run folder or checkpoint, TEXT plain or gzipped. For every setting of nmt-generate (one an argument) the lines
-are translated as they come by one worker, then shuffled, in small and in large batches, and by two workers; with
-"--print-alignment hard" torch computes the attention. Prints a Markdown table: how many lines read otherwise than at
-first, how many of these are no tie (the forced scores of both differ by 1e-4 or more), and the largest difference of the
-scores of a line.
+are translated as they come by one worker, then shuffled, in small and in large batches, and by two workers. Prints a
+Markdown table: how many lines read otherwise than at first, how many of these are no tie (the forced scores of both differ
+by 1e-4 or more), and the largest difference of the scores of a line.
 """
 
 from __future__ import annotations
