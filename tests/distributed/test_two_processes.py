@@ -35,7 +35,7 @@ from tests.distributed.processes import (
     "criterion",
     [
         ("--criterion", "label_smoothed_cross_entropy"),
-        ("--criterion", "r_drop", "--ema-decay", "0.9"),
+        pytest.param(("--criterion", "r_drop", "--ema-decay", "0.9"), marks=pytest.mark.nightly),
         ("--criterion", "minimum_risk", "criterion.samples=4"),
     ],
     ids=lambda criterion: criterion[1],
@@ -187,7 +187,7 @@ def test_the_death_of_one_process_ends_the_other_with_a_sentence(copy_corpus: Pa
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+@pytest.mark.parametrize("strategy", ["ddp", pytest.param("fsdp", marks=pytest.mark.nightly)])
 def test_torchrun_starts_all_again_and_they_go_on_from_the_last_checkpoint(
     copy_corpus: Path, tmp_path: Path, strategy: str
 ) -> None:

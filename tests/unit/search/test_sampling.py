@@ -144,7 +144,7 @@ def test_samples_are_distributed_as_defined(vocabulary: int, options: dict[str, 
     assert assert_distributed(ToyModel(3, vocabulary), config) >= 3
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(model=short_models, config=short_configs)
 @pytest.mark.slow
 def test_samples_of_any_model_are_distributed_as_defined(model, config):
