@@ -8,9 +8,11 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 
+Handler = Callable[[int, FrameType | None], object] | signal.Handlers
+
 
 @contextlib.contextmanager
-def handled(numbers: Iterable[int], handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+def handled(numbers: Iterable[int], handler: Handler) -> Iterator[None]:
     """Signals go to ``handler`` within the block. In another thread than the main one, which alone may say so, as before."""
     own = threading.current_thread() is threading.main_thread()
     previous = {number: signal.signal(number, handler) for number in numbers} if own else {}

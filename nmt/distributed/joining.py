@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import logging
 import os
+import signal
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from nmt.config.sections import DistributedConfig
 from nmt.devices import make_current
 from nmt.distributed.world import World
 from nmt.errors import DeviceError, Interrupted, NMTError
+from nmt.interruptions import handled
 
 if TYPE_CHECKING:
     import torch
@@ -71,7 +73,9 @@ def join(
             f"{options.timeout_minutes:g} minutes; start all of them again with the same command"
         ) from error
     finally:
-        dist.destroy_process_group()
+        # torchrun ends all processes once it sees that one has died. This one is ending already, and has to say why.
+        with handled([signal.SIGTERM], signal.SIG_IGN):
+            dist.destroy_process_group()
 
 
 def _start(environment: Mapping[str, str]) -> str:

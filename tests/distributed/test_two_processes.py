@@ -183,7 +183,7 @@ def test_the_death_of_one_process_ends_the_other_with_a_sentence(copy_corpus: Pa
     os.kill(second_of(process), signal.SIGKILL)
     _, log = process.communicate(timeout=120)
     assert process.returncode != 0
-    assert "process 0 lost the others: one of them has ended" in log
+    assert "process 0 lost the others: one of them has ended" in log, log
 
 
 @pytest.mark.timeout(600)
