@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any
 from nmt.config.choices import NumberFormat, Precision
 from nmt.devices import kind_of, parameter_type, require_precision, require_translating
 from nmt.errors import UsageError
-from nmt.models.transformer.weights import describe, undescribed
+from nmt.models.transformer.config import (
+    WITHOUT_SELF_ATTENTION,
+    FeedForwardKind,
+    NormKind,
+    ScoreKind,
+    TransformerConfig,
+    other_than,
+)
+from nmt.models.transformer.own_weights import describe
 from nmt.native.library import library, processor
 from nmt.registry import Registry
 
@@ -95,6 +103,15 @@ class GraphsKind(EngineKind):
         return recorded_engine(_prepared(model.module, wanted), wanted.device)
 
 
+# Options of a Transformer, and their values that C knows.
+IN_C = {
+    **WITHOUT_SELF_ATTENTION,
+    "norm_kind": (NormKind.layer_norm,),
+    "feed_forward": (FeedForwardKind.relu, FeedForwardKind.gelu, FeedForwardKind.swish),
+    "attention_score": (ScoreKind.scaled_dot, ScoreKind.dot),
+}
+
+
 @engines.register("native", make_dataclass("NativeConfig", ()))
 class NativeKind(EngineKind):
     """Holds Transformers that are described in full, in every number format, in C: a whole step is one call."""
@@ -104,7 +121,8 @@ class NativeKind(EngineKind):
             return f"it is for CPUs, and the device is {wanted.device}"
         if processor() is None:
             return "the C part of nmt was not built here or is switched off"
-        missing = undescribed(model.config)
+        is_plain = type(model.config) is TransformerConfig
+        missing = next(other_than(IN_C, model.config), None) if is_plain else "its architecture"
         return None if missing is None else f"{missing} is not in its C code"
 
     def make(self, model: LoadedModel, wanted: Wanted) -> Engine:

@@ -20,16 +20,17 @@ import numpy.typing as npt
 
 from nmt.config.choices import NumberFormat
 from nmt.config.commands import IN_C
-from nmt.data.vocabulary import Floats, Ids, Ints
+from nmt.data.vocabulary import BOS, Floats, Ids, Ints
 from nmt.errors import DataError
+from nmt.layers.sinusoids import Sinusoids
 from nmt.models.transformer.weights import (
+    Activation,
     Array,
     LayerWeights,
     Linear,
     Norm,
     StackWeights,
     TransformerWeights,
-    sinusoids,
 )
 from nmt.native.library import address, built
 from nmt.search.decoding import Candidates, ScoresInC, flags_of
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 PANEL = 16  # outputs side by side
 _LINE = 64  # bytes of a cache line
 FIRST_POSITIONS = 256  # sinusoids that there are at first
+_ACTIVATIONS = {Activation.relu: 0, Activation.gelu: 1, Activation.swish: 2}  # as layers.h numbers them
 _NUMBERS = {NumberFormat.float32: 0, NumberFormat.bfloat16: 1, NumberFormat.float16: 2, NumberFormat.int8: 3}
 
 
@@ -121,6 +123,7 @@ class _Layer(ctypes.Structure):
         *[(name, Matrix) for name in ("projection", "look_output", "query", "memory", "read_output", "inner", "outer")],
         *[(name, _Norm) for name in ("look_norm", "read_norm", "feed_norm")],
         ("norm_first", ctypes.c_int64),
+        ("activation", ctypes.c_int64),
         ("heads", ctypes.c_int64),
         ("width", ctypes.c_int64),
         ("look_scale", ctypes.c_float),
@@ -147,44 +150,43 @@ class NativeModel:
     """The structures of C, and all that they point to."""
 
     def __init__(self, weights: TransformerWeights, number_format: NumberFormat) -> None:
-        self._shape = weights.norm_first, weights.num_heads, weights.width
+        self._shape = weights.num_heads, weights.width
+        self.start = weights.start
         self._format = number_format
         self._kept: list[object] = []  # lives as long as its address is used
         self.output = self._packed(weights.output)
         self.longest_source, self.longest_target = _longest(weights.source), _longest(weights.target)
-        self._positions = sinusoids(FIRST_POSITIONS, weights.width)
+        self._sinusoids = weights.source.positions if isinstance(weights.source.positions, Sinusoids) else None
+        self._table = None if self._sinusoids is None else self._sinusoids.table(FIRST_POSITIONS)  # of both stacks
         stacks = self._stack(weights.source), self._stack(weights.target)
         self._model = _Model(*stacks, self.output.matrix, weights.width)
-        self._sinusoidal = [
-            stack
-            for stack, given in ((self._model.source, weights.source), (self._model.target, weights.target))
-            if given.positions is None
-        ]
         self.address = ctypes.addressof(self._model)
 
     def reach(self, positions: int) -> None:
         """See to it that there are so many positions, where they are sinusoids."""
-        if positions <= len(self._positions):
+        if self._sinusoids is None or self._table is None or positions <= len(self._table):
             return
-        self._positions = sinusoids(max(positions, 2 * len(self._positions)), self._model.width)
-        for stack in self._sinusoidal:
-            stack.positions = address(self._positions)
+        self._table = self._sinusoids.table(max(positions, 2 * len(self._table)))
+        for stack in (self._model.source, self._model.target):
+            stack.positions = address(self._table)
 
     def _stack(self, weights: StackWeights) -> _Stack:
-        layers = (_Layer * len(weights.layers))(*map(self._layer, weights.layers))
+        layers = (_Layer * len(weights.layers))(*(self._layer(one, weights.norm_first) for one in weights.layers))
         self._kept.append(layers)
-        positions = self._positions if weights.positions is None else self._numbers(weights.positions)
+        positions = self._numbers(weights.positions) if self._table is None else self._table
         embedding, places = address(self._numbers(weights.embedding)), address(positions)
         begin, last = ctypes.addressof(layers), self._norm(weights.norm)
         return _Stack(embedding, places, weights.scale, begin, len(layers), last)
 
-    def _layer(self, layer: LayerWeights) -> _Layer:
+    def _layer(self, layer: LayerWeights, norm_first: bool) -> _Layer:
         look, read, feed = layer.self_attention, layer.cross_attention, layer.feed_forward
         reading = [(), (), ()] if read is None else [(read.query,), (read.key, read.value), (read.output,)]
         parts = [(look.query, look.key, look.value), (look.output,), *reading, (feed.inner,), (feed.outer,)]
         return _Layer(
             *(self._packed(*linears).matrix if linears else Matrix() for linears in parts),
             *map(self._norm, (layer.self_norm, layer.cross_norm, layer.feed_forward_norm)),
+            norm_first,
+            _ACTIVATIONS[feed.activation],
             *self._shape,
             look.scale,
             0.0 if read is None else read.scale,
@@ -207,7 +209,7 @@ class NativeModel:
 
 
 def _longest(stack: StackWeights) -> int | None:
-    return None if stack.positions is None else len(stack.positions)
+    return len(stack.positions) if isinstance(stack.positions, np.ndarray) else None
 
 
 class NativeEngine:
@@ -277,6 +279,8 @@ class NativeDecoding:
     def step_by_ids(self, tokens: Ints, attention: bool) -> Floats | None:
         """``tokens`` [N] by their ids, whatever lists there are; the attention [N, S], if it is asked for."""
         self._steps += 1
+        if self._model.start != BOS:
+            tokens = np.where(tokens == BOS, self._model.start, tokens)
         self._model.reach(self._steps)
         weights = np.zeros((len(tokens), self._longest), dtype=np.float32) if attention else None
         if not self._found.decoding_step(self._handle, address(tokens), address(weights), self._longest):

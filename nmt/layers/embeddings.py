@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from nmt.errors import DataError
 from nmt.layers.dropout import Dropout
+from nmt.layers.sinusoids import Sinusoids
 
 
 class Embedding(nn.Module):
@@ -51,11 +52,13 @@ class Borrowed(nn.Module):
 TABLE_LENGTH = 1024
 
 
-def sinusoids(positions: Tensor, d_model: int) -> Tensor:
-    """[...] -> [..., D]: PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i + 1) = cos of the same (paper, section 3.5)."""
-    exponents = torch.arange(0, d_model, 2, dtype=torch.float64, device=positions.device) / d_model
-    angles = positions.to(torch.float64)[..., None] / 10000.0**exponents
-    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
+def sinusoids(positions: Tensor, formula: Sinusoids) -> Tensor:
+    """[...] -> [..., D] by the formula."""
+    radians = torch.from_numpy(formula.radians()).to(positions.device)
+    angles = (positions + formula.offset).to(torch.float64)[..., None] / radians
+    if formula.interleaved:
+        return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
+    return torch.cat([angles.sin(), angles.cos()], dim=-1)
 
 
 class Positions(nn.Module, ABC):
@@ -79,18 +82,19 @@ class Positions(nn.Module, ABC):
 class SinusoidalPositions(Positions):
     """Fixed sinusoids; they extend to any length."""
 
-    def __init__(self, d_model: int) -> None:
+    def __init__(self, d_model: int, formula: Sinusoids | None = None) -> None:
+        """``formula``: other sinusoids than the paper's."""
         super().__init__()
         assert d_model % 2 == 0
-        self.d_model = d_model
-        table = sinusoids(torch.arange(TABLE_LENGTH), d_model).to(torch.get_default_dtype())
+        self.formula = formula or Sinusoids(d_model)
+        table = sinusoids(torch.arange(TABLE_LENGTH), self.formula).to(torch.get_default_dtype())
         self.register_buffer("table", table, persistent=False)
         self.table: Tensor
 
     def at(self, positions: Tensor, bound: int) -> Tensor:
         if bound <= TABLE_LENGTH:
             return self.table[positions]
-        return sinusoids(positions, self.d_model).to(self.table.dtype)
+        return sinusoids(positions, self.formula).to(self.table.dtype)
 
 
 class LearnedPositions(Positions):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import fields
 from typing import Any
 
@@ -10,10 +11,11 @@ from nmt.config.option import FlagKind, option
 from nmt.errors import UsageError
 
 
-def check_sizes(config: Any, declared: type) -> None:
-    """Refuse whole numbers among the options that ``declared`` has if they are not positive (they are all sizes or counts),
-    and dropouts that are no shares of a whole."""
-    values = {field.name: (field.type, getattr(config, field.name)) for field in fields(declared)}
+def check_sizes(config: Any, declared: type, besides: Collection[str] = ()) -> None:
+    """Refuse whole numbers among the options that ``declared`` adds to those it inherits if they are not positive (but for
+    those ``besides`` they are all sizes or counts), and dropouts that are no shares of a whole."""
+    own = vars(declared)["__annotations__"].keys() - set(besides)
+    values = {one.name: (one.type, getattr(config, one.name)) for one in fields(declared) if one.name in own}
     require_positive(
         "model", **{name: value for name, (kind, value) in values.items() if kind in ("int", "int | None")}
     )

@@ -65,12 +65,13 @@ class LinearOutput(MatrixOutput):
 class TiedOutput(MatrixOutput):
     """The matrix of an embedding, which owns it: Press and Wolf 2017; Vaswani et al. 2017, section 3.4."""
 
-    def __init__(self, embedding: Embedding) -> None:
+    def __init__(self, embedding: Embedding, *, bias: bool = False) -> None:
         super().__init__()
         self._embedding = (embedding,)  # a tuple, so that a saved model holds the matrix once
+        self.bias = nn.Parameter(torch.zeros(len(embedding.weight))) if bias else None
 
     def matrix(self) -> tuple[Tensor, Tensor | None]:
-        return self._embedding[0].weight, None
+        return self._embedding[0].weight, self.bias
 
 
 @dataclass

@@ -43,11 +43,31 @@ static void after(const Layer *layer, const Norm *norm, float *x, const float *s
 
 static float *floats(int piece, int64_t count) { return scratch_memory(piece, count * (int64_t)sizeof(float)); }
 
+/* x / 2 (1 + erf(x / sqrt 2)) */
+static void gelu(float *x, int64_t count) {
+    for (int64_t i = 0; i < count; i++) x[i] = 0.5f * x[i] * (1.0f + erff(x[i] * 0.707106781f));
+}
+
+/* x / (1 + e^-x), with the exponential of what is not above zero. Row by row: a vectorised loop may round its last numbers
+   otherwise than the first, and what a row becomes must not depend on how many there are. */
+FOR_EACH_PROCESSOR
+static void swish(float *x, int64_t rows, int64_t width) {
+    for (int64_t r = 0; r < rows; r++, x += width) {
+#pragma omp simd
+        for (int64_t i = 0; i < width; i++) {
+            const float power = exponential(-fabsf(x[i]));
+            x[i] *= (x[i] < 0.0f ? power : 1.0f) / (1.0f + power);
+        }
+    }
+}
+
 static void feed_some(const Layer *layer, float *x, int64_t rows) {
     const int64_t width = layer->width, inner = layer->inner.outputs;
     float *between = floats(INNER, rows * inner), *said = floats(SAID, rows * width);
     const float *read = before(layer, &layer->feed_norm, x, rows, floats(NORMED, rows * width));
-    multiply(&layer->inner, read, width, rows, between, inner, 1);
+    multiply(&layer->inner, read, width, rows, between, inner, layer->activation == RELU);
+    if (layer->activation == GELU) gelu(between, rows * inner);
+    if (layer->activation == SWISH) swish(between, rows, inner);
     multiply(&layer->outer, between, inner, rows, said, width, 0);
     after(layer, &layer->feed_norm, x, said, rows);
 }

@@ -10,6 +10,8 @@ typedef struct {
     float epsilon;
 } Norm;
 
+enum { RELU, GELU, SWISH };
+
 /* The parts of a layer, in the order in which they run. An encoder's has no attention over a memory. */
 typedef struct {
     Matrix projection, look_output;    /* projection: queries, keys, values */
@@ -17,6 +19,7 @@ typedef struct {
     Matrix inner, outer;
     Norm look_norm, read_norm, feed_norm;
     int64_t norm_first; /* before the sublayer, not after it */
+    int64_t activation; /* between inner and outer */
     int64_t heads, width;
     float look_scale, read_scale;
 } Layer;

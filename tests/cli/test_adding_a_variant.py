@@ -33,7 +33,7 @@ def test_the_variant_obeys_the_laws(folder: Path) -> None:
 
 def test_the_variant_is_left_to_torch(folder: Path) -> None:
     code = (
-        "from sharp_transformer import SharpConfig; from nmt.models.transformer.weights import undescribed; "
+        "from sharp_transformer import SharpConfig; from nmt.models.transformer.own_weights import undescribed; "
         "print(undescribed(SharpConfig()))"
     )
     assert said(folder, code) == "its architecture\n"

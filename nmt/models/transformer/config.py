@@ -9,7 +9,9 @@ from typing import TypeVar
 
 from nmt.config.checks import Rules, refuse, require_not_negative, require_positive
 from nmt.config.option import flag, option
+from nmt.data.vocabulary import BOS, EOS, PAD
 from nmt.errors import UsageError
+from nmt.layers.sinusoids import SinusoidLayout, Sinusoids, Wavelengths
 from nmt.models import models
 from nmt.models.config import at_most, check_sizes, share_all_option
 
@@ -68,9 +70,22 @@ class FeedForwardKind(Enum):
     """What stands between two attentions."""
 
     relu = "relu"
+    gelu = "gelu"  # Hendrycks and Gimpel 2016
+    swish = "swish"  # Ramachandran et al. 2017
     glu = "glu"  # gated: Shazeer 2020
     geglu = "geglu"
     swiglu = "swiglu"
+
+
+class StartSymbol(Enum):
+    """What a decoder reads before anything is written."""
+
+    bos = "bos"
+    eos = "eos"  # fairseq
+    pad = "pad"  # Marian
+
+
+START_IDS = {StartSymbol.bos: BOS, StartSymbol.eos: EOS, StartSymbol.pad: PAD}
 
 
 class DecoderKind(Enum):
@@ -110,14 +125,35 @@ class TransformerConfig:
         PositionKind.sinusoidal, help="sinusoidal or learned (added to the embeddings), relative, rotary or alibi"
     )
     max_positions: int = option(1024, help="longest sentence of learned positions, in pieces")
+    sinusoid_layout: SinusoidLayout = option(
+        SinusoidLayout.interleaved,
+        help="sines and cosines of positions interleaved (the paper) or in halves (fairseq, Marian)",
+    )
+    sinusoid_wavelengths: Wavelengths = option(
+        Wavelengths.paper, help="wavelengths of the sinusoids as in the paper or in tensor2tensor (fairseq too)"
+    )
+    sinusoid_base: float = option(10000.0, help="the longest wavelength of the sinusoids, in times 2 pi")
+    position_offset: int = option(0, help="number of a sentence's first position in the sinusoids (fairseq: 2)")
     share_all_embeddings: bool | None = share_all_option(None)
     share_decoder_embeddings: bool = option(
         True, help="one matrix for target and output", flag="--share-decoder-input-output-embed"
     )
+    embedding_scale: bool = option(True, help="embeddings times sqrt(d_model), as in the paper")
+    output_bias: bool = option(False, help="a bias for each piece in the output layer (the paper has none)")
+    start_symbol: StartSymbol = option(
+        StartSymbol.bos, help="what the decoder reads first: bos, eos (as fairseq) or pad (as Marian)"
+    )
     norm: NormOrder = option(NormOrder.post, help="norm after (post, the paper) or before (pre) each sublayer")
+    encoder_norm: NormOrder | None = option(None, help="norm order of the encoder alone; null: as model.norm")
+    decoder_norm: NormOrder | None = option(None, help="norm order of the decoder alone; null: as model.norm")
     attention_bias: bool = option(False, help="biases in the attention projections (the paper has none)")
     norm_kind: NormKind = option(NormKind.layer_norm, help="layer_norm or rms_norm")
-    feed_forward: FeedForwardKind = option(FeedForwardKind.relu, help="relu (the paper), glu, geglu or swiglu")
+    norm_epsilon: float | None = option(
+        None, help="what norms add before they take a root; null: 1e-5 in layer_norm, 1e-6 in rms_norm"
+    )
+    feed_forward: FeedForwardKind = option(
+        FeedForwardKind.relu, help="relu (the paper), gelu, swish, glu, geglu or swiglu"
+    )
     attention_score: ScoreKind = option(ScoreKind.scaled_dot, help="scaled_dot (the paper), dot or additive")
     relative_distance: int = option(16, help="distance beyond which relative positions are all one")
     encoder_neighbourhood: int | None = option(
@@ -134,7 +170,9 @@ class TransformerConfig:
     )
 
     def __post_init__(self) -> None:
-        check_sizes(self, TransformerConfig)
+        check_sizes(self, TransformerConfig, besides=["position_offset"])
+        require_positive("model", sinusoid_base=self.sinusoid_base, norm_epsilon=self.norm_epsilon)
+        require_not_negative("model", position_offset=self.position_offset)
         refuse(*self.conflicts())
 
     def conflicts(self) -> Rules:
@@ -184,11 +222,32 @@ class TransformerConfig:
             f"model.decoder_neighbourhood={self.decoder_neighbourhood} and {decoder}: a neighbourhood restricts "
             f"self-attention, and this decoder has none; leave model.decoder_neighbourhood out",
         )
+        changed = next(other_than(_OF_SINUSOIDS, self), None)
+        yield (
+            changed and not sinusoidal,
+            f"{positions} and {changed}: there are no sinusoids to change; use model.positions=sinusoidal, or leave it out",
+        )
         yield (
             universal and learned,
             f"{positions} and model.layers=universal: universal layers are told position and step by sinusoids that they "
             f"add up; use model.positions=sinusoidal",
         )
+
+    def sinusoids(self) -> Sinusoids:
+        """The table of sinusoidal positions."""
+        return Sinusoids(
+            self.d_model, self.sinusoid_layout, self.sinusoid_wavelengths, self.sinusoid_base, self.position_offset
+        )
+
+    def epsilon(self) -> float:
+        """What a norm adds to the mean square before it divides by its root. rms_norm's paper adds nothing, and divides by
+        zero where everything is zero."""
+        usual = 1e-5 if self.norm_kind is NormKind.layer_norm else 1e-6
+        return usual if self.norm_epsilon is None else self.norm_epsilon
+
+    def norm_orders(self) -> tuple[NormOrder, NormOrder]:
+        """Of the encoder and the decoder."""
+        return self.encoder_norm or self.norm, self.decoder_norm or self.norm
 
     def shrink(self: Self) -> Self:
         """The same structure in small sizes, for tests."""
@@ -215,6 +274,14 @@ def other_than(plain: Mapping[str, tuple[object, ...]], config: object) -> Itera
         if value not in values:
             yield f"model.{name}={getattr(value, 'value', value)}"
 
+
+# Options of sinusoidal positions, and their values in the paper.
+_OF_SINUSOIDS = {
+    "sinusoid_layout": (SinusoidLayout.interleaved,),
+    "sinusoid_wavelengths": (Wavelengths.paper,),
+    "sinusoid_base": (10000.0,),
+    "position_offset": (0,),
+}
 
 # Options of self-attention, and the values that do without it.
 WITHOUT_SELF_ATTENTION = {

@@ -17,6 +17,7 @@ from nmt.layers.dropout import Dropout
 from nmt.layers.embeddings import Positions, sinusoids
 from nmt.layers.linear import Linear
 from nmt.layers.overriding import require_together
+from nmt.layers.sinusoids import Sinusoids
 from nmt.models.transformer.attention import CrossAttention
 from nmt.models.transformer.autoregression import (
     OVERRIDE_STEP,
@@ -57,21 +58,25 @@ class PreNorm(Residual):
 
 
 class FeedForward(nn.Module):
-    """max(0, x W1 + b1) W2 + b2: Vaswani et al. 2017, equation 2. [..., D] -> [..., D]
+    """max(0, x W1 + b1) W2 + b2: Vaswani et al. 2017, equation 2; or another activation than max(0, x).
+    [..., D] -> [..., D]
 
     The paper does not say how the weights start. torch's own way, uniform within 1 / sqrt(inputs), is smaller than
     Xavier's and learns faster under post-norm (docs/benchmarks.md).
     """
 
-    def __init__(self, d_model: int, d_ff: int, dropout: float = 0.0) -> None:
+    def __init__(
+        self, d_model: int, d_ff: int, dropout: float = 0.0, activation: Callable[[Tensor], Tensor] = torch.relu
+    ) -> None:
         """``dropout`` applies to the inner activations."""
         super().__init__()
+        self.activation = activation
         self.inner = Linear(d_model, d_ff)
         self.outer = Linear(d_ff, d_model)
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.outer(self.dropout(torch.relu(self.inner(x))))
+        return self.outer(self.dropout(self.activation(self.inner(x))))
 
 
 class GatedFeedForward(nn.Module):
@@ -116,7 +121,8 @@ class LayerParts:
     target_attention: Callable[[], Autoregression]
     cross_attention: Callable[[], CrossAttention]
     feed_forward: Callable[[], nn.Module]
-    residual: Callable[[], Residual]
+    source_residual: Callable[[], Residual]
+    target_residual: Callable[[], Residual]
 
 
 class Layer(nn.Module):
@@ -144,9 +150,9 @@ class EncoderLayer(Layer):
     def __init__(self, parts: LayerParts) -> None:
         super().__init__()
         self.self_attention = parts.source_attention()
-        self.self_residual = parts.residual()
+        self.self_residual = parts.source_residual()
         self.feed_forward = parts.feed_forward()
-        self.feed_forward_residual = parts.residual()
+        self.feed_forward_residual = parts.source_residual()
 
     def forward(self, x: Tensor, mask: Mask, record: Record) -> Tensor:
         """[B, S, D] -> [B, S, D]"""
@@ -170,11 +176,11 @@ class DecoderLayer(Layer):
     def __init__(self, parts: LayerParts) -> None:
         super().__init__()
         self.self_attention = parts.target_attention()
-        self.self_residual = parts.residual()
+        self.self_residual = parts.target_residual()
         self.cross_attention = parts.cross_attention()
-        self.cross_residual = parts.residual()
+        self.cross_residual = parts.target_residual()
         self.feed_forward = parts.feed_forward()
-        self.feed_forward_residual = parts.residual()
+        self.feed_forward_residual = parts.target_residual()
 
     @property
     def flat(self) -> bool:
@@ -231,7 +237,7 @@ class Coordinates(nn.Module):
         """With ``NoPositions`` the layer hears of time alone: it knows positions by itself."""
         super().__init__()
         self.positions = positions
-        times = sinusoids(torch.arange(1, steps + 1), d_model).to(torch.get_default_dtype())
+        times = sinusoids(torch.arange(1, steps + 1), Sinusoids(d_model)).to(torch.get_default_dtype())
         self.register_buffer("times", times, persistent=False)
         self.times: Tensor
 

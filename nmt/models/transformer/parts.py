@@ -13,9 +13,10 @@ from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
-from nmt.layers.embeddings import LearnedPositions, NoPositions, Positions, SinusoidalPositions
+from nmt.data.vocabulary import BOS
+from nmt.layers.embeddings import InputLayer, LearnedPositions, NoPositions, Positions, SinusoidalPositions
 from nmt.models.transformer.attention import (
     Attend,
     CausalSelfAttention,
@@ -27,6 +28,7 @@ from nmt.models.transformer.attention import (
 from nmt.models.transformer.attention_kinds import Additive, ALiBi, RelativeDotProduct, Rotary
 from nmt.models.transformer.autoregression import Autoregression
 from nmt.models.transformer.config import (
+    START_IDS,
     DecoderKind,
     FeedForwardKind,
     LayerKind,
@@ -34,6 +36,7 @@ from nmt.models.transformer.config import (
     NormOrder,
     PositionKind,
     ScoreKind,
+    StartSymbol,
     TransformerConfig,
 )
 from nmt.models.transformer.decoders_without_attention import SSRU, AverageAttention
@@ -62,6 +65,8 @@ Made = TypeVar("Made")
 
 FEED_FORWARDS: dict[FeedForwardKind, Callable[[Config], nn.Module]] = {
     FeedForwardKind.relu: lambda c: FeedForward(c.d_model, c.d_ff, c.activation_dropout),
+    FeedForwardKind.gelu: lambda c: FeedForward(c.d_model, c.d_ff, c.activation_dropout, F.gelu),
+    FeedForwardKind.swish: lambda c: FeedForward(c.d_model, c.d_ff, c.activation_dropout, F.silu),
     FeedForwardKind.glu: lambda c: GatedFeedForward(torch.sigmoid, c.d_model, c.d_ff, c.activation_dropout),
     FeedForwardKind.geglu: lambda c: GatedFeedForward(F.gelu, c.d_model, c.d_ff, c.activation_dropout),
     FeedForwardKind.swiglu: lambda c: GatedFeedForward(F.silu, c.d_model, c.d_ff, c.activation_dropout),
@@ -70,17 +75,37 @@ FEED_FORWARDS: dict[FeedForwardKind, Callable[[Config], nn.Module]] = {
 
 # Norms and residual connections.
 
-NORMS: dict[NormKind, Callable[[int], nn.Module]] = {
-    NormKind.layer_norm: nn.LayerNorm,
-    NormKind.rms_norm: partial(nn.RMSNorm, eps=1e-6),  # the paper divides by zero where everything is zero
-}
+NORMS: dict[NormKind, Callable[..., nn.Module]] = {NormKind.layer_norm: nn.LayerNorm, NormKind.rms_norm: nn.RMSNorm}
 
 RESIDUALS: dict[NormOrder, type[Residual]] = {NormOrder.post: PostNorm, NormOrder.pre: PreNorm}
 
 
-def final_norm(config: Config) -> nn.Module:
-    """What ends a stack of layers."""
-    return NORMS[config.norm_kind](config.d_model) if config.norm is NormOrder.pre else nn.Identity()
+def final_norms(config: Config) -> list[nn.Module]:
+    """What ends the layers of the encoder and of the decoder."""
+    return [_norm(config) if order is NormOrder.pre else nn.Identity() for order in config.norm_orders()]
+
+
+def _norm(config: Config) -> nn.Module:
+    return NORMS[config.norm_kind](config.d_model, eps=config.epsilon())
+
+
+def _residual(config: Config, order: NormOrder) -> Residual:
+    return RESIDUALS[order](_norm(config), config.dropout)
+
+
+# What a decoder reads.
+
+
+class TargetInput(InputLayer):
+    """The decoder's input. Where everything else writes BOS it may have learned to read another symbol."""
+
+    def __init__(self, embedding: nn.Module, positions: Positions, dropout: float, start: StartSymbol) -> None:
+        super().__init__(embedding, positions, dropout)
+        self.start = START_IDS[start]
+
+    def at(self, tokens: Tensor, positions: Tensor, bound: int) -> Tensor:
+        read = tokens if self.start == BOS else tokens.masked_fill(tokens == BOS, self.start)
+        return super().at(read, positions, bound)
 
 
 # Attention inside the heads.
@@ -114,7 +139,7 @@ def _relative(config: Config, ahead: bool) -> RelativeDotProduct:
 
 
 POSITIONS: dict[PositionKind, PositionParts] = {
-    PositionKind.sinusoidal: PositionParts(lambda c: SinusoidalPositions(c.d_model)),
+    PositionKind.sinusoidal: PositionParts(lambda c: SinusoidalPositions(c.d_model, c.sinusoids())),
     PositionKind.learned: PositionParts(lambda c: LearnedPositions(c.d_model, c.max_positions)),
     PositionKind.relative: PositionParts(lambda c: NoPositions(), _relative),
     PositionKind.rotary: PositionParts(lambda c: NoPositions(), rotation=lambda c: Rotary(c.head_sizes().d_k)),
@@ -145,6 +170,7 @@ TARGET_ATTENTIONS: dict[DecoderKind, Callable[[Config], Autoregression]] = {
 
 def layer_parts(config: Config) -> LayerParts:
     """What all layers of a model are made of."""
+    source_order, target_order = config.norm_orders()
     return LayerParts(
         source_attention=lambda: _self_attention(
             config, SelfAttention, LocalSelfAttention, config.encoder_neighbourhood, True
@@ -152,7 +178,8 @@ def layer_parts(config: Config) -> LayerParts:
         target_attention=lambda: TARGET_ATTENTIONS[config.decoder](config),
         cross_attention=lambda: CrossAttention(config.head_sizes(), config.attention_bias, scores(config)),
         feed_forward=lambda: FEED_FORWARDS[config.feed_forward](config),
-        residual=lambda: RESIDUALS[config.norm](NORMS[config.norm_kind](config.d_model), config.dropout),
+        source_residual=lambda: _residual(config, source_order),
+        target_residual=lambda: _residual(config, target_order),
     )
 
 

@@ -38,7 +38,7 @@ from nmt.models.transformer.autoregression import BeamHistory, LayerCache
 from nmt.models.transformer.config import TransformerConfig
 from nmt.models.transformer.layers import MemoryHeads, Record, SourceLayer, TargetLayer
 from nmt.models.transformer.mask import Mask
-from nmt.models.transformer.parts import STACKS, Stacks, final_norm
+from nmt.models.transformer.parts import STACKS, Stacks, TargetInput, final_norms
 from nmt.models.transformer.without_padding import WithoutPadding
 
 
@@ -114,20 +114,22 @@ class Transformer(WithoutPadding):
         """``stacks``: other layers than those that the configuration names."""
         super().__init__()
         stacks = stacks or STACKS[config.layers]
-        scale = math.sqrt(config.d_model)
+        scale = math.sqrt(config.d_model) if config.embedding_scale else 1.0
         shares_all = shares_embeddings(config.share_all_embeddings, sizes.shared)
         source = Embedding(sizes.source, config.d_model, scale)
         target = source if shares_all else Embedding(sizes.target, config.d_model, scale)
         self.width = config.d_model
         self.source_input = InputLayer(source, stacks.input_positions(config), config.dropout)
         borrowed = Borrowed(source) if shares_all else target
-        self.target_input = InputLayer(borrowed, stacks.input_positions(config), config.dropout)
-        self.encoder = Encoder(stacks.encoder(config), final_norm(config))
-        self.decoder = Decoder(stacks.decoder(config), final_norm(config))
+        self.target_input = TargetInput(borrowed, stacks.input_positions(config), config.dropout, config.start_symbol)
+        source_norm, target_norm = final_norms(config)
+        self.encoder = Encoder(stacks.encoder(config), source_norm)
+        self.decoder = Decoder(stacks.decoder(config), target_norm)
         if shares_all or config.share_decoder_embeddings:
-            self.output: OutputLayer = TiedOutput(target)
+            self.output: OutputLayer = TiedOutput(target, bias=config.output_bias)
         else:
-            self.output = LinearOutput(torch.empty(sizes.target, self.width).normal_(std=self.width**-0.5))
+            weight = torch.empty(sizes.target, self.width).normal_(std=self.width**-0.5)
+            self.output = LinearOutput(weight, torch.zeros(sizes.target) if config.output_bias else None)
 
     def encode(self, source: Tensor, source_lengths: Tensor) -> TransformerMemory:
         return self._encode(source, source_lengths, Record(lengths=source_lengths))

@@ -13,9 +13,17 @@ from nmt.config.choices import NumberFormat
 from nmt.engines.native import NativeEngine
 from nmt.errors import UsageError
 from nmt.interface import EncoderDecoder, VocabularySizes
+from nmt.layers.sinusoids import SinusoidLayout, Wavelengths
 from nmt.models import models
-from nmt.models.transformer.config import NormOrder, PositionKind, ScoreKind, TransformerConfig
-from nmt.models.transformer.weights import describe
+from nmt.models.transformer.config import (
+    FeedForwardKind,
+    NormOrder,
+    PositionKind,
+    ScoreKind,
+    StartSymbol,
+    TransformerConfig,
+)
+from nmt.models.transformer.own_weights import describe
 from nmt.native.library import library
 from nmt.search.beam import BeamSearch, DiverseBeamSearch
 from nmt.search.config import BeamConfig, DiverseBeamConfig, StopRule
@@ -33,6 +41,29 @@ MODELS: dict[str, tuple[dict[str, Any], VocabularySizes]] = {
     "norms first": ({"d_model": 32, "num_heads": 1, "norm": NormOrder.pre, "attention_bias": True}, JOINT),
     "learned positions": (
         {"positions": PositionKind.learned, "max_positions": 30, "share_decoder_embeddings": False},
+        APART,
+    ),
+    "gelu, which looks as fairseq's": (
+        {
+            "feed_forward": FeedForwardKind.gelu,
+            "sinusoid_layout": SinusoidLayout.halves,
+            "sinusoid_wavelengths": Wavelengths.tensor2tensor,
+            "position_offset": 2,
+            "start_symbol": StartSymbol.eos,
+            "decoder_norm": NormOrder.pre,
+        },
+        JOINT,
+    ),
+    "swish, which looks as Marian's": (
+        {
+            "feed_forward": FeedForwardKind.swish,
+            "d_ff": 37,
+            "sinusoid_layout": SinusoidLayout.halves,
+            "output_bias": True,
+            "embedding_scale": False,
+            "start_symbol": StartSymbol.pad,
+            "norm_epsilon": 1e-3,
+        },
         APART,
     ),
     "scores without scale": ({"attention_score": ScoreKind.dot, "share_all_embeddings": False}, JOINT),

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from nmt.errors import UsageError
+from nmt.layers.sinusoids import SinusoidLayout, Wavelengths
 from nmt.models.transformer.config import (
     DecoderKind,
     FeedForwardKind,
@@ -21,6 +22,7 @@ from nmt.models.transformer.config import (
     NormOrder,
     PositionKind,
     ScoreKind,
+    StartSymbol,
     TransformerConfig,
 )
 from nmt.testing.conformance import Subject
@@ -40,13 +42,21 @@ STRUCTURES: dict[str, tuple[Any, ...]] = {
     "norm": (NormOrder.pre,),
     "attention_bias": (True,),
     "norm_kind": (NormKind.rms_norm,),
-    "feed_forward": (FeedForwardKind.glu, FeedForwardKind.geglu, FeedForwardKind.swiglu),
+    "encoder_norm": (NormOrder.pre,),
+    "feed_forward": (
+        FeedForwardKind.gelu,
+        FeedForwardKind.swish,
+        FeedForwardKind.glu,
+        FeedForwardKind.geglu,
+        FeedForwardKind.swiglu,
+    ),
     "attention_score": (ScoreKind.dot, ScoreKind.additive),
     "encoder_neighbourhood": (1,),
     "decoder_neighbourhood": (2,),
     "decoder": (DecoderKind.average_attention, DecoderKind.ssru),
     "layers": (LayerKind.universal,),
 }
+# Of two numbers neither decides what the other means.
 NUMBERS: dict[str, tuple[Any, ...]] = {
     "encoder_layers": (1,),
     "decoder_layers": (3,),
@@ -57,6 +67,15 @@ NUMBERS: dict[str, tuple[Any, ...]] = {
     "activation_dropout": (0.3,),
     "max_positions": (7,),
     "relative_distance": (1,),
+    "decoder_norm": (NormOrder.pre,),
+    "norm_epsilon": (0.1,),
+    "embedding_scale": (False,),
+    "output_bias": (True,),
+    "start_symbol": (StartSymbol.eos, StartSymbol.pad),
+    "sinusoid_layout": (SinusoidLayout.halves,),
+    "sinusoid_wavelengths": (Wavelengths.tensor2tensor,),
+    "sinusoid_base": (100.0,),
+    "position_offset": (2,),
 }
 VALUES = STRUCTURES | NUMBERS
 
@@ -79,6 +98,15 @@ REFUSED = {
     ("decoder_neighbourhood=2", "decoder=average_attention"): "a neighbourhood restricts self-attention",
     ("decoder_neighbourhood=2", "decoder=ssru"): "a neighbourhood restricts self-attention",
     ("positions=learned", "layers=universal"): "universal layers are told position and step",
+} | {
+    (kind, sinusoids): "there are no sinusoids to change"
+    for kind in ("positions=learned", "positions=relative", "positions=rotary", "positions=alibi", "d_model=15")
+    for sinusoids in (
+        "sinusoid_layout=halves",
+        "sinusoid_wavelengths=tensor2tensor",
+        "sinusoid_base=100.0",
+        "position_offset=2",
+    )
 }
 
 
@@ -90,6 +118,7 @@ def every_pair() -> dict[tuple[str, str], dict[str, Any]]:
     return {
         (spelt(first, one), spelt(second, other)): {first: one, second: other}
         for first, second in combinations(VALUES, 2)
+        if first in STRUCTURES
         for one in VALUES[first]
         for other in VALUES[second]
     } | {("d_model=15", "positions=sinusoidal"): {"d_model": 15, "positions": PositionKind.sinusoidal}}

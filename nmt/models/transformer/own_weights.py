@@ -1,0 +1,291 @@
+"""Where the parameters of our own Transformer stand in the plain description of its weights, in both directions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nmt.errors import UsageError
+from nmt.layers.sinusoids import Sinusoids
+from nmt.models.config import shares_embeddings
+from nmt.models.transformer.config import (
+    START_IDS,
+    WITHOUT_SELF_ATTENTION,
+    FeedForwardKind,
+    NormKind,
+    NormOrder,
+    PositionKind,
+    ScoreKind,
+    TransformerConfig,
+    other_than,
+)
+from nmt.models.transformer.weights import (
+    Activation,
+    Array,
+    Attention,
+    Distances,
+    FeedForward,
+    LayerWeights,
+    Linear,
+    Norm,
+    PositionsInHeads,
+    StackWeights,
+    TransformerWeights,
+    arrays_of,
+    map_arrays,
+)
+from nmt.storage.checkpoints import require_shapes, shapes_of
+
+if TYPE_CHECKING:
+    from nmt.data.vocabulary import VocabularySizes
+
+# Options, and their values that have a place in the description.
+_DESCRIBED = {name: values for name, values in WITHOUT_SELF_ATTENTION.items() if name != "positions"} | {
+    "attention_score": (ScoreKind.scaled_dot, ScoreKind.dot),
+}
+IN_HEADS = {PositionKind[one.name]: one for one in PositionsInHeads}
+# Of a feed-forward network its activation, and whether it is gated.
+FEED_FORWARDS = {
+    FeedForwardKind.relu: (Activation.relu, False),
+    FeedForwardKind.gelu: (Activation.gelu, False),
+    FeedForwardKind.swish: (Activation.swish, False),
+    FeedForwardKind.glu: (Activation.sigmoid, True),
+    FeedForwardKind.geglu: (Activation.gelu, True),
+    FeedForwardKind.swiglu: (Activation.swish, True),
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Some rows of one of our parameters."""
+
+    name: str  # in the state of the module
+    shape: tuple[int, ...]  # of the whole parameter
+    begin: int = 0
+    end: int | None = None
+
+    def of(self, parameter: Array) -> Array:
+        return parameter if self.end is None else parameter[self.begin : self.end]
+
+
+def undescribed(config: object) -> str | None:
+    """What of a model's options has no place in the description; None: all of it has."""
+    return next(other_than(_DESCRIBED, config), None) if type(config) is TransformerConfig else "its architecture"
+
+
+def describe(
+    config: TransformerConfig, sizes: VocabularySizes, stored: Mapping[str, Array], origin: str
+) -> TransformerWeights:
+    """The description of a model with these options and parameters (by their names in its state), from ``origin``. Arrays
+    are views of them."""
+    layout = _layout(config, sizes)
+    require_shapes({place.name: place.shape for _, place in arrays_of(layout, Place)}, shapes_of(stored), origin)
+    return map_arrays(lambda place: place.of(stored[place.name]), layout, Place)
+
+
+def parameters(config: TransformerConfig, sizes: VocabularySizes, weights: TransformerWeights) -> dict[str, Array]:
+    """The other way round: our parameters for a model that is described. What it has no bias for has one of zeros."""
+    layout = _layout(config, sizes)
+    given, made = dict(arrays_of(weights)), dict[str, Array]()
+    for path, place in arrays_of(layout, Place):
+        whole = made.setdefault(place.name, np.zeros(place.shape, dtype=np.float32))
+        array = given.pop(path, None)
+        assert array is not None or path.endswith(".bias"), path
+        if array is not None:
+            place.of(whole)[...] = array
+    assert not given, f"no place for {', '.join(given)}"
+    return made
+
+
+def _layout(config: TransformerConfig, sizes: VocabularySizes) -> TransformerWeights:
+    """The description with the places of our parameters where its arrays are to be."""
+    missing = undescribed(config)
+    if missing is not None:
+        raise UsageError(f"{missing} has no place in the description of a Transformer's weights")
+    return _Layout(config, sizes).model()
+
+
+@dataclass
+class _Layout:
+    config: TransformerConfig
+    sizes: VocabularySizes
+
+    def model(self) -> TransformerWeights:
+        config, width = self.config, self.config.d_model
+        joint = shares_embeddings(config.share_all_embeddings, self.sizes.shared)
+        source = target = self._place("source_input.embedding.table.weight", self.sizes.source, width)
+        if not joint:
+            target = self._place("target_input.embedding.table.weight", self.sizes.target, width)
+        output = self._linear("output", self.sizes.target, width, bias=config.output_bias)
+        if joint or config.share_decoder_embeddings:
+            output = replace(output, weight=target)
+        source_order, target_order = config.norm_orders()
+        return TransformerWeights(
+            self._stack("encoder", "source_input", source, config.encoder_layers, source_order),
+            self._stack("decoder", "target_input", target, config.decoder_layers, target_order),
+            output,
+            config.num_heads,
+            START_IDS[config.start_symbol],
+        )
+
+    def _stack(self, name: str, input_name: str, embedding: Any, count: int, order: NormOrder) -> StackWeights:
+        config, positions = self.config, IN_HEADS.get(self.config.positions)
+        layers = tuple(self._layer(f"{name}.layers.{number}", name == "decoder") for number in range(count))
+        return StackWeights(
+            embedding,
+            math.sqrt(config.d_model) if config.embedding_scale else 1.0,
+            positions or self._positions(input_name),
+            layers,
+            self._norm(f"{name}.norm") if order is NormOrder.pre else None,
+            order is NormOrder.pre,
+        )
+
+    def _positions(self, input_name: str) -> Any:
+        if self.config.positions is PositionKind.learned:
+            return self._place(f"{input_name}.positions.weight", self.config.max_positions, self.config.d_model)
+        return self.config.sinusoids()
+
+    def _layer(self, name: str, reads: bool) -> LayerWeights:
+        return LayerWeights(
+            self._self_attention(f"{name}.self_attention", ahead=not reads),
+            self._norm(f"{name}.self_residual.norm"),
+            self._cross_attention(f"{name}.cross_attention") if reads else None,
+            self._norm(f"{name}.cross_residual.norm") if reads else None,
+            self._feed_forward(f"{name}.feed_forward"),
+            self._norm(f"{name}.feed_forward_residual.norm"),
+        )
+
+    def _self_attention(self, name: str, *, ahead: bool) -> Attention:
+        config, heads, distances = self.config, self.config.head_sizes(), None
+        if config.positions is PositionKind.relative:
+            count = config.relative_distance * (2 if ahead else 1) + 1
+            keys, values = (
+                self._place(f"{name}.attend.{kind}_vectors", config.num_heads, count, size)
+                for kind, size in (("key", heads.d_k), ("value", heads.d_v))
+            )
+            distances = Distances(keys, values)
+        return self._attention(
+            name, self._parts(f"{name}.projection", [heads.keys, heads.keys, heads.values]), distances
+        )
+
+    def _cross_attention(self, name: str) -> Attention:
+        config, heads = self.config, self.config.head_sizes()
+        query = self._linear(f"{name}.query", heads.keys, config.d_model, bias=config.attention_bias)
+        return self._attention(name, [query, *self._parts(f"{name}.memory", [heads.keys, heads.values])])
+
+    def _attention(self, name: str, made: list[Linear], distances: Distances | None = None) -> Attention:
+        config, heads = self.config, self.config.head_sizes()
+        query, key, value = made
+        output = self._linear(f"{name}.output", config.d_model, heads.values, bias=config.attention_bias)
+        scale = heads.d_k**-0.5 if config.attention_score is ScoreKind.scaled_dot else 1.0
+        return Attention(query, key, value, output, scale, distances)
+
+    def _feed_forward(self, name: str) -> FeedForward:
+        width, inner = self.config.d_model, self.config.d_ff
+        activation, gated = FEED_FORWARDS[self.config.feed_forward]
+        first, *gate = self._parts(f"{name}.inner", [inner] * (1 + gated), bias=not gated)
+        return FeedForward(first, self._linear(f"{name}.outer", width, inner, bias=not gated), activation, *gate)
+
+    def _parts(self, name: str, outputs: list[int], *, bias: bool | None = None) -> list[Linear]:
+        """The maps of D that stand one below the other in a joint matrix."""
+        bias, total, ends = self.config.attention_bias if bias is None else bias, sum(outputs), np.cumsum(outputs)
+        rows = [(int(end) - count, int(end)) for end, count in zip(ends, outputs)]
+        weights: list[Any] = [Place(f"{name}.weight", (total, self.config.d_model), *some) for some in rows]
+        biases: list[Any] = [Place(f"{name}.bias", (total,), *some) if bias else None for some in rows]
+        return [Linear(*parts) for parts in zip(weights, biases)]
+
+    def _linear(self, name: str, outputs: int, inputs: int, *, bias: bool) -> Linear:
+        weight = self._place(f"{name}.weight", outputs, inputs)
+        return Linear(weight, self._place(f"{name}.bias", outputs) if bias else None)
+
+    def _norm(self, name: str) -> Norm:
+        width, is_layer_norm = self.config.d_model, self.config.norm_kind is NormKind.layer_norm
+        bias = self._place(f"{name}.bias", width) if is_layer_norm else None
+        return Norm(self._place(f"{name}.weight", width), bias, self.config.epsilon())
+
+    def _place(self, name: str, *shape: int) -> Any:
+        return Place(name, shape)
+
+
+def configuration(weights: TransformerWeights, sizes: VocabularySizes) -> TransformerConfig:
+    """The options of our Transformer that hold a model that is described; a sentence where none of ours does."""
+    source, target = weights.source, weights.target
+    layers = [*source.layers, *target.layers]
+    first = layers[0]
+    for what, values in _same_everywhere(weights):
+        if len(set(values)) > 1:
+            shown = " and ".join(str(value) for value in dict.fromkeys(values))
+            raise UsageError(f"the model has {what} {shown}; ours are the same in all layers")
+    attentions = [part for layer in layers for part in (layer.self_attention, layer.cross_attention) if part]
+    biases = [one.bias for part in attentions for one in (part.query, part.key, part.value, part.output)]
+    positions = source.positions
+    kind = next((kind for kind, one in IN_HEADS.items() if one is positions), PositionKind.learned)
+    formula = positions if isinstance(positions, Sinusoids) else Sinusoids(weights.width)
+    if isinstance(positions, Sinusoids):
+        kind = PositionKind.sinusoidal
+    activation = first.feed_forward.activation, first.feed_forward.gate is not None
+    feed_forward = next((one for one, what in FEED_FORWARDS.items() if what == activation), None)
+    if feed_forward is None:
+        raise UsageError(
+            f"the model's feed-forward network has activation {activation[0].value}, which none of ours has"
+        )
+    if not any(math.isclose(source.scale, scale, rel_tol=1e-6) for scale in (1.0, math.sqrt(weights.width))):
+        raise UsageError(
+            f"the model's embeddings are scaled by {source.scale:g}; ours are by 1 or the root of their width"
+        )
+    all_shared = source.embedding is target.embedding is weights.output.weight
+    distances = first.self_attention.distances
+    orders = [NormOrder.pre if stack.norm_first else NormOrder.post for stack in (source, target)]
+    return TransformerConfig(
+        encoder_layers=len(source.layers),
+        decoder_layers=len(target.layers),
+        d_model=weights.width,
+        d_ff=len(first.feed_forward.inner.weight),
+        num_heads=weights.num_heads,
+        d_k=_unless_even(weights, weights.head_size),
+        d_v=_unless_even(weights, len(first.self_attention.value.weight) // weights.num_heads),
+        positions=kind,
+        max_positions=1024 if isinstance(positions, (Sinusoids, PositionsInHeads)) else len(positions),
+        sinusoid_layout=formula.layout,
+        sinusoid_wavelengths=formula.wavelengths,
+        sinusoid_base=formula.base,
+        position_offset=formula.offset,
+        share_all_embeddings=None if all_shared and sizes.shared else False,
+        share_decoder_embeddings=target.embedding is weights.output.weight,
+        embedding_scale=source.scale != 1.0,
+        output_bias=weights.output.bias is not None,
+        start_symbol=next(symbol for symbol, number in START_IDS.items() if number == weights.start),
+        norm=orders[0],
+        decoder_norm=orders[1] if orders[1] is not orders[0] else None,
+        norm_epsilon=first.self_norm.epsilon,
+        norm_kind=NormKind.rms_norm if first.self_norm.bias is None else NormKind.layer_norm,
+        feed_forward=feed_forward,
+        attention_bias=any(bias is not None for bias in biases),
+        attention_score=ScoreKind.dot if first.self_attention.scale == 1.0 else ScoreKind.scaled_dot,
+        relative_distance=16 if distances is None else distances.keys.shape[1] // 2,
+    )
+
+
+def _unless_even(weights: TransformerWeights, size: int) -> int | None:
+    return None if size * weights.num_heads == weights.width else size
+
+
+def _same_everywhere(weights: TransformerWeights) -> Iterator[tuple[str, list[object]]]:
+    """What must be alike in both stacks and all layers of a model of ours."""
+    stacks = [weights.source, weights.target]
+    layers = [layer for stack in stacks for layer in stack.layers]
+    norms = [norm for layer in layers for norm in (layer.self_norm, layer.cross_norm, layer.feed_forward_norm) if norm]
+    yield "widths", [stack.embedding.shape[1] for stack in stacks]
+    yield "inner widths of feed-forward networks", [len(layer.feed_forward.inner.weight) for layer in layers]
+    yield "activations", [layer.feed_forward.activation.value for layer in layers]
+    yield "scales of embeddings", [stack.scale for stack in stacks]
+    yield "epsilons of norms", [norm.epsilon for norm in norms]
+    yield "positions", [_kind(stack.positions) for stack in stacks]
+
+
+def _kind(positions: Array | Sinusoids | PositionsInHeads) -> object:
+    return positions.shape if isinstance(positions, np.ndarray) else positions
