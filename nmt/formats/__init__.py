@@ -1,0 +1,77 @@
+"""Models of other toolkits: a format is one file that reads them, writes them, or does both.
+
+What a reader gives and a writer takes is the plain description of a Transformer's weights (nmt.models.transformer.weights) and
+the tokenizers of both languages. ``importing.py`` makes a model folder of the one, ``exporting.py`` checks the other.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nmt.config.commands import ExportConfig, ImportConfig
+from nmt.data.language_pair import LanguagePair
+from nmt.errors import UsageError
+from nmt.models.transformer.weights import TransformerWeights
+from nmt.registry import Registry, import_all
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """A model that a reader found. Its pieces stand as in ``pair``."""
+
+    weights: TransformerWeights
+    pair: LanguagePair
+    training: Mapping[str, Any] = field(default_factory=dict)  # options of the model that matter in training alone
+    search: Mapping[str, Any] = field(default_factory=dict)  # options of the beam search that it is used with there
+
+
+class Written(ABC):
+    """A model as the other toolkit reads it from disk, for the check of an export. Sentences are lists of pieces."""
+
+    @abstractmethod
+    def log_probabilities(self, sources: Sequence[Sequence[str]], targets: Sequence[Sequence[str]]) -> list[float]:
+        """Of each target with its end, natural logarithm."""
+
+    @abstractmethod
+    def translate(self, sources: Sequence[Sequence[str]], beam: int, longest: int) -> list[list[str]]:
+        """By the most probable translation of a beam search that prefers no length."""
+
+
+class Format:
+    """A format of another toolkit. One that only reads or only writes leaves the other half as it is."""
+
+    name = ""  # as it is registered
+    extra: str | None = None  # what to install for it: pip install 'nmt-toolkit[extra]'
+
+    def __init__(self, config: Any) -> None:
+        """``config``: its options. None of ours has any."""
+
+    def read(self, given: ImportConfig) -> list[Foreign]:
+        """The models that ``given.path`` names, of one pair of languages."""
+        raise UsageError(f"models can be written in the format {self.name}, but not read from it")
+
+    def write(self, model: Foreign, folder: Path, options: ExportConfig) -> None:
+        """Into a folder that is there and empty; a UsageError says what of the model the format cannot hold."""
+        raise UsageError(f"models can be read from the format {self.name}, but not written in it")
+
+    def written(self, folder: Path) -> Written:
+        """What ``write`` wrote."""
+        raise NotImplementedError
+
+
+# builder(config) -> Format
+formats: Registry[Format] = Registry("format")
+
+
+def format_named(name: str, option: str) -> Format:
+    """The format that an option of a command names."""
+    if not name:
+        raise UsageError(f"name the format: {option} {'|'.join(formats.names())}")
+    return formats.build(formats.config_class(name)())
+
+
+import_all(__name__, __path__)

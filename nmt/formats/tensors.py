@@ -1,0 +1,60 @@
+"""The tensors of a file by their names, of which a reader takes one after the other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from nmt.errors import DataError, UsageError
+from nmt.models.transformer.weights import Array, Linear, Norm
+
+_SHOWN = 3
+
+
+class Tensors:
+    """What is left over at the end was not understood: then the model was not."""
+
+    def __init__(self, tensors: Mapping[str, Any], origin: str) -> None:
+        """``origin``: the file, for messages."""
+        self._tensors = tensors
+        self._read = set[str]()
+        self.origin = origin
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._tensors
+
+    def take(self, name: str) -> Array:
+        if name not in self._tensors:
+            raise DataError(f"{self.origin} has no tensor '{name}': it is damaged, or a model of another kind")
+        self._read.add(name)
+        array = np.asarray(self._tensors[name])
+        if not np.issubdtype(array.dtype, np.floating):
+            raise DataError(f"{self.origin}: tensor '{name}' holds {array.dtype}, not floating-point numbers")
+        return array
+
+    def optional(self, name: str) -> Array | None:
+        return self.take(name) if name in self._tensors else None
+
+    def linear(self, name: str, weight: str = "weight", bias: str = "bias") -> Linear:
+        matrix, vector = self.take(f"{name}.{weight}"), self.optional(f"{name}.{bias}")
+        if matrix.ndim != 2 or (vector is not None and vector.shape != matrix.shape[:1]):
+            raise DataError(f"{self.origin}: '{name}' is no linear map; its weight has the shape {matrix.shape}")
+        return Linear(matrix, vector)
+
+    def norm(self, name: str, epsilon: float) -> Norm:
+        return Norm(self.take(f"{name}.weight"), self.take(f"{name}.bias"), epsilon)
+
+    def numbers(self, pattern: str) -> Iterator[str]:
+        """What the group of a pattern is in the names that begin so."""
+        return (match[1] for match in map(re.compile(pattern).match, self._tensors) if match)
+
+    def require_all_read(self) -> None:
+        left = sorted(name for name in self._tensors if name not in self._read)
+        if left:
+            more = f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
+            raise UsageError(
+                f"{self.origin} has tensors that no model of ours has a place for: {', '.join(left[:_SHOWN])}{more}"
+            )
