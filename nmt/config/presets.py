@@ -40,7 +40,7 @@ NAMES_OF_FAIRSEQ: dict[str, dict[str, str]] = {
 
 def program_of(command: str) -> str:
     """What users type."""
-    return f"nmt-{command.replace('_', '-')}"
+    return f"nmt-{command.strip('_').replace('_', '-')}"
 
 
 def default_choices(command: str) -> dict[str, str | None]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nmt.config.commands import ExportConfig, ImportConfig
+from nmt.config.exchange import ExportConfig, ImportConfig
 from nmt.data.language_pair import LanguagePair
 from nmt.errors import UsageError
 from nmt.models.transformer.weights import TransformerWeights

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from nmt.config.commands import ImportConfig
+from nmt.config.exchange import ImportConfig
 from nmt.data.fairseq_dictionary import read_fairseq_dictionary
 from nmt.data.language_pair import LanguagePair
 from nmt.data.vocabulary import EOS

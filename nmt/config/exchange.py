@@ -1,0 +1,77 @@
+"""The options of nmt-import and nmt-export."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from nmt.config.checks import require_not_negative, require_positive
+from nmt.config.option import flag, option, user_dir_option
+from nmt.config.roles import CommandConfig
+
+
+class Segmentation(Enum):
+    """How the text that a model was trained on was cut into pieces."""
+
+    none = "none"  # by somebody else, before: pieces stand between spaces
+    sentencepiece = "sentencepiece"
+    subword_nmt = "subword_nmt"
+    fastbpe = "fastbpe"
+
+
+@dataclass
+class ImportConfig(CommandConfig):
+    """nmt-import: a model of another toolkit in, a model folder out."""
+
+    from_format: str = option("", help="what wrote the model: fairseq, huggingface, marian, ...", flag="--from")
+    path: str = flag("", help="the model there: a file or a folder; several checkpoints joined by ':' (ensemble)")
+    output: str = flag("", help="model folder to write")
+    source_lang: str = flag("", help="language of the sources, such as en")
+    target_lang: str = flag("", help="language of the targets, such as de")
+    srcdict: str | None = flag(None, help="dictionary of the sources; of fairseq: dict.en.txt")
+    tgtdict: str | None = flag(None, help="dictionary of the targets; default: that of the sources")
+    bpe: Segmentation = flag(
+        Segmentation.none, help="what cut the text: sentencepiece, subword_nmt, fastbpe, or none (it comes cut)"
+    )
+    bpe_model: str | None = flag(None, help="its file: the sentencepiece model, or the codes (merge operations)")
+    target_bpe_model: str | None = flag(None, help="the same for the targets, if it is another file")
+    moses: bool = flag(False, help="words were cut and are joined by the Moses rules (with subword_nmt and fastbpe)")
+    overwrite: bool = flag(False, help="replace an existing output folder")
+    user_dir: str | None = user_dir_option()
+
+
+class Quantization(Enum):
+    """Numbers that CTranslate2 keeps weights in."""
+
+    float32 = "float32"
+    float16 = "float16"
+    bfloat16 = "bfloat16"
+    int8 = "int8"
+    int8_float32 = "int8_float32"
+    int8_float16 = "int8_float16"
+    int8_bfloat16 = "int8_bfloat16"
+    int16 = "int16"
+
+
+@dataclass
+class ExportConfig(CommandConfig):
+    """nmt-export: a model folder in, a model of another toolkit out, read back and compared."""
+
+    path: str = flag("", help="run folder or checkpoint")
+    format: str = flag("", help="what is to read it: ctranslate2, huggingface, safetensors, ...")
+    output: str = flag("", help="folder to write")
+    quantization: Quantization = flag(
+        Quantization.float32, help="numbers of the weights, for ctranslate2: float32, float16, int8, int8_float32, ..."
+    )
+    longest: int = option(2048, help="positions that are written where a format cannot compute them, at least")
+    sample: str | None = flag(None, help="file of source sentences for the comparison; default: made of random pieces")
+    sentences: int = option(50, help="so many sentences are compared")
+    tolerance: float = option(
+        1e-4, help="largest difference of log-probabilities, for a piece, at which the export counts as right"
+    )
+    overwrite: bool = flag(False, help="replace an existing output folder")
+    user_dir: str | None = user_dir_option()
+
+    def __post_init__(self) -> None:
+        require_positive("", longest=self.longest, sentences=self.sentences)
+        require_not_negative("", tolerance=self.tolerance)

@@ -1,0 +1,100 @@
+"""nmt-import: a model folder made of what another toolkit wrote."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nmt.config.exchange import ImportConfig
+from nmt.config.plain import to_plain
+from nmt.config.sections import TrainConfig
+from nmt.criterions.config import LabelSmoothedCrossEntropyConfig
+from nmt.data.vocabulary import VocabularySizes
+from nmt.errors import DataError, UsageError
+from nmt.formats import Foreign, format_named
+from nmt.models.transformer.config import TransformerConfig
+from nmt.models.transformer.own_weights import configuration, describe, parameters
+from nmt.models.transformer.weights import Array, arrays_of
+from nmt.optim.config import AdamConfig
+from nmt.optim.schedules import InverseSqrtConfig
+from nmt.search.config import BeamConfig
+from nmt.storage.checkpoints import KIND, CheckpointInfo, write_checkpoint
+from nmt.storage.files import check_destination
+from nmt.storage.lock import remove_leftovers_of
+
+logger = logging.getLogger("nmt.import")
+
+
+def import_model(config: ImportConfig) -> list[Path]:
+    """Write a model folder of each model that ``config.path`` names: ``config.output``, or several in it."""
+    if not config.path:
+        raise UsageError("name the model to read: --path FILE")
+    if not config.output:
+        raise UsageError("say where to write the model folder: --output FOLDER")
+    output = Path(config.output)
+    reader = format_named(config.from_format, "--from")
+    remove_leftovers_of(output)
+    check_destination(output, KIND, "--output", overwrite=config.overwrite)
+    found = reader.read(config)
+    folders = [output] if len(found) == 1 else [output / str(number) for number in range(1, len(found) + 1)]
+    for one, folder in zip(found, folders):
+        write_model(one, folder, config.from_format, overwrite=config.overwrite)
+    if len(folders) > 1:
+        logger.info("together they translate with --path %s", ":".join(map(str, folders)))
+    return folders
+
+
+def write_model(model: Foreign, folder: Path, origin: str, *, overwrite: bool = False) -> None:
+    """A model folder that translates, is averaged, fine-tuned and exported like one that was trained here."""
+    import torch
+
+    pair = model.pair
+    sizes = VocabularySizes(len(pair.source.vocabulary), len(pair.target.vocabulary), pair.shared)
+    options = dataclasses.replace(configuration(model.weights, sizes), **model.training)
+    arrays = parameters(options, sizes, model.weights)
+    compared = compare(model, options, sizes, arrays)
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    info = CheckpointInfo(0, 0, ("import",), {}, {"vocabularies": pair.digest(), "imported_from": origin})
+    with tempfile.TemporaryDirectory() as place:
+        pair.save(Path(place))
+        write_checkpoint(
+            folder, model=tensors, config=_tree(options, model.search), info=info, tokenizer=Path(place), overwrite=overwrite
+        )
+    logger.info(
+        "wrote %s: %s parameters, %s source and %s target pieces; %d arrays of the other model were read, and read back they "
+        "are the same",
+        folder,
+        f"{sum(array.size for array in arrays.values()):,}",
+        f"{sizes.source:,}",
+        f"{sizes.target:,}",
+        compared,
+    )
+
+
+def compare(model: Foreign, options: TransformerConfig, sizes: VocabularySizes, arrays: Mapping[str, Array]) -> int:
+    """Refuse parameters of ours that do not describe the model that they were made of; how many arrays were compared."""
+    ours = dict(arrays_of(describe(options, sizes, arrays, "the model")))
+    theirs = dict(arrays_of(model.weights))
+    for place, array in theirs.items():
+        if not np.array_equal(ours[place], np.asarray(array, dtype=np.float32)):
+            raise DataError(f"{place} is not the same in the model that was read and in ours: it holds NaN, or this is a defect")
+    return len(theirs)
+
+
+def _tree(options: TransformerConfig, search: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration of a training run that would have such a model, so that ``nmt-train --config`` can go on from it."""
+    config = TrainConfig(
+        model=options,
+        criterion=LabelSmoothedCrossEntropyConfig(),
+        optimizer=AdamConfig(),
+        scheduler=InverseSqrtConfig(),
+        search=BeamConfig(**search),
+    )
+    tree: dict[str, Any] = to_plain(config)
+    return tree

@@ -1,0 +1,43 @@
+"""The tokenizer of an imported model: what cut its text, and the list of pieces that it knows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from nmt.config.exchange import ImportConfig, Segmentation
+from nmt.data.tokenizers import Tokenizer
+from nmt.data.tokenizers.bpe_codes import BpeCodes, BpeCodesConfig
+from nmt.data.tokenizers.piece_lists import WordsConfig, WordTokenizer
+from nmt.data.tokenizers.sentencepiece_list import SentencePieceList, SentencePieceListConfig
+from nmt.errors import DataError, MissingInputError, UsageError
+
+
+def tokenizer_of(given: ImportConfig, pieces: Sequence[str], *, target: bool = False) -> Tokenizer:
+    """What ``--bpe`` and its file say, over these pieces; ``target``: of the targets, whose file may be another one."""
+    if given.moses and given.bpe not in (Segmentation.subword_nmt, Segmentation.fastbpe):
+        raise UsageError(f"--moses is for --bpe subword_nmt or fastbpe, and here is {given.bpe.value}; leave it out")
+    if given.bpe is Segmentation.none:
+        if given.bpe_model is not None:
+            raise UsageError(f"say what {given.bpe_model} is: --bpe sentencepiece, subword_nmt or fastbpe")
+        return WordTokenizer(WordsConfig(), pieces)
+    chosen = given.target_bpe_model if target and given.target_bpe_model is not None else given.bpe_model
+    if chosen is None:
+        raise UsageError(f"--bpe {given.bpe.value} needs the file that cut the text: --bpe-model FILE")
+    path = Path(chosen)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise MissingInputError(f"cannot read {path}: {error.strerror}") from None
+    if given.bpe is Segmentation.sentencepiece:
+        return sentencepiece_of(path, content, pieces)
+    language = given.target_lang if target else given.source_lang
+    return BpeCodes(BpeCodesConfig(moses=given.moses, language=language if given.moses else ""), content, pieces)
+
+
+def sentencepiece_of(path: Path, content: bytes, pieces: Sequence[str]) -> SentencePieceList:
+    try:
+        return SentencePieceList(SentencePieceListConfig(), content, pieces)
+    except RuntimeError as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise DataError(f"{path} is no sentencepiece model ({reason})") from None

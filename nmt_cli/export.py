@@ -1,0 +1,22 @@
+"""nmt-export: a model of ours becomes one of another toolkit."""
+
+from __future__ import annotations
+
+from nmt.config.exchange import ExportConfig
+from nmt_cli.launch import launch
+
+
+def run(config: ExportConfig) -> None:
+    """Write the model, and print its folder."""
+    from nmt.formats.exporting import export_model
+
+    export_model(config)
+    print(config.output)
+
+
+def main() -> None:
+    launch("export", ExportConfig, run)
+
+
+if __name__ == "__main__":
+    main()
