@@ -16,6 +16,7 @@ README = HERE / "README.md"
 COMMANDS = ("preprocess", "train", "average_checkpoints", "generate", "shortlist", "score")
 
 PLOTS = ["matplotlib>=3.8", "resvg_py>=0.3"]  # pictures as PNG, and those of some examples and benchmarks
+MOSES = ["sacremoses>=0.1"]  # for imported models whose text Moses cut into words
 TENSORBOARD = ["tensorboard>=2.15"]
 WANDB = ["wandb>=0.17"]
 SCHEDULEFREE = ["schedulefree>=1.4"]
@@ -31,6 +32,7 @@ TEST = [
     "types-PyYAML",
     "types-tqdm",
     *PLOTS,
+    *MOSES,
     *TENSORBOARD,
     *SCHEDULEFREE,
     *SWEEP,
@@ -97,6 +99,7 @@ setup(
     ],
     extras_require={
         "plots": PLOTS,
+        "moses": MOSES,
         "tensorboard": TENSORBOARD,
         "wandb": WANDB,
         "schedulefree": SCHEDULEFREE,

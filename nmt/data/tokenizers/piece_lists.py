@@ -28,6 +28,27 @@ UNKNOWN_MARK = "\u2047"  # a double question mark, as sentencepiece shows it
 logger = logging.getLogger("nmt.data.tokenizers")
 
 
+def write_pieces(path: Path, vocabulary: Vocabulary) -> None:
+    """The pieces without the specials, in their order."""
+    known = vocabulary.pieces[len(SPECIALS) :]
+    path.write_text(json.dumps(known, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
+
+
+def read_pieces(path: Path) -> list[str]:
+    """What ``write_pieces`` wrote."""
+    try:
+        pieces: Any = json.loads(path.read_bytes())
+    except OSError as error:
+        raise MissingInputError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise DataError(f"{path} is damaged: it is not JSON ({error})") from None
+    if not isinstance(pieces, list) or not all(isinstance(piece, str) and piece for piece in pieces):
+        raise DataError(f"{path} is damaged: it should be a list of pieces")
+    if len(set(pieces)) != len(pieces):
+        raise DataError(f"{path} is damaged: '{Counter(pieces).most_common(1)[0][0]}' occurs twice")
+    return pieces
+
+
 @dataclass
 class PieceListConfig:
     """Which pieces of the training text are known."""
@@ -78,8 +99,7 @@ class PieceListTokenizer(Tokenizer):
         return list(self.split(line))
 
     def save(self, folder: Path, stem: str) -> None:
-        known = self.vocabulary.pieces[len(SPECIALS) :]
-        (folder / f"{stem}.json").write_text(json.dumps(known, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
+        write_pieces(folder / f"{stem}.json", self.vocabulary)
 
 
 class PieceListBuilder(TokenizerBuilder):
@@ -108,18 +128,7 @@ class PieceListBuilder(TokenizerBuilder):
         return self.tokenizer(self._config, frequent[:room])
 
     def load(self, folder: Path, stem: str) -> Tokenizer:
-        path = folder / f"{stem}.json"
-        try:
-            pieces: Any = json.loads(path.read_bytes())
-        except OSError as error:
-            raise MissingInputError(f"cannot read {path}: {error.strerror}") from None
-        except ValueError as error:
-            raise DataError(f"{path} is damaged: it is not JSON ({error})") from None
-        if not isinstance(pieces, list) or not all(isinstance(piece, str) and piece for piece in pieces):
-            raise DataError(f"{path} is damaged: it should be a list of pieces")
-        if len(set(pieces)) != len(pieces):
-            raise DataError(f"{path} is damaged: '{Counter(pieces).most_common(1)[0][0]}' occurs twice")
-        return self.tokenizer(self._config, pieces)
+        return self.tokenizer(self._config, read_pieces(folder / f"{stem}.json"))
 
     def given(self, path: Path) -> Tokenizer:
         """One piece a line, optionally followed by a space and its count (fairseq's form); the order gives the ids."""

@@ -5,6 +5,7 @@ Sennrich et al. 2016 (arXiv:1508.07909), Kudo 2018 (arXiv:1804.10959), Kudo and 
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 import subprocess
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import accumulate, chain, pairwise
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import sentencepiece
@@ -32,7 +33,7 @@ _FEWEST_LINES = 100  # sentencepiece refuses to sample fewer
 # It passes over longer lines in silence. Told to read them, it fails at very long words.
 _LONGEST_LINE = 4192  # bytes
 _LONGEST_CHARACTER = 4
-_SPACE = "\u2581"  # as pieces write it
+SPACE = "\u2581"  # as pieces write it
 _CHECK_SECONDS = 60
 # Loads a model and cuts a few words with it: a file that crashes the library must not crash us.
 _CHECK = """
@@ -140,7 +141,7 @@ class SentencePieceTokenizer(Tokenizer):
     so "</s>" in a sentence is four characters.
     """
 
-    def __init__(self, config: SentencePieceConfig, model: bytes) -> None:
+    def __init__(self, config: Any, model: bytes) -> None:
         """``model`` is the serialized sentencepiece model; a bad one raises the library's own error."""
         self.config = config
         self._model = sentencepiece.SentencePieceProcessor(model_proto=model)
@@ -184,12 +185,12 @@ class SentencePieceTokenizer(Tokenizer):
     def _after(self, text: str, ids: Sequence[int]) -> str:
         """What pieces say after a text: sentencepiece takes the space away that they begin with."""
         said = self.decode(ids)
-        spaced = text != "" and len(ids) > 0 and self.vocabulary.pieces[ids[0]].startswith(_SPACE)
+        spaced = text != "" and len(ids) > 0 and self.vocabulary.pieces[ids[0]].startswith(SPACE)
         return f" {said}" if spaced and not said.startswith(" ") else said
 
     def surfaces(self, line: str) -> list[str]:
         pieces: list[str] = self._model.encode(line, out_type=str)
-        return [piece.lstrip(_SPACE) for piece in pieces]
+        return [piece.lstrip(SPACE) for piece in pieces]
 
     def save(self, folder: Path, stem: str) -> None:
         (folder / f"{stem}.model").write_bytes(self._model.serialized_model_proto())
@@ -250,16 +251,12 @@ class SentencePieceBuilder(TokenizerBuilder):
 
     def load(self, folder: Path, stem: str) -> Tokenizer:
         path = folder / f"{stem}.model"
-        model = _read_model(path)
-        try:
-            return SentencePieceTokenizer(self._config, model)
-        except (RuntimeError, AssertionError) as error:
-            reason = str(error).strip().partition("\n")[0]
-            raise DataError(f"{path} is damaged: it is no sentencepiece model ({reason})") from None
+        with damage_named(path):
+            return SentencePieceTokenizer(self._config, read_model(path))
 
     def given(self, path: Path) -> Tokenizer:
         """A model file from anywhere: tried out in a process of its own before it is let in here."""
-        model = _read_model(path)
+        model = read_model(path)
         if is_dictionary_of_fairseq(path):
             raise DataError(
                 f"{path} is a dictionary of fairseq (a piece and its count on each line), which does not say how text is "
@@ -273,7 +270,17 @@ class SentencePieceBuilder(TokenizerBuilder):
         return SentencePieceTokenizer(self._config, model)
 
 
-def _read_model(path: Path) -> bytes:
+@contextlib.contextmanager
+def damage_named(path: Path) -> Iterator[None]:
+    """Turns the library's errors about a model file into sentences."""
+    try:
+        yield
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise DataError(f"{path} is damaged: it is no sentencepiece model ({reason})") from None
+
+
+def read_model(path: Path) -> bytes:
     try:
         model = path.read_bytes()
     except OSError as error:

@@ -15,10 +15,12 @@ from nmt.config.choices import PieceMarks
 from nmt.config.option import flags_of
 from nmt.config.sections import PreprocessConfig
 from nmt.data.tokenizers import Tokenizer, tokenizers
+from nmt.data.tokenizers.bpe_codes import BpeCodes, BpeCodesConfig, WordEnds
 from nmt.data.tokenizers.piece_lists import CharConfig, WordsConfig
 from nmt.data.tokenizers.sentencepiece import BpeConfig, UnigramConfig
+from nmt.data.tokenizers.sentencepiece_list import SentencePieceList, SentencePieceListConfig
 from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK
-from nmt.errors import DataError, MissingInputError
+from nmt.errors import DataError, MissingInputError, UsageError
 
 TEXT = [
     f"{who} {verb} {what} , und {adverb} ."
@@ -36,9 +38,36 @@ CONFIGS = {
 }
 
 
-@pytest.fixture(scope="module", params=CONFIGS)
-def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
-    return train(CONFIGS[request.param])
+def with_a_list_of_its_own(tmp_path: Path) -> Tokenizer:
+    """A sentencepiece model whose pieces stand in another order, with others among them."""
+    trained = train(CONFIGS["bpe"])
+    trained.save(tmp_path, "joint")
+    pieces = [*sorted(trained.vocabulary.pieces[4:]), "madeupword0000"]
+    return SentencePieceList(SentencePieceListConfig(), (tmp_path / "joint.model").read_bytes(), pieces)
+
+
+def with_merges(ends: WordEnds) -> Tokenizer:
+    """Merge operations, and the pieces that the text has by them."""
+    codes = b"#version: 0.2\ne i\nei n</w>\nd e\nde r</w>\ns t\n"
+    cutting = BpeCodes(BpeCodesConfig(), codes, [])
+    pieces = {piece for line in TEXT for piece in cutting.surfaces(line)}
+    if ends is WordEnds.end_of_word:
+        pieces = {piece.removesuffix("@@") if piece.endswith("@@") else f"{piece}</w>" for piece in pieces}
+    return BpeCodes(BpeCodesConfig(ends), codes, sorted(pieces))
+
+
+IMPORTED = {
+    "sentencepiece_list": with_a_list_of_its_own,
+    "bpe_codes": lambda _: with_merges(WordEnds.at_signs),
+    "bpe_codes, end_of_word": lambda _: with_merges(WordEnds.end_of_word),
+}
+
+
+@pytest.fixture(scope="module", params=[*CONFIGS, *IMPORTED])
+def tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    if request.param in CONFIGS:
+        return train(CONFIGS[request.param])
+    return IMPORTED[request.param](tmp_path_factory.mktemp("imported"))
 
 
 def train(config: Any, lines: list[str] = TEXT, seed: int = 1) -> Tokenizer:
@@ -53,7 +82,7 @@ KNOWN = texts_of(sorted({word for line in TEXT for word in line.split()}))
 
 
 def test_every_registered_tokenizer_is_tested_here() -> None:
-    assert set(tokenizers.names()) == set(CONFIGS)
+    assert set(tokenizers.names()) == {name.partition(",")[0] for name in (*CONFIGS, *IMPORTED)}
 
 
 def test_known_text_survives_encoding_and_decoding(tokenizer: Tokenizer) -> None:
@@ -147,11 +176,19 @@ def test_what_is_saved_loads_as_the_same_tokenizer(tokenizer: Tokenizer, tmp_pat
     assert [ids.tolist() for ids in loaded.encode(lines)] == [ids.tolist() for ids in tokenizer.encode(lines)]
 
 
-def test_training_twice_writes_the_same_bytes(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    tokenizer.save(tmp_path, "first")
-    train(tokenizer.config).save(tmp_path, "second")
+@pytest.mark.parametrize("name", CONFIGS)
+def test_training_twice_writes_the_same_bytes(name: str, tmp_path: Path) -> None:
+    train(CONFIGS[name]).save(tmp_path, "first")
+    train(CONFIGS[name]).save(tmp_path, "second")
     first, second = sorted(path.read_bytes() for path in tmp_path.iterdir())
     assert first == second
+
+
+@pytest.mark.parametrize("config", [SentencePieceListConfig(), BpeCodesConfig()])
+def test_a_tokenizer_of_imported_models_is_neither_trained_nor_given(config: Any, tmp_path: Path) -> None:
+    for make in (lambda: train(config), lambda: tokenizers.build(config).given(tmp_path / "codes")):
+        with pytest.raises(UsageError, match="comes with an imported model; .*--srcdict FOLDER"):
+            make()
 
 
 def test_a_tokenizer_travels_to_another_process(tokenizer: Tokenizer) -> None:

@@ -1,0 +1,249 @@
+"""Words cut by a list of merge operations, as subword-nmt and fastBPE do, and a list of pieces that gives the ids.
+
+Sennrich et al. 2016 (arXiv:1508.07909). A word begins as its characters; the operation that stands first in the list
+joins its two parts wherever they are neighbours, then the next one that applies, until none does.
+
+    codes                             the end of a word, "</w>"
+    subword-nmt, "#version: 0.2"      belongs to the last character
+    subword-nmt 0.1, no first line    is a part of its own
+    fastBPE, three columns            belongs to the last character; the counts mean nothing here
+
+Models of fairseq have pieces that say with "@@" that their word goes on; Hugging Face's FSMT has pieces with "</w>".
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nmt.config.checks import refuse
+from nmt.config.choices import PieceMarks
+from nmt.config.option import option
+from nmt.data.text import joined, one_line, require_text
+from nmt.data.tokenizers import Tokenizer, tokenizers
+from nmt.data.tokenizers.imported import ImportedBuilder
+from nmt.data.tokenizers.piece_lists import UNKNOWN_MARK, read_pieces, write_pieces
+from nmt.data.vocabulary import BOS, EOS, PAD, UNK, Ints, Vocabulary
+from nmt.errors import DataError, MissingInputError, UsageError
+
+_END = "</w>"
+_GOES_ON = "@@"
+_VERSION = re.compile(r"#version: *(\d+\.\d+)")
+_KNOWN_WORDS = 2**18  # are kept with their ids
+
+Ranks = dict[tuple[str, str], int]
+
+
+class WordEnds(Enum):
+    """How pieces show where a word ends."""
+
+    at_signs = "at_signs"  # "hau@@ s": all but the last have the mark
+    end_of_word = "end_of_word"  # "hau s</w>": the last has it
+
+
+@dataclass
+class BpeCodesConfig:
+    """Merge operations with a list of pieces, of an imported model."""
+
+    word_ends: WordEnds = option(
+        WordEnds.at_signs,
+        help="at_signs: pieces that go on end in @@; end_of_word: the last one of a word ends in </w>",
+    )
+    moses: bool = option(False, help="cut into words by the Moses rules first, and undo it in what is decoded")
+    language: str = option("", help="whose Moses rules, such as de")
+    normalize_punctuation: bool = option(False, help="with moses: quotes, dashes and the like as Moses normalizes them")
+
+    def __post_init__(self) -> None:
+        refuse(
+            (self.moses and not self.language, "tokenizer.moses=true needs tokenizer.language, such as de"),
+            (
+                self.normalize_punctuation and not self.moses,
+                "tokenizer.normalize_punctuation=true is a part of tokenizer.moses=true: set both",
+            ),
+        )
+
+
+class BpeCodes(Tokenizer):
+    """A piece that the list lacks is unknown. Only the space U+0020 separates words."""
+
+    def __init__(self, config: BpeCodesConfig, codes: bytes, pieces: Iterable[str]) -> None:
+        """``codes``: the content of the file of merge operations; ``pieces`` in the order of their ids, without our
+        specials."""
+        self.config = config
+        self.vocabulary = Vocabulary(pieces)
+        self._codes = codes
+        self._ranks, self._end_apart = read_codes(codes)
+        self._moses = _Moses(config.language, config.normalize_punctuation) if config.moses else None
+        self._known: dict[str, list[int]] = {}
+
+    def encode(self, lines: Sequence[str]) -> list[Ints]:
+        require_text(lines)
+        return [np.array(self._ids(self._words(line)), dtype=np.int64) for line in lines]
+
+    def _words(self, line: str) -> list[str]:
+        words = line.split(" ") if self._moses is None else self._moses.words(line)
+        return [word for word in words if word]
+
+    def _ids(self, words: Iterable[str]) -> list[int]:
+        ids: list[int] = []
+        for word in words:
+            found = self._known.get(word)
+            if found is None:
+                if len(self._known) >= _KNOWN_WORDS:
+                    self._known.clear()
+                found = self._known[word] = [self.vocabulary.id(piece) for piece in self._written(self._cut(word))]
+            ids += found
+        return ids
+
+    def _cut(self, word: str) -> list[str]:
+        """The parts of a word, without marks."""
+        parts = merged([*word, _END] if self._end_apart else [*word[:-1], word[-1] + _END], self._ranks)
+        last = parts.pop().removesuffix(_END)
+        return [*parts, last] if last else parts
+
+    def _written(self, parts: list[str]) -> list[str]:
+        """Parts of a word as the list of pieces has them."""
+        if self.config.word_ends is WordEnds.at_signs:
+            return _with_at_signs(parts)
+        return [*parts[:-1], parts[-1] + _END]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self.decode_with(ids, [UNKNOWN_MARK] * list(ids).count(UNK))
+
+    def decode_with(self, ids: Sequence[int], unknown: Sequence[str]) -> str:
+        """As in ``surfaces``, a word that ends in "@@" goes on with the next piece."""
+        words = iter(unknown)
+        textual = (int(number) for number in ids if number not in (PAD, BOS, EOS))
+        if self.config.word_ends is WordEnds.at_signs:
+            pieces = (self.vocabulary.pieces[i] if i != UNK else next(words) for i in textual)
+            line = joined(" ".join(pieces), PieceMarks.subword_nmt)
+        else:
+            pieces = (self.vocabulary.pieces[i] if i != UNK else _ended(next(words)) for i in textual)
+            line = "".join(pieces).replace(_END, " ").rstrip(" ")
+        return one_line(line if self._moses is None else self._moses.text(line))
+
+    def surfaces(self, line: str) -> list[str]:
+        return [part for word in self._words(line) for part in _with_at_signs(self._cut(word))]
+
+    def save(self, folder: Path, stem: str) -> None:
+        (folder / f"{stem}.codes").write_bytes(self._codes)
+        write_pieces(folder / f"{stem}.json", self.vocabulary)
+
+
+@tokenizers.register("bpe_codes", BpeCodesConfig)
+class BpeCodesBuilder(ImportedBuilder):
+    """Loads the merge operations and the list."""
+
+    def load(self, folder: Path, stem: str) -> Tokenizer:
+        path = folder / f"{stem}.codes"
+        try:
+            codes = path.read_bytes()
+        except OSError as error:
+            raise MissingInputError(f"cannot read {path}: {error.strerror}") from None
+        pieces = read_pieces(folder / f"{stem}.json")
+        try:
+            return BpeCodes(self._config, codes, pieces)
+        except DataError as error:
+            raise DataError(f"{path} is damaged: {error}") from None
+
+
+def read_codes(codes: bytes) -> tuple[Ranks, bool]:
+    """The place of each merge operation in their list, and whether the end of a word is a part of its own. The message of
+    an error does not name the file."""
+    try:
+        lines = codes.decode("utf-8").rstrip("\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise DataError(f"byte {error.start} of the merge operations is not UTF-8") from None
+    version = _VERSION.fullmatch(lines[0].strip())
+    if version is not None and version[1] not in ("0.1", "0.2"):
+        raise DataError(f"the merge operations are of version {version[1]}; versions 0.1 and 0.2 are known")
+    ranks: Ranks = {}
+    counted = False
+    for number, line in enumerate(lines[version is not None :], start=1 + (version is not None)):
+        match line.strip("\r ").split(" "):
+            case [left, right] if left and right:
+                ranks.setdefault((left, right), number)
+            case [left, right, count] if left and right and count.isdecimal():  # as fastBPE writes
+                ranks.setdefault((left, right), number)
+                counted = True
+            case _:
+                raise DataError(f"line {number} of the merge operations is not two parts of a word: {line[:60]!r}")
+    if version is not None:
+        return ranks, version[1] == "0.1"
+    # Without a first line: a part that is nothing but the end tells the old rule from what others wrote without it.
+    ended = {part for pair in ranks for part in pair if part.endswith(_END)}
+    return ranks, not counted and (_END in ended or not ended)
+
+
+def merged(parts: list[str], ranks: Ranks) -> list[str]:
+    """The parts of a word after all merges: time n log n in their number."""
+    following = [*range(1, len(parts) + 1)]  # the place of the part after each
+    before = [*range(-1, len(parts) - 1)]
+    waiting = [(ranks[pair], place) for place, pair in enumerate(pairwise(parts)) if pair in ranks]
+    heapq.heapify(waiting)
+    while waiting:
+        rank, made = waiting[0][0], list[int]()
+        while waiting and waiting[0][0] == rank:  # one operation everywhere, from the left, before any other
+            _, place = heapq.heappop(waiting)
+            right = following[place]
+            if right >= len(parts) or ranks.get((parts[place], parts[right])) != rank:  # one of them was merged before
+                continue
+            parts[place] += parts[right]
+            parts[right] = ""
+            following[place] = following[right]
+            if following[right] < len(parts):
+                before[following[right]] = place
+            made.append(place)
+        for place in made:
+            for left in (before[place], place):
+                if left >= 0 and following[left] < len(parts):
+                    pair = parts[left], parts[following[left]]
+                    if pair in ranks:
+                        heapq.heappush(waiting, (ranks[pair], left))
+    return [part for part in parts if part]
+
+
+def _with_at_signs(parts: list[str]) -> list[str]:
+    return [*(part + _GOES_ON for part in parts[:-1]), parts[-1]]
+
+
+def _ended(word: str) -> str:
+    return word.removesuffix(_GOES_ON) if word.endswith(_GOES_ON) else word + _END
+
+
+class _Moses:
+    """The rules of Koehn et al. 2007 for words and punctuation, as models of fairseq use them: hyphens cut, XML escaped."""
+
+    def __init__(self, language: str, normalize: bool) -> None:
+        try:
+            import sacremoses
+        except ImportError:
+            raise UsageError(
+                "this tokenizer cuts text into words by the rules of Moses, which needs a package that is not installed: "
+                "pip install 'nmt-toolkit[moses]'"
+            ) from None
+        self._tokenizer: Any = sacremoses.MosesTokenizer(lang=language)
+        self._detokenizer: Any = sacremoses.MosesDetokenizer(lang=language)
+        self._normalizer: Any = None
+        if normalize:
+            self._normalizer = sacremoses.MosesPunctNormalizer(
+                lang=language, pre_replace_unicode_punct=True, post_remove_control_chars=True
+            )
+
+    def words(self, line: str) -> list[str]:
+        if self._normalizer is not None:
+            line = self._normalizer.normalize(line)
+        words: list[str] = self._tokenizer.tokenize(line, aggressive_dash_splits=True)
+        return words
+
+    def text(self, line: str) -> str:
+        text: str = self._detokenizer.detokenize(line.split(" "))
+        return text

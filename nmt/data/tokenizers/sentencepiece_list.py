@@ -1,0 +1,77 @@
+"""A sentencepiece model that cuts text, and a list of pieces beside it that gives the ids.
+
+Models of fairseq and Marian were trained so: the list is in another order than the model's pieces, lacks some of them, and
+may hold what the model never makes, such as fairseq's "madeupword0000" or the pieces of the other language.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from nmt.data.text import one_line, require_text
+from nmt.data.tokenizers import Tokenizer, tokenizers
+from nmt.data.tokenizers.imported import ImportedBuilder
+from nmt.data.tokenizers.piece_lists import read_pieces, write_pieces
+from nmt.data.tokenizers.sentencepiece import SPACE, SentencePieceTokenizer, damage_named, read_model
+from nmt.data.vocabulary import BOS, EOS, PAD, UNK, Ints, Vocabulary
+
+
+@dataclass
+class SentencePieceListConfig:
+    """A sentencepiece model with a list of pieces of its own, of an imported model."""
+
+
+class SentencePieceList(SentencePieceTokenizer):
+    """A piece that the list lacks is unknown, and a character that the model lacks is known if the list has it."""
+
+    def __init__(self, config: SentencePieceListConfig, model: bytes, pieces: Iterable[str]) -> None:
+        """``pieces`` in the order of their ids, without our specials; a bad ``model`` raises the library's own error."""
+        super().__init__(config, model)
+        self._pieces: list[str] = self._model.id_to_piece(list(range(self._model.vocab_size())))
+        self.vocabulary = Vocabulary(pieces)
+        self._ours = np.array([self.vocabulary.id(piece) for piece in self._pieces], dtype=np.int64)
+        self._foreign = frozenset(self.vocabulary.pieces).difference(
+            self._pieces
+        )  # the model decodes them letter by letter
+
+    def encode(self, lines: Sequence[str]) -> list[Ints]:
+        require_text(lines)
+        theirs: list[list[int]] = self._model.encode(list(lines), num_threads=1)
+        return [self._ids(line, found) for line, found in zip(lines, theirs)]
+
+    def _ids(self, line: str, theirs: list[int]) -> Ints:
+        if self._unknown not in theirs:
+            return self._ours[np.array(theirs, dtype=np.int64)]
+        written: list[str] = self._model.encode(line, out_type=str)  # what is unknown to the model as it is
+        return np.array([self.vocabulary.id(piece) for piece in written], dtype=np.int64)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        unknown = self._pieces[self._unknown]
+        written = [
+            unknown if number == UNK else self.vocabulary.pieces[number]
+            for number in ids
+            if number not in (PAD, BOS, EOS)
+        ]
+        text: str = self._model.decode(written) if written else ""
+        if not self._foreign.isdisjoint(written):
+            text = text.replace(SPACE, " ").strip(" ")
+        return one_line(text)
+
+    def save(self, folder: Path, stem: str) -> None:
+        super().save(folder, stem)
+        write_pieces(folder / f"{stem}.json", self.vocabulary)
+
+
+@tokenizers.register("sentencepiece_list", SentencePieceListConfig)
+class SentencePieceListBuilder(ImportedBuilder):
+    """Loads the model and the list."""
+
+    def load(self, folder: Path, stem: str) -> Tokenizer:
+        path = folder / f"{stem}.model"
+        pieces = read_pieces(folder / f"{stem}.json")
+        with damage_named(path):
+            return SentencePieceList(self._config, read_model(path), pieces)
