@@ -13,9 +13,10 @@ PACKAGE = (HERE / "nmt/__init__.py").read_text(encoding="utf-8")
 VERSION = re.search(r'^__version__ = "([^"]+)"', PACKAGE, re.MULTILINE)
 NAME = re.search(r'^DISTRIBUTION = "([^"]+)"', PACKAGE, re.MULTILINE)
 README = HERE / "README.md"
-COMMANDS = ("preprocess", "train", "average_checkpoints", "generate", "shortlist", "score")
+COMMANDS = ("preprocess", "train", "average_checkpoints", "generate", "shortlist", "score", "import_", "export")
 
 PLOTS = ["matplotlib>=3.8", "resvg_py>=0.3"]  # pictures as PNG, and those of some examples and benchmarks
+CTRANSLATE2 = ["ctranslate2>=4.5"]
 MOSES = ["sacremoses>=0.1"]  # for imported models whose text Moses cut into words
 TENSORBOARD = ["tensorboard>=2.15"]
 WANDB = ["wandb>=0.17"]
@@ -109,7 +110,7 @@ setup(
         "dev": TEST,
     },
     entry_points={
-        "console_scripts": [f"nmt-{command.replace('_', '-')} = nmt_cli.{command}:main" for command in COMMANDS]
+        "console_scripts": [f"nmt-{command.strip('_').replace('_', '-')} = nmt_cli.{command}:main" for command in COMMANDS]
     },
     zip_safe=False,
 )

@@ -1,7 +1,7 @@
 """Models of other toolkits: a format is one file that reads them, writes them, or does both.
 
-What a reader gives and a writer takes is the plain description of a Transformer's weights (nmt.models.transformer.weights) and
-the tokenizers of both languages. ``importing.py`` makes a model folder of the one, ``exporting.py`` checks the other.
+What a reader gives and a writer takes is the plain description of a Transformer (nmt.models.transformer.weights) with the
+tokenizers of both languages. ``importing.py`` makes a model folder of the one, ``exporting.py`` checks the other.
 """
 
 from __future__ import annotations

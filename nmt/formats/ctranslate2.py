@@ -26,7 +26,12 @@ from nmt.models.transformer.weights import (
 )
 
 _EXTRA = "ctranslate2"
-_ACTIVATIONS = {Activation.relu: "RELU", Activation.gelu: "GELU", Activation.swish: "SWISH", Activation.sigmoid: "SIGMOID"}
+_ACTIVATIONS = {
+    Activation.relu: "RELU",
+    Activation.gelu: "GELU",
+    Activation.swish: "SWISH",
+    Activation.sigmoid: "SIGMOID",
+}
 
 
 @formats.register("ctranslate2", make_dataclass("CTranslate2Config", ()))
@@ -149,7 +154,10 @@ def _attention(there: Any, given: Attention, parts: list[list[Linear]], head_siz
                 "CTranslate2 has the vectors of relative positions once for all heads, and the model has them for each; "
                 "export to another format"
             )
-        there.relative_position_keys, there.relative_position_values = given.distances.keys[0], given.distances.values[0]
+        there.relative_position_keys, there.relative_position_values = (
+            given.distances.keys[0],
+            given.distances.values[0],
+        )
 
 
 def _feed_forward(there: Any, given: FeedForward) -> None:

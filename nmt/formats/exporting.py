@@ -130,7 +130,7 @@ def _sources(loaded: LoadedModel, config: ExportConfig) -> list[Ids]:
         lengths = random.integers(1, _LONGEST_RANDOM, size=config.sentences)
         return [random.integers(len(SPECIALS), len(tokenizer.vocabulary), size=length) for length in lengths]
     lines = itertools.islice(filter(None, Reading().lines(Path(config.sample))), config.sentences)
-    found = [ids for ids in tokenizer.encode(list(lines)) if len(ids)]
+    found: list[Ids] = [ids for ids in tokenizer.encode(list(lines)) if len(ids)]
     if not found:
         raise DataError(f"{config.sample} holds no sentence to compare with")
     return found

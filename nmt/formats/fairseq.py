@@ -60,6 +60,7 @@ _DEAD = re.compile(
     r"(en|de)coder\.(version|embed_positions\._float_tensor)"
     r"|encoder\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)"
 )
+_DROPOUTS = ("dropout", "attention_dropout", "activation_dropout")
 _OLD_NORMS = {
     "encoder": ("self_attn_layer_norm", "final_layer_norm"),
     "decoder": ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"),
@@ -78,9 +79,7 @@ class Fairseq(Format):
         if not given.srcdict:
             raise UsageError("name the dictionary of the source language: --srcdict dict.en.txt")
         dictionaries = [Path(given.srcdict), Path(given.tgtdict or given.srcdict)]
-        orders = [
-            Order.of(read_fairseq_dictionary(path), (_PAD, _UNK, _BOS, _EOS), str(path)) for path in dictionaries
-        ]
+        orders = [Order.of(read_fairseq_dictionary(path), (_PAD, _UNK, _BOS, _EOS), str(path)) for path in dictionaries]
         same = orders[0] == orders[1]
         if same:
             orders[1] = orders[0]
@@ -103,9 +102,7 @@ class Fairseq(Format):
                     f"{path} has {len(stack.embedding)} {side} pieces, but the dictionary has {len(order.pieces) + 4}; give "
                     f"the dictionaries that it was trained with (--srcdict, --tgtdict)"
                 )
-        training = {
-            name: float(options[name]) for name in ("dropout", "attention_dropout", "activation_dropout") if options.get(name)
-        }
+        training = {name: float(options[name]) for name in _DROPOUTS if options.get(name)}
         return Foreign(in_our_order(weights, *orders), pair, training)
 
 
@@ -161,29 +158,33 @@ class _Reader:
     def model(self) -> TransformerWeights:
         source = self.tensors.take("encoder.embed_tokens.weight")
         target = self.tensors.take("decoder.embed_tokens.weight")
-        if self.options.get("share_all_embeddings"):
+        shares_all = bool(self.options.get("share_all_embeddings"))
+        if shares_all:
             target = self._same(source, target, "decoder.embed_tokens.weight")
-        output = None
+        output = target
         for name in ("decoder.output_projection.weight", "decoder.embed_out"):
             if name in self.tensors:
                 output = self.tensors.take(name)
-        if output is None or self.options.get("share_decoder_input_output_embed") or self.options.get("share_all_embeddings"):
-            output = target if output is None else self._same(target, output, "decoder.output_projection.weight")
-        bias = self.tensors.take("decoder.output_projection.bias") if "decoder.output_projection.bias" in self.tensors else None
+                if shares_all or self.options.get("share_decoder_input_output_embed"):
+                    output = self._same(target, output, name)
         heads = int(self.options.get("encoder_attention_heads") or 8)
-        return TransformerWeights(
-            self._stack("encoder", source, heads), self._stack("decoder", target, heads), Linear(output, bias), heads, EOS
-        )
+        stacks = self._stack("encoder", source, heads), self._stack("decoder", target, heads)
+        bias = self.tensors.optional("decoder.output_projection.bias")
+        return TransformerWeights(*stacks, Linear(output, bias), heads, EOS)
 
     def _same(self, one: Array, other: Array, name: str) -> Array:
         if not np.array_equal(one, other):
-            raise DataError(f"{self.tensors.origin}: {name} should be the same matrix as the embedding, as its options say")
+            raise DataError(
+                f"{self.tensors.origin}: {name} should be the same matrix as the embedding, as its options say"
+            )
         return one
 
     def _stack(self, side: str, embedding: Array, heads: int) -> StackWeights:
         width = embedding.shape[1]
         count = 1 + max((int(number) for number in self.tensors.numbers(rf"{side}\.layers\.(\d+)\.")), default=-1)
-        layers = tuple(self._layer(f"{side}.layers.{number}", side == "decoder", width // heads) for number in range(count))
+        layers = tuple(
+            self._layer(f"{side}.layers.{number}", side == "decoder", width // heads) for number in range(count)
+        )
         norm_first = bool(self.options.get(f"{side}_normalize_before"))
         positions: Array | Sinusoids = Sinusoids(
             width, SinusoidLayout.halves, Wavelengths.tensor2tensor, offset=_FIRST_POSITION
@@ -211,8 +212,8 @@ class _Reader:
         )
 
     def _attention(self, name: str, head: int) -> Attention:
-        parts = (self.tensors.linear(f"{name}.{part}_proj") for part in ("q", "k", "v", "out"))
-        return Attention(*parts, scale=head**-0.5)
+        query, key, value, output = (self.tensors.linear(f"{name}.{part}_proj") for part in ("q", "k", "v", "out"))
+        return Attention(query, key, value, output, head**-0.5)
 
     def _norm(self, name: str) -> Norm:
         return self.tensors.norm(name, _EPSILON)

@@ -64,11 +64,15 @@ def write_model(model: Foreign, folder: Path, origin: str, *, overwrite: bool = 
     with tempfile.TemporaryDirectory() as place:
         pair.save(Path(place))
         write_checkpoint(
-            folder, model=tensors, config=_tree(options, model.search), info=info, tokenizer=Path(place), overwrite=overwrite
+            folder,
+            model=tensors,
+            config=_tree(options, model.search),
+            info=info,
+            tokenizer=Path(place),
+            overwrite=overwrite,
         )
     logger.info(
-        "wrote %s: %s parameters, %s source and %s target pieces; %d arrays of the other model were read, and read back they "
-        "are the same",
+        "wrote %s: %s parameters, %s source and %s target pieces; %d arrays were read, and read back they are the same",
         folder,
         f"{sum(array.size for array in arrays.values()):,}",
         f"{sizes.source:,}",
@@ -83,7 +87,7 @@ def compare(model: Foreign, options: TransformerConfig, sizes: VocabularySizes, 
     theirs = dict(arrays_of(model.weights))
     for place, array in theirs.items():
         if not np.array_equal(ours[place], np.asarray(array, dtype=np.float32)):
-            raise DataError(f"{place} is not the same in the model that was read and in ours: it holds NaN, or this is a defect")
+            raise DataError(f"{place} is not the same in the model that was read and in ours; does it hold NaN?")
     return len(theirs)
 
 

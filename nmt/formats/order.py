@@ -75,4 +75,3 @@ def specials_of(symbols: Sequence[str], spellings: Sequence[str | None]) -> list
     """Where symbols of these spellings stand; None where a spelling is None or missing."""
     places = {symbol: number for number, symbol in enumerate(symbols)}
     return [None if one is None else places.get(one) for one in spellings]
-
