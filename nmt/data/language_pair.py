@@ -2,6 +2,9 @@
 
 tokenizer/pair.json                   languages, kind and options of the tokenizers, how their text was cut before, checksums
 tokenizer/source.* and target.*       what the tokenizers themselves store; joint.* if they are one
+
+One vocabulary for both sides is one thing, one tokenizer another: a model of Marian cuts each language by pieces of its own
+and numbers all of them in one list.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class LanguagePair:
-    """Two languages and how each is cut into pieces; ``shared``: source and target are the same tokenizer."""
+    """Two languages and how each is cut into pieces; ``shared``: one vocabulary, so that a model may share embeddings."""
 
     source_lang: str
     target_lang: str
@@ -31,11 +34,19 @@ class LanguagePair:
     target: Tokenizer
     shared: bool
 
+    def __post_init__(self) -> None:
+        assert not self.shared or self.source.vocabulary == self.target.vocabulary, "shared, but not equal"
+
+    @property
+    def one_tokenizer(self) -> bool:
+        """Whether both sides are cut by the same tokenizer, which is then stored once."""
+        return self.shared and self.source is self.target
+
     def save(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         tree: dict[str, Any] = {"format": _FORMAT, "source_lang": self.source_lang, "target_lang": self.target_lang}
         tree["shared"] = self.shared
-        sides = {"joint": self.source} if self.shared else {"source": self.source, "target": self.target}
+        sides = {"joint": self.source} if self.one_tokenizer else {"source": self.source, "target": self.target}
         for stem, tokenizer in sides.items():
             tokenizer.save(folder, stem)
             tree[stem] = {} if tokenizer.marks is PieceMarks.none else {"marks": tokenizer.marks.name}
@@ -58,7 +69,10 @@ class LanguagePair:
         if tree.get("format") != _FORMAT:
             raise DataError(f"{path} has format {tree.get('format')!r}; this version reads format {_FORMAT}")
         shared = bool(tree.get("shared"))
-        sides = [_load_side(path, stem, tree) for stem in (("joint",) if shared else ("source", "target"))]
+        stems = ("joint",) if shared and "source" not in tree else ("source", "target")
+        sides = [_load_side(path, stem, tree) for stem in stems]
+        if shared and sides[0].vocabulary != sides[-1].vocabulary:
+            raise DataError(f"{path} is damaged: it says shared=true, but the two vocabularies differ")
         languages = str(tree.get("source_lang", "")), str(tree.get("target_lang", ""))
         return cls(*languages, sides[0], sides[-1], shared)
 

@@ -26,7 +26,7 @@ from nmt.data.language_pair import LanguagePair, find_pair
 from nmt.data.parallel_text import ParallelText, file_exists, find_file
 from nmt.data.report import PairFilter, PreprocessReport, Reason, SplitTally
 from nmt.data.text import SHOWN, Reading, recognised
-from nmt.data.tokenizers import Tokenizer, TokenizerBuilder, tokenizers
+from nmt.data.tokenizers import Tokenizer, TokenizerBuilder, tokenizers, trainable
 from nmt.data.vocabulary import Flags
 from nmt.errors import DataError, UsageError
 from nmt.progress import going_on
@@ -198,17 +198,21 @@ def language_pair(config: PreprocessConfig, text: ParallelText | None, reading: 
     if config.joined_dictionary and len(places) > 1:
         raise UsageError("--joined-dictionary has one vocabulary: give --srcdict or --tgtdict, not two different ones")
     languages = config.source_lang, config.target_lang
-    source = _given(config, config.srcdict, "source")
-    target = _given(config, config.tgtdict, "target")
-    if config.joined_dictionary:
+    stored = find_pair(given[0]) if given and len(places) == 1 else None
+    known = None if stored is None else LanguagePair.load(stored)
+    # One vocabulary with a tokenizer for each side: either option names both.
+    both = config.joined_dictionary and known is not None and known.shared and not known.one_tokenizer
+    srcdict, tgtdict = (str(stored), str(stored)) if both else (config.srcdict, config.tgtdict)
+    source, target = _given(config, srcdict, "source"), _given(config, tgtdict, "target")
+    if config.joined_dictionary and not both:
         joint = source or target or _learned(config, text, reading, "source", "target")
         return LanguagePair(*languages, joint, joint, shared=True)
     if target is None and config.only_source:
         return _source_alone(config, source or _learned(config, text, reading, "source"))
     source = source or _learned(config, text, reading, "source")
-    stored = find_pair(given[0]) if len(given) == 2 and len(places) == 1 else None
-    shared = stored is not None and LanguagePair.load(stored).shared
-    target = source if shared else target or _learned(config, text, reading, "target")
+    shared = (both or len(given) == 2) and known is not None and known.shared
+    one = shared and known is not None and known.one_tokenizer
+    target = source if one else target or _learned(config, text, reading, "target")
     return LanguagePair(*languages, source, target, shared)
 
 
@@ -217,7 +221,7 @@ def with_marks(pair: LanguagePair, pieces: PieceMarks | None, text: ParallelText
     given tokenizers have. The user is told of each file that looks cut."""
     source = _marks_of(text.source, pair.source, pieces, reading)
     target = source if text.target is None else _marks_of(text.target, pair.target, pieces, reading)
-    if pair.shared:
+    if pair.one_tokenizer:
         joint = pair.target.joining(target)  # what is written decides: raw text would lose its spaces
         return dataclasses.replace(pair, source=joint, target=joint)
     both = pair.target if text.target is None else pair.target.joining(target)
@@ -248,6 +252,7 @@ def _source_alone(config: PreprocessConfig, source: Tokenizer) -> LanguagePair:
         known = LanguagePair.load(folder)
         turned = config.source_lang == known.target_lang
         target, target_lang = (known.source, known.source_lang) if turned else (known.target, known.target_lang)
+        target = source if known.one_tokenizer else target
         return LanguagePair(config.source_lang, config.target_lang or target_lang, source, target, known.shared)
     return LanguagePair(config.source_lang, config.target_lang, source, source, shared=True)
 
@@ -295,5 +300,5 @@ def _learned(config: PreprocessConfig, text: ParallelText | None, reading: Readi
 
 def _builder(config: PreprocessConfig) -> TokenizerBuilder:
     if config.tokenizer is None:
-        raise UsageError(f"choose how text is cut into pieces: tokenizer={'|'.join(tokenizers.names())}")
+        raise UsageError(f"choose how text is cut into pieces: tokenizer={'|'.join(trainable())}")
     return tokenizers.build(config.tokenizer)

@@ -63,6 +63,8 @@ class Tokenizer(ABC):
 class TokenizerBuilder(ABC):
     """What a registry entry builds: trains or loads tokenizers of one kind."""
 
+    trains: ClassVar[bool] = True  # False: its tokenizers come with imported models only
+
     @abstractmethod
     def train(self, lines: Iterable[str], seed: int) -> Tokenizer:
         """Learn pieces from text. ``lines`` may be iterated once."""
@@ -78,5 +80,12 @@ class TokenizerBuilder(ABC):
 
 # builder(config) -> TokenizerBuilder
 tokenizers: Registry[TokenizerBuilder] = Registry("tokenizer")
+
+
+def trainable() -> list[str]:
+    """The names of the tokenizers that can be learned from text. A plug-in's builder may be a function."""
+    builders = {name: tokenizers.builder(tokenizers.config_class(name)) for name in tokenizers.names()}
+    return [name for name, builder in builders.items() if getattr(builder, "trains", True)]
+
 
 import_all(__name__, __path__)

@@ -13,6 +13,8 @@ from nmt.errors import UsageError
 class ImportedBuilder(TokenizerBuilder):
     """Loads what an importer stored, and makes no tokenizer of its own."""
 
+    trains = False
+
     def __init__(self, config: Any) -> None:
         self._config = config
 

@@ -10,7 +10,7 @@ import pytest
 from nmt.config.choices import PieceMarks
 from nmt.data.language_pair import LanguagePair, find_pair
 from nmt.data.tokenizers import Tokenizer, tokenizers
-from nmt.data.tokenizers.piece_lists import CharConfig, WordsConfig
+from nmt.data.tokenizers.piece_lists import CharConfig, CharTokenizer, WordsConfig, WordTokenizer
 from nmt.data.tokenizers.sentencepiece import BpeConfig, Normalization
 from nmt.errors import DataError, MissingInputError
 
@@ -31,7 +31,15 @@ def joint() -> LanguagePair:
     return LanguagePair("en", "de", tokenizer, tokenizer, shared=True)
 
 
-@pytest.mark.parametrize("make", [separate, joint])
+def one_list() -> LanguagePair:
+    """Two ways of cutting, and one list of pieces."""
+    pieces = ["a", "house", "n", "o"]
+    return LanguagePair(
+        "en", "de", WordTokenizer(WordsConfig(), pieces), CharTokenizer(CharConfig(), pieces), shared=True
+    )
+
+
+@pytest.mark.parametrize("make", [separate, joint, one_list])
 def test_a_saved_pair_loads_as_it_was(make: type[LanguagePair], tmp_path: Path) -> None:
     pair = make()
     pair.save(tmp_path / "tokenizer")
@@ -147,4 +155,28 @@ def test_unknown_marks_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "pair.json"
     path.write_text(path.read_text(encoding="utf-8").replace('"sentencepiece"', '"other"'), encoding="utf-8")
     with pytest.raises(DataError, match="marks='other' is none of none, subword_nmt, sentencepiece"):
+        LanguagePair.load(tmp_path)
+
+
+def test_one_vocabulary_may_have_two_tokenizers(tmp_path: Path) -> None:
+    one_list().save(tmp_path)
+    loaded = LanguagePair.load(tmp_path)
+    assert loaded.shared and not loaded.one_tokenizer
+    assert loaded.source.encode(["a house"])[0].tolist() == [4, 5]
+    assert loaded.target.encode(["a no"])[0].tolist() == [4, 1, 6, 7]
+
+
+def test_one_tokenizer_is_stored_once(tmp_path: Path) -> None:
+    joint().save(tmp_path)
+    loaded = LanguagePair.load(tmp_path)
+    assert loaded.one_tokenizer and loaded.source is loaded.target
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["joint.model", "pair.json"]
+
+
+def test_two_vocabularies_are_not_called_one(tmp_path: Path) -> None:
+    assert not separate().one_tokenizer
+    separate().save(tmp_path)
+    path = tmp_path / "pair.json"
+    path.write_text(path.read_text(encoding="utf-8").replace('"shared": false', '"shared": true'), encoding="utf-8")
+    with pytest.raises(DataError, match="shared=true, but the two vocabularies differ"):
         LanguagePair.load(tmp_path)

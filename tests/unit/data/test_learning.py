@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from nmt.data.tokenizers.piece_lists import CharConfig
+from nmt.data.language_pair import LanguagePair
+from nmt.data.tokenizers.piece_lists import CharConfig, CharTokenizer, WordsConfig, WordTokenizer
 from nmt.data.tokenizers.sentencepiece import BpeConfig
 from nmt.errors import DataError, UsageError
 from tests.unit.data.small_text import SOURCE, TARGET, Text, write
@@ -92,6 +94,46 @@ def test_a_corpus_folder_gives_both_sides_as_it_has_them(joined: bool, text: Tex
     corpus, _ = text.make(srcdict=folder, tgtdict=folder, tokenizer=CharConfig(), destdir=f"{text.folder}/other")
     assert corpus.pair.digest() == known.pair.digest()
     assert corpus.pair.shared is joined
+
+
+def one_list(folder: Path) -> LanguagePair:
+    """One vocabulary, cut in one way for English and in another for German, as Marian's models have it."""
+    pieces = ["the", "house", "red", "h", "o", "R"]
+    pair = LanguagePair(
+        "en", "de", WordTokenizer(WordsConfig(), pieces), CharTokenizer(CharConfig(), pieces), shared=True
+    )
+    pair.save(folder)
+    return pair
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"srcdict": "known", "tgtdict": "known"},
+        {"srcdict": "known", "tgtdict": "known", "joined_dictionary": True},
+        {"srcdict": "known", "joined_dictionary": True},
+        {"tgtdict": "known", "joined_dictionary": True},
+        {"srcdict": "known", "tgtdict": "known", "source_lang": "de", "target_lang": "en"},
+        {"srcdict": "known", "only_source": True},
+    ],
+    ids=repr,
+)
+def test_each_side_keeps_its_tokenizer_where_they_share_a_vocabulary(
+    options: dict[str, Any], text: Text, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(text.folder)
+    known = one_list(Path("known"))
+    corpus, report = text.make(**options)
+    assert corpus.pair.shared and not corpus.pair.one_tokenizer and report.shared
+    assert corpus.pair.digest() == known.digest()
+    kinds = {corpus.pair.source_lang: corpus.pair.source.config, corpus.pair.target_lang: corpus.pair.target.config}
+    assert kinds == {"en": WordsConfig(), "de": CharConfig()}
+
+
+def test_a_source_alone_keeps_the_joint_tokenizer_joint(text: Text) -> None:
+    known, _ = text.make(joined_dictionary=True)
+    corpus, _ = text.make(only_source=True, srcdict=str(known.folder), destdir=f"{text.folder}/other")
+    assert corpus.pair.one_tokenizer and corpus.pair.digest() == known.pair.digest()
 
 
 def test_a_corpus_of_the_other_direction_gives_each_side_by_its_language(text: Text) -> None:
