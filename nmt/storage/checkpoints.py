@@ -105,7 +105,7 @@ class MappedCheckpoint:
     @cached_property
     def arrays(self) -> dict[str, Numbers]:
         """The parameters as views of the file, which processes share; bfloat16 is widened to float32."""
-        return _mapped(self.path / MODEL)
+        return mapped_tensors(self.path / MODEL)
 
     def tensors(self) -> dict[str, Tensor]:
         return _read_tensors(self.path / MODEL)
@@ -263,8 +263,8 @@ def _damage_named(path: Path) -> Iterator[None]:
         raise DataError(f"{path} is damaged: {error}") from None
 
 
-def _mapped(path: Path) -> dict[str, Numbers]:
-    """The tensors of a safetensors file; the library's own reader copies them."""
+def mapped_tensors(path: Path) -> dict[str, Numbers]:
+    """The tensors of a safetensors file as views of it; the library's own reader copies them."""
     with _damage_named(path):
         with safe_open(path, framework="np"):  # refuses what is no such file
             pass

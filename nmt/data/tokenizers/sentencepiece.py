@@ -193,7 +193,12 @@ class SentencePieceTokenizer(Tokenizer):
         return [piece.lstrip(SPACE) for piece in pieces]
 
     def save(self, folder: Path, stem: str) -> None:
-        (folder / f"{stem}.model").write_bytes(self._model.serialized_model_proto())
+        (folder / f"{stem}.model").write_bytes(self.model_bytes())
+
+    def model_bytes(self) -> bytes:
+        """The sentencepiece model as a file has it."""
+        found: bytes = self._model.serialized_model_proto()
+        return found
 
 
 @tokenizers.register("bpe", BpeConfig)

@@ -1,0 +1,246 @@
+"""Writing Marian and Pegasus folders for Hugging Face's transformers, and reading them back with it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nmt.config.exchange import ExportConfig
+from nmt.data.tokenizers.sentencepiece import SentencePieceTokenizer
+from nmt.data.vocabulary import BOS, EOS, PAD
+from nmt.errors import UsageError
+from nmt.formats import Foreign, Written
+from nmt.formats.huggingface import ORIGINAL_LAYOUT
+from nmt.formats.packages import need
+from nmt.formats.stream import in_halves
+from nmt.layers.sinusoids import SinusoidLayout, Sinusoids, Wavelengths
+from nmt.models.transformer.weights import Activation, Array, Attention, LayerWeights, Linear, Norm, TransformerWeights
+from nmt.storage.files import write_json
+
+_EXTRA = "huggingface"
+_EPSILON = 1e-5
+_ACTIVATIONS = {Activation.relu: "relu", Activation.gelu: "gelu", Activation.swish: "swish"}
+
+
+def write(model: Foreign, folder: Path, options: ExportConfig) -> None:
+    need("transformers", _EXTRA)
+    from safetensors.numpy import save
+
+    _require(model.weights)
+    weights, config = model.weights, _configuration(model, options.longest)
+    assert isinstance(weights.source.positions, Sinusoids)
+    if weights.source.positions.interleaved:
+        weights = in_halves(weights)
+        config[ORIGINAL_LAYOUT] = SinusoidLayout.interleaved.value
+    write_json(folder / "config.json", config)
+    write_json(folder / "generation_config.json", _generation(config))
+    (folder / "model.safetensors").write_bytes(save(_tensors(weights), metadata={"format": "pt"}))
+    _write_tokenizer(model, folder)
+
+
+def _require(weights: TransformerWeights) -> None:
+    """Refuse what Marian and Pegasus cannot be."""
+    there, first, positions = "Hugging Face's Marian and Pegasus", weights.source.layers[0], weights.source.positions
+    complaints = [
+        (
+            not isinstance(positions, Sinusoids),
+            f"{there} have sinusoidal positions, and the model has others; export it to ctranslate2",
+        ),
+        (
+            isinstance(positions, Sinusoids)
+            and (positions.wavelengths is not Wavelengths.paper or positions.offset != 0 or positions.base != 10000.0),
+            f"{there} have the paper's sinusoids from position 0 on, and the model has others; export it to ctranslate2",
+        ),
+        (
+            weights.source.norm_first is not weights.target.norm_first,
+            f"{there} have one order of norms for encoder and decoder, and the model has two",
+        ),
+        (
+            first.self_norm.bias is None or first.self_norm.epsilon != _EPSILON,
+            f"{there} have layer normalisation with an epsilon of {_EPSILON:g}, and the model has another norm",
+        ),
+        (
+            first.feed_forward.gate is not None or first.feed_forward.activation not in _ACTIVATIONS,
+            f"{there} have feed-forward networks without gates, and the model has gates",
+        ),
+        (
+            weights.head_size * weights.num_heads != weights.width,
+            f"{there} have heads of d_model / num_heads numbers, and the model's have {weights.head_size}",
+        ),
+    ]
+    for broken, complaint in complaints:
+        if broken:
+            raise UsageError(complaint)
+
+
+def _configuration(model: Foreign, longest: int) -> dict[str, Any]:
+    weights, pair = model.weights, model.pair
+    first, heads = weights.source.layers[0], weights.num_heads
+    kind, name = (
+        ("pegasus", "PegasusForConditionalGeneration") if weights.source.norm_first else ("marian", "MarianMTModel")
+    )
+    shared = weights.source.embedding is weights.target.embedding
+    config: dict[str, Any] = {
+        "model_type": kind,
+        "architectures": [name],
+        "d_model": weights.width,
+        "vocab_size": len(pair.source.vocabulary),
+        "activation_function": _ACTIVATIONS[first.feed_forward.activation],
+        "scale_embedding": weights.source.scale != 1.0,
+        "static_position_embeddings": True,
+        "max_position_embeddings": longest,
+        "tie_word_embeddings": weights.target.embedding is weights.output.weight,
+        "is_encoder_decoder": True,
+        "pad_token_id": PAD,
+        "bos_token_id": BOS,
+        "eos_token_id": EOS,
+        "forced_eos_token_id": EOS,
+        "decoder_start_token_id": weights.start,
+        "dropout": 0.0,
+        "attention_dropout": 0.0,
+        "activation_dropout": 0.0,
+    }
+    for side, stack in (("encoder", weights.source), ("decoder", weights.target)):
+        config |= {f"{side}_layers": len(stack.layers), f"{side}_attention_heads": heads}
+        config |= {f"{side}_ffn_dim": len(first.feed_forward.inner.weight)}
+    if kind == "marian":
+        config |= {"decoder_vocab_size": len(pair.target.vocabulary), "share_encoder_decoder_embeddings": shared}
+    elif not shared or not config["tie_word_embeddings"]:
+        raise UsageError(
+            "Hugging Face's Pegasus shares all embeddings, and the model has several; export it to ctranslate2"
+        )
+    return config
+
+
+def _generation(config: dict[str, Any]) -> dict[str, Any]:
+    ids = ("pad_token_id", "bos_token_id", "eos_token_id", "forced_eos_token_id", "decoder_start_token_id")
+    never = [[PAD], [BOS]]
+    return {name: config[name] for name in ids} | {
+        "bad_words_ids": never,
+        "num_beams": 5,
+        "length_penalty": 1.0,
+        "max_length": 512,
+    }
+
+
+def _tensors(weights: TransformerWeights) -> dict[str, Array]:
+    made: dict[str, Array] = {}
+    shared = weights.source.embedding is weights.target.embedding
+    if shared:
+        made["model.shared.weight"] = weights.source.embedding
+    for side, stack in (("encoder", weights.source), ("decoder", weights.target)):
+        if not shared:
+            made[f"model.{side}.embed_tokens.weight"] = stack.embedding
+        for number, layer in enumerate(stack.layers):
+            made |= _layer(f"model.{side}.layers.{number}", layer, weights.head_size)
+        if stack.norm is not None:
+            made |= _norm(f"model.{side}.layer_norm", stack.norm)
+    if weights.output.weight is not weights.target.embedding:
+        made["lm_head.weight"] = weights.output.weight
+    bias = weights.output.bias
+    made["final_logits_bias"] = (np.zeros(len(weights.output.weight)) if bias is None else bias).reshape(1, -1)
+    return {name: np.ascontiguousarray(array, dtype=np.float32) for name, array in made.items()}
+
+
+def _layer(name: str, layer: LayerWeights, head_size: int) -> dict[str, Array]:
+    made = _attention(f"{name}.self_attn", layer.self_attention, head_size)
+    made |= _norm(f"{name}.self_attn_layer_norm", layer.self_norm)
+    if layer.cross_attention is not None and layer.cross_norm is not None:
+        made |= _attention(f"{name}.encoder_attn", layer.cross_attention, head_size)
+        made |= _norm(f"{name}.encoder_attn_layer_norm", layer.cross_norm)
+    made |= _linear(f"{name}.fc1", layer.feed_forward.inner) | _linear(f"{name}.fc2", layer.feed_forward.outer)
+    return made | _norm(f"{name}.final_layer_norm", layer.feed_forward_norm)
+
+
+def _attention(name: str, given: Attention, head_size: int) -> dict[str, Array]:
+    """The scale there is that of the heads' size; queries take up another one."""
+    query, factor = given.query, given.scale * math.sqrt(head_size)
+    if not math.isclose(factor, 1.0):
+        query = Linear(query.weight * factor, None if query.bias is None else query.bias * factor)
+    made: dict[str, Array] = {}
+    for part, linear in (("q", query), ("k", given.key), ("v", given.value), ("out", given.output)):
+        made |= _linear(f"{name}.{part}_proj", linear)
+    return made
+
+
+def _linear(name: str, given: Linear) -> dict[str, Array]:
+    bias = np.zeros(len(given.weight), dtype=np.float32) if given.bias is None else given.bias
+    return {f"{name}.weight": given.weight, f"{name}.bias": bias}
+
+
+def _norm(name: str, given: Norm) -> dict[str, Array]:
+    assert given.bias is not None
+    return {f"{name}.weight": given.weight, f"{name}.bias": given.bias}
+
+
+def _write_tokenizer(model: Foreign, folder: Path) -> None:
+    """For MarianTokenizer: lists of pieces, and the sentencepiece models that cut text into them, if they do."""
+    pair = model.pair
+    sides = {"source": pair.source, "target": pair.target}
+    for side, tokenizer in sides.items():
+        if isinstance(tokenizer, SentencePieceTokenizer):
+            (folder / f"{side}.spm").write_bytes(tokenizer.model_bytes())
+    for name, tokenizer in (("vocab", pair.source), ("target_vocab", pair.target)):
+        if name == "vocab" or not pair.shared:
+            ids = {piece: number for number, piece in enumerate(tokenizer.vocabulary.pieces)}
+            text = json.dumps(ids, ensure_ascii=False, indent=0)
+            (folder / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+    write_json(
+        folder / "tokenizer_config.json",
+        {
+            "tokenizer_class": "MarianTokenizer",
+            "source_lang": pair.source_lang,
+            "target_lang": pair.target_lang,
+            "separate_vocabs": not pair.shared,
+            "unk_token": "<unk>",
+            "eos_token": "</s>",
+            "pad_token": "<pad>",
+            "model_max_length": 512,
+        },
+    )
+
+
+class WrittenModel(Written):
+    """A folder read by transformers."""
+
+    def __init__(self, folder: Path) -> None:
+        import transformers
+
+        transformers.logging.set_verbosity_error()
+        self._model = transformers.AutoModelForSeq2SeqLM.from_pretrained(str(folder), local_files_only=True).eval()
+        vocabularies = [folder / name for name in ("vocab.json", "target_vocab.json") if (folder / name).is_file()]
+        self._ids = [json.loads(path.read_text(encoding="utf-8")) for path in vocabularies]
+        self._pieces = {number: piece for piece, number in self._ids[-1].items()}
+
+    def log_probabilities(self, sources: Sequence[Sequence[str]], targets: Sequence[Sequence[str]]) -> list[float]:
+        import torch
+
+        found = []
+        start = self._model.config.decoder_start_token_id
+        with torch.inference_mode():
+            for source, target in zip(sources, targets):
+                ids = torch.tensor([[*(self._ids[0][piece] for piece in source), EOS]])
+                wanted = torch.tensor([*(self._ids[-1][piece] for piece in target), EOS])
+                read = torch.cat([torch.tensor([start]), wanted[:-1]])[None]
+                scores = self._model(input_ids=ids, decoder_input_ids=read).logits[0].log_softmax(-1)
+                found.append(float(scores.gather(1, wanted[:, None]).sum()))
+        return found
+
+    def translate(self, sources: Sequence[Sequence[str]], beam: int, longest: int) -> list[list[str]]:
+        import torch
+
+        found = []
+        with torch.inference_mode():
+            for source in sources:
+                ids = torch.tensor([[*(self._ids[0][piece] for piece in source), EOS]])
+                out = self._model.generate(
+                    input_ids=ids, num_beams=beam, max_new_tokens=longest, length_penalty=0.0, early_stopping=True
+                )
+                textual = [int(number) for number in out[0, 1:] if number not in (PAD, EOS)]
+                found.append([self._pieces[number] for number in textual])
+        return found
