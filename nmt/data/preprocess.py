@@ -53,7 +53,7 @@ def preprocess(
     texts = _find_texts(config)
     reading = Reading(config.on_invalid_utf8, config.max_line_bytes)
     with going_on("reading the text", config.progress):
-        facts = [_text_facts(path) for text in texts for path in text.files()]  # the reader notices a later change
+        facts = [text_facts(path) for text in texts for path in text.files()]  # the reader notices a later change
         counts = {text.split: text.count(reading) for text in texts}
         for text in texts:
             if text.alignments is not None:
@@ -180,7 +180,7 @@ def _write_split(
     return tally
 
 
-def _text_facts(path: Path) -> dict[str, str | int]:
+def text_facts(path: Path) -> dict[str, str | int]:
     """What tells later whether the text is still the one that was read."""
     now = path.stat()
     return {

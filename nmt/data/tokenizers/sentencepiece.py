@@ -260,19 +260,23 @@ class SentencePieceBuilder(TokenizerBuilder):
             return SentencePieceTokenizer(self._config, read_model(path))
 
     def given(self, path: Path) -> Tokenizer:
-        """A model file from anywhere: tried out in a process of its own before it is let in here."""
-        model = read_model(path)
         if is_dictionary_of_fairseq(path):
             raise DataError(
                 f"{path} is a dictionary of fairseq (a piece and its count on each line), which does not say how text is "
                 f"cut; give the sentencepiece model that cut it, or take tokenizer=words for text that is cut already"
             )
-        if not _survives(path):
-            raise DataError(
-                f"tokenizer file {path} is damaged, or no sentencepiece model; a list of pieces needs tokenizer=words "
-                f"or tokenizer=char"
-            )
-        return SentencePieceTokenizer(self._config, model)
+        return SentencePieceTokenizer(self._config, read_foreign_model(path))
+
+
+def read_foreign_model(path: Path) -> bytes:
+    """A model file from anywhere: tried out in a process of its own before it is let in here."""
+    model = read_model(path)
+    if not _survives(path):
+        raise DataError(
+            f"tokenizer file {path} is damaged, or no sentencepiece model; a list of pieces needs tokenizer=words "
+            f"or tokenizer=char"
+        )
+    return model
 
 
 @contextlib.contextmanager

@@ -1,0 +1,127 @@
+"""Lists of pieces as fairseq, Marian and Hugging Face store them, in the order of the ids there, their specials included."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+import yaml
+
+from nmt.data.tokenizers.sentencepiece import damage_named, read_foreign_model
+from nmt.errors import DataError, MissingInputError
+
+FAIRSEQ_SPECIALS = ("<s>", "<pad>", "</s>", "<unk>")  # have ids 0-3 there, and stand in no file
+
+_COUNTED = re.compile(r"(?P<piece>.+?) (?P<count>-?\d+)(?P<overwrite> #fairseq:overwrite)?", re.DOTALL)
+_QUOTED = re.compile(r'("(?:[^"\\]|\\.)*"): *(\d+)')  # as Marian writes a piece and its id
+_SAFE_LOADER: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # every value is text: "no" is a piece, not False
+
+
+def read_fairseq_dictionary(path: Path) -> list[str]:
+    """The symbols of a dict.txt (a piece and its count on each line) by their ids in fairseq.
+
+    A piece that is marked to overwrite an earlier one stands in the list twice; what fairseq reads of text has the later
+    id then. "madeupword0000" and the like, which fill the list up, stand in the file.
+    """
+    symbols, lines = [*FAIRSEQ_SPECIALS], dict.fromkeys(FAIRSEQ_SPECIALS, 0)
+    for number, line in enumerate(_lines(path), start=1):
+        match = _COUNTED.fullmatch(line.rstrip())
+        if match is None:
+            raise DataError(f"{path}:{number}: {line[:60]!r} is not a piece and its count, as fairseq writes them")
+        piece = match["piece"]
+        if piece in lines and not match["overwrite"]:
+            before = f"in line {lines[piece]}" if lines[piece] else "as a special symbol"
+            raise DataError(
+                f"{path}:{number}: {piece!r} is there already, {before}; fairseq allows that only where the line ends in "
+                f"#fairseq:overwrite"
+            )
+        symbols.append(piece)
+        lines[piece] = number
+    return symbols
+
+
+def read_marian_vocabulary(path: Path) -> list[str]:
+    """The pieces of a vocabulary of Marian: a sentencepiece model (.spm), a mapping of pieces to ids (.yml, .yaml or .json),
+    or a list with a piece on each line."""
+    if path.suffix in (".spm", ".model"):
+        with damage_named(path):
+            model = sentencepiece.SentencePieceProcessor(model_proto=read_foreign_model(path))
+        return _checked(path, model.id_to_piece(list(range(model.vocab_size()))))
+    if path.suffix in (".yml", ".yaml", ".json"):
+        return _in_order(path, _mapping(path))
+    lines = _lines(path)
+    if "" in lines:
+        raise DataError(f"{path}:{lines.index('') + 1} is empty; a vocabulary of Marian has a piece on each line")
+    return _checked(path, lines)
+
+
+def read_huggingface_vocabulary(path: Path) -> list[str]:
+    """The pieces of a vocab.json: a mapping of pieces to ids."""
+    try:
+        return _in_order(path, json.loads(_text(path)))
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is damaged: it is not JSON ({error})") from None
+
+
+def _mapping(path: Path) -> Any:
+    """A mapping in YAML. Marian writes one line for each piece, whose reading by the library takes a minute."""
+    text = _text(path)
+    lines = [line for line in text.split("\n") if line.strip()]
+    matches = [_QUOTED.fullmatch(line.rstrip()) for line in lines]
+    try:
+        if all(matches):
+            pairs = [(json.loads(match[1]), int(match[2])) for match in matches if match]
+            return dict(pairs) if len(dict(pairs)) == len(pairs) else pairs
+        tree = yaml.load(text, _SAFE_LOADER)  # builds lists, dicts and text only
+        return {piece: int(number) for piece, number in tree.items()}
+    except (yaml.YAMLError, ValueError, TypeError, AttributeError, RecursionError):
+        raise DataError(f"{path} is damaged: it is no mapping of pieces to ids") from None
+
+
+def _in_order(path: Path, ids: Any) -> list[str]:
+    """The pieces by their ids, which must be 0, 1, 2, ..."""
+    whole = isinstance(ids, Mapping) and all(isinstance(piece, str) for piece in ids)
+    if not whole or not all(type(number) is int for number in ids.values()):
+        raise DataError(f"{path} is damaged: it is no mapping of pieces to ids, each piece once")
+    pieces = sorted(ids, key=ids.__getitem__)
+    for expected, piece in enumerate(pieces):
+        if ids[piece] != expected:
+            raise DataError(
+                f"{path} has no piece with id {expected}, or two with id {ids[piece]}; ids must have no gaps"
+            )
+    return _checked(path, pieces)
+
+
+def _checked(path: Path, pieces: list[str]) -> list[str]:
+    if not pieces:
+        raise DataError(f"{path} is empty")
+    twice, count = Counter(pieces).most_common(1)[0]
+    if count > 1:
+        raise DataError(f"{path} holds {twice!r} twice; each piece once")
+    try:
+        "".join(pieces).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"{path} is damaged: a piece holds {error.object[error.start]!r}, which is no character"
+        ) from None
+    return pieces
+
+
+def _lines(path: Path) -> list[str]:
+    """Only a line feed ends a line: a piece may hold any other character."""
+    lines = _text(path).split("\n")
+    return [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8")
+    except OSError as error:
+        raise MissingInputError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is damaged: byte {error.start} is not UTF-8") from None
