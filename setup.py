@@ -17,6 +17,7 @@ COMMANDS = ("preprocess", "train", "average_checkpoints", "generate", "shortlist
 
 PLOTS = ["matplotlib>=3.8", "resvg_py>=0.3"]  # pictures as PNG, and those of some examples and benchmarks
 CTRANSLATE2 = ["ctranslate2>=4.5"]
+HUGGINGFACE = ["transformers>=5"]
 MOSES = ["sacremoses>=0.1"]  # for imported models whose text Moses cut into words
 TENSORBOARD = ["tensorboard>=2.15"]
 WANDB = ["wandb>=0.17"]
@@ -33,6 +34,8 @@ TEST = [
     "types-PyYAML",
     "types-tqdm",
     *PLOTS,
+    *CTRANSLATE2,
+    *HUGGINGFACE,
     *MOSES,
     *TENSORBOARD,
     *SCHEDULEFREE,
@@ -100,6 +103,8 @@ setup(
     ],
     extras_require={
         "plots": PLOTS,
+        "ctranslate2": CTRANSLATE2,
+        "huggingface": HUGGINGFACE,
         "moses": MOSES,
         "tensorboard": TENSORBOARD,
         "wandb": WANDB,

@@ -144,6 +144,7 @@ def _options_in(asked: Mapping[str, Override]) -> frozenset[str]:
 def configurations() -> dict[str, type]:
     """Of all commands, for which most starts of one have no use: they take some milliseconds."""
     from nmt.config.commands import AverageConfig, GenerateConfig, ScoreConfig, ShortlistConfig
+    from nmt.config.exchange import ExportConfig, ImportConfig
     from nmt.config.sections import PreprocessConfig, TrainConfig
 
     return {
@@ -153,6 +154,8 @@ def configurations() -> dict[str, type]:
         "generate": GenerateConfig,
         "shortlist": ShortlistConfig,
         "score": ScoreConfig,
+        "import_": ImportConfig,
+        "export": ExportConfig,
     }
 
 

@@ -19,6 +19,7 @@ import nmt.models
 import nmt.optim
 import nmt.search  # noqa: F401  (each fills its registry)
 from nmt.config.commands import AverageConfig, GenerateConfig, ScoreConfig, ShortlistConfig
+from nmt.config.exchange import ExportConfig, ImportConfig
 from nmt.config.presets import default_choices
 from nmt.config.publish import publish
 from nmt.config.sections import PreprocessConfig, TrainConfig
@@ -33,6 +34,8 @@ COMMANDS = {
     "nmt-preprocess": ("preprocess", PreprocessConfig),
     "nmt-train": ("train", TrainConfig),
     "nmt-average-checkpoints": ("average_checkpoints", AverageConfig),
+    "nmt-import": ("import_", ImportConfig),
+    "nmt-export": ("export", ExportConfig),
     "nmt-generate": ("generate", GenerateConfig),
     "nmt-shortlist": ("shortlist", ShortlistConfig),
     "nmt-score": ("score", ScoreConfig),

@@ -23,7 +23,7 @@ class Segmentation(Enum):
 class ImportConfig(CommandConfig):
     """nmt-import: a model of another toolkit in, a model folder out."""
 
-    from_format: str = option("", help="what wrote the model: fairseq, huggingface, marian, ...", flag="--from")
+    from_format: str = option("", help="what wrote the model: fairseq or huggingface", flag="--from")
     path: str = flag("", help="the model there: a file or a folder; several checkpoints joined by ':' (ensemble)")
     output: str = flag("", help="model folder to write")
     source_lang: str = flag("", help="language of the sources, such as en")
@@ -58,15 +58,15 @@ class ExportConfig(CommandConfig):
     """nmt-export: a model folder in, a model of another toolkit out, read back and compared."""
 
     path: str = flag("", help="run folder or checkpoint")
-    format: str = flag("", help="what is to read it: ctranslate2, huggingface, safetensors, ...")
+    format: str = flag("", help="what is to read it: ctranslate2 or huggingface")
     output: str = flag("", help="folder to write")
     quantization: Quantization = flag(
         Quantization.float32, help="numbers of the weights, for ctranslate2: float32, float16, int8, int8_float32, ..."
     )
-    longest: int = option(2048, help="positions that are written where a format cannot compute them, at least")
+    longest: int = flag(2048, help="positions that are written for formats that do not compute them, at least")
     sample: str | None = flag(None, help="file of source sentences for the comparison; default: made of random pieces")
-    sentences: int = option(50, help="so many sentences are compared")
-    tolerance: float = option(
+    sentences: int = flag(50, help="so many sentences are compared")
+    tolerance: float = flag(
         1e-4, help="largest difference of log-probabilities, for a piece, at which the export counts as right"
     )
     overwrite: bool = flag(False, help="replace an existing output folder")

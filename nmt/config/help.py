@@ -68,6 +68,15 @@ the test set of a corpus folder, as fairseq prints it
 nmt-generate data-bin/x --path runs/x --gen-subset test --format fairseq
 fifty target pieces for each source piece
 nmt-shortlist data-bin/x --output runs/x/shortlist
+a model that fairseq trained
+nmt-import --from fairseq --path checkpoint_best.pt --srcdict dict.en.txt --tgtdict dict.de.txt --bpe sentencepiece \
+    --bpe-model bpe.model --source-lang en --target-lang de --output models/en-de
+a folder of OPUS-MT, as Hugging Face has it
+nmt-import --from huggingface --path opus-mt-en-de --source-lang en --target-lang de --output models/opus-en-de
+a model in bytes for CTranslate2
+nmt-export --path runs/x --format ctranslate2 --quantization int8 --output x.ct2
+a folder for Hugging Face's transformers, compared over your sentences
+nmt-export --path runs/x --format huggingface --sample news.de --output x.hf
 two metrics with their signatures
 nmt-score --sys news.hyp --ref news.en --metrics bleu,chrf
 two references, as JSON

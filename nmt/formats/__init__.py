@@ -45,7 +45,6 @@ class Format:
     """A format of another toolkit. One that only reads or only writes leaves the other half as it is."""
 
     name = ""  # as it is registered
-    extra: str | None = None  # what to install for it: pip install 'nmt-toolkit[extra]'
 
     def __init__(self, config: Any) -> None:
         """``config``: its options. None of ours has any."""

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from nmt.config.exchange import ImportConfig
-from nmt.data.fairseq_dictionary import read_fairseq_dictionary
+from nmt.data.imported_vocabularies import read_fairseq_dictionary
 from nmt.data.language_pair import LanguagePair
 from nmt.data.vocabulary import EOS
 from nmt.errors import DataError, UsageError
 from nmt.formats import Foreign, Format, formats
 from nmt.formats.order import Order, in_our_order
 from nmt.formats.segmentation import tokenizer_of
-from nmt.formats.tensors import Tensors
+from nmt.formats.tensors import Tensors, as_formula_if_alike
 from nmt.layers.sinusoids import SinusoidLayout, Sinusoids, Wavelengths
 from nmt.models.transformer.weights import (
     Activation,
@@ -81,10 +81,11 @@ class Fairseq(Format):
         dictionaries = [Path(given.srcdict), Path(given.tgtdict or given.srcdict)]
         orders = [Order.of(read_fairseq_dictionary(path), (_PAD, _UNK, _BOS, _EOS), str(path)) for path in dictionaries]
         same = orders[0] == orders[1]
-        if same:
-            orders[1] = orders[0]
-        sides = [tokenizer_of(given, order.pieces) for order in (orders[:1] if same else orders)]
-        pair = LanguagePair(given.source_lang, given.target_lang, sides[0], sides[-1], same)
+        source = target = tokenizer_of(given, orders[0].pieces)
+        if not same or given.moses or given.target_bpe_model is not None:
+            target = tokenizer_of(given, orders[1].pieces, target=True)
+        pair = LanguagePair(given.source_lang, given.target_lang, source, target, same)
+        orders = [orders[0], orders[0]] if same else orders
         return [self._one(path, orders, pair) for path in split_paths(given.path)]
 
     def _one(self, path: str, orders: list[Order], pair: LanguagePair) -> Foreign:
@@ -186,13 +187,11 @@ class _Reader:
             self._layer(f"{side}.layers.{number}", side == "decoder", width // heads) for number in range(count)
         )
         norm_first = bool(self.options.get(f"{side}_normalize_before"))
-        positions: Array | Sinusoids = Sinusoids(
-            width, SinusoidLayout.halves, Wavelengths.tensor2tensor, offset=_FIRST_POSITION
-        )
+        positions: Array | Sinusoids
+        positions = formula = Sinusoids(width, SinusoidLayout.halves, Wavelengths.tensor2tensor, offset=_FIRST_POSITION)
         if f"{side}.embed_positions.weight" in self.tensors:
             table = self.tensors.take(f"{side}.embed_positions.weight")
-            if self.options.get(f"{side}_learned_pos"):
-                positions = table[_FIRST_POSITION:]  # the first are of padding
+            positions = as_formula_if_alike(table[_FIRST_POSITION:], formula)  # the first are of padding
         scale = 1.0 if self.options.get("no_scale_embedding") else math.sqrt(width)
         norm = self._norm(f"{side}.layer_norm") if norm_first else None
         return StackWeights(embedding, scale, positions, layers, norm, norm_first)

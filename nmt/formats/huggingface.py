@@ -6,7 +6,6 @@ Transformer with two vocabularies.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, make_dataclass, replace
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from nmt.config.exchange import ExportConfig, ImportConfig
+from nmt.data.imported_vocabularies import read_huggingface_vocabulary
 from nmt.data.language_pair import LanguagePair
 from nmt.data.tokenizers import Tokenizer
 from nmt.data.tokenizers.bpe_codes import BpeCodes, BpeCodesConfig, WordEnds
@@ -25,8 +25,8 @@ from nmt.errors import DataError, MissingInputError, UsageError
 from nmt.formats import Foreign, Format, Written, formats
 from nmt.formats.order import Order, in_our_order
 from nmt.formats.segmentation import sentencepiece_of
-from nmt.formats.stream import interleaved, without_zero_biases
-from nmt.formats.tensors import Tensors
+from nmt.formats.stream import ORIGINAL_LAYOUT, interleaved, without_zero_biases
+from nmt.formats.tensors import Tensors, as_formula_if_alike
 from nmt.layers.sinusoids import SinusoidLayout, Sinusoids, Wavelengths
 from nmt.models.transformer.weights import (
     Activation,
@@ -39,12 +39,13 @@ from nmt.models.transformer.weights import (
     StackWeights,
     TransformerWeights,
 )
+from nmt.search.config import LengthPenalty
 from nmt.storage.checkpoints import mapped_tensors
 from nmt.storage.files import read_json
 from nmt.storage.run_folder import split_paths
 from nmt.storage.torch_file import read_torch_file
 
-ORIGINAL_LAYOUT = "nmt_sinusoid_layout"  # in config.json: what the model had before it was written
+_FIRST_POSITION_OF_FSMT = 2
 _EPSILON = 1e-5  # torch's, which these models leave as it is
 _ACTIVATIONS = {"relu": Activation.relu, "gelu": Activation.gelu, "swish": Activation.swish, "silu": Activation.swish}
 _DROPOUTS = ("dropout", "attention_dropout", "activation_dropout")
@@ -124,12 +125,12 @@ class _Folder:
     def _symbols(self, kind: str, config: Mapping[str, Any]) -> list[list[str]]:
         """The pieces of both sides in the order of their ids; a single list if they are one."""
         if kind == "fsmt":
-            lists = [_pieces(self.path / f"vocab-{side}.json") for side in ("src", "tgt")]
+            lists = [read_huggingface_vocabulary(self.path / f"vocab-{side}.json") for side in ("src", "tgt")]
             return lists[:1] if lists[0] == lists[1] else lists
-        source = _pieces(self.path / "vocab.json")
+        source = read_huggingface_vocabulary(self.path / "vocab.json")
         if config.get("share_encoder_decoder_embeddings", True) or not (self.path / "target_vocab.json").is_file():
             return [source]
-        return [source, _pieces(self.path / "target_vocab.json")]
+        return [source, read_huggingface_vocabulary(self.path / "target_vocab.json")]
 
     def _specials(self, kind: str, config: Mapping[str, Any], symbols: list[list[str]]) -> list[int | None]:
         """Where pad, unk, bos and eos stand."""
@@ -179,7 +180,8 @@ class _Folder:
         path = self.path / "generation_config.json"
         used = dict(config) | (read_json(path) if path.is_file() else {})
         beams, penalty = used.get("num_beams"), used.get("length_penalty")
-        return {"beam_size": int(beams or 5), "lenpen": float(1.0 if penalty is None else penalty)}
+        lenpen = float(1.0 if penalty is None else penalty)
+        return {"beam_size": int(beams or 5), "length_penalty": LengthPenalty.power, "lenpen": lenpen}
 
 
 def _require(config: Mapping[str, Any], path: Path) -> None:
@@ -201,18 +203,6 @@ def start_of(config: Mapping[str, Any], specials: Sequence[int | None]) -> int:
     start = config.get("decoder_start_token_id")
     ours = {specials[PAD]: PAD, specials[EOS]: EOS}
     return ours.get(start, BOS) if start is not None else EOS
-
-
-def _pieces(path: Path) -> list[str]:
-    try:
-        ids = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise MissingInputError(f"{path} is missing: it holds the pieces of the model") from None
-    except ValueError as error:
-        raise DataError(f"{path} is damaged: it is not JSON ({error})") from None
-    if not isinstance(ids, dict) or sorted(ids.values()) != list(range(len(ids))):
-        raise DataError(f"{path} is damaged: it should give each piece an id from 0 on")
-    return sorted(ids, key=ids.__getitem__)
 
 
 @dataclass
@@ -246,17 +236,18 @@ class _Reader:
 
     def _stack(self, side: str, embedding: Array, heads: int) -> StackWeights:
         width, norm_first = int(self.config["d_model"]), _NORM_FIRST[self.kind]
-        self.tensors.optional(f"model.{side}.embed_positions.weight")  # made by the formula
+        stored = self.tensors.optional(f"model.{side}.embed_positions.weight")
         layers = tuple(
             self._layer(f"model.{side}.layers.{number}", side == "decoder", width // heads)
             for number in range(int(self.config[f"{side}_layers"]))
         )
         positions = Sinusoids(width, SinusoidLayout.halves)
         if self.kind == "fsmt":
-            positions = replace(positions, wavelengths=Wavelengths.tensor2tensor, offset=2)
+            positions = replace(positions, wavelengths=Wavelengths.tensor2tensor, offset=_FIRST_POSITION_OF_FSMT)
         scale = math.sqrt(width) if self.config.get("scale_embedding") else 1.0
         norm = self.tensors.norm(f"model.{side}.layer_norm", _EPSILON) if norm_first else None
-        return StackWeights(embedding, scale, positions, layers, norm, norm_first)
+        table = None if stored is None else stored[positions.offset :]
+        return StackWeights(embedding, scale, as_formula_if_alike(table, positions), layers, norm, norm_first)
 
     def _layer(self, name: str, reads: bool, head: int) -> LayerWeights:
         return LayerWeights(

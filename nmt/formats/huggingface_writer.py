@@ -15,9 +15,8 @@ from nmt.data.tokenizers.sentencepiece import SentencePieceTokenizer
 from nmt.data.vocabulary import BOS, EOS, PAD
 from nmt.errors import UsageError
 from nmt.formats import Foreign, Written
-from nmt.formats.huggingface import ORIGINAL_LAYOUT
 from nmt.formats.packages import need
-from nmt.formats.stream import in_halves
+from nmt.formats.stream import ORIGINAL_LAYOUT, in_halves
 from nmt.layers.sinusoids import SinusoidLayout, Sinusoids, Wavelengths
 from nmt.models.transformer.weights import Activation, Array, Attention, LayerWeights, Linear, Norm, TransformerWeights
 from nmt.storage.files import write_json
@@ -211,7 +210,7 @@ class WrittenModel(Written):
     def __init__(self, folder: Path) -> None:
         import transformers
 
-        transformers.logging.set_verbosity_error()
+        transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
         self._model = transformers.AutoModelForSeq2SeqLM.from_pretrained(str(folder), local_files_only=True).eval()
         vocabularies = [folder / name for name in ("vocab.json", "target_vocab.json") if (folder / name).is_file()]
         self._ids = [json.loads(path.read_text(encoding="utf-8")) for path in vocabularies]
@@ -239,7 +238,12 @@ class WrittenModel(Written):
             for source in sources:
                 ids = torch.tensor([[*(self._ids[0][piece] for piece in source), EOS]])
                 out = self._model.generate(
-                    input_ids=ids, num_beams=beam, max_new_tokens=longest, length_penalty=0.0, early_stopping=True
+                    input_ids=ids,
+                    num_beams=beam,
+                    min_new_tokens=1,
+                    max_new_tokens=longest,
+                    length_penalty=0.0,
+                    early_stopping=True,
                 )
                 textual = [int(number) for number in out[0, 1:] if number not in (PAD, EOS)]
                 found.append([self._pieces[number] for number in textual])

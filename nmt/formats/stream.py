@@ -7,6 +7,7 @@ changes the layout of the positions.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +23,8 @@ from nmt.models.transformer.weights import (
     StackWeights,
     TransformerWeights,
 )
+
+ORIGINAL_LAYOUT = "nmt_sinusoid_layout"  # in a config.json: what the model had before it was written
 
 
 def in_halves(weights: TransformerWeights) -> TransformerWeights:
@@ -46,7 +49,8 @@ def without_zero_biases(weights: TransformerWeights) -> TransformerWeights:
 
     def bare(attention: Attention) -> Attention:
         names = ("query", "key", "value", "output")
-        return replace(attention, **{name: Linear(getattr(attention, name).weight) for name in names})
+        changed: dict[str, Any] = {name: Linear(getattr(attention, name).weight) for name in names}
+        return replace(attention, **changed)
 
     def stack(one: StackWeights) -> StackWeights:
         return replace(one, layers=tuple(map(layer, one.layers)))

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from nmt.errors import DataError, UsageError
+from nmt.layers.sinusoids import Sinusoids
 from nmt.models.transformer.weights import Array, Linear, Norm
 
 _SHOWN = 3
+_ALIKE = 1e-3  # between sinusoids in float32 and in float64, some thousand positions away
 
 
 class Tensors:
@@ -58,3 +60,10 @@ class Tensors:
             raise UsageError(
                 f"{self.origin} has tensors that no model of ours has a place for: {', '.join(left[:_SHOWN])}{more}"
             )
+
+
+def as_formula_if_alike(table: Array | None, formula: Sinusoids) -> Array | Sinusoids:
+    """Positions as they are stored; by the formula, if that is what they follow (then they have no end) or none are."""
+    if table is None or np.allclose(table, formula.table(len(table)), atol=_ALIKE):
+        return formula
+    return table

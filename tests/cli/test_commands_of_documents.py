@@ -248,7 +248,8 @@ def test_what_is_treated_otherwise_stands_in_a_document(words: str) -> None:
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_blocks_of_commands_are_marked_as_shell(path: Path) -> None:
     """Otherwise nobody would find them."""
-    programs = "|".join([*(f"nmt-{name.replace('_', '-')}" for name in COMMANDS), *PYTHONS, "torchrun", "pip", "make"])
+    commands = [f"nmt-{name.strip('_').replace('_', '-')}" for name in COMMANDS]
+    programs = "|".join([*commands, *PYTHONS, "torchrun", "pip", "make"])
     for language, block in fenced_blocks(path.read_text(encoding="utf-8")):
         if language not in SHELL_LANGUAGES:
             assert re.search(rf"^({programs}) \S", block, flags=re.MULTILINE) is None, block

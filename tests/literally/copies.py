@@ -26,8 +26,8 @@ from hydra.core.plugins import Plugins
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-COMMANDS = ("preprocess", "train", "average_checkpoints", "generate", "shortlist", "score")
-MODULES = {f"nmt-{command.replace('_', '-')}": f"nmt_cli.{command}" for command in COMMANDS}
+COMMANDS = ("preprocess", "train", "average_checkpoints", "generate", "shortlist", "score", "import_", "export")
+MODULES = {f"nmt-{command.strip('_').replace('_', '-')}": f"nmt_cli.{command}" for command in COMMANDS}
 MODULES["torchrun"] = "torch.distributed.run"
 PYTHONS = ("python", "python3")
 # The last ones are what torch and Hydra load when they are first used.

@@ -171,7 +171,7 @@ WRONG_FILES: list[tuple[str, str, type[NMTError], str]] = [
         DataError,
         "does not know the option training.max_updates .did you",
     ),
-    ("another command's", "path: x", UsageError, "is a configuration of nmt-generate, not of nmt-train; give it to"),
+    ("another command's", "nbest: 3", UsageError, "is a configuration of nmt-generate, not of nmt-train; give it to"),
     ("as much another command's", "path: x\nseed: 1", DataError, "does not know the option path"),
     ("an unknown component", "model: {name: transformr}", UsageError, "unknown model 'transformr' .did you mean"),
     ("no name", "model: {d_model: 3}", DataError, "the section of the model has no name"),
@@ -209,7 +209,7 @@ def test_what_is_wrong_with_a_file_is_said_of_the_file(
 def test_the_file_of_a_training_run_is_known_as_such_by_other_commands(
     run_file: str, command: str, advice: str
 ) -> None:
-    program = f"nmt-{command.replace('_', '-')}"
+    program = f"nmt-{command.strip('_').replace('_', '-')}"
     with pytest.raises(UsageError) as caught:
         composition(command, "--config", run_file)
     expected = advice.format(folder=Path(run_file).parent)

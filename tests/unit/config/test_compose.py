@@ -20,10 +20,11 @@ from nmt_cli.argv import rewrite
 from nmt_cli.flags import ADVICE, ALIASES, grammar
 
 Compose = Callable[..., Any]
-COMMAND_NAMES = ("preprocess", "train", "average_checkpoints", "generate", "shortlist", "score")
+COMMAND_NAMES = ("preprocess", "train", "average_checkpoints", "generate", "shortlist", "score", "import_", "export")
 CONF = Path(nmt.__file__).parent / "conf"
 PRESETS = [(file.parent.name, file.stem) for file in sorted(CONF.glob("*/*.yaml"))]
 OTHERWISE_CALLED = {
+    "--from": "from_format",
     "--alignment-lambda": "criterion.alignment_weight",
     "--arch": "model",
     "--async-checkpoints": "checkpoint.asynchronous",
@@ -152,6 +153,9 @@ def test_a_recipe_overrides_the_defaults_and_the_command_line_overrides_the_reci
 
 
 def test_aliases_lead_to_flags_and_advice_is_for_flags_we_lack(commands: dict[str, type], composed: Compose) -> None:
-    ours = {flag.name for config_class in commands.values() for flag in flags_of(config_class)}
+    """Flags that describe a model of another toolkit are for its import alone."""
+    ours = {
+        flag.name for name, config_class in commands.items() if name != "import_" for flag in flags_of(config_class)
+    }
     assert {words[0] for words in ALIASES.values()} <= ours
     assert ours.isdisjoint(ADVICE)

@@ -25,7 +25,7 @@ from nmt.registry import registry_for
 from nmt_cli.argv import rewrite
 from nmt_cli.flags import grammar
 
-COMMAND_NAMES = ("preprocess", "train", "average_checkpoints", "generate", "shortlist", "score")
+COMMAND_NAMES = ("preprocess", "train", "average_checkpoints", "generate", "shortlist", "score", "import_", "export")
 CHOICES = [
     (command, f"{group}={name}")
     for command in COMMAND_NAMES
@@ -157,7 +157,7 @@ def test_examples_end_the_page_and_compose(
     lines = [line for line in page.replace("\\\n", " ").splitlines() if not line.startswith("  # ")]
     assert 1 <= len(lines) <= 4
     for program, *arguments in map(shlex.split, lines):
-        assert program == f"nmt-{command.replace('_', '-')}"
+        assert program == f"nmt-{command.strip('_').replace('_', '-')}"
         line = rewrite(arguments, grammar(commands[command], default_choices(command)))
         overrides = [
             override if override.startswith("data=") else override.split(",")[0] for override in line.overrides

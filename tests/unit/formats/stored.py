@@ -1,0 +1,38 @@
+"""Random models in folders, as training leaves them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nmt.data.language_pair import LanguagePair
+from nmt.data.tokenizers.piece_lists import WordsConfig, WordTokenizer
+from nmt.data.vocabulary import EOS
+from nmt.formats import Foreign
+from nmt.formats.importing import write_model
+from nmt.interface import VocabularySizes
+from nmt.models import models
+from nmt.models.transformer.config import TransformerConfig
+from nmt.models.transformer.own_weights import describe
+
+_WORDS = WordTokenizer(WordsConfig(), [f"p{number}" for number in range(30)])
+PAIR = LanguagePair("en", "de", _WORDS, _WORDS, shared=True)
+
+
+def store(folder: Path, **options: Any) -> Path:
+    """A small Transformer of random parameters over ``PAIR``, whose translations end soon."""
+    torch.manual_seed(3)
+    sizes = VocabularySizes(len(PAIR.source.vocabulary), len(PAIR.target.vocabulary), PAIR.shared)
+    config = TransformerConfig(2, 2, **({"d_model": 16, "d_ff": 24, "num_heads": 2} | options))
+    model = models.build(config, sizes)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+        matrix, _ = model.output.matrix()
+        last = [module for module in model.decoder.modules() if isinstance(module, torch.nn.LayerNorm)][-1]
+        last.bias.add_(0.7 * matrix[EOS])
+    state = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+    write_model(Foreign(describe(config, sizes, state, "here"), PAIR), folder, "nowhere")
+    return folder

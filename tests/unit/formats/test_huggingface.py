@@ -1,0 +1,245 @@
+"""Models of transformers beside ours: the same scores after an import, and the same tensors after going there and back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from nmt.config.exchange import ExportConfig, ImportConfig
+from nmt.data.batch import collate
+from nmt.data.vocabulary import EOS
+from nmt.errors import DataError, MissingInputError, UsageError
+from nmt.formats.exporting import export_model
+from nmt.formats.importing import import_model
+from nmt.models.stored import load_model
+from nmt.models.transformer.config import NormOrder, PositionKind
+from tests.unit.formats.stored import store
+
+transformers = pytest.importorskip("transformers", reason="transformers is not installed: nmt-toolkit[huggingface]")
+
+PIECES = [f"p{number}" for number in range(30)]
+SIZES: dict[str, Any] = {
+    "d_model": 16,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 24,
+    "decoder_ffn_dim": 24,
+    "max_position_embeddings": 64,
+}
+SOURCE, TARGET = ["p3", "p8", "p1", "p20"], ["p4", "p25", "p4"]
+
+
+def marian(folder: Path, **options: Any) -> Any:
+    """A random model as OPUS-MT publishes them: </s> and <unk> first, <pad> last."""
+    symbols = ["</s>", "<unk>", *PIECES, "<pad>"]
+    config = transformers.MarianConfig(
+        vocab_size=len(symbols),
+        decoder_vocab_size=len(symbols),
+        pad_token_id=len(symbols) - 1,
+        eos_token_id=0,
+        bos_token_id=0,
+        decoder_start_token_id=len(symbols) - 1,
+        forced_eos_token_id=0,
+        **(
+            SIZES
+            | {"activation_function": "swish", "scale_embedding": True, "static_position_embeddings": True}
+            | options
+        ),
+    )
+    torch.manual_seed(1)
+    model = transformers.MarianMTModel(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+        model.final_logits_bias.normal_()
+    model.save_pretrained(folder)
+    (folder / "vocab.json").write_text(json.dumps({piece: number for number, piece in enumerate(symbols)}))
+    return transformers.MarianMTModel.from_pretrained(folder).eval()
+
+
+def fsmt(folder: Path, *, learned: bool = False) -> Any:
+    """A random model of fairseq's kind, with a vocabulary for each side; ``learned``: with positions that no formula gives."""
+    sides = {"src": PIECES, "tgt": PIECES[:-4]}
+    config = transformers.FSMTConfig(
+        langs=["en", "de"],
+        src_vocab_size=4 + len(sides["src"]),
+        tgt_vocab_size=4 + len(sides["tgt"]),
+        activation_function="relu",
+        scale_embedding=True,
+        tie_word_embeddings=False,
+        decoder_start_token_id=2,
+        **SIZES,
+    )
+    torch.manual_seed(2)
+    model = transformers.FSMTForConditionalGeneration(config).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if learned or "embed_positions" not in name:
+                parameter.add_(0.2 * torch.randn_like(parameter))
+    model.save_pretrained(folder)
+    for side, pieces in sides.items():
+        ids = {piece: number for number, piece in enumerate(["<s>", "<pad>", "</s>", "<unk>", *pieces])}
+        (folder / f"vocab-{side}.json").write_text(json.dumps(ids))
+    (folder / "merges.txt").write_text("p 3</w>\n")
+    return transformers.FSMTForConditionalGeneration.from_pretrained(folder).eval()
+
+
+def imported(folder: Path, output: Path, **options: Any) -> Path:
+    given = ImportConfig(from_format="huggingface", path=str(folder), output=str(output), **options)
+    (found,) = import_model(given)
+    return found
+
+
+def ours(folder: Path, source: list[str], target: list[str]) -> torch.Tensor:
+    """[T, V] log-probabilities of a model folder, after each piece of a target."""
+    loaded = load_model(folder, "cpu")
+    sides = (loaded.pair.source, source), (loaded.pair.target, target)
+    ids = [np.array([*map(tokenizer.vocabulary.id, pieces), EOS]) for tokenizer, pieces in sides]
+    batch = collate(ids[:1], ids[1:])
+    with torch.inference_mode():
+        return loaded.module.output.logits(loaded.module(batch).hidden).log_softmax(-1)
+
+
+def theirs(model: Any, source: dict[str, int], target: dict[str, int]) -> dict[str, torch.Tensor]:
+    """By piece of the target vocabulary [T]."""
+    start, end = model.config.decoder_start_token_id, model.config.eos_token_id
+    read = torch.tensor([[start, *(target[piece] for piece in TARGET)]])
+    with torch.inference_mode():
+        given = torch.tensor([[*(source[piece] for piece in SOURCE), end]])
+        scores = model(input_ids=given, decoder_input_ids=read).logits[0].log_softmax(-1)
+    return {piece: scores[:, number] for piece, number in target.items()}
+
+
+def assert_same_scores(folder: Path, expected: dict[str, torch.Tensor]) -> None:
+    found, vocabulary = ours(folder, SOURCE, TARGET), load_model(folder, "cpu").pair.target.vocabulary
+    for number, piece in enumerate(vocabulary.pieces):
+        if piece in expected:
+            torch.testing.assert_close(found[:, number], expected[piece], atol=1e-5, rtol=1e-5)
+        else:
+            assert bool((found[:, number] < -50).all()), f"{piece} has a probability"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"activation_function": "gelu", "scale_embedding": False},
+        {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False, "activation_function": "relu"},
+    ],
+    ids=["as OPUS-MT", "gelu", "several embeddings"],
+)
+def test_an_imported_marian_model_gives_the_same_scores(tmp_path: Path, options: dict[str, Any]) -> None:
+    model = marian(tmp_path / "there", **options)
+    found = imported(tmp_path / "there", tmp_path / "here", source_lang="en", target_lang="de")
+    ids = json.loads((tmp_path / "there" / "vocab.json").read_text())
+    assert_same_scores(found, theirs(model, ids, ids))
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_an_imported_fsmt_model_gives_the_same_scores(tmp_path: Path, learned: bool) -> None:
+    model = fsmt(tmp_path / "there", learned=learned)
+    found = imported(tmp_path / "there", tmp_path / "here")
+    source, target = (json.loads((tmp_path / "there" / f"vocab-{side}.json").read_text()) for side in ("src", "tgt"))
+    assert_same_scores(found, theirs(model, source, target))
+    loaded = load_model(found, "cpu")
+    assert loaded.pair.source_lang == "en"
+    assert loaded.config.positions is (PositionKind.learned if learned else PositionKind.sinusoidal)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"norm": NormOrder.pre, "attention_bias": True},
+        {"share_all_embeddings": False, "share_decoder_embeddings": False, "output_bias": True},
+    ],
+    ids=["paper", "norms first", "several embeddings"],
+)
+def test_a_model_comes_back_tensor_by_tensor(tmp_path: Path, options: dict[str, Any]) -> None:
+    before = store(tmp_path / "run", **options)
+    compared = export_model(
+        ExportConfig(path=str(before), format="huggingface", output=str(tmp_path / "there"), sentences=8, longest=128)
+    )
+    assert compared.difference < 2e-6 and compared.equal >= 7 and compared.sentences == 8
+    after = imported(tmp_path / "there", tmp_path / "back", source_lang="en", target_lang="de")
+    one, other = load_model(before, "cpu"), load_model(after, "cpu")
+    assert one.arrays.keys() == other.arrays.keys()
+    for name, array in one.arrays.items():
+        np.testing.assert_array_equal(other.arrays[name], array, err_msg=name)
+    assert one.pair.digest() == other.pair.digest()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"positions": PositionKind.learned}, "sinusoidal positions, and the model has others"),
+        ({"position_offset": 2}, "sinusoids from position 0 on"),
+        ({"decoder_norm": NormOrder.pre}, "one order of norms"),
+        ({"norm_epsilon": 1e-6}, "an epsilon of 1e-05"),
+        ({"d_k": 5}, "the model's have 5"),
+        (
+            {"norm": NormOrder.pre, "share_decoder_embeddings": False, "share_all_embeddings": False},
+            "Pegasus shares all",
+        ),
+    ],
+)
+def test_what_it_cannot_hold_is_said(tmp_path: Path, options: dict[str, Any], says: str) -> None:
+    run = store(tmp_path / "run", **options)
+    with pytest.raises(UsageError, match=says):
+        export_model(ExportConfig(path=str(run), format="huggingface", output=str(tmp_path / "there")))
+    assert not (tmp_path / "there").exists()
+
+
+def test_models_of_other_kinds_are_refused_with_the_reason(tmp_path: Path) -> None:
+    marian(tmp_path / "there")
+    config = tmp_path / "there" / "config.json"
+    tree = json.loads(config.read_text())
+
+    def refused(says: str, kind: type[Exception] = UsageError, **changed: Any) -> None:
+        config.write_text(json.dumps(tree | changed))
+        with pytest.raises(kind, match=says):
+            imported(tmp_path / "there", tmp_path / "here", source_lang="en", target_lang="de")
+        assert not (tmp_path / "here").exists()
+
+    refused("type m2m_100: its sentences begin with tokens of their languages", model_type="m2m_100")
+    refused("type bert: of these models marian, pegasus, fsmt can be read", model_type="bert")
+    refused("has the activation tanh", activation_function="tanh")
+    refused("encoder_ffn_dim=24 and decoder_ffn_dim=48", decoder_ffn_dim=48)
+    refused("d_model=None should be a number", DataError, d_model=None)
+    refused("eos_token_id=99 is no id", DataError, eos_token_id=99)
+    refused("no tensor 'model.encoder.layers.2", DataError, encoder_layers=3)
+    refused("tensors that no model of ours has a place for: model.encoder.layers.1", encoder_layers=1)
+    (tmp_path / "there" / "model.safetensors").unlink()
+    refused("neither model.safetensors nor pytorch_model.bin", MissingInputError)
+
+
+def test_a_search_is_taken_over(tmp_path: Path) -> None:
+    marian(tmp_path / "there")
+    (tmp_path / "there" / "generation_config.json").write_text(json.dumps({"num_beams": 6, "length_penalty": 0.8}))
+    found = imported(tmp_path / "there", tmp_path / "here", source_lang="en", target_lang="de")
+    search = load_model(found, "cpu").tree["search"]
+    assert (search["beam_size"], search["lenpen"], search["length_penalty"]) == (6, 0.8, "power")
+
+
+def test_an_export_that_says_something_else_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from nmt.formats import huggingface_writer
+
+    run = store(tmp_path / "run")
+    original = huggingface_writer._tensors
+    monkeypatch.setattr(
+        huggingface_writer,
+        "_tensors",
+        lambda weights: {name: array + ("fc1.bias" in name) for name, array in original(weights).items()},
+    )
+    with pytest.raises(DataError, match="says something else: log-probabilities differ by .* nothing was left"):
+        export_model(ExportConfig(path=str(run), format="huggingface", output=str(tmp_path / "there"), sentences=4))
+    assert {path.name for path in tmp_path.iterdir()} == {"run"}
