@@ -198,10 +198,10 @@ class _Names:
     def check(self, name: str) -> None:
         if not is_known(name):
             raise DataError(
-                f"{self._path} asks for {name[:120]}, which is none of the few classes that a checkpoint needs, and may be "
-                f"there to run code; nothing was run. If you trust the file, save its parameters alone: "
+                f"{self._path} asks for {name[:120]!r}, which is none of the few classes that a checkpoint needs, and may "
+                f"be there to run code; nothing was run. If you trust the file, save its parameters alone: "
                 f"torch.save(model.state_dict(), FILE)"
             )
 
     def none(self, name: str) -> None:
-        raise Malformed(f"it asks for {name[:120]} where only numbers and text stand")
+        raise Malformed(f"it asks for {name[:120]!r} where only numbers and text stand")

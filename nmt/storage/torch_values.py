@@ -195,14 +195,17 @@ def _first(plain: Plain, made: Made) -> Any:
 
 def _mapping(plain: Plain, made: Made) -> dict[Any, Any]:
     """An OrderedDict or a defaultdict; the factory of the latter makes nothing here."""
-    pairs = made.arguments[0] if made.arguments and isinstance(made.arguments[0], list) else []
+    given = made.arguments[0] if made.arguments else None
+    if not isinstance(given, (list, Name, type(None))):
+        raise _lacking(made)
+    pairs = given if isinstance(given, list) else []
     if not all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in pairs):
         raise Malformed(f"it calls {made.name} with what are no pairs")
     return {plain._key(key): plain.of(value) for key, value in pairs} | plain.dict(made.items)
 
 
 def _state(plain: Plain, made: Made) -> Any:
-    return plain.of({} if made.state is None else made.state)
+    return {} if made.state is None else plain.of(made.state)
 
 
 def _foreign(plain: Plain, made: Made) -> Any:

@@ -69,7 +69,8 @@ CASES: list[tuple[str, str, list[str], str]] = [
         "a misspelt preset",
         "preprocess",
         ["tokenizer=unigran"],
-        "unknown tokenizer 'unigran' (did you mean 'unigram'?); there are: bpe, char, unigram, words. A plugin's presets",
+        "unknown tokenizer 'unigran' (did you mean 'unigram'?); there are: bpe, bpe_codes, char, sentencepiece_list, "
+        "unigram, words. A plugin's presets",
     ),
     (
         "a group of Hydra's",

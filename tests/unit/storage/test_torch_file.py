@@ -185,7 +185,7 @@ def test_a_name_that_is_not_on_the_list_is_refused_and_told(name: str, zipped: b
     else:
         path = saved(tmp_path, 1, zipped=False)
         path.write_bytes(path.read_bytes().replace(pickle.dumps(1, 2), HOSTILE[name]))
-    with pytest.raises(DataError, match=rf"asks for {name}, .*nothing was run"):
+    with pytest.raises(DataError, match=rf"asks for '{name}', .*nothing was run"):
         read_torch_file(path)
 
 
@@ -222,6 +222,7 @@ MALFORMED = {
     "a call of what is no name": b"\x80\x02K\x01)R.",
     "a call of a result": b"\x80\x02ccollections\nOrderedDict\n)R)R.",
     "a call of builtins.type": b"\x80\x02cbuiltins\ntype\n)R.",
+    "a factory that was called": b"\x80\x02ccollections\ndefaultdict\nccollections\nOrderedDict\n)R\x85R.",
     "arguments that are no tuple": b"\x80\x02ccollections\nOrderedDict\nK\x01R.",
     "the state of a class": b"\x80\x02cargparse\nNamespace\n}X\x01\x00\x00\x00aK\x01sb.",
     "the state of a dict": b"\x80\x02}}b.",
