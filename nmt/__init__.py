@@ -14,10 +14,12 @@ from nmt import old_names
 if TYPE_CHECKING:
     from nmt.averaging import average_checkpoints
     from nmt.data.preprocess import preprocess
+    from nmt.formats.exporting import export_model
+    from nmt.formats.importing import import_model
     from nmt.training.assemble import train
     from nmt.translation import Translator
 
-__all__ = ["Translator", "__version__", "average_checkpoints", "preprocess", "train"]
+__all__ = ["Translator", "__version__", "average_checkpoints", "export_model", "import_model", "preprocess", "train"]
 __version__ = "0.1.0"
 
 DISTRIBUTION = "nmt-toolkit"  # what pip calls it; PyPI's "nmt" is another program
@@ -25,6 +27,8 @@ DISTRIBUTION = "nmt-toolkit"  # what pip calls it; PyPI's "nmt" is another progr
 _PLACES = {
     "Translator": "nmt.translation",
     "average_checkpoints": "nmt.averaging",
+    "export_model": "nmt.formats.exporting",
+    "import_model": "nmt.formats.importing",
     "preprocess": "nmt.data.preprocess",
     "train": "nmt.training.assemble",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 
@@ -66,12 +67,21 @@ class ExportConfig(CommandConfig):
     longest: int = flag(2048, help="positions that are written for formats that do not compute them, at least")
     sample: str | None = flag(None, help="file of source sentences for the comparison; default: made of random pieces")
     sentences: int = flag(50, help="so many sentences are compared")
-    tolerance: float = flag(
-        1e-4, help="largest difference of log-probabilities, for a piece, at which the export counts as right"
+    tolerance: float | None = flag(
+        None,
+        help="largest difference of log-probabilities, for a piece, at which the export counts as right; default: 1e-4 with "
+        "weights in float32, any with others",
     )
     overwrite: bool = flag(False, help="replace an existing output folder")
     user_dir: str | None = user_dir_option()
 
     def __post_init__(self) -> None:
         require_positive("", longest=self.longest, sentences=self.sentences)
-        require_not_negative("", tolerance=self.tolerance)
+        if self.tolerance is not None:
+            require_not_negative("", tolerance=self.tolerance)
+
+    def allowed(self) -> float:
+        """The difference at which the export counts as right."""
+        if self.tolerance is not None:
+            return self.tolerance
+        return 1e-4 if self.quantization is Quantization.float32 else math.inf

@@ -37,8 +37,8 @@ class Written(ABC):
         """Of each target with its end, natural logarithm."""
 
     @abstractmethod
-    def translate(self, sources: Sequence[Sequence[str]], beam: int, longest: int) -> list[list[str]]:
-        """By the most probable translation of a beam search that prefers no length."""
+    def translate(self, sources: Sequence[Sequence[str]], longest: int) -> list[list[str]]:
+        """By greedy search, in which toolkits have no conventions of their own; at most ``longest`` pieces, at least one."""
 
 
 class Format:

@@ -23,6 +23,7 @@ from nmt.models.transformer.weights import (
     Linear,
     Norm,
     PositionsInHeads,
+    map_arrays,
 )
 
 _EXTRA = "ctranslate2"
@@ -30,7 +31,7 @@ _ACTIVATIONS = {
     Activation.relu: "RELU",
     Activation.gelu: "GELU",
     Activation.swish: "SWISH",
-    Activation.sigmoid: "SIGMOID",
+    Activation.sigmoid: "Sigmoid",
 }
 
 
@@ -67,9 +68,9 @@ class _Translator(Written):
         given = [list(one) for one in sources], [list(one) for one in targets]
         return [float(sum(one.log_probs)) for one in self._translator.score_batch(*given)]
 
-    def translate(self, sources: Sequence[Sequence[str]], beam: int, longest: int) -> list[list[str]]:
+    def translate(self, sources: Sequence[Sequence[str]], longest: int) -> list[list[str]]:
         found = self._translator.translate_batch(
-            [list(one) for one in sources], beam_size=beam, max_decoding_length=longest, length_penalty=0.0
+            [list(one) for one in sources], beam_size=1, max_decoding_length=longest
         )
         return [list(one.hypotheses[0]) for one in found]
 
@@ -77,7 +78,7 @@ class _Translator(Written):
 def _specification(model: Foreign, longest: int) -> Any:
     from ctranslate2.specs import common_spec, transformer_spec
 
-    weights = model.weights
+    weights = map_arrays(np.array, model.weights)  # copies: quantisation writes into them
     first, positions = weights.source.layers[0], weights.source.positions
     if positions is PositionsInHeads.alibi:
         raise UsageError("CTranslate2 knows positions by slopes (alibi) in decoders alone; export to another format")

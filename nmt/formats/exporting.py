@@ -21,7 +21,7 @@ from nmt.formats import Foreign, Format, Written, format_named
 from nmt.models.stored import LoadedModel, load_model
 from nmt.models.transformer.own_weights import describe, undescribed
 from nmt.search import EngineSearch, searches
-from nmt.search.config import BeamConfig, LengthPenalty
+from nmt.search.config import GreedyConfig, LengthPenalty
 from nmt.search.requests import Request, Sentences
 from nmt.storage.files import check_destination, new_folder, write_manifest
 from nmt.storage.lock import remove_leftovers_of
@@ -29,7 +29,7 @@ from nmt.storage.lock import remove_leftovers_of
 logger = logging.getLogger("nmt.export")
 
 KIND, FORMAT = "export", 1
-_BEAM, _MORE = 4, 20  # hypotheses, and how much longer than the longest source a translation may become
+_MORE = 20  # pieces: how much longer than the longest source a translation may become
 _LONGEST_RANDOM = 30  # pieces
 
 
@@ -60,10 +60,10 @@ def export_model(config: ExportConfig) -> Comparison:
     with new_folder(output, overwrite=config.overwrite) as folder:
         writer.write(model, folder, config)
         found = _compare(loaded, writer, folder, config)
-        if not found.difference <= config.tolerance:
+        if not found.difference <= config.allowed():
             raise DataError(
                 f"the model that was written says something else: log-probabilities differ by {found.difference:.2g} for a "
-                f"piece, more than --tolerance {config.tolerance:g}; nothing was left in {output}"
+                f"piece, more than --tolerance {config.allowed():g}; nothing was left in {output}"
             )
         write_manifest(folder, KIND, FORMAT, of=config.format)
     logger.info(
@@ -89,7 +89,7 @@ def _compare(loaded: LoadedModel, writer: Format, folder: Path, config: ExportCo
     expected = ours.log_probabilities(sources, translations)
     lengths = [len(one) + 1 for one in translations]
     difference = max(abs(one - other) / length for one, other, length in zip(said, expected, lengths))
-    found = there.translate(pieces, _BEAM, longest)
+    found = there.translate(pieces, longest)
     most = longest - 2  # pieces: how a translation ends that is cut off differs
     equal = sum(one[:most] == other[:most] for one, other in zip(found, targets))
     return Comparison(len(sources), difference, equal)
@@ -106,7 +106,7 @@ class _Ours:
         self._engine = engine_for("torch", loaded, Wanted("cpu", NumberFormat.float32))
 
     def translate(self, sources: Sequence[Ids], longest: int) -> list[Ids]:
-        search = searches.build(BeamConfig(beam_size=_BEAM, lenpen=0.0, max_len_a=0.0, max_len_b=longest), 1)
+        search = searches.build(GreedyConfig(max_len_a=0.0, max_len_b=longest), 1)
         assert isinstance(search, EngineSearch)
         found = search.find(self._engine, _asked(sources))
         return [one[0].tokens[: -1 if one[0].finished else None] for one in found]

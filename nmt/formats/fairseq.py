@@ -89,7 +89,7 @@ class Fairseq(Format):
         return [self._one(path, orders, pair) for path in split_paths(given.path)]
 
     def _one(self, path: str, orders: list[Order], pair: LanguagePair) -> Foreign:
-        checkpoint = read_torch_file(Path(path))
+        checkpoint = read_torch_file(Path(path), skip=("last_optimizer_state",))
         if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("model"), dict):
             raise DataError(f"{path} holds no model of fairseq; give a checkpoint that fairseq-train wrote")
         options = _options(checkpoint, path)

@@ -168,7 +168,7 @@ class _Folder:
             codes = self.path / "merges.txt"
             if not codes.is_file():
                 raise MissingInputError(f"{codes} is missing: it says how words are cut")
-            config = BpeCodesConfig(word_ends=WordEnds.end_of_word, moses=True, language=language)
+            config = BpeCodesConfig(WordEnds.end_of_word, moses=True, language=language, normalize_punctuation=True)
             return BpeCodes(config, codes.read_bytes(), order.pieces)
         model = self.path / f"{side}.spm"
         if not model.is_file():

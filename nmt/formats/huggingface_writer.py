@@ -230,21 +230,14 @@ class WrittenModel(Written):
                 found.append(float(scores.gather(1, wanted[:, None]).sum()))
         return found
 
-    def translate(self, sources: Sequence[Sequence[str]], beam: int, longest: int) -> list[list[str]]:
+    def translate(self, sources: Sequence[Sequence[str]], longest: int) -> list[list[str]]:
         import torch
 
         found = []
         with torch.inference_mode():
             for source in sources:
                 ids = torch.tensor([[*(self._ids[0][piece] for piece in source), EOS]])
-                out = self._model.generate(
-                    input_ids=ids,
-                    num_beams=beam,
-                    min_new_tokens=1,
-                    max_new_tokens=longest,
-                    length_penalty=0.0,
-                    early_stopping=True,
-                )
+                out = self._model.generate(input_ids=ids, num_beams=1, min_new_tokens=1, max_new_tokens=longest)
                 textual = [int(number) for number in out[0, 1:] if number not in (PAD, EOS)]
                 found.append([self._pieces[number] for number in textual])
         return found

@@ -39,6 +39,7 @@ from tests.literally.folder import GIVEN, furnish, prepare
 SUITES = "starts whole suites of tests, or the demo, for minutes"
 INSTALLS = "would change the environment that these tests run in; an installation comes before them"
 MEASURES = "measures for hours; tests/cli/test_benchmarks.py runs the script in its smallest size"
+FOREIGN = "reads what another toolkit trained; tests/unit/formats makes such models and imports them"
 MACHINES = "needs several machines or a batch system; tests/cli/test_documents.py composes it"
 
 # Document and beginning of a command line that is not run, and why.
@@ -51,6 +52,10 @@ LEFT_OUT: dict[tuple[str, str], str] = {
     ("docs/getting-started.md", ". .venv/bin/activate"): INSTALLS,
     ("docs/getting-started.md", "pip install . "): INSTALLS,
     ("docs/getting-started.md", "pip install '.["): INSTALLS,
+    ("docs/other-toolkits.md", "nmt-import "): FOREIGN,
+    ("docs/other-toolkits.md", "nmt-generate --path models/en-de"): FOREIGN,
+    ("docs/other-toolkits.md", "nmt-preprocess "): FOREIGN,
+    ("docs/other-toolkits.md", "nmt-train data-bin/medical --config models/en-de"): FOREIGN,
     ("docs/performance.md", "torchrun --nnodes 2"): MACHINES,
     (
         "docs/training.md",

@@ -30,9 +30,11 @@ def store(folder: Path, **options: Any) -> Path:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
-        matrix, _ = model.output.matrix()
-        last = [module for module in model.decoder.modules() if isinstance(module, torch.nn.LayerNorm)][-1]
-        last.bias.add_(0.7 * matrix[EOS])
+        norms = [
+            module for module in model.decoder.modules() if isinstance(module, (torch.nn.LayerNorm, torch.nn.RMSNorm))
+        ]
+        if isinstance(norms[-1], torch.nn.LayerNorm):  # the last one writes what is scored
+            norms[-1].bias.add_(0.7 * model.output.matrix()[0][EOS])
     state = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
     write_model(Foreign(describe(config, sizes, state, "here"), PAIR), folder, "nowhere")
     return folder

@@ -65,7 +65,7 @@ def marian(folder: Path, **options: Any) -> Any:
 
 
 def fsmt(folder: Path, *, learned: bool = False) -> Any:
-    """A random model of fairseq's kind, with a vocabulary for each side; ``learned``: with positions that no formula gives."""
+    """A random model of fairseq's kind, with two vocabularies; ``learned``: with positions that no formula gives."""
     sides = {"src": PIECES, "tgt": PIECES[:-4]}
     config = transformers.FSMTConfig(
         langs=["en", "de"],
@@ -113,7 +113,8 @@ def theirs(model: Any, source: dict[str, int], target: dict[str, int]) -> dict[s
     read = torch.tensor([[start, *(target[piece] for piece in TARGET)]])
     with torch.inference_mode():
         given = torch.tensor([[*(source[piece] for piece in SOURCE), end]])
-        scores = model(input_ids=given, decoder_input_ids=read).logits[0].log_softmax(-1)
+        # With a cache FSMT masks nothing.
+        scores = model(input_ids=given, decoder_input_ids=read, use_cache=False).logits[0].log_softmax(-1)
     return {piece: scores[:, number] for piece, number in target.items()}
 
 
@@ -167,7 +168,7 @@ def test_a_model_comes_back_tensor_by_tensor(tmp_path: Path, options: dict[str, 
     compared = export_model(
         ExportConfig(path=str(before), format="huggingface", output=str(tmp_path / "there"), sentences=8, longest=128)
     )
-    assert compared.difference < 2e-6 and compared.equal >= 7 and compared.sentences == 8
+    assert compared.difference < 2e-6 and compared.equal == compared.sentences == 8
     after = imported(tmp_path / "there", tmp_path / "back", source_lang="en", target_lang="de")
     one, other = load_model(before, "cpu"), load_model(after, "cpu")
     assert one.arrays.keys() == other.arrays.keys()

@@ -1,0 +1,119 @@
+"""Models written for CTranslate2, and what it says of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nmt.config.exchange import ExportConfig, Quantization
+from nmt.errors import DataError, UsageError
+from nmt.formats import packages
+from nmt.formats.exporting import Comparison, export_model
+from nmt.layers.sinusoids import SinusoidLayout, Wavelengths
+from nmt.models.transformer.config import (
+    FeedForwardKind,
+    NormKind,
+    NormOrder,
+    PositionKind,
+    ScoreKind,
+    StartSymbol,
+)
+from tests.unit.formats.stored import store
+
+pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: nmt-toolkit[ctranslate2]")
+
+HELD: dict[str, dict[str, Any]] = {
+    "paper": {},
+    "norms first": {"norm": NormOrder.pre, "attention_bias": True},
+    "norms first in the decoder": {"decoder_norm": NormOrder.pre},
+    "learned positions": {"positions": PositionKind.learned, "max_positions": 60},
+    "rotation": {"positions": PositionKind.rotary, "norm": NormOrder.pre},
+    "rms": {"norm_kind": NormKind.rms_norm, "norm": NormOrder.pre, "feed_forward": FeedForwardKind.swiglu},
+    "gates": {"feed_forward": FeedForwardKind.glu},
+    "gelu": {"feed_forward": FeedForwardKind.geglu},
+    "as fairseq": {
+        "sinusoid_layout": SinusoidLayout.halves,
+        "sinusoid_wavelengths": Wavelengths.tensor2tensor,
+        "position_offset": 2,
+        "start_symbol": StartSymbol.eos,
+        "feed_forward": FeedForwardKind.gelu,
+    },
+    "as Marian": {
+        "sinusoid_layout": SinusoidLayout.halves,
+        "output_bias": True,
+        "start_symbol": StartSymbol.pad,
+        "feed_forward": FeedForwardKind.swish,
+        "norm_epsilon": 1e-3,
+        "embedding_scale": False,
+    },
+    "without scale": {"attention_score": ScoreKind.dot},
+    "several embeddings": {"share_all_embeddings": False, "share_decoder_embeddings": False},
+}
+
+
+def exported(run: Path, output: Path, **options: Any) -> Comparison:
+    return export_model(
+        ExportConfig(path=str(run), format="ctranslate2", output=str(output), **({"sentences": 12} | options))
+    )
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_it_says_the_same(tmp_path: Path, name: str) -> None:
+    found = exported(store(tmp_path / "run", **HELD[name]), tmp_path / "there")
+    assert found.difference < 2e-5 and found.equal == found.sentences == 12
+    assert {"model.bin", "config.json", "manifest.json"} <= {path.name for path in (tmp_path / "there").iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"positions": PositionKind.alibi}, "knows positions by slopes"),
+        ({"positions": PositionKind.relative}, "once for all heads, and the model has them for each"),
+        ({"d_k": 5}, "numbers, and the model's have 5"),
+    ],
+)
+def test_what_it_cannot_hold_is_said(tmp_path: Path, options: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        exported(store(tmp_path / "run", **options), tmp_path / "there")
+    assert not (tmp_path / "there").exists()
+
+
+def test_weights_in_bytes_are_smaller_and_say_almost_the_same(tmp_path: Path) -> None:
+    run = store(tmp_path / "run", d_model=64, d_ff=128)
+    exported(run, tmp_path / "whole")
+    with pytest.raises(DataError, match="says something else"):
+        exported(run, tmp_path / "bytes", quantization=Quantization.int8, tolerance=0.0)
+    found = exported(run, tmp_path / "bytes", quantization=Quantization.int8)
+    assert found.difference > 0
+    sizes = [(tmp_path / name / "model.bin").stat().st_size for name in ("bytes", "whole")]
+    assert sizes[0] < 0.5 * sizes[1]
+
+
+def test_sentences_of_a_file_are_compared(tmp_path: Path) -> None:
+    run = store(tmp_path / "run")
+    (tmp_path / "text").write_text("p1 p2 p3\n\np4\n")
+    assert exported(run, tmp_path / "there", sample=str(tmp_path / "text")).sentences == 2
+    (tmp_path / "text").write_text("\n")
+    with pytest.raises(DataError, match="holds no sentence"):
+        exported(run, tmp_path / "other", sample=str(tmp_path / "text"))
+
+
+def test_a_missing_package_is_named_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = store(tmp_path / "run")
+    monkeypatch.setattr(packages.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"ctranslate2 is not installed.*pip install 'nmt-toolkit\[ctranslate2\]'"):
+        exported(run, tmp_path / "there")
+
+
+def test_what_is_asked_for_is_checked_first(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="name the model: --path"):
+        export_model(ExportConfig(format="ctranslate2", output=str(tmp_path / "there")))
+    with pytest.raises(UsageError, match="say where to write"):
+        export_model(ExportConfig(path="x", format="ctranslate2"))
+    with pytest.raises(UsageError, match="name the format: --format ctranslate2"):
+        export_model(ExportConfig(path="x", output=str(tmp_path / "there")))
+    run = store(tmp_path / "run")
+    with pytest.raises(UsageError, match="can be read from the format fairseq, but not written"):
+        export_model(ExportConfig(path=str(run), format="fairseq", output=str(tmp_path / "there")))

@@ -1,0 +1,207 @@
+"""Checkpoints as fairseq writes them. What they should say is computed by transformers, whose FSMT is fairseq's model."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from nmt.config.exchange import ImportConfig, Segmentation
+from nmt.errors import DataError, MissingInputError, UsageError
+from nmt.formats.importing import import_model
+from nmt.models.stored import load_model
+from nmt.models.transformer.config import PositionKind
+from tests.unit.formats.test_huggingface import PIECES, assert_same_scores, fsmt, theirs
+
+OPTIONS: dict[str, Any] = {
+    "arch": "transformer",
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_embed_dim": 24,
+    "decoder_ffn_embed_dim": 24,
+    "encoder_embed_dim": 16,
+    "decoder_embed_dim": 16,
+    "encoder_normalize_before": False,
+    "decoder_normalize_before": False,
+    "share_all_embeddings": False,
+    "share_decoder_input_output_embed": False,
+    "no_scale_embedding": False,
+    "activation_fn": "relu",
+    "dropout": 0.25,
+}
+
+
+def dictionaries(folder: Path) -> tuple[dict[str, int], dict[str, int]]:
+    """dict.en.txt and dict.de.txt, and the ids that fairseq reads of them."""
+    ids = []
+    for language, pieces in (("en", PIECES), ("de", PIECES[:-4])):
+        (folder / f"dict.{language}.txt").write_text("".join(f"{piece} 5\n" for piece in pieces))
+        ids.append({piece: number for number, piece in enumerate(["<s>", "<pad>", "</s>", "<unk>", *pieces])})
+    return ids[0], ids[1]
+
+
+def state_of(model: Any) -> dict[str, torch.Tensor]:
+    """Under fairseq's names, with what it stores beside the model."""
+    state = {name.removeprefix("model."): tensor for name, tensor in model.state_dict().items()}
+    state |= {"encoder.version": torch.tensor([3.0]), "encoder.layers.0.fc1_weight": torch.zeros(24, 16)}
+    return state
+
+
+def write(path: Path, state: dict[str, torch.Tensor], **options: Any) -> Path:
+    checkpoint = {"args": None, "cfg": {"model": argparse.Namespace(**(OPTIONS | options))}, "model": state}
+    torch.save(checkpoint | {"last_optimizer_state": {"state": {0: torch.zeros(3)}}}, path)
+    return path
+
+
+def imported(folder: Path, **options: Any) -> Path:
+    given: dict[str, Any] = {
+        "path": str(folder / "model.pt"),
+        "srcdict": str(folder / "dict.en.txt"),
+        "tgtdict": str(folder / "dict.de.txt"),
+        "source_lang": "en",
+        "target_lang": "de",
+        "output": str(folder / "here"),
+    }
+    return import_model(ImportConfig(from_format="fairseq", **(given | options)))[0]
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_an_imported_checkpoint_gives_the_same_scores(tmp_path: Path, learned: bool) -> None:
+    model = fsmt(tmp_path / "there", learned=learned)
+    source, target = dictionaries(tmp_path)
+    write(tmp_path / "model.pt", state_of(model))
+    found = imported(tmp_path)
+    assert_same_scores(found, theirs(model, source, target))
+    config = load_model(found, "cpu").config
+    assert config.positions is (PositionKind.learned if learned else PositionKind.sinusoidal)
+    assert config.dropout == 0.25
+
+
+def test_names_and_files_of_old_versions_are_read(tmp_path: Path) -> None:
+    """Options in a namespace, queries, keys and values in one matrix, numbered norms, and torch's format before 1.6."""
+    model = fsmt(tmp_path / "there")
+    source, target = dictionaries(tmp_path)
+    state = state_of(model)
+    for name in [name for name in state if name.endswith(("q_proj.weight", "q_proj.bias"))]:
+        parts = [state.pop(name.replace("q_proj", f"{part}_proj")) for part in "qkv"]
+        state[name.replace("q_proj.", "in_proj_")] = torch.cat(parts)
+    numbers = {
+        "self_attn_layer_norm": 0,
+        "encoder_attn_layer_norm": 1,
+        "final_layer_norm": {"encoder": 1, "decoder": 2},
+    }
+    for name in [name for name in state if "layer_norm" in name]:
+        side, _, layer, norm, kind = name.split(".")
+        number = numbers[norm]
+        number = number[side] if isinstance(number, dict) else number
+        state[f"{side}.layers.{layer}.layer_norms.{number}.{kind}"] = state.pop(name)
+    checkpoint = {"args": argparse.Namespace(**OPTIONS), "model": state}
+    torch.save(checkpoint, tmp_path / "model.pt", _use_new_zipfile_serialization=False)
+    assert_same_scores(imported(tmp_path), theirs(model, source, target))
+
+
+def test_several_checkpoints_are_an_ensemble(tmp_path: Path) -> None:
+    dictionaries(tmp_path)
+    paths = [write(tmp_path / f"{name}.pt", state_of(fsmt(tmp_path / name))) for name in ("one", "two")]
+    found = import_model(
+        ImportConfig(
+            from_format="fairseq",
+            path=":".join(map(str, paths)),
+            srcdict=str(tmp_path / "dict.en.txt"),
+            tgtdict=str(tmp_path / "dict.de.txt"),
+            source_lang="en",
+            target_lang="de",
+            output=str(tmp_path / "here"),
+        )
+    )
+    assert found == [tmp_path / "here" / "1", tmp_path / "here" / "2"]
+    assert load_model(found[0], "cpu").pair.digest() == load_model(found[1], "cpu").pair.digest()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"arch": "fconv"}, "architecture fconv; of its models Transformers can be read"),
+        ({"layernorm_embedding": True}, "layernorm_embedding=True, which no model of ours has"),
+        ({"adaptive_softmax_cutoff": [10, 20]}, "adaptive_softmax_cutoff"),
+        ({"activation_fn": "tanh"}, "has the activation tanh"),
+        ({"decoder_ffn_embed_dim": 48}, "encoder_ffn_embed_dim=24 and decoder_ffn_embed_dim=48"),
+    ],
+)
+def test_what_no_model_of_ours_has_is_refused(tmp_path: Path, options: dict[str, Any], says: str) -> None:
+    dictionaries(tmp_path)
+    write(tmp_path / "model.pt", state_of(fsmt(tmp_path / "there")), **options)
+    with pytest.raises(UsageError, match=says):
+        imported(tmp_path)
+    assert not (tmp_path / "here").exists()
+
+
+def test_what_does_not_fit_together_is_said(tmp_path: Path) -> None:
+    dictionaries(tmp_path)
+    state = state_of(fsmt(tmp_path / "there"))
+
+    def refused(kind: type[Exception], says: str, **given: Any) -> None:
+        with pytest.raises(kind, match=says):
+            imported(tmp_path, **given)
+        assert not (tmp_path / "here").exists()
+
+    write(tmp_path / "model.pt", state)
+    refused(DataError, "has 34 source pieces, but the dictionary has 30", srcdict=str(tmp_path / "dict.de.txt"))
+    refused(UsageError, "name the languages", source_lang="")
+    refused(UsageError, "name the dictionary", srcdict=None)
+    refused(UsageError, "needs the file that cut the text: --bpe-model", bpe=Segmentation.sentencepiece)
+    refused(UsageError, "say what .* is: --bpe", bpe_model=str(tmp_path / "dict.en.txt"))
+    refused(UsageError, "--moses is for --bpe subword_nmt or fastbpe", moses=True)
+    refused(MissingInputError, "does not exist|cannot read", path=str(tmp_path / "nowhere.pt"))
+    write(tmp_path / "model.pt", state, share_all_embeddings=True)
+    refused(DataError, "should be the same matrix")
+    write(tmp_path / "model.pt", {name: tensor for name, tensor in state.items() if "fc2.bias" not in name})
+    assert imported(tmp_path).is_dir()  # a linear map without a bias is one
+    write(tmp_path / "model.pt", state | {"decoder.adaptive.head.weight": torch.zeros(2)})
+    with pytest.raises(UsageError, match="no model of ours has a place for: decoder.adaptive.head.weight"):
+        imported(tmp_path, output=str(tmp_path / "other"))
+
+
+class _Runs:
+    def __reduce__(self) -> Any:
+        return os.system, (f"touch {os.environ['NMT_TEST_TOUCHED']}",)
+
+
+def test_nothing_in_a_checkpoint_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dictionaries(tmp_path)
+    touched = tmp_path / "touched"
+    monkeypatch.setenv("NMT_TEST_TOUCHED", str(touched))
+    (tmp_path / "plain.pkl").write_bytes(pickle.dumps(_Runs()))
+    torch.save({"model": {}, "args": _Runs()}, tmp_path / "model.pt")
+    for name in ("model.pt", "plain.pkl"):
+        with pytest.raises(DataError, match="system|torch"):
+            imported(tmp_path, path=str(tmp_path / name))
+    assert not touched.exists() and not (tmp_path / "here").exists()
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
+    dictionaries(tmp_path)
+    path = write(tmp_path / "model.pt", state_of(fsmt(tmp_path / "there")))
+    content = path.read_bytes()
+    for damaged in (
+        content[:-2000],
+        content[: len(content) // 2],
+        b"",
+        b"no checkpoint",
+        np.random.default_rng(1).bytes(500),
+    ):
+        path.write_bytes(damaged)
+        with pytest.raises(DataError):
+            imported(tmp_path)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as bomb:
+        bomb.writestr("model/data.pkl", b"\x00" * 2**24)
+    with pytest.raises(DataError):
+        imported(tmp_path)
+    assert not (tmp_path / "here").exists()
