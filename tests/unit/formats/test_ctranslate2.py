@@ -88,7 +88,7 @@ def test_weights_in_bytes_are_smaller_and_say_almost_the_same(tmp_path: Path) ->
     found = exported(run, tmp_path / "bytes", quantization=Quantization.int8)
     assert found.difference > 0
     sizes = [(tmp_path / name / "model.bin").stat().st_size for name in ("bytes", "whole")]
-    assert sizes[0] < 0.5 * sizes[1]
+    assert sizes[0] < 0.7 * sizes[1]  # the table of positions stays as it is
 
 
 def test_sentences_of_a_file_are_compared(tmp_path: Path) -> None:
