@@ -145,6 +145,7 @@ def configurations() -> dict[str, type]:
     """Of all commands, for which most starts of one have no use: they take some milliseconds."""
     from nmt.config.commands import AverageConfig, GenerateConfig, ScoreConfig, ShortlistConfig
     from nmt.config.sections import PreprocessConfig, TrainConfig
+    from nmt.config.serving import ServeConfig
 
     return {
         "preprocess": PreprocessConfig,
@@ -153,11 +154,12 @@ def configurations() -> dict[str, type]:
         "generate": GenerateConfig,
         "shortlist": ShortlistConfig,
         "score": ScoreConfig,
+        "serve": ServeConfig,
     }
 
 
 # What those who give a run's file to these commands may have meant: the flag that names the run.
-_FLAG_OF_RUN = {"generate": "--path", "average_checkpoints": "--inputs"}
+_FLAG_OF_RUN = {"generate": "--path", "serve": "--path", "average_checkpoints": "--inputs"}
 
 
 def refuse_file_of_another(command: str, path: Path, tree: Mapping[str, Any]) -> None:

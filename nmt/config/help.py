@@ -39,6 +39,7 @@ EVERYDAY = {
     "train": "--save-dir --arch --max-update --max-epoch --max-tokens --update-freq --lr --warmup-updates --dropout "
     "--valid-metrics --device --precision",
     "generate": "--path --input --output --format --beam --nbest --lenpen --max-tokens --workers --device",
+    "serve": "--path --host --port --beam --lenpen --workers --max-tokens --max-queue --timeout --device",
 }
 # Lines in turn: what for, and how.
 EXAMPLES = """
@@ -68,6 +69,8 @@ the test set of a corpus folder, as fairseq prints it
 nmt-generate data-bin/x --path runs/x --gen-subset test --format fairseq
 fifty target pieces for each source piece
 nmt-shortlist data-bin/x --output runs/x/shortlist
+translations over HTTP from two models, on port 8000
+nmt-serve --path runs/x,runs/y --port 8000
 two metrics with their signatures
 nmt-score --sys news.hyp --ref news.en --metrics bleu,chrf
 two references, as JSON

@@ -26,7 +26,7 @@ from hydra.core.plugins import Plugins
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-COMMANDS = ("preprocess", "train", "average_checkpoints", "generate", "shortlist", "score")
+COMMANDS = ("preprocess", "train", "average_checkpoints", "generate", "shortlist", "score", "serve")
 MODULES = {f"nmt-{command.replace('_', '-')}": f"nmt_cli.{command}" for command in COMMANDS}
 MODULES["torchrun"] = "torch.distributed.run"
 PYTHONS = ("python", "python3")

@@ -24,6 +24,7 @@ from nmt.config.plain import to_plain
 from nmt.config.presets import default_choices
 from nmt.config.publish import publish
 from nmt.config.sections import PreprocessConfig, TrainConfig
+from nmt.config.serving import ServeConfig
 from nmt.errors import DataError, MissingInputError, NMTError, UsageError
 from nmt.search.config import BeamConfig, DiverseBeamConfig, GreedyConfig, SamplingConfig
 from nmt_cli import stored
@@ -38,6 +39,7 @@ COMMANDS: dict[str, type] = {
     "score": ScoreConfig,
     "average_checkpoints": AverageConfig,
     "shortlist": ShortlistConfig,
+    "serve": ServeConfig,
 }
 MakeModel = Callable[..., str]
 

@@ -20,7 +20,7 @@ from nmt_cli.argv import rewrite
 from nmt_cli.flags import ADVICE, ALIASES, grammar
 
 Compose = Callable[..., Any]
-COMMAND_NAMES = ("preprocess", "train", "average_checkpoints", "generate", "shortlist", "score")
+COMMAND_NAMES = ("preprocess", "train", "average_checkpoints", "generate", "shortlist", "score", "serve")
 CONF = Path(nmt.__file__).parent / "conf"
 PRESETS = [(file.parent.name, file.stem) for file in sorted(CONF.glob("*/*.yaml"))]
 OTHERWISE_CALLED = {

@@ -25,7 +25,7 @@ from nmt.registry import registry_for
 from nmt_cli.argv import rewrite
 from nmt_cli.flags import grammar
 
-COMMAND_NAMES = ("preprocess", "train", "average_checkpoints", "generate", "shortlist", "score")
+COMMAND_NAMES = ("preprocess", "train", "average_checkpoints", "generate", "shortlist", "score", "serve")
 CHOICES = [
     (command, f"{group}={name}")
     for command in COMMAND_NAMES
