@@ -120,7 +120,7 @@ class Dispatcher:
         """A window is translated, or the process has ended."""
         try:
             outcomes = worker.outcomes()
-        except (EOFError, OSError):
+        except Exception:  # an end, or what nobody can read, which is one as well
             self._ended(worker)
             return
         asyncio.get_running_loop().remove_reader(worker.connection.fileno())

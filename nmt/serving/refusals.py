@@ -10,8 +10,8 @@ RETRY_SECONDS = 1
 class Refused(Exception):
     """A request that is answered with a status and a sentence. ``closes``: nothing more is read from the client."""
 
-    def __init__(self, status: HTTPStatus, sentence: str, *, closes: bool = False) -> None:
-        super().__init__(sentence)
+    def __init__(self, status: HTTPStatus, sentence: str, closes: bool = False) -> None:
+        super().__init__(status, sentence, closes)  # with these it can be sent from one process to another
         self.status = status
         self.sentence = sentence
         self.closes = closes
@@ -32,8 +32,8 @@ def malformed(sentence: str) -> Refused:
     return Refused(HTTPStatus.BAD_REQUEST, sentence)
 
 
-def too_large(sentence: str, *, closes: bool = False) -> Refused:
-    return Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, sentence, closes=closes)
+def too_large(sentence: str, closes: bool = False) -> Refused:
+    return Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, sentence, closes)
 
 
 def busy(sentence: str) -> Refused:
