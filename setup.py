@@ -36,6 +36,7 @@ TEST = [
     *SCHEDULEFREE,
     *SWEEP,
     *SERVE,
+    "libretranslatepy>=2.1",
 ]
 
 assert VERSION is not None and NAME is not None, "nmt/__init__.py has no __version__ or DISTRIBUTION"
@@ -81,7 +82,15 @@ setup(
     python_requires=">=3.10,<3.14",
     packages=find_packages(include=["nmt", "nmt.*", "nmt_cli", "nmt_cli.*"]),
     package_data={
-        "nmt": ["py.typed", "native/*.c", "native/*.h", "conf/*.yaml", "conf/*/*.yaml", "reporting/templates/*", "serving/*.html"],
+        "nmt": [
+            "py.typed",
+            "native/*.c",
+            "native/*.h",
+            "conf/*.yaml",
+            "conf/*/*.yaml",
+            "reporting/templates/*",
+            "serving/*.html",
+        ],
         "nmt_cli": ["py.typed"],
     },
     ext_modules=[NATIVE],
