@@ -53,23 +53,22 @@ def serve(config: ServeConfig) -> None:
     logger.info("stopped; every request that was accepted has been answered")
 
 
-@contextlib.contextmanager
-def _bound(host: str, port: int) -> Iterator[socket.socket]:
+def _bound(host: str, port: int) -> socket.socket:
     """A socket that does not listen yet: nobody is kept waiting while models are loaded."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as listener:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-            yield listener
     except socket.gaierror as error:
         raise OutputError(f"--host {host} is no address of this machine: {error.strerror}") from None
+    listener = socket.socket(family, kind, protocol)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(address)
     except OSError as error:
-        if error.filename is not None or error.errno is None:
-            raise
+        listener.close()
         raise OutputError(
             f"cannot listen on {host}:{port}: {error.strerror}; choose another --port or --host"
         ) from None
+    return listener
 
 
 class _Server(uvicorn.Server):

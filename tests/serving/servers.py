@@ -84,7 +84,7 @@ class Server:
 @contextlib.contextmanager
 def running(*arguments: str | Path, **environment: str | None) -> Iterator[Server]:
     """A server with these arguments, on a free port; killed at the end if it still runs."""
-    process = start_copy("serve", "--port", "0", "--cpu", *arguments, OMP_NUM_THREADS="1", **environment)
+    process = start_copy("serve", "--port", "0", "--cpu", *arguments, **environment)
     server = Server(process)
     thread = threading.Thread(target=server._read, daemon=True)
     thread.start()

@@ -96,6 +96,8 @@ def test_texts_of_several_lines_are_put_together_again() -> None:
 def test_a_form_may_have_several_texts() -> None:
     asked, auto = READER.libretranslate(b"q=a%0D%0Ab&source=de&target=en", FORM)
     assert not auto and asked.single and [line.text for line in asked.lines] == ["a", "b"]
+    asked, _ = READER.libretranslate(b'{"q": "a", "source": "de", "target": "en"}', FORM)
+    assert asked.lines == (Line("a"),), "what curl sends without a header"
     asked, _ = READER.libretranslate(b"q=a&q=b&source=de&target=en", FORM)
     assert not asked.single and asked.counts == (1, 1)
 
