@@ -82,9 +82,10 @@ class Server:
 
 
 @contextlib.contextmanager
-def running(*arguments: str | Path, **environment: str | None) -> Iterator[Server]:
-    """A server with these arguments, on a free port; killed at the end if it still runs."""
-    process = start_copy("serve", "--port", "0", "--cpu", *arguments, **environment)
+def running(*arguments: str | Path, before: str = "") -> Iterator[Server]:
+    """A server with these arguments, on a free port; killed at the end if it still runs. ``before``: Python that it runs
+    first."""
+    process = start_copy("serve", "--port", "0", "--cpu", *arguments, before=before)
     server = Server(process)
     thread = threading.Thread(target=server._read, daemon=True)
     thread.start()

@@ -237,3 +237,14 @@ def test_a_model_without_attention_says_so(tmp_path: Path) -> None:
         answer = server.post("/v1/translate", {"text": "rot", "alignment": "soft"})
         assert answer.status == 422 and "the model has no attention" in answer.json["error"]
         assert server.post("/v1/translate", {"text": "rot"}).status == 200
+
+
+def test_where_processes_cannot_be_copied_each_loads_the_models_itself(model: Path) -> None:
+    """As on a GPU."""
+    before = "import nmt.distributed.workers as workers; workers.possible = lambda: False"
+    with running("--path", model, "--workers", "1", before=before) as server:
+        assert server.translate("rot") == ["red"]
+        (worker,) = [one for one in server.workers() if b"spawn_main" in Path(f"/proc/{one}/cmdline").read_bytes()]
+        os.kill(worker, signal.SIGKILL)
+        assert server.translate("ein mann") == ["a man"]
+        assert server.stop() == 0

@@ -35,6 +35,7 @@ OTHERWISE_CALLED = {
     "--halve-by": "scheduler.unit",
     "--hops": "model.num_hops",
     "--muon-adamw": "optimizer.adamw_names",
+    "--search": "search.name",  # of nmt-serve; elsewhere it chooses a component
     "--rdrop-alpha": "criterion.divergence_weight",
     "--share-decoder-input-output-embed": "model.share_decoder_embeddings",
 }
