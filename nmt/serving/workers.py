@@ -33,6 +33,9 @@ from nmt.translation import Line, Translation, Translator
 
 logger = logging.getLogger("nmt.serving")
 
+SMALL_WINDOW = (
+    32  # lines that may make one batch of twice the size: what is left for a second one is too little (measured)
+)
 OPEN_FILES = Path("/proc/self/fd")
 
 
@@ -99,6 +102,8 @@ class Loaded:
         translator = self.translators[window.model]
         config = translator.configuration(**{**self.common, **window.options})
         config.print_alignment = window.alignment
+        if config.max_tokens is None and len(lines) <= SMALL_WINDOW:
+            config.max_tokens = 2 * translator.usual_tokens
         found = list(translator.hypotheses(lines, config, numbers=numbers))
         aligned = window.alignment is not AlignmentKind.none
         if aligned and any(one.source_pieces and one.hypotheses[0].attention is None for one in found):

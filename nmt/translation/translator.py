@@ -140,6 +140,11 @@ class Translator:
         found = self.hypotheses(_several(lines, "translate"), config)
         return [text for translation in found for text in best_texts(translation, config.nbest)]
 
+    @property
+    def usual_tokens(self) -> int:
+        """Largest batch in source pieces where no option says it."""
+        return self._engine.usual_tokens
+
     def configuration(self, **options: Any) -> GenerateConfig:
         """What the ``options`` of ``translate`` mean for this model."""
         return translation_options(options, self._validated)
@@ -214,7 +219,7 @@ class Translator:
             return side_by_side(answer, batches, self._workers) if self._workers > 1 else one_by_one(answer, batches)
 
         def plan(parts: list[Part]) -> list[Batch]:
-            return batches_of(parts, config.max_tokens or self._engine.usual_tokens, config.batch_size)
+            return batches_of(parts, config.max_tokens or self.usual_tokens, config.batch_size)
 
         def translations() -> Iterator[Translation]:
             for source, found, closes in in_order(windows, plan, run, progress or (lambda count: None)):

@@ -173,7 +173,12 @@ WRONG_FILES: list[tuple[str, str, type[NMTError], str]] = [
         DataError,
         "does not know the option training.max_updates .did you",
     ),
-    ("another command's", "path: x\ninput: y", UsageError, "is a configuration of nmt-generate, not of nmt-train; give it to"),
+    (
+        "another command's",
+        "path: x\ninput: y",
+        UsageError,
+        "is a configuration of nmt-generate, not of nmt-train; give it to",
+    ),
     ("as much another command's", "path: x\nseed: 1", DataError, "does not know the option path"),
     ("an unknown component", "model: {name: transformr}", UsageError, "unknown model 'transformr' .did you mean"),
     ("no name", "model: {d_model: 3}", DataError, "the section of the model has no name"),
