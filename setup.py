@@ -13,7 +13,17 @@ PACKAGE = (HERE / "nmt/__init__.py").read_text(encoding="utf-8")
 VERSION = re.search(r'^__version__ = "([^"]+)"', PACKAGE, re.MULTILINE)
 NAME = re.search(r'^DISTRIBUTION = "([^"]+)"', PACKAGE, re.MULTILINE)
 README = HERE / "README.md"
-COMMANDS = ("preprocess", "train", "average_checkpoints", "generate", "shortlist", "score", "import_", "export")
+COMMANDS = (
+    "preprocess",
+    "train",
+    "average_checkpoints",
+    "generate",
+    "shortlist",
+    "score",
+    "import_",
+    "export",
+    "serve",
+)
 
 PLOTS = ["matplotlib>=3.8", "resvg_py>=0.3"]  # pictures as PNG, and those of some examples and benchmarks
 CTRANSLATE2 = ["ctranslate2>=4.5"]
@@ -23,6 +33,7 @@ TENSORBOARD = ["tensorboard>=2.15"]
 WANDB = ["wandb>=0.17"]
 SCHEDULEFREE = ["schedulefree>=1.4"]
 SWEEP = ["hydra-joblib-launcher>=1.2", "hydra-submitit-launcher>=1.2"]
+SERVE = ["starlette>=0.40", "uvicorn>=0.30", "httptools>=0.6"]
 OPTUNA = ["hydra-optuna-sweeper>=1.3"]
 TEST = [
     "pytest>=8",
@@ -40,6 +51,8 @@ TEST = [
     *TENSORBOARD,
     *SCHEDULEFREE,
     *SWEEP,
+    *SERVE,
+    "libretranslatepy>=2.1",
 ]
 
 assert VERSION is not None and NAME is not None, "nmt/__init__.py has no __version__ or DISTRIBUTION"
@@ -85,7 +98,15 @@ setup(
     python_requires=">=3.10,<3.14",
     packages=find_packages(include=["nmt", "nmt.*", "nmt_cli", "nmt_cli.*"]),
     package_data={
-        "nmt": ["py.typed", "native/*.c", "native/*.h", "conf/*.yaml", "conf/*/*.yaml", "reporting/templates/*"],
+        "nmt": [
+            "py.typed",
+            "native/*.c",
+            "native/*.h",
+            "conf/*.yaml",
+            "conf/*/*.yaml",
+            "reporting/templates/*",
+            "serving/*.html",
+        ],
         "nmt_cli": ["py.typed"],
     },
     ext_modules=[NATIVE],
@@ -111,11 +132,14 @@ setup(
         "schedulefree": SCHEDULEFREE,
         "sweep": SWEEP,
         "optuna": OPTUNA,
+        "serve": SERVE,
         "test": TEST,
         "dev": TEST,
     },
     entry_points={
-        "console_scripts": [f"nmt-{command.strip('_').replace('_', '-')} = nmt_cli.{command}:main" for command in COMMANDS]
+        "console_scripts": [
+            f"nmt-{command.strip('_').replace('_', '-')} = nmt_cli.{command}:main" for command in COMMANDS
+        ]
     },
     zip_safe=False,
 )

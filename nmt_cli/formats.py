@@ -22,14 +22,9 @@ from typing import Any
 
 from nmt.config.choices import AlignmentKind, InputFormat, OutputFormat
 from nmt.data.text import PAUSE, Pause, one_line
-from nmt.errors import DataError, UsageError, did_you_mean
+from nmt.errors import DataError
 from nmt.translation import Line, TranslatedText, Translation, best_texts
-from nmt.translation.lines import Given
-
-_TEXT, _TEXTS, _LENGTH = "a text", "a list of texts", "a whole number of pieces"
-# Of an object of JSON, and what each must be.
-_KEYS = {"text": _TEXT, "prefix": _TEXT, "include": _TEXTS, "exclude": _TEXTS, "reference": _TEXT}
-_KEYS |= {"min_length": _LENGTH, "max_length": _LENGTH}
+from nmt.translation.lines import Given, line_of
 
 
 def parsed(
@@ -76,19 +71,7 @@ def _of_json(line: str, where: str) -> Line:
         tree = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{where} is not JSON ({error})") from None
-    if not isinstance(tree, dict) or not isinstance(tree.get("text"), str):
-        raise DataError(f'{where} is no object with a "text"')
-    for key, value in tree.items():
-        if key not in _KEYS:
-            raise DataError(f"{where} has the key '{key}'{did_you_mean(key, _KEYS)}; there are: {', '.join(_KEYS)}")
-        listed = isinstance(value, list) and all(isinstance(phrase, str) for phrase in value)
-        if not {_TEXT: isinstance(value, str), _TEXTS: listed, _LENGTH: type(value) is int}[_KEYS[key]]:
-            raise DataError(f'{where}: "{key}" must be {_KEYS[key]}')
-    fields: dict[str, Any] = {key: tuple(value) if _KEYS[key] == _TEXTS else value for key, value in tree.items()}
-    try:
-        return Line(**fields)
-    except UsageError as error:  # which knows no lines of files
-        raise DataError(f"{where}: {error}") from None
+    return line_of(tree, where)
 
 
 # From a translation and its reference (None: there is none) to the lines that show it.

@@ -146,6 +146,7 @@ def configurations() -> dict[str, type]:
     from nmt.config.commands import AverageConfig, GenerateConfig, ScoreConfig, ShortlistConfig
     from nmt.config.exchange import ExportConfig, ImportConfig
     from nmt.config.sections import PreprocessConfig, TrainConfig
+    from nmt.config.serving import ServeConfig
 
     return {
         "preprocess": PreprocessConfig,
@@ -156,11 +157,12 @@ def configurations() -> dict[str, type]:
         "score": ScoreConfig,
         "import_": ImportConfig,
         "export": ExportConfig,
+        "serve": ServeConfig,
     }
 
 
 # What those who give a run's file to these commands may have meant: the flag that names the run.
-_FLAG_OF_RUN = {"generate": "--path", "average_checkpoints": "--inputs"}
+_FLAG_OF_RUN = {"generate": "--path", "serve": "--path", "average_checkpoints": "--inputs"}
 
 
 def refuse_file_of_another(command: str, path: Path, tree: Mapping[str, Any]) -> None:

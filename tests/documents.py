@@ -23,6 +23,7 @@ from nmt.config.exchange import ExportConfig, ImportConfig
 from nmt.config.presets import default_choices
 from nmt.config.publish import publish
 from nmt.config.sections import PreprocessConfig, TrainConfig
+from nmt.config.serving import ServeConfig
 from nmt_cli.argv import rewrite, take_config
 from nmt_cli.flags import grammar
 
@@ -39,6 +40,7 @@ COMMANDS = {
     "nmt-generate": ("generate", GenerateConfig),
     "nmt-shortlist": ("shortlist", ShortlistConfig),
     "nmt-score": ("score", ScoreConfig),
+    "nmt-serve": ("serve", ServeConfig),
 }
 SHELL_LANGUAGES = {"bash", "sh", "console", "shell"}
 CONTROL = {"|", "||", "&&", ";", "&", "<", ">", ">>", "2>", "<<<"}

@@ -22,7 +22,7 @@ ROWS = (
     ("nmt.models", "nmt.criterions", "nmt.optim", "nmt.search", "nmt.scoring", "nmt.reporting"),
     ("nmt.engines", "nmt.distributed"),
     ("nmt.training", "nmt.translation", "nmt.plotting"),
-    ("nmt.averaging", "nmt.testing", "nmt.formats"),
+    ("nmt.averaging", "nmt.testing", "nmt.formats", "nmt.serving"),
     ("nmt_cli",),
 )
 ROW = {package: number for number, row in enumerate(ROWS) for package in row}

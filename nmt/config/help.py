@@ -39,6 +39,7 @@ EVERYDAY = {
     "train": "--save-dir --arch --max-update --max-epoch --max-tokens --update-freq --lr --warmup-updates --dropout "
     "--valid-metrics --device --precision",
     "generate": "--path --input --output --format --beam --nbest --lenpen --max-tokens --workers --device",
+    "serve": "--path --host --port --beam --lenpen --workers --max-tokens --max-queue --timeout --device",
 }
 # Lines in turn: what for, and how.
 EXAMPLES = """
@@ -77,6 +78,8 @@ a model in bytes for CTranslate2
 nmt-export --path runs/x --format ctranslate2 --quantization int8 --output x.ct2
 a folder for Hugging Face's transformers, compared over your sentences
 nmt-export --path runs/x --format huggingface --sample news.de --output x.hf
+translations over HTTP from two models, on port 8000
+nmt-serve --path runs/x,runs/y --port 8000
 two metrics with their signatures
 nmt-score --sys news.hyp --ref news.en --metrics bleu,chrf
 two references, as JSON

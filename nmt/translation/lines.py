@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from nmt.data.language_pair import LanguagePair
 from nmt.data.text import Pause, Reading
 from nmt.data.vocabulary import UNK, Floats, Hypothesis, Ids
-from nmt.errors import DataError, UsageError
+from nmt.errors import DataError, UsageError, did_you_mean
 
 _MOST_PIECES = 10**9  # nobody waits for more
 _ENDS = (".", "!", "?", "…", "。", "！", "？", "।", "؟")  # of sentences
@@ -40,6 +41,33 @@ class Line:
                 raise UsageError(f"{name}={length!r} must be a whole number of pieces, from 1 to {_MOST_PIECES:,}")
         if self.min_length and self.max_length and self.min_length > self.max_length:
             raise UsageError(f"min_length={self.min_length} is more than max_length={self.max_length}; lower it")
+
+
+_TEXT, _TEXTS, _LENGTH = "a text", "a list of texts", "a whole number of pieces"
+# Of an object of JSON, and what each must be.
+LINE_KEYS = {"text": _TEXT, "prefix": _TEXT, "include": _TEXTS, "exclude": _TEXTS, "reference": _TEXT}
+LINE_KEYS |= {"min_length": _LENGTH, "max_length": _LENGTH}
+
+
+def line_of(tree: object, where: str) -> Line:
+    """The line that an object of JSON describes; ``where`` it stands, for messages."""
+    if not isinstance(tree, dict) or not isinstance(tree.get("text"), str):
+        raise DataError(f'{where} is no object with a "text"')
+    for key, value in tree.items():
+        if key not in LINE_KEYS:
+            near = did_you_mean(key, LINE_KEYS)
+            raise DataError(f"{where} has the key '{key}'{near}; there are: {', '.join(LINE_KEYS)}")
+        listed = isinstance(value, list) and all(isinstance(phrase, str) for phrase in value)
+        if not {_TEXT: isinstance(value, str), _TEXTS: listed, _LENGTH: type(value) is int}[LINE_KEYS[key]]:
+            raise DataError(f'{where}: "{key}" must be {LINE_KEYS[key]}')
+    fields: dict[str, Any] = {key: tuple(value) if LINE_KEYS[key] == _TEXTS else value for key, value in tree.items()}
+    try:
+        line = Line(**fields)
+    except UsageError as error:  # which does not know where the line stands
+        raise DataError(f"{where}: {error}") from None
+    if not all(phrase.strip() for phrase in (*line.include, *line.exclude)):
+        raise DataError(f"{where} has an empty phrase; leave it out")
+    return line
 
 
 Given = str | Line | Pause | None

@@ -136,9 +136,18 @@ class Translator:
         ``max_tokens``, ``buffer_size`` and ``max_source_length``. The search is the one that the model was validated
         with, as far as options do not say otherwise. With ``nbest=n`` each line has n translations, one after the other.
         """
-        config = translation_options(options, self._validated)
+        config = self.configuration(**options)
         found = self.hypotheses(_several(lines, "translate"), config)
         return [text for translation in found for text in best_texts(translation, config.nbest)]
+
+    @property
+    def usual_tokens(self) -> int:
+        """Largest batch in source pieces where no option says it."""
+        return self._engine.usual_tokens
+
+    def configuration(self, **options: Any) -> GenerateConfig:
+        """What the ``options`` of ``translate`` mean for this model."""
+        return translation_options(options, self._validated)
 
     def translations(
         self, lines: Iterable[str | Line], *, alignment: bool = False, **options: Any
@@ -149,7 +158,7 @@ class Translator:
         first: text, score (what the search ranks by), pieces and their natural log-probabilities. ``alignment`` keeps the
         attention to the source, and thereby which source piece each target piece is aligned with.
         """
-        config = translation_options(options, self._validated)
+        config = self.configuration(**options)
         if alignment:
             config = dataclasses.replace(config, print_alignment=AlignmentKind.hard)
         found = list(self.hypotheses(_several(lines, "translations"), config))
@@ -210,7 +219,7 @@ class Translator:
             return side_by_side(answer, batches, self._workers) if self._workers > 1 else one_by_one(answer, batches)
 
         def plan(parts: list[Part]) -> list[Batch]:
-            return batches_of(parts, config.max_tokens or self._engine.usual_tokens, config.batch_size)
+            return batches_of(parts, config.max_tokens or self.usual_tokens, config.batch_size)
 
         def translations() -> Iterator[Translation]:
             for source, found, closes in in_order(windows, plan, run, progress or (lambda count: None)):

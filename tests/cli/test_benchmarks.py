@@ -59,6 +59,16 @@ def test_speeds_of_translation(tmp_path: Path) -> None:
     assert [row[5] for row in rows[2:]][0] == "100.0%"
 
 
+def test_speeds_of_serving(tmp_path: Path) -> None:
+    model = write_tiny_model(tmp_path / "model", model="transformer", updates=20)
+    (tmp_path / "text").write_text("".join(f"{line}\n" for line in some_lines(60)), encoding="utf-8")
+    given = [model, tmp_path / "text", "--rounds", 1, "--clients", 5, "--workers", 1, "--lines-per-request", 1, 7]
+    rows = run("serving_speed.py", *given, "--ours", "--device cpu --max-len-b 5")
+    assert [row[0] for row in rows[2:]] == ["nmt-generate", "5 clients, 1 a request", "5 clients, 7 a request"]
+    for _, speed, _, ratio, failed, other, *_ in rows[2:]:
+        assert float(speed) > 0 and float(ratio) > 0 and (failed, other) == ("0", "0")
+
+
 def test_speeds_of_more_and_more_lines(tmp_path: Path) -> None:
     model = write_tiny_model(tmp_path / "model", model="transformer", updates=20)
     (tmp_path / "text").write_text("".join(f"{line}\n" for line in some_lines(30)), encoding="utf-8")

@@ -40,6 +40,7 @@ SUITES = "starts whole suites of tests, or the demo, for minutes"
 INSTALLS = "would change the environment that these tests run in; an installation comes before them"
 MEASURES = "measures for hours; tests/cli/test_benchmarks.py runs the script in its smallest size"
 FOREIGN = "reads what another toolkit trained; tests/unit/formats makes such models and imports them"
+SERVES = "listens until it is stopped; tests/serving/test_document.py sends the requests to a server"
 MACHINES = "needs several machines or a batch system; tests/cli/test_documents.py composes it"
 
 # Document and beginning of a command line that is not run, and why.
@@ -61,6 +62,8 @@ LEFT_OUT: dict[tuple[str, str], str] = {
         "docs/training.md",
         "nmt-train data-bin/x --save-dir runs/sweep --lr 0.0005,0.001 --save-interval-minutes",
     ): MACHINES,
+    ("docs/serving.md", "nmt-serve --path runs/de-en,runs/en-de"): SERVES,
+    ("docs/serving.md", "curl "): SERVES,
     ("docs/training.md", "srun "): MACHINES,
     ("examples/plugin/README.md", "pip install ./examples/plugin"): INSTALLS,
 }

@@ -10,7 +10,7 @@ import pytest
 
 from tests.commands import run_copy
 
-COMMANDS = ("preprocess", "train", "average_checkpoints", "generate", "shortlist", "score")
+COMMANDS = ("preprocess", "train", "average_checkpoints", "generate", "shortlist", "score", "serve")
 PLUGIN = Path(__file__).resolve().parent.parent.parent / "examples" / "plugin" / "bag_of_words"
 
 

@@ -26,7 +26,17 @@ from hydra.core.plugins import Plugins
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-COMMANDS = ("preprocess", "train", "average_checkpoints", "generate", "shortlist", "score", "import_", "export")
+COMMANDS = (
+    "preprocess",
+    "train",
+    "average_checkpoints",
+    "generate",
+    "shortlist",
+    "score",
+    "import_",
+    "export",
+    "serve",
+)
 MODULES = {f"nmt-{command.strip('_').replace('_', '-')}": f"nmt_cli.{command}" for command in COMMANDS}
 MODULES["torchrun"] = "torch.distributed.run"
 PYTHONS = ("python", "python3")

@@ -24,6 +24,7 @@ from nmt.config.plain import to_plain
 from nmt.config.presets import default_choices
 from nmt.config.publish import publish
 from nmt.config.sections import PreprocessConfig, TrainConfig
+from nmt.config.serving import ServeConfig
 from nmt.errors import DataError, MissingInputError, NMTError, UsageError
 from nmt.search.config import BeamConfig, DiverseBeamConfig, GreedyConfig, SamplingConfig
 from nmt_cli import stored
@@ -38,6 +39,7 @@ COMMANDS: dict[str, type] = {
     "score": ScoreConfig,
     "average_checkpoints": AverageConfig,
     "shortlist": ShortlistConfig,
+    "serve": ServeConfig,
 }
 MakeModel = Callable[..., str]
 
@@ -171,7 +173,12 @@ WRONG_FILES: list[tuple[str, str, type[NMTError], str]] = [
         DataError,
         "does not know the option training.max_updates .did you",
     ),
-    ("another command's", "nbest: 3", UsageError, "is a configuration of nmt-generate, not of nmt-train; give it to"),
+    (
+        "another command's",
+        "path: x\ninput: y",
+        UsageError,
+        "is a configuration of nmt-generate, not of nmt-train; give it to",
+    ),
     ("as much another command's", "path: x\nseed: 1", DataError, "does not know the option path"),
     ("an unknown component", "model: {name: transformr}", UsageError, "unknown model 'transformr' .did you mean"),
     ("no name", "model: {d_model: 3}", DataError, "the section of the model has no name"),

@@ -20,7 +20,17 @@ from nmt_cli.argv import rewrite
 from nmt_cli.flags import ADVICE, ALIASES, grammar
 
 Compose = Callable[..., Any]
-COMMAND_NAMES = ("preprocess", "train", "average_checkpoints", "generate", "shortlist", "score", "import_", "export")
+COMMAND_NAMES = "preprocess train average_checkpoints generate shortlist score import_ export serve".split()
+    "preprocess",
+    "train",
+    "average_checkpoints",
+    "generate",
+    "shortlist",
+    "score",
+    "import_",
+    "export",
+    "serve",
+)
 CONF = Path(nmt.__file__).parent / "conf"
 PRESETS = [(file.parent.name, file.stem) for file in sorted(CONF.glob("*/*.yaml"))]
 OTHERWISE_CALLED = {
@@ -36,6 +46,7 @@ OTHERWISE_CALLED = {
     "--halve-by": "scheduler.unit",
     "--hops": "model.num_hops",
     "--muon-adamw": "optimizer.adamw_names",
+    "--search": "search.name",  # of nmt-serve; elsewhere it chooses a component
     "--rdrop-alpha": "criterion.divergence_weight",
     "--share-decoder-input-output-embed": "model.share_decoder_embeddings",
 }

@@ -1,0 +1,81 @@
+"""What a server counts, in the text format of Prometheus."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+LINES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
+
+
+class Histogram:
+    """How many values there were up to each bound, and their sum."""
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+
+    def add(self, value: float) -> None:
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._sum += value
+
+    def lines(self, name: str) -> list[str]:
+        found, total = [], 0
+        for bound, count in zip((*map(str, self._bounds), "+Inf"), self._counts):
+            total += count
+            found.append(f'{name}_bucket{{le="{bound}"}} {total}')
+        return [*found, f"{name}_sum {self._sum:.6f}", f"{name}_count {total}"]
+
+
+class Metrics:
+    """All of it; other parts write the attributes."""
+
+    def __init__(self) -> None:
+        self.requests: defaultdict[tuple[str, int], int] = defaultdict(int)  # by route and status
+        self.seconds = Histogram(SECONDS)
+        self.window_lines = Histogram(LINES)
+        self.lines: defaultdict[str, int] = defaultdict(int)  # translated, by model
+        self.dropped_lines = 0
+        self.ended_workers = 0
+
+    def text(self, **gauges: float) -> str:
+        """The page; ``gauges``: values of this moment."""
+        found: list[str] = []
+
+        def section(name: str, kind: str, meaning: str, lines: list[str]) -> None:
+            found.extend([f"# HELP nmt_{name} {meaning}", f"# TYPE nmt_{name} {kind}", *lines])
+
+        of_requests = [
+            f'nmt_requests_total{{route="{route}",status="{status}"}} {count}'
+            for (route, status), count in sorted(self.requests.items())
+        ]
+        section("requests_total", "counter", "Requests answered, by route and status.", of_requests)
+        section(
+            "request_seconds",
+            "histogram",
+            "Seconds from a request to its answer.",
+            self.seconds.lines("nmt_request_seconds"),
+        )
+        section(
+            "window_lines",
+            "histogram",
+            "Lines translated together, of all requests.",
+            self.window_lines.lines("nmt_window_lines"),
+        )
+        of_lines = [
+            f'nmt_lines_total{{model="{_escaped(name)}"}} {count}' for name, count in sorted(self.lines.items())
+        ]
+        section("lines_total", "counter", "Lines translated, by model.", of_lines)
+        dropped = [f"nmt_dropped_lines_total {self.dropped_lines}"]
+        section("dropped_lines_total", "counter", "Lines dropped since nobody waited for them.", dropped)
+        ended = [f"nmt_ended_workers_total {self.ended_workers}"]
+        section("ended_workers_total", "counter", "Processes that ended and were started again.", ended)
+        for name, value in gauges.items():
+            section(name, "gauge", f"{name.replace('_', ' ').capitalize()} now.", [f"nmt_{name} {value:g}"])
+        return "\n".join(found) + "\n"
+
+
+def _escaped(label: str) -> str:
+    return label.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

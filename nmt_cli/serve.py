@@ -1,0 +1,37 @@
+"""nmt-serve: models in, translations over HTTP out, until SIGTERM or Ctrl-C."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import nmt
+import nmt.search
+from nmt.allocator import keep_freed_memory
+from nmt.config.serving import ServeConfig
+from nmt.errors import UsageError
+from nmt.storage.run_folder import resolve, split_paths
+from nmt_cli.launch import launch
+
+NEEDED = ("starlette", "uvicorn")
+
+
+def run(config: ServeConfig) -> None:
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UsageError(f"nmt-serve needs {' and '.join(missing)}: pip install '{nmt.DISTRIBUTION}[serve]'")
+    for path in (one for paths in config.path for one in split_paths(paths)):
+        if not Path(path).exists():
+            resolve(path)  # says what is missing before anything is loaded
+    from nmt.serving.server import serve
+
+    serve(config)
+
+
+def main() -> None:
+    keep_freed_memory()
+    launch("serve", ServeConfig, run)
+
+
+if __name__ == "__main__":
+    main()

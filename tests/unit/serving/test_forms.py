@@ -1,0 +1,183 @@
+"""Requests of every form as lines, translations in every form, and what is counted."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nmt.config.choices import AlignmentKind
+from nmt.config.option import flags_of
+from nmt.config.serving import ServeConfig, ServedSearch
+from nmt.errors import UsageError
+from nmt.serving import answering
+from nmt.serving.app import policy_of
+from nmt.serving.asking import Asked, Reader
+from nmt.serving.metrics import Histogram, Metrics
+from nmt.serving.models import Model, Models
+from nmt.serving.refusals import Refused
+from nmt.translation import Line, TranslatedText, Translation
+
+MODEL = Model("de-en", "de", "en", "beam")
+READER = Reader(Models((MODEL,)), ServeConfig(max_lines=4, max_line_chars=20, max_beam=6))
+JSON, FORM = "application/json; charset=utf-8", "application/x-www-form-urlencoded"
+
+
+def own(**tree: Any) -> Asked:
+    return READER.own(json.dumps(tree).encode())
+
+
+def translation(*texts: str, source: str = "", **facts: Any) -> Translation:
+    attention = np.array([[0.75, 0.25], [0.0, 1.0]], dtype=np.float32)
+    found = [TranslatedText(text, [text], -1.0, [-0.5, -0.5], attention, True) for text in texts]
+    return Translation(0, source, ["x"], found, **facts)
+
+
+def test_wishes_stand_beside_a_single_text_or_with_each_text() -> None:
+    wish = Line("ein mann", prefix="a", include=("man",), max_length=5)
+    assert own(text="ein mann", prefix="a", include=["man"], max_length=5).lines == (wish,)
+    one = {"text": "ein mann", "prefix": "a", "include": ["man"], "max_length": 5}
+    assert own(text=[one, "rot\r"]).lines == (wish, Line("rot"))
+
+
+def test_options_of_the_search_become_those_of_the_translator() -> None:
+    asked = own(text="rot", beam=4, lenpen=1, nbest=2, alignment="soft", scores=True)
+    assert asked.options == {"beam": 4, "lenpen": 1.0, "nbest": 2}
+    assert (asked.alignment, asked.scores, asked.single) == (AlignmentKind.soft, True, True)
+
+
+def test_requests_in_the_same_words_are_translated_together_and_others_are_not() -> None:
+    ways = [own(text="a", beam=4, lenpen=1).way, own(text=["b", "c"], lenpen=1.0, beam=4).way, own(text="a").way]
+    assert ways[0] == ways[1] != ways[2]
+
+
+@pytest.mark.parametrize(
+    ("tree", "status", "sentence"),
+    [
+        ({"text": []}, 422, "no text"),
+        ({"text": 3}, 422, 'text 1 is no object with a "text"'),
+        ({"text": {"text": "a", "txt": ""}}, 422, "has the key 'txt' (did you mean 'text'?)"),
+        ({"text": ["a"], "prefix": "b"}, 422, '"prefix" is for a single text'),
+        ({"text": "a", "include": "b"}, 422, '"include" must be a list of texts'),
+        ({"text": "a", "include": [" "]}, 422, "empty phrase"),
+        ({"text": {"text": "a", "reference": "b"}}, 422, "references are not scored"),
+        ({"text": "a", "max_length": 1001}, 422, "1000 at most"),
+        ({"text": "a", "beam": 7}, 422, "from 1 to 6"),
+        ({"text": "a", "nbest": 0}, 422, '"nbest" must be a whole number from 1 to 6'),
+        ({"text": "a", "beam": True}, 422, '"beam" must be a whole number'),
+        ({"text": "a", "lenpen": "1"}, 422, '"lenpen" must be a number'),
+        ({"text": "a", "scores": 1}, 422, '"scores" must be true or false'),
+        ({"text": "a", "alignment": "firm"}, 422, "alignment 'firm' is none of none, hard, soft"),
+        ({"text": "a", "search": "sampling"}, 422, "search 'sampling' is none of beam, greedy"),
+        ({"text": "a", "target": 1}, 422, '"target" must be a text'),
+        ({"text": list("abcde")}, 413, "5 lines are more than the 4"),
+        ({"text": "a" * 21}, 413, "more than 20 characters"),
+        ({"text": "a", "prefix": "a" * 21}, 413, "more than 20 characters"),
+    ],
+)
+def test_what_our_own_form_does_not_allow_is_refused(tree: dict[str, Any], status: int, sentence: str) -> None:
+    with pytest.raises(Refused) as refused:
+        own(**tree)
+    assert (refused.value.status, sentence in refused.value.sentence) == (status, True), refused.value.sentence
+
+
+def test_texts_of_several_lines_are_put_together_again() -> None:
+    asked, auto = READER.libretranslate(b'{"q":["a\\nb","c"],"source":"auto","target":"en","alternatives":1}', JSON)
+    assert auto and [line.text for line in asked.lines] == ["a", "b", "c"] and asked.counts == (2, 1)
+    found = [translation("A", "AA"), translation("B"), translation("C", "CC")]
+    told = answering.libretranslate(asked, found, detected="de")
+    assert told["translatedText"] == ["A\nB", "C"]
+    assert told["alternatives"] == [["AA\nB"], ["CC"]]
+    assert told["detectedLanguage"] == [{"language": "de", "confidence": 100.0}] * 2
+
+
+def test_a_form_may_have_several_texts() -> None:
+    asked, auto = READER.libretranslate(b"q=a%0D%0Ab&source=de&target=en", FORM)
+    assert not auto and asked.single and [line.text for line in asked.lines] == ["a", "b"]
+    asked, _ = READER.libretranslate(b'{"q": "a", "source": "de", "target": "en"}', FORM)
+    assert asked.lines == (Line("a"),), "what curl sends without a header"
+    asked, _ = READER.libretranslate(b"q=a&q=b&source=de&target=en", FORM)
+    assert not asked.single and asked.counts == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        (b"source=de&target=en", "has no 'q'"),
+        (b"q=%FF&source=de&target=en", "the form cannot be read"),
+        (b"q=a&source=de&target=en&alternatives=x", "alternatives must be a whole number from 0 to 5"),
+        (b"q=a&source=de&target=en&alternatives=6", "alternatives must be a whole number from 0 to 5"),
+    ],
+)
+def test_what_a_form_lacks_is_told(body: bytes, sentence: str) -> None:
+    with pytest.raises(Refused, match=sentence) as refused:
+        READER.libretranslate(body, FORM)
+    assert refused.value.status == 400
+
+
+@pytest.mark.parametrize(
+    ("tree", "sentence"),
+    [
+        ([], "must be a list of objects"),
+        (["a"], "must be a list of objects"),
+        ([{"tgt": "a"}], "needs a 'src'"),
+        ([{"src": "a", "id": 0}, {"src": "b", "id": 1}], "the same 'id'"),
+        ([{"src": "a", "id": 7}], "there is no model '7'"),
+    ],
+)
+def test_what_the_form_of_opennmt_does_not_allow_is_refused(tree: object, sentence: str) -> None:
+    with pytest.raises(Refused, match=sentence):
+        READER.opennmt(json.dumps(tree).encode())
+
+
+def test_an_answer_says_what_was_asked_for_and_what_is_unusual() -> None:
+    (tree,) = answering.own(own(text="a"), [translation("A", "B", parts=2, cut=True)])["translations"]
+    assert tree == {"text": "A", "parts": 2, "cut": True}
+    (tree,) = answering.own(own(text="a", alignment="soft"), [translation("A")])["translations"]
+    assert tree["hypotheses"][0]["attention"] == [[0.75, 0.25], [0.0, 1.0]]
+
+
+def test_a_histogram_counts_up_to_each_bound_itself_included() -> None:
+    histogram = Histogram((1.0, 2.0))
+    for value in (0.5, 1.0, 1.5, 9.0):
+        histogram.add(value)
+    counts = ['x_bucket{le="1.0"} 2', 'x_bucket{le="2.0"} 3', 'x_bucket{le="+Inf"} 4']
+    assert histogram.lines("x") == [*counts, "x_sum 12.000000", "x_count 4"]
+
+
+def test_labels_of_metrics_are_escaped() -> None:
+    metrics = Metrics()
+    metrics.lines['a"b\\'] += 1
+    assert 'nmt_lines_total{model="a\\"b\\\\"} 1' in metrics.text()
+
+
+def test_only_what_is_given_wins_over_the_search_of_a_model() -> None:
+    assert ServedSearch().given() == {}
+    assert ServedSearch(name="greedy", lenpen=0.0).given() == {"search": "greedy", "lenpen": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"port": -1}, "port=-1"),
+        ({"timeout": 0.0}, "timeout=0.0 must be"),
+        ({"gather_ms": -1.0}, "gather_ms=-1.0 must be"),
+        ({"max_lines": 10, "max_queue": 5}, "max_lines=10 is more than can wait"),
+        ({"workers": 0}, "workers=0 must be"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        ServeConfig(**options)
+
+
+def test_every_option_has_a_flag_and_a_meaning() -> None:
+    flags = flags_of(ServeConfig)
+    assert len(flags) > 25 and all(flag.help for flag in flags)
+
+
+def test_the_policy_of_a_page_allows_what_stands_in_it_alone() -> None:
+    one, other = (policy_of(f"<style>a</style><script>{text}</script>") for text in ("b", "c"))
+    assert one != other and one.startswith("default-src 'none'; script-src 'sha256-")
