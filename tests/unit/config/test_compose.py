@@ -21,16 +21,6 @@ from nmt_cli.flags import ADVICE, ALIASES, grammar
 
 Compose = Callable[..., Any]
 COMMAND_NAMES = "preprocess train average_checkpoints generate shortlist score import_ export serve".split()
-    "preprocess",
-    "train",
-    "average_checkpoints",
-    "generate",
-    "shortlist",
-    "score",
-    "import_",
-    "export",
-    "serve",
-)
 CONF = Path(nmt.__file__).parent / "conf"
 PRESETS = [(file.parent.name, file.stem) for file in sorted(CONF.glob("*/*.yaml"))]
 OTHERWISE_CALLED = {

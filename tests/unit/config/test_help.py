@@ -26,16 +26,6 @@ from nmt_cli.argv import rewrite
 from nmt_cli.flags import grammar
 
 COMMAND_NAMES = "preprocess train average_checkpoints generate shortlist score import_ export serve".split()
-    "preprocess",
-    "train",
-    "average_checkpoints",
-    "generate",
-    "shortlist",
-    "score",
-    "import_",
-    "export",
-    "serve",
-)
 CHOICES = [
     (command, f"{group}={name}")
     for command in COMMAND_NAMES
