@@ -22,7 +22,7 @@ class Segmentation(Enum):
 
 @dataclass
 class ImportConfig(CommandConfig):
-    """nmt-import: a model of another toolkit in, a model folder out."""
+    """nmt-import: a model of another toolkit in, a model folder out; of fairseq also a binarised corpus."""
 
     from_format: str = option("", help="what wrote the model: fairseq or huggingface", flag="--from")
     path: str = flag("", help="the model there: a file or a folder; several checkpoints joined by ':' (ensemble)")

@@ -49,6 +49,10 @@ class Format:
     def __init__(self, config: Any) -> None:
         """``config``: its options. None of ours has any."""
 
+    def import_corpus(self, given: ImportConfig) -> bool:
+        """Make a corpus folder of ``given.path``, if that is a corpus; whether it is one."""
+        return False
+
     def read(self, given: ImportConfig) -> list[Foreign]:
         """The models that ``given.path`` names, of one pair of languages."""
         raise UsageError(f"models can be written in the format {self.name}, but not read from it")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, make_dataclass
+from dataclasses import dataclass, make_dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from nmt.config.exchange import ImportConfig
+from nmt.data.fairseq_corpus import import_corpus
 from nmt.data.imported_vocabularies import read_fairseq_dictionary
 from nmt.data.language_pair import LanguagePair
 from nmt.data.vocabulary import EOS
@@ -32,6 +33,7 @@ from nmt.models.transformer.weights import (
     StackWeights,
     TransformerWeights,
 )
+from nmt.storage.foreign import corpus_of_fairseq
 from nmt.storage.run_folder import split_paths
 from nmt.storage.torch_file import read_torch_file
 
@@ -73,7 +75,23 @@ class Fairseq(Format):
 
     name = "fairseq"
 
+    def import_corpus(self, given: ImportConfig) -> bool:
+        """What ``fairseq-preprocess`` wrote: its dictionaries stand in the folder."""
+        folder = Path(given.path)
+        if corpus_of_fairseq(folder) is None:
+            return False
+        source, target = (str(folder / f"dict.{language}.txt") for language in (given.source_lang, given.target_lang))
+        named = replace(given, srcdict=given.srcdict or source, tgtdict=given.tgtdict or given.srcdict or target)
+        pair, _ = self._vocabularies(named)
+        import_corpus(folder, pair, Path(given.output), overwrite=given.overwrite)
+        return True
+
     def read(self, given: ImportConfig) -> list[Foreign]:
+        pair, orders = self._vocabularies(given)
+        return [self._one(path, orders, pair) for path in split_paths(given.path)]
+
+    def _vocabularies(self, given: ImportConfig) -> tuple[LanguagePair, list[Order]]:
+        """Of source and target: the tokenizers, and where their pieces stand in the dictionaries."""
         if not (given.source_lang and given.target_lang):
             raise UsageError("name the languages of the model: --source-lang en --target-lang de")
         if not given.srcdict:
@@ -85,8 +103,7 @@ class Fairseq(Format):
         if not same or given.moses or given.target_bpe_model is not None:
             target = tokenizer_of(given, orders[1].pieces, target=True)
         pair = LanguagePair(given.source_lang, given.target_lang, source, target, same)
-        orders = [orders[0], orders[0]] if same else orders
-        return [self._one(path, orders, pair) for path in split_paths(given.path)]
+        return pair, [orders[0], orders[0]] if same else orders
 
     def _one(self, path: str, orders: list[Order], pair: LanguagePair) -> Foreign:
         checkpoint = read_torch_file(Path(path), skip=("last_optimizer_state",))

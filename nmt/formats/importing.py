@@ -32,13 +32,19 @@ logger = logging.getLogger("nmt.import")
 
 
 def import_model(config: ImportConfig) -> list[Path]:
-    """Write a model folder of each model that ``config.path`` names: ``config.output``, or several in it."""
+    """Write a model folder of each model that ``config.path`` names: ``config.output``, or several in it.
+
+    A corpus of another toolkit becomes a corpus folder.
+    """
     if not config.path:
         raise UsageError("name the model to read: --path FILE")
     if not config.output:
         raise UsageError("say where to write the model folder: --output FOLDER")
     output = Path(config.output)
     reader = format_named(config.from_format, "--from")
+    if reader.import_corpus(config):
+        logger.info("wrote the corpus %s", output)
+        return [output]
     remove_leftovers_of(output)
     check_destination(output, KIND, "--output", overwrite=config.overwrite)
     found = reader.read(config)

@@ -105,9 +105,9 @@ def test_a_corpus_folder_of_fairseq_is_named_with_what_to_do(
     line = done.stderr.decode().splitlines()[-1]
     assert done.returncode == 65, line
     assert (
-        f"{binarised} is a corpus folder of fairseq (dict.de.txt, train.de-en.de.bin), which nmt does not read" in line
+        f"{binarised} is a corpus folder of fairseq (dict.de.txt, train.de-en.de.bin); make one of ours of it" in line
     )
-    assert "nmt-preprocess --source-lang de --target-lang en --trainpref TEXT" in line
+    assert f"nmt-import --from fairseq --path {binarised} --source-lang de --target-lang en" in line
 
 
 def test_a_folder_with_checkpoints_of_fairseq_is_named(tmp_path: Path) -> None:

@@ -14,10 +14,12 @@ import pytest
 import torch
 
 from nmt.config.exchange import ImportConfig, Segmentation
+from nmt.data.corpus import Corpus
 from nmt.errors import DataError, MissingInputError, UsageError
 from nmt.formats.importing import import_model
 from nmt.models.stored import load_model
 from nmt.models.transformer.config import PositionKind
+from tests.unit.data.test_fairseq_corpus import mapped
 from tests.unit.formats.test_huggingface import PIECES, assert_same_scores, fsmt, theirs
 
 OPTIONS: dict[str, Any] = {
@@ -123,6 +125,21 @@ def test_several_checkpoints_are_an_ensemble(tmp_path: Path) -> None:
     )
     assert found == [tmp_path / "here" / "1", tmp_path / "here" / "2"]
     assert load_model(found[0], "cpu").pair.digest() == load_model(found[1], "cpu").pair.digest()
+
+
+def test_a_binarised_corpus_becomes_one_of_ours(tmp_path: Path) -> None:
+    """With the dictionaries that stand in its folder."""
+    there = tmp_path / "data-bin"
+    there.mkdir()
+    source, target = dictionaries(there)
+    for language, ids in (("en", source), ("de", target)):
+        sentences = [[ids["p1"], ids["p2"], 2], [ids["p7"], 2]]
+        mapped(there / f"train.en-de.{language}", sentences)
+    output = imported(tmp_path, path=str(there), srcdict=None, tgtdict=None, output=str(tmp_path / "corpus"))
+    corpus = Corpus.open(output)
+    split = corpus.split("train")
+    assert len(split) == 2
+    assert [corpus.pair.source.decode(split.source(number).tolist()) for number in range(2)] == ["p1 p2", "p7"]
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_what_torch_saved_is_looked_into(file: Path) -> None:
     torch.save({"args": argparse.Namespace(arch="transformer"), "model": {"weight": torch.zeros(2)}}, file)
     said = describe(file)
     assert "argparse.Namespace" in said and "torch._utils._rebuild_tensor_v2" in said
-    assert said.endswith("such files can run code and are never opened")
+    assert "such files can run code and are never opened (nmt-import reads the numbers" in said
 
 
 def test_no_more_than_a_few_imports_are_shown(file: Path) -> None:
@@ -84,9 +84,9 @@ def test_what_fairseq_preprocess_wrote_is_recognised_with_its_languages(tmp_path
     said = corpus_of_fairseq(binarised(tmp_path / "data-bin", *names))
     assert said is not None
     assert said.startswith(
-        "a corpus folder of fairseq (dict.de.txt, train.de-en.de.bin), which nmt does not read; make one"
+        "a corpus folder of fairseq (dict.de.txt, train.de-en.de.bin); make one of ours of it: nmt-import"
     )
-    assert "nmt-preprocess --source-lang de --target-lang en --trainpref TEXT" in said
+    assert "--source-lang de --target-lang en --output FOLDER" in said
 
 
 @pytest.mark.parametrize("names", [("dict.de.txt",), ("train.x-y.x.bin", "train.x-y.x.idx")])
