@@ -24,6 +24,7 @@ GIVEN: dict[str, str] = {
     "docs/getting-started.md": "text cut runs/other source.txt source.txt.gz",
     "docs/models.md": "corpus",
     "docs/objectives.md": "data-bin/x data-bin/medical runs/general runs/likelihood runs/big runs/x text",
+    "docs/other-toolkits.md": "runs/x",
     "docs/performance.md": "data-bin/en-de",
     "docs/training.md": "data-bin/x data-bin/en-de runs/en-de runs/de-en",
     "docs/translating.md": "data-bin/en-de checkpoints source.txt",

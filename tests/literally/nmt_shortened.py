@@ -13,6 +13,7 @@ from typing import Any
 
 from nmt import engines
 from nmt.config.sections import CheckpointConfig
+from nmt.formats import exporting
 from nmt.models import models
 from nmt.training.checkpoints.store import Cadence
 from nmt.training.loop.trainer import Trainer
@@ -46,7 +47,7 @@ def _due_too(cadence: Cadence, update: int, epoch: int, *, ends_epoch: bool, now
     return _due(cadence, update, epoch, ends_epoch=ends_epoch or update >= UPDATES, now=now)
 
 
-engines.describe = _described
+engines.describe = exporting.describe = _described
 models.build = _small  # type: ignore[method-assign]
 Trainer.ending = _early  # type: ignore[method-assign]
 Cadence.__init__ = _often  # type: ignore[method-assign]
