@@ -323,7 +323,7 @@ def test_text_of_the_right_size_is_looked_at_when_it_is_read(
 def test_a_corpus_folder_of_fairseq_is_named_as_such(tmp_path: Path) -> None:
     (tmp_path / "dict.en.txt").write_text("house 2\n", encoding="utf-8")
     with pytest.raises(
-        DataError, match=r"is a corpus folder of fairseq \(dict.en.txt\), .* make one of the same text: nmt-p"
+        DataError, match=r"is a corpus folder of fairseq \(dict.en.txt\); make one of ours of it: nmt-import"
     ):
         Corpus.open(tmp_path)
 

@@ -22,6 +22,7 @@ from nmt.models.transformer.config import (
 )
 from tests.unit.formats.stored import store
 
+pytestmark = pytest.mark.slow
 pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: nmt-toolkit[ctranslate2]")
 
 HELD: dict[str, dict[str, Any]] = {

@@ -22,6 +22,7 @@ from nmt.models.transformer.config import PositionKind
 from tests.unit.data.test_fairseq_corpus import mapped
 from tests.unit.formats.test_huggingface import PIECES, assert_same_scores, fsmt, theirs
 
+pytestmark = pytest.mark.slow
 OPTIONS: dict[str, Any] = {
     "arch": "transformer",
     "encoder_attention_heads": 2,

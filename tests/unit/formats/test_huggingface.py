@@ -20,6 +20,7 @@ from nmt.models.stored import load_model
 from nmt.models.transformer.config import NormOrder, PositionKind
 from tests.unit.formats.stored import store
 
+pytestmark = pytest.mark.slow
 transformers = pytest.importorskip("transformers", reason="transformers is not installed: nmt-toolkit[huggingface]")
 
 PIECES = [f"p{number}" for number in range(30)]

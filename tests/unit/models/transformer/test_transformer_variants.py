@@ -170,7 +170,14 @@ def test_what_excludes_each_other_is_refused_with_a_sentence(names: tuple[str, s
 
 
 @pytest.mark.usefixtures("double_precision")
-@pytest.mark.parametrize("names", [names for names in PAIRS if names not in REFUSED], ids="-".join)
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(names, marks=() if set(PAIRS[names]) <= set(STRUCTURES) else pytest.mark.slow, id="-".join(names))
+        for names in PAIRS
+        if names not in REFUSED
+    ],
+)
 def test_every_other_pair_of_options_works(names: tuple[str, str]) -> None:
     subject = Subject("-".join(names), configure(PAIRS[names]))
     steps_equal_teacher_forcing(subject)
