@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from enum import Enum
 
 from nmt.config.checks import require_not_negative, require_positive
 from nmt.config.option import flag, option, user_dir_option
 from nmt.config.roles import CommandConfig
+from nmt.errors import UsageError
 
 
 class Segmentation(Enum):
@@ -54,6 +54,9 @@ class Quantization(Enum):
     int16 = "int16"
 
 
+FEWEST_POSITIONS = 16
+
+
 @dataclass
 class ExportConfig(CommandConfig):
     """nmt-export: a model folder in, a model of another toolkit out, read back and compared."""
@@ -64,19 +67,23 @@ class ExportConfig(CommandConfig):
     quantization: Quantization = flag(
         Quantization.float32, help="numbers of the weights, for ctranslate2: float32, float16, int8, int8_float32, ..."
     )
-    longest: int = flag(2048, help="positions that are written for formats that do not compute them, at least")
+    longest: int = flag(2048, help="positions that are written for formats that do not compute them")
     sample: str | None = flag(None, help="file of source sentences for the comparison; default: made of random pieces")
     sentences: int = flag(50, help="so many sentences are compared")
     tolerance: float | None = flag(
         None,
-        help="largest difference of log-probabilities, for a piece, at which the export counts as right; default: 1e-4 with "
-        "weights in float32, any with others",
+        help="largest difference of log-probabilities, for a piece, at which the export counts as right; default: 1e-4, and "
+        "with a quantization 0.2",
     )
     overwrite: bool = flag(False, help="replace an existing output folder")
     user_dir: str | None = user_dir_option()
 
     def __post_init__(self) -> None:
-        require_positive("", longest=self.longest, sentences=self.sentences)
+        require_positive("", sentences=self.sentences)
+        if self.longest < FEWEST_POSITIONS:
+            raise UsageError(
+                f"longest={self.longest} must be at least {FEWEST_POSITIONS}: sentences have to fit (--longest)"
+            )
         if self.tolerance is not None:
             require_not_negative("", tolerance=self.tolerance)
 
@@ -84,4 +91,4 @@ class ExportConfig(CommandConfig):
         """The difference at which the export counts as right."""
         if self.tolerance is not None:
             return self.tolerance
-        return 1e-4 if self.quantization is Quantization.float32 else math.inf
+        return 1e-4 if self.quantization is Quantization.float32 else 0.2

@@ -172,13 +172,16 @@ def import_corpus(
     *,
     filters: FilterConfig | None = None,
     overwrite: bool = False,
+    option: str = "--destdir",
     progress: ReportProgress = lambda split, done, total: None,
 ) -> PreprocessReport:
     """Make the corpus folder ``destination`` of a data folder of fairseq in the languages of ``pair``, in either direction.
-    ``filters`` choose from the training split as nmt-preprocess does. There is no text in the folder, so that the corpus
-    has none beside its ids."""
+
+    ``option`` is the flag that named ``destination``, for messages. ``filters`` choose from the training split as
+    nmt-preprocess does. There is no text in the folder, so that the corpus has none beside its ids.
+    """
     remove_leftovers_of(destination)
-    check_destination(destination, KIND, "--destdir", overwrite=overwrite)
+    check_destination(destination, KIND, option, overwrite=overwrite)
     splits = _find_splits(folder, pair)
     only_source = all(len(paths) == 1 for paths in splits.values())
     both = ((pair.source_lang, pair.source), (pair.target_lang, pair.target))

@@ -19,8 +19,7 @@ from nmt.models.transformer.config import (
     FeedForwardKind,
     NormKind,
     ScoreKind,
-    TransformerConfig,
-    other_than,
+    beyond,
 )
 from nmt.models.transformer.own_weights import describe
 from nmt.native.library import library, processor
@@ -121,8 +120,7 @@ class NativeKind(EngineKind):
             return f"it is for CPUs, and the device is {wanted.device}"
         if processor() is None:
             return "the C part of nmt was not built here or is switched off"
-        is_plain = type(model.config) is TransformerConfig
-        missing = next(other_than(IN_C, model.config), None) if is_plain else "its architecture"
+        missing = beyond(IN_C, model.config)
         return None if missing is None else f"{missing} is not in its C code"
 
     def make(self, model: LoadedModel, wanted: Wanted) -> Engine:

@@ -20,7 +20,7 @@ from nmt.registry import Registry, import_all
 
 
 @dataclass(frozen=True)
-class Foreign:
+class PortableModel:
     """A model that a reader found. Its pieces stand as in ``pair``."""
 
     weights: TransformerWeights
@@ -53,11 +53,11 @@ class Format:
         """Make a corpus folder of ``given.path``, if that is a corpus; whether it is one."""
         return False
 
-    def read(self, given: ImportConfig) -> list[Foreign]:
+    def read(self, given: ImportConfig) -> list[PortableModel]:
         """The models that ``given.path`` names, of one pair of languages."""
         raise UsageError(f"models can be written in the format {self.name}, but not read from it")
 
-    def write(self, model: Foreign, folder: Path, options: ExportConfig) -> None:
+    def write(self, model: PortableModel, folder: Path, options: ExportConfig) -> None:
         """Into a folder that is there and empty; a UsageError says what of the model the format cannot hold."""
         raise UsageError(f"models can be read from the format {self.name}, but not written in it")
 

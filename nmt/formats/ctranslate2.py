@@ -12,11 +12,12 @@ import numpy as np
 
 from nmt.config.exchange import ExportConfig, Quantization
 from nmt.errors import UsageError
-from nmt.formats import Foreign, Format, Written, formats
+from nmt.formats import Format, PortableModel, Written, formats
 from nmt.formats.packages import need
 from nmt.layers.sinusoids import Sinusoids
 from nmt.models.transformer.weights import (
     Activation,
+    Array,
     Attention,
     FeedForward,
     LayerWeights,
@@ -41,7 +42,7 @@ class CTranslate2(Format):
 
     name = "ctranslate2"
 
-    def write(self, model: Foreign, folder: Path, options: ExportConfig) -> None:
+    def write(self, model: PortableModel, folder: Path, options: ExportConfig) -> None:
         need("ctranslate2", _EXTRA)
         from ctranslate2.converters import Converter
 
@@ -53,6 +54,7 @@ class CTranslate2(Format):
 
         quantization = None if options.quantization is Quantization.float32 else options.quantization.value
         Given().convert(str(folder), quantization=quantization, force=True)
+        model.pair.save(folder / "tokenizer")
 
     def written(self, folder: Path) -> Written:
         return _Translator(folder)
@@ -69,13 +71,14 @@ class _Translator(Written):
         return [float(sum(one.log_probs)) for one in self._translator.score_batch(*given)]
 
     def translate(self, sources: Sequence[Sequence[str]], longest: int) -> list[list[str]]:
+        never = [["<pad>"], ["<s>"]]  # what no search of ours writes
         found = self._translator.translate_batch(
-            [list(one) for one in sources], beam_size=1, max_decoding_length=longest
+            [list(one) for one in sources], beam_size=1, max_decoding_length=longest, suppress_sequences=never
         )
         return [list(one.hypotheses[0]) for one in found]
 
 
-def _specification(model: Foreign, longest: int) -> Any:
+def _specification(model: PortableModel, longest: int) -> Any:
     from ctranslate2.specs import common_spec, transformer_spec
 
     weights = map_arrays(np.array, model.weights)  # copies: quantisation writes into them
@@ -94,6 +97,8 @@ def _specification(model: Foreign, longest: int) -> Any:
         "relative_position": positions is PositionsInHeads.relative,
         "rotary_dim": weights.head_size if positions is PositionsInHeads.rotary else None,
     }
+    distances = first.self_attention.distances
+    reach = 0 if distances is None else distances.keys.shape[1] // 2  # of the encoder's, in both directions
     encoder, decoder = (
         kind(len(stack.layers), weights.num_heads, pre_norm=stack.norm_first, **common)
         for kind, stack in (
@@ -111,14 +116,14 @@ def _specification(model: Foreign, longest: int) -> Any:
         if given.norm is not None:
             _norm(side.layer_norm, given.norm)
         for layer, own in zip(side.layer, given.layers):
-            _layer(layer, own, weights.head_size)
+            _layer(layer, own, weights.head_size, reach)
     encoder.embeddings[0].weight, decoder.embeddings.weight = weights.source.embedding, weights.target.embedding
     _linear(decoder.projection, weights.output)
     _vocabulary(spec, model)
     return spec
 
 
-def _vocabulary(spec: Any, model: Foreign) -> None:
+def _vocabulary(spec: Any, model: PortableModel) -> None:
     source, target = (list(side.vocabulary.pieces) for side in (model.pair.source, model.pair.target))
     spec.register_source_vocabulary(source)
     spec.register_target_vocabulary(target)
@@ -128,20 +133,20 @@ def _vocabulary(spec: Any, model: Foreign) -> None:
     spec.config.layer_norm_epsilon = model.weights.source.layers[0].self_norm.epsilon
 
 
-def _layer(layer: Any, given: LayerWeights, head_size: int) -> None:
+def _layer(layer: Any, given: LayerWeights, head_size: int, reach: int) -> None:
     look = given.self_attention
-    _attention(layer.self_attention, look, [[look.query, look.key, look.value], [look.output]], head_size)
+    _attention(layer.self_attention, look, [[look.query, look.key, look.value], [look.output]], head_size, reach)
     _norm(layer.self_attention.layer_norm, given.self_norm)
     if given.cross_attention is not None and given.cross_norm is not None:
         read = given.cross_attention
-        _attention(layer.attention, read, [[read.query], [read.key, read.value], [read.output]], head_size)
+        _attention(layer.attention, read, [[read.query], [read.key, read.value], [read.output]], head_size, reach)
         _norm(layer.attention.layer_norm, given.cross_norm)
     _feed_forward(layer.ffn, given.feed_forward)
     _norm(layer.ffn.layer_norm, given.feed_forward_norm)
 
 
-def _attention(there: Any, given: Attention, parts: list[list[Linear]], head_size: int) -> None:
-    """``parts``: the linear maps that are one there."""
+def _attention(there: Any, given: Attention, parts: list[list[Linear]], head_size: int, reach: int) -> None:
+    """``parts``: the linear maps that are one there; ``reach``: of relative positions."""
     if not math.isclose(given.scale, head_size**-0.5):
         there.queries_scale = np.float32(given.scale)
     for linear, some in zip(there.linear, parts):
@@ -150,15 +155,20 @@ def _attention(there: Any, given: Attention, parts: list[list[Linear]], head_siz
             biases = [np.zeros(len(one.weight), dtype=np.float32) if one.bias is None else one.bias for one in some]
             linear.bias = np.concatenate(biases)
     if given.distances is not None:
-        if len(given.distances.keys) != 1:
-            raise UsageError(
-                "CTranslate2 has the vectors of relative positions once for all heads, and the model has them for each; "
-                "export to another format"
-            )
-        there.relative_position_keys, there.relative_position_values = (
-            given.distances.keys[0],
-            given.distances.values[0],
+        there.relative_position_keys = _distances(given.distances.keys, reach)
+        there.relative_position_values = _distances(given.distances.values, reach)
+
+
+def _distances(vectors: Array, reach: int) -> Array:
+    """[H, R, d] -> [2 reach + 1, d]: a decoder has none for what stands ahead, and there they are, never used."""
+    if len(vectors) != 1:
+        raise UsageError(
+            "CTranslate2 has the vectors of relative positions once for all heads, and the model has them for each; use "
+            "another format"
         )
+    whole = np.zeros((2 * reach + 1, vectors.shape[2]), dtype=np.float32)
+    whole[: vectors.shape[1]] = vectors[0]
+    return whole
 
 
 def _feed_forward(there: Any, given: FeedForward) -> None:

@@ -17,8 +17,9 @@ from nmt.data.vocabulary import EOS, SPECIALS, Ids, Vocabulary
 from nmt.devices import device_named
 from nmt.engines import Wanted, engine_for
 from nmt.errors import DataError, UsageError
-from nmt.formats import Foreign, Format, Written, format_named
+from nmt.formats import Format, PortableModel, Written, format_named
 from nmt.models.stored import LoadedModel, load_model
+from nmt.models.transformer.config import PositionKind
 from nmt.models.transformer.own_weights import describe, undescribed
 from nmt.search import EngineSearch, searches
 from nmt.search.config import GreedyConfig, LengthPenalty
@@ -56,7 +57,7 @@ def export_model(config: ExportConfig) -> Comparison:
     if missing is not None:
         raise UsageError(f"{config.path} cannot be exported: {missing} is nothing that other toolkits have")
     weights = describe(loaded.config, loaded.sizes, loaded.arrays, loaded.origin)
-    model = Foreign(weights, loaded.pair)
+    model = PortableModel(weights, loaded.pair)
     with new_folder(output, overwrite=config.overwrite) as folder:
         writer.write(model, folder, config)
         found = _compare(loaded, writer, folder, config)
@@ -79,10 +80,11 @@ def export_model(config: ExportConfig) -> Comparison:
 
 def _compare(loaded: LoadedModel, writer: Format, folder: Path, config: ExportConfig) -> Comparison:
     there: Written = writer.written(folder)
-    sources = _sources(loaded, config)
+    limit = min([config.longest, *_learned_positions(loaded)]) - 2  # pieces; the end has a position, some step further
+    sources = _sources(loaded, config, limit)
     ours = _Ours(loaded)
     pieces = [_spelt(one, loaded.pair.source.vocabulary) for one in sources]
-    longest = max(map(len, sources)) + _MORE
+    longest = min(max(map(len, sources)) + _MORE, limit)
     translations = ours.translate(sources, longest)
     targets = [_spelt(one, loaded.pair.target.vocabulary) for one in translations]
     said = there.log_probabilities(pieces, targets)
@@ -124,15 +126,20 @@ def _asked(sources: Sequence[Ids], requests: Sequence[Request] | None = None) ->
     return Sentences([np.append(one, EOS) for one in sources], requests=requests)
 
 
-def _sources(loaded: LoadedModel, config: ExportConfig) -> list[Ids]:
-    """Sentences in ids: of a file, or of random pieces."""
+def _learned_positions(loaded: LoadedModel) -> list[int]:
+    """How many there are, if there are some."""
+    return [loaded.config.max_positions] if loaded.config.positions is PositionKind.learned else []
+
+
+def _sources(loaded: LoadedModel, config: ExportConfig, limit: int) -> list[Ids]:
+    """Sentences of at most ``limit`` pieces, in ids: of a file, or of random pieces."""
     tokenizer = loaded.pair.source
     if config.sample is None:
         random = np.random.default_rng(1)
-        lengths = random.integers(1, _LONGEST_RANDOM, size=config.sentences)
+        lengths = random.integers(1, min(_LONGEST_RANDOM, limit), size=config.sentences, endpoint=True)
         return [random.integers(len(SPECIALS), len(tokenizer.vocabulary), size=length) for length in lengths]
     lines = itertools.islice(filter(None, Reading().lines(Path(config.sample))), config.sentences)
-    found: list[Ids] = [ids for ids in tokenizer.encode(list(lines)) if len(ids)]
+    found: list[Ids] = [ids for ids in tokenizer.encode(list(lines)) if 0 < len(ids) <= limit]
     if not found:
-        raise DataError(f"{config.sample} holds no sentence to compare with")
+        raise DataError(f"{config.sample} holds no sentence of 1 to {limit} pieces to compare with")
     return found

@@ -17,52 +17,31 @@ from nmt.data.imported_vocabularies import read_fairseq_dictionary
 from nmt.data.language_pair import LanguagePair
 from nmt.data.vocabulary import EOS
 from nmt.errors import DataError, UsageError
-from nmt.formats import Foreign, Format, formats
+from nmt.formats import Format, PortableModel, formats
+from nmt.formats.layers import LayerReader, count_of, dropouts_of, require_same_sides
 from nmt.formats.order import Order, in_our_order
 from nmt.formats.segmentation import tokenizer_of
 from nmt.formats.tensors import Tensors, as_formula_if_alike
 from nmt.layers.sinusoids import SinusoidLayout, Sinusoids, Wavelengths
-from nmt.models.transformer.weights import (
-    Activation,
-    Array,
-    Attention,
-    FeedForward,
-    LayerWeights,
-    Linear,
-    Norm,
-    StackWeights,
-    TransformerWeights,
-)
+from nmt.models.transformer.weights import Activation, Array, Linear, StackWeights, TransformerWeights
 from nmt.storage.foreign import corpus_of_fairseq
 from nmt.storage.run_folder import split_paths
 from nmt.storage.torch_file import read_torch_file
 
 _PAD, _UNK, _BOS, _EOS = 1, 3, 0, 2  # by their ids there
 _FIRST_POSITION = _PAD + 1
-_EPSILON = 1e-5
-_ACTIVATIONS = {
-    "relu": Activation.relu,
-    "gelu": Activation.gelu,
-    "gelu_accurate": Activation.gelu,  # by tanh there: see _refuse
-    "swish": Activation.swish,
-}
-# What a Transformer of fairseq may have that ours has not: an option of a checkpoint, and its harmless values.
-_HARMLESS: dict[str, tuple[Any, ...]] = {
-    "adaptive_softmax_cutoff": (None, ""),
-    "layernorm_embedding": (False, None),
-    "no_token_positional_embeddings": (False, None),
-    "no_cross_attention": (False, None),
-    "cross_self_attention": (False, None),
-    "tie_adaptive_weights": (False, None),
-    "base_layers": (0, None),
-    "no_decoder_final_norm": (False, None),
-}
+_ACTIVATIONS = {"relu": Activation.relu, "gelu": Activation.gelu, "swish": Activation.swish}
+# What a Transformer of fairseq may have that ours has not; and how options are spelt that are not set.
+_OTHERS = (
+    "adaptive_softmax_cutoff layernorm_embedding no_token_positional_embeddings no_cross_attention cross_self_attention "
+    "tie_adaptive_weights base_layers no_decoder_final_norm"
+).split()
+_UNSET = ("None", "False", "0", "")
 # Tensors that hold nothing of the model: counters of versions, and a fused layer's copies, which are not kept up to date.
 _DEAD = re.compile(
     r"(en|de)coder\.(version|embed_positions\._float_tensor)"
     r"|encoder\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)"
 )
-_DROPOUTS = ("dropout", "attention_dropout", "activation_dropout")
 _OLD_NORMS = {
     "encoder": ("self_attn_layer_norm", "final_layer_norm"),
     "decoder": ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"),
@@ -83,10 +62,10 @@ class Fairseq(Format):
         source, target = (str(folder / f"dict.{language}.txt") for language in (given.source_lang, given.target_lang))
         named = replace(given, srcdict=given.srcdict or source, tgtdict=given.tgtdict or given.srcdict or target)
         pair, _ = self._vocabularies(named)
-        import_corpus(folder, pair, Path(given.output), overwrite=given.overwrite)
+        import_corpus(folder, pair, Path(given.output), overwrite=given.overwrite, option="--output")
         return True
 
-    def read(self, given: ImportConfig) -> list[Foreign]:
+    def read(self, given: ImportConfig) -> list[PortableModel]:
         pair, orders = self._vocabularies(given)
         return [self._one(path, orders, pair) for path in split_paths(given.path)]
 
@@ -105,7 +84,7 @@ class Fairseq(Format):
         pair = LanguagePair(given.source_lang, given.target_lang, source, target, same)
         return pair, [orders[0], orders[0]] if same else orders
 
-    def _one(self, path: str, orders: list[Order], pair: LanguagePair) -> Foreign:
+    def _one(self, path: str, orders: list[Order], pair: LanguagePair) -> PortableModel:
         checkpoint = read_torch_file(Path(path), skip=("last_optimizer_state",))
         if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("model"), dict):
             raise DataError(f"{path} holds no model of fairseq; give a checkpoint that fairseq-train wrote")
@@ -120,8 +99,7 @@ class Fairseq(Format):
                     f"{path} has {len(stack.embedding)} {side} pieces, but the dictionary has {len(order.pieces) + 4}; give "
                     f"the dictionaries that it was trained with (--srcdict, --tgtdict)"
                 )
-        training = {name: float(options[name]) for name in _DROPOUTS if options.get(name)}
-        return Foreign(in_our_order(weights, *orders), pair, training)
+        return PortableModel(in_our_order(weights, *orders), pair, dropouts_of(options))
 
 
 def _options(checkpoint: Mapping[str, Any], path: str) -> Mapping[str, Any]:
@@ -138,17 +116,17 @@ def _options(checkpoint: Mapping[str, Any], path: str) -> Mapping[str, Any]:
 def _refuse(options: Mapping[str, Any], path: str) -> None:
     kind = str(options.get("arch") or options.get("_name") or "transformer")
     if not kind.startswith("transformer"):
-        raise UsageError(f"{path} is a model of fairseq's architecture {kind}; of its models Transformers can be read")
-    for name, harmless in _HARMLESS.items():
-        if options.get(name) not in harmless and name in options:
-            raise UsageError(f"{path} was trained with {name}={options[name]}, which no model of ours has")
-    activation = options.get("activation_fn") or "relu"
-    if activation not in _ACTIVATIONS or activation == "gelu_accurate":
-        raise UsageError(f"{path} has the activation {activation}; ours have relu, gelu or swish")
-    for name in ("attention_heads", "ffn_embed_dim", "embed_dim"):
-        one, other = (options.get(f"{side}_{name}") for side in ("encoder", "decoder"))
-        if one != other:
-            raise UsageError(f"{path} has encoder_{name}={one} and decoder_{name}={other}; in ours they are the same")
+        raise DataError(f"{path} is a model of fairseq's architecture {kind}; of its models Transformers can be read")
+    for name in _OTHERS:
+        if str(options.get(name)) not in _UNSET:
+            raise DataError(f"{path} was trained with {name}={options[name]}, which no model of ours has")
+    if _activation(options) not in _ACTIVATIONS:
+        raise DataError(f"{path} has the activation {_activation(options)}; ours have {', '.join(_ACTIVATIONS)}")
+    require_same_sides(options, ("attention_heads", "ffn_embed_dim", "embed_dim"), path)
+
+
+def _activation(options: Mapping[str, Any]) -> str:
+    return str(options.get("activation_fn") or "relu")
 
 
 def _renewed(state: Mapping[str, Any]) -> dict[str, Any]:
@@ -158,11 +136,11 @@ def _renewed(state: Mapping[str, Any]) -> dict[str, Any]:
         if _DEAD.fullmatch(name):
             continue
         if match := re.fullmatch(r"(.*attn\.)in_proj_(weight|bias)", name):
-            for part, rows in zip("qkv", np.split(np.asarray(tensor), 3)):
+            for part, rows in zip("qkv", np.array_split(np.atleast_1d(tensor), 3)):
                 renewed[f"{match[1]}{part}_proj.{match[2]}"] = rows
-        elif match := re.fullmatch(r"((en|de)coder\.layers\.\d+)\.layer_norms\.(\d)\.(weight|bias)", name):
-            norms = _OLD_NORMS[f"{match[2]}coder"]
-            renewed[f"{match[1]}.{norms[int(match[3])]}.{match[4]}"] = tensor
+        elif match := re.fullmatch(r"((en|de)coder\.layers\.\d+)\.layer_norms\.([0-2])\.(weight|bias)", name):
+            norm = dict(enumerate(_OLD_NORMS[f"{match[2]}coder"])).get(int(match[3]), name)
+            renewed[f"{match[1]}.{norm}.{match[4]}"] = tensor
         else:
             renewed[name] = tensor
     return renewed
@@ -174,20 +152,21 @@ class _Reader:
     options: Mapping[str, Any]
 
     def model(self) -> TransformerWeights:
-        source = self.tensors.take("encoder.embed_tokens.weight")
-        target = self.tensors.take("decoder.embed_tokens.weight")
+        source = self.tensors.take("encoder.embed_tokens.weight", None, None)
+        target = self.tensors.take("decoder.embed_tokens.weight", None, source.shape[1])
         shares_all = bool(self.options.get("share_all_embeddings"))
         if shares_all:
             target = self._same(source, target, "decoder.embed_tokens.weight")
         output = target
         for name in ("decoder.output_projection.weight", "decoder.embed_out"):
             if name in self.tensors:
-                output = self.tensors.take(name)
+                output = self.tensors.take(name, *target.shape)
                 if shares_all or self.options.get("share_decoder_input_output_embed"):
                     output = self._same(target, output, name)
-        heads = int(self.options.get("encoder_attention_heads") or 8)
-        stacks = self._stack("encoder", source, heads), self._stack("decoder", target, heads)
-        bias = self.tensors.optional("decoder.output_projection.bias")
+        heads = count_of(self.options, "encoder_attention_heads", self.tensors.origin) or 8
+        layers = LayerReader(self.tensors, source.shape[1], heads, _ACTIVATIONS[_activation(self.options)])
+        stacks = self._stack("encoder", source, layers), self._stack("decoder", target, layers)
+        bias = self.tensors.optional("decoder.output_projection.bias", len(target))
         return TransformerWeights(*stacks, Linear(output, bias), heads, EOS)
 
     def _same(self, one: Array, other: Array, name: str) -> Array:
@@ -197,39 +176,18 @@ class _Reader:
             )
         return one
 
-    def _stack(self, side: str, embedding: Array, heads: int) -> StackWeights:
-        width = embedding.shape[1]
-        count = 1 + max((int(number) for number in self.tensors.numbers(rf"{side}\.layers\.(\d+)\.")), default=-1)
-        layers = tuple(
-            self._layer(f"{side}.layers.{number}", side == "decoder", width // heads) for number in range(count)
-        )
+    def _stack(self, side: str, embedding: Array, layers: LayerReader) -> StackWeights:
+        count = 1 + max((int(number) for number in self.tensors.numbers(rf"{side}\.layers\.(\d{{1,4}})\.")), default=0)
+        formula = Sinusoids(layers.width, SinusoidLayout.halves, Wavelengths.tensor2tensor, offset=_FIRST_POSITION)
+        table = self.tensors.optional(f"{side}.embed_positions.weight", None, layers.width)
         norm_first = bool(self.options.get(f"{side}_normalize_before"))
-        positions: Array | Sinusoids
-        positions = formula = Sinusoids(width, SinusoidLayout.halves, Wavelengths.tensor2tensor, offset=_FIRST_POSITION)
-        if f"{side}.embed_positions.weight" in self.tensors:
-            table = self.tensors.take(f"{side}.embed_positions.weight")
-            positions = as_formula_if_alike(table[_FIRST_POSITION:], formula)  # the first are of padding
-        scale = 1.0 if self.options.get("no_scale_embedding") else math.sqrt(width)
-        norm = self._norm(f"{side}.layer_norm") if norm_first else None
-        return StackWeights(embedding, scale, positions, layers, norm, norm_first)
-
-    def _layer(self, name: str, reads: bool, head: int) -> LayerWeights:
-        return LayerWeights(
-            self._attention(f"{name}.self_attn", head),
-            self._norm(f"{name}.self_attn_layer_norm"),
-            self._attention(f"{name}.encoder_attn", head) if reads else None,
-            self._norm(f"{name}.encoder_attn_layer_norm") if reads else None,
-            FeedForward(
-                self.tensors.linear(f"{name}.fc1"),
-                self.tensors.linear(f"{name}.fc2"),
-                _ACTIVATIONS[self.options.get("activation_fn") or "relu"],
-            ),
-            self._norm(f"{name}.final_layer_norm"),
+        return StackWeights(
+            embedding,
+            1.0 if self.options.get("no_scale_embedding") else math.sqrt(layers.width),
+            as_formula_if_alike(
+                None if table is None else table[_FIRST_POSITION:], formula
+            ),  # the first are of padding
+            tuple(layers.layer(f"{side}.layers.{number}", reads=side == "decoder") for number in range(count)),
+            layers.norm(f"{side}.layer_norm") if norm_first else None,
+            norm_first,
         )
-
-    def _attention(self, name: str, head: int) -> Attention:
-        query, key, value, output = (self.tensors.linear(f"{name}.{part}_proj") for part in ("q", "k", "v", "out"))
-        return Attention(query, key, value, output, head**-0.5)
-
-    def _norm(self, name: str) -> Norm:
-        return self.tensors.norm(name, _EPSILON)

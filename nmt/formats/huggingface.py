@@ -20,25 +20,16 @@ from nmt.data.language_pair import LanguagePair
 from nmt.data.tokenizers import Tokenizer
 from nmt.data.tokenizers.bpe_codes import BpeCodes, BpeCodesConfig, WordEnds
 from nmt.data.tokenizers.piece_lists import WordsConfig, WordTokenizer
-from nmt.data.vocabulary import BOS, EOS, PAD
+from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS
 from nmt.errors import DataError, MissingInputError, UsageError
-from nmt.formats import Foreign, Format, Written, formats
+from nmt.formats import Format, PortableModel, Written, formats
+from nmt.formats.layers import LayerReader, count_of, dropouts_of, number_of, require_same_sides
 from nmt.formats.order import Order, in_our_order
 from nmt.formats.segmentation import sentencepiece_of
 from nmt.formats.stream import ORIGINAL_LAYOUT, interleaved, without_zero_biases
 from nmt.formats.tensors import Tensors, as_formula_if_alike
 from nmt.layers.sinusoids import SinusoidLayout, Sinusoids, Wavelengths
-from nmt.models.transformer.weights import (
-    Activation,
-    Array,
-    Attention,
-    FeedForward,
-    LayerWeights,
-    Linear,
-    Norm,
-    StackWeights,
-    TransformerWeights,
-)
+from nmt.models.transformer.weights import Activation, Array, Linear, StackWeights, TransformerWeights
 from nmt.search.config import LengthPenalty
 from nmt.storage.checkpoints import mapped_tensors
 from nmt.storage.files import read_json
@@ -46,9 +37,8 @@ from nmt.storage.run_folder import split_paths
 from nmt.storage.torch_file import read_torch_file
 
 _FIRST_POSITION_OF_FSMT = 2
-_EPSILON = 1e-5  # torch's, which these models leave as it is
+_BEAM, _WIDEST_BEAM, _HIGHEST_PENALTY = 5, 1000, 10.0
 _ACTIVATIONS = {"relu": Activation.relu, "gelu": Activation.gelu, "swish": Activation.swish, "silu": Activation.swish}
-_DROPOUTS = ("dropout", "attention_dropout", "activation_dropout")
 _NORM_FIRST = {"marian": False, "pegasus": True, "fsmt": False}
 # What is missing for models that look as if they could be read.
 _MISSING = {
@@ -66,14 +56,14 @@ class HuggingFace(Format):
 
     name = "huggingface"
 
-    def read(self, given: ImportConfig) -> list[Foreign]:
+    def read(self, given: ImportConfig) -> list[PortableModel]:
         found = [_Folder(Path(path), given).model() for path in split_paths(given.path)]
         for other in found[1:]:
             if other.pair.digest() != found[0].pair.digest():
                 raise UsageError(f"{given.path}: the models have different vocabularies, and cannot be an ensemble")
         return found
 
-    def write(self, model: Foreign, folder: Path, options: ExportConfig) -> None:
+    def write(self, model: PortableModel, folder: Path, options: ExportConfig) -> None:
         from nmt.formats.huggingface_writer import write
 
         write(model, folder, options)
@@ -91,18 +81,18 @@ class _Folder:
     path: Path
     given: ImportConfig
 
-    def model(self) -> Foreign:
+    def model(self) -> PortableModel:
         config = self._config()
         kind = str(config.get("model_type"))
         if kind not in _NORM_FIRST:
             what = _MISSING.get(kind, f"of these models {', '.join(_NORM_FIRST)} can be read")
-            raise UsageError(f"{self.path} is a model of the type {kind}: {what}")
+            raise DataError(f"{self.path} is a model of the type {kind}: {what}")
         _require(config, self.path)
         symbols = self._symbols(kind, config)
-        specials = self._specials(kind, config, symbols)
-        orders = [Order.of(some, specials, str(self.path)) for some in symbols]
+        specials = [self._specials(kind, config, some) for some in symbols]
+        orders = [Order.of(some, own, str(self.path)) for some, own in zip(symbols, specials)]
         tensors = Tensors(self._tensors(), str(self.path))
-        weights = _Reader(tensors, config, kind, start_of(config, specials)).model()
+        weights = _Reader(tensors, config, kind, start_of(config, specials[-1])).model()
         tensors.require_all_read()
         if config.get(ORIGINAL_LAYOUT) == SinusoidLayout.interleaved.value:  # of a model of ours
             weights = interleaved(weights)
@@ -113,8 +103,7 @@ class _Folder:
                 )
         pair = self._pair(kind, config, orders)
         source, target = orders[0], orders[-1]
-        training = {name: float(config[name]) for name in _DROPOUTS if config.get(name)}
-        return Foreign(in_our_order(weights, source, target), pair, training, self._search(config))
+        return PortableModel(in_our_order(weights, source, target), pair, dropouts_of(config), self._search(config))
 
     def _config(self) -> dict[str, Any]:
         config = read_json(self.path / "config.json")
@@ -132,17 +121,17 @@ class _Folder:
             return [source]
         return [source, read_huggingface_vocabulary(self.path / "target_vocab.json")]
 
-    def _specials(self, kind: str, config: Mapping[str, Any], symbols: list[list[str]]) -> list[int | None]:
-        """Where pad, unk, bos and eos stand."""
+    def _specials(self, kind: str, config: Mapping[str, Any], symbols: list[str]) -> list[int | None]:
+        """Where pad, unk, bos and eos stand in one of the vocabularies."""
+        places = {symbol: number for number, symbol in enumerate(symbols)}
         if kind == "fsmt":
-            return [1, 3, 0, 2]
+            return [places.get(special) for special in SPECIALS]
         pad, eos, start = (config.get(f"{name}_token_id") for name in ("pad", "eos", "decoder_start"))
-        unknown = symbols[0].index("<unk>") if "<unk>" in symbols[0] else None
-        bos = start if start not in (pad, eos) else symbols[0].index("<s>") if "<s>" in symbols[0] else None
-        for name, number in (("pad", pad), ("eos", eos)):
-            if not isinstance(number, int) or not 0 <= number < len(symbols[0]):
+        for name, number in (("pad", pad), ("eos", eos), ("decoder_start", eos if start is None else start)):
+            if type(number) is not int or not 0 <= number < len(symbols):
                 raise DataError(f"{self.path / 'config.json'}: {name}_token_id={number!r} is no id of the vocabulary")
-        return [pad, unknown, bos, eos]
+        bos = places.get("<s>") if start in (None, pad, eos) else start
+        return [pad, places.get("<unk>"), bos, eos]
 
     def _tensors(self) -> dict[str, Any]:
         if (self.path / "model.safetensors").is_file():
@@ -156,7 +145,9 @@ class _Folder:
     def _pair(self, kind: str, config: Mapping[str, Any], orders: Sequence[Order]) -> LanguagePair:
         languages = [self.given.source_lang, self.given.target_lang]
         if kind == "fsmt":
-            languages = [given or str(own) for given, own in zip(languages, config.get("langs") or ["", ""])]
+            own = config.get("langs")
+            own = own if isinstance(own, list) and len(own) == 2 else ["", ""]
+            languages = [given or str(one) for given, one in zip(languages, own)]
         if not all(languages):
             raise UsageError("name the languages of the model: --source-lang en --target-lang de")
         source = self._tokenizer(kind, "source", orders[0], languages[0])
@@ -173,29 +164,30 @@ class _Folder:
         model = self.path / f"{side}.spm"
         if not model.is_file():
             return WordTokenizer(WordsConfig(), order.pieces)
-        return sentencepiece_of(model, model.read_bytes(), order.pieces)
+        return sentencepiece_of(model, order.pieces)
 
     def _search(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """As ``generate`` would search by default."""
         path = self.path / "generation_config.json"
-        used = dict(config) | (read_json(path) if path.is_file() else {})
-        beams, penalty = used.get("num_beams"), used.get("length_penalty")
-        lenpen = float(1.0 if penalty is None else penalty)
-        return {"beam_size": int(beams or 5), "length_penalty": LengthPenalty.power, "lenpen": lenpen}
+        more = read_json(path) if path.is_file() else {}
+        used = dict(config) | (more if isinstance(more, dict) else {})
+        return {
+            "beam_size": round(number_of(used, "num_beams", default=0, highest=_WIDEST_BEAM)) or _BEAM,
+            "length_penalty": LengthPenalty.power,
+            "lenpen": number_of(used, "length_penalty", default=1.0, highest=_HIGHEST_PENALTY),
+        }
 
 
 def _require(config: Mapping[str, Any], path: Path) -> None:
     """Refuse what ours are not."""
     activation = config.get("activation_function", "relu")
-    if activation not in _ACTIVATIONS:
-        raise UsageError(f"{path} has the activation {activation}; ours have relu, gelu or swish")
-    for name in ("attention_heads", "ffn_dim"):
-        one, other = (config.get(f"{side}_{name}") for side in ("encoder", "decoder"))
-        if one != other:
-            raise UsageError(f"{path} has encoder_{name}={one} and decoder_{name}={other}; in ours they are the same")
+    if str(activation) not in _ACTIVATIONS:
+        raise DataError(f"{path} has the activation {activation}; ours have relu, gelu or swish")
+    origin = str(path / "config.json")
+    require_same_sides(config, ("attention_heads", "ffn_dim"), origin)
     for name in ("d_model", "encoder_layers", "decoder_layers", "encoder_attention_heads"):
-        if not isinstance(config.get(name), int):
-            raise DataError(f"{path / 'config.json'}: {name}={config.get(name)!r} should be a number")
+        if count_of(config, name, origin) is None:
+            raise DataError(f"{origin} does not say {name}")
 
 
 def start_of(config: Mapping[str, Any], specials: Sequence[int | None]) -> int:
@@ -213,59 +205,41 @@ class _Reader:
     start: int
 
     def model(self) -> TransformerWeights:
-        tensors, heads = self.tensors, int(self.config["encoder_attention_heads"])
-        shared = tensors.optional("model.shared.weight")
+        tensors, config, width = self.tensors, self.config, self.config["d_model"]
+        heads = config["encoder_attention_heads"]
+        layers = LayerReader(tensors, width, heads, _ACTIVATIONS[config.get("activation_function", "relu")])
+        shared = tensors.optional("model.shared.weight", None, width)
         source, target = (self._embedding(side, shared) for side in ("encoder", "decoder"))
         output = target
         for name in ("lm_head.weight", "model.decoder.output_projection.weight"):
             if name in tensors:
-                own = tensors.take(name)
+                own = tensors.take(name, *target.shape)
                 output = target if np.array_equal(own, target) else own
-        bias = tensors.optional("final_logits_bias")
+        bias = tensors.optional("final_logits_bias", 1, len(target))
         bias = None if bias is None or not bias.any() else bias.reshape(-1)
-        stacks = self._stack("encoder", source, heads), self._stack("decoder", target, heads)
+        stacks = self._stack("encoder", source, layers), self._stack("decoder", target, layers)
         return without_zero_biases(TransformerWeights(*stacks, Linear(output, bias), heads, self.start))
 
     def _embedding(self, side: str, shared: Array | None) -> Array:
-        own = self.tensors.optional(f"model.{side}.embed_tokens.weight")
-        if own is None:
-            if shared is None:
-                return self.tensors.take(f"model.{side}.embed_tokens.weight")
+        """Often stored under several names."""
+        name = f"model.{side}.embed_tokens.weight"
+        if shared is not None and name not in self.tensors:
             return shared
+        own = self.tensors.take(name, None, self.config["d_model"])
         return shared if shared is not None and np.array_equal(own, shared) else own
 
-    def _stack(self, side: str, embedding: Array, heads: int) -> StackWeights:
-        width, norm_first = int(self.config["d_model"]), _NORM_FIRST[self.kind]
-        stored = self.tensors.optional(f"model.{side}.embed_positions.weight")
-        layers = tuple(
-            self._layer(f"model.{side}.layers.{number}", side == "decoder", width // heads)
-            for number in range(int(self.config[f"{side}_layers"]))
-        )
-        positions = Sinusoids(width, SinusoidLayout.halves)
+    def _stack(self, side: str, embedding: Array, layers: LayerReader) -> StackWeights:
+        norm_first = _NORM_FIRST[self.kind]
+        formula = Sinusoids(layers.width, SinusoidLayout.halves)
         if self.kind == "fsmt":
-            positions = replace(positions, wavelengths=Wavelengths.tensor2tensor, offset=_FIRST_POSITION_OF_FSMT)
-        scale = math.sqrt(width) if self.config.get("scale_embedding") else 1.0
-        norm = self.tensors.norm(f"model.{side}.layer_norm", _EPSILON) if norm_first else None
-        table = None if stored is None else stored[positions.offset :]
-        return StackWeights(embedding, scale, as_formula_if_alike(table, positions), layers, norm, norm_first)
-
-    def _layer(self, name: str, reads: bool, head: int) -> LayerWeights:
-        return LayerWeights(
-            self._attention(f"{name}.self_attn", head),
-            self._norm(f"{name}.self_attn_layer_norm"),
-            self._attention(f"{name}.encoder_attn", head) if reads else None,
-            self._norm(f"{name}.encoder_attn_layer_norm") if reads else None,
-            FeedForward(
-                self.tensors.linear(f"{name}.fc1"),
-                self.tensors.linear(f"{name}.fc2"),
-                _ACTIVATIONS[self.config.get("activation_function", "relu")],
-            ),
-            self._norm(f"{name}.final_layer_norm"),
+            formula = replace(formula, wavelengths=Wavelengths.tensor2tensor, offset=_FIRST_POSITION_OF_FSMT)
+        table = self.tensors.optional(f"model.{side}.embed_positions.weight", None, layers.width)
+        count = self.config[f"{side}_layers"]
+        return StackWeights(
+            embedding,
+            math.sqrt(layers.width) if self.config.get("scale_embedding") else 1.0,
+            as_formula_if_alike(None if table is None else table[formula.offset :], formula),
+            tuple(layers.layer(f"model.{side}.layers.{number}", reads=side == "decoder") for number in range(count)),
+            layers.norm(f"model.{side}.layer_norm") if norm_first else None,
+            norm_first,
         )
-
-    def _attention(self, name: str, head: int) -> Attention:
-        query, key, value, output = (self.tensors.linear(f"{name}.{part}_proj") for part in ("q", "k", "v", "out"))
-        return Attention(query, key, value, output, head**-0.5)
-
-    def _norm(self, name: str) -> Norm:
-        return self.tensors.norm(name, _EPSILON)

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from nmt.config.exchange import ExportConfig
+from nmt.config.exchange import ExportConfig, Quantization
 from nmt.data.tokenizers.sentencepiece import SentencePieceTokenizer
 from nmt.data.vocabulary import BOS, EOS, PAD
 from nmt.errors import UsageError
-from nmt.formats import Foreign, Written
+from nmt.formats import PortableModel, Written
 from nmt.formats.packages import need
 from nmt.formats.stream import ORIGINAL_LAYOUT, in_halves
 from nmt.layers.sinusoids import SinusoidLayout, Sinusoids, Wavelengths
@@ -23,11 +23,14 @@ from nmt.storage.files import write_json
 
 _EXTRA = "huggingface"
 _EPSILON = 1e-5
+_MOST_PIECES = 512  # of a sentence, unless a user says otherwise
 _ACTIVATIONS = {Activation.relu: "relu", Activation.gelu: "gelu", Activation.swish: "swish"}
 
 
-def write(model: Foreign, folder: Path, options: ExportConfig) -> None:
+def write(model: PortableModel, folder: Path, options: ExportConfig) -> None:
     need("transformers", _EXTRA)
+    if options.quantization is not Quantization.float32:
+        raise UsageError(f"--quantization {options.quantization.value} is for ctranslate2; leave it out")
     from safetensors.numpy import save
 
     _require(model.weights)
@@ -77,7 +80,7 @@ def _require(weights: TransformerWeights) -> None:
             raise UsageError(complaint)
 
 
-def _configuration(model: Foreign, longest: int) -> dict[str, Any]:
+def _configuration(model: PortableModel, longest: int) -> dict[str, Any]:
     weights, pair = model.weights, model.pair
     first, heads = weights.source.layers[0], weights.num_heads
     kind, name = (
@@ -123,7 +126,7 @@ def _generation(config: dict[str, Any]) -> dict[str, Any]:
         "bad_words_ids": never,
         "num_beams": 5,
         "length_penalty": 1.0,
-        "max_length": 512,
+        "max_length": _MOST_PIECES,
     }
 
 
@@ -177,31 +180,32 @@ def _norm(name: str, given: Norm) -> dict[str, Array]:
     return {f"{name}.weight": given.weight, f"{name}.bias": given.bias}
 
 
-def _write_tokenizer(model: Foreign, folder: Path) -> None:
-    """For MarianTokenizer: lists of pieces, and the sentencepiece models that cut text into them, if they do."""
+def _write_tokenizer(model: PortableModel, folder: Path) -> None:
+    """Lists of pieces, and for MarianTokenizer the sentencepiece models that cut text into them. Other tokenizers have no
+    counterpart there: they are stored as ours, and text has to come in pieces."""
     pair = model.pair
-    sides = {"source": pair.source, "target": pair.target}
-    for side, tokenizer in sides.items():
-        if isinstance(tokenizer, SentencePieceTokenizer):
-            (folder / f"{side}.spm").write_bytes(tokenizer.model_bytes())
     for name, tokenizer in (("vocab", pair.source), ("target_vocab", pair.target)):
         if name == "vocab" or not pair.shared:
             ids = {piece: number for number, piece in enumerate(tokenizer.vocabulary.pieces)}
             text = json.dumps(ids, ensure_ascii=False, indent=0)
             (folder / f"{name}.json").write_text(text + "\n", encoding="utf-8")
-    write_json(
-        folder / "tokenizer_config.json",
-        {
-            "tokenizer_class": "MarianTokenizer",
-            "source_lang": pair.source_lang,
-            "target_lang": pair.target_lang,
-            "separate_vocabs": not pair.shared,
-            "unk_token": "<unk>",
-            "eos_token": "</s>",
-            "pad_token": "<pad>",
-            "model_max_length": 512,
-        },
-    )
+    if not (isinstance(pair.source, SentencePieceTokenizer) and isinstance(pair.target, SentencePieceTokenizer)):
+        pair.save(folder / "tokenizer")
+        return
+    (folder / "source.spm").write_bytes(pair.source.model_bytes())
+    (folder / "target.spm").write_bytes(pair.target.model_bytes())
+    options = {
+        "tokenizer_class": "MarianTokenizer",
+        "source_lang": pair.source_lang,
+        "target_lang": pair.target_lang,
+        "separate_vocabs": not pair.shared,
+        "unk_token": "<unk>",
+        "eos_token": "</s>",
+        "pad_token": "<pad>",
+        "additional_special_tokens": ["<s>"],  # begins what is generated, and is no text
+        "model_max_length": _MOST_PIECES,
+    }
+    write_json(folder / "tokenizer_config.json", options)
 
 
 class WrittenModel(Written):

@@ -6,6 +6,7 @@ import dataclasses
 import logging
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from nmt.config.sections import TrainConfig
 from nmt.criterions.config import LabelSmoothedCrossEntropyConfig
 from nmt.data.vocabulary import VocabularySizes
 from nmt.errors import DataError, UsageError
-from nmt.formats import Foreign, format_named
+from nmt.formats import PortableModel, format_named
 from nmt.models.transformer.config import TransformerConfig
 from nmt.models.transformer.own_weights import configuration, describe, parameters
 from nmt.models.transformer.weights import Array, arrays_of
@@ -47,7 +48,7 @@ def import_model(config: ImportConfig) -> list[Path]:
         return [output]
     remove_leftovers_of(output)
     check_destination(output, KIND, "--output", overwrite=config.overwrite)
-    found = reader.read(config)
+    found = [Converted.of(one) for one in reader.read(config)]  # all, before the first is written
     folders = [output] if len(found) == 1 else [output / str(number) for number in range(1, len(found) + 1)]
     for one, folder in zip(found, folders):
         write_model(one, folder, config.from_format, overwrite=config.overwrite)
@@ -56,38 +57,49 @@ def import_model(config: ImportConfig) -> list[Path]:
     return folders
 
 
-def write_model(model: Foreign, folder: Path, origin: str, *, overwrite: bool = False) -> None:
+@dataclass(frozen=True)
+class Converted:
+    """A model as our Transformer has it, compared with what it was made of."""
+
+    model: PortableModel
+    sizes: VocabularySizes
+    options: TransformerConfig
+    arrays: Mapping[str, Array]
+    compared: int  # arrays
+
+    @classmethod
+    def of(cls, model: PortableModel) -> Converted:
+        pair = model.pair
+        sizes = VocabularySizes(len(pair.source.vocabulary), len(pair.target.vocabulary), pair.shared)
+        options = dataclasses.replace(configuration(model.weights, sizes), **model.training)
+        arrays = parameters(options, sizes, model.weights)
+        return cls(model, sizes, options, arrays, compare(model, options, sizes, arrays))
+
+
+def write_model(one: Converted, folder: Path, origin: str, *, overwrite: bool = False) -> None:
     """A model folder that translates, is averaged, fine-tuned and exported like one that was trained here."""
     import torch
 
-    pair = model.pair
-    sizes = VocabularySizes(len(pair.source.vocabulary), len(pair.target.vocabulary), pair.shared)
-    options = dataclasses.replace(configuration(model.weights, sizes), **model.training)
-    arrays = parameters(options, sizes, model.weights)
-    compared = compare(model, options, sizes, arrays)
-    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    pair = one.model.pair
+    tensors = {name: torch.from_numpy(array) for name, array in one.arrays.items()}
     info = CheckpointInfo(0, 0, ("import",), {}, {"vocabularies": pair.digest(), "imported_from": origin})
     with tempfile.TemporaryDirectory() as place:
         pair.save(Path(place))
-        write_checkpoint(
-            folder,
-            model=tensors,
-            config=_tree(options, model.search),
-            info=info,
-            tokenizer=Path(place),
-            overwrite=overwrite,
-        )
+        config = _tree(one.options, one.model.search)
+        write_checkpoint(folder, model=tensors, config=config, info=info, tokenizer=Path(place), overwrite=overwrite)
     logger.info(
         "wrote %s: %s parameters, %s source and %s target pieces; %d arrays were read, and read back they are the same",
         folder,
-        f"{sum(array.size for array in arrays.values()):,}",
-        f"{sizes.source:,}",
-        f"{sizes.target:,}",
-        compared,
+        f"{sum(array.size for array in one.arrays.values()):,}",
+        f"{one.sizes.source:,}",
+        f"{one.sizes.target:,}",
+        one.compared,
     )
 
 
-def compare(model: Foreign, options: TransformerConfig, sizes: VocabularySizes, arrays: Mapping[str, Array]) -> int:
+def compare(
+    model: PortableModel, options: TransformerConfig, sizes: VocabularySizes, arrays: Mapping[str, Array]
+) -> int:
     """Refuse parameters of ours that do not describe the model that they were made of; how many arrays were compared."""
     ours = dict(arrays_of(describe(options, sizes, arrays, "the model")))
     theirs = dict(arrays_of(model.weights))

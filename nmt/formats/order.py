@@ -24,9 +24,10 @@ class Order:
     @classmethod
     def of(cls, symbols: Sequence[str], specials: Sequence[int | None], origin: str) -> Order:
         """``symbols``: the other vocabulary; ``specials``: where pad, unk, bos and eos stand in it."""
-        taken = {number for number in specials if number is not None}
-        if len(taken) != len([number for number in specials if number is not None]):
-            raise DataError(f"{origin}: two special symbols have the same id {tuple(specials)}")
+        there = [number for number in specials if number is not None]
+        taken = set(there)
+        if len(taken) != len(there) or any(number >= len(symbols) for number in there):
+            raise DataError(f"{origin}: its special symbols have the ids {there} among {len(symbols)} pieces")
         others = [number for number in range(len(symbols)) if number not in taken]
         pieces = tuple(symbols[number] for number in others)
         if len(set(pieces)) != len(pieces):
@@ -69,9 +70,3 @@ def in_our_order(weights: TransformerWeights, source: Order, target: Order) -> T
         target=replace(weights.target, embedding=embedding(weights.target.embedding, target)),
         output=output,
     )
-
-
-def specials_of(symbols: Sequence[str], spellings: Sequence[str | None]) -> list[int | None]:
-    """Where symbols of these spellings stand; None where a spelling is None or missing."""
-    places = {symbol: number for number, symbol in enumerate(symbols)}
-    return [None if one is None else places.get(one) for one in spellings]

@@ -9,8 +9,9 @@ from nmt.config.exchange import ImportConfig, Segmentation
 from nmt.data.tokenizers import Tokenizer
 from nmt.data.tokenizers.bpe_codes import BpeCodes, BpeCodesConfig
 from nmt.data.tokenizers.piece_lists import WordsConfig, WordTokenizer
+from nmt.data.tokenizers.sentencepiece import damage_named, read_foreign_model
 from nmt.data.tokenizers.sentencepiece_list import SentencePieceList, SentencePieceListConfig
-from nmt.errors import DataError, MissingInputError, UsageError
+from nmt.errors import MissingInputError, UsageError
 
 
 def tokenizer_of(given: ImportConfig, pieces: Sequence[str], *, target: bool = False) -> Tokenizer:
@@ -25,19 +26,16 @@ def tokenizer_of(given: ImportConfig, pieces: Sequence[str], *, target: bool = F
     if chosen is None:
         raise UsageError(f"--bpe {given.bpe.value} needs the file that cut the text: --bpe-model FILE")
     path = Path(chosen)
+    if given.bpe is Segmentation.sentencepiece:
+        return sentencepiece_of(path, pieces)
     try:
         content = path.read_bytes()
     except OSError as error:
         raise MissingInputError(f"cannot read {path}: {error.strerror}") from None
-    if given.bpe is Segmentation.sentencepiece:
-        return sentencepiece_of(path, content, pieces)
     language = given.target_lang if target else given.source_lang
     return BpeCodes(BpeCodesConfig(moses=given.moses, language=language if given.moses else ""), content, pieces)
 
 
-def sentencepiece_of(path: Path, content: bytes, pieces: Sequence[str]) -> SentencePieceList:
-    try:
-        return SentencePieceList(SentencePieceListConfig(), content, pieces)
-    except RuntimeError as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise DataError(f"{path} is no sentencepiece model ({reason})") from None
+def sentencepiece_of(path: Path, pieces: Sequence[str]) -> SentencePieceList:
+    with damage_named(path):
+        return SentencePieceList(SentencePieceListConfig(), read_foreign_model(path), pieces)

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from nmt.errors import DataError, UsageError
+from nmt.errors import DataError
 from nmt.layers.sinusoids import Sinusoids
-from nmt.models.transformer.weights import Array, Linear, Norm
+from nmt.models.transformer.weights import Array, Linear
 
 _SHOWN = 3
 _ALIKE = 1e-3  # between sinusoids in float32 and in float64, some thousand positions away
@@ -28,26 +28,27 @@ class Tensors:
     def __contains__(self, name: str) -> bool:
         return name in self._tensors
 
-    def take(self, name: str) -> Array:
+    def take(self, name: str, *shape: int | None) -> Array:
+        """A tensor of this shape; None: of any size along that axis."""
         if name not in self._tensors:
             raise DataError(f"{self.origin} has no tensor '{name}': it is damaged, or a model of another kind")
         self._read.add(name)
         array = np.asarray(self._tensors[name])
         if not np.issubdtype(array.dtype, np.floating):
             raise DataError(f"{self.origin}: tensor '{name}' holds {array.dtype}, not floating-point numbers")
+        fits = [wanted in (None, size) and size > 0 for wanted, size in zip(shape, array.shape)]
+        if len(shape) != array.ndim or not all(fits):
+            wanted = ", ".join("any" if size is None else str(size) for size in shape)
+            raise DataError(f"{self.origin}: tensor '{name}' has the shape {array.shape}, and should have ({wanted})")
         return array
 
-    def optional(self, name: str) -> Array | None:
-        return self.take(name) if name in self._tensors else None
+    def optional(self, name: str, *shape: int | None) -> Array | None:
+        return self.take(name, *shape) if name in self._tensors else None
 
-    def linear(self, name: str, weight: str = "weight", bias: str = "bias") -> Linear:
-        matrix, vector = self.take(f"{name}.{weight}"), self.optional(f"{name}.{bias}")
-        if matrix.ndim != 2 or (vector is not None and vector.shape != matrix.shape[:1]):
-            raise DataError(f"{self.origin}: '{name}' is no linear map; its weight has the shape {matrix.shape}")
-        return Linear(matrix, vector)
-
-    def norm(self, name: str, epsilon: float) -> Norm:
-        return Norm(self.take(f"{name}.weight"), self.take(f"{name}.bias"), epsilon)
+    def linear(self, name: str, outputs: int | None, inputs: int) -> Linear:
+        """With a bias, if there is one."""
+        matrix = self.take(f"{name}.weight", outputs, inputs)
+        return Linear(matrix, self.optional(f"{name}.bias", len(matrix)))
 
     def numbers(self, pattern: str) -> Iterator[str]:
         """What the group of a pattern is in the names that begin so."""
@@ -57,7 +58,7 @@ class Tensors:
         left = sorted(name for name in self._tensors if name not in self._read)
         if left:
             more = f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
-            raise UsageError(
+            raise DataError(
                 f"{self.origin} has tensors that no model of ours has a place for: {', '.join(left[:_SHOWN])}{more}"
             )
 

@@ -20,7 +20,7 @@ class Wavelengths(Enum):
     """How the D/2 wavelengths are spread from 2 pi to base * 2 pi."""
 
     paper = "paper"  # 2 pi base^(2i/D): the last one stays a little below
-    tensor2tensor = "tensor2tensor"  # 2 pi base^(i/(D/2 - 1)): the last one is reached; fairseq and Marian too
+    tensor2tensor = "tensor2tensor"  # 2 pi base^(i/(D/2 - 1)): the last one is reached; fairseq too
 
 
 @dataclass(frozen=True)

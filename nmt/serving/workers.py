@@ -33,9 +33,8 @@ from nmt.translation import Line, Translation, Translator
 
 logger = logging.getLogger("nmt.serving")
 
-SMALL_WINDOW = (
-    32  # lines that may make one batch of twice the size: what is left for a second one is too little (measured)
-)
+# Lines that may make one batch of twice the size: what is left for a second one is too little (measured).
+SMALL_WINDOW = 32
 OPEN_FILES = Path("/proc/self/fd")
 
 

@@ -23,6 +23,7 @@ import pytest
 import yaml
 
 from nmt.config.plain import to_plain
+from nmt.config.presets import COMMANDS, program_of
 from tests.documents import (
     DOCUMENTS,
     ROOT,
@@ -33,7 +34,7 @@ from tests.documents import (
     fenced_blocks,
     shell_lines,
 )
-from tests.literally.copies import COMMANDS, PYTHONS, Shims
+from tests.literally.copies import PYTHONS, Shims
 from tests.literally.folder import GIVEN, furnish, prepare
 
 SUITES = "starts whole suites of tests, or the demo, for minutes"
@@ -256,7 +257,7 @@ def test_what_is_treated_otherwise_stands_in_a_document(words: str) -> None:
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_blocks_of_commands_are_marked_as_shell(path: Path) -> None:
     """Otherwise nobody would find them."""
-    commands = [f"nmt-{name.strip('_').replace('_', '-')}" for name in COMMANDS]
+    commands = [program_of(name) for name in COMMANDS]
     programs = "|".join([*commands, *PYTHONS, "torchrun", "pip", "make"])
     for language, block in fenced_blocks(path.read_text(encoding="utf-8")):
         if language not in SHELL_LANGUAGES:

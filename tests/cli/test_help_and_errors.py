@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from nmt.config.presets import COMMANDS, program_of
 from tests.commands import run_copy
 
-COMMANDS = ("preprocess", "train", "average_checkpoints", "generate", "shortlist", "score", "serve")
 PLUGIN = Path(__file__).resolve().parent.parent.parent / "examples" / "plugin" / "bag_of_words"
 
 
@@ -24,7 +24,7 @@ def test_help_shows_usage_flags_and_leaves_nothing_behind(command: str, tmp_path
     whole = [sys.executable, "-m", f"nmt_cli.{command}", "--help"]
     done = subprocess.run(whole, cwd=tmp_path, capture_output=True, encoding="utf-8", check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert f"usage: nmt-{command.strip('_').replace('_', '-')}" in done.stdout
+    assert f"usage: {program_of(command)}" in done.stdout
     assert list(tmp_path.iterdir()) == []
 
 
@@ -75,7 +75,7 @@ def test_misspelt_values_are_answered_without_torch(
         "finally: assert 'torch' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.stderr.startswith(f"nmt-{command.strip('_').replace('_', '-')}: {message}"), done.stderr
+    assert done.stderr.startswith(f"{program_of(command)}: {message}"), done.stderr
     assert done.stderr.count("\n") == 1 and done.returncode in (2, 66)
 
 
@@ -94,7 +94,7 @@ def test_version_names_the_program(command: str, tmp_path: Path) -> None:
     import nmt
 
     done = start(command, "--version", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, f"nmt-{command.strip('_').replace('_', '-')} {nmt.__version__}\n")
+    assert (done.returncode, done.stdout) == (0, f"{program_of(command)} {nmt.__version__}\n")
 
 
 # Every kind of message is tested in tests/unit/cli/test_explain.py; here, that it reaches the user.
@@ -183,7 +183,7 @@ def test_a_wrong_command_line_gets_one_line_and_status_2(
     done = start(command, *arguments, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1, done.stderr
-    assert done.stderr.startswith(f"nmt-{command.strip('_').replace('_', '-')}: {message}")
+    assert done.stderr.startswith(f"{program_of(command)}: {message}")
     assert (done.stdout, list(tmp_path.iterdir())) == ("", [])
 
 
@@ -200,7 +200,7 @@ def test_a_file_in_place_of_a_corpus_folder_gets_advice(command: str, advice: st
     (tmp_path / "news.de").touch()
     done = start(command, "news.de", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"nmt-{command.strip('_').replace('_', '-')}: news.de is a file, no corpus folder; {advice}"
+    assert done.stderr == f"{program_of(command)}: news.de is a file, no corpus folder; {advice}"
 
 
 def test_a_dictionary_of_fairseq_in_place_of_a_corpus_folder_is_named(tmp_path: Path) -> None:

@@ -24,20 +24,11 @@ from typing import NoReturn
 
 from hydra.core.plugins import Plugins
 
+from nmt.config.presets import COMMANDS, program_of
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-COMMANDS = (
-    "preprocess",
-    "train",
-    "average_checkpoints",
-    "generate",
-    "shortlist",
-    "score",
-    "import_",
-    "export",
-    "serve",
-)
-MODULES = {f"nmt-{command.strip('_').replace('_', '-')}": f"nmt_cli.{command}" for command in COMMANDS}
+MODULES = {program_of(command): f"nmt_cli.{command}" for command in COMMANDS}
 MODULES["torchrun"] = "torch.distributed.run"
 PYTHONS = ("python", "python3")
 # The last ones are what torch and Hydra load when they are first used.

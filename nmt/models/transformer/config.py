@@ -275,6 +275,11 @@ def other_than(plain: Mapping[str, tuple[object, ...]], config: object) -> Itera
             yield f"model.{name}={getattr(value, 'value', value)}"
 
 
+def beyond(values: Mapping[str, tuple[object, ...]], config: object) -> str | None:
+    """What of a model is beyond a Transformer whose options have these ``values``; None: nothing."""
+    return next(other_than(values, config), None) if type(config) is TransformerConfig else "its architecture"
+
+
 # Options of sinusoidal positions, and their values in the paper.
 _OF_SINUSOIDS = {
     "sinusoid_layout": (SinusoidLayout.interleaved,),

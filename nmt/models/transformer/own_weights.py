@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nmt.errors import UsageError
+from nmt.errors import DataError, UsageError
 from nmt.layers.sinusoids import Sinusoids
 from nmt.models.config import shares_embeddings
 from nmt.models.transformer.config import (
@@ -21,7 +21,7 @@ from nmt.models.transformer.config import (
     PositionKind,
     ScoreKind,
     TransformerConfig,
-    other_than,
+    beyond,
 )
 from nmt.models.transformer.weights import (
     Activation,
@@ -74,7 +74,7 @@ class Place:
 
 def undescribed(config: object) -> str | None:
     """What of a model's options has no place in the description; None: all of it has."""
-    return next(other_than(_DESCRIBED, config), None) if type(config) is TransformerConfig else "its architecture"
+    return beyond(_DESCRIBED, config)
 
 
 def describe(
@@ -95,8 +95,11 @@ def parameters(config: TransformerConfig, sizes: VocabularySizes, weights: Trans
         whole = made.setdefault(place.name, np.zeros(place.shape, dtype=np.float32))
         array = given.pop(path, None)
         assert array is not None or path.endswith(".bias"), path
-        if array is not None:
-            place.of(whole)[...] = array
+        if array is None:
+            continue
+        if array.shape != place.of(whole).shape:
+            raise DataError(f"{path} of the model has the shape {array.shape}, not {place.of(whole).shape}")
+        place.of(whole)[...] = array
     assert not given, f"no place for {', '.join(given)}"
     return made
 
@@ -219,7 +222,7 @@ def configuration(weights: TransformerWeights, sizes: VocabularySizes) -> Transf
     for what, values in _same_everywhere(weights):
         if len(set(values)) > 1:
             shown = " and ".join(str(value) for value in dict.fromkeys(values))
-            raise UsageError(f"the model has {what} {shown}; ours are the same in all layers")
+            raise DataError(f"the model has {what} {shown}; ours are the same in all layers")
     attentions = [part for layer in layers for part in (layer.self_attention, layer.cross_attention) if part]
     biases = [one.bias for part in attentions for one in (part.query, part.key, part.value, part.output)]
     positions = source.positions
@@ -230,11 +233,11 @@ def configuration(weights: TransformerWeights, sizes: VocabularySizes) -> Transf
     activation = first.feed_forward.activation, first.feed_forward.gate is not None
     feed_forward = next((one for one, what in FEED_FORWARDS.items() if what == activation), None)
     if feed_forward is None:
-        raise UsageError(
+        raise DataError(
             f"the model's feed-forward network has activation {activation[0].value}, which none of ours has"
         )
     if not any(math.isclose(source.scale, scale, rel_tol=1e-6) for scale in (1.0, math.sqrt(weights.width))):
-        raise UsageError(
+        raise DataError(
             f"the model's embeddings are scaled by {source.scale:g}; ours are by 1 or the root of their width"
         )
     all_shared = source.embedding is target.embedding is weights.output.weight

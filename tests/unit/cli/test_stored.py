@@ -21,7 +21,7 @@ from nmt.config import presets
 from nmt.config.commands import AverageConfig, GenerateConfig, ScoreConfig, ShortlistConfig
 from nmt.config.help import help_page
 from nmt.config.plain import to_plain
-from nmt.config.presets import default_choices
+from nmt.config.presets import default_choices, program_of
 from nmt.config.publish import publish
 from nmt.config.sections import PreprocessConfig, TrainConfig
 from nmt.config.serving import ServeConfig
@@ -216,7 +216,7 @@ def test_what_is_wrong_with_a_file_is_said_of_the_file(
 def test_the_file_of_a_training_run_is_known_as_such_by_other_commands(
     run_file: str, command: str, advice: str
 ) -> None:
-    program = f"nmt-{command.strip('_').replace('_', '-')}"
+    program = program_of(command)
     with pytest.raises(UsageError) as caught:
         composition(command, "--config", run_file)
     expected = advice.format(folder=Path(run_file).parent)

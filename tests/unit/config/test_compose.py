@@ -14,13 +14,12 @@ from omegaconf import BooleanNode, DictConfig, EnumNode, FloatNode, ListConfig, 
 import nmt
 from nmt.config.option import Flag, flags_of, groups_of, options_of
 from nmt.config.plain import from_plain, to_plain
-from nmt.config.presets import default_choices, preset_names, schema_names
+from nmt.config.presets import COMMANDS, default_choices, preset_names, schema_names
 from nmt.registry import registry_for
 from nmt_cli.argv import rewrite
 from nmt_cli.flags import ADVICE, ALIASES, grammar
 
 Compose = Callable[..., Any]
-COMMAND_NAMES = "preprocess train average_checkpoints generate shortlist score import_ export serve".split()
 CONF = Path(nmt.__file__).parent / "conf"
 PRESETS = [(file.parent.name, file.stem) for file in sorted(CONF.glob("*/*.yaml"))]
 OTHERWISE_CALLED = {
@@ -43,12 +42,12 @@ OTHERWISE_CALLED = {
 USERS = {"tokenizer": "preprocess"}  # the command that a group belongs to, unless it is nmt-train
 
 
-@pytest.mark.parametrize("command", COMMAND_NAMES)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_composes_to_its_dataclass(composed: Compose, commands: dict[str, type], command: str) -> None:
     assert type(composed(command)) is commands[command]
 
 
-@pytest.mark.parametrize("command", COMMAND_NAMES)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_the_defaults_of_a_command_are_those_of_its_dataclass(
     composed: Compose, commands: dict[str, type], command: str
 ) -> None:
@@ -73,13 +72,13 @@ def test_every_schema_is_a_choice_of_its_group(composed: Compose, role: str) -> 
         assert from_plain(type(config), to_plain(config), origin="here") == config
 
 
-@pytest.mark.parametrize("command", COMMAND_NAMES)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_default_choices_exist(command: str, composed: Compose) -> None:
     for group, choice in default_choices(command).items():
         assert choice is None or choice in [*preset_names(group), *schema_names(group)]
 
 
-@pytest.mark.parametrize("command", COMMAND_NAMES)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_flag_sets_its_key_and_nothing_else(
     unchecked: Callable[..., DictConfig], commands: dict[str, type], command: str
 ) -> None:

@@ -18,17 +18,16 @@ import nmt.optim
 import nmt.search  # noqa: F401 - importing a package registers its components
 from nmt.config.help import EVERYDAY, help_page
 from nmt.config.option import Flag, FlagKind, groups_of, options_of
-from nmt.config.presets import RECIPE, chosen, default_choices, preset_names, schema_names
+from nmt.config.presets import COMMANDS, RECIPE, chosen, default_choices, preset_names, program_of, schema_names
 from nmt.config.publish import publish
 from nmt.errors import UsageError
 from nmt.registry import registry_for
 from nmt_cli.argv import rewrite
 from nmt_cli.flags import grammar
 
-COMMAND_NAMES = "preprocess train average_checkpoints generate shortlist score import_ export serve".split()
 CHOICES = [
     (command, f"{group}={name}")
-    for command in COMMAND_NAMES
+    for command in COMMANDS
     for group, default in default_choices(command).items()
     for name in (["multi30k_tiny", "vaswani_base"] if group == RECIPE else schema_names(group))
 ]
@@ -41,7 +40,7 @@ def entry_of(flag: Flag, page: str) -> str:
     return " ".join(found[0].split()) if found else ""
 
 
-@pytest.mark.parametrize("command", COMMAND_NAMES)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_of_the_command_itself_has_a_line_with_its_meaning(
     commands: dict[str, type], command: str
 ) -> None:
@@ -137,7 +136,7 @@ def test_the_first_screen_tells_the_purpose_the_usage_and_what_most_runs_need(
     assert not [name for name in preset_names("model") if name in screen.replace("transformer_base", "")]
 
 
-@pytest.mark.parametrize("command", COMMAND_NAMES)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_preset_is_listed_after_the_options_and_the_default_is_marked(
     commands: dict[str, type], command: str
 ) -> None:
@@ -148,7 +147,7 @@ def test_every_preset_is_listed_after_the_options_and_the_default_is_marked(
             assert (f"{name}*" if name == default else name) in listed
 
 
-@pytest.mark.parametrize("command", COMMAND_NAMES)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_examples_end_the_page_and_compose(
     commands: dict[str, type], unchecked: Callable[..., DictConfig], command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,7 +156,7 @@ def test_examples_end_the_page_and_compose(
     lines = [line for line in page.replace("\\\n", " ").splitlines() if not line.startswith("  # ")]
     assert 1 <= len(lines) <= 4
     for program, *arguments in map(shlex.split, lines):
-        assert program == f"nmt-{command.strip('_').replace('_', '-')}"
+        assert program == program_of(command)
         line = rewrite(arguments, grammar(commands[command], default_choices(command)))
         overrides = [
             override if override.startswith("data=") else override.split(",")[0] for override in line.overrides
@@ -167,7 +166,7 @@ def test_examples_end_the_page_and_compose(
 
 
 @pytest.mark.parametrize("width", ["80", "120"])
-@pytest.mark.parametrize("command", COMMAND_NAMES)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_lines_fit_a_terminal(
     commands: dict[str, type], command: str, width: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,7 +189,7 @@ def test_presets_of_plugins_must_not_hide_or_be_hidden(
 
 
 def test_the_page_of_training_alone_says_where_models_are_explained(commands: dict[str, type]) -> None:
-    pointing = [command for command in COMMAND_NAMES if "docs/models.md" in help_page(command, commands[command])]
+    pointing = [command for command in COMMANDS if "docs/models.md" in help_page(command, commands[command])]
     assert pointing == ["train"]
 
 

@@ -10,8 +10,8 @@ import torch
 from nmt.data.language_pair import LanguagePair
 from nmt.data.tokenizers.piece_lists import WordsConfig, WordTokenizer
 from nmt.data.vocabulary import EOS
-from nmt.formats import Foreign
-from nmt.formats.importing import write_model
+from nmt.formats import PortableModel
+from nmt.formats.importing import Converted, write_model
 from nmt.interface import VocabularySizes
 from nmt.models import models
 from nmt.models.transformer.config import TransformerConfig
@@ -21,10 +21,10 @@ _WORDS = WordTokenizer(WordsConfig(), [f"p{number}" for number in range(30)])
 PAIR = LanguagePair("en", "de", _WORDS, _WORDS, shared=True)
 
 
-def store(folder: Path, **options: Any) -> Path:
-    """A small Transformer of random parameters over ``PAIR``, whose translations end soon."""
+def store(folder: Path, pair: LanguagePair = PAIR, **options: Any) -> Path:
+    """A small Transformer of random parameters, whose translations end soon."""
     torch.manual_seed(3)
-    sizes = VocabularySizes(len(PAIR.source.vocabulary), len(PAIR.target.vocabulary), PAIR.shared)
+    sizes = VocabularySizes(len(pair.source.vocabulary), len(pair.target.vocabulary), pair.shared)
     config = TransformerConfig(2, 2, **({"d_model": 16, "d_ff": 24, "num_heads": 2} | options))
     model = models.build(config, sizes)
     with torch.no_grad():
@@ -36,5 +36,5 @@ def store(folder: Path, **options: Any) -> Path:
         if isinstance(norms[-1], torch.nn.LayerNorm):  # the last one writes what is scored
             norms[-1].bias.add_(0.7 * model.output.matrix()[0][EOS])
     state = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
-    write_model(Foreign(describe(config, sizes, state, "here"), PAIR), folder, "nowhere")
+    write_model(Converted.of(PortableModel(describe(config, sizes, state, "here"), pair)), folder, "nowhere")
     return folder

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from nmt.config.exchange import ExportConfig, Quantization
+from nmt.data.language_pair import LanguagePair
 from nmt.errors import DataError, UsageError
 from nmt.formats import packages
 from nmt.formats.exporting import Comparison, export_model
@@ -20,7 +21,7 @@ from nmt.models.transformer.config import (
     ScoreKind,
     StartSymbol,
 )
-from tests.unit.formats.stored import store
+from tests.unit.formats.stored import PAIR, store
 
 pytestmark = pytest.mark.slow
 pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: nmt-toolkit[ctranslate2]")
@@ -29,7 +30,7 @@ HELD: dict[str, dict[str, Any]] = {
     "paper": {},
     "norms first": {"norm": NormOrder.pre, "attention_bias": True},
     "norms first in the decoder": {"decoder_norm": NormOrder.pre},
-    "learned positions": {"positions": PositionKind.learned, "max_positions": 60},
+    "few learned positions": {"positions": PositionKind.learned, "max_positions": 12},
     "rotation": {"positions": PositionKind.rotary, "norm": NormOrder.pre},
     "rms": {"norm_kind": NormKind.rms_norm, "norm": NormOrder.pre, "feed_forward": FeedForwardKind.swiglu},
     "gates": {"feed_forward": FeedForwardKind.glu},
@@ -50,6 +51,7 @@ HELD: dict[str, dict[str, Any]] = {
         "embedding_scale": False,
     },
     "without scale": {"attention_score": ScoreKind.dot},
+    "distances of one head": {"positions": PositionKind.relative, "relative_distance": 3, "num_heads": 1},
     "several embeddings": {"share_all_embeddings": False, "share_decoder_embeddings": False},
 }
 
@@ -65,6 +67,7 @@ def test_it_says_the_same(tmp_path: Path, name: str) -> None:
     found = exported(store(tmp_path / "run", **HELD[name]), tmp_path / "there")
     assert found.difference < 2e-5 and found.equal == found.sentences == 12
     assert {"model.bin", "config.json", "manifest.json"} <= {path.name for path in (tmp_path / "there").iterdir()}
+    assert LanguagePair.load(tmp_path / "there" / "tokenizer").digest() == PAIR.digest()
 
 
 @pytest.mark.parametrize(
@@ -86,8 +89,8 @@ def test_weights_in_bytes_are_smaller_and_say_almost_the_same(tmp_path: Path) ->
     exported(run, tmp_path / "whole")
     with pytest.raises(DataError, match="says something else"):
         exported(run, tmp_path / "bytes", quantization=Quantization.int8, tolerance=0.0)
-    found = exported(run, tmp_path / "bytes", quantization=Quantization.int8)
-    assert found.difference > 0
+    found = exported(run, tmp_path / "bytes", quantization=Quantization.int8, tolerance=2.0)
+    assert found.difference > 1e-4
     sizes = [(tmp_path / name / "model.bin").stat().st_size for name in ("bytes", "whole")]
     assert sizes[0] < 0.7 * sizes[1]  # the table of positions stays as it is
 
@@ -97,7 +100,7 @@ def test_sentences_of_a_file_are_compared(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("p1 p2 p3\n\np4\n")
     assert exported(run, tmp_path / "there", sample=str(tmp_path / "text")).sentences == 2
     (tmp_path / "text").write_text("\n")
-    with pytest.raises(DataError, match="holds no sentence"):
+    with pytest.raises(DataError, match="holds no sentence of 1 to"):
         exported(run, tmp_path / "other", sample=str(tmp_path / "text"))
 
 

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from nmt.config.exchange import ExportConfig, ImportConfig
+from nmt.config.exchange import ExportConfig, ImportConfig, Quantization
 from nmt.data.batch import collate
-from nmt.data.vocabulary import EOS
+from nmt.data.language_pair import LanguagePair
+from nmt.data.tokenizers.sentencepiece import BpeConfig, SentencePieceBuilder
+from nmt.data.vocabulary import BOS, EOS
 from nmt.errors import DataError, MissingInputError, UsageError
 from nmt.formats.exporting import export_model
 from nmt.formats.importing import import_model
@@ -169,7 +171,7 @@ def test_a_model_comes_back_tensor_by_tensor(tmp_path: Path, options: dict[str, 
     compared = export_model(
         ExportConfig(path=str(before), format="huggingface", output=str(tmp_path / "there"), sentences=8, longest=128)
     )
-    assert compared.difference < 2e-6 and compared.equal == compared.sentences == 8
+    assert compared.difference < 1e-5 and compared.equal == compared.sentences == 8
     after = imported(tmp_path / "there", tmp_path / "back", source_lang="en", target_lang="de")
     one, other = load_model(before, "cpu"), load_model(after, "cpu")
     assert one.arrays.keys() == other.arrays.keys()
@@ -204,7 +206,7 @@ def test_models_of_other_kinds_are_refused_with_the_reason(tmp_path: Path) -> No
     config = tmp_path / "there" / "config.json"
     tree = json.loads(config.read_text())
 
-    def refused(says: str, kind: type[Exception] = UsageError, **changed: Any) -> None:
+    def refused(says: str, kind: type[Exception] = DataError, **changed: Any) -> None:
         config.write_text(json.dumps(tree | changed))
         with pytest.raises(kind, match=says):
             imported(tmp_path / "there", tmp_path / "here", source_lang="en", target_lang="de")
@@ -214,9 +216,9 @@ def test_models_of_other_kinds_are_refused_with_the_reason(tmp_path: Path) -> No
     refused("type bert: of these models marian, pegasus, fsmt can be read", model_type="bert")
     refused("has the activation tanh", activation_function="tanh")
     refused("encoder_ffn_dim=24 and decoder_ffn_dim=48", decoder_ffn_dim=48)
-    refused("d_model=None should be a number", DataError, d_model=None)
-    refused("eos_token_id=99 is no id", DataError, eos_token_id=99)
-    refused("no tensor 'model.encoder.layers.2", DataError, encoder_layers=3)
+    refused("does not say d_model", d_model=None)
+    refused("eos_token_id=99 is no id", eos_token_id=99)
+    refused("no tensor 'model.encoder.layers.2", encoder_layers=3)
     refused("tensors that no model of ours has a place for: model.encoder.layers.1", encoder_layers=1)
     (tmp_path / "there" / "model.safetensors").unlink()
     refused("neither model.safetensors nor pytorch_model.bin", MissingInputError)
@@ -245,3 +247,50 @@ def test_an_export_that_says_something_else_leaves_nothing_behind(
     with pytest.raises(DataError, match="says something else: log-probabilities differ by .* nothing was left"):
         export_model(ExportConfig(path=str(run), format="huggingface", output=str(tmp_path / "there"), sentences=4))
     assert {path.name for path in tmp_path.iterdir()} == {"run"}
+
+
+@pytest.mark.parametrize("value", [0, -1, "many", 2.5, [1], {"a": 2}, None, True, 10**9])
+def test_strange_configurations_are_refused(tmp_path: Path, value: Any) -> None:
+    marian(tmp_path / "there")
+    config = tmp_path / "there" / "config.json"
+    tree = json.loads(config.read_text())
+    sizes = "d_model encoder_layers decoder_layers encoder_attention_heads decoder_ffn_dim pad_token_id".split()
+    for name in (*sizes, "activation_function", "model_type"):
+        if (name, value) in (("decoder_ffn_dim", None), ("pad_token_id", 0)):
+            continue  # nothing is said, which is nothing wrong; and 0 is an id
+        config.write_text(json.dumps(tree | {name: value}))
+        with pytest.raises(DataError):
+            imported(tmp_path / "there", tmp_path / "here", source_lang="en", target_lang="de")
+        assert not (tmp_path / "here").exists(), name
+
+
+@pytest.mark.parametrize(
+    "used", [{"num_beams": "x", "length_penalty": [1]}, {"num_beams": -1, "length_penalty": -1.0}, [1]]
+)
+def test_a_search_that_makes_no_sense_is_ours(tmp_path: Path, used: Any) -> None:
+    marian(tmp_path / "there")
+    (tmp_path / "there" / "generation_config.json").write_text(json.dumps(used))
+    found = imported(tmp_path / "there", tmp_path / "here", source_lang="en", target_lang="de")
+    assert load_model(found, "cpu").tree["search"]["beam_size"] == 5
+
+
+def test_the_tokenizer_there_cuts_text_as_ours(tmp_path: Path) -> None:
+    """And leaves out what begins a translation."""
+    lines = [f"ein kleiner Mann geht {number} Schritte weit" for number in range(150)]
+    tokenizer = SentencePieceBuilder(BpeConfig(vocab_size=60)).train(lines, seed=1)
+    run = store(tmp_path / "run", LanguagePair("en", "de", tokenizer, tokenizer, shared=True))
+    export_model(ExportConfig(path=str(run), format="huggingface", output=str(tmp_path / "there"), sentences=2))
+    theirs = transformers.MarianTokenizer.from_pretrained(tmp_path / "there")
+    ours = tokenizer.encode(lines)
+    assert [theirs(line).input_ids for line in lines] == [[*ids.tolist(), EOS] for ids in ours]
+    assert theirs.decode([BOS, *ours[3].tolist(), EOS], skip_special_tokens=True) == lines[3]
+
+
+def test_a_quantization_is_not_for_it(tmp_path: Path) -> None:
+    run = store(tmp_path / "run")
+    with pytest.raises(UsageError, match="--quantization int8 is for ctranslate2"):
+        export_model(
+            ExportConfig(
+                path=str(run), format="huggingface", output=str(tmp_path / "there"), quantization=Quantization.int8
+            )
+        )

@@ -1,0 +1,66 @@
+"""nmt-import and nmt-export as they are typed: what they print, and how they end where something is wrong."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.commands import run_copy
+from tests.unit.formats.stored import store
+from tests.unit.formats.test_fairseq import dictionaries, state_of, write
+from tests.unit.formats.test_huggingface import fsmt
+
+
+class Runs:
+    """Would make a file where it is unpickled."""
+
+    def __reduce__(self) -> Any:
+        return os.system, ("touch run",)
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Path:
+    dictionaries(tmp_path)
+    write(tmp_path / "model.pt", state_of(fsmt(tmp_path / "there")))
+    return tmp_path
+
+
+LINE = (
+    "--from fairseq --srcdict dict.en.txt --tgtdict dict.de.txt --source-lang en --target-lang de --output here".split()
+)
+
+
+def test_the_folder_is_printed_and_translates(there: Path) -> None:
+    done = run_copy("import_", *LINE, "--path", "model.pt", cwd=there)
+    assert (done.returncode, done.stdout) == (0, b"here\n"), done.stderr
+    assert b"read back they are the same" in done.stderr
+    translated = run_copy("generate", "--path", "here", "--max-len-b", "5", cwd=there, stdin=b"p1 p2\n\np3\n")
+    assert translated.returncode == 0 and translated.stdout.count(b"\n") == 3
+
+
+@pytest.mark.parametrize("content", ["hostile", "cut off", "of another architecture"])
+def test_what_cannot_be_read_is_one_sentence_and_leaves_nothing(there: Path, content: str) -> None:
+    path = there / "model.pt"
+    if content == "hostile":
+        torch.save({"model": {}, "args": Runs()}, path)
+    elif content == "cut off":
+        path.write_bytes(path.read_bytes()[:5000])
+    else:
+        write(path, {}, arch="fconv")
+    before = {one.name for one in there.iterdir()}
+    done = run_copy("import_", *LINE, "--path", "model.pt", cwd=there)
+    assert (done.returncode, done.stdout) == (65, b"")
+    assert done.stderr.count(b"\n") == 1 and done.stderr.startswith(b"nmt-import: model.pt"), done.stderr
+    assert {one.name for one in there.iterdir()} == before
+
+
+def test_an_export_prints_its_folder_and_says_what_was_compared(tmp_path: Path) -> None:
+    pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: nmt-toolkit[ctranslate2]")
+    store(tmp_path / "run")
+    done = run_copy("export", "--path", "run", "--format", "ctranslate2", "--output", "there", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, b"there\n"), done.stderr
+    assert b"50 of 50 sentences translate the same" in done.stderr
