@@ -192,8 +192,9 @@ def test_lists_of_pieces_are_a_part_of_the_vocabulary(name: str, number_format: 
 
 
 @pytest.mark.parametrize("number_format", NumberFormat)
-def test_batch_mates_change_no_bit(number_format: NumberFormat) -> None:
-    _, native = made("paper", number_format)
+@pytest.mark.parametrize("name", ["paper", "gelu, which looks as fairseq's", "swish, which looks as Marian's"])
+def test_batch_mates_change_no_bit(number_format: NumberFormat, name: str) -> None:
+    _, native = made(name, number_format)
     search = BeamSearch(BeamConfig(beam_size=4), nbest=2)
     lists = [np.unique([0, 1, 2, 3, *np.arange(4 + n, 60)]) for n in range(COUNT)]
     for short in (None, lists):
