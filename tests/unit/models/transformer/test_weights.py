@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nmt.errors import UsageError
+from nmt.errors import DataError, UsageError
 from nmt.interface import VocabularySizes
 from nmt.layers.sinusoids import SinusoidLayout, Wavelengths
 from nmt.models import models
@@ -124,7 +124,7 @@ def test_a_model_that_none_of_ours_is_like_is_refused() -> None:
     weights = describe(config, JOINT, stored(config, JOINT), "here")
 
     def refused(changed: Any, says: str) -> None:
-        with pytest.raises(UsageError, match=says):
+        with pytest.raises(DataError, match=says):
             configuration(changed, JOINT)
 
     first, *others = weights.source.layers
