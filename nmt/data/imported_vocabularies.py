@@ -48,7 +48,7 @@ def read_fairseq_dictionary(path: Path) -> list[str]:
 def read_marian_vocabulary(path: Path) -> list[str]:
     """The pieces of a vocabulary of Marian: a sentencepiece model (.spm), a mapping of pieces to ids (.yml, .yaml or .json),
     or a list with a piece on each line."""
-    if path.suffix in (".spm", ".model"):
+    if is_sentencepiece(path):
         with damage_named(path):
             model = sentencepiece.SentencePieceProcessor(model_proto=read_foreign_model(path))
         return _checked(path, model.id_to_piece(list(range(model.vocab_size()))))
@@ -58,6 +58,11 @@ def read_marian_vocabulary(path: Path) -> list[str]:
     if "" in lines:
         raise DataError(f"{path}:{lines.index('') + 1} is empty; a vocabulary of Marian has a piece on each line")
     return _checked(path, lines)
+
+
+def is_sentencepiece(path: Path) -> bool:
+    """Whether Marian takes a vocabulary for a sentencepiece model."""
+    return path.suffix in (".spm", ".model")
 
 
 def read_huggingface_vocabulary(path: Path) -> list[str]:

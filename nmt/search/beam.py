@@ -15,7 +15,7 @@ import numpy as np
 
 from nmt.data.vocabulary import BOS, EOS, PAD, Flags, Floats, Hypothesis, Ints
 from nmt.search import EngineSearch, searches
-from nmt.search.config import BeamConfig, DiverseBeamConfig
+from nmt.search.config import BeamConfig, DiverseBeamConfig, StopRule
 from nmt.search.decoding import Candidates, Decoding, Engine, Scores
 from nmt.search.history import Coverage, Finished, History
 from nmt.search.inclusion import Inclusion
@@ -89,10 +89,13 @@ class BeamSearch(EngineSearch):
                 coverage.add(scores.attention)
             lanes = (sentences[:, None] * self.groups + groups).ravel()  # [b * G]
             found = self._candidates(scores, totals, forced.tokens(sentences, length), length, rules, inclusion)
-            ends = (found.tokens == EOS) & (found.totals != -_INFINITY)  # [b * G, 2k]
-            ends[:, width:] = False
+            within = np.arange(2 * width) < finished.places(lanes)[:, None]  # [b * G, 2k]
+            ends = (found.tokens == EOS) & (found.totals != -_INFINITY) & within
             if ends.any():
                 finished.add(found, ends, lanes, length, width, coverage)
+            if config.stop is StopRule.shrink:
+                found = found.emptied(ends | ~within)
+            if ends.any():
                 found = found.without_eos()
             chosen = found.first(width)
             history.append(lanes, chosen, scores.attention if batch.attention else None)
@@ -101,7 +104,7 @@ class BeamSearch(EngineSearch):
             if len(staying) == 0:
                 break
             if len(staying) == len(settled):
-                chosen = chosen.emptied(settled.repeat(self.groups))
+                chosen = chosen.emptied(settled.repeat(self.groups)[:, None])
             parents = chosen.parents.reshape(-1, beam) + first_slots  # [b, K]
             rows = (np.arange(0, totals.size, beam)[:, None] + parents)[staying].ravel()
             totals = chosen.totals.reshape(-1, beam)[staying]

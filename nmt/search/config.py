@@ -39,6 +39,7 @@ class StopRule(Enum):
     first = "first"  # as soon as K hypotheses are finished (fairseq's rule), or as many as patience says
     bound = "bound"  # when no unfinished hypothesis can still beat those that would be returned
     all = "all"  # at the length limit, when none is left
+    shrink = "shrink"  # when none is left, where each finished hypothesis takes a place of the beam (Marian's rule)
 
 
 @dataclass
@@ -96,7 +97,8 @@ class BeamConfig(RuleConfig):
     stop: StopRule = flag(
         StopRule.first,
         help="first: when enough hypotheses are finished (see --beam-patience); bound: when no other can win any more; "
-        "all: when all have reached their end or the length limit",
+        "all: when all have reached their end or the length limit; shrink: the same, and each finished hypothesis takes a "
+        "place in the beam (Marian's)",
     )
     patience: float = option(
         1.0, help="finished hypotheses that --stop first waits for, as a multiple of --beam", flag="--beam-patience"

@@ -60,9 +60,9 @@ class Candidates(NamedTuple):
         """The other's candidates for the sentences ``where`` [B] is True."""
         return other.each(lambda part, own: np.where(where[:, None], part, own), self)
 
-    def emptied(self, sentences: Flags) -> Candidates:
-        """None for those sentences that are True in [B]."""
-        return self._replace(totals=np.where(sentences[:, None], np.float32(-_INFINITY), self.totals))
+    def emptied(self, where: Flags) -> Candidates:
+        """None in the places [B, n], or in the rows [B, 1], that are True."""
+        return self._replace(totals=np.where(where, np.float32(-_INFINITY), self.totals))
 
 
 class Scores(Protocol):

@@ -19,7 +19,6 @@ import io
 import mmap
 import struct
 import zipfile
-import zlib
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
@@ -29,11 +28,10 @@ import numpy as np
 from nmt.errors import DataError, MissingInputError
 from nmt.storage.foreign import describe
 from nmt.storage.pickles import Malformed, Persistent, read_pickle
+from nmt.storage.stored_archive import BEGINNING, StoredArchive
 from nmt.storage.torch_values import BFLOAT16, Numbers, Plain, Storage, is_known, storage_of
 
 _MAGIC, _VERSION = 0x1950A86A20F9469CFC6C, 1001  # of the format before torch 1.6
-_LOCAL_HEADER = struct.Struct("<4s22xHH")  # signature, and the lengths of the name and of what follows it
-_ENCRYPTED = 0x1
 # Of a damaged archive or pickle; both readers trust their input.
 _FAULTS = (ValueError, OverflowError, struct.error, zipfile.BadZipFile, NotImplementedError, RuntimeError, OSError)
 
@@ -49,7 +47,7 @@ def read_torch_file(path: Path, skip: Collection[str] = ()) -> Any:
         raise DataError(f"{path} is damaged: it is empty") from None
     except OSError as error:
         raise MissingInputError(f"cannot read {path}: {error.strerror}") from None
-    zipped = content[:4] == b"PK\x03\x04"
+    zipped = content[:4] == BEGINNING
     if not zipped and content[:1] != b"\x80":
         raise DataError(f"{path} is {describe(path)}, not one that torch.save wrote; name the checkpoint (.pt or .bin)")
     try:
@@ -101,53 +99,19 @@ class _Archive:
     """The zip format."""
 
     def __init__(self, path: Path, content: mmap.mmap) -> None:
-        self._bytes = np.frombuffer(content, dtype=np.uint8)
-        with zipfile.ZipFile(path) as archive:
-            members, self._end = archive.infolist(), archive.start_dir
-        self._members = {member.filename: member for member in members}
-        if len(self._members) != len(members):
-            raise Malformed("two members of the archive have one name")
-        self._places = self._find(sorted(members, key=lambda member: member.header_offset))
-        pickled = [name for name in self._members if name.endswith("/data.pkl") and name.count("/") == 1]
+        self._members = StoredArchive(path, content)
+        pickled = [name for name in self._members.names if name.endswith("/data.pkl") and name.count("/") == 1]
         if len(pickled) != 1 or pickled[0].startswith(".."):
             raise Malformed("the archive holds no data.pkl")
         self._prefix = pickled[0].removesuffix("data.pkl")
         order = f"{self._prefix}byteorder"
-        if order in self._members and self._content(order).tobytes() != b"little":
+        if order in self._members.names and self._members.content(order).tobytes() != b"little":
             raise Malformed("it comes from a big-endian machine; save it again on another one")
-        pickle = io.BytesIO(self._content(pickled[0]).tobytes())
+        pickle = io.BytesIO(self._members.content(pickled[0]).tobytes())
         self.value, _ = read_pickle(pickle, _Names(path).check)
 
     def bytes_of(self, storage: Storage) -> Numbers:
-        name = f"{self._prefix}data/{storage.key}"
-        if name not in self._members:
-            raise Malformed(f"the archive lacks the member {name[:80]!r}")
-        return self._content(name)
-
-    def _find(self, members: list[zipfile.ZipInfo]) -> dict[str, int]:
-        """Where the content of each member begins, after a look at whether they lie one behind the other in the file."""
-        places: dict[str, int] = {}
-        ends = [*(member.header_offset for member in members[1:]), self._end]
-        for member, end in zip(members, ends):
-            header = self._bytes[member.header_offset : member.header_offset + _LOCAL_HEADER.size].tobytes()
-            if len(header) < _LOCAL_HEADER.size:
-                raise Malformed(f"member {member.filename[:80]!r} lies outside of the file")
-            signature, *lengths = _LOCAL_HEADER.unpack(header)
-            begin = member.header_offset + _LOCAL_HEADER.size + sum(lengths)
-            if signature != b"PK\x03\x04" or not 0 <= begin <= begin + member.compress_size <= end <= len(self._bytes):
-                raise Malformed(f"member {member.filename[:80]!r} overlaps others or lies outside of the file")
-            places[member.filename] = begin
-        return places
-
-    def _content(self, name: str) -> Numbers:
-        member, begin = self._members[name], self._places[name]
-        stored = member.compress_type == zipfile.ZIP_STORED and member.compress_size == member.file_size
-        if not stored or member.flag_bits & _ENCRYPTED:
-            raise Malformed(f"member {name[:80]!r} is compressed or encrypted, which torch.save never does")
-        content = self._bytes[begin : begin + member.file_size]
-        if zlib.crc32(content.data) != member.CRC:
-            raise Malformed(f"the checksum of member {name[:80]!r} is wrong")
-        return content
+        return self._members.content(f"{self._prefix}data/{storage.key}")
 
 
 class _OldFile:

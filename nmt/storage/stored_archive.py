@@ -1,0 +1,68 @@
+"""Zip archives whose members are stored as they are, as torch and numpy write them: their content is part of the file.
+
+Members are views of the mapped file, so nothing is ever larger than it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from nmt.storage.pickles import Malformed
+from nmt.storage.torch_values import Numbers
+
+BEGINNING = b"PK\x03\x04"
+
+_LOCAL_HEADER = struct.Struct("<4s22xHH")  # signature, and the lengths of the name and of what follows it
+_ENCRYPTED = 0x1
+
+
+class StoredArchive:
+    """The members of an archive by their names."""
+
+    def __init__(self, path: Path, content: mmap.mmap) -> None:
+        """``content``: the whole file. Malformed, or an error of ``zipfile``, says that it is no such archive."""
+        self._bytes = np.frombuffer(content, dtype=np.uint8)
+        with zipfile.ZipFile(path) as archive:
+            members, self._end = archive.infolist(), archive.start_dir
+        self._members = {member.filename: member for member in members}
+        if len(self._members) != len(members):
+            raise Malformed("two members of the archive have one name")
+        self._places = self._find(sorted(members, key=lambda member: member.header_offset))
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._members)
+
+    def content(self, name: str) -> Numbers:
+        """Its bytes, whose checksum is right."""
+        if name not in self._members:
+            raise Malformed(f"the archive lacks the member {name[:80]!r}")
+        member, begin = self._members[name], self._places[name]
+        stored = member.compress_type == zipfile.ZIP_STORED and member.compress_size == member.file_size
+        if not stored or member.flag_bits & _ENCRYPTED:
+            raise Malformed(f"member {name[:80]!r} is compressed or encrypted, and should be stored as it is")
+        content = self._bytes[begin : begin + member.file_size]
+        if zlib.crc32(content.data) != member.CRC:
+            raise Malformed(f"the checksum of member {name[:80]!r} is wrong")
+        return content
+
+    def _find(self, members: list[zipfile.ZipInfo]) -> dict[str, int]:
+        """Where the content of each member begins, after a look at whether they lie one behind the other in the file."""
+        places: dict[str, int] = {}
+        ends = [*(member.header_offset for member in members[1:]), self._end]
+        for member, end in zip(members, ends):
+            header = self._bytes[member.header_offset : member.header_offset + _LOCAL_HEADER.size].tobytes()
+            if len(header) < _LOCAL_HEADER.size:
+                raise Malformed(f"member {member.filename[:80]!r} lies outside of the file")
+            signature, *lengths = _LOCAL_HEADER.unpack(header)
+            begin = member.header_offset + _LOCAL_HEADER.size + sum(lengths)
+            if signature != BEGINNING or not 0 <= begin <= begin + member.compress_size <= end <= len(self._bytes):
+                raise Malformed(f"member {member.filename[:80]!r} overlaps others or lies outside of the file")
+            places[member.filename] = begin
+        return places
