@@ -24,13 +24,13 @@ class Segmentation(Enum):
 class ImportConfig(CommandConfig):
     """nmt-import: a model of another toolkit in, a model folder out; of fairseq also a binarised corpus."""
 
-    from_format: str = option("", help="what wrote the model: fairseq or huggingface", flag="--from")
+    from_format: str = option("", help="what wrote the model: fairseq, huggingface or marian", flag="--from")
     path: str = flag("", help="the model there: a file or a folder; several checkpoints joined by ':' (ensemble)")
     output: str = flag("", help="model folder to write")
     source_lang: str = flag("", help="language of the sources, such as en")
     target_lang: str = flag("", help="language of the targets, such as de")
-    srcdict: str | None = flag(None, help="dictionary of the sources; of fairseq: dict.en.txt")
-    tgtdict: str | None = flag(None, help="dictionary of the targets; default: that of the sources")
+    srcdict: str | None = flag(None, help="pieces of the sources; of fairseq: dict.en.txt, of Marian: vocab.spm or vocab.yml")
+    tgtdict: str | None = flag(None, help="the same of the targets; default: those of the sources")
     bpe: Segmentation = flag(
         Segmentation.none, help="what cut the text: sentencepiece, subword_nmt, fastbpe, or none (it comes cut)"
     )

@@ -73,7 +73,8 @@ class BeamSearch(EngineSearch):
         config, groups, count, beam = self.config, np.arange(self.groups), len(batch.sources), self.config.beam_size
         width = beam // self.groups  # k
         first_slots = (groups * width).repeat(width)  # [K] of the group of each slot
-        finished = Finished(config, width, min(self.nbest, width), forced.limits.repeat(self.groups))
+        shrinks = (~batch.include & (config.stop is StopRule.shrink)).repeat(self.groups)  # [B * G]
+        finished = Finished(config, width, min(self.nbest, width), forced.limits.repeat(self.groups), shrinks)
         history = History(count * self.groups, width)
         coverage = Coverage(config.coverage_penalty, batch.lengths, beam) if config.coverage_penalty else None
         rules = Rules(config, batch.requests, count, beam)
@@ -88,15 +89,14 @@ class BeamSearch(EngineSearch):
             if coverage is not None:
                 coverage.add(scores.attention)
             lanes = (sentences[:, None] * self.groups + groups).ravel()  # [b * G]
-            found = self._candidates(scores, totals, forced.tokens(sentences, length), length, rules, inclusion)
-            within = np.arange(2 * width) < finished.places(lanes)[:, None]  # [b * G, 2k]
-            ends = (found.tokens == EOS) & (found.totals != -_INFINITY) & within
+            placeless = finished.without_place(lanes) if shrinks.any() else None
+            required = forced.tokens(sentences, length)
+            found = self._candidates(scores, totals, required, length, rules, inclusion, placeless)
+            ends = (found.tokens == EOS) & (found.totals != -_INFINITY)  # [b * G, 2k]
+            ends[:, width:] = False
             if ends.any():
                 finished.add(found, ends, lanes, length, width, coverage)
-            if config.stop is StopRule.shrink:
-                found = found.emptied(ends | ~within)
-            if ends.any():
-                found = found.without_eos()
+                found = found.emptied(ends & shrinks[lanes, None]).without_eos()
             chosen = found.first(width)
             history.append(lanes, chosen, scores.attention if batch.attention else None)
             settled = np.all(finished.settled(lanes, chosen.totals.max(1)).reshape(-1, self.groups), axis=1)
@@ -120,9 +120,17 @@ class BeamSearch(EngineSearch):
         return finished, history
 
     def _candidates(
-        self, scores: Scores, totals: Floats, tokens: Ints | None, length: int, rules: Rules, inclusion: Inclusion
+        self,
+        scores: Scores,
+        totals: Floats,
+        tokens: Ints | None,
+        length: int,
+        rules: Rules,
+        inclusion: Inclusion,
+        placeless: Flags | None,
     ) -> Candidates:
-        """The 2k best continuations of each lane, group after group; ``tokens`` [b] are those that must stand here."""
+        """The 2k best continuations of each lane, group after group; ``tokens`` [b] are those that must stand here, and
+        ``placeless`` [b * G, 2k] says which of them there is no place for."""
         banned, found = [PAD, BOS] if length > rules.min_len else [PAD, BOS, EOS], list[Candidates]()
         sentences, beam = totals.shape
         for first in range(0, beam, beam // self.groups):
@@ -139,6 +147,8 @@ class BeamSearch(EngineSearch):
                 if inclusion.any:
                     after = np.where((given == EOS)[:, None], inclusion.endings(after), after)
                 own = own.replace(given >= 0, Candidates.forced(after, given, logarithms))
+            if placeless is not None:
+                own = own.emptied(placeless[len(found) :: self.groups])
             found.append(own)
         if len(found) == 1:
             return found[0]
@@ -172,7 +182,8 @@ class DiverseBeamSearch(BeamSearch):
         """Ranked after a penalty for what ``earlier`` groups chose. It lowers a token of each of the k hypotheses, so the
         best are among as many more as there are of these."""
         continuing = [one.without_eos().first(len(slots)) for one in earlier]
-        chosen = [np.where(one.totals == -_INFINITY, -1, one.tokens) for one in continuing]  # [b, k] each
+        ended = [(one.totals == -_INFINITY) | (one.tokens == EOS) for one in continuing]
+        chosen = [np.where(over, -1, one.tokens) for one, over in zip(continuing, ended)]  # [b, k] each
         times, alone = np.zeros((len(totals), 1), dtype=np.float32), np.full_like(totals, -_INFINITY)
         alone[:, slots] = totals[:, slots]
         found = scores.best(alone, len(slots) * (2 + sum(one.shape[1] for one in chosen)), banned)

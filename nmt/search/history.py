@@ -123,23 +123,24 @@ class Coverage:
 class Finished:
     """The finished hypotheses of each sentence, and what an unfinished one must still beat."""
 
-    def __init__(self, config: BeamConfig, width: int, nbest: int, limits: Ints) -> None:
-        """``width``: hypotheses that are searched for side by side; ``limits`` [B]: the most tokens of each."""
+    def __init__(self, config: BeamConfig, width: int, nbest: int, limits: Ints, shrinks: Flags) -> None:
+        """``width``: hypotheses that are searched for side by side; ``limits`` [B]: the most tokens of each; ``shrinks``
+        [B]: where each one that is finished takes a place."""
         self._config = config
-        self._width = width
+        self._width, self._shrinks = width, shrinks
         self._enough = max(nbest, math.floor(min(width * config.patience, _MANY) + 0.5))  # that end it by ``first``
         self._nbest = nbest
         self._limits = limits.tolist()
         self._endings: list[list[Ending]] = [[] for _ in self._limits]
         self._to_beat = np.full(len(limits), -_INFINITY, dtype=np.float32)  # [B]
-        self._taken = np.zeros(len(limits), dtype=np.int64)  # [B] places that finished hypotheses have, by ``shrink``
+        self._taken = np.zeros(len(limits), dtype=np.int64)  # [B] places
         with np.errstate(over="ignore"):  # an infinite one is smaller than any score
             self._longest_penalty = config.length_penalty(limits.astype(np.float32), config.lenpen)  # [B]
 
-    def places(self, sentences: Ints) -> Ints:
-        """[b] How many of the best candidates may end or go on."""
-        places: Ints = self._width - self._taken[sentences]
-        return places
+    def without_place(self, sentences: Ints) -> Flags:
+        """[b, 2k] the candidates that neither end nor go on, since finished hypotheses have their places."""
+        rank: Ints = np.arange(2 * self._width)
+        return (rank >= (self._width - self._taken[sentences])[:, None]) & self._shrinks[sentences, None]
 
     def add(
         self, found: Candidates, ends: Flags, sentences: Ints, length: int, beam: int, coverage: Coverage | None
@@ -147,8 +148,7 @@ class Finished:
         """Keep the candidates ``ends`` [b, n] of ``sentences`` [b], which are ``length`` tokens long, in their order.
         ``beam``: rows of a sentence in the step that they come from."""
         rows, columns = ends.nonzero()
-        if self._config.stop is StopRule.shrink:
-            self._taken[sentences] += ends.sum(1)
+        self._taken[sentences] += ends.sum(1) * self._shrinks[sentences]
         totals, parents, _, eos_scores = found.each(lambda part: part[rows, columns])
         penalty = self._config.length_penalty(float(length), self._config.lenpen)
         covered = np.zeros_like(totals) if coverage is None else coverage.penalties(rows * beam + parents)

@@ -51,6 +51,13 @@ class Sentences:
         """[B] of the sources."""
         return np.array([len(source) for source in self.sources])
 
+    @property
+    def include(self) -> Flags:
+        """[B] whether a translation must contain phrases."""
+        if self.requests is None:
+            return np.zeros(len(self.sources), dtype=np.bool_)
+        return np.array([bool(one.include) for one in self.requests], dtype=np.bool_)
+
 
 def refuse_inclusion(requests: Sequence[Request] | None, search: str) -> None:
     """For searches that cannot make a translation contain a phrase."""

@@ -6,6 +6,7 @@ import io
 import math
 import mmap
 import struct
+import tokenize
 import zipfile
 from pathlib import Path
 
@@ -18,7 +19,11 @@ from nmt.storage.torch_values import Numbers
 
 _ENDING = ".npy"
 _LONGEST_HEADER = 10_000  # bytes
-_FAULTS = (ValueError, OverflowError, EOFError, struct.error, zipfile.BadZipFile, NotImplementedError, OSError)
+# Of a damaged archive, or of a header, which numpy reads as Python's grammar has it.
+_FAULTS = (
+    *(ValueError, OverflowError, EOFError, struct.error, zipfile.BadZipFile, NotImplementedError, OSError),
+    *(SyntaxError, TypeError, RecursionError, MemoryError, tokenize.TokenError),
+)
 
 
 def read_npz(path: Path) -> dict[str, Numbers]:

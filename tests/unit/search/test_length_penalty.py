@@ -31,7 +31,7 @@ def test_a_penalty_beyond_all_numbers_lets_a_search_end() -> None:
     """``all`` waits for the last hypothesis, which minus infinity over infinity must not hide."""
     limits = np.array([1000, 10])
     config = BeamConfig(stop=StopRule.all, length_penalty=LengthPenalty.power, lenpen=20.0)
-    finished = Finished(config, 1, 1, limits)
+    finished = Finished(config, 1, 1, limits, np.zeros(2, dtype=bool))
     sentences, nothing_left = np.array([0, 1]), np.full(2, -np.inf, dtype=np.float32)
     with np.errstate(over="ignore"):
         assert LengthPenalty.power(limits.astype(np.float32), 20.0)[0] == float("inf")

@@ -238,6 +238,8 @@ def slow_beam(
         continuations = _continuations(model, source, alive, length, limit, settings, wish)
         continuations.sort(key=lambda one: -one[1])
         told_apart(total for _, total, _ in continuations[: 2 * width + 1])
+        if settings.stop == "shrink":
+            continuations = continuations[: width - len(finished)]
         for tokens, total, own in continuations[:width]:
             if tokens[-1] == EOS and (settings.stop != "first" or len(finished) < enough):
                 finished.append(Found(tokens, own, settings.score(model, source, tokens, total), length < limit))
@@ -353,6 +355,8 @@ def slow_diverse(
             found = _continuations(model, source, lane.alive, length, limit, settings, wish)
             found.sort(key=lambda one: -(one[1] - strength * chosen[one[0][-1]]))
             told_apart(total - strength * chosen[tokens[-1]] for tokens, total, _ in found[: 2 * width + 1])
+            if settings.stop == "shrink":
+                found = found[: width - len(lane.finished)]
             for tokens, total, own in found[:width]:
                 if tokens[-1] == EOS and (settings.stop != "first" or len(lane.finished) < enough):
                     lane.finished.append(Found(tokens, own, total / settings.penalty(length), length < limit))
