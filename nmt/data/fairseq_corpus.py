@@ -141,7 +141,7 @@ class _Side:
         """Pieces are told by their spelling; specials within a sentence are text that has no piece."""
         symbols = read_fairseq_dictionary(folder / f"dict.{language}.txt")
         known = tokenizer.vocabulary
-        ids = [UNK if symbol in SPECIALS else known.id(symbol) for symbol in symbols]
+        ids = [UNK] * len(FAIRSEQ_SPECIALS) + [known.id(symbol) for symbol in symbols[len(FAIRSEQ_SPECIALS) :]]
         found = [
             _ABSENT if number == UNK and symbol not in SPECIALS else number for number, symbol in zip(ids, symbols)
         ]

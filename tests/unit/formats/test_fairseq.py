@@ -87,6 +87,16 @@ def test_an_imported_checkpoint_gives_the_same_scores(tmp_path: Path, learned: b
     assert config.dropout == 0.25
 
 
+def test_the_last_of_several_entries_for_a_piece_is_what_text_is_read_as(tmp_path: Path) -> None:
+    model = fsmt(tmp_path / "there")
+    source, target = dictionaries(tmp_path)
+    entries = (tmp_path / "dict.en.txt").read_text().splitlines()[:-1]
+    (tmp_path / "dict.en.txt").write_text("\n".join([*entries, "p3 7 #fairseq:overwrite"]) + "\n")
+    write(tmp_path / "model.pt", state_of(model))
+    found = imported(tmp_path)
+    assert_same_scores(found, theirs(model, source | {"p3": source["p29"]}, target))
+
+
 def test_names_and_files_of_old_versions_are_read(tmp_path: Path) -> None:
     """Options in a namespace, queries, keys and values in one matrix, numbered norms, and torch's format before 1.6."""
     model = fsmt(tmp_path / "there")
