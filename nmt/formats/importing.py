@@ -24,6 +24,7 @@ from nmt.models.transformer.own_weights import configuration, describe, paramete
 from nmt.models.transformer.weights import Array, TransformerWeights, arrays_of
 from nmt.optim.config import AdamConfig
 from nmt.optim.schedules import InverseSqrtConfig
+from nmt.progress import ReportPairs, unseen
 from nmt.search.config import BeamConfig
 from nmt.storage.checkpoints import KIND, CheckpointInfo, write_checkpoint
 from nmt.storage.files import check_destination
@@ -32,10 +33,10 @@ from nmt.storage.lock import remove_leftovers_of
 logger = logging.getLogger("nmt.import")
 
 
-def import_model(config: ImportConfig) -> list[Path]:
+def import_model(config: ImportConfig, progress: ReportPairs = unseen) -> list[Path]:
     """Write a model folder of each model that ``config.path`` names: ``config.output``, or several in it.
 
-    A corpus of another toolkit becomes a corpus folder.
+    A corpus of another toolkit becomes a corpus folder; ``progress`` is told of its pairs.
     """
     if not config.path:
         raise UsageError("name the model to read: --path FILE")
@@ -43,7 +44,7 @@ def import_model(config: ImportConfig) -> list[Path]:
         raise UsageError("say where to write the model folder: --output FOLDER")
     output = Path(config.output)
     reader = format_named(config.from_format, "--from")
-    if reader.import_corpus(config):
+    if reader.import_corpus(config, progress):
         logger.info("wrote the corpus %s", output)
         return [output]
     remove_leftovers_of(output)
