@@ -1,7 +1,7 @@
 """nmt: neural machine translation, from raw text to a self-contained model folder and translations.
 
-``from nmt import Translator`` loads a trained model, ``preprocess``, ``train`` and ``average_checkpoints`` do what the
-commands do (docs/python.md); see ``nmt.interface`` for the seam that models share.
+``nmt.load`` gives a ``Translator`` of a trained model; ``preprocess``, ``train``, ``average_checkpoints``, ``import_model``
+and ``export`` do what the commands do (docs/python.md). See ``nmt.interface`` for the seam that models share.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from nmt import old_names
 if TYPE_CHECKING:
     from nmt.averaging import average_checkpoints
     from nmt.data.preprocess import preprocess
-    from nmt.formats.exporting import export_model
-    from nmt.formats.importing import import_model
+    from nmt.formats.keywords import export, import_model
     from nmt.training.assemble import train
-    from nmt.translation import Translator
+    from nmt.translation import Translator, load
 
-__all__ = ["Translator", "__version__", "average_checkpoints", "export_model", "import_model", "preprocess", "train"]
+__all__ = ["Translator", "__version__", "average_checkpoints", "export", "import_model", "load", "preprocess", "train"]
 __version__ = "0.1.0"
 
 DISTRIBUTION = "nmt-toolkit"  # what pip calls it; PyPI's "nmt" is another program
@@ -27,8 +26,9 @@ DISTRIBUTION = "nmt-toolkit"  # what pip calls it; PyPI's "nmt" is another progr
 _PLACES = {
     "Translator": "nmt.translation",
     "average_checkpoints": "nmt.averaging",
-    "export_model": "nmt.formats.exporting",
-    "import_model": "nmt.formats.importing",
+    "export": "nmt.formats.keywords",
+    "import_model": "nmt.formats.keywords",
+    "load": "nmt.translation",
     "preprocess": "nmt.data.preprocess",
     "train": "nmt.training.assemble",
 }

@@ -20,6 +20,7 @@ SECONDS_BETWEEN_LINES = 30.0
 Clock = Callable[[], float]
 Count = Callable[[int], None]  # called with the number of units just done
 Watch = Callable[[str, str, int], Count]  # opens a count: what is done, in which units, and how many there are
+ReportPairs = Callable[[str, int, int], None]  # called with a split, how many of its pairs are done, and in all
 
 
 def resolved(style: ProgressStyle) -> ProgressStyle:
@@ -42,6 +43,26 @@ def show_progress(style: ProgressStyle, what: str, unit: str, total: int | None 
         lines.end()
     else:
         yield lambda count: None
+
+
+@contextlib.contextmanager
+def show_splits(style: ProgressStyle) -> Iterator[ReportPairs]:
+    """A display for each split of a corpus, opened when its first pairs are done."""
+    with contextlib.ExitStack() as displays:
+        counts: dict[str, Count] = {}
+        shown: dict[str, int] = {}
+
+        def show(split: str, done: int, total: int) -> None:
+            if split not in counts:
+                counts[split] = displays.enter_context(show_progress(style, split, "pairs", total))
+            counts[split](done - shown.get(split, 0))
+            shown[split] = done
+
+        yield show
+
+
+def unseen(split: str, done: int, total: int) -> None:
+    """Shows nothing of pairs that are done."""
 
 
 class Lines:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nmt.config.exchange import ImportConfig
+from nmt.progress import show_splits
 from nmt_cli.launch import launch
 
 
@@ -10,7 +11,9 @@ def run(config: ImportConfig) -> None:
     """Write the folders; print them, one a line."""
     from nmt.formats.importing import import_model
 
-    for folder in import_model(config):
+    with show_splits(config.progress) as show:
+        folders = import_model(config, show)
+    for folder in folders:
         print(folder)
 
 

@@ -17,7 +17,7 @@ import nmt
 from nmt.config.plain import from_plain
 from nmt.config.sections import TrainConfig
 from nmt.models.transformer.config import TransformerConfig
-from nmt.translation import TranslatedText, Translation
+from nmt.translation import TranslatedText, Translation, Translator
 from tests.commands import run_copy
 from tests.tiny_models import in_english, some_lines, write_tiny_model
 
@@ -99,6 +99,18 @@ def test_what_a_command_line_composes_to_becomes_a_configuration(tmp_path: Path)
 def test_the_average_of_a_run_is_loaded(ran: Ran) -> None:
     assert ran.names["average"].folder == Path("runs/small/averaged")
     assert 0 <= ran.names["bleu"].value <= 100
+
+
+def test_a_model_that_went_out_and_came_back_is_the_same(ran: Ran) -> None:
+    compared = ran.names["compared"]
+    assert compared.equal == compared.sentences == 10 and compared.difference < 1e-4
+    assert ran.names["folder"] == Path("models/small")
+    before = Translator.load(ran.folder / "runs/small")
+    there = {
+        "length_penalty": "power",
+        "lenpen": 1.0,
+    }  # the search of that toolkit is the one that a model comes back with
+    assert ran.names["texts_again"] == before.translate(["ein mann", "zwei hunde laufen"], beam=4, **there)
 
 
 def test_the_tables_name_each_field_of_a_translation_and_of_a_hypothesis() -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from nmt.config.checks import require_not_negative, require_positive
+from nmt.config.choices import ProgressStyle
 from nmt.config.option import flag, option, user_dir_option
 from nmt.config.roles import CommandConfig
 from nmt.errors import UsageError
@@ -39,6 +40,7 @@ class ImportConfig(CommandConfig):
     moses: bool = flag(False, help="words were cut and are joined by the Moses rules (with subword_nmt and fastbpe)")
     overwrite: bool = flag(False, help="replace an existing output folder")
     user_dir: str | None = user_dir_option()
+    progress: ProgressStyle = flag(ProgressStyle.auto, help="of a corpus: auto, bar, lines or none")
 
 
 class Quantization(Enum):

@@ -14,7 +14,7 @@ import contextlib
 import hashlib
 import logging
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from nmt.data.report import PairFilter, PreprocessReport, Reason, SplitTally
 from nmt.data.tokenizers import Tokenizer
 from nmt.data.vocabulary import EOS, SPECIALS, UNK, Ids, Ints
 from nmt.errors import DataError, MissingInputError
+from nmt.progress import ReportPairs, unseen
 from nmt.storage.files import check_destination, new_folder, write_manifest
 from nmt.storage.lock import remove_leftovers_of
 
@@ -42,8 +43,6 @@ _TYPES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2", 9: "<u4", 10
 _THEIR_EOS = FAIRSEQ_SPECIALS.index("</s>")
 _CHUNK = 10_000  # sentences
 _ABSENT = -1  # instead of an id
-
-ReportProgress = Callable[[str, int, int], None]  # split, pairs done, pairs in all
 
 logger = logging.getLogger("nmt.data.fairseq_corpus")
 
@@ -141,7 +140,7 @@ class _Side:
         """Pieces are told by their spelling; specials within a sentence are text that has no piece."""
         symbols = read_fairseq_dictionary(folder / f"dict.{language}.txt")
         known = tokenizer.vocabulary
-        ids = [UNK if symbol in SPECIALS else known.id(symbol) for symbol in symbols]
+        ids = [UNK] * len(FAIRSEQ_SPECIALS) + [known.id(symbol) for symbol in symbols[len(FAIRSEQ_SPECIALS) :]]
         found = [
             _ABSENT if number == UNK and symbol not in SPECIALS else number for number, symbol in zip(ids, symbols)
         ]
@@ -173,7 +172,7 @@ def import_corpus(
     filters: FilterConfig | None = None,
     overwrite: bool = False,
     option: str = "--destdir",
-    progress: ReportProgress = lambda split, done, total: None,
+    progress: ReportPairs = unseen,
 ) -> PreprocessReport:
     """Make the corpus folder ``destination`` of a data folder of fairseq in the languages of ``pair``, in either direction.
 
@@ -243,7 +242,7 @@ def _find_splits(folder: Path, pair: LanguagePair) -> dict[str, list[Path]]:
 
 
 def _write(
-    folder: Path, split: str, paths: list[Path], sides: list[_Side], rules: PairFilter, progress: ReportProgress
+    folder: Path, split: str, paths: list[Path], sides: list[_Side], rules: PairFilter, progress: ReportPairs
 ) -> SplitTally:
     """One split; only training pairs are filtered."""
     texts = [read_binarised(path) for path in paths]

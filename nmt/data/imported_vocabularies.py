@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections import Counter
@@ -25,8 +26,9 @@ _SAFE_LOADER: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # every value
 def read_fairseq_dictionary(path: Path) -> list[str]:
     """The symbols of a dict.txt (a piece and its count on each line) by their ids in fairseq.
 
-    A piece that is marked to overwrite an earlier one stands in the list twice; what fairseq reads of text has the later
-    id then. "madeupword0000" and the like, which fill the list up, stand in the file.
+    What fairseq reads of text has the id of the last entry, where several have one spelling (#fairseq:overwrite). Those
+    before it get names that text never has; the specials keep theirs. "madeupword0000" and the like, which fill the list
+    up, stand in the file.
     """
     symbols, lines = [*FAIRSEQ_SPECIALS], dict.fromkeys(FAIRSEQ_SPECIALS, 0)
     for number, line in enumerate(_lines(path), start=1):
@@ -42,6 +44,17 @@ def read_fairseq_dictionary(path: Path) -> list[str]:
             )
         symbols.append(piece)
         lines[piece] = number
+    return _told_apart(symbols)
+
+
+def _told_apart(symbols: list[str]) -> list[str]:
+    """All but the last of several symbols of one spelling under names of their own, with spaces, as no text has them."""
+    last = {symbol: number for number, symbol in enumerate(symbols)}
+    for number, symbol in enumerate(symbols):
+        if number >= len(FAIRSEQ_SPECIALS) and last[symbol] != number:
+            names = (f"{symbol} overwritten {count}" for count in itertools.count(1))
+            symbols[number] = next(name for name in names if name not in last)
+            last[symbols[number]] = number
     return symbols
 
 

@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import itertools
 import logging
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -29,21 +28,18 @@ from nmt.data.text import SHOWN, Reading, recognised
 from nmt.data.tokenizers import Tokenizer, TokenizerBuilder, tokenizers, trainable
 from nmt.data.vocabulary import Flags
 from nmt.errors import DataError, UsageError
-from nmt.progress import going_on
+from nmt.progress import ReportPairs, going_on, unseen
 from nmt.storage.files import check_destination, new_folder, sha256, write_manifest
 from nmt.storage.foreign import corpus_of_fairseq
 from nmt.storage.lock import remove_leftovers_of
 
 TRAIN = "train"
 
-ReportProgress = Callable[[str, int, int], None]  # split, pairs done, pairs in all
 
 logger = logging.getLogger("nmt.data.preprocess")
 
 
-def preprocess(
-    config: PreprocessConfig, progress: ReportProgress = lambda split, done, total: None
-) -> PreprocessReport:
+def preprocess(config: PreprocessConfig, progress: ReportPairs = unseen) -> PreprocessReport:
     """Make the corpus folder ``config.destdir``; it appears when it is complete, or not at all."""
     require_positive("", workers=config.workers, max_line_bytes=config.max_line_bytes)
     refuse(*_contradictions(config))
@@ -138,7 +134,7 @@ def _write_split(
     pair: LanguagePair,
     config: PreprocessConfig,
     reading: Reading,
-    progress: ReportProgress,
+    progress: ReportPairs,
 ) -> SplitTally:
     """Encode and write one split of ``count`` lines. Only training text is filtered: elsewhere every line counts."""
     tally, kept = SplitTally(text.split), list[Flags]()

@@ -16,6 +16,7 @@ from nmt.config.exchange import ExportConfig, ImportConfig
 from nmt.data.language_pair import LanguagePair
 from nmt.errors import UsageError
 from nmt.models.transformer.weights import TransformerWeights
+from nmt.progress import ReportPairs
 from nmt.registry import Registry, import_all
 
 
@@ -49,7 +50,7 @@ class Format:
     def __init__(self, config: Any) -> None:
         """``config``: its options. None of ours has any."""
 
-    def import_corpus(self, given: ImportConfig) -> bool:
+    def import_corpus(self, given: ImportConfig, progress: ReportPairs) -> bool:
         """Make a corpus folder of ``given.path``, if that is a corpus; whether it is one."""
         return False
 

@@ -24,6 +24,7 @@ from nmt.formats.segmentation import tokenizer_of
 from nmt.formats.tensors import Tensors, as_formula_if_alike
 from nmt.layers.sinusoids import SinusoidLayout, Sinusoids, Wavelengths
 from nmt.models.transformer.weights import Activation, Array, Linear, StackWeights, TransformerWeights
+from nmt.progress import ReportPairs
 from nmt.storage.foreign import corpus_of_fairseq
 from nmt.storage.run_folder import split_paths
 from nmt.storage.torch_file import read_torch_file
@@ -54,7 +55,7 @@ class Fairseq(Format):
 
     name = "fairseq"
 
-    def import_corpus(self, given: ImportConfig) -> bool:
+    def import_corpus(self, given: ImportConfig, progress: ReportPairs) -> bool:
         """What ``fairseq-preprocess`` wrote: its dictionaries stand in the folder."""
         folder = Path(given.path)
         if corpus_of_fairseq(folder) is None:
@@ -62,7 +63,8 @@ class Fairseq(Format):
         source, target = (str(folder / f"dict.{language}.txt") for language in (given.source_lang, given.target_lang))
         named = replace(given, srcdict=given.srcdict or source, tgtdict=given.tgtdict or given.srcdict or target)
         pair, _ = self._vocabularies(named)
-        import_corpus(folder, pair, Path(given.output), overwrite=given.overwrite, option="--output")
+        output, overwrite = Path(given.output), given.overwrite
+        import_corpus(folder, pair, output, overwrite=overwrite, option="--output", progress=progress)
         return True
 
     def read(self, given: ImportConfig) -> list[PortableModel]:

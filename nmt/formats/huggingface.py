@@ -20,6 +20,7 @@ from nmt.data.language_pair import LanguagePair
 from nmt.data.tokenizers import Tokenizer
 from nmt.data.tokenizers.bpe_codes import BpeCodes, BpeCodesConfig, WordEnds
 from nmt.data.tokenizers.piece_lists import WordsConfig, WordTokenizer
+from nmt.data.tokenizers.sentencepiece_list import is_language_token
 from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS
 from nmt.errors import DataError, MissingInputError, UsageError
 from nmt.formats import Format, PortableModel, Written, formats
@@ -164,7 +165,7 @@ class _Folder:
         model = self.path / f"{side}.spm"
         if not model.is_file():
             return WordTokenizer(WordsConfig(), order.pieces)
-        return sentencepiece_of(model, order.pieces)
+        return sentencepiece_of(model, order.pieces, language_tokens=any(map(is_language_token, order.pieces)))
 
     def _search(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """As ``generate`` would search by default."""

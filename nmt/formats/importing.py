@@ -21,9 +21,10 @@ from nmt.errors import DataError, UsageError
 from nmt.formats import PortableModel, format_named
 from nmt.models.transformer.config import TransformerConfig
 from nmt.models.transformer.own_weights import configuration, describe, parameters
-from nmt.models.transformer.weights import Array, arrays_of
+from nmt.models.transformer.weights import Array, TransformerWeights, arrays_of
 from nmt.optim.config import AdamConfig
 from nmt.optim.schedules import InverseSqrtConfig
+from nmt.progress import ReportPairs, unseen
 from nmt.search.config import BeamConfig
 from nmt.storage.checkpoints import KIND, CheckpointInfo, write_checkpoint
 from nmt.storage.files import check_destination
@@ -32,10 +33,10 @@ from nmt.storage.lock import remove_leftovers_of
 logger = logging.getLogger("nmt.import")
 
 
-def import_model(config: ImportConfig) -> list[Path]:
+def import_model(config: ImportConfig, progress: ReportPairs = unseen) -> list[Path]:
     """Write a model folder of each model that ``config.path`` names: ``config.output``, or several in it.
 
-    A corpus of another toolkit becomes a corpus folder.
+    A corpus of another toolkit becomes a corpus folder; ``progress`` is told of its pairs.
     """
     if not config.path:
         raise UsageError("name the model to read: --path FILE")
@@ -43,7 +44,7 @@ def import_model(config: ImportConfig) -> list[Path]:
         raise UsageError("say where to write the model folder: --output FOLDER")
     output = Path(config.output)
     reader = format_named(config.from_format, "--from")
-    if reader.import_corpus(config):
+    if reader.import_corpus(config, progress):
         logger.info("wrote the corpus %s", output)
         return [output]
     remove_leftovers_of(output)
@@ -69,11 +70,31 @@ class Converted:
 
     @classmethod
     def of(cls, model: PortableModel) -> Converted:
+        model = dataclasses.replace(model, weights=of_one_length(model.weights))
         pair = model.pair
         sizes = VocabularySizes(len(pair.source.vocabulary), len(pair.target.vocabulary), pair.shared)
         options = dataclasses.replace(configuration(model.weights, sizes), **model.training)
         arrays = parameters(options, sizes, model.weights)
         return cls(model, sizes, options, arrays, compare(model, options, sizes, arrays))
+
+
+def of_one_length(weights: TransformerWeights) -> TransformerWeights:
+    """The same with as many learned positions on both sides, as in ours: sentences may be as long as the shorter table."""
+    source, target = weights.source.positions, weights.target.positions
+    if not (isinstance(source, np.ndarray) and isinstance(target, np.ndarray)) or len(source) == len(target):
+        return weights
+    length = min(len(source), len(target))
+    logger.warning(
+        "the model has learned positions for %d source and %d target pieces; the first %d of both are taken",
+        len(source),
+        len(target),
+        length,
+    )
+    return dataclasses.replace(
+        weights,
+        source=dataclasses.replace(weights.source, positions=source[:length]),
+        target=dataclasses.replace(weights.target, positions=target[:length]),
+    )
 
 
 def write_model(one: Converted, folder: Path, origin: str, *, overwrite: bool = False) -> None:

@@ -36,6 +36,7 @@ def tokenizer_of(given: ImportConfig, pieces: Sequence[str], *, target: bool = F
     return BpeCodes(BpeCodesConfig(moses=given.moses, language=language if given.moses else ""), content, pieces)
 
 
-def sentencepiece_of(path: Path, pieces: Sequence[str]) -> SentencePieceList:
+def sentencepiece_of(path: Path, pieces: Sequence[str], *, language_tokens: bool = False) -> SentencePieceList:
+    """``language_tokens``: of a model that may read tokens such as >>deu<< before the text."""
     with damage_named(path):
-        return SentencePieceList(SentencePieceListConfig(), read_foreign_model(path), pieces)
+        return SentencePieceList(SentencePieceListConfig(language_tokens), read_foreign_model(path), pieces)

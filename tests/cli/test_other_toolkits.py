@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tests.commands import run_copy
+from tests.unit.data.test_fairseq_corpus import mapped
 from tests.unit.formats.stored import store
 from tests.unit.formats.test_fairseq import dictionaries, state_of, write
 from tests.unit.formats.test_huggingface import fsmt
@@ -40,6 +41,21 @@ def test_the_folder_is_printed_and_translates(there: Path) -> None:
     assert b"read back they are the same" in done.stderr
     translated = run_copy("generate", "--path", "here", "--max-len-b", "5", cwd=there, stdin=b"p1 p2\n\np3\n")
     assert translated.returncode == 0 and translated.stdout.count(b"\n") == 3
+
+
+@pytest.mark.parametrize("style", ["lines", "none"])
+def test_pairs_of_a_corpus_are_counted_unless_nobody_wants_it(tmp_path: Path, style: str) -> None:
+    there = tmp_path / "data-bin"
+    there.mkdir()
+    dictionaries(there)
+    for split, count in (("train", 3), ("valid", 2)):
+        for language in ("en", "de"):
+            mapped(there / f"{split}.en-de.{language}", [[number + 4, 2] for number in range(count)])
+    line = "--from fairseq --path data-bin --source-lang en --target-lang de --output here --progress".split()
+    done = run_copy("import_", *line, style, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, b"here\n"), done.stderr
+    assert (b"train 3 of 3 pairs" in done.stderr and b"valid 2 of 2 pairs" in done.stderr) is (style == "lines")
+    assert (b"pairs" in done.stderr) is (style == "lines")
 
 
 @pytest.mark.parametrize("content", ["hostile", "cut off", "of another architecture"])

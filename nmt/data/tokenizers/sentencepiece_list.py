@@ -6,12 +6,14 @@ may hold what the model never makes, such as fairseq's "madeupword0000" or the p
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from nmt.config.option import option
 from nmt.data.text import one_line, require_text
 from nmt.data.tokenizers import Tokenizer, tokenizers
 from nmt.data.tokenizers.imported import ImportedBuilder
@@ -19,10 +21,20 @@ from nmt.data.tokenizers.piece_lists import read_pieces, write_pieces
 from nmt.data.tokenizers.sentencepiece import SPACE, SentencePieceTokenizer, damage_named, read_model
 from nmt.data.vocabulary import BOS, EOS, PAD, UNK, Ints, Vocabulary
 
+_LANGUAGE = re.compile(r">>.+?<<")  # into which OPUS-MT's models of many languages translate, before the text
+
 
 @dataclass
 class SentencePieceListConfig:
     """A sentencepiece model with a list of pieces of its own, of an imported model."""
+
+    language_tokens: bool = option(
+        False, help="a token such as >>deu<< that the list has is one piece at the beginning of a line"
+    )
+
+
+def is_language_token(piece: str) -> bool:
+    return _LANGUAGE.fullmatch(piece) is not None
 
 
 class SentencePieceList(SentencePieceTokenizer):
@@ -40,8 +52,21 @@ class SentencePieceList(SentencePieceTokenizer):
 
     def encode(self, lines: Sequence[str]) -> list[Ints]:
         require_text(lines)
-        theirs: list[list[int]] = self._model.encode(list(lines), num_threads=1)
-        return [self._ids(line, found) for line, found in zip(lines, theirs)]
+        apart = [self._apart(line) for line in lines]
+        theirs: list[list[int]] = self._model.encode([text for _, text in apart], num_threads=1)
+        found = (self._ids(text, ids) for (_, text), ids in zip(apart, theirs))
+        return [np.insert(ids, 0, self.vocabulary.id(token)) if token else ids for (token, _), ids in zip(apart, found)]
+
+    def _apart(self, line: str) -> tuple[str, str]:
+        """The token that a line begins with, if it does, and the text after it."""
+        match = _LANGUAGE.match(line) if self.config.language_tokens else None
+        if match is None or self.vocabulary.id(match[0]) == UNK:
+            return "", line
+        return match[0], line[match.end() :]
+
+    def surfaces(self, line: str) -> list[str]:
+        token, text = self._apart(line)
+        return [*filter(None, [token]), *super().surfaces(text)]
 
     def _ids(self, line: str, theirs: list[int]) -> Ints:
         if self._unknown not in theirs:

@@ -14,6 +14,7 @@ import pytest
 from nmt.config.sections import FilterConfig
 from nmt.data.corpus import Corpus
 from nmt.data.fairseq_corpus import import_corpus, read_binarised
+from nmt.data.imported_vocabularies import read_fairseq_dictionary
 from nmt.data.language_pair import LanguagePair
 from nmt.data.tokenizers.piece_lists import WordsConfig, WordTokenizer
 from nmt.data.vocabulary import EOS, UNK
@@ -93,6 +94,22 @@ def test_a_corpus_has_the_same_pieces_under_our_ids(folder: Path, tmp_path: Path
         assert split.sources.text() is None
     assert report.splits[0].source.pieces == 6 and report.splits[0].source.unknown == 1
     assert [overlap.pairs for overlap in report.overlaps] == [3, 3, 3]
+
+
+def test_the_last_of_several_entries_for_a_piece_has_its_sentences(folder: Path, tmp_path: Path) -> None:
+    (folder / "dict.en.txt").write_text(
+        "the 3\nhouse 2\n<unk> 1 #fairseq:overwrite\nthe 9 #fairseq:overwrite\n", encoding="utf-8"
+    )
+    for split in ("train", "valid", "valid1"):
+        mapped(folder / f"{split}.en-de.en", [[7, 5, 2], [6, 2], [5, UNK_THERE, 7, 2]])
+    pieces = read_fairseq_dictionary(folder / "dict.en.txt")[4:]
+    words = WordTokenizer(WordsConfig(), pieces), WordTokenizer(WordsConfig(), ["alt", "das", "Haus"])
+    import_corpus(folder, LanguagePair("en", "de", *words, shared=False), tmp_path / "corpus")
+    split = Corpus.open(tmp_path / "corpus").split("train")
+    the, house, spelt_unk = (4 + pieces.index(piece) for piece in ("the", "house", "<unk>"))
+    assert (the, house, spelt_unk) == (7, 5, 6)
+    sentences = [split.source(number).tolist() for number in range(3)]
+    assert sentences == [[the, house, EOS], [spelt_unk, EOS], [house, UNK, the, EOS]]
 
 
 def test_both_formats_make_the_same_corpus(folder: Path, tmp_path: Path) -> None:

@@ -34,7 +34,14 @@ def file(folder: Path, name: str, content: str | bytes) -> Path:
         ("the 12\r\nof 3\r\n", ["the", "of"]),
         ("a\u2028b 1\n\u3000 2\n", ["a\u2028b", "\u3000"]),
         ("#fairseq:overwrite 3\n", ["#fairseq:overwrite"]),
-        ("<unk> 9 #fairseq:overwrite\nthe 1\nthe 2 #fairseq:overwrite\n", ["<unk>", "the", "the"]),
+        (
+            "<unk> 9 #fairseq:overwrite\nthe 1\nthe 2 #fairseq:overwrite\n",
+            ["<unk>", "the overwritten 1", "the"],
+        ),
+        (
+            "a 1\na 2 #fairseq:overwrite\na overwritten 1 3\na 4 #fairseq:overwrite\n",
+            ["a overwritten 2", "a overwritten 3", "a overwritten 1", "a"],
+        ),
     ],
 )
 def test_a_dictionary_of_fairseq_follows_its_four_specials(content: str, symbols: list[str], tmp_path: Path) -> None:

@@ -69,6 +69,17 @@ def test_pieces_of_another_model_are_decoded_by_their_letters(model: bytes) -> N
     assert tokenizer.decode(ids) == "Häuser alt old"
 
 
+def test_the_token_of_a_language_is_one_piece_where_a_line_begins(model: bytes) -> None:
+    tokenizer = SentencePieceList(SentencePieceListConfig(language_tokens=True), model, [*pieces_of(model), ">>deu<<"])
+    lines = [">>deu<< the house", ">>deu<<", "the >>deu<< house", "the house", ">>fra<< the house"]
+    first, alone, within, without, unknown = (ids.tolist() for ids in tokenizer.encode(lines))
+    token = tokenizer.vocabulary.id(">>deu<<")
+    assert first == [token, *without] and alone == [token]
+    assert token not in within and len(unknown) > len(first) and unknown[-len(without) :] == without
+    assert tokenizer.decode(first) == lines[0]
+    assert tokenizer.surfaces(lines[0]) == [">>deu<<", *tokenizer.surfaces(lines[3])]
+
+
 def test_bytes_that_spell_a_character_are_put_together() -> None:
     model = trained(vocab_size=290, byte_fallback=True)
     library = sentencepiece.SentencePieceProcessor(model_proto=model)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import pickle
 import zipfile
@@ -85,6 +86,34 @@ def test_an_imported_checkpoint_gives_the_same_scores(tmp_path: Path, learned: b
     config = load_model(found, "cpu").config
     assert config.positions is (PositionKind.learned if learned else PositionKind.sinusoidal)
     assert config.dropout == 0.25
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_learned_positions_of_two_lengths_are_cut_to_the_shorter(
+    tmp_path: Path, side: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = fsmt(tmp_path / "there", learned=True)
+    source, target = dictionaries(tmp_path)
+    state = state_of(model)
+    state[f"{side}.embed_positions.weight"] = state[f"{side}.embed_positions.weight"][
+        :22
+    ]  # the first two are of padding
+    write(tmp_path / "model.pt", state)
+    with caplog.at_level(logging.WARNING, logger="nmt"):
+        found = imported(tmp_path)
+    assert_same_scores(found, theirs(model, source, target))
+    assert load_model(found, "cpu").config.max_positions == 20
+    assert "the first 20 of both are taken" in caplog.text
+
+
+def test_the_last_of_several_entries_for_a_piece_is_what_text_is_read_as(tmp_path: Path) -> None:
+    model = fsmt(tmp_path / "there")
+    source, target = dictionaries(tmp_path)
+    entries = (tmp_path / "dict.en.txt").read_text().splitlines()[:-1]
+    (tmp_path / "dict.en.txt").write_text("\n".join([*entries, "p3 7 #fairseq:overwrite"]) + "\n")
+    write(tmp_path / "model.pt", state_of(model))
+    found = imported(tmp_path)
+    assert_same_scores(found, theirs(model, source | {"p3": source["p29"]}, target))
 
 
 def test_names_and_files_of_old_versions_are_read(tmp_path: Path) -> None:

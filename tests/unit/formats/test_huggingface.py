@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from nmt.config.exchange import ExportConfig, ImportConfig, Quantization
 from nmt.data.language_pair import LanguagePair
 from nmt.data.tokenizers.sentencepiece import BpeConfig, SentencePieceBuilder
-from nmt.data.vocabulary import BOS, EOS
+from nmt.data.vocabulary import BOS, EOS, UNK
 from nmt.errors import DataError, MissingInputError, UsageError
 from nmt.formats.exporting import export_model
 from nmt.formats.importing import import_model
@@ -38,9 +39,8 @@ SIZES: dict[str, Any] = {
 SOURCE, TARGET = ["p3", "p8", "p1", "p20"], ["p4", "p25", "p4"]
 
 
-def marian(folder: Path, **options: Any) -> Any:
+def marian(folder: Path, symbols: Sequence[str] = ("</s>", "<unk>", *PIECES, "<pad>"), **options: Any) -> Any:
     """A random model as OPUS-MT publishes them: </s> and <unk> first, <pad> last."""
-    symbols = ["</s>", "<unk>", *PIECES, "<pad>"]
     config = transformers.MarianConfig(
         vocab_size=len(symbols),
         decoder_vocab_size=len(symbols),
@@ -273,6 +273,25 @@ def test_the_tokenizer_there_cuts_text_as_ours(tmp_path: Path) -> None:
     ours = tokenizer.encode(lines)
     assert [theirs(line).input_ids for line in lines] == [[*ids.tolist(), EOS] for ids in ours]
     assert theirs.decode([BOS, *ours[3].tolist(), EOS], skip_special_tokens=True) == lines[3]
+
+
+def test_text_with_the_token_of_a_language_is_cut_as_there(tmp_path: Path) -> None:
+    """OPUS-MT's models of many languages: before the text stands into which it is to be translated."""
+    lines = [f"ein kleiner Mann geht {number} Schritte weit" for number in range(150)]
+    tokenizer = SentencePieceBuilder(BpeConfig(vocab_size=60)).train(lines, seed=1)
+    symbols = ["</s>", "<unk>", *tokenizer.vocabulary.pieces[4:], ">>deu<<", ">>zlm_Latn<<", "<pad>"]
+    marian(tmp_path / "there", symbols=symbols)
+    for side in ("source", "target"):
+        tokenizer.save(tmp_path / "there", side)
+        (tmp_path / "there" / f"{side}.model").rename(tmp_path / "there" / f"{side}.spm")
+    theirs = transformers.MarianTokenizer.from_pretrained(tmp_path / "there")
+    ours = load_model(imported(tmp_path / "there", tmp_path / "here", source_lang="en", target_lang="de"), "cpu").pair
+    for line in (">>deu<< ein Mann", ">>zlm_Latn<<ein Mann", "ein Mann", "ein >>deu<< Mann", ">>deu<<", " >>deu<< ein"):
+        given = theirs(line).input_ids
+        ids = ours.source.encode([line])[0].tolist()
+        assert [symbols[number] for number in given] == [*(ours.source.vocabulary.pieces[one] for one in ids), "</s>"]
+        if UNK not in ids:  # they leave it out
+            assert ours.source.decode(ids) == theirs.decode(given, skip_special_tokens=True)
 
 
 def test_a_quantization_is_not_for_it(tmp_path: Path) -> None:
