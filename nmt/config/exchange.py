@@ -30,7 +30,9 @@ class ImportConfig(CommandConfig):
     output: str = flag("", help="model folder to write")
     source_lang: str = flag("", help="language of the sources, such as en")
     target_lang: str = flag("", help="language of the targets, such as de")
-    srcdict: str | None = flag(None, help="pieces of the sources; of fairseq: dict.en.txt, of Marian: vocab.spm or vocab.yml")
+    srcdict: str | None = flag(
+        None, help="pieces of the sources; of fairseq: dict.en.txt, of Marian: vocab.spm or vocab.yml"
+    )
     tgtdict: str | None = flag(None, help="the same of the targets; default: those of the sources")
     bpe: Segmentation = flag(
         Segmentation.none, help="what cut the text: sentencepiece, subword_nmt, fastbpe, or none (it comes cut)"

@@ -18,6 +18,7 @@ from nmt.config.exchange import ImportConfig, Segmentation
 from nmt.data.imported_vocabularies import is_sentencepiece, read_marian_vocabulary
 from nmt.data.language_pair import LanguagePair
 from nmt.data.tokenizers import Tokenizer
+from nmt.data.tokenizers.sentencepiece_list import is_language_token
 from nmt.data.vocabulary import PAD
 from nmt.errors import DataError, MissingInputError, UsageError
 from nmt.formats import Format, PortableModel, formats
@@ -143,10 +144,12 @@ class _Files:
     def _tokenizer(self, number: int, order: Order) -> Tokenizer:
         """Of source (0) or target (1)."""
         if self.given.bpe is Segmentation.none and self.given.bpe_model is None and not self.given.moses:
+            if is_sentencepiece(self.vocabularies[number]):
+                return sentencepiece_of(self.vocabularies[number], order.pieces)
             beside = self.models[0].parent / ("source.spm", "target.spm")[number]  # as OPUS-MT has it
-            for path in (self.vocabularies[number], beside):
-                if is_sentencepiece(path) and path.is_file():
-                    return sentencepiece_of(path, order.pieces)
+            if beside.is_file():
+                tagged = any(map(is_language_token, order.pieces))
+                return sentencepiece_of(beside, order.pieces, language_tokens=tagged)
         return tokenizer_of(self.given, order.pieces, target=number == 1)
 
     def search(self) -> dict[str, Any]:

@@ -203,12 +203,16 @@ def test_a_sentencepiece_vocabulary_cuts_text(tmp_path: Path) -> None:
     path = write(tmp_path / "model.npz", arrays(OPTIONS, rows=len(pieces)), OPTIONS)
     (folder,) = imported(path, tmp_path / "here", srcdict=str(tmp_path / "v.spm"))
     assert_cut_alike(folder, theirs, lines[:3])
-    # OPUS-MT has the list of the pieces apart, and what cuts the text beside the model.
+    # OPUS-MT has the list of the pieces apart, perhaps with tokens of languages, and what cuts the text beside the model.
+    pieces[-1] = ">>deu<<"
     vocabulary(tmp_path / "v.yml", pieces)
     for side in ("source", "target"):
         shutil.copy(tmp_path / "v.spm", tmp_path / f"{side}.spm")
     (folder,) = imported(path, tmp_path / "as OPUS-MT", srcdict=str(tmp_path / "v.yml"))
     assert_cut_alike(folder, theirs, lines[:3])
+    source = load_model(folder, "cpu").pair.source
+    (cut,) = source.encode([f">>deu<< {lines[0]}"])
+    assert [source.vocabulary.pieces[number] for number in cut] == [">>deu<<", *theirs.encode(lines[0], out_type=str)]
     (folder,) = imported(
         path,
         tmp_path / "named",
