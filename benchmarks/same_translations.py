@@ -1,6 +1,7 @@
 """Translations of a model that another toolkit trained: by that toolkit, and by ours after nmt-import.
 
-    python benchmarks/same_translations.py DATA/multi30k --work FOLDER --fairseq PEERS/fairseq/bin/python
+    python benchmarks/same_translations.py DATA/multi30k --work FOLDER --fairseq PEERS/fairseq/bin/python \
+        --marian PEERS/marian/bin
 
 DATA/multi30k holds train, val and test_2016_flickr as .en.gz and .de.gz. Each toolkit that is named trains a small
 Transformer on pieces of sentencepiece, and translates the test set; benchmarks/peers/README.md says how they are installed.
@@ -26,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import sentencepiece
-from training_speed import HERE, prepare, program
+from training_speed import HERE, marian_folder, prepare, program
 
 SOURCE, TARGET = "en", "de"
 SPLITS = {"train": "train", "valid": "val", "test": "test_2016_flickr"}
@@ -167,6 +168,56 @@ class Fairseq(Toolkit):
         prepare(f"fairseq-{command}", [self._python, str(script), command, *options.split()])
 
 
+class Marian(Toolkit):
+    name = "marian"
+
+    def __init__(self, task: Task, folder: str) -> None:
+        super().__init__(task)
+        self._program = str(Path(folder) / "pymarian")
+        self._model, self._vocabulary = self.folder / "model.npz", self.folder / "vocab.yml"
+
+    def version(self) -> str:
+        done = subprocess.run([self._program, "--version"], capture_output=True, text=True, check=True)
+        return done.stdout.split()[0].removeprefix("v")
+
+    def train(self) -> None:
+        if self._model.exists():
+            return
+        cut = self.task.cut("train")
+        files = f"--model {self._model} --vocabs {self._vocabulary} {self._vocabulary}"
+        files += f" --train-sets {cut}.{SOURCE} {cut}.{TARGET}"
+        model = "--type transformer --tied-embeddings-all --enc-depth 2 --dec-depth 2 --dim-emb 128"
+        options = (
+            f"--transformer-dim-ffn 256 --transformer-heads 4 --transformer-dropout 0.1 --label-smoothing 0.1 --learn-rate 0.003 --lr-warmup 300 "
+            f"--lr-decay-inv-sqrt 300 --clip-norm 1 --mini-batch 1000 --mini-batch-words 2048 --cpu-threads 1 -w 2000 "
+            f"--after-batches {self.task.updates} --disp-freq 100 --seed 1"
+        )
+        prepare("marian-train", [self._program, "train", *f"{files} {model} {options}".split()])
+
+    def translate(self) -> Mapping[int, Answer]:
+        written = self.folder / "translated"
+        files = f"-m {self._model} -v {self._vocabulary} {self._vocabulary} -i {self.task.cut('test')}.{SOURCE} -o {written}"
+        options = f"--beam-size {BEAM} --normalize 1 --n-best --max-length-factor 20 --cpu-threads 1"
+        prepare("marian-decode", [self._program, "decode", *f"{files} {options}".split()])
+        return answers_of_marian(written.read_text(encoding="utf-8"))
+
+    def imported(self) -> Sequence[str]:
+        given = f"--from marian --path {self._model} --srcdict {self._vocabulary} --bpe sentencepiece"
+        return [*given.split(), "--bpe-model", str(self.task.model)]
+
+    def search(self) -> Sequence[str]:
+        return f"--beam {BEAM} --lenpen 1".split()  # all else as imported
+
+
+def answers_of_marian(written: str) -> dict[int, Answer]:
+    """The first of each line's list: its number, the pieces, scores, and that of one piece (with ``normalize`` 1)."""
+    found: dict[int, Answer] = {}
+    for line in written.split("\n")[:-1]:
+        number, pieces, _, score = line.split(" ||| ")
+        found.setdefault(int(number), Answer(pieces, float(score)))
+    return found
+
+
 def answers(written: str) -> dict[int, Answer]:
     """Of fairseq-generate and of nmt-generate --format fairseq, with a length penalty of 1: H- lines, whose scores are for
     one piece, in bits."""
@@ -219,6 +270,7 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=1000, help="of the training there (default: %(default)s)")
     parser.add_argument("--lines", type=int, default=1000, help="of the test set (default: %(default)s)")
     parser.add_argument("--fairseq", type=program, help="Python interpreter that has fairseq")
+    parser.add_argument("--marian", type=marian_folder, help="folder that has the command pymarian")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder) if arguments.work is None else arguments.work.resolve()
@@ -227,8 +279,10 @@ def main() -> None:
         toolkits: list[Toolkit] = []
         if arguments.fairseq:
             toolkits.append(Fairseq(task, arguments.fairseq))
+        if arguments.marian:
+            toolkits.append(Marian(task, arguments.marian))
         if not toolkits:
-            parser.error("name a toolkit, such as --fairseq PEERS/fairseq/bin/python")
+            parser.error("name a toolkit, such as --marian PEERS/marian/bin")
         print("| toolkit | lines | the same | largest difference for a piece |\n|---|---|---|---|")
         for toolkit in toolkits:
             toolkit.train()

@@ -26,6 +26,11 @@ def test_hypotheses_are_read_with_their_scores_in_natural_logarithms(script: Mod
     }
 
 
+def test_of_a_list_of_marian_the_first_translation_of_each_line_is_read(script: ModuleType) -> None:
+    written = "0 ||| ▁ein\u2028 ▁Mann ||| F0= -3 ||| -1.5\n0 ||| ▁ein ||| F0= -4 ||| -2\n1 |||  ||| F0= -1 ||| -1\n"
+    assert script.answers_of_marian(written) == {0: script.Answer("▁ein\u2028 ▁Mann", -1.5), 1: script.Answer("", -1.0)}
+
+
 def test_scores_are_compared_where_translations_are_the_same(script: ModuleType) -> None:
     theirs = {0: script.Answer("a b", -1.0), 1: script.Answer("a", -2.0), 2: script.Answer("c", -3.0)}
     here = {0: script.Answer("a b", -1.25), 1: script.Answer("b", -9.0), 2: script.Answer("c", -3.125)}
