@@ -188,7 +188,8 @@ class Marian(Toolkit):
         files += f" --train-sets {cut}.{SOURCE} {cut}.{TARGET}"
         model = "--type transformer --tied-embeddings-all --enc-depth 2 --dec-depth 2 --dim-emb 128"
         options = (
-            f"--transformer-dim-ffn 256 --transformer-heads 4 --transformer-dropout 0.1 --label-smoothing 0.1 --learn-rate 0.003 --lr-warmup 300 "
+            f"--transformer-dim-ffn 256 --transformer-heads 4 --transformer-dropout 0.1 "
+            f"--label-smoothing 0.1 --learn-rate 0.003 --lr-warmup 300 "
             f"--lr-decay-inv-sqrt 300 --clip-norm 1 --mini-batch 1000 --mini-batch-words 2048 --cpu-threads 1 -w 2000 "
             f"--after-batches {self.task.updates} --disp-freq 100 --seed 1"
         )
