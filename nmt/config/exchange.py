@@ -24,7 +24,7 @@ class Segmentation(Enum):
 class ImportConfig(CommandConfig):
     """nmt-import: a model of another toolkit in, a model folder out; of fairseq also a binarised corpus."""
 
-    from_format: str = option("", help="what wrote the model: fairseq or huggingface", flag="--from")
+    from_format: str = option("", help="what wrote the model: fairseq, huggingface or ctranslate2", flag="--from")
     path: str = flag("", help="the model there: a file or a folder; several checkpoints joined by ':' (ensemble)")
     output: str = flag("", help="model folder to write")
     source_lang: str = flag("", help="language of the sources, such as en")

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from nmt.config.exchange import ExportConfig, Quantization
+from nmt.config.exchange import ExportConfig, ImportConfig, Quantization
 from nmt.errors import UsageError
 from nmt.formats import Format, PortableModel, Written, formats
+from nmt.formats.ctranslate2_reader import Folder
 from nmt.formats.packages import need
 from nmt.layers.sinusoids import Sinusoids
 from nmt.models.transformer.weights import (
@@ -26,6 +27,7 @@ from nmt.models.transformer.weights import (
     PositionsInHeads,
     map_arrays,
 )
+from nmt.storage.run_folder import split_paths
 
 _EXTRA = "ctranslate2"
 _ACTIVATIONS = {
@@ -38,9 +40,12 @@ _ACTIVATIONS = {
 
 @formats.register("ctranslate2", make_dataclass("CTranslate2Config", ()))
 class CTranslate2(Format):
-    """Writes a folder for ``ctranslate2.Translator``."""
+    """Reads and writes folders for ``ctranslate2.Translator``."""
 
     name = "ctranslate2"
+
+    def read(self, given: ImportConfig) -> list[PortableModel]:
+        return [Folder(Path(path), given).model() for path in split_paths(given.path)]
 
     def write(self, model: PortableModel, folder: Path, options: ExportConfig) -> None:
         need("ctranslate2", _EXTRA)
@@ -161,7 +166,7 @@ def _attention(there: Any, given: Attention, parts: list[list[Linear]], head_siz
 
 def _distances(vectors: Array, reach: int) -> Array:
     """[H, R, d] -> [2 reach + 1, d]: a decoder has none for what stands ahead, and there they are, never used."""
-    if len(vectors) != 1:
+    if bool((vectors != vectors[:1]).any()):
         raise UsageError(
             "CTranslate2 has the vectors of relative positions once for all heads, and the model has them for each; use "
             "another format"

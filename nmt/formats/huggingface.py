@@ -57,11 +57,7 @@ class HuggingFace(Format):
     name = "huggingface"
 
     def read(self, given: ImportConfig) -> list[PortableModel]:
-        found = [_Folder(Path(path), given).model() for path in split_paths(given.path)]
-        for other in found[1:]:
-            if other.pair.digest() != found[0].pair.digest():
-                raise UsageError(f"{given.path}: the models have different vocabularies, and cannot be an ensemble")
-        return found
+        return [_Folder(Path(path), given).model() for path in split_paths(given.path)]
 
     def write(self, model: PortableModel, folder: Path, options: ExportConfig) -> None:
         from nmt.formats.huggingface_writer import write

@@ -48,7 +48,10 @@ def import_model(config: ImportConfig) -> list[Path]:
         return [output]
     remove_leftovers_of(output)
     check_destination(output, KIND, "--output", overwrite=config.overwrite)
-    found = [Converted.of(one) for one in reader.read(config)]  # all, before the first is written
+    models = reader.read(config)
+    if any(one.pair.digest() != models[0].pair.digest() for one in models):
+        raise UsageError(f"{config.path}: the models have different vocabularies, and cannot be an ensemble")
+    found = [Converted.of(one) for one in models]  # all, before the first is written
     folders = [output] if len(found) == 1 else [output / str(number) for number in range(1, len(found) + 1)]
     for one, folder in zip(found, folders):
         write_model(one, folder, config.from_format, overwrite=config.overwrite)
@@ -71,7 +74,10 @@ class Converted:
     def of(cls, model: PortableModel) -> Converted:
         pair = model.pair
         sizes = VocabularySizes(len(pair.source.vocabulary), len(pair.target.vocabulary), pair.shared)
-        options = dataclasses.replace(configuration(model.weights, sizes), **model.training)
+        try:
+            options = dataclasses.replace(configuration(model.weights, sizes), **model.training)
+        except UsageError as error:  # said of options, which here are the file's
+            raise DataError(f"no model of ours is like the one that was read: {error}") from None
         arrays = parameters(options, sizes, model.weights)
         return cls(model, sizes, options, arrays, compare(model, options, sizes, arrays))
 

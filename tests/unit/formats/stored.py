@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
+from nmt.data.batch import collate
 from nmt.data.language_pair import LanguagePair
 from nmt.data.tokenizers.piece_lists import WordsConfig, WordTokenizer
 from nmt.data.vocabulary import EOS
@@ -14,6 +16,7 @@ from nmt.formats import PortableModel
 from nmt.formats.importing import Converted, write_model
 from nmt.interface import VocabularySizes
 from nmt.models import models
+from nmt.models.stored import load_model
 from nmt.models.transformer.config import TransformerConfig
 from nmt.models.transformer.own_weights import describe
 
@@ -38,3 +41,20 @@ def store(folder: Path, pair: LanguagePair = PAIR, **options: Any) -> Path:
     state = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
     write_model(Converted.of(PortableModel(describe(config, sizes, state, "here"), pair)), folder, "nowhere")
     return folder
+
+
+def scores(folder: Path, source: list[str], target: list[str]) -> torch.Tensor:
+    """[T, V] log-probabilities of a model folder, after each piece of a target."""
+    loaded = load_model(folder, "cpu")
+    sides = (loaded.pair.source, source), (loaded.pair.target, target)
+    ids = [np.array([*map(tokenizer.vocabulary.id, pieces), EOS]) for tokenizer, pieces in sides]
+    batch = collate(ids[:1], ids[1:])
+    with torch.inference_mode():
+        return loaded.module.output.logits(loaded.module(batch).hidden).log_softmax(-1)
+
+
+def log_probability(folder: Path, source: list[str], target: list[str]) -> float:
+    """Of a target with its end."""
+    vocabulary = load_model(folder, "cpu").pair.target.vocabulary
+    wanted = torch.tensor([*map(vocabulary.id, target), EOS])
+    return float(scores(folder, source, target).gather(1, wanted[:, None]).sum())

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from nmt.config.exchange import ExportConfig, ImportConfig, Quantization
-from nmt.data.batch import collate
 from nmt.data.language_pair import LanguagePair
 from nmt.data.tokenizers.sentencepiece import BpeConfig, SentencePieceBuilder
 from nmt.data.vocabulary import BOS, EOS
@@ -20,7 +19,7 @@ from nmt.formats.exporting import export_model
 from nmt.formats.importing import import_model
 from nmt.models.stored import load_model
 from nmt.models.transformer.config import NormOrder, PositionKind
-from tests.unit.formats.stored import store
+from tests.unit.formats.stored import scores, store
 
 pytestmark = pytest.mark.slow
 transformers = pytest.importorskip("transformers", reason="transformers is not installed: nmt-toolkit[huggingface]")
@@ -100,16 +99,6 @@ def imported(folder: Path, output: Path, **options: Any) -> Path:
     return found
 
 
-def ours(folder: Path, source: list[str], target: list[str]) -> torch.Tensor:
-    """[T, V] log-probabilities of a model folder, after each piece of a target."""
-    loaded = load_model(folder, "cpu")
-    sides = (loaded.pair.source, source), (loaded.pair.target, target)
-    ids = [np.array([*map(tokenizer.vocabulary.id, pieces), EOS]) for tokenizer, pieces in sides]
-    batch = collate(ids[:1], ids[1:])
-    with torch.inference_mode():
-        return loaded.module.output.logits(loaded.module(batch).hidden).log_softmax(-1)
-
-
 def theirs(model: Any, source: dict[str, int], target: dict[str, int]) -> dict[str, torch.Tensor]:
     """By piece of the target vocabulary [T]."""
     start, end = model.config.decoder_start_token_id, model.config.eos_token_id
@@ -122,7 +111,7 @@ def theirs(model: Any, source: dict[str, int], target: dict[str, int]) -> dict[s
 
 
 def assert_same_scores(folder: Path, expected: dict[str, torch.Tensor]) -> None:
-    found, vocabulary = ours(folder, SOURCE, TARGET), load_model(folder, "cpu").pair.target.vocabulary
+    found, vocabulary = scores(folder, SOURCE, TARGET), load_model(folder, "cpu").pair.target.vocabulary
     for number, piece in enumerate(vocabulary.pieces):
         if piece in expected:
             torch.testing.assert_close(found[:, number], expected[piece], atol=1e-5, rtol=1e-5)
