@@ -45,6 +45,7 @@ class Format:
     """A format of another toolkit. One that only reads or only writes leaves the other half as it is."""
 
     name = ""  # as it is registered
+    quantizes = False  # whether it has other numbers than float32
 
     def __init__(self, config: Any) -> None:
         """``config``: its options. None of ours has any."""

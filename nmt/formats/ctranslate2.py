@@ -43,6 +43,7 @@ class CTranslate2(Format):
     """Reads and writes folders for ``ctranslate2.Translator``."""
 
     name = "ctranslate2"
+    quantizes = True
 
     def read(self, given: ImportConfig) -> list[PortableModel]:
         return [Folder(Path(path), given).model() for path in split_paths(given.path)]

@@ -20,7 +20,7 @@ from nmt.errors import DataError
 from nmt.formats import PortableModel
 from nmt.formats.ctranslate2_file import ModelFile, read_model_file
 from nmt.formats.order import Order, in_our_order
-from nmt.formats.segmentation import pair_of
+from nmt.formats.segmentation import pair_of, stored_pair
 from nmt.formats.tensors import Tensors
 from nmt.layers.sinusoids import SinusoidLayout, Sinusoids, Wavelengths
 from nmt.models.transformer.weights import (
@@ -132,15 +132,14 @@ class Folder:
         stored = find_pair(self.path / "tokenizer")
         if stored is None or given.bpe is not Segmentation.none:
             return pair_of(given, source.pieces, target.pieces, shared=source == target)
-        pair = LanguagePair.load(stored)
+        pair = stored_pair(stored, given)
         for order, side in ((source, pair.source), (target, pair.target)):
             if side.vocabulary.pieces[len(SPECIALS) :] != order.pieces:
                 raise DataError(
                     f"{stored} has other pieces than the vocabulary of {self.path}; move it away, and say what cuts the "
                     f"text: --bpe"
                 )
-        languages = given.source_lang or pair.source_lang, given.target_lang or pair.target_lang
-        return LanguagePair(*languages, pair.source, pair.target, pair.shared)
+        return pair
 
 
 def _specials(config: Mapping[str, Any], symbols: Sequence[str], folder: Path) -> list[int | None]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from nmt.config.exchange import ExportConfig, Quantization
+from nmt.config.exchange import ExportConfig
 from nmt.data.tokenizers.sentencepiece import SentencePieceTokenizer
 from nmt.data.vocabulary import BOS, EOS, PAD
 from nmt.errors import UsageError
@@ -29,8 +29,6 @@ _ACTIVATIONS = {Activation.relu: "relu", Activation.gelu: "gelu", Activation.swi
 
 def write(model: PortableModel, folder: Path, options: ExportConfig) -> None:
     need("transformers", _EXTRA)
-    if options.quantization is not Quantization.float32:
-        raise UsageError(f"--quantization {options.quantization.value} is for ctranslate2; leave it out")
     from safetensors.numpy import save
 
     _require(model.weights)

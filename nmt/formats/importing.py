@@ -19,13 +19,15 @@ from nmt.criterions.config import LabelSmoothedCrossEntropyConfig
 from nmt.data.vocabulary import VocabularySizes
 from nmt.errors import DataError, UsageError
 from nmt.formats import PortableModel, format_named
+from nmt.interface import EncoderDecoder
+from nmt.models import models
 from nmt.models.transformer.config import TransformerConfig
 from nmt.models.transformer.own_weights import configuration, describe, parameters
 from nmt.models.transformer.weights import Array, arrays_of
 from nmt.optim.config import AdamConfig
 from nmt.optim.schedules import InverseSqrtConfig
 from nmt.search.config import BeamConfig
-from nmt.storage.checkpoints import KIND, CheckpointInfo, write_checkpoint
+from nmt.storage.checkpoints import KIND, CheckpointInfo, load_parameters, write_checkpoint
 from nmt.storage.files import check_destination
 from nmt.storage.lock import remove_leftovers_of
 
@@ -48,10 +50,10 @@ def import_model(config: ImportConfig) -> list[Path]:
         return [output]
     remove_leftovers_of(output)
     check_destination(output, KIND, "--output", overwrite=config.overwrite)
-    models = reader.read(config)
-    if any(one.pair.digest() != models[0].pair.digest() for one in models):
+    read = reader.read(config)
+    if any(one.pair.digest() != read[0].pair.digest() for one in read):
         raise UsageError(f"{config.path}: the models have different vocabularies, and cannot be an ensemble")
-    found = [Converted.of(one) for one in models]  # all, before the first is written
+    found = [Converted.of(one) for one in read]  # all, before the first is written
     folders = [output] if len(found) == 1 else [output / str(number) for number in range(1, len(found) + 1)]
     for one, folder in zip(found, folders):
         write_model(one, folder, config.from_format, overwrite=config.overwrite)
@@ -80,6 +82,15 @@ class Converted:
             raise DataError(f"no model of ours is like the one that was read: {error}") from None
         arrays = parameters(options, sizes, model.weights)
         return cls(model, sizes, options, arrays, compare(model, options, sizes, arrays))
+
+    def module(self) -> EncoderDecoder:
+        """The model itself."""
+        import torch
+
+        model = models.build(self.options, self.sizes)
+        tensors = {name: torch.from_numpy(array) for name, array in self.arrays.items()}
+        load_parameters(model, tensors, "what was read")
+        return model
 
 
 def write_model(one: Converted, folder: Path, origin: str, *, overwrite: bool = False) -> None:

@@ -25,6 +25,13 @@ def pair_of(given: ImportConfig, source: Sequence[str], target: Sequence[str], *
     return LanguagePair(given.source_lang, given.target_lang, one, other, shared)
 
 
+def stored_pair(folder: Path, given: ImportConfig) -> LanguagePair:
+    """The tokenizers that an export of ours put into a folder. The options may call the languages otherwise."""
+    pair = LanguagePair.load(folder)
+    languages = given.source_lang or pair.source_lang, given.target_lang or pair.target_lang
+    return LanguagePair(*languages, pair.source, pair.target, pair.shared)
+
+
 def tokenizer_of(given: ImportConfig, pieces: Sequence[str], *, target: bool = False) -> Tokenizer:
     """What ``--bpe`` and its file say, over these pieces; ``target``: of the targets, whose file may be another one."""
     if given.moses and given.bpe not in (Segmentation.subword_nmt, Segmentation.fastbpe):

@@ -39,7 +39,9 @@ def store(folder: Path, pair: LanguagePair = PAIR, **options: Any) -> Path:
         if isinstance(norms[-1], torch.nn.LayerNorm):  # the last one writes what is scored
             norms[-1].bias.add_(0.7 * model.output.matrix()[0][EOS])
     state = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
-    write_model(Converted.of(PortableModel(describe(config, sizes, state, "here"), pair)), folder, "nowhere")
+    training = {name: value for name, value in options.items() if "dropout" in name}
+    found = PortableModel(describe(config, sizes, state, "here"), pair, training)
+    write_model(Converted.of(found), folder, "nowhere")
     return folder
 
 
