@@ -14,6 +14,7 @@ from nmt.config.exchange import ExportConfig, ImportConfig, Quantization
 from nmt.errors import UsageError
 from nmt.formats import Format, PortableModel, Written, formats
 from nmt.formats.ctranslate2_reader import Folder
+from nmt.formats.model_card import TEXT, about_length_penalty, cut_by_sentencepiece, example, pieces_for
 from nmt.formats.packages import need
 from nmt.layers.sinusoids import Sinusoids
 from nmt.models.transformer.weights import (
@@ -37,12 +38,36 @@ _ACTIVATIONS = {
     Activation.sigmoid: "Sigmoid",
 }
 
+_OF_TEXT = """sentencepiece cuts text into them and joins them (`pip install ctranslate2 sentencepiece`).
+
+import ctranslate2
+import sentencepiece
+
+folder = "."  # where this file stands
+source = sentencepiece.SentencePieceProcessor(model_file=f"{folder}/tokenizer/$source.model")
+target = sentencepiece.SentencePieceProcessor(model_file=f"{folder}/tokenizer/$target.model")
+translator = ctranslate2.Translator(folder)
+pieces = source.encode(["$text"], out_type=str)
+for found in translator.translate_batch(pieces, beam_size=5, suppress_sequences=[["<pad>"], ["<s>"]]):
+    print(target.decode(found.hypotheses[0]))
+"""
+_OF_PIECES = """Text has to be cut as it was for training; what nmt cuts it with is in `tokenizer/`.
+
+import ctranslate2
+
+folder = "."  # where this file stands
+translator = ctranslate2.Translator(folder)
+for found in translator.translate_batch([$pieces], beam_size=5, suppress_sequences=[["<pad>"], ["<s>"]]):
+    print(" ".join(found.hypotheses[0]))
+"""
+
 
 @formats.register("ctranslate2", make_dataclass("CTranslate2Config", ()))
 class CTranslate2(Format):
     """Reads and writes folders for ``ctranslate2.Translator``."""
 
     name = "ctranslate2"
+    library = "ctranslate2"
     quantizes = True
 
     def read(self, given: ImportConfig) -> list[PortableModel]:
@@ -64,6 +89,13 @@ class CTranslate2(Format):
 
     def written(self, folder: Path) -> Written:
         return _Translator(folder)
+
+    def usage(self, model: PortableModel) -> str:
+        stems = ["joint"] * 2 if model.pair.one_tokenizer else ["source", "target"]
+        how = example(_OF_TEXT, text=TEXT, source=stems[0], target=stems[1])
+        if not cut_by_sentencepiece(model):
+            how = example(_OF_PIECES, pieces=pieces_for(model))
+        return f"It is given pieces, not text. {how}\n\n{about_length_penalty(model, 'CTranslate2')}"
 
 
 class _Translator(Written):

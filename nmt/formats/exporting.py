@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from nmt.data.text import Reading
 from nmt.data.vocabulary import SPECIALS, Ids, Vocabulary
 from nmt.devices import device_named
 from nmt.errors import DataError, NMTError, UsageError
-from nmt.formats import PortableModel, Written, format_named
+from nmt.formats import Comparison, PortableModel, Written, format_named, model_card
 from nmt.formats.ours import Ours
 from nmt.models.stored import LoadedModel, load_model
 from nmt.models.transformer.config import PositionKind
@@ -31,15 +30,6 @@ logger = logging.getLogger("nmt.export")
 KIND, FORMAT = "export", 1
 _MORE = 20  # pieces: how much longer than the longest source a translation may become
 _LONGEST_RANDOM = 30  # pieces
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """What the model that was written says beside ours."""
-
-    sentences: int
-    difference: float  # largest, of the log-probability of a translation, for one of its pieces
-    equal: int  # translations
 
 
 def export_model(config: ExportConfig) -> Comparison:
@@ -67,6 +57,7 @@ def export_model(config: ExportConfig) -> Comparison:
                 f"the model that was written says something else: log-probabilities differ by {found.difference:.2g} for a "
                 f"piece, more than --tolerance {config.allowed():g}; nothing was left in {output}"
             )
+        model_card.write(folder, loaded, model, writer, found)
         write_manifest(folder, KIND, FORMAT, of=config.format)
     logger.info(
         "wrote %s; read back by %s, %d of %d sentences translate the same, and log-probabilities differ by at most %.2g",

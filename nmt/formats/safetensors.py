@@ -23,6 +23,7 @@ from nmt.data.vocabulary import BOS, EOS, PAD
 from nmt.errors import DataError, UsageError
 from nmt.formats import Format, PortableModel, Written, formats
 from nmt.formats.layers import DROPOUTS, number_of
+from nmt.formats.model_card import TEXT, cut_by_sentencepiece, example, pieces_for
 from nmt.formats.segmentation import stored_pair
 from nmt.formats.tensors import Tensors
 from nmt.layers.sinusoids import Sinusoids
@@ -98,6 +99,29 @@ class Safetensors(Format):
 
         model = Converted.of(_read(folder, ImportConfig()))
         return Ours(model.module(), model.model.pair)
+
+    def usage(self, model: PortableModel) -> str:
+        return example(_USAGE, text=TEXT if cut_by_sentencepiece(model) else " ".join(pieces_for(model)))
+
+
+_USAGE = """It translates in nmt (`pip install nmt-toolkit`). Others find the arrays under plain names in `model.safetensors`
+and all else in `description.json`; matrices map their second axis to their first.
+
+import json
+from nmt import Translator, import_model
+from nmt.config.exchange import ImportConfig
+from safetensors.numpy import load_file
+
+folder = "."  # where this file stands
+with open(f"{folder}/description.json", encoding="utf-8") as file:
+    description = json.load(file)
+arrays = load_file(f"{folder}/model.safetensors")
+arrays |= {name: arrays[other] for name, other in description["same"].items()}
+print(description["num_heads"], "heads,", arrays["source.embedding"].shape[1], "numbers")
+
+(imported,) = import_model(ImportConfig(from_format="safetensors", path=folder, output="imported"))
+print(Translator.load(str(imported)).translate(["$text"])[0])
+"""
 
 
 def _each_once(weights: TransformerWeights) -> tuple[dict[str, Array], dict[str, str]]:

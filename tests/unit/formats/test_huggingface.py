@@ -268,10 +268,13 @@ def test_the_tokenizer_there_cuts_text_as_ours(tmp_path: Path) -> None:
     lines = [f"ein kleiner Mann geht {number} Schritte weit" for number in range(150)]
     tokenizer = SentencePieceBuilder(BpeConfig(vocab_size=60)).train(lines, seed=1)
     run = store(tmp_path / "run", LanguagePair("en", "de", tokenizer, tokenizer, shared=True))
-    export_model(ExportConfig(path=str(run), format="huggingface", output=str(tmp_path / "there"), sentences=2))
+    export_model(
+        ExportConfig(path=str(run), format="huggingface", output=str(tmp_path / "there"), sentences=2, longest=128)
+    )
     theirs = transformers.MarianTokenizer.from_pretrained(tmp_path / "there")
     ours = tokenizer.encode(lines)
     assert [theirs(line).input_ids for line in lines] == [[*ids.tolist(), EOS] for ids in ours]
+    assert theirs.model_max_length == 128
     assert theirs.decode([BOS, *ours[3].tolist(), EOS], skip_special_tokens=True) == lines[3]
 
 
