@@ -73,8 +73,10 @@ class Format:
         raise UsageError(f"models can be read from the format {self.name}, but not written in it")
 
     def written(self, folder: Path) -> Written:
-        """What ``write`` wrote."""
-        raise NotImplementedError
+        """What ``write`` wrote, as the other toolkit reads it from disk. Where there is none: as an import would read it."""
+        from nmt.formats.ours import read_again
+
+        return read_again(self, folder)
 
     def usage(self, model: PortableModel) -> str:
         """How what was written is used, in Markdown, for its model card: an example that runs in its folder."""

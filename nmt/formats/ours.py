@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
+from nmt.config.exchange import ImportConfig
 from nmt.data.language_pair import LanguagePair
 from nmt.data.vocabulary import EOS
-from nmt.formats import Written
+from nmt.formats import Format, Written
 from nmt.interface import EncoderDecoder
 from nmt.search import EngineSearch, searches
 from nmt.search.config import GreedyConfig, LengthPenalty
@@ -46,3 +48,11 @@ class Ours(Written):
     def _asked(self, sources: Sequence[Sequence[str]], requests: Sequence[Request] | None = None) -> Sentences:
         ids = [np.array([*(self._ids[0][piece] for piece in one), EOS]) for one in sources]
         return Sentences(ids, requests=requests)
+
+
+def read_again(reader: Format, folder: Path) -> Ours:
+    """What an import would make of a folder, in memory."""
+    from nmt.formats.importing import Converted
+
+    (model,) = reader.read(ImportConfig(path=str(folder)))
+    return Ours(Converted.of(model).module(), model.pair)

@@ -21,7 +21,7 @@ from nmt.config.exchange import ExportConfig, ImportConfig
 from nmt.config.plain import component_from_plain, from_plain, to_plain
 from nmt.data.vocabulary import BOS, EOS, PAD
 from nmt.errors import DataError, UsageError
-from nmt.formats import Format, PortableModel, Written, formats
+from nmt.formats import Format, PortableModel, formats
 from nmt.formats.layers import DROPOUTS, number_of
 from nmt.formats.model_card import TEXT, cut_by_sentencepiece, example, pieces_for
 from nmt.formats.segmentation import stored_pair
@@ -91,14 +91,6 @@ class Safetensors(Format):
         (folder / _ARRAYS).write_bytes(save(stored))
         write_json(folder / _DESCRIPTION, to_plain(_described(model, same)))
         model.pair.save(folder / _TOKENIZER)
-
-    def written(self, folder: Path) -> Written:
-        """What an import would make of it, in memory."""
-        from nmt.formats.importing import Converted
-        from nmt.formats.ours import Ours
-
-        model = Converted.of(_read(folder, ImportConfig()))
-        return Ours(model.module(), model.model.pair)
 
     def usage(self, model: PortableModel) -> str:
         return example(_USAGE, text=TEXT if cut_by_sentencepiece(model) else " ".join(pieces_for(model)))

@@ -18,6 +18,7 @@ from nmt.errors import DataError, MissingInputError, UsageError
 from nmt.formats.ctranslate2_file import read_model_file
 from nmt.formats.exporting import export_model
 from nmt.formats.importing import import_model
+from nmt.layers.sinusoids import SinusoidLayout, Sinusoids, Wavelengths
 from nmt.models.stored import load_model
 from nmt.models.transformer.config import StartSymbol
 from tests.unit.formats.stored import log_probability, store
@@ -236,6 +237,21 @@ def random_spec(rng: np.random.Generator, *, symbols: int, **options: Any) -> An
 
     spec._visit(fill)
     return spec
+
+
+@pytest.mark.slow
+def test_the_conventions_of_fairseq_are_read(library: Any, tmp_path: Path) -> None:
+    """Its order of specials, its name of padding, its start and its positions."""
+    symbols = ["<s>", "<blank>", "</s>", "<unk>", *(f"p{number}" for number in range(30))]
+    spec = random_spec(np.random.default_rng(4), symbols=len(symbols), pre_norm=False)
+    formula = Sinusoids(16, SinusoidLayout.halves, Wavelengths.tensor2tensor, offset=2)
+    for side in (spec.encoder, spec.decoder):
+        side.position_encodings.encodings, side.scale_embeddings = formula.table(64), 4.0
+    there = saved(library, tmp_path / "there", spec, symbols, decoder_start_token="</s>")
+    found = imported(there, tmp_path / "back", **LANGUAGES)
+    assert log_probability(found, SOURCE, TARGET) == pytest.approx(says(library, there), abs=2e-5)
+    config = load_model(found, "cpu").config
+    assert (config.sinusoids(), config.start_symbol) == (formula, StartSymbol.eos)
 
 
 @pytest.mark.slow
