@@ -25,7 +25,9 @@ class Segmentation(Enum):
 class ImportConfig(CommandConfig):
     """nmt-import: a model of another toolkit in, a model folder out; of fairseq also a binarised corpus."""
 
-    from_format: str = option("", help="what wrote the model: fairseq, huggingface or marian", flag="--from")
+    from_format: str = option(
+        "", help="what wrote the model: fairseq, marian, huggingface, ctranslate2 or safetensors", flag="--from"
+    )
     path: str = flag("", help="the model there: a file or a folder; several checkpoints joined by ':' (ensemble)")
     output: str = flag("", help="model folder to write")
     source_lang: str = flag("", help="language of the sources, such as en")
@@ -66,7 +68,9 @@ class ExportConfig(CommandConfig):
     """nmt-export: a model folder in, a model of another toolkit out, read back and compared."""
 
     path: str = flag("", help="run folder or checkpoint")
-    format: str = flag("", help="what is to read it: ctranslate2 or huggingface")
+    format: str = flag(
+        "", help="what is to read it: ctranslate2, huggingface or safetensors (arrays under plain names)"
+    )
     output: str = flag("", help="folder to write")
     quantization: Quantization = flag(
         Quantization.float32, help="numbers of the weights, for ctranslate2: float32, float16, int8, int8_float32, ..."

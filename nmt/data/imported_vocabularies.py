@@ -1,4 +1,4 @@
-"""Lists of pieces as fairseq, Marian and Hugging Face store them, in the order of the ids there, their specials included."""
+"""Lists of pieces as other toolkits store them, in the order of the ids there, their specials included."""
 
 from __future__ import annotations
 
@@ -84,6 +84,17 @@ def read_huggingface_vocabulary(path: Path) -> list[str]:
         return _in_order(path, json.loads(_text(path)))
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path} is damaged: it is not JSON ({error})") from None
+
+
+def read_ctranslate2_vocabulary(path: Path) -> list[str]:
+    """The pieces of a ..._vocabulary.json: a list."""
+    try:
+        pieces = json.loads(_text(path))
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is damaged: it is not JSON ({error})") from None
+    if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
+        raise DataError(f"{path} is damaged: it is no list of pieces")
+    return _checked(path, pieces)
 
 
 def _mapping(path: Path) -> Any:

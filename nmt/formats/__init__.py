@@ -42,10 +42,21 @@ class Written(ABC):
         """By greedy search, in which toolkits have no conventions of their own; at most ``longest`` pieces, at least one."""
 
 
+@dataclass(frozen=True)
+class Comparison:
+    """What a model that was written says beside ours."""
+
+    sentences: int
+    difference: float  # largest, of the log-probability of a translation, for one of its pieces
+    equal: int  # translations
+
+
 class Format:
     """A format of another toolkit. One that only reads or only writes leaves the other half as it is."""
 
     name = ""  # as it is registered
+    library = ""  # what Hugging Face's hub calls the library that reads it, if it has a name there
+    quantizes = False  # whether it has other numbers than float32
 
     def __init__(self, config: Any) -> None:
         """``config``: its options. None of ours has any."""
@@ -63,8 +74,14 @@ class Format:
         raise UsageError(f"models can be read from the format {self.name}, but not written in it")
 
     def written(self, folder: Path) -> Written:
-        """What ``write`` wrote."""
-        raise NotImplementedError
+        """What ``write`` wrote, as the other toolkit reads it from disk. Where there is none: as an import would read it."""
+        from nmt.formats.ours import read_again
+
+        return read_again(self, folder)
+
+    def usage(self, model: PortableModel) -> str:
+        """How what was written is used, in Markdown, for its model card: an example that runs in its folder."""
+        return ""
 
 
 # builder(config) -> Format

@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from nmt.config.exchange import ExportConfig, Quantization
+from nmt.config.exchange import ExportConfig, ImportConfig, Quantization
 from nmt.errors import UsageError
 from nmt.formats import Format, PortableModel, Written, formats
+from nmt.formats.ctranslate2_reader import Folder
+from nmt.formats.model_card import TEXT, about_length_penalty, cut_by_sentencepiece, example, pieces_for
 from nmt.formats.packages import need
 from nmt.layers.sinusoids import Sinusoids
 from nmt.models.transformer.weights import (
@@ -26,6 +28,7 @@ from nmt.models.transformer.weights import (
     PositionsInHeads,
     map_arrays,
 )
+from nmt.storage.run_folder import split_paths
 
 _EXTRA = "ctranslate2"
 _ACTIVATIONS = {
@@ -35,12 +38,40 @@ _ACTIVATIONS = {
     Activation.sigmoid: "Sigmoid",
 }
 
+_OF_TEXT = """sentencepiece cuts text into them and joins them (`pip install ctranslate2 sentencepiece`).
+
+import ctranslate2
+import sentencepiece
+
+folder = "."  # where this file stands
+source = sentencepiece.SentencePieceProcessor(model_file=f"{folder}/tokenizer/$source.model")
+target = sentencepiece.SentencePieceProcessor(model_file=f"{folder}/tokenizer/$target.model")
+translator = ctranslate2.Translator(folder)
+pieces = source.encode(["$text"], out_type=str)
+for found in translator.translate_batch(pieces, beam_size=5, suppress_sequences=[["<pad>"], ["<s>"]]):
+    print(target.decode(found.hypotheses[0]))
+"""
+_OF_PIECES = """Text has to be cut as it was for training; what nmt cuts it with is in `tokenizer/`.
+
+import ctranslate2
+
+folder = "."  # where this file stands
+translator = ctranslate2.Translator(folder)
+for found in translator.translate_batch([$pieces], beam_size=5, suppress_sequences=[["<pad>"], ["<s>"]]):
+    print(" ".join(found.hypotheses[0]))
+"""
+
 
 @formats.register("ctranslate2", make_dataclass("CTranslate2Config", ()))
 class CTranslate2(Format):
-    """Writes a folder for ``ctranslate2.Translator``."""
+    """Reads and writes folders for ``ctranslate2.Translator``."""
 
     name = "ctranslate2"
+    library = "ctranslate2"
+    quantizes = True
+
+    def read(self, given: ImportConfig) -> list[PortableModel]:
+        return [Folder(Path(path), given).model() for path in split_paths(given.path)]
 
     def write(self, model: PortableModel, folder: Path, options: ExportConfig) -> None:
         need("ctranslate2", _EXTRA)
@@ -58,6 +89,13 @@ class CTranslate2(Format):
 
     def written(self, folder: Path) -> Written:
         return _Translator(folder)
+
+    def usage(self, model: PortableModel) -> str:
+        stems = ["joint"] * 2 if model.pair.one_tokenizer else ["source", "target"]
+        how = example(_OF_TEXT, text=TEXT, source=stems[0], target=stems[1])
+        if not cut_by_sentencepiece(model):
+            how = example(_OF_PIECES, pieces=pieces_for(model))
+        return f"It is given pieces, not text. {how}\n\n{about_length_penalty(model, 'CTranslate2')}"
 
 
 class _Translator(Written):
@@ -161,7 +199,7 @@ def _attention(there: Any, given: Attention, parts: list[list[Linear]], head_siz
 
 def _distances(vectors: Array, reach: int) -> Array:
     """[H, R, d] -> [2 reach + 1, d]: a decoder has none for what stands ahead, and there they are, never used."""
-    if len(vectors) != 1:
+    if bool((vectors != vectors[:1]).any()):
         raise UsageError(
             "CTranslate2 has the vectors of relative positions once for all heads, and the model has them for each; use "
             "another format"

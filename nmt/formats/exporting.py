@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from nmt.config.choices import NumberFormat
-from nmt.config.exchange import ExportConfig
+from nmt.config.exchange import ExportConfig, Quantization
+from nmt.config.plain import validated_search
 from nmt.data.text import Reading
-from nmt.data.vocabulary import EOS, SPECIALS, Ids, Vocabulary
+from nmt.data.vocabulary import SPECIALS, Ids, Vocabulary
 from nmt.devices import device_named
-from nmt.engines import Wanted, engine_for
-from nmt.errors import DataError, UsageError
-from nmt.formats import Format, PortableModel, Written, format_named
+from nmt.errors import DataError, NMTError, UsageError
+from nmt.formats import Comparison, PortableModel, Written, format_named, model_card
+from nmt.formats.ours import Ours
 from nmt.models.stored import LoadedModel, load_model
 from nmt.models.transformer.config import PositionKind
 from nmt.models.transformer.own_weights import describe, undescribed
-from nmt.search import EngineSearch, searches
-from nmt.search.config import GreedyConfig, LengthPenalty
-from nmt.search.requests import Request, Sentences
+from nmt.search.config import BeamConfig
 from nmt.storage.files import check_destination, new_folder, write_manifest
 from nmt.storage.lock import remove_leftovers_of
 
@@ -32,15 +30,6 @@ logger = logging.getLogger("nmt.export")
 KIND, FORMAT = "export", 1
 _MORE = 20  # pieces: how much longer than the longest source a translation may become
 _LONGEST_RANDOM = 30  # pieces
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """What the model that was written says beside ours."""
-
-    sentences: int
-    difference: float  # largest, of the log-probability of a translation, for one of its pieces
-    equal: int  # translations
 
 
 def export_model(config: ExportConfig) -> Comparison:
@@ -56,16 +45,19 @@ def export_model(config: ExportConfig) -> Comparison:
     missing = undescribed(loaded.config)
     if missing is not None:
         raise UsageError(f"{config.path} cannot be exported: {missing} is nothing that other toolkits have")
+    if config.quantization is not Quantization.float32 and not writer.quantizes:
+        raise UsageError(f"--quantization {config.quantization.value} is for ctranslate2; leave it out")
     weights = describe(loaded.config, loaded.sizes, loaded.arrays, loaded.origin)
-    model = PortableModel(weights, loaded.pair)
+    model = PortableModel(weights, loaded.pair, _of_training(loaded), _of_search(loaded))
     with new_folder(output, overwrite=config.overwrite) as folder:
         writer.write(model, folder, config)
-        found = _compare(loaded, writer, folder, config)
+        found = _compare(loaded, writer.written(folder), config)
         if not found.difference <= config.allowed():
             raise DataError(
                 f"the model that was written says something else: log-probabilities differ by {found.difference:.2g} for a "
                 f"piece, more than --tolerance {config.allowed():g}; nothing was left in {output}"
             )
+        model_card.write(folder, loaded, model, writer, found)
         write_manifest(folder, KIND, FORMAT, of=config.format)
     logger.info(
         "wrote %s; read back by %s, %d of %d sentences translate the same, and log-probabilities differ by at most %.2g",
@@ -78,52 +70,37 @@ def export_model(config: ExportConfig) -> Comparison:
     return found
 
 
-def _compare(loaded: LoadedModel, writer: Format, folder: Path, config: ExportConfig) -> Comparison:
-    there: Written = writer.written(folder)
+def _of_training(loaded: LoadedModel) -> dict[str, Any]:
+    """Options of the model that matter in training alone."""
+    return {name: value for name, value in vars(loaded.config).items() if "dropout" in name}
+
+
+def _of_search(loaded: LoadedModel) -> dict[str, Any]:
+    """Options of the beam search that the model translates with, where that is what it was validated with."""
+    with contextlib.suppress(NMTError):  # of a plug-in that is not loaded
+        search = validated_search({loaded.origin: loaded.tree}, None, ())
+        if type(search) is BeamConfig:
+            return vars(search)
+    return {}
+
+
+def _compare(loaded: LoadedModel, there: Written, config: ExportConfig) -> Comparison:
     limit = min([config.longest, *_learned_positions(loaded)]) - 2  # pieces; the end has a position, some step further
-    sources = _sources(loaded, config, limit)
-    ours = _Ours(loaded)
-    pieces = [_spelt(one, loaded.pair.source.vocabulary) for one in sources]
+    sources = [_spelt(one, loaded.pair.source.vocabulary) for one in _sources(loaded, config, limit)]
+    ours = Ours(loaded.module, loaded.pair)
     longest = min(max(map(len, sources)) + _MORE, limit)
     translations = ours.translate(sources, longest)
-    targets = [_spelt(one, loaded.pair.target.vocabulary) for one in translations]
-    said = there.log_probabilities(pieces, targets)
-    expected = ours.log_probabilities(sources, translations)
+    said, expected = (one.log_probabilities(sources, translations) for one in (there, ours))
     lengths = [len(one) + 1 for one in translations]
     difference = max(abs(one - other) / length for one, other, length in zip(said, expected, lengths))
-    found = there.translate(pieces, longest)
+    found = there.translate(sources, longest)
     most = longest - 2  # pieces: how a translation ends that is cut off differs
-    equal = sum(one[:most] == other[:most] for one, other in zip(found, targets))
+    equal = sum(one[:most] == other[:most] for one, other in zip(found, translations))
     return Comparison(len(sources), difference, equal)
 
 
 def _spelt(ids: Ids, vocabulary: Vocabulary) -> list[str]:
     return [vocabulary.pieces[number] for number in ids]
-
-
-class _Ours:
-    """The model as it translates here."""
-
-    def __init__(self, loaded: LoadedModel) -> None:
-        self._engine = engine_for("torch", loaded, Wanted("cpu", NumberFormat.float32))
-
-    def translate(self, sources: Sequence[Ids], longest: int) -> list[Ids]:
-        search = searches.build(GreedyConfig(max_len_a=0.0, max_len_b=longest), 1)
-        assert isinstance(search, EngineSearch)
-        found = search.find(self._engine, _asked(sources))
-        return [one[0].tokens[: -1 if one[0].finished else None] for one in found]
-
-    def log_probabilities(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> list[float]:
-        from nmt.search.forced import ForcedSearch
-        from nmt.search.in_torch import find_in_torch
-
-        requests = [Request(target=tuple(map(int, one))) for one in targets]
-        found = find_in_torch(ForcedSearch(LengthPenalty.power, 0.0), self._engine, _asked(sources, requests))
-        return [one[0].log_probability for one in found]
-
-
-def _asked(sources: Sequence[Ids], requests: Sequence[Request] | None = None) -> Sentences:
-    return Sentences([np.append(one, EOS) for one in sources], requests=requests)
 
 
 def _learned_positions(loaded: LoadedModel) -> list[int]:

@@ -20,7 +20,7 @@ from nmt.errors import DataError, UsageError
 from nmt.formats import Format, PortableModel, formats
 from nmt.formats.layers import LayerReader, count_of, dropouts_of, require_same_sides
 from nmt.formats.order import Order, in_our_order
-from nmt.formats.segmentation import tokenizer_of
+from nmt.formats.segmentation import pair_of
 from nmt.formats.tensors import Tensors, as_formula_if_alike
 from nmt.layers.sinusoids import SinusoidLayout, Sinusoids, Wavelengths
 from nmt.models.transformer.weights import Activation, Array, Linear, StackWeights, TransformerWeights
@@ -73,17 +73,12 @@ class Fairseq(Format):
 
     def _vocabularies(self, given: ImportConfig) -> tuple[LanguagePair, list[Order]]:
         """Of source and target: the tokenizers, and where their pieces stand in the dictionaries."""
-        if not (given.source_lang and given.target_lang):
-            raise UsageError("name the languages of the model: --source-lang en --target-lang de")
         if not given.srcdict:
             raise UsageError("name the dictionary of the source language: --srcdict dict.en.txt")
         dictionaries = [Path(given.srcdict), Path(given.tgtdict or given.srcdict)]
         orders = [Order.of(read_fairseq_dictionary(path), (_PAD, _UNK, _BOS, _EOS), str(path)) for path in dictionaries]
         same = orders[0] == orders[1]
-        source = target = tokenizer_of(given, orders[0].pieces)
-        if not same or given.moses or given.target_bpe_model is not None:
-            target = tokenizer_of(given, orders[1].pieces, target=True)
-        pair = LanguagePair(given.source_lang, given.target_lang, source, target, same)
+        pair = pair_of(given, orders[0].pieces, orders[1].pieces, shared=same)
         return pair, [orders[0], orders[0]] if same else orders
 
     def _one(self, path: str, orders: list[Order], pair: LanguagePair) -> PortableModel:

@@ -25,6 +25,7 @@ from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS
 from nmt.errors import DataError, MissingInputError, UsageError
 from nmt.formats import Format, PortableModel, Written, formats
 from nmt.formats.layers import LayerReader, count_of, dropouts_of, number_of, require_same_sides
+from nmt.formats.model_card import TEXT, about_length_penalty, cut_by_sentencepiece, example, pieces_for
 from nmt.formats.order import Order, in_our_order
 from nmt.formats.segmentation import sentencepiece_of
 from nmt.formats.stream import ORIGINAL_LAYOUT, interleaved, without_zero_biases
@@ -50,19 +51,44 @@ _MISSING = {
     "t5": "its relative positions are of a kind that no model of ours has",
 }
 
+_OF_TEXT = """With transformers and sentencepiece (`pip install torch transformers sentencepiece`):
+
+from transformers import AutoModelForSeq2SeqLM, MarianTokenizer
+
+folder = "."  # where this file stands
+tokenizer = MarianTokenizer.from_pretrained(folder)
+model = AutoModelForSeq2SeqLM.from_pretrained(folder)
+inputs = tokenizer(["$text"], return_tensors="pt", padding=True)
+for found in model.generate(**inputs):
+    print(tokenizer.decode(found, skip_special_tokens=True))
+"""
+_OF_PIECES = """With transformers (`pip install torch transformers`). Text has to be cut into pieces as it was for training.
+
+import json
+import torch
+from transformers import AutoModelForSeq2SeqLM
+
+folder = "."  # where this file stands
+model = AutoModelForSeq2SeqLM.from_pretrained(folder)
+with open(f"{folder}/vocab.json", encoding="utf-8") as file:
+    ids = json.load(file)
+inputs = [*(ids[piece] for piece in $pieces), model.config.eos_token_id]
+found = model.generate(input_ids=torch.tensor([inputs]))
+with open(f"{folder}/$vocabulary", encoding="utf-8") as file:
+    pieces = list(json.load(file))  # in the order of their ids
+print(" ".join(pieces[number] for number in found[0]))
+"""
+
 
 @formats.register("huggingface", make_dataclass("HuggingFaceConfig", ()))
 class HuggingFace(Format):
     """Reads and writes folders of ``save_pretrained``."""
 
     name = "huggingface"
+    library = "transformers"
 
     def read(self, given: ImportConfig) -> list[PortableModel]:
-        found = [_Folder(Path(path), given).model() for path in split_paths(given.path)]
-        for other in found[1:]:
-            if other.pair.digest() != found[0].pair.digest():
-                raise UsageError(f"{given.path}: the models have different vocabularies, and cannot be an ensemble")
-        return found
+        return [_Folder(Path(path), given).model() for path in split_paths(given.path)]
 
     def write(self, model: PortableModel, folder: Path, options: ExportConfig) -> None:
         from nmt.formats.huggingface_writer import write
@@ -73,6 +99,14 @@ class HuggingFace(Format):
         from nmt.formats.huggingface_writer import WrittenModel
 
         return WrittenModel(folder)
+
+    def usage(self, model: PortableModel) -> str:
+        if cut_by_sentencepiece(model):
+            how = example(_OF_TEXT, text=TEXT)
+        else:
+            vocabulary = "vocab.json" if model.pair.shared else "target_vocab.json"
+            how = example(_OF_PIECES, pieces=pieces_for(model), vocabulary=vocabulary)
+        return f"{how}\n\n{about_length_penalty(model, 'transformers')}"
 
 
 @dataclass

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from nmt.config.exchange import ExportConfig, Quantization
+from nmt.config.exchange import ExportConfig
 from nmt.data.tokenizers.sentencepiece import SentencePieceTokenizer
 from nmt.data.vocabulary import BOS, EOS, PAD
 from nmt.errors import UsageError
@@ -29,8 +29,6 @@ _ACTIVATIONS = {Activation.relu: "relu", Activation.gelu: "gelu", Activation.swi
 
 def write(model: PortableModel, folder: Path, options: ExportConfig) -> None:
     need("transformers", _EXTRA)
-    if options.quantization is not Quantization.float32:
-        raise UsageError(f"--quantization {options.quantization.value} is for ctranslate2; leave it out")
     from safetensors.numpy import save
 
     _require(model.weights)
@@ -42,7 +40,7 @@ def write(model: PortableModel, folder: Path, options: ExportConfig) -> None:
     write_json(folder / "config.json", config)
     write_json(folder / "generation_config.json", _generation(config))
     (folder / "model.safetensors").write_bytes(save(_tensors(weights), metadata={"format": "pt"}))
-    _write_tokenizer(model, folder)
+    _write_tokenizer(model, folder, min(_MOST_PIECES, options.longest))
 
 
 def _require(weights: TransformerWeights) -> None:
@@ -126,7 +124,7 @@ def _generation(config: dict[str, Any]) -> dict[str, Any]:
         "bad_words_ids": never,
         "num_beams": 5,
         "length_penalty": 1.0,
-        "max_length": _MOST_PIECES,
+        "max_length": min(_MOST_PIECES, config["max_position_embeddings"]),
     }
 
 
@@ -180,7 +178,7 @@ def _norm(name: str, given: Norm) -> dict[str, Array]:
     return {f"{name}.weight": given.weight, f"{name}.bias": given.bias}
 
 
-def _write_tokenizer(model: PortableModel, folder: Path) -> None:
+def _write_tokenizer(model: PortableModel, folder: Path, longest: int) -> None:
     """Lists of pieces, and for MarianTokenizer the sentencepiece models that cut text into them. Other tokenizers have no
     counterpart there: they are stored as ours, and text has to come in pieces."""
     pair = model.pair
@@ -203,7 +201,7 @@ def _write_tokenizer(model: PortableModel, folder: Path) -> None:
         "eos_token": "</s>",
         "pad_token": "<pad>",
         "additional_special_tokens": ["<s>"],  # begins what is generated, and is no text
-        "model_max_length": _MOST_PIECES,
+        "model_max_length": longest,
     }
     write_json(folder / "tokenizer_config.json", options)
 

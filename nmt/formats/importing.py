@@ -19,6 +19,8 @@ from nmt.criterions.config import LabelSmoothedCrossEntropyConfig
 from nmt.data.vocabulary import VocabularySizes
 from nmt.errors import DataError, UsageError
 from nmt.formats import PortableModel, format_named
+from nmt.interface import EncoderDecoder
+from nmt.models import models
 from nmt.models.transformer.config import TransformerConfig
 from nmt.models.transformer.own_weights import configuration, describe, parameters
 from nmt.models.transformer.weights import Array, TransformerWeights, arrays_of
@@ -26,7 +28,7 @@ from nmt.optim.config import AdamConfig
 from nmt.optim.schedules import InverseSqrtConfig
 from nmt.progress import ReportPairs, unseen
 from nmt.search.config import BeamConfig
-from nmt.storage.checkpoints import KIND, CheckpointInfo, write_checkpoint
+from nmt.storage.checkpoints import KIND, CheckpointInfo, load_parameters, write_checkpoint
 from nmt.storage.files import check_destination
 from nmt.storage.lock import remove_leftovers_of
 
@@ -49,7 +51,10 @@ def import_model(config: ImportConfig, progress: ReportPairs = unseen) -> list[P
         return [output]
     remove_leftovers_of(output)
     check_destination(output, KIND, "--output", overwrite=config.overwrite)
-    found = [Converted.of(one) for one in reader.read(config)]  # all, before the first is written
+    read = reader.read(config)
+    if any(one.pair.digest() != read[0].pair.digest() for one in read):
+        raise UsageError(f"{config.path}: the models have different vocabularies, and cannot be an ensemble")
+    found = [Converted.of(one) for one in read]  # all, before the first is written
     folders = [output] if len(found) == 1 else [output / str(number) for number in range(1, len(found) + 1)]
     for one, folder in zip(found, folders):
         write_model(one, folder, config.from_format, overwrite=config.overwrite)
@@ -73,9 +78,21 @@ class Converted:
         model = dataclasses.replace(model, weights=of_one_length(model.weights))
         pair = model.pair
         sizes = VocabularySizes(len(pair.source.vocabulary), len(pair.target.vocabulary), pair.shared)
-        options = dataclasses.replace(configuration(model.weights, sizes), **model.training)
+        try:
+            options = dataclasses.replace(configuration(model.weights, sizes), **model.training)
+        except UsageError as error:  # said of options, which here are the file's
+            raise DataError(f"no model of ours is like the one that was read: {error}") from None
         arrays = parameters(options, sizes, model.weights)
         return cls(model, sizes, options, arrays, compare(model, options, sizes, arrays))
+
+    def module(self) -> EncoderDecoder:
+        """The model itself."""
+        import torch
+
+        model = models.build(self.options, self.sizes)
+        tensors = {name: torch.from_numpy(array) for name, array in self.arrays.items()}
+        load_parameters(model, tensors, "what was read")
+        return model
 
 
 def of_one_length(weights: TransformerWeights) -> TransformerWeights:

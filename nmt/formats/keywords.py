@@ -10,7 +10,8 @@ from nmt.config.exchange import ExportConfig, ImportConfig
 from nmt.config.plain import from_plain, to_plain
 from nmt.errors import DataError, UsageError, did_you_mean
 from nmt.formats import importing
-from nmt.formats.exporting import Comparison, export_model
+from nmt.formats.__init__ import Comparison
+from nmt.formats.exporting import export_model
 from nmt.plugins import load_plugins
 
 Config = TypeVar("Config", ImportConfig, ExportConfig)

@@ -11,7 +11,7 @@ from nmt.formats.tensors import Tensors
 from nmt.models.transformer.weights import Activation, Attention, FeedForward, LayerWeights, Linear, Norm
 
 EPSILON = 1e-5  # torch's, which these models leave as it is
-_DROPOUTS = ("dropout", "attention_dropout", "activation_dropout")
+DROPOUTS = ("dropout", "attention_dropout", "activation_dropout")
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def require_same_sides(options: Mapping[str, Any], names: tuple[str, ...], origi
 
 def dropouts_of(options: Mapping[str, Any]) -> dict[str, float]:
     """Those that the model was trained with, as far as they are shares of a whole."""
-    found = {name: number_of(options, name, default=0.0, highest=0.99) for name in _DROPOUTS}
+    found = {name: number_of(options, name, default=0.0, highest=0.99) for name in DROPOUTS}
     return {name: value for name, value in found.items() if value}
 
 

@@ -6,12 +6,30 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nmt.config.exchange import ImportConfig, Segmentation
+from nmt.data.language_pair import LanguagePair
 from nmt.data.tokenizers import Tokenizer
 from nmt.data.tokenizers.bpe_codes import BpeCodes, BpeCodesConfig
 from nmt.data.tokenizers.piece_lists import WordsConfig, WordTokenizer
 from nmt.data.tokenizers.sentencepiece import damage_named, read_foreign_model
 from nmt.data.tokenizers.sentencepiece_list import SentencePieceList, SentencePieceListConfig
 from nmt.errors import MissingInputError, UsageError
+
+
+def pair_of(given: ImportConfig, source: Sequence[str], target: Sequence[str], *, shared: bool) -> LanguagePair:
+    """Both languages and what cuts them, over these pieces; ``shared``: they are one vocabulary."""
+    if not (given.source_lang and given.target_lang):
+        raise UsageError("name the languages of the model: --source-lang en --target-lang de")
+    one = other = tokenizer_of(given, source)
+    if not shared or given.moses or given.target_bpe_model is not None:
+        other = tokenizer_of(given, target, target=True)
+    return LanguagePair(given.source_lang, given.target_lang, one, other, shared)
+
+
+def stored_pair(folder: Path, given: ImportConfig) -> LanguagePair:
+    """The tokenizers that an export of ours put into a folder. The options may call the languages otherwise."""
+    pair = LanguagePair.load(folder)
+    languages = given.source_lang or pair.source_lang, given.target_lang or pair.target_lang
+    return LanguagePair(*languages, pair.source, pair.target, pair.shared)
 
 
 def tokenizer_of(given: ImportConfig, pieces: Sequence[str], *, target: bool = False) -> Tokenizer:

@@ -7,15 +7,18 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from nmt import plugins
 from nmt.data.language_pair import LanguagePair
 from nmt.data.tokenizers import tokenizers
+from nmt.models.stored import load_model
 from nmt.plugins import load_plugins
 from tests.commands import run_copy
 from tests.documents import ROOT, fenced_blocks, write_files
 from tests.tiny_models import in_english, some_lines, write_tiny_model
+from tests.unit.formats.stored import store
 
 DOCUMENT = "docs/adding-a-component.md"
 TINY = (
@@ -53,7 +56,7 @@ def train(folder: Path, copy_corpus: Path) -> Callable[..., list[dict[str, float
 
 def test_the_page_shows_a_file_of_each_role(folder: Path) -> None:
     names = sorted(path.stem for path in folder.glob("*.py"))
-    assert names == ["focal", "half_life", "pairs", "shortest", "signum", "word_overlap"]
+    assert names == ["focal", "half_life", "npz", "pairs", "shortest", "signum", "word_overlap"]
     shown = [block for language, block in fenced_blocks((ROOT / DOCUMENT).read_text()) if language == "python"]
     assert len(shown) == len(names), "every block of Python is a file that is tested"
 
@@ -128,3 +131,18 @@ def test_the_tokenizer_cuts_pairs_and_gives_the_text_back(folder: Path, monkeypa
     monkeypatch.setitem(sys.modules, "pairs", sys.modules.pop("pairs"))  # gone afterwards
     pair = LanguagePair.load(folder / "data/tokenizer")
     assert [pair.source.decode(ids.tolist()) for ids in pair.source.encode(lines)] == lines
+
+
+def test_the_format_gives_a_model_back(folder: Path) -> None:
+    model = store(folder / "exported")
+    for command, *line in (
+        ("export", "--path", str(model), "--format", "npz", "--output", "x.npz", "--sentences", "2"),
+        ("import_", "--from", "npz", "--path", "x.npz", "--output", "again"),
+    ):
+        done = run_copy(command, *line, "--user-dir", "npz.py", cwd=folder)
+        assert done.returncode == 0, done.stderr.decode()
+    before, after = (load_model(path, "cpu") for path in (model, folder / "again"))
+    np.testing.assert_equal(dict(after.arrays), dict(before.arrays))
+    (folder / "x.npz/model.npz").write_bytes(b"PK")
+    done = run_copy("import_", *line, "--overwrite", "--user-dir", "npz.py", cwd=folder)
+    assert done.returncode == 65 and b"model.npz cannot be read" in done.stderr

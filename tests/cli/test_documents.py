@@ -42,7 +42,7 @@ def test_command_line_composes(command: CommandLine) -> None:
 @pytest.mark.parametrize("command", [command for command in all_commands() if command.user_dir], ids=str)
 def test_command_line_with_a_plugin_composes(command: CommandLine, tmp_path: Path) -> None:
     """In a process of its own: what a plugin registers stays registered."""
-    module = command.program.removeprefix("nmt-").replace("-", "_")
+    module, _ = COMMANDS[command.program]
     write_files(command.document, tmp_path)
     result = run_copy(module, *map(without_variables, command.arguments), "--cfg", "job", cwd=tmp_path)
     assert result.returncode == 0, result.stderr

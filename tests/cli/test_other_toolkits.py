@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ def there(tmp_path: Path) -> Path:
     return tmp_path
 
 
+SPECIAL_SYMBOLS = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "decoder_start_token": "<s>"}
 LINE = (
     "--from fairseq --srcdict dict.en.txt --tgtdict dict.de.txt --source-lang en --target-lang de --output here".split()
 )
@@ -80,3 +83,14 @@ def test_an_export_prints_its_folder_and_says_what_was_compared(tmp_path: Path) 
     done = run_copy("export", "--path", "run", "--format", "ctranslate2", "--output", "there", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, b"there\n"), done.stderr
     assert b"50 of 50 sentences translate the same" in done.stderr
+
+
+def test_a_damaged_model_of_ctranslate2_is_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    (there / "config.json").write_text(json.dumps({"add_source_eos": True} | SPECIAL_SYMBOLS))
+    (there / "model.bin").write_bytes(struct.pack("<IH", 6, 65535) + b"TransformerSpec")
+    done = run_copy("import_", "--from", "ctranslate2", "--path", "there", "--output", "here", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (65, b"")
+    assert done.stderr.startswith(b"nmt-import: there/model.bin is damaged") and done.stderr.count(b"\n") == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"there"}

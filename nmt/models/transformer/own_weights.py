@@ -94,13 +94,15 @@ def parameters(config: TransformerConfig, sizes: VocabularySizes, weights: Trans
     for path, place in arrays_of(layout, Place):
         whole = made.setdefault(place.name, np.zeros(place.shape, dtype=np.float32))
         array = given.pop(path, None)
-        assert array is not None or path.endswith(".bias"), path
-        if array is None:
+        if array is None and path.endswith(".bias"):
             continue
+        if array is None:
+            raise DataError(f"the model has no {path}, which one like its first layer has")
         if array.shape != place.of(whole).shape:
             raise DataError(f"{path} of the model has the shape {array.shape}, not {place.of(whole).shape}")
         place.of(whole)[...] = array
-    assert not given, f"no place for {', '.join(given)}"
+    if given:
+        raise DataError(f"the model has {next(iter(given))}, which no model of ours has beside the rest of it")
     return made
 
 
@@ -282,11 +284,13 @@ def _same_everywhere(weights: TransformerWeights) -> Iterator[tuple[str, list[ob
     stacks = [weights.source, weights.target]
     layers = [layer for stack in stacks for layer in stack.layers]
     norms = [norm for layer in layers for norm in (layer.self_norm, layer.cross_norm, layer.feed_forward_norm) if norm]
+    norms += [stack.norm for stack in stacks if stack.norm is not None]
     yield "widths", [stack.embedding.shape[1] for stack in stacks]
     yield "inner widths of feed-forward networks", [len(layer.feed_forward.inner.weight) for layer in layers]
     yield "activations", [layer.feed_forward.activation.value for layer in layers]
     yield "scales of embeddings", [stack.scale for stack in stacks]
     yield "epsilons of norms", [norm.epsilon for norm in norms]
+    yield "norms", ["without a shift" if norm.bias is None else "with a shift" for norm in norms]
     yield "positions", [_kind(stack.positions) for stack in stacks]
 
 

@@ -6,6 +6,7 @@ import logging
 import os
 import platform
 from collections import Counter
+from importlib import metadata
 from typing import Any
 
 import numpy as np
@@ -94,6 +95,7 @@ def environment(device: torch.device) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "nmt": nmt.__version__,
         "torch": torch.__version__,
+        "sacrebleu": metadata.version("sacrebleu"),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "device": str(device),

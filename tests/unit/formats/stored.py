@@ -39,11 +39,13 @@ def store(folder: Path, pair: LanguagePair = PAIR, **options: Any) -> Path:
         if isinstance(norms[-1], torch.nn.LayerNorm):  # the last one writes what is scored
             norms[-1].bias.add_(0.7 * model.output.matrix()[0][EOS])
     state = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
-    write_model(Converted.of(PortableModel(describe(config, sizes, state, "here"), pair)), folder, "nowhere")
+    training = {name: value for name, value in options.items() if "dropout" in name}
+    found = PortableModel(describe(config, sizes, state, "here"), pair, training)
+    write_model(Converted.of(found), folder, "nowhere")
     return folder
 
 
-def scores_of(folder: Path, source: list[str], target: list[str]) -> torch.Tensor:
+def scores(folder: Path, source: list[str], target: list[str]) -> torch.Tensor:
     """[T, V] log-probabilities of a model folder, after each piece of a target."""
     loaded = load_model(folder, "cpu")
     sides = (loaded.pair.source, source), (loaded.pair.target, target)
@@ -51,3 +53,10 @@ def scores_of(folder: Path, source: list[str], target: list[str]) -> torch.Tenso
     batch = collate(ids[:1], ids[1:])
     with torch.inference_mode():
         return loaded.module.output.logits(loaded.module(batch).hidden).log_softmax(-1)
+
+
+def log_probability(folder: Path, source: list[str], target: list[str]) -> float:
+    """Of a target with its end."""
+    vocabulary = load_model(folder, "cpu").pair.target.vocabulary
+    wanted = torch.tensor([*map(vocabulary.id, target), EOS])
+    return float(scores(folder, source, target).gather(1, wanted[:, None]).sum())

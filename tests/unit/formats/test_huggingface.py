@@ -20,7 +20,7 @@ from nmt.formats.exporting import export_model
 from nmt.formats.importing import import_model
 from nmt.models.stored import load_model
 from nmt.models.transformer.config import NormOrder, PositionKind
-from tests.unit.formats.stored import scores_of, store
+from tests.unit.formats.stored import scores, store
 
 pytestmark = pytest.mark.slow
 transformers = pytest.importorskip("transformers", reason="transformers is not installed: nmt-toolkit[huggingface]")
@@ -111,7 +111,7 @@ def theirs(model: Any, source: dict[str, int], target: dict[str, int]) -> dict[s
 
 
 def assert_same_scores(folder: Path, expected: dict[str, torch.Tensor]) -> None:
-    found, vocabulary = scores_of(folder, SOURCE, TARGET), load_model(folder, "cpu").pair.target.vocabulary
+    found, vocabulary = scores(folder, SOURCE, TARGET), load_model(folder, "cpu").pair.target.vocabulary
     for number, piece in enumerate(vocabulary.pieces):
         if piece in expected:
             torch.testing.assert_close(found[:, number], expected[piece], atol=1e-5, rtol=1e-5)
@@ -268,10 +268,13 @@ def test_the_tokenizer_there_cuts_text_as_ours(tmp_path: Path) -> None:
     lines = [f"ein kleiner Mann geht {number} Schritte weit" for number in range(150)]
     tokenizer = SentencePieceBuilder(BpeConfig(vocab_size=60)).train(lines, seed=1)
     run = store(tmp_path / "run", LanguagePair("en", "de", tokenizer, tokenizer, shared=True))
-    export_model(ExportConfig(path=str(run), format="huggingface", output=str(tmp_path / "there"), sentences=2))
+    export_model(
+        ExportConfig(path=str(run), format="huggingface", output=str(tmp_path / "there"), sentences=2, longest=128)
+    )
     theirs = transformers.MarianTokenizer.from_pretrained(tmp_path / "there")
     ours = tokenizer.encode(lines)
     assert [theirs(line).input_ids for line in lines] == [[*ids.tolist(), EOS] for ids in ours]
+    assert theirs.model_max_length == 128
     assert theirs.decode([BOS, *ours[3].tolist(), EOS], skip_special_tokens=True) == lines[3]
 
 

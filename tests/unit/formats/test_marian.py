@@ -19,7 +19,7 @@ from nmt.formats.importing import import_model
 from nmt.models.stored import load_model
 from nmt.translation import Translator
 from tests.unit.formats.marian_formula import Array, MarianFormula
-from tests.unit.formats.stored import scores_of
+from tests.unit.formats.stored import scores
 
 WIDTH, INNER, LAYERS = 16, 24, 2
 PIECES = [f"p{number}" for number in range(30)]
@@ -124,7 +124,7 @@ def there(tmp_path: Path) -> Path:
     ],
     ids=["as OPUS-MT", "norms first, target embedding tied", "root mean square, embeddings tied", "of an old version"],
 )
-def test_an_imported_model_gives_the_scores_of_marians_formula(
+def test_an_imported_model_gives_the_scores_marians_formula(
     tmp_path: Path, changed: dict[str, Any], embeddings: str, output: str
 ) -> None:
     options = OPTIONS | changed
@@ -135,7 +135,7 @@ def test_an_imported_model_gives_the_scores_of_marians_formula(
         stored["decoder_ff_logit_out_Wt"] = stored.pop(output).T
     formula = MarianFormula(stored, options)
     source, target = ([*map(SYMBOLS.index, pieces), 0] for pieces in (SOURCE, TARGET))
-    found = scores_of(folder, SOURCE, TARGET)
+    found = scores(folder, SOURCE, TARGET)
     pieces = load_model(folder, "cpu").pair.target.vocabulary.pieces
     expected = formula.log_probabilities(source, target)
     places = [pieces.index(piece) for piece in (*TARGET, "</s>")]

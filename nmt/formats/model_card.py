@@ -1,0 +1,213 @@
+"""README.md of an export: what the model is, what it learned from, how good it is, what it cost and how it is used.
+
+It says what the checkpoint and the log of its run know; what they do not know is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import yaml
+
+import nmt
+from nmt.config.sections import LOSSES
+from nmt.data.tokenizers.sentencepiece import SentencePieceTokenizer
+from nmt.formats import Comparison, Format, PortableModel
+from nmt.layers.sinusoids import Sinusoids
+from nmt.models.stored import LoadedModel
+from nmt.models.transformer.weights import PositionsInHeads, StackWeights
+from nmt.registry import registered_name
+from nmt.reporting.figures import duration, figure, scientific
+from nmt.reporting.run_record import RunRecord
+from nmt.scoring import TextOptions, scorers
+from nmt.search.config import BeamConfig, LengthPenalty
+
+NAME, TEXT = "README.md", "A sentence to translate."
+_DROPPED_FROM_SIGNATURE = re.compile(r"\|version:[^|]*")
+
+
+def write(folder: Path, loaded: LoadedModel, model: PortableModel, writer: Format, found: Comparison) -> None:
+    """``found``: by the check of what is in the folder."""
+    record = _record(loaded)
+    sections = {
+        "Model": _model(loaded, model),
+        "Data": _data(record),
+        "Scores": _scores(loaded, model, record),
+        "Cost": _cost(loaded, record),
+        "Use": writer.usage(model),
+        "Check": _check(writer, found),
+    }
+    pair = model.pair
+    head = yaml.safe_dump(_front(writer, model), sort_keys=False, allow_unicode=True)
+    parts = [f"---\n{head}---", f"# Translation from {pair.source_lang} to {pair.target_lang}"]
+    parts += [f"## {title}\n\n{text}" for title, text in sections.items() if text]
+    (folder / NAME).write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+
+
+def example(template: str, **values: Any) -> str:
+    """A sentence, and below it code, with ``$name`` for each value."""
+    sentence, code = template.split("\n\n", 1)
+    return f"{sentence}\n\n```python\n{Template(code).substitute(values)}```"
+
+
+def cut_by_sentencepiece(model: PortableModel) -> bool:
+    """So that other toolkits can be given text; else they have to be given pieces."""
+    return all(isinstance(side, SentencePieceTokenizer) for side in (model.pair.source, model.pair.target))
+
+
+def pieces_for(model: PortableModel) -> list[str]:
+    """Pieces for an example: the first two of the source that are words."""
+    return list(model.pair.source.vocabulary.pieces[4:6])
+
+
+def about_length_penalty(model: PortableModel, where: str) -> str:
+    """That the penalty of another toolkit is another one, where the model was validated with ours."""
+    note = f"`length_penalty` divides the log-probability by length^p in {where}, not by ((5 + length) / 6)^p (GNMT's)"
+    search = BeamConfig(**model.search)
+    if model.search and search.length_penalty is LengthPenalty.gnmt:
+        note += (
+            f", which the model was validated with (`--lenpen {search.lenpen:g}`): scores and some translations differ"
+        )
+    return f"{note}."
+
+
+def _front(writer: Format, model: PortableModel) -> dict[str, Any]:
+    """What Hugging Face's hub reads. Whose the model is and what may be done with it nobody has said."""
+    languages = {"language": list(dict.fromkeys((model.pair.source_lang, model.pair.target_lang)))}
+    library = {"library_name": writer.library} if writer.library else {}
+    return languages | library | {"pipeline_tag": "translation"}
+
+
+def _record(loaded: LoadedModel) -> RunRecord | None:
+    """The log of the run that the checkpoint is of."""
+    path = loaded.checkpoint.path.resolve()
+    if "import" in loaded.checkpoint.info.reasons:
+        return None
+    records = (RunRecord.read(folder) for folder in (path, path.parent))
+    return next((record for record in records if record.events), None)
+
+
+def _model(loaded: LoadedModel, model: PortableModel) -> str:
+    weights, info = model.weights, loaded.checkpoint.info
+    first, source, target = weights.source.layers[0], weights.source, weights.target
+    inner, gated = len(first.feed_forward.inner.weight), ", gated" if first.feed_forward.gate is not None else ""
+    norm = "layer normalisation" if first.self_norm.bias is not None else "RMSNorm"
+    order = (
+        _order(source)
+        if source.norm_first is target.norm_first
+        else f"{_order(source)}, in the decoder {_order(target)}"
+    )
+    pair, size = model.pair, sum(array.size for array in loaded.arrays.values())
+    sizes = len(pair.source.vocabulary), len(pair.target.vocabulary)
+    pieces = f"{sizes[0]:,} pieces for both languages" if pair.shared else f"{sizes[0]:,} and {sizes[1]:,} pieces"
+    cut = dict.fromkeys(str(registered_name(type(side.config))) for side in (pair.source, pair.target))
+    lines = [
+        f"A Transformer with {len(source.layers)} encoder and {len(target.layers)} decoder layers of width {weights.width}, "
+        f"{weights.num_heads} heads, feed-forward networks of {inner:,} ({first.feed_forward.activation.value}{gated}), "
+        f"{_positions(source)} positions and {norm} {order}: {size:,} parameters. Its vocabulary has {pieces} "
+        f"({', '.join(cut)})."
+    ]
+    if origin := info.made.get("imported_from"):
+        lines.append(f"It was read from a model of {origin}.")
+    return " ".join(lines)
+
+
+def _order(stack: StackWeights) -> str:
+    return "before each sublayer" if stack.norm_first else "after each sublayer"
+
+
+def _positions(stack: StackWeights) -> str:
+    positions = stack.positions
+    if isinstance(positions, PositionsInHeads):
+        return positions.value
+    return "sinusoidal" if isinstance(positions, Sinusoids) else "learned"
+
+
+def _data(record: RunRecord | None) -> str:
+    """Of the last start of the run."""
+    data = {} if record is None else record.last("start").get("data", {})
+    config = {} if record is None else record.config
+    lines = []
+    for name, what in (("train_subset", "Training"), ("valid_subset", "Validation")):
+        split = _at(data, "splits", config.get(name))
+        if (sentences := _at(split, "sentences")) is None:
+            continue
+        sides = {side: _at(split, side, "pieces") for side in ("source", "target")}
+        pieces = " and ".join(f"{count:,} {side} pieces" for side, count in sides.items() if count is not None)
+        lines.append(f"- {what}: {sentences:,} sentence pairs" + (f" of {pieces}" if pieces else ""))
+    return "\n".join(lines)
+
+
+def _scores(loaded: LoadedModel, model: PortableModel, record: RunRecord | None) -> str:
+    """Of the checkpoint itself, as it was validated."""
+    info, validation = loaded.checkpoint.info, loaded.tree.get("validation")
+    named = {name: value for name, value in info.scores.items() if name not in LOSSES or name == "ppl"}
+    if not named:
+        return ""
+    options = validation if isinstance(validation, dict) else {}
+    version = None if record is None else _at(record.last("start"), "environment", "sacrebleu")
+    lines = []
+    for name, value in named.items():
+        signature = None if name in LOSSES else _signature(name, options, version)
+        title = "perplexity of a piece" if name == "ppl" else name
+        lines.append(f"- {title}: {figure(value)}" + (f" (`{signature}`)" if signature else ""))
+    most = options.get("max_sentences")
+    where = f"the first {most:,} sentences of the validation set" if isinstance(most, int) else "the validation set"
+    return f"On {where}{_searched(model)}:\n\n" + "\n".join(lines)
+
+
+def _searched(model: PortableModel) -> str:
+    if not model.search:
+        return ""
+    search = BeamConfig(**model.search)
+    return f", by a beam of {search.beam_size} and the length penalty {search.length_penalty.value} {search.lenpen:g}"
+
+
+def _signature(name: str, options: Mapping[str, Any], version: Any) -> str | None:
+    """sacreBLEU's, with the version that the run was made with; without one if that is not known."""
+    try:
+        text = TextOptions(str(options["tokenize"]), bool(options["lowercase"]))
+        signature = scorers.build(scorers.config_class(name)(), text)(["a"], [["a"]]).signature
+    except Exception:  # a scorer of a plug-in that is not loaded, or one that needs what is not here
+        return None
+    return _DROPPED_FROM_SIGNATURE.sub(f"|version:{version}" if version else "", signature)
+
+
+def _cost(loaded: LoadedModel, record: RunRecord | None) -> str:
+    """Of the whole run; the checkpoint may be of a part of it."""
+    info = loaded.checkpoint.info
+    if record is None or not record.update:
+        return ""
+    start, end = record.last("start"), record.close
+    epochs = max((int(event.get("epoch") or 0) for event in record.events), default=0)
+    environment = start.get("environment", {})
+    device = _at(environment, "gpu") or _at(environment, "device")
+    count = start.get("devices") or 1
+    parts = [f"{record.update:,} updates in {epochs:,} epochs", f"{record.tokens:,} target pieces"]
+    spent = f"{duration(record.seconds)} (h:mm:ss)"
+    parts.append(spent + (f" on {f'{count} x ' if count > 1 else ''}{device}" if device else ""))
+    counted = end.get("flops_counted")
+    parts += [f"{scientific(counted)} floating-point operations"] if counted else []
+    text = f"The run: {', '.join(parts)}."
+    if "average" in info.reasons:
+        return f"{text} The model is an average of checkpoints, the last of update {info.update:,}."
+    return f"{text} The model is of update {info.update:,}."
+
+
+def _check(writer: Format, found: Comparison) -> str:
+    return (
+        f"Written by nmt {nmt.__version__} and read back from disk as {writer.name}: {found.equal} of {found.sentences} "
+        f"sentences translate the same as before, and log-probabilities differ by at most {found.difference:.2g} for a "
+        f"piece."
+    )
+
+
+def _at(tree: Any, *keys: Any) -> Any:
+    """What stands there in nested mappings; None: nothing does."""
+    for key in keys:
+        tree = tree.get(key) if isinstance(tree, Mapping) else None
+    return tree
