@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 from nmt.config.exchange import ExportConfig, ImportConfig
 from nmt.config.plain import from_plain, to_plain
 from nmt.errors import DataError, UsageError, did_you_mean
-from nmt.formats import importing
-from nmt.formats.__init__ import Comparison
+from nmt.formats import Comparison, importing
 from nmt.formats.exporting import export_model
 from nmt.plugins import load_plugins
 
