@@ -16,6 +16,9 @@ INSTALLED := .venv/.installed
 # Processes side by side use the cores; an idle one takes tests from the other, since a few are long.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
+# Most tests start processes, each of which would compile everything anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal
 
 .PHONY: demo test check fast format nightly clean
