@@ -12,19 +12,18 @@ import torch
 from nmt.config.plain import from_plain
 from nmt.data.vocabulary import EOS
 from nmt.engines import graphs
-from nmt.engines.graphs import Function, Replayed, fixed_steps, recorded_engine
+from nmt.engines.graphs import Function, Replayed, recorded_engine
 from nmt.interface import EncoderDecoder, Hypothesis
 from nmt.models.transformer.transformer import TransformerMemory
 from nmt.native.library import forget
 from nmt.search import Search, searches
 from nmt.search.forced import score_targets
 from nmt.search.in_torch import Ensemble
-from nmt.testing.subjects import Subject, assert_close, kinds, subject, toy_batch
+from nmt.testing.subjects import Subject, assert_close, subject, toy_batch
+from tests.kinds import RECORDED
 from tests.unit.engines.tape import Recorder
 
-CPU = torch.device("cpu")
 LENGTHS = (2, 9, 5, 1, 20, 7, 3)
-RECORDED = [one for one in kinds() if fixed_steps(one.model().eval(), CPU)]
 SEARCHES: dict[str, tuple[str, dict[str, Any], int]] = {
     "beam": ("beam", {"beam_size": 3, "max_len_b": 8}, 3),
     "beyond the first room": ("beam", {"beam_size": 2, "min_len": 40, "max_len_b": 50}, 1),
