@@ -23,7 +23,7 @@ TINY = (
     "model=transformer_tiny model.d_model=16 model.d_ff=24 model.num_heads=2 model.encoder_layers=1 "
     "model.decoder_layers=1 model.dropout=0.2 --max-tokens 90 --lr 0.01 --warmup-updates 2 --clip-norm 1 --max-update 20 "
     "--validate-interval-updates 10 --valid-metrics bleu --valid-max-sentences 11 --search greedy --log-interval 1 "
-    "--device cpu --seed 3"
+    "--device cpu --seed 3 --no-html --no-count-flops"
 ).split()
 
 
@@ -68,7 +68,7 @@ def free_port() -> int:
         return port
 
 
-def wait_for_updates(process: subprocess.Popen[str], folder: Path) -> None:
+def wait_for_updates(process: subprocess.Popen[str] | Copy, folder: Path) -> None:
     """Until the log has a few lines."""
     deadline = time.monotonic() + 120
     while not (folder / "log.jsonl").exists() or len(events(folder)) < 5:
