@@ -41,11 +41,11 @@ def run_two(*arguments: str, timeout: float = 300) -> str:
     return log
 
 
-def start_two(*arguments: str) -> list[Copy]:
-    """nmt-train in two processes, as torchrun would start them, without the time that torchrun takes."""
+def start_two(*arguments: str | Path, command: str = "train") -> list[Copy]:
+    """A command in two processes, as torchrun would start them, without the time that torchrun takes."""
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
     surroundings = [{**shared, "RANK": rank, "LOCAL_RANK": rank} for rank in "01"]
-    return [start_copy("train", *arguments, before=f"import os; os.environ |= {given}") for given in surroundings]
+    return [start_copy(command, *arguments, before=f"import os; os.environ |= {given}") for given in surroundings]
 
 
 def finish(processes: list[Copy], timeout: float = 300) -> tuple[int, str]:

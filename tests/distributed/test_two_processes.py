@@ -35,7 +35,7 @@ from tests.distributed.processes import (
     [
         ("--criterion", "label_smoothed_cross_entropy"),
         pytest.param(("--criterion", "r_drop", "--ema-decay", "0.9"), marks=pytest.mark.nightly),
-        ("--criterion", "minimum_risk", "criterion.samples=2", "--max-update", "10"),
+        ("--criterion", "minimum_risk", "criterion.samples=2", "--max-update", "15"),
     ],
     ids=lambda criterion: criterion[1],
 )
