@@ -121,6 +121,7 @@ setup(
         "PyYAML",
         "safetensors",
         "jinja2>=3.1",
+        'backports.zstd; python_version < "3.14"',
     ],
     extras_require={
         "plots": PLOTS,

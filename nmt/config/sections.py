@@ -45,9 +45,23 @@ class PreprocessConfig(CommandConfig):
 
     source_lang: str = flag("", help="source language, the suffix of its files")
     target_lang: str = flag("", help="target language, the suffix of its files")
-    trainpref: str | None = flag(None, help="training files without the language suffix")
-    validpref: str | None = flag(None, help="validation files; several with commas")
-    testpref: str | None = flag(None, help="test files; several with commas")
+    trainpref: str | None = flag(
+        None,
+        help="training text: files without the language suffix, or .tsv and .jsonl files with both sides; several with "
+        "commas, one behind the other",
+    )
+    validpref: str | None = flag(None, help="validation text, likewise; each of several is a split of its own")
+    testpref: str | None = flag(None, help="test text, likewise")
+    tsv: str | None = flag(
+        None, help="training text with a pair on each line, in columns that tabs separate; - is standard input"
+    )
+    jsonl: str | None = flag(
+        None, help="training text with a JSON object on each line, whose fields are both sides; - is standard input"
+    )
+    columns: list[int] = flag([1, 2], help="columns of source and target, from 1")
+    fields: list[str] | None = flag(
+        None, help="JSON's fields of source and target, such as translation.en; null: the languages' names"
+    )
     destdir: str = flag("data-bin", help="corpus folder to write")
     tokenizer: Any = group("tokenizer", help="how text is cut into pieces", flag="--tokenizer")
     joined_dictionary: bool = flag(False, help="one vocabulary for both languages")

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from nmt import interruptions
 from nmt.data.corpus import StoredSentences, alignment_files, ragged_writer
 from nmt.data.language_pair import LanguagePair
-from nmt.data.parallel_text import Pair, ParallelText
+from nmt.data.parallel_text import Pair, ParallelText, Part
 from nmt.data.text import Reading
 from nmt.data.tokenizers import Tokenizer
 from nmt.data.vocabulary import EOS, Flags, Ids, Ints, Vocabulary
@@ -186,14 +186,14 @@ def parse(line: str) -> WordPairs:
     return found
 
 
-def check_alignments(text: ParallelText, reading: Reading, count: int) -> None:
-    """Read everything once: a line for each of the ``count`` pairs of the text, and only pairs of words that exist."""
-    assert text.alignments is not None
-    path, number = text.alignments, 0
+def check_alignments(path: Path, part: Part, reading: Reading) -> None:
+    """Read everything once: a line for each pair of a part that was counted, and only pairs of words that exist."""
     lines = _alignment_lines(path, reading, quiet=False)
-    for number, (line, pair) in enumerate(itertools.zip_longest(lines, text.pairs(reading)), 1):
-        if number > count or line is None:
-            break
+    for number, (line, pair) in enumerate(itertools.zip_longest(lines, part.pairs(reading)), 1):
+        if line is None or pair is None:
+            lengths = (_alignment_lines(path, reading, quiet=True), part.pairs(reading))
+            found, count = (sum(1 for _ in one) for one in lengths)
+            raise DataError(f"{path} has {found} lines, but {part.called(0)} has {count}")
         try:
             pairs = parse(line)
         except ValueError as error:
@@ -204,22 +204,19 @@ def check_alignments(text: ParallelText, reading: Reading, count: int) -> None:
                 if position >= there:
                     fault = f"pair {one[0]}-{one[1]}, but the {side} has {there} words (counted from 0)"
                     raise DataError(f"{path}:{number}: {fault}")
-    if number != count or line is None:
-        found = sum(1 for _ in _alignment_lines(path, reading, quiet=True))
-        raise DataError(f"{path} has {found} lines, but {text.source} has {count}")
 
 
 def write_alignments(folder: Path, text: ParallelText, pair: LanguagePair, reading: Reading, kept: Flags) -> int:
     """Write the arrays of a split whose sentences are written; ``kept``: which lines these are. Returns how many of them
     lose their alignments, because their pieces are not those of their words one by one."""
-    assert text.alignments is not None
     sides = (
         (pair.source, StoredSentences(folder, text.split, pair.source_lang, pair.source.vocabulary)),
         (pair.target, StoredSentences(folder, text.split, pair.target_lang, pair.target.vocabulary)),
     )
     longest = max(int(stored.lengths.max(initial=0)) for _, stored in sides)
     positions, offsets = (folder / name for name in alignment_files(text.split))
-    lines = itertools.compress(zip(text.pairs(reading), _alignment_lines(text.alignments, reading, quiet=True)), kept)
+    every = itertools.chain.from_iterable(_alignment_lines(path, reading, quiet=True) for path in text.alignments)
+    lines = itertools.compress(zip(text.pairs(reading), every), kept)
     lost = written = 0
     with ragged_writer(positions, offsets, np.uint16 if longest < 2**16 else np.uint32) as append:
         while chunk := list(itertools.islice(lines, CHUNK_LINES)):

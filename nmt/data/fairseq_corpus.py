@@ -25,9 +25,10 @@ from nmt.config.plain import to_plain
 from nmt.config.sections import FilterConfig
 from nmt.data.corpus import FORMAT, KIND, ragged_writer, sentence_files
 from nmt.data.encoding import EncodedPairs, EncodedSide, Keys, token_type
+from nmt.data.finding_text import TRAIN
 from nmt.data.imported_vocabularies import FAIRSEQ_SPECIALS, read_fairseq_dictionary
 from nmt.data.language_pair import LanguagePair
-from nmt.data.preprocess import TRAIN, text_facts
+from nmt.data.preprocess import text_facts
 from nmt.data.report import PairFilter, PreprocessReport, Reason, SplitTally
 from nmt.data.tokenizers import Tokenizer
 from nmt.data.vocabulary import EOS, SPECIALS, UNK, Ids, Ints
