@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from nmt import interruptions
 from nmt.data.corpus import StoredSentences, alignment_files, ragged_writer
+from nmt.data.filters import Codes, TextRules, normalised
 from nmt.data.language_pair import LanguagePair
 from nmt.data.parallel_text import Pair, ParallelText, Part
 from nmt.data.text import Reading
@@ -66,6 +67,7 @@ class EncodedPairs:
     copied: Flags  # both sides are the same text
     source_keys: Keys
     pair_keys: Keys
+    text_reasons: Codes  # what of the rules for text each pair breaks first
 
     def take(self, kept: Flags) -> EncodedPairs:
         """Some of the pairs."""
@@ -81,19 +83,34 @@ def token_type(vocabulary: Vocabulary) -> type[np.unsignedinteger]:
 
 
 def encode_all(
-    pairs: Iterable[Pair], tokenizers: LanguagePair, *, only_source: bool, workers: int
+    pairs: Iterable[Pair],
+    tokenizers: LanguagePair,
+    *,
+    only_source: bool,
+    workers: int,
+    rules: TextRules | None = None,
+    near: bool = False,
 ) -> Generator[EncodedPairs, None, None]:
-    """Encode every pair, in order, with ``workers`` processes (1: this one)."""
-    job = partial(_encode, tokenizers, only_source)
+    """Encode every pair, in order, with ``workers`` processes (1: this one). ``rules``: what the text is held to; ``near``:
+    texts that differ in case, punctuation and spaces alone have one key."""
+    job = partial(_encode, tokenizers, only_source, rules, normalised if near else str)
     if workers == 1:
         yield from map(job, _chunks(pairs))
     else:
         yield from _in_processes(job, _chunks(pairs), workers)
 
 
-def _encode(tokenizers: LanguagePair, only_source: bool, chunk: Sequence[Pair]) -> EncodedPairs:
+def _encode(
+    tokenizers: LanguagePair,
+    only_source: bool,
+    rules: TextRules | None,
+    identity: Callable[[str], str],
+    chunk: Sequence[Pair],
+) -> EncodedPairs:
+    """``identity``: what of a text its key is made of."""
     source = [source or "" for source, _ in chunk]
     target = [target or "" for _, target in chunk]
+    told_by = [[*map(identity, side)] for side in (source, target)]
     return EncodedPairs(
         source=_encode_side(tokenizers.source, source),
         target=None if only_source else _encode_side(tokenizers.target, target),
@@ -101,8 +118,13 @@ def _encode(tokenizers: LanguagePair, only_source: bool, chunk: Sequence[Pair]) 
         blank_source=_flags(not line.strip() for line in source),
         blank_target=_flags(not line.strip() for line in target),
         copied=_flags(s == t for s, t in zip(source, target)),
-        source_keys=_keys(source),
-        pair_keys=_keys(f"{s}\n{t}" for s, t in zip(source, target)),
+        source_keys=_keys(told_by[0]),
+        pair_keys=_keys(f"{s}\n{t}" for s, t in zip(*told_by)),
+        text_reasons=(
+            np.zeros(len(chunk), dtype=np.int8)
+            if rules is None
+            else rules.judge(source, None if only_source else target)
+        ),
     )
 
 

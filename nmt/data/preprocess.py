@@ -7,28 +7,25 @@ leaves no trace on the disk.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 import logging
 from collections.abc import Iterable
 from pathlib import Path
 
-import numpy as np
-
 from nmt.config.checks import Rules, refuse, require_positive
 from nmt.config.choices import PieceMarks
 from nmt.config.plain import to_plain
 from nmt.config.sections import PreprocessConfig
-from nmt.data.corpus import FORMAT, KIND, ragged_writer, sentence_files
-from nmt.data.encoding import check_alignments, encode_all, token_type, write_alignments
+from nmt.data.corpus import FORMAT, KIND
+from nmt.data.encoding import check_alignments
 from nmt.data.finding_text import TRAIN, find_texts, kept_standard_input
 from nmt.data.language_pair import LanguagePair, find_pair
 from nmt.data.parallel_text import ParallelText
-from nmt.data.report import PairFilter, PreprocessReport, Reason, SplitTally
+from nmt.data.report import PreprocessReport
 from nmt.data.text import SHOWN, Reading, recognised
 from nmt.data.tokenizers import Tokenizer, TokenizerBuilder, tokenizers, trainable
-from nmt.data.vocabulary import Flags
+from nmt.data.writing import write_splits
 from nmt.errors import DataError, UsageError
 from nmt.progress import ReportPairs, going_on, unseen
 from nmt.storage.files import check_destination, new_folder, sha256, write_manifest
@@ -66,7 +63,7 @@ def _make(
     pair = with_marks(pair, config.pieces, texts[0], reading)  # the training text, if there is any
     with new_folder(destination, overwrite=config.overwrite) as folder:
         pair.save(folder / "tokenizer")
-        tallies = [_write_split(folder, text, counts[text.split], pair, config, reading, progress) for text in texts]
+        tallies = write_splits(folder, texts, counts, pair, config, reading, progress)
         languages = (pair.source_lang,) if config.only_source else (pair.source_lang, pair.target_lang)
         report = PreprocessReport(
             folder=config.destdir,
@@ -122,55 +119,6 @@ def _contradictions(config: PreprocessConfig) -> Rules:
         f"fields={config.fields} must be two names, of source and target (--fields en,de)",
     )
     yield config.seed < 0, f"seed={config.seed} must not be negative (--seed)"
-
-
-def _write_split(
-    folder: Path,
-    text: ParallelText,
-    count: int,
-    pair: LanguagePair,
-    config: PreprocessConfig,
-    reading: Reading,
-    progress: ReportPairs,
-) -> SplitTally:
-    """Encode and write one split of ``count`` lines. Only training text is filtered: elsewhere every line counts."""
-    tally, kept = SplitTally(text.split), list[Flags]()
-    rules = PairFilter(config.filters) if text.split == TRAIN else None
-    languages = ((pair.source_lang, pair.source), (pair.target_lang, pair.target))[: 1 + text.has_target]
-    with contextlib.ExitStack() as stack:
-        appending = [
-            stack.enter_context(
-                ragged_writer(*sentence_files(folder, text.split, language), token_type(tokenizer.vocabulary))
-            )
-            for language, tokenizer in languages
-        ]
-        encoded = encode_all(text.pairs(reading), pair, only_source=not text.has_target, workers=config.workers)
-        for chunk in stack.enter_context(contextlib.closing(encoded)):
-            codes = rules.judge(chunk) if rules else np.zeros(len(chunk.invalid), dtype=np.int8)
-            kept.append(codes == Reason.kept)
-            remaining = chunk.take(kept[-1])
-            tally.add(codes, remaining)
-            for append, side in zip(appending, (remaining.source, remaining.target)):
-                assert side is not None
-                append(side.tokens, side.lengths)
-            progress(text.split, tally.counts["read"], count)
-    if (read := tally.counts["read"]) != count:
-        raise DataError(f"{text.called(0)} changed while it was read: {count} lines at first, then {read}")
-    if text.split == TRAIN:
-        tally.require_enough()
-    else:
-        for number, (language, _) in enumerate(languages):
-            with open(folder / f"{text.split}.{language}.txt", "wb") as file:  # an empty line for one that is left out
-                file.writelines((line or "").encode() + b"\n" for line in text.side(number, reading))
-    if text.alignments:
-        with going_on(f"{text.split}: numbering the pieces of alignments", config.progress):
-            lost = write_alignments(folder, text, pair, reading, np.concatenate(kept))
-        if lost:
-            logger.warning(
-                f"{text.split}: {lost:,} pairs lose their alignments: the tokenizer has pieces that are not part of one "
-                f"word of theirs"
-            )
-    return tally
 
 
 def text_facts(path: Path) -> dict[str, str | int]:
