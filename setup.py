@@ -105,7 +105,7 @@ setup(
             "native/*.h",
             "conf/*.yaml",
             "conf/*/*.yaml",
-            "reporting/templates/*",
+            "pages/templates/*",
             "serving/*.html",
         ],
         "nmt_cli": ["py.typed"],

@@ -67,6 +67,8 @@ class EncodedPairs:
     copied: Flags  # both sides are the same text
     source_keys: Keys
     pair_keys: Keys
+    source_words: Ints  # what stands between white space; zero where only pieces are known
+    target_words: Ints
     text_reasons: Codes  # what of the rules for text each pair breaks first
 
     def take(self, kept: Flags) -> EncodedPairs:
@@ -120,6 +122,8 @@ def _encode(
         copied=_flags(s == t for s, t in zip(source, target)),
         source_keys=_keys(told_by[0]),
         pair_keys=_keys(f"{s}\n{t}" for s, t in zip(*told_by)),
+        source_words=_words(source),
+        target_words=_words(target),
         text_reasons=(
             np.zeros(len(chunk), dtype=np.int8)
             if rules is None
@@ -140,6 +144,10 @@ def _encode_side(tokenizer: Tokenizer, lines: Sequence[str]) -> EncodedSide:
 
 def _flags(values: Iterable[bool]) -> Flags:
     return np.fromiter(values, dtype=np.bool_)
+
+
+def _words(lines: Sequence[str]) -> Ints:
+    return np.fromiter((len(line.split()) for line in lines), dtype=np.int64, count=len(lines))
 
 
 def _keys(texts: Iterable[str]) -> Keys:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import regex
 
-from nmt.config.sections import FilterConfig, Leaked
+from nmt.config.preprocessing import FilterConfig, Leaked
 from nmt.data.vocabulary import Flags
 from nmt.errors import UsageError
 
@@ -40,15 +40,15 @@ class Reason(IntEnum):
     too_short = 4, "shorter than filters.min_length"
     too_long = 5, "longer than filters.max_length"
     ratio = 6, "lengths differ more than filters.max_ratio"
-    characters = 8, "longer than filters.max_characters"
-    long_word = 9, "a word longer than filters.max_word"
-    copied = 10, "both sides are the same text"
-    digits = 11, "digits differ more than filters.max_digits_apart"
-    punctuation = 12, "punctuation differs more than filters.max_punctuation_apart"
-    source_script = 13, "source is not in filters.source_script"
-    target_script = 14, "target is not in filters.target_script"
-    leaked = 15, "stands in valid or test too"
-    duplicate = 7, "pair seen before"
+    characters = 7, "longer than filters.max_characters"
+    long_word = 8, "a word longer than filters.max_word"
+    copied = 9, "both sides are the same text"
+    digits = 10, "digits differ more than filters.max_digits_apart"
+    punctuation = 11, "punctuation differs more than filters.max_punctuation_apart"
+    source_script = 12, "source is not in filters.source_script"
+    target_script = 13, "target is not in filters.target_script"
+    leaked = 14, "stands in valid or test too"
+    duplicate = 15, "pair seen before"
 
     text: str
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from nmt.config.sections import PreprocessConfig
+from nmt.config.preprocessing import PreprocessConfig
 from nmt.data.parallel_text import (
     Columns,
     JsonLines,

@@ -16,7 +16,8 @@ from pathlib import Path
 from nmt.config.checks import Rules, refuse, require_positive
 from nmt.config.choices import PieceMarks
 from nmt.config.plain import to_plain
-from nmt.config.sections import PreprocessConfig
+from nmt.config.preprocessing import PreprocessConfig
+from nmt.data import corpus_page
 from nmt.data.corpus import FORMAT, KIND
 from nmt.data.encoding import check_alignments
 from nmt.data.finding_text import TRAIN, find_texts, kept_standard_input
@@ -73,6 +74,8 @@ def _make(
             splits=[tally.report(*languages) for tally in tallies],
             overlaps=[later.overlap(earlier) for earlier, later in itertools.combinations(tallies, 2)],
         )
+        examples = {text.split: corpus_page.examples_of(text, tally, reading) for text, tally in zip(texts, tallies)}
+        corpus_page.write(folder, pair, report, examples)
         write_manifest(
             folder,
             KIND,
@@ -109,13 +112,11 @@ def _contradictions(config: PreprocessConfig) -> Rules:
         f"source and target language are both '{config.source_lang}'; give the files other suffixes",
     )
     yield (
-        len(config.columns) != 2 - config.only_source
-        and len(config.columns) != 2
-        or min(config.columns, default=0) < 1,
+        len(config.columns) not in (2, 2 - config.only_source) or min(config.columns, default=0) < 1,
         f"columns={config.columns} must be two numbers from 1 on, of source and target (--columns 1,2)",
     )
     yield (
-        config.fields is not None and len(config.fields) not in (2, 2 - config.only_source),
+        len(config.fields) not in (0, 2, 2 - config.only_source),
         f"fields={config.fields} must be two names, of source and target (--fields en,de)",
     )
     yield config.seed < 0, f"seed={config.seed} must not be negative (--seed)"

@@ -13,6 +13,8 @@ from nmt.data.filters import Codes, Reason
 from nmt.data.vocabulary import UNK
 from nmt.errors import DataError
 
+_EXAMPLES = 3  # of pairs that are dropped for one reason
+
 
 @dataclass(frozen=True)
 class Dropped:
@@ -29,6 +31,7 @@ class SideReport:
     language: str
     pieces: int  # without eos
     unknown: int
+    words: int = 0  # what stands between white space; zero: only pieces were known
 
     @property
     def unknown_percent(self) -> float:
@@ -118,7 +121,8 @@ class SplitTally:
         self.split = split
         self.counts = Counter(read=0, kept=0, blank=0, copied=0)
         self.dropped: dict[Reason, Dropped] = {}
-        self._pieces = np.zeros((2, 2), dtype=np.int64)  # and unknown ones, of source and target
+        self.examples: dict[Reason, list[int]] = {}  # the first pairs that are dropped, by their numbers from 0
+        self._pieces = np.zeros((2, 3), dtype=np.int64)  # unknown ones and words, of source and target
         self._keys: tuple[list[Keys], list[Keys]] = [], []  # of sources and of pairs
 
     def add(self, codes: Codes, kept: EncodedPairs) -> None:
@@ -126,12 +130,16 @@ class SplitTally:
         for reason in Reason:
             positions = np.flatnonzero(codes == reason)
             if reason is not Reason.kept and len(positions):
+                shown = self.examples.setdefault(reason, [])
+                shown += (self.counts["read"] + positions[: _EXAMPLES - len(shown)]).tolist()
                 before = self.dropped.get(reason, Dropped(0, self.counts["read"] + int(positions[0]) + 1))
                 self.dropped[reason] = Dropped(before.count + len(positions), before.first_line)
         blank = kept.blank_source | (kept.blank_target & (kept.target is not None))
         self.counts.update(read=len(codes), kept=len(blank), blank=int(blank.sum()), copied=int(kept.copied.sum()))
-        for row, side in enumerate(filter(None, (kept.source, kept.target))):
-            self._pieces[row] += len(side.tokens) - len(side.lengths), int((side.tokens == UNK).sum())
+        for row, (side, words) in enumerate(((kept.source, kept.source_words), (kept.target, kept.target_words))):
+            if side is not None:
+                pieces, unknown = len(side.tokens) - len(side.lengths), int((side.tokens == UNK).sum())
+                self._pieces[row] += pieces, unknown, int(words.sum())
         for keys, found in zip(self._keys, (kept.source_keys, kept.pair_keys)):
             keys.append(found)
 

@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from nmt.config.sections import Leaked, PreprocessConfig
+from nmt.config.preprocessing import Leaked, PreprocessConfig
 from nmt.data.corpus import ragged_writer, sentence_files
 from nmt.data.encoding import Keys, encode_all, token_type, write_alignments
 from nmt.data.filters import Codes, PairFilter, Reason, TextRules

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nmt.config.sections import FilterConfig, Leaked
+from nmt.config.preprocessing import FilterConfig, Leaked
 from nmt.data.encoding import EncodedPairs, encode_all
 from nmt.data.filters import PairFilter, Reason, TextRules
 from nmt.data.language_pair import LanguagePair

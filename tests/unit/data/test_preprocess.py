@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from nmt.config.choices import InvalidText
-from nmt.config.sections import FilterConfig, Leaked, PreprocessConfig
+from nmt.config.preprocessing import FilterConfig, Leaked, PreprocessConfig
 from nmt.data import encoding
 from nmt.data.corpus import Corpus
 from nmt.data.preprocess import preprocess
