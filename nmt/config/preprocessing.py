@@ -8,8 +8,8 @@ from typing import Any
 
 from nmt.config.checks import require_not_negative, require_positive
 from nmt.config.choices import InvalidText, PieceMarks, ProgressStyle
+from nmt.config.cut_text import CutTextConfig
 from nmt.config.option import flag, group, section, user_dir_option
-from nmt.config.roles import CommandConfig
 from nmt.config.sections import MAX_LINE_BYTES
 from nmt.errors import UsageError
 
@@ -60,7 +60,7 @@ class FilterConfig:
 
 
 @dataclass
-class PreprocessConfig(CommandConfig):
+class PreprocessConfig(CutTextConfig):
     """nmt-preprocess: parallel text in, a corpus folder out."""
 
     source_lang: str = flag("", help="source language, the suffix of its files")

@@ -14,13 +14,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from nmt.config.checks import Rules, refuse, require_positive
-from nmt.config.choices import PieceMarks
+from nmt.config.choices import PieceMarks, Segmentation
 from nmt.config.plain import to_plain
 from nmt.config.preprocessing import PreprocessConfig
 from nmt.data import corpus_page
 from nmt.data.corpus import FORMAT, KIND
 from nmt.data.encoding import check_alignments
 from nmt.data.finding_text import TRAIN, find_texts, kept_standard_input
+from nmt.data.given_pieces import cut_pair
 from nmt.data.language_pair import LanguagePair, find_pair
 from nmt.data.parallel_text import ParallelText
 from nmt.data.report import PreprocessReport
@@ -119,6 +120,12 @@ def _contradictions(config: PreprocessConfig) -> Rules:
         len(config.fields) not in (0, 2, 2 - config.only_source),
         f"fields={config.fields} must be two names, of source and target (--fields en,de)",
     )
+    for name, value in (("bpe_model", config.bpe_model), ("target_bpe_model", config.target_bpe_model)):
+        flag = f"--{name.replace('_', '-')}"
+        yield (
+            value is not None and config.bpe is Segmentation.none,
+            f"say what {flag} {value} is: --bpe sentencepiece, subword_nmt or fastbpe",
+        )
     yield config.seed < 0, f"seed={config.seed} must not be negative (--seed)"
 
 
@@ -135,6 +142,8 @@ def text_facts(path: Path) -> dict[str, str | int]:
 
 def language_pair(config: PreprocessConfig, text: ParallelText | None, reading: Reading) -> LanguagePair:
     """Both tokenizers; what is not given is learned from ``text``, the training split."""
+    if config.bpe is not Segmentation.none:
+        return cut_pair(config, text, reading)
     given = [Path(named) for named in (config.srcdict, config.tgtdict) if named]
     places = {(find_pair(path) or path).resolve() for path in given}  # ``A``, ``A/`` and ``A/tokenizer`` are one pair
     if config.joined_dictionary and len(places) > 1:
