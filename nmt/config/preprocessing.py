@@ -99,6 +99,13 @@ class PreprocessConfig(CutTextConfig):
         None,
         help="file for the training pairs that are dropped: reason, number of the pair, source and target, with tabs",
     )
+    shard: str | None = flag(
+        None,
+        help="i/n: prepare the i-th of n parts of the training text, with given vocabularies, in a folder of destdir",
+    )
+    merge: str | None = flag(
+        None, help="folder of all shards: join them to the corpus that one run makes; no text is given then"
+    )
     on_invalid_utf8: InvalidText = flag(InvalidText.error, help="bytes that are not UTF-8: error, replace or skip")
     max_line_bytes: int = flag(MAX_LINE_BYTES, help="longest line read, in bytes")
     workers: int = flag(1, help="processes that encode text")

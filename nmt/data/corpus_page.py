@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ import numpy as np
 from nmt.data.corpus import PAGE, RaggedArray, sentence_files
 from nmt.data.filters import Reason
 from nmt.data.language_pair import LanguagePair
-from nmt.data.parallel_text import Pair, ParallelText
+from nmt.data.parallel_text import ParallelText
 from nmt.data.report import PreprocessReport, SplitTally
 from nmt.data.text import Reading, visible_spaces
 from nmt.data.vocabulary import EOS, Ints
@@ -27,6 +27,7 @@ _BINS = 60
 _MOST_FREQUENT = 30
 _DRAWN = 0.999  # of the sentences, at their lengths; longer ones at the end
 _BLOCK = 2**22  # tokens counted at a time
+_PLAIN = (Reason.kept, Reason.duplicate)  # what a pair that is repeated says stands among the pairs that are kept
 _RATIO_BINS, _HIGHEST_RATIO = 40, 4.0
 
 
@@ -96,22 +97,18 @@ def write(folder: Path, pair: LanguagePair, report: PreprocessReport, examples: 
     (folder / PAGE).write_text(text, encoding="utf-8", errors="replace")
 
 
-def examples_of(text: ParallelText, tally: SplitTally, reading: Reading) -> Examples:
-    """The first pairs that were dropped for each reason. The text is read as far as the last of them."""
-    wanted = sorted(set(itertools.chain.from_iterable(tally.examples.values())))
+def examples_of(text: ParallelText, tally: SplitTally, reading: Reading) -> dict[str, list[Example]]:
+    """The first pairs that were dropped for each reason that is not plain. The text is read as far as the last of them."""
+    shown = {reason: numbers for reason, numbers in tally.examples.items() if reason not in _PLAIN}
+    wanted = set(itertools.chain.from_iterable(shown.values()))
     if not wanted:
         return {}
-    found = dict(_pairs_at(text.pairs(reading), wanted))
+    pairs = itertools.islice(enumerate(text.pairs(reading), start=text.begin), max(wanted) - text.begin + 1)
+    found = {number: pair for number, pair in pairs if number in wanted}
     return {
         reason.text: [Example(number + 1, *(side or "" for side in found[number])) for number in numbers]
-        for reason, numbers in sorted(tally.examples.items())
-        if reason is not Reason.kept
+        for reason, numbers in sorted(shown.items())
     }
-
-
-def _pairs_at(pairs: Iterable[Pair], numbers: Sequence[int]) -> Iterator[tuple[int, Pair]]:
-    wanted = set(numbers)
-    return ((number, pair) for number, pair in enumerate(itertools.islice(pairs, numbers[-1] + 1)) if number in wanted)
 
 
 def _sides(folder: Path, pair: LanguagePair, report: PreprocessReport) -> Iterator[_Side]:

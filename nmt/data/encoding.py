@@ -245,7 +245,7 @@ def write_alignments(folder: Path, text: ParallelText, pair: LanguagePair, readi
     )
     longest = max(int(stored.lengths.max(initial=0)) for _, stored in sides)
     positions, offsets = (folder / name for name in alignment_files(text.split))
-    every = itertools.chain.from_iterable(_alignment_lines(path, reading, quiet=True) for path in text.alignments)
+    every = text.taken(_alignment_lines(path, reading, quiet=True) for path in text.alignments)
     lines = itertools.compress(zip(text.pairs(reading), every), kept)
     lost = written = 0
     with ragged_writer(positions, offsets, np.uint16 if longest < 2**16 else np.uint32) as append:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,8 @@ from nmt.data.text import PACKED, Reading, one_line
 from nmt.errors import DataError, MissingInputError
 
 Pair = tuple[str | None, str | None]  # None: left out by on_invalid_utf8=skip
+
+Item = TypeVar("Item")
 
 _SHOWN = 60  # characters of a line in a message
 
@@ -189,6 +191,7 @@ class ParallelText:
     parts: tuple[Part, ...]
     has_target: bool = True
     alignments: tuple[Path, ...] = ()  # files of word alignments: one for each part, or none
+    block: tuple[int, int] | None = None  # the pairs that are taken, from and to, by their numbers from 0; None: all
 
     def called(self, side: int) -> str:
         """How messages call the lines of the source (0) or the target (1)."""
@@ -201,14 +204,24 @@ class ParallelText:
 
     def pairs(self, reading: Reading) -> Iterator[Pair]:
         """The pairs of a text that was counted before; the notices were given then."""
-        return itertools.chain.from_iterable(part.pairs(reading) for part in self.parts)
+        return self.taken(part.pairs(reading) for part in self.parts)
 
     def side(self, number: int, reading: Reading) -> Iterator[str | None]:
         """The lines of the source (0) or the target (1)."""
-        return itertools.chain.from_iterable(part.side(number, reading) for part in self.parts)
+        return self.taken(part.side(number, reading) for part in self.parts)
+
+    def taken(self, parts: Iterable[Iterable[Item]]) -> Iterator[Item]:
+        """What belongs to the pairs that are taken, of something that there is for each pair of each part."""
+        every = itertools.chain.from_iterable(parts)
+        return every if self.block is None else itertools.islice(every, *self.block)
+
+    @property
+    def begin(self) -> int:
+        """The number of the first pair that is taken."""
+        return 0 if self.block is None else self.block[0]
 
     def count(self, reading: Reading) -> int:
-        """Read everything once: the number of pairs."""
+        """Read everything once: the number of pairs, also of those that are not taken."""
         return sum(part.count(reading) for part in self.parts)
 
 

@@ -18,19 +18,22 @@ from nmt.config.choices import PieceMarks, Segmentation
 from nmt.config.plain import to_plain
 from nmt.config.preprocessing import PreprocessConfig
 from nmt.data import corpus_page
-from nmt.data.corpus import FORMAT, KIND
+from nmt.data.corpus import KIND
 from nmt.data.encoding import check_alignments
 from nmt.data.finding_text import TRAIN, find_texts, kept_standard_input
 from nmt.data.given_pieces import cut_pair
 from nmt.data.language_pair import LanguagePair, find_pair
+from nmt.data.merging import merge
 from nmt.data.parallel_text import ParallelText
 from nmt.data.report import PreprocessReport
+from nmt.data.sealing import seal
+from nmt.data.sharding import Shard, write_tallies
 from nmt.data.text import SHOWN, Reading, recognised
 from nmt.data.tokenizers import Tokenizer, TokenizerBuilder, tokenizers, trainable
 from nmt.data.writing import write_splits
 from nmt.errors import DataError, UsageError
 from nmt.progress import ReportPairs, going_on, unseen
-from nmt.storage.files import check_destination, new_folder, sha256, write_manifest
+from nmt.storage.files import check_destination, new_folder, sha256
 from nmt.storage.foreign import corpus_of_fairseq
 from nmt.storage.lock import remove_leftovers_of
 
@@ -40,21 +43,32 @@ logger = logging.getLogger("nmt.data.preprocess")
 def preprocess(config: PreprocessConfig, progress: ReportPairs = unseen) -> PreprocessReport:
     """Make the corpus folder ``config.destdir``; it appears when it is complete, or not at all."""
     require_positive("", workers=config.workers, max_line_bytes=config.max_line_bytes)
-    refuse(*_contradictions(config))
-    destination = Path(config.destdir)
+    if config.merge is None:
+        refuse(*_contradictions(config))
+    elif config.shard is not None:
+        raise UsageError("--shard and --merge exclude each other: shards are made first, then joined")
+    shard = None if config.shard is None else Shard.parse(config.shard)
+    destination = Path(config.destdir) if shard is None else shard.folder(Path(config.destdir))
     remove_leftovers_of(destination)
     check_destination(destination, KIND, "--destdir", overwrite=config.overwrite)
+    if config.merge is not None:
+        return merge(config, progress)
     with kept_standard_input(config) as standard_input:
         texts = find_texts(config, standard_input)
         named = dict.fromkeys(path for text in texts for path in text.files if path != standard_input)
-        return _make(config, texts, named, progress)
+        return _make(config, shard, destination, texts, named, progress)
 
 
 def _make(
-    config: PreprocessConfig, texts: list[ParallelText], named: Iterable[Path], progress: ReportPairs
+    config: PreprocessConfig,
+    shard: Shard | None,
+    destination: Path,
+    texts: list[ParallelText],
+    named: Iterable[Path],
+    progress: ReportPairs,
 ) -> PreprocessReport:
     """``named``: the files that are still there later."""
-    reading, destination = Reading(config.on_invalid_utf8, config.max_line_bytes), Path(config.destdir)
+    reading = Reading(config.on_invalid_utf8, config.max_line_bytes)
     with going_on("reading the text", config.progress):
         facts = [text_facts(path) for path in named]  # the reader notices a later change
         counts = {text.split: text.count(reading) for text in texts}
@@ -65,31 +79,12 @@ def _make(
     pair = with_marks(pair, config.pieces, texts[0], reading)  # the training text, if there is any
     with new_folder(destination, overwrite=config.overwrite) as folder:
         pair.save(folder / "tokenizer")
-        tallies = write_splits(folder, texts, counts, pair, config, reading, progress)
-        languages = (pair.source_lang,) if config.only_source else (pair.source_lang, pair.target_lang)
-        report = PreprocessReport(
-            folder=config.destdir,
-            source_entries=len(pair.source.vocabulary),
-            target_entries=len(pair.target.vocabulary),
-            shared=pair.shared,
-            splits=[tally.report(*languages) for tally in tallies],
-            overlaps=[later.overlap(earlier) for earlier, later in itertools.combinations(tallies, 2)],
-        )
-        examples = {text.split: corpus_page.examples_of(text, tally, reading) for text, tally in zip(texts, tallies)}
-        corpus_page.write(folder, pair, report, examples)
-        write_manifest(
-            folder,
-            KIND,
-            FORMAT,
-            splits=[text.split for text in texts],
-            source_lang=pair.source_lang,
-            target_lang=pair.target_lang,
-            only_source=config.only_source,
-            vocabularies=pair.digest(),
-            report=to_plain(report),
-            config=to_plain(config),
-            text=facts,
-        )
+        written, tallies = write_splits(folder, texts, counts, pair, config, reading, progress, shard)
+        examples = {text.split: corpus_page.examples_of(text, tally, reading) for text, tally in zip(written, tallies)}
+        if shard is not None:
+            write_tallies(folder, shard, tallies, examples)
+        given = dataclasses.replace(config, destdir=str(destination))
+        report = seal(folder, pair, tallies, examples, facts, to_plain(given))
         check_destination(destination, KIND, "--destdir", overwrite=config.overwrite)  # again: all this took a while
     return report
 
@@ -126,6 +121,12 @@ def _contradictions(config: PreprocessConfig) -> Rules:
             value is not None and config.bpe is Segmentation.none,
             f"say what {flag} {value} is: --bpe sentencepiece, subword_nmt or fastbpe",
         )
+    given = bool(config.srcdict and (config.tgtdict or config.joined_dictionary or config.only_source))
+    yield (
+        config.shard is not None and not given,
+        "--shard prepares a part of the text with a tokenizer that is given, so that all parts have the same: --srcdict and "
+        "--tgtdict (files, or a corpus or run folder)",
+    )
     yield config.seed < 0, f"seed={config.seed} must not be negative (--seed)"
 
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from nmt.data.encoding import EncodedPairs, Keys
 from nmt.data.filters import Codes, Reason
-from nmt.data.vocabulary import UNK
+from nmt.data.vocabulary import UNK, Ints
 from nmt.errors import DataError
 
-_EXAMPLES = 3  # of pairs that are dropped for one reason
+EXAMPLES = 3  # of pairs that are dropped for one reason
 
 
 @dataclass(frozen=True)
@@ -117,8 +117,9 @@ class PreprocessReport:
 class SplitTally:
     """Counts of one split while it is written."""
 
-    def __init__(self, split: str) -> None:
-        self.split = split
+    def __init__(self, split: str, begin: int = 0) -> None:
+        """``begin``: the number of its first pair in the text."""
+        self.split, self._begin = split, begin
         self.counts = Counter(read=0, kept=0, blank=0, copied=0)
         self.dropped: dict[Reason, Dropped] = {}
         self.examples: dict[Reason, list[int]] = {}  # the first pairs that are dropped, by their numbers from 0
@@ -127,15 +128,28 @@ class SplitTally:
 
     def add(self, codes: Codes, kept: EncodedPairs) -> None:
         """Count a chunk: the verdict on each pair, and what is kept."""
+        self.drop(codes, np.arange(self._begin + self.counts["read"], self._begin + self.counts["read"] + len(codes)))
+        self.counts["read"] += len(codes)
+        self.keep(kept)
+
+    def drop(self, codes: Codes, numbers: Ints) -> None:
+        """Count the verdicts on pairs with these numbers, from 0."""
         for reason in Reason:
-            positions = np.flatnonzero(codes == reason)
-            if reason is not Reason.kept and len(positions):
+            found = numbers[codes == reason]
+            if reason is not Reason.kept and len(found):
                 shown = self.examples.setdefault(reason, [])
-                shown += (self.counts["read"] + positions[: _EXAMPLES - len(shown)]).tolist()
-                before = self.dropped.get(reason, Dropped(0, self.counts["read"] + int(positions[0]) + 1))
-                self.dropped[reason] = Dropped(before.count + len(positions), before.first_line)
+                shown += found[: EXAMPLES - len(shown)].tolist()
+                self.drop_more(reason, Dropped(len(found), int(found[0]) + 1))
+
+    def drop_more(self, reason: Reason, dropped: Dropped) -> None:
+        """Count pairs that come after those before."""
+        before = self.dropped.get(reason, Dropped(0, dropped.first_line))
+        self.dropped[reason] = Dropped(before.count + dropped.count, min(before.first_line, dropped.first_line))
+
+    def keep(self, kept: EncodedPairs) -> None:
+        """Count pairs that are kept."""
         blank = kept.blank_source | (kept.blank_target & (kept.target is not None))
-        self.counts.update(read=len(codes), kept=len(blank), blank=int(blank.sum()), copied=int(kept.copied.sum()))
+        self.counts.update(kept=len(blank), blank=int(blank.sum()), copied=int(kept.copied.sum()))
         for row, (side, words) in enumerate(((kept.source, kept.source_words), (kept.target, kept.target_words))):
             if side is not None:
                 pieces, unknown = len(side.tokens) - len(side.lengths), int((side.tokens == UNK).sum())

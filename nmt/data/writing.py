@@ -7,7 +7,7 @@ import gzip
 import io
 import itertools
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -15,12 +15,13 @@ import numpy as np
 
 from nmt.config.preprocessing import Leaked, PreprocessConfig
 from nmt.data.corpus import ragged_writer, sentence_files
-from nmt.data.encoding import Keys, encode_all, token_type, write_alignments
+from nmt.data.encoding import EncodedPairs, Keys, encode_all, token_type, write_alignments
 from nmt.data.filters import Codes, PairFilter, Reason, TextRules
 from nmt.data.finding_text import TRAIN
 from nmt.data.language_pair import LanguagePair
 from nmt.data.parallel_text import ParallelText
 from nmt.data.report import SplitTally
+from nmt.data.sharding import Facts, Shard, facts_file, facts_of
 from nmt.data.text import Reading
 from nmt.errors import DataError
 from nmt.progress import ReportPairs, going_on
@@ -37,15 +38,22 @@ def write_splits(
     config: PreprocessConfig,
     reading: Reading,
     progress: ReportPairs,
-) -> list[SplitTally]:
-    """``counts``: pairs of each split. What must not stand in the training text has to be known before that is written."""
-    writer = _Writer(folder, pair, config, reading, progress)
+    shard: Shard | None = None,
+) -> tuple[list[ParallelText], list[SplitTally]]:
+    """What was written, and what was counted of it. ``counts``: pairs of each split. What must not stand in the training
+    text has to be known before that is written, also to shards that do not hold it."""
+    writer = _Writer(folder, pair, config, reading, progress, keeps_facts=shard is not None)
+    written = list(texts) if shard is None else shard.of_texts(texts, counts)
     last = {TRAIN} if config.filters.drop_leaked is not None else set()
     found: dict[str, SplitTally] = {}
-    for text in sorted(texts, key=lambda text: text.split in last):
-        leaks = _keys_of(found.values(), config.filters.drop_leaked) if text.split in last else None
-        found[text.split] = writer.write(text, counts[text.split], leaks)
-    return [found[text.split] for text in texts]
+    for text in sorted(written, key=lambda text: text.split in last):
+        leaks = None
+        if text.split in last:
+            elsewhere = [writer.seen(other) for other in texts if other.split not in (TRAIN, *found)]
+            leaks = _keys_of([*found.values(), *elsewhere], config.filters.drop_leaked)
+        count = counts[text.split] if text.block is None else text.block[1] - text.block[0]
+        found[text.split] = writer.write(text, count, leaks)
+    return written, [found[text.split] for text in written]
 
 
 def _keys_of(tallies: Iterable[SplitTally], what: Leaked | None) -> Keys:
@@ -55,10 +63,26 @@ def _keys_of(tallies: Iterable[SplitTally], what: Leaked | None) -> Keys:
 
 class _Writer:
     def __init__(
-        self, folder: Path, pair: LanguagePair, config: PreprocessConfig, reading: Reading, progress: ReportPairs
+        self,
+        folder: Path,
+        pair: LanguagePair,
+        config: PreprocessConfig,
+        reading: Reading,
+        progress: ReportPairs,
+        *,
+        keeps_facts: bool,
     ) -> None:
+        """``keeps_facts``: of a shard, for the merge."""
         self._folder, self._pair, self._config = folder, pair, config
-        self._reading, self._progress = reading, progress
+        self._reading, self._progress, self._keeps_facts = reading, progress, keeps_facts
+
+    def seen(self, text: ParallelText) -> SplitTally:
+        """What stands in a split that is not written here."""
+        tally = SplitTally(text.split)
+        with contextlib.closing(self._encoded(text)) as encoded:
+            for chunk in encoded:
+                tally.keep(chunk)
+        return tally
 
     def write(self, text: ParallelText, count: int, leaks: Keys | None) -> SplitTally:
         """A split of ``count`` lines. Only training text is filtered: elsewhere every line counts."""
@@ -68,7 +92,8 @@ class _Writer:
         if text.split == TRAIN:
             if self._config.keep_dropped is not None:
                 self._keep_dropped(Path(self._config.keep_dropped), text, codes)
-            tally.require_enough()
+            if not self._keeps_facts:  # else the merge asks
+                tally.require_enough()
         else:
             for number, language in enumerate(self._languages(text)):
                 with open(
@@ -84,14 +109,10 @@ class _Writer:
 
     def _sentences(self, text: ParallelText, count: int, leaks: Keys | None) -> tuple[SplitTally, Codes]:
         """What was counted, and the verdict on each pair."""
-        filters, trains, tally, judged = (
-            self._config.filters,
-            text.split == TRAIN,
-            SplitTally(text.split),
-            list[Codes](),
-        )
-        rules = PairFilter(filters, leaks) if trains else None
+        trains, tally = text.split == TRAIN, SplitTally(text.split, text.begin)
+        rules = PairFilter(self._config.filters, leaks) if trains else None
         vocabularies = self._pair.source.vocabulary, self._pair.target.vocabulary
+        judged, facts = list[Codes](), list[Facts]()
         with contextlib.ExitStack() as stack:
             appending = [
                 stack.enter_context(
@@ -99,23 +120,32 @@ class _Writer:
                 )
                 for language, vocabulary in zip(self._languages(text), vocabularies)
             ]
-            encoded = encode_all(
-                text.pairs(self._reading),
-                self._pair,
-                only_source=not text.has_target,
-                workers=self._config.workers,
-                rules=TextRules(filters) if trains else None,
-                near=filters.near_duplicates,
-            )
-            for chunk in stack.enter_context(contextlib.closing(encoded)):
-                judged.append(rules.judge(chunk) if rules else np.zeros(len(chunk.invalid), dtype=np.int8))
-                kept = chunk.take(judged[-1] == Reason.kept)
-                tally.add(judged[-1], kept)
+            for chunk in stack.enter_context(contextlib.closing(self._encoded(text))):
+                codes = rules.judge(chunk) if rules else np.zeros(len(chunk.invalid), dtype=np.int8)
+                kept = chunk.take(codes == Reason.kept)
+                if self._keeps_facts:
+                    first = text.begin + tally.counts["read"]
+                    facts.append(facts_of(kept, first + np.flatnonzero(codes == Reason.kept)))
+                tally.add(codes, kept)
+                judged.append(codes)
                 for append, side in zip(appending, (kept.source, kept.target)):
                     assert side is not None
                     append(side.tokens, side.lengths)
                 self._progress(text.split, tally.counts["read"], count)
+        if self._keeps_facts:
+            np.save(facts_file(self._folder, text.split), np.concatenate(facts))
         return tally, np.concatenate(judged)
+
+    def _encoded(self, text: ParallelText) -> Generator[EncodedPairs, None, None]:
+        filters = self._config.filters
+        return encode_all(
+            text.pairs(self._reading),
+            self._pair,
+            only_source=not text.has_target,
+            workers=self._config.workers,
+            rules=TextRules(filters) if text.split == TRAIN else None,
+            near=filters.near_duplicates,
+        )
 
     def _alignments(self, text: ParallelText, codes: Codes) -> None:
         with going_on(f"{text.split}: numbering the pieces of alignments", self._config.progress):
@@ -130,7 +160,7 @@ class _Writer:
         """Of each pair that is dropped a line: the reason, its number, and both sides, between tabs."""
         with atomic_write(path) as plain, _packed(plain, path) as file:
             texts = {int(reason): reason.text for reason in Reason}
-            dropped = zip(itertools.count(1), codes.tolist(), text.pairs(self._reading))
+            dropped = zip(itertools.count(text.begin + 1), codes.tolist(), text.pairs(self._reading))
             for number, code, pair in dropped:
                 if code != Reason.kept:
                     sides = ((side or "").replace("\t", " ") for side in pair)
