@@ -60,7 +60,7 @@ def seeded(request: pytest.FixtureRequest) -> None:
 @pytest.fixture(scope="session")
 def make_copy_corpus(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Makes corpus folders of random letters: the target is the source, or the source backwards."""
-    from nmt.config.sections import PreprocessConfig
+    from nmt.config.preprocessing import PreprocessConfig
     from nmt.data.preprocess import preprocess
     from nmt.data.tokenizers.piece_lists import WordsConfig
 

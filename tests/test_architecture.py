@@ -17,7 +17,7 @@ FILES = sorted([*ROOT.glob("nmt/**/*.py"), *ROOT.glob("nmt_cli/**/*.py")])
 ROWS = (
     ("nmt.errors", "nmt.registry", "nmt.trees", "nmt.storage", "nmt.allocator", "nmt.old_names", "nmt.interruptions"),
     ("nmt.config", "nmt.plugins", "nmt.conf"),
-    ("nmt.native", "nmt.progress"),
+    ("nmt.native", "nmt.progress", "nmt.pages"),
     ("nmt.data", "nmt.layers", "nmt.devices"),
     ("nmt.interface",),
     ("nmt.models", "nmt.criterions", "nmt.optim", "nmt.search", "nmt.scoring", "nmt.reporting"),

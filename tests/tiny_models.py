@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from nmt.config.plain import to_plain
-from nmt.config.sections import PreprocessConfig
+from nmt.config.preprocessing import PreprocessConfig
 from nmt.data.batch import collate
 from nmt.data.language_pair import LanguagePair
 from nmt.data.preprocess import preprocess

@@ -19,12 +19,12 @@ import numpy as np
 
 from nmt.config.exchange import ExportConfig, ImportConfig
 from nmt.config.plain import component_from_plain, from_plain, to_plain
+from nmt.data.segmentation import stored_pair
 from nmt.data.vocabulary import BOS, EOS, PAD
 from nmt.errors import DataError, UsageError
 from nmt.formats import Format, PortableModel, formats
 from nmt.formats.layers import DROPOUTS, number_of
 from nmt.formats.model_card import TEXT, cut_by_sentencepiece, example, pieces_for
-from nmt.formats.segmentation import stored_pair
 from nmt.formats.tensors import Tensors
 from nmt.layers.sinusoids import Sinusoids
 from nmt.models.transformer.weights import (

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nmt.config.preprocessing import PreprocessConfig
 from nmt.config.sections import (
     BatchingConfig,
     CheckpointConfig,
     DeviceConfig,
-    PreprocessConfig,
     ReportConfig,
     TrainConfig,
     TrainingConfig,

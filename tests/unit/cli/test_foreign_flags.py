@@ -13,8 +13,9 @@ import nmt.optim
 import nmt.search  # noqa: F401 - importing a package registers its components
 from nmt.config.commands import GenerateConfig, ScoreConfig
 from nmt.config.option import groups_of
+from nmt.config.preprocessing import PreprocessConfig
 from nmt.config.presets import preset_names
-from nmt.config.sections import PreprocessConfig, TrainConfig
+from nmt.config.sections import TrainConfig
 from nmt.errors import UsageError
 from nmt_cli.argv import CommandLine, rewrite
 from nmt_cli.flags import ADVICE, FOREIGN, grammar

@@ -119,7 +119,7 @@ def another(node: Node) -> Any:
     """A value that the option does not have yet."""
     value = plain(node)
     if isinstance(node, ListConfig):
-        return [*value, 0.5 if node._metadata.element_type is float else "x"]
+        return [*value, {float: 0.5, int: 9}.get(node._metadata.element_type, "x")]
     if isinstance(node, EnumNode):
         return next(name for name in node.enum_type.__members__ if name != value)
     if isinstance(node, BooleanNode):
