@@ -21,6 +21,7 @@ from nmt.config.checks import require_share as require_share
 from nmt.config.choices import InvalidText, PieceMarks, Precision, ProgressStyle, Strategy
 from nmt.config.option import flag, group, option, section, user_dir_option
 from nmt.config.roles import AnyCriterion, AnyOptimizer, AnyScheduler, AnySearch, CommandConfig
+from nmt.config.sampling import SamplingConfig
 from nmt.errors import UsageError
 from nmt.storage.files import Verify
 
@@ -232,7 +233,7 @@ class CheckpointConfig:
     restore: bool = option(True, help="continue from the last checkpoint of the run folder")
     reset: bool = flag(False, help="continue although options changed, whichever they are")
     reset_dataloader: bool = flag(
-        False, help="continue with other data, seed or batching, from the start of the epoch"
+        False, help="continue with other data, mixture, seed or batching, from the start of the epoch"
     )
     reset_optimizer: bool = flag(False, help="continue with an optimizer that begins afresh, perhaps another one")
     reset_lr_scheduler: bool = flag(False, help="continue with another scheduler or learning rate")
@@ -329,6 +330,7 @@ class TrainConfig(CommandConfig):
     optimizer: AnyOptimizer = group("optimizer", help="update rule", flag="--optimizer")
     scheduler: AnyScheduler = group("scheduler", help="learning rate over time", flag="--lr-scheduler")
     search: AnySearch = group("search", help="how validation sentences are translated", flag="--search")
+    sampling: SamplingConfig = section(SamplingConfig, help="how several corpora are mixed")
     batching: BatchingConfig = section(BatchingConfig, help="how sentence pairs form batches")
     training: TrainingConfig = section(TrainingConfig, help="when training ends")
     parameters: ParametersConfig = section(ParametersConfig, help="which parameters are trained, and how")
