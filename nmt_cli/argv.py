@@ -320,6 +320,15 @@ class _Rewriter:
             raise UsageError(f"{argument}: choose one by its name, {group}=NAME; with -m {group}=A,B runs each of them")
         if sign == "+" and key in self._grammar.groups:
             sign = ""  # Hydra alone accepts just one of model=x and +model=x
+        for flag in self._grammar.flags.values():
+            if flag.kind is FlagKind.many and key.startswith(f"{flag.key}."):
+                same = [
+                    other.key
+                    for other in self._grammar.flags.values()
+                    if other.key.split(".")[-1] == key.split(".")[-1]
+                ]
+                meant = f" (did you mean '{same[0]}'?)" if same else f"; give it as a whole, {flag.key}=[...]"
+                raise UsageError(f"{argument}: {flag.key} is a list and has no options of its own{meant}")
         if any(flag.key == key and flag.kind is FlagKind.many for flag in self._grammar.flags.values()):
             value = _as_list(value)
             self._whole[key] = argument

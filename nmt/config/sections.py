@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from nmt.config.batching import AUTO as AUTO  # these two are imported from here by many
+from nmt.config.batching import BatchingConfig as BatchingConfig
 from nmt.config.checks import require_device
 from nmt.config.checks import require_not_negative as require_not_negative  # plug-ins import these three from here too
 from nmt.config.checks import require_positive as require_positive
@@ -19,40 +21,11 @@ from nmt.config.checks import require_share as require_share
 from nmt.config.choices import Precision, ProgressStyle, Strategy
 from nmt.config.option import flag, group, option, section, user_dir_option
 from nmt.config.roles import AnyCriterion, AnyOptimizer, AnyScheduler, AnySearch, CommandConfig
+from nmt.config.sampling import SamplingConfig
 from nmt.errors import UsageError
 from nmt.storage.files import Verify
 
 MAX_LINE_BYTES = 4 * 2**20  # no text has longer lines: beyond it a file is something else
-AUTO = "auto"  # of options that are numbers otherwise
-
-
-@dataclass
-class BatchingConfig:
-    """How sentence pairs form batches."""
-
-    max_tokens: int | str | None = flag(
-        4096, help="largest batch: sentences x longest side, padding included; auto: what fits"
-    )
-    count_padding: bool = flag(True, help="no: max_tokens bounds the pieces of a side, whatever padding comes to them")
-    batch_size: int | None = flag(None, help="largest number of sentences in a batch")
-    update_freq: int = flag(1, help="batches whose gradients make one update")
-    sort_window: int | None = flag(None, help="sentences sorted by length together; null: all, the least padding")
-    skip_long: bool = flag(False, help="drop pairs longer than a batch instead of stopping")
-
-    def __post_init__(self) -> None:
-        if isinstance(self.max_tokens, str) and self.max_tokens != AUTO:
-            raise UsageError(f"batching.max_tokens={self.max_tokens} is neither a number nor {AUTO} (--max-tokens)")
-        require_positive("batching", max_tokens=None if self.max_tokens == AUTO else self.token_limit)
-        require_positive("batching", batch_size=self.batch_size)
-        require_positive("batching", update_freq=self.update_freq, sort_window=self.sort_window)
-        if self.max_tokens is None and self.batch_size is None:
-            raise UsageError("set batching.max_tokens (--max-tokens) or batching.batch_size (--batch-size)")
-
-    @property
-    def token_limit(self) -> int | None:
-        """``max_tokens`` as a number, once ``auto`` has become one."""
-        assert not isinstance(self.max_tokens, str), "--max-tokens auto is decided before batches are made"
-        return self.max_tokens
 
 
 # Of a run that is given no limit: what "Attention Is All You Need" trains its base model for.
@@ -215,7 +188,9 @@ class CheckpointConfig:
     )
     restore: bool = option(True, help="continue from the last checkpoint of the run folder")
     reset: bool = flag(False, help="continue although options changed, whichever they are")
-    reset_dataloader: bool = flag(False, help="continue with other data, seed or batching, from the start of the epoch")
+    reset_dataloader: bool = flag(
+        False, help="continue with other data, mixture, seed or batching, from the start of the epoch"
+    )
     reset_optimizer: bool = flag(False, help="continue with an optimizer that begins afresh, perhaps another one")
     reset_lr_scheduler: bool = flag(False, help="continue with another scheduler or learning rate")
     reset_meters: bool = flag(False, help="forget the best score and the validations without a better one")
@@ -311,6 +286,7 @@ class TrainConfig(CommandConfig):
     optimizer: AnyOptimizer = group("optimizer", help="update rule", flag="--optimizer")
     scheduler: AnyScheduler = group("scheduler", help="learning rate over time", flag="--lr-scheduler")
     search: AnySearch = group("search", help="how validation sentences are translated", flag="--search")
+    sampling: SamplingConfig = section(SamplingConfig, help="how several corpora are mixed")
     batching: BatchingConfig = section(BatchingConfig, help="how sentence pairs form batches")
     training: TrainingConfig = section(TrainingConfig, help="when training ends")
     parameters: ParametersConfig = section(ParametersConfig, help="which parameters are trained, and how")

@@ -16,17 +16,18 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import itertools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from nmt.data.language_pair import LanguagePair
+from nmt.data.lengths import ChainedLengths, Lengths, StoredLengths, blocks
 from nmt.data.vocabulary import EOS, Ids, Ints, Vocabulary
 from nmt.errors import DataError, did_you_mean
 from nmt.storage.files import MANIFEST, Verify, read_manifest, sha256
@@ -36,24 +37,25 @@ KIND = "corpus"
 PAGE = "report.html"
 FORMAT = 1
 _SMALL = ("*.offsets.npy", "*.alignment-offsets.npy", "tokenizer/*", "tokenizer/*/*")  # beside the tokens
+LARGE = (
+    2**27
+)  # numbers of an array that are looked at when it is opened: a quarter of a gigabyte, some tenths of a second
 logger = logging.getLogger("nmt.data.corpus")
 
 
 class RaggedArray:
-    """Two stored arrays, mapped and checked once, here; each row has at least ``least`` numbers. Files are replaced,
-    never rewritten in place, so a mapped array stays what it was."""
+    """Two stored arrays, mapped and checked here; each row has at least ``least`` numbers. Files are replaced, never
+    rewritten in place, so a mapped array stays what it was. Nothing is made that grows with the number of rows."""
 
     def __init__(self, values: Path, offsets: Path, least: int = 0) -> None:
         self.values, self.offsets = _mapped(values), _mapped(offsets)
         whole = len(self.offsets) > 0 and self.offsets[0] == 0 and self.offsets[-1] == len(self.values)
-        if not whole or bool(np.any(np.diff(self.offsets) < least)):
+        self.lengths = StoredLengths(self.offsets)
+        self.is_large = len(self.values) > LARGE  # to look at all numbers would take long: each row is, when it is read
+        if not whole or any(bool(np.any(self.lengths[block] < least)) for block in blocks(len(self.lengths))):
             raise DataError(
                 f"{offsets} is damaged: its offsets do not cut the {len(self.values)} numbers beside it into sentences"
             )
-
-    @cached_property
-    def lengths(self) -> Ints:
-        return np.diff(self.offsets).astype(np.int64)
 
     def __getitem__(self, index: int) -> Ids:
         return self.values[self.offsets[index] : self.offsets[index + 1]]
@@ -68,11 +70,9 @@ class ChainedRows:
 
     def __init__(self, parts: Sequence[Rows]) -> None:
         self._parts = parts
-        self._starts = np.cumsum([0, *(len(part.lengths) for part in parts)])
-
-    @cached_property
-    def lengths(self) -> Ints:
-        return np.concatenate([part.lengths for part in self._parts])
+        lengths = ChainedLengths([part.lengths for part in parts])
+        self.lengths: Lengths = lengths
+        self._starts = lengths.starts
 
     def __getitem__(self, index: int) -> Ids:
         part = int(np.searchsorted(self._starts, index, side="right")) - 1
@@ -90,27 +90,31 @@ Append = Callable[[Ids, Ints], None]
 @contextlib.contextmanager
 def ragged_writer(values: Path, offsets: Path, dtype: type[np.unsignedinteger]) -> Iterator[Append]:
     """Writes the two arrays while their size is still unknown: what it yields takes the numbers of some rows one after the
-    other, and how many each has. Until the end, and after an error, the file of numbers says that it is empty."""
-    written, counts = np.dtype(dtype), [np.zeros(1, dtype=np.int64)]
+    other, and how many each has. Until the end, and after an error, the files say that they are empty."""
+    written, index = np.dtype(dtype), np.dtype(np.int64)
+    rows, end = 0, 0
 
     def append(numbers: Ids, lengths: Ints) -> None:
-        file.write(np.ascontiguousarray(numbers, dtype=written).data)
-        counts.append(lengths)
+        nonlocal rows, end
+        ends = end + np.cumsum(lengths, dtype=index)
+        number_file.write(np.ascontiguousarray(numbers, dtype=written).data)
+        end_file.write(ends.data)
+        rows, end = rows + len(ends), int(ends[-1]) if len(ends) else end
 
-    with open(values, "wb") as file:
-        file.write(_header(written, 0))
+    with open(values, "wb") as number_file, open(offsets, "wb") as end_file:
+        number_file.write(_header(written, 0))
+        end_file.write(_header(index, 0) + np.zeros(1, dtype=index).tobytes())
         yield append
-        ends = np.cumsum(np.concatenate(counts))
-        file.seek(0)
-        file.write(_header(written, int(ends[-1])))
-    with open(offsets, "wb") as file:
-        np.save(file, ends)
+        for file, kind, count in ((number_file, written, end), (end_file, index, rows + 1)):
+            file.seek(0)
+            file.write(_header(kind, count))
 
 
 def _header(dtype: np.dtype[Any], count: int) -> bytes:
-    """The first 128 bytes of an .npy file (format 1.0), the same length whatever the count is."""
-    description = repr({"descr": dtype.str, "fortran_order": False, "shape": (count,)})
-    return b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + description.ljust(117).encode("ascii") + b"\n"
+    """The first 128 bytes of an .npy file; numpy leaves room for any count."""
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": dtype.str, "fortran_order": False, "shape": (count,)})
+    return file.getvalue()
 
 
 def _mapped(path: Path) -> Ids:
@@ -136,11 +140,11 @@ class Split:
         return len(self.sources.lengths)
 
     @property
-    def source_lengths(self) -> Ints:
+    def source_lengths(self) -> Lengths:
         return self.sources.lengths
 
     @property
-    def target_lengths(self) -> Ints | None:
+    def target_lengths(self) -> Lengths | None:
         return None if self.targets is None else self.targets.lengths
 
     def source(self, index: int) -> Ids:
@@ -232,13 +236,28 @@ class StoredSentences(RaggedArray):
         self._text_path = folder / f"{split}.{language}.txt"
         tokens, offsets = sentence_files(folder, split, language)
         super().__init__(tokens, offsets, least=1)
-        highest = int(self.values.max(initial=0))
-        if highest >= len(vocabulary) or int(self.values.min(initial=0)) < 0:  # else an assertion of the GPU
-            sentence = int(np.searchsorted(self.offsets, int(np.argmax(self.values)), side="right"))
-            beyond = f"sentence {sentence} holds id {highest}, beyond {len(vocabulary)} pieces"
-            raise DataError(f"{tokens} is damaged: {beyond}")
-        if bool(np.any(self.values[self.offsets[1:] - 1] != EOS)):
-            raise DataError(f"{tokens} is damaged: a sentence does not end in eos")
+        self._path, self._pieces = tokens, len(vocabulary)
+        if not self.is_large:
+            for block in blocks(len(self.lengths)):
+                self._check(block)
+
+    def __getitem__(self, index: int) -> Ids:
+        ids = super().__getitem__(index)
+        if self.is_large and (ids[-1] != EOS or max(ids.tolist()) >= self._pieces):
+            self._check(slice(index, index + 1))
+        return ids
+
+    def _check(self, sentences: slice) -> None:
+        """Refuse ids that are none, which would be an assertion of the GPU, and sentences without an end."""
+        first, ends = self.offsets[sentences.start], self.offsets[sentences.start + 1 : sentences.stop + 1]
+        ids = self.values[first : ends[-1]]
+        highest = int(ids.max())
+        if highest >= self._pieces or int(ids.min()) < 0:
+            sentence = int(np.searchsorted(self.offsets, first + int(np.argmax(ids)), side="right"))
+            beyond = f"sentence {sentence} holds id {highest}, beyond {self._pieces} pieces"
+            raise DataError(f"{self._path} is damaged: {beyond}")
+        if bool(np.any(self.values[ends - 1] != EOS)):
+            raise DataError(f"{self._path} is damaged: a sentence does not end in eos")
 
     def text(self) -> list[str] | None:
         if not self._text_path.is_file():
@@ -255,27 +274,38 @@ class StoredSentences(RaggedArray):
 class StoredAlignments(RaggedArray):
     """The alignments of a split on disk."""
 
-    def __init__(self, folder: Path, split: str, source_lengths: Ints, target_lengths: Ints) -> None:
+    def __init__(self, folder: Path, split: str, source_lengths: Lengths, target_lengths: Lengths) -> None:
         positions, offsets = (folder / name for name in alignment_files(split))
         super().__init__(positions, offsets)
-        if len(self.lengths) != len(source_lengths) or bool(np.any(self.lengths % 2)):
+        self._path, self._sides = positions, (source_lengths, target_lengths)
+        odd = (bool(np.any(self.lengths[block] % 2)) for block in blocks(len(self.lengths)))
+        if len(self.lengths) != len(source_lengths) or any(odd):
             raise DataError(
                 f"{offsets} is damaged: it does not hold pairs of positions of {len(source_lengths)} sentences"
             )
-        for side, lengths in enumerate((source_lengths, target_lengths)):
-            found, counts = self.values[side::2], self.lengths // 2
-            beyond = (found < 0) | (found >= np.repeat(lengths - 1, counts))  # eos is not aligned
-            if bool(beyond.any()):
-                first = int(beyond.argmax())
-                sentence = int(np.searchsorted(np.cumsum(counts), first, side="right"))
-                raise DataError(
-                    f"{positions} is damaged: sentence {sentence} has a pair with position {int(found[first])}, but only "
-                    f"{int(lengths[sentence]) - 1} pieces"
-                )
+        if not self.is_large:
+            for block in blocks(len(self.lengths)):
+                self._check(block)
 
     def __getitem__(self, index: int) -> Ids:
         """[P, 2] source and target positions; P = 0 for a pair without any."""
+        if self.is_large:
+            self._check(slice(index, index + 1))
         return super().__getitem__(index).reshape(-1, 2)
+
+    def _check(self, sentences: slice) -> None:
+        """Refuse positions that a sentence does not have."""
+        pairs = self.values[self.offsets[sentences.start] : self.offsets[sentences.stop]].reshape(-1, 2)
+        counts = self.lengths[sentences] // 2
+        for found, side in zip(pairs.T, self._sides):
+            beyond = (found < 0) | (found >= np.repeat(side[sentences] - 1, counts))  # eos is not aligned
+            if bool(beyond.any()):
+                first = int(beyond.argmax())
+                sentence = sentences.start + int(np.searchsorted(np.cumsum(counts), first, side="right"))
+                raise DataError(
+                    f"{self._path} is damaged: sentence {sentence} has a pair with position {int(found[first])}, but only "
+                    f"{int(side[sentence]) - 1} pieces"
+                )
 
 
 def open_corpora(folders: Sequence[str | Path], verify: Verify = Verify.fast) -> list[Corpus]:

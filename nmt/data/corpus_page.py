@@ -55,7 +55,7 @@ class _Side:
     @cached_property
     def lengths(self) -> Ints:
         """In pieces, without eos."""
-        lengths: Ints = self.sentences.lengths - 1
+        lengths: Ints = self.sentences.lengths[:] - 1
         return lengths
 
 

@@ -178,15 +178,16 @@ class _Split:
         if not all((self._parts[0].folder / name).is_file() for name in names):
             return
         written = [RaggedArray(*sentence_files(self._folder, self._split, language)) for language in self._languages]
-        longest = max(int(side.lengths.max(initial=0)) for side in written)
+        longest = max(int(side.lengths[:].max(initial=0)) for side in written)
         values, offsets = (self._folder / name for name in names)
         begin = 0
         with ragged_writer(values, offsets, np.uint16 if longest < 2**16 else np.uint32) as append:
             for part in self._parts:
                 rows = RaggedArray(part.folder / names[0], part.folder / names[1])
-                own = kept[begin : begin + len(rows.lengths)]
-                append(rows.values[np.repeat(own, rows.lengths)], rows.lengths[own])
-                begin += len(rows.lengths)
+                lengths = rows.lengths[:]
+                own = kept[begin : begin + len(lengths)]
+                append(rows.values[np.repeat(own, lengths)], lengths[own])
+                begin += len(lengths)
 
 
 def _facts(folder: Path, split: str, count: int) -> Facts:

@@ -36,7 +36,7 @@ from nmt.training.loop.trainer import Pulse, StopRequest, Trainer
 from nmt.training.loop.updater import BadUpdates, Updater
 from nmt.training.setup import parts
 from nmt.training.setup.compilation import compile_layers
-from nmt.training.setup.datasets import Datasets, open_datasets
+from nmt.training.setup.datasets import Datasets, open_datasets, stages_of
 from nmt.training.setup.description import describe_run, number_of_updates, tell, tell_limits
 from nmt.training.setup.options import (
     Fingerprint,
@@ -80,8 +80,9 @@ def train(config: TrainConfig) -> TrainingResult:
         if config.training.cuda_graphs and world.size > 1:
             raise UsageError("training.cuda_graphs=true is for one process; leave --cuda-graphs out")
         datasets = open_datasets(config)
+        stages = stages_of(config, datasets)
         config = decide_token_budget(config, datasets, device, world)
-        batches = TrainingBatches(datasets.train, config.batching, config.seed, world.size)
+        batches = TrainingBatches(datasets.train, config.batching, config.seed, world.size, stages)
         max_update = number_of_updates(config, batches, datasets)
         check(config, datasets.longest, max_update)
         tell_limits(config)

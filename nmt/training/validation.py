@@ -15,6 +15,7 @@ from nmt.data.batch import pad
 from nmt.data.batching import Indices, plan_batches
 from nmt.data.corpus import Rows, Split
 from nmt.data.language_pair import LanguagePair
+from nmt.data.lengths import Lengths, longest
 from nmt.data.text import joined_lines
 from nmt.data.tokenizers import Tokenizer
 from nmt.distributed.world import World
@@ -273,9 +274,9 @@ def validate(validators: Sequence[Validator], seed: int, update: int, stop: Stop
     return scores
 
 
-def _plan(source_lengths: Indices, target_lengths: Indices | None, batching: BatchingConfig) -> list[Indices]:
-    """Batches by length; a sentence longer than ``max_tokens`` gets a batch of its own."""
-    longest = int(max(lengths.max(initial=1) for lengths in (source_lengths, target_lengths) if lengths is not None))
-    limit = None if batching.token_limit is None else max(batching.token_limit, longest)
+def _plan(source_lengths: Lengths, target_lengths: Lengths | None, batching: BatchingConfig) -> Sequence[Indices]:
+    """Batches by length; a sentence longer than a batch gets one of its own."""
+    most = max(1, *(longest(lengths) for lengths in (source_lengths, target_lengths) if lengths is not None))
+    limit = max([most, *filter(None, batching.limits)]) if any(batching.limits) else None
     options = BatchingConfig(limit, batch_size=batching.batch_size)
     return plan_batches(source_lengths, target_lengths, options, shuffle=False)

@@ -6,26 +6,30 @@ What comes next is a pure function of the position, so resuming is exact.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
 from nmt.config.sections import BatchingConfig
 from nmt.data.batch import ALIGNMENTS, Batch, collate, join_alignments
-from nmt.data.batching import Indices, plan_batches
+from nmt.data.batching import BatchPlan, Indices, parts_of, plan_batches
 from nmt.data.corpus import Split
+from nmt.data.ordering import Order
+from nmt.data.sampling import Stage
 
 
 @dataclass(frozen=True)
 class DataPosition:
-    """The next batch to train on: which epoch (from 1), and how many of its batches are behind."""
+    """The next batch to train on: which epoch (from 1), and how many of its batches are behind; and which stage of
+    training, which began with the epoch ``since``."""
 
     epoch: int = 1
     batch: int = 0
+    stage: int = 0
+    since: int = 1
 
 
 @dataclass(frozen=True)
@@ -43,25 +47,94 @@ class UpdateBatches:
 
 class TrainingBatches:
     """The updates of a split. An update is made of consecutive batches and never spans two epochs. With several
-    ``processes`` it has as many batches more; they are the same for all of them."""
+    ``processes`` it has as many batches more; they are the same for all of them. A stage begins with an epoch of its own:
+    what is left of the one before is left out."""
 
-    def __init__(self, split: Split, options: BatchingConfig, seed: int, processes: int = 1) -> None:
+    def __init__(
+        self,
+        split: Split,
+        options: BatchingConfig,
+        seed: int,
+        processes: int = 1,
+        stages: Sequence[Stage] = (Stage(),),
+    ) -> None:
         self._split = split
+        self._options = options
+        self._seed = seed
         self.batches_in_update = options.update_freq * processes
-        plan = partial(plan_batches, split.source_lengths, split.target_lengths, options, seed)
-        self._plan = lru_cache(maxsize=1)(plan)  # of the last epoch asked for
+        self.stages = stages
+        self._planned: tuple[DataPosition, BatchPlan] | None = None  # of the last epoch asked for
+        self._starts = [(DataPosition(), 1)]  # of epochs, and their first updates, if none is skipped
 
-    def at(self, position: DataPosition) -> UpdateBatches:
-        plan = self._plan(position.epoch)
+    def at(self, position: DataPosition, update: int = 1) -> UpdateBatches:
+        """What the ``update`` of this number is made of."""
+        plan = self._plan(position)
         end = min(position.batch + self.batches_in_update, len(plan))
-        following = DataPosition(position.epoch, end) if end < len(plan) else DataPosition(position.epoch + 1)
-        return UpdateBatches(tuple(plan[position.batch : end]), position.epoch, following)
+        following = replace(position, batch=end)
+        if end == len(plan):
+            following = replace(position, epoch=position.epoch + 1, batch=0)
+        return UpdateBatches(
+            tuple(part for batch in plan[position.batch : end] for part in self._parts(batch)),
+            position.epoch,
+            self._in_due_stage(following, update + 1),
+        )
 
     def batch(self, indices: Indices) -> Batch:
         return read_batch(self._split, indices)
 
+    def start_of_epoch(self, epoch: int, update: int) -> DataPosition:
+        """Where an epoch begins that begins with this update, whatever came before."""
+        return self._in_due_stage(DataPosition(epoch), update)
+
     def updates_in_epoch(self, epoch: int) -> int:
-        return -(-len(self._plan(epoch)) // self.batches_in_update)
+        """If no update before is skipped, which would shift the beginning of a stage."""
+        if len(self.stages) == 1:
+            return self._updates_left(DataPosition(epoch), 1)
+        while len(self._starts) < epoch + 1:
+            position, update = self._starts[-1]
+            made = self._updates_left(position, update)
+            last = replace(position, batch=(made - 1) * self.batches_in_update)
+            self._starts.append((self.at(last, update + made - 1).following, update + made))
+        return self._starts[epoch][1] - self._starts[epoch - 1][1]
+
+    def _updates_left(self, position: DataPosition, update: int) -> int:
+        """Of an epoch that begins there with this update."""
+        count = -(-len(self._plan(position)) // self.batches_in_update)
+        following = self.stages[position.stage + 1 : position.stage + 2]
+        return min([count, *(stage.from_update - update for stage in following if stage.from_update is not None)])
+
+    def _in_due_stage(self, position: DataPosition, update: int) -> DataPosition:
+        """The position before an update, if a stage begins with that: in an epoch that begins there too."""
+        for stage in self.stages[position.stage + 1 :]:
+            begins = position.epoch if position.batch == 0 else None
+            if not stage.is_due(update, begins):
+                break
+            epoch = position.epoch + (position.batch > 0)
+            position = DataPosition(epoch, stage=position.stage + 1, since=epoch)
+        return position
+
+    def _plan(self, position: DataPosition) -> BatchPlan:
+        start = replace(position, batch=0)
+        if self._planned is None or self._planned[0] != start:
+            self._planned = None  # two large plans need not be there at once
+            lengths = self._split.source_lengths, self._split.target_lengths
+            plan = plan_batches(*lengths, self._options, self._seed, position.epoch, chosen=self._chosen(position))
+            self._planned = start, plan
+        return self._planned[1]
+
+    def _chosen(self, position: DataPosition) -> Order | None:
+        """The sentences of an epoch; None: all of them, once."""
+        mixture = self.stages[position.stage].mixture
+        return (
+            None if mixture is None else mixture.draw(self._seed, position.stage, position.epoch - position.since + 1)
+        )
+
+    def _parts(self, batch: Indices) -> list[Indices]:
+        """What is computed at once."""
+        if self._options.max_padding is None:
+            return [batch]
+        sides = [self._split.source_lengths, self._split.target_lengths]
+        return parts_of(batch, [side for side in sides if side is not None], self._options.max_padding)
 
 
 def read_batch(split: Split, indices: Indices) -> Batch:

@@ -28,7 +28,7 @@ from nmt.training.checkpoints.keeper import Keeper
 from nmt.training.checkpoints.optimizer_state import training_mode
 from nmt.training.checkpoints.resume import Past, RunState, restarts_epoch
 from nmt.training.checkpoints.store import BY_MINUTES, BY_UPDATES
-from nmt.training.loop.batches import DataPosition, TrainingBatches, UpdateBatches
+from nmt.training.loop.batches import TrainingBatches, UpdateBatches
 from nmt.training.loop.updater import BadUpdates, Settled, Updater
 from nmt.training.validation import Validation, ValidationStopped, validation_due
 
@@ -61,14 +61,15 @@ class Trainer:
             self._validate_and_save(tuple(self.state.interrupted), validate=True)
         while (ending := self.ending()) is None:
             began = self.pulse.clock()
-            batches = self.batches.at(self.state.position)
-            self.updater.announce(self.batches.at(batches.following))
-            with self.around_update(self.state.update + 1):
+            update = self.state.update + 1
+            batches = self.batches.at(self.state.position, update)
+            self.updater.announce(self.batches.at(batches.following, update + 1))
+            with self.around_update(update):
                 if not self._launch(batches, began):
                     continue
                 made = self.updater.ahead or self._settle()
             self.state.seconds += self.pulse.listen()
-            self.state.epoch, self.state.position = batches.epoch, batches.following
+            self._move(batches)
             self._report_written()
             made = made and (not self._pauses(batches) or self._settle())
             self._validate_and_save(self._due(batches, made), validate=self._validation_due(batches, made))
@@ -106,7 +107,17 @@ class Trainer:
         known = len(best.history)  # none if it is forgotten, or of another metric
         self.state.validations_before = known if takes_over else min(known, self.state.validations_before)
         if "reset_dataloader" in resets or restarts_epoch(past.changed):
-            self.state.position = DataPosition(self.state.position.epoch)
+            self.state.position = self.batches.start_of_epoch(self.state.position.epoch, self.state.update + 1)
+
+    def _move(self, batches: UpdateBatches) -> None:
+        """On to what follows in the data."""
+        before, following = self.state.position, batches.following
+        self.state.epoch, self.state.position = batches.epoch, following
+        if following.stage > before.stage:
+            stage = self.batches.stages[following.stage]
+            logger.info(
+                "stage %d of training begins with epoch %d (%s)", following.stage + 1, following.epoch, stage.name
+            )
 
     def _launch(self, batches: UpdateBatches, began: float) -> bool:
         """One update. False: the one before was not made, so that this one, which takes its number, is to begin again."""

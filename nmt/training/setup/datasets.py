@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from nmt.config.sections import BatchingConfig, TrainConfig
-from nmt.data.batching import Indices
+from nmt.config.batching import BatchingConfig
+from nmt.config.sampling import Mix
+from nmt.config.sections import TrainConfig
 from nmt.data.corpus import Corpus, Split, chain, open_corpora
 from nmt.data.language_pair import LanguagePair
-from nmt.errors import DataError
+from nmt.data.lengths import Lengths, blocks, longest
+from nmt.data.sampling import Mixture, Stage
+from nmt.errors import DataError, UsageError
 from nmt.interface import EncoderDecoder
 
 
@@ -25,15 +28,17 @@ class Datasets:
     tokenizer: Path  # the folder that holds the pair
     train: Split
     valid: Split | None  # None: validation is switched off
-    longest: int  # pieces of the longest side of a training pair
+    longest: tuple[int, int]  # pieces of the longest source and of the longest target of training
     identities: list[str]  # of the training data, by corpus
     reports: list[dict[str, Any]] = field(default_factory=list)  # of preprocessing, by corpus
     valid_identities: list[str] = field(default_factory=list)  # of the validation data, by corpus that has some
+    sizes: tuple[int, ...] = ()  # training pairs, by corpus
 
 
 def open_datasets(config: TrainConfig) -> Datasets:
     corpora = open_corpora(config.data, config.verify)
-    train = chain([corpus.split(config.train_subset) for corpus in corpora])
+    parts = [corpus.split(config.train_subset) for corpus in corpora]
+    train = chain(parts)
     if config.criterion.needs_alignments and train.alignments is None:
         without = [corpus for corpus in corpora if corpus.split(config.train_subset).alignments is None]
         raise DataError(
@@ -51,6 +56,7 @@ def open_datasets(config: TrainConfig) -> Datasets:
         identities=[corpus.fingerprint(config.train_subset) for corpus in corpora],
         reports=[{**corpus.report, "folder": str(corpus.folder)} for corpus in corpora],
         valid_identities=_valid_identities(config, corpora) if validates else [],
+        sizes=tuple(map(len, parts)),
     )
 
 
@@ -64,32 +70,71 @@ def open_validation(config: TrainConfig) -> Datasets:
     return Datasets(corpora[0].pair, tokenizer, split, split, _longest(split), [], valid_identities=identities)
 
 
-def sides(split: Split) -> tuple[Indices, Indices]:
+def stages_of(config: TrainConfig, datasets: Datasets) -> list[Stage]:
+    """The stages of training: what each mixes, and when it begins."""
+    sampling = config.sampling
+    stages = [Stage(_mixture(config, datasets, sampling.first), name=str(sampling.first))]
+    for later in sampling.later():
+        mixture = _mixture(config, datasets, later.mix)
+        stages.append(Stage(mixture, from_update=later.update, from_epoch=later.epoch, name=str(later.mix)))
+    return stages
+
+
+def _mixture(config: TrainConfig, datasets: Datasets, mix: Mix) -> Mixture | None:
+    """None: every sentence once an epoch."""
+    sizes, weights = datasets.sizes, mix.weights
+    if mix.temperature is not None:
+        return Mixture.of_temperature(sizes, mix.temperature)
+    if not weights:
+        return None
+    if len(weights) != len(sizes):
+        given = " ".join(f"{weight:g}" for weight in weights)
+        raise UsageError(
+            f"{len(weights)} weights are given ({given}), but {len(sizes)} corpora ({', '.join(config.data)}); give one "
+            f"weight for each corpus, in their order (--sampling-weights, --sampling-stages)"
+        )
+    for folder, size, weight in zip(config.data, sizes, weights):
+        if weight and not size:
+            raise UsageError(f"{folder} has no training pairs, but the weight {weight:g}; leave it out, or give it 0")
+    return Mixture.of_weights(sizes, weights)
+
+
+def sides(split: Split) -> tuple[Lengths, Lengths]:
     """Lengths of sources and of targets; of a split without targets the sources stand for them."""
     return split.source_lengths, split.source_lengths if split.target_lengths is None else split.target_lengths
 
 
 def check_lengths(model: EncoderDecoder, datasets: Datasets, batching: BatchingConfig) -> None:
     """Refuse sentences that the model cannot read, before training comes to them."""
+    kept = batching.limits if batching.skip_long else (None, None)  # pairs with more pieces on a side are left out
+    _check_lengths(model, datasets.train, kept)
+    if datasets.valid is not None:
+        _check_lengths(model, datasets.valid, (None, None))
+
+
+def _check_lengths(model: EncoderDecoder, split: Split, kept: tuple[int | None, int | None]) -> None:
     too_long = "raise its limit, or preprocess with a smaller --max-length and shorter validation sentences"
-    longest = batching.token_limit if batching.skip_long else None  # pairs with more pieces on a side are left out
-    for split, kept in ((datasets.train, longest), (datasets.valid, None)):
-        if split is None:
-            continue
-        source, target = sides(split)
-        used = np.ones(len(source), dtype=bool) if kept is None else np.maximum(source, target) <= kept
-        limit, most = model.max_source_length(), int(source[used].max(initial=0))
-        if limit is not None and most > limit:
-            raise DataError(
-                f"the longest source of split '{split.name}' has {most} pieces, but the model reads only {limit}; {too_long}"
-            )
-        limits = model.max_target_lengths(torch.from_numpy(source[used]))
-        if limits is not None and (beyond := target[used] > limits.numpy()).any():
-            first = int(beyond.argmax())
-            raise DataError(
-                f"a target of split '{split.name}' has {int(target[used][first])} pieces, but the model writes only "
-                f"{int(limits[first])}; {too_long}"
-            )
+    limit, most = model.max_source_length(), 0
+    beyond: tuple[int, int] | None = None  # a target, and what the model can write
+    for block in blocks(len(split)):
+        source, target = (side[block] for side in sides(split))
+        used = np.ones(len(source), dtype=bool)
+        for side, longest_kept in zip((source, target), kept):
+            used &= True if longest_kept is None else side <= longest_kept
+        source, target = source[used], target[used]
+        most = max(most, int(source.max(initial=0)))
+        limits = model.max_target_lengths(torch.from_numpy(source))
+        if beyond is None and limits is not None and (exceeds := target > limits.numpy()).any():
+            first = int(exceeds.argmax())
+            beyond = int(target[first]), int(limits[first])
+    if limit is not None and most > limit:
+        raise DataError(
+            f"the longest source of split '{split.name}' has {most} pieces, but the model reads only {limit}; {too_long}"
+        )
+    if beyond is not None:
+        raise DataError(
+            f"a target of split '{split.name}' has {beyond[0]} pieces, but the model writes only {beyond[1]}; {too_long}"
+        )
 
 
 def _validation_split(config: TrainConfig, corpora: list[Corpus]) -> Split:
@@ -111,9 +156,9 @@ def _valid_identities(config: TrainConfig, corpora: list[Corpus]) -> list[str]:
     return [corpus.fingerprint(config.valid_subset) for corpus in corpora if config.valid_subset in corpus.splits]
 
 
-def _longest(split: Split) -> int:
+def _longest(split: Split) -> tuple[int, int]:
     if split.target_lengths is None:
         raise DataError(f"split '{split.name}' has no target side: it was made with only_source")
     if not len(split):
         raise DataError(f"split '{split.name}' is empty: there is nothing to train on")
-    return int(max(split.source_lengths.max(), split.target_lengths.max()))
+    return longest(split.source_lengths), longest(split.target_lengths)

@@ -6,6 +6,7 @@ import logging
 import os
 import platform
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
@@ -17,11 +18,13 @@ import nmt
 from nmt.allocator import VARIABLES
 from nmt.config.sections import DEFAULT_MAX_UPDATE, TrainConfig
 from nmt.data.corpus import Split
+from nmt.data.lengths import Lengths, length_counts
+from nmt.data.sampling import Stage
 from nmt.data.vocabulary import Ints
 from nmt.models import models
 from nmt.optim import default_warmup
 from nmt.training.loop.batches import TrainingBatches
-from nmt.training.setup.datasets import Datasets
+from nmt.training.setup.datasets import Datasets, stages_of
 from nmt.training.setup.options import changed_options
 
 logger = logging.getLogger("nmt.training")
@@ -37,6 +40,9 @@ def tell(config: TrainConfig, datasets: Datasets, batches: TrainingBatches, mode
     source, target = len(pair.source.vocabulary), len(pair.target.vocabulary)
     logger.info(f"{name} with {size:,} parameters, vocabularies of {source} and {target} pieces")
     logger.info(f"{pairs:,} training pairs from {pair.source_lang} to {pair.target_lang}, {updates:,} updates an epoch")
+    if config.sampling.is_on:
+        for number, facts in enumerate(describe_stages(config, batches.stages), start=1):
+            logger.info("stage %d of training, from %s on: %s", number, facts["from"], _mixed(facts))
 
 
 def tell_limits(config: TrainConfig) -> None:
@@ -61,15 +67,15 @@ def tell_limits(config: TrainConfig) -> None:
 
 
 def number_of_updates(config: TrainConfig, batches: TrainingBatches, datasets: Datasets) -> int | None:
-    """How many updates the limits allow. Epochs have the same length, except with a sort window: then they are counted,
-    and what would take long is taken from the mean of those before: those of a large corpus hardly differ."""
+    """How many updates the limits allow. Epochs have the same length, except with a sort window or where corpora are mixed:
+    then they are counted, and what would take long is taken from the mean of those before, which hardly differ in a large
+    corpus."""
     limits, batching = config.training, config.batching
-    fits = batching.token_limit is None or batching.skip_long or datasets.longest <= batching.token_limit
     last = limits.last_update
-    if limits.max_epoch is None or not fits:
+    if limits.max_epoch is None or (batching.exceeded(datasets.longest) and not batching.skip_long):
         return last
     counted = 1
-    if batching.sort_window is not None:
+    if batching.sort_window is not None or config.sampling.is_on:
         counted = min(limits.max_epoch, MOST_EPOCHS, max(1, MOST_SENTENCES // len(datasets.train)))
     made = 0
     for epoch in range(1, counted + 1):
@@ -117,6 +123,30 @@ def describe_model(model: nn.Module, name: str) -> dict[str, Any]:
     return {"name": name, "parameters": parts.total(), "parts": dict(parts)}
 
 
+def describe_stages(config: TrainConfig, stages: Sequence[Stage]) -> list[dict[str, Any]]:
+    """What each stage of training mixes: of each corpus its pairs, and how many of them an epoch has."""
+    described = []
+    for stage in stages:
+        unit, number = ("epoch", stage.from_epoch) if stage.from_epoch else ("update", stage.from_update or 1)
+        facts: dict[str, Any] = {"from": f"{unit} {number}", "mixture": stage.name, "corpora": []}
+        if stage.mixture is not None:
+            for folder, size, count in zip(config.data, stage.mixture.sizes, stage.mixture.counts):
+                facts["corpora"].append({"folder": folder, "pairs": size, "in_epoch": count})
+        described.append(facts)
+    return described
+
+
+def _mixed(facts: Mapping[str, Any]) -> str:
+    """A stage in words."""
+    total = max(1, sum(corpus["in_epoch"] for corpus in facts["corpora"]))
+    corpora = [
+        f"{corpus['folder']} {corpus['in_epoch']:,} pairs an epoch ({100 * corpus['in_epoch'] / total:.1f} %, "
+        f"{corpus['in_epoch'] / max(1, corpus['pairs']):.2f} times its {corpus['pairs']:,})"
+        for corpus in facts["corpora"]
+    ]
+    return "; ".join([facts["mixture"], *corpora])
+
+
 def describe_data(config: TrainConfig, datasets: Datasets) -> dict[str, Any]:
     """Sizes and lengths of the splits in use, and what preprocessing reported of them."""
     used = {config.train_subset: datasets.train}
@@ -129,6 +159,7 @@ def describe_data(config: TrainConfig, datasets: Datasets) -> dict[str, Any]:
         "vocabularies": [len(pair.source.vocabulary), len(pair.target.vocabulary)],
         "shared": pair.shared,
         "splits": {name: _describe_split(split) for name, split in used.items()},
+        "stages": describe_stages(config, stages_of(config, datasets)) if config.sampling.is_on else [],
         "preprocessing": [
             {"folder": report["folder"], "splits": [s for s in report.get("splits", []) if s.get("split") in used]}
             for report in datasets.reports
@@ -142,14 +173,24 @@ def _describe_split(split: Split) -> dict[str, Any]:
     return {"sentences": len(split), **described}
 
 
-def _describe_lengths(lengths: Ints) -> dict[str, Any]:
+def _describe_lengths(lengths: Lengths) -> dict[str, Any]:
     """Pieces of a side, without eos."""
-    pieces = lengths - 1
-    half, most = np.percentile(pieces, [50, 95]).tolist() if len(pieces) else (0.0, 0.0)
+    counts = length_counts(lengths)[1:]  # sentences with 0, 1, 2 ... pieces beside it
+    sentences, pieces = int(counts.sum()), int(counts @ np.arange(len(counts)))
     return {
-        "pieces": int(pieces.sum()),
-        "mean": round(float(pieces.mean()), 1) if len(pieces) else 0.0,
-        "median": half,
-        "percentile_95": most,
-        "longest": int(pieces.max(initial=0)),
+        "pieces": pieces,
+        "mean": round(pieces / sentences, 1) if sentences else 0.0,
+        "median": _percentile(counts, 50),
+        "percentile_95": _percentile(counts, 95),
+        "longest": max(0, len(counts) - 1),
     }
+
+
+def _percentile(counts: Ints, percent: int) -> float:
+    """Of sorted numbers of which so many are 0, 1, 2 ...; between two of them in proportion."""
+    up_to = np.cumsum(counts)
+    if not len(up_to):
+        return 0.0
+    rank, rest = divmod(percent * (int(up_to[-1]) - 1), 100)
+    below, above = np.searchsorted(up_to, [rank, rank + 1], side="right").tolist()
+    return float(below if rest == 0 else below + (above - below) * rest / 100)

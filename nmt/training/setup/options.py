@@ -14,6 +14,7 @@ from nmt.config.choices import Strategy
 from nmt.config.option import groups_of
 from nmt.config.plain import to_plain
 from nmt.config.roles import CriterionConfig, OptimizerConfig, SchedulerConfig
+from nmt.config.sampling import SamplingConfig
 from nmt.config.sections import AUTO, LOSSES, ParametersConfig, TrainConfig, TrainingConfig, ValidationConfig
 from nmt.errors import UsageError, did_you_mean
 from nmt.optim import Horizon, default_warmup, schedulers
@@ -39,9 +40,10 @@ _OTHERS = {
 }
 
 
-def check(config: TrainConfig, longest: int | None, max_update: int | None) -> None:
-    """Refuse a configuration, with all that is wrong with it in one message. ``longest``: pieces of the longest side of a
-    training pair; None: no corpus is open. ``max_update``: estimated from the epochs where only these are limited."""
+def check(config: TrainConfig, longest: tuple[int, int] | None, max_update: int | None) -> None:
+    """Refuse a configuration, with all that is wrong with it in one message. ``longest``: pieces of the longest source and
+    of the longest target of training; None: no corpus is open. ``max_update``: estimated from the epochs where only these
+    are limited."""
     refuse(*_what_is_missing(config), *_rates(config, max_update), *_processes(config), *_rest(config, longest))
 
 
@@ -118,7 +120,7 @@ def _processes(config: TrainConfig) -> Rules:
     )
 
 
-def _rest(config: TrainConfig, longest: int | None) -> Rules:
+def _rest(config: TrainConfig, longest: tuple[int, int] | None) -> Rules:
     """Clipping, other models, validation and batches."""
     training, validation, batching = config.training, config.validation, config.batching
     criterion, scheduler = config.criterion or CriterionConfig(), config.scheduler or SchedulerConfig()
@@ -143,12 +145,13 @@ def _rest(config: TrainConfig, longest: int | None) -> Rules:
         scheduler.uses_validation and not validation.is_on,
         "this scheduler follows the validations, but validation is switched off; set --validate-interval 1",
     )
-    limit = None if batching.max_tokens == AUTO or batching.skip_long else batching.token_limit
-    yield (
-        longest is not None and limit is not None and longest > limit,
-        f"batching.max_tokens={limit} is less than the {longest} pieces of the longest training sentence; raise "
-        f"--max-tokens, or leave such pairs out with --skip-long",
-    )
+    if longest is not None and batching.max_tokens != AUTO and not batching.skip_long:
+        for option, (limit, needed) in batching.exceeded(longest).items():
+            yield (
+                True,
+                f"batching.{option}={limit} is less than the {needed} pieces of the longest training sentence; raise "
+                f"--{option.replace('_', '-')}, or leave such pairs out with --skip-long",
+            )
 
 
 def fingerprint(config: TrainConfig, data: Sequence[str], valid_data: Sequence[str]) -> Fingerprint:
@@ -162,6 +165,7 @@ def fingerprint(config: TrainConfig, data: Sequence[str], valid_data: Sequence[s
     parts["criterion"] = _criterion(config, tree)
     unusual = _unusual(tree["training"], TrainingConfig(), ("clip_value", "ema_decay"))
     parts["training"] = {"clip_norm": config.training.clip_norm} | unusual
+    parts["sampling"] = _unusual(tree["sampling"], SamplingConfig(), tree["sampling"])
     parts["parameters"] = _unusual(tree["parameters"], ParametersConfig(), tree["parameters"])
     if config.scheduler.uses_validation:
         parts["valid_subset"] = config.valid_subset

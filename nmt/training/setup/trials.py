@@ -26,8 +26,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from nmt.config.sections import AUTO, BatchingConfig, TrainConfig
-from nmt.data.batching import Indices, plan_batches
+from nmt.data.batching import Indices, parts_of, plan_batches
 from nmt.data.corpus import Split
+from nmt.data.lengths import LongerSide
 from nmt.devices import is_shortage
 from nmt.distributed.world import World
 from nmt.errors import DeviceError, NMTError
@@ -55,6 +56,7 @@ _SEED, _COST_SEED = 2**32 - 3, 2**32 - 2  # stand where an update has its number
 SUSTAINED_TFLOPS = {"K80": 2.8, "K40": 3.7, "M40": 6.0, "P100": 9.5}  # footnote 5
 
 _GROUPS, _GROUP_SIZE = 4, 4  # sentences that the count looks at
+MOST_LOOKED_AT = 10**6  # lengths among which they are chosen
 
 Shape = Sequence[int]
 Trial = Callable[[int], None]  # forward and backward passes of the largest batches of a size
@@ -74,7 +76,7 @@ def decide_token_budget(config: TrainConfig, datasets: Datasets, device: torch.d
 
 def candidates(split: Split, longest: int, batches_in_update: int) -> list[int]:
     """The sizes that come into question, smallest first: no sentence is too long, and an epoch has enough updates."""
-    most = int(np.maximum(*sides(split)).sum()) // (LEAST_UPDATES * batches_in_update)
+    most = LongerSide(sides(split)).sum() // (LEAST_UPDATES * batches_in_update)
     fitting = [size for size in SIZES if size >= longest] or [longest]
     return [size for size in fitting if size <= most] or fitting[:1]
 
@@ -125,8 +127,10 @@ def largest_by_forecast(
 def largest_batches(split: Split, options: BatchingConfig, seed: int) -> list[Indices]:
     """Of the first epoch's batches those that take the most memory: with the most pieces, with and without padding, with
     the most sentences, or the longest ones."""
-    plan = plan_batches(split.source_lengths, split.target_lengths, options, seed)
+    plan: Sequence[Indices] = plan_batches(split.source_lengths, split.target_lengths, options, seed)
     source, target = sides(split)
+    if options.max_padding is not None:
+        plan = [part for batch in plan for part in parts_of(batch, (source, target), options.max_padding)]
     longest = [(int(source[batch].max()), int(target[batch].max())) for batch in plan]
     rules: list[Callable[[int], int]] = [
         lambda number: len(plan[number]) * sum(longest[number]),
@@ -139,7 +143,7 @@ def largest_batches(split: Split, options: BatchingConfig, seed: int) -> list[In
 
 def _found(config: TrainConfig, datasets: Datasets, device: torch.device, world: World) -> int:
     logger.info("trying how large batches may be")
-    sizes = candidates(datasets.train, datasets.longest, config.batching.update_freq * world.size)
+    sizes = candidates(datasets.train, max(datasets.longest), config.batching.update_freq * world.size)
     with explained_shortage("with batches of one sentence", "the model is too large for this device"):
         attempt, stored = _trial(_with_size(config, sizes[0]), datasets, device)
     if device.type == "cuda":
@@ -205,7 +209,7 @@ def _with_size(config: TrainConfig, size: int) -> TrainConfig:
 def known_cost(config: TrainConfig, step: Step, train: Split, arithmetic: Arithmetic, devices: int) -> Cost:
     """What can be known before training; counting can be switched off."""
     report, batching = config.report, config.batching
-    longest = batching.token_limit if batching.skip_long else None
+    longest = min(filter(None, batching.limits), default=None) if batching.skip_long else None
     counted = (
         flops_per_token(step, train, arithmetic, seed=config.seed, longest=longest) if report.count_flops else None
     )
@@ -259,9 +263,10 @@ def _count(step: Step, split: Split, arithmetic: Arithmetic, longest: int | None
 
 def _some_of_all_lengths(split: Split, longest: int | None) -> Iterator[Indices]:
     """Groups of sentences of nearly one length, evenly spread over the sorted split: together they are like the whole."""
-    sizes = np.maximum(*sides(split))
+    looked_at = np.arange(0, len(split), 1 + len(split) // MOST_LOOKED_AT)
+    sizes = LongerSide(sides(split))[looked_at]
     order = np.argsort(sizes, kind="stable")
-    order = order[sizes[order] <= (longest or sizes.max())]
+    order = looked_at[order[sizes[order] <= (longest or sizes.max())]]
     for part in np.array_split(order, _GROUPS):
         middle = max(0, (len(part) - _GROUP_SIZE) // 2)
         if len(group := part[middle : middle + _GROUP_SIZE]):

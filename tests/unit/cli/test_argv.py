@@ -319,3 +319,12 @@ def test_fairseqs_letters_for_the_files_that_are_scored_are_those_files() -> Non
     """Also after a list, and although -r is a switch of Hydra's."""
     scoring = rewrite(["--ref", "a", "-s", "b"], grammar(ScoreConfig, [])).argv
     assert scoring == rewrite(["-s", "b", "-r", "a"], grammar(ScoreConfig, [])).argv == ["ref=['a']", "sys='b'"]
+
+
+@pytest.mark.parametrize(
+    ("argument", "advice"),
+    [("data.stages=x", r"did you mean 'sampling.stages'\?"), ("data.0=x", r"give it as a whole, data=\[...\]")],
+)
+def test_a_list_has_no_options_of_its_own(argument: str, advice: str) -> None:
+    with pytest.raises(UsageError, match=f"^{argument}: data is a list and has no options of its own.*{advice}"):
+        rewrite([argument], grammar(TrainConfig, ["model"]))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import nmt.data.corpus
 from nmt.config.choices import InvalidText
 from nmt.config.preprocessing import FilterConfig
 from nmt.data import encoding
@@ -179,6 +180,23 @@ def test_arrays_that_do_not_fit_the_sentences_are_damaged(
     np.save(corpus.folder / name, array)
     with pytest.raises(DataError, match=complaint):
         corpus.split("train")
+
+
+def test_of_a_large_corpus_the_pairs_of_a_sentence_are_checked_when_they_are_read(
+    text: Text, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus, _ = text.make(align_suffix="align")
+    monkeypatch.setattr(nmt.data.corpus, "LARGE", 1)
+    sound = [pairs.tolist() for pairs in map(corpus.split("train").alignments.__getitem__, range(2))]
+    path = corpus.folder / "train.alignments.npy"
+    array = np.load(path)
+    array[0] = 99
+    np.save(path, array)
+    damaged = corpus.split("train").alignments
+    first = next(number for number, pairs in enumerate(sound) if pairs)
+    with pytest.raises(DataError, match=f"sentence {first} has a pair with position 99"):
+        damaged[first]
+    assert damaged[1 - first].tolist() == sound[1 - first]
 
 
 def test_a_flipped_byte_of_the_offsets_is_found_at_once_and_one_of_the_pairs_on_demand(text: Text) -> None:

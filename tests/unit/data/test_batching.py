@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
+import os
+import tracemalloc
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,15 +15,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import nmt.data.batching
+import nmt.data.lengths
+import nmt.data.ordering
+from nmt.config.preprocessing import PreprocessConfig
 from nmt.config.sections import BatchingConfig
-from nmt.data.batching import Indices, plan_batches
+from nmt.data.batching import BatchPlan, Indices, parts_of, plan_batches
+from nmt.data.corpus import Corpus, Split
+from nmt.data.lengths import StoredLengths
+from nmt.data.preprocess import preprocess
+from nmt.data.tokenizers.piece_lists import WordsConfig
 from nmt.errors import DataError
+
+DATA = Path(os.environ.get("NMT_DATA", Path(__file__).parents[4] / "shared" / "data"))
 
 LENGTH = st.integers(1, 60)
 LENGTHS = st.lists(st.tuples(LENGTH, LENGTH), max_size=80)
+LIMITS = ("max_tokens", "max_source_tokens", "max_target_tokens", "batch_size")
 OPTIONS = st.fixed_dictionaries(
     {
         "max_tokens": st.none() | st.integers(60, 400),
+        "max_source_tokens": st.none() | st.integers(60, 400),
+        "max_target_tokens": st.none() | st.integers(60, 400),
         "batch_size": st.none() | st.integers(1, 20),
         "seed": st.integers(0, 3),
         "epoch": st.integers(1, 3),
@@ -26,7 +44,7 @@ OPTIONS = st.fixed_dictionaries(
         "sort_window": st.none() | st.integers(1, 90),
         "count_padding": st.booleans(),
     }
-).filter(lambda options: options["max_tokens"] or options["batch_size"])
+).filter(lambda options: any(options[name] for name in LIMITS))
 
 
 def sides(lengths: list[tuple[int, int]]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -34,20 +52,23 @@ def sides(lengths: list[tuple[int, int]]) -> tuple[npt.NDArray[np.int64], npt.ND
     return table[:, 0], table[:, 1]
 
 
-def tokens(source: npt.NDArray[np.int64], target: npt.NDArray[np.int64], *, count_padding: bool, **_: Any) -> int:
-    """What a batch of sentences of such lengths takes of its budget."""
-    if count_padding:
-        return int(len(source) * max(source.max(), target.max()))
-    return int(max(source.sum(), target.sum()))
+def exceeds(lengths: npt.NDArray[np.int64], options: dict[str, Any]) -> bool:
+    """Whether sentences of such lengths [2, sentences] take more than a batch may."""
+    for name, side in zip(("max_source_tokens", "max_target_tokens"), lengths):
+        limit = options[name] if options[name] is not None else options["max_tokens"]
+        cost = len(side) * int(side.max()) if options["count_padding"] else int(side.sum())
+        if limit is not None and cost > limit:
+            return True
+    return options["batch_size"] is not None and lengths.shape[1] > options["batch_size"]
 
 
 def plan(
     source: Indices, target: Indices | None, *, seed: int = 1, epoch: int = 1, shuffle: bool = True, **options: Any
-) -> list[Indices]:
+) -> BatchPlan:
     return plan_batches(source, target, BatchingConfig(**options), seed, epoch, shuffle)
 
 
-def numbers(batches: list[npt.NDArray[np.int64]]) -> list[list[int]]:
+def numbers(batches: Iterable[npt.NDArray[np.int64]]) -> list[list[int]]:
     return [batch.tolist() for batch in batches]
 
 
@@ -60,23 +81,38 @@ def test_every_sentence_is_in_exactly_one_batch(lengths: list[tuple[int, int]], 
 
 @given(LENGTHS, OPTIONS)
 def test_no_batch_exceeds_its_budget_on_either_side(lengths: list[tuple[int, int]], options: dict[str, Any]) -> None:
-    source, target = sides(lengths)
-    for batch in plan(source, target, **options):
-        if options["max_tokens"] is not None:
-            assert tokens(source[batch], target[batch], **options) <= options["max_tokens"]
-        if options["batch_size"] is not None:
-            assert len(batch) <= options["batch_size"]
+    table = np.stack(sides(lengths))
+    assert not any(exceeds(table[:, batch], options) for batch in plan(*table, **options))
 
 
 @given(LENGTHS, OPTIONS)
 def test_no_batch_could_have_taken_the_next_sentence(lengths: list[tuple[int, int]], options: dict[str, Any]) -> None:
-    source, target = sides(lengths)
-    batches = plan(source, target, **(options | {"shuffle": False}))
+    table = np.stack(sides(lengths))
+    batches = plan(*table, **(options | {"shuffle": False}))
     for batch, following in zip(batches, batches[1:]):
-        more = np.append(batch, following[0])
-        over_tokens = options["max_tokens"] and tokens(source[more], target[more], **options) > options["max_tokens"]
-        over_size = options["batch_size"] and len(more) > options["batch_size"]
-        assert over_tokens or over_size
+        assert exceeds(table[:, np.append(batch, following[0])], options)
+
+
+@given(LENGTHS, OPTIONS)
+def test_the_size_of_the_blocks_in_which_sentences_are_looked_at_changes_nothing(
+    lengths: list[tuple[int, int]], options: dict[str, Any]
+) -> None:
+    whole = numbers(plan(*sides(lengths), **options))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nmt.data.lengths, "BLOCK", 7)
+        patch.setattr(nmt.data.batching, "BLOCK", 7)
+        patch.setattr(nmt.data.ordering, "GROUP", 5)
+        assert numbers(plan(*sides(lengths), **options)) == whole
+
+
+@given(LENGTHS.filter(len), st.integers(0, 3))
+def test_only_the_chosen_sentences_are_batched_as_often_as_they_are_chosen(
+    lengths: list[tuple[int, int]], seed: int
+) -> None:
+    chosen = np.random.RandomState(seed).randint(0, len(lengths), 50).astype(np.uint32)
+    expected = sorted(chosen.tolist())
+    batches = plan_batches(*sides(lengths), BatchingConfig(100), seed, chosen=chosen)
+    assert sorted(number for batch in batches for number in batch.tolist()) == expected
 
 
 @given(LENGTHS, OPTIONS)
@@ -160,3 +196,86 @@ def test_long_pairs_can_be_left_out() -> None:
 def test_leaving_out_everything_is_an_error() -> None:
     with pytest.raises(DataError, match="2 of 2 do not fit"):
         plan(np.array([20, 30]), np.array([2, 12]), max_tokens=10, batch_size=None, skip_long=True)
+
+
+def test_the_limit_of_the_side_that_is_exceeded_is_named() -> None:
+    with pytest.raises(
+        DataError, match=r"of max_target_tokens=10; 1 of 2 .*raise max_target_tokens \(--max-target-tokens\)"
+    ):
+        plan(np.array([2, 30]), np.array([2, 12]), max_tokens=40, max_target_tokens=10)
+    with pytest.raises(
+        DataError, match=r"raise max_source_tokens .* to 30 and raise max_tokens \(--max-tokens\) to 12"
+    ):
+        plan(np.array([2, 30]), np.array([2, 12]), max_tokens=10, max_source_tokens=20)
+
+
+def test_each_side_has_a_budget_of_its_own() -> None:
+    lengths = np.random.RandomState(1).randint(1, 60, size=(5000, 2))
+    options = {"max_tokens": None, "max_source_tokens": 4000, "max_target_tokens": 2000, "count_padding": False}
+    sums = [lengths[batch].sum(0) for batch in plan(*lengths.T, shuffle=False, **options)]
+    assert all(target > 2000 - 60 or source > 4000 - 60 for source, target in sums[:-1])
+    assert max(source for source, _ in sums) <= 4000 and max(target for _, target in sums) <= 2000
+
+
+def padding(batches: Iterable[Indices], *columns: Indices) -> float:
+    """The share of all positions, on both sides together."""
+    batches = list(batches)
+    positions = sum(len(batch) * int(column[batch].max()) for batch in batches for column in columns)
+    return 1 - sum(int(column[batch].sum()) for batch in batches for column in columns) / positions
+
+
+@given(LENGTHS.filter(len), st.sampled_from([0.0, 0.05, 0.3, 0.9]))
+def test_parts_of_a_batch_hold_its_sentences_with_no_more_padding_than_allowed(
+    lengths: list[tuple[int, int]], most: float
+) -> None:
+    table, batch = sides(lengths), np.arange(len(lengths))[::-1].copy()
+    parts = parts_of(batch, table, most)
+    assert sorted(np.concatenate(parts).tolist()) == list(range(len(lengths)))
+    assert padding(parts, *table) <= most + 1e-9
+    assert len(parts) == 1 or padding([batch], *table) > most
+
+
+def test_a_batch_is_cut_where_that_saves_most() -> None:
+    lengths = np.array([9, 2, 2, 3, 9])
+    assert [part.tolist() for part in parts_of(np.arange(5), [lengths, lengths], 0.1)] == [[1, 2, 3], [0, 4]]
+
+
+@pytest.mark.skipif(not (DATA / "multi30k_tok").is_dir(), reason=f"no Multi30k in {DATA} (set NMT_DATA)")
+def test_batches_of_the_paper_have_little_padding_on_multi30k_and_come_in_random_order(tmp_path: Path) -> None:
+    """About 25,000 source and 25,000 target tokens, less than 5 % padding in what is computed at once."""
+    train = multi30k(tmp_path)
+    columns = np.asarray(train.source_lengths), np.asarray(train.target_lengths)
+    options = BatchingConfig(max_source_tokens=25_000, max_target_tokens=25_000, count_padding=False)
+    batches = list(plan_batches(*columns, options))
+    fullest = [max(int(column[batch].sum()) for column in columns) for batch in batches]
+    assert max(fullest) <= 25_000 and np.median(fullest) > 24_000
+    firsts = [int(columns[0][batch].min()) for batch in batches]
+    assert firsts != sorted(firsts)
+    parts = [part for batch in batches for part in parts_of(batch, columns, 0.05)]
+    assert padding(parts, *columns) < 0.05 < padding(batches, *columns)
+    assert len(parts) < 8 * len(batches)
+
+
+def multi30k(folder: Path) -> Split:
+    """Words in place of pieces: a tokenizer would take longer to train than all of this."""
+    for language in ("en", "de"):
+        packed = DATA / "multi30k_tok" / f"train.lc.norm.tok.{language}.gz"
+        (folder / f"train.{language}").write_bytes(gzip.decompress(packed.read_bytes()))
+    preprocess(
+        PreprocessConfig("en", "de", str(folder / "train"), destdir=str(folder / "corpus"), tokenizer=WordsConfig())
+    )
+    return Corpus.open(folder / "corpus").split("train")
+
+
+def test_a_plan_takes_some_bytes_a_sentence_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four for the order, and four while it is sorted."""
+    monkeypatch.setattr(nmt.data.lengths, "BLOCK", 2**12)
+    monkeypatch.setattr(nmt.data.batching, "BLOCK", 2**12)
+    monkeypatch.setattr(nmt.data.ordering, "GROUP", 2**12)
+    count = 400_000
+    lengths = StoredLengths(np.cumsum(np.append(0, np.random.RandomState(1).randint(3, 40, count))))
+    tracemalloc.start()
+    batches = plan_batches(lengths, lengths, BatchingConfig(4096))
+    left, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(batches) > 1000 and left < 4.5 * count and most < 9 * count

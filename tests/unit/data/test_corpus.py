@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+import nmt.data.corpus
 from nmt.config.preprocessing import PreprocessConfig
 from nmt.data.corpus import ChainedRows, Corpus, StoredSentences, chain, open_corpora, ragged_writer, sentence_files
 from nmt.data.encoding import token_type
@@ -331,3 +332,22 @@ def test_a_corpus_folder_of_fairseq_is_named_as_such(tmp_path: Path) -> None:
 def test_a_corpus_of_ours_stays_one_whatever_lies_beside_its_files(folder: Path) -> None:
     (folder / "dict.en.txt").write_text("house 2\n", encoding="utf-8")
     assert Corpus.open(folder).splits == ("train", "valid")
+
+
+@pytest.mark.parametrize(
+    ("position", "value", "sentence", "complaint"),
+    [(1, 999, 0, r"sentence 1 holds id 999, beyond 10 pieces"), (8, 5, 1, "does not end in eos")],
+)
+def test_of_a_large_corpus_a_sentence_is_checked_when_it_is_read(
+    position: int, value: int, sentence: int, complaint: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nmt.data.corpus, "LARGE", 11)
+    name = "train.en.tokens.npy"
+    array = np.load(folder / name)
+    array[position] = value
+    np.save(folder / name, array)
+    reseal(folder, name)
+    train = Corpus.open(folder).split("train")
+    assert train.source(2)[-1] == train.target(0)[-1] == EOS
+    with pytest.raises(DataError, match=complaint):
+        train.source(sentence)

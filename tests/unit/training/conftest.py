@@ -67,7 +67,7 @@ class GivenUpdates:
         self._split = split
         self._updates = updates
 
-    def at(self, position: DataPosition) -> UpdateBatches:
+    def at(self, position: DataPosition, update: int = 1) -> UpdateBatches:
         last = position.batch + 1 == len(self._updates)
         following = DataPosition(position.epoch + 1) if last else DataPosition(position.epoch, position.batch + 1)
         batches = tuple(np.array(indices) for indices in self._updates[position.batch])
@@ -75,6 +75,9 @@ class GivenUpdates:
 
     def batch(self, indices: Any) -> Batch:
         return read_batch(self._split, indices)
+
+    def start_of_epoch(self, epoch: int, update: int) -> DataPosition:
+        return DataPosition(epoch)
 
 
 def tiny_step(dropout: float = 0.0, seed: int = 1) -> Step:

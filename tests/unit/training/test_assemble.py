@@ -155,7 +155,7 @@ def test_the_length_of_a_run_is_counted_or_where_that_takes_long_estimated(
     pair: Any = None
     split, batches = given_lengths([2, 3], [2, 3]), Epochs()
     config = tiny_run(batching=BatchingConfig(sort_window=window), training=limits)
-    opened = Datasets(pair, Path(), split, None, 3, [])
+    opened = Datasets(pair, Path(), split, None, (3, 3), [])
     assert number_of_updates(config, batches, opened) == planned  # type: ignore[arg-type]
     assert batches.asked == list(range(1, asked + 1))
 
@@ -243,7 +243,7 @@ def check_with_five_positions(train: Split, valid: Split, batching: BatchingConf
     config = TransformerConfig(1, 1, d_model=8, d_ff=8, num_heads=2, positions=PositionKind.learned, max_positions=5)
     model = Transformer(config, VocabularySizes(12, 12, shared=False))
     pair: Any = None  # the check does not look at it
-    check_lengths(model, Datasets(pair, Path(), train, valid, 5, []), batching)
+    check_lengths(model, Datasets(pair, Path(), train, valid, (5, 5), []), batching)
 
 
 @pytest.mark.parametrize("name", ["train", "valid"])

@@ -136,6 +136,7 @@ def test_how_to_validate_matters_if_the_schedulers_before_and_after_both_depend_
         ("data", True),
         ("seed", True),
         ("batching.max_tokens", True),
+        ("sampling.stages", True),
         ("batching.update_freq", False),
         ("optimizer.lr", False),
         ("model.dropout", False),

@@ -10,6 +10,7 @@ import pytest
 
 from nmt.config.sections import BatchingConfig
 from nmt.data.corpus import Split
+from nmt.data.sampling import Mixture, Stage
 from nmt.training.loop.batches import DataPosition, TrainingBatches, UpdateBatches, read_batch
 
 MakeSplit = Callable[..., Split]
@@ -96,3 +97,85 @@ def test_a_batch_holds_the_alignments_of_its_sentences_by_their_place_in_it(make
     assert batch.extras["alignments"].tolist() == [[0, 0, 0], [0, 1, 3], [2, 0, 0], [2, 1, 5]]
     assert read_batch(split, np.array([0, 2])).extras["alignments"].shape == (0, 3)
     assert not read_batch(make_split(6), np.array([0])).extras
+
+
+def in_stages(split: Split, processes: int = 1, **options: int) -> TrainingBatches:
+    """The first half alone, the second one from update 8 on, and from epoch 6 on everything once."""
+    stages = [
+        Stage(Mixture((25, 25), (25, 0))),
+        Stage(Mixture((25, 25), (0, 25)), from_update=8),
+        Stage(from_epoch=6),
+    ]
+    return TrainingBatches(split, BatchingConfig(max_tokens=30, **options), 1, processes, stages)
+
+
+def course(batches: TrainingBatches, count: int, position: DataPosition, first: int = 1) -> Iterator[UpdateBatches]:
+    for update in range(first, first + count):
+        yield (made := batches.at(position, update))
+        position = made.following
+
+
+def test_a_stage_begins_with_exactly_its_update_in_an_epoch_of_its_own(make_split: MakeSplit) -> None:
+    batches = in_stages(make_split(50))
+    updates = list(course(batches, 60, DataPosition()))
+    halves = [{int(index) // 25 for batch in update.batches for index in batch} for update in updates]
+    assert halves[:7] == [{0}] * 7 and halves[7] == {1}
+    assert updates[6].ends_epoch and updates[6].following == DataPosition(3, 0, stage=1, since=3)
+    whole = batches.updates_in_epoch(1)
+    assert whole < 7 < 2 * whole, "update 8 is to come in the midst of the second epoch"
+    first_of_all = next(number for number, update in enumerate(updates) if update.epoch == 6)
+    assert set().union(*halves[7:first_of_all]) == {1} and updates[first_of_all].following.stage == 2
+    of_epoch = [index for update in updates if update.epoch == 6 for batch in update.batches for index in batch]
+    assert sorted(of_epoch) == list(range(50)) and updates[-1].epoch > 6
+    ends = [number for number, update in enumerate(updates, start=1) if update.ends_epoch]
+    assert [batches.updates_in_epoch(epoch) for epoch in range(1, len(ends) + 1)] == np.diff([0, *ends]).tolist()
+
+
+def test_what_follows_a_position_in_any_stage_does_not_depend_on_how_it_was_reached(make_split: MakeSplit) -> None:
+    split = make_split(50)
+    updates = list(course(in_stages(split), 60, DataPosition()))
+    for behind in range(59):
+        following = next(course(in_stages(split), 1, updates[behind].following, behind + 2))
+        assert contents(iter([following])) == contents(iter([updates[behind + 1]]))
+
+
+def test_mixed_batches_are_the_same_for_two_processes_as_for_twice_the_accumulation(make_split: MakeSplit) -> None:
+    split = make_split(50)
+    alone, together = in_stages(split, update_freq=2), in_stages(split, processes=2)
+    assert contents(course(alone, 20, DataPosition())) == contents(course(together, 20, DataPosition()))
+
+
+def test_a_stage_goes_on_after_an_update_that_was_skipped(make_split: MakeSplit) -> None:
+    """The last update of a stage is not made; the next has its number, and the data goes on."""
+    batches = in_stages(make_split(50))
+    last = list(course(batches, 7, DataPosition()))[-1]
+    again = batches.at(last.following, 7)
+    assert again.epoch == 3 and again.following == DataPosition(3, 1, stage=1, since=3)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "update", "stage"), [(1, 1, 0), (2, 7, 0), (2, 8, 1), (9, 8, 2), (9, 7, 0), (5, 99, 1)]
+)
+def test_an_epoch_that_begins_anew_is_in_the_stage_that_is_due(
+    make_split: MakeSplit, epoch: int, update: int, stage: int
+) -> None:
+    start = in_stages(make_split(50)).start_of_epoch(epoch, update)
+    assert start == DataPosition(epoch, 0, stage, since=epoch if stage else 1)
+
+
+def test_two_stages_that_are_due_together_are_not_gone_through_one_by_one(make_split: MakeSplit) -> None:
+    stages = [Stage(), Stage(Mixture((50,), (50,)), from_update=3), Stage(Mixture((50,), (10,)), from_epoch=2)]
+    batches = TrainingBatches(make_split(50), BatchingConfig(max_tokens=20), 1, stages=stages)
+    assert batches.at(DataPosition(batch=1), 2).following == DataPosition(2, 0, stage=2, since=2)
+
+
+def test_a_batch_with_much_padding_is_computed_in_parts_of_the_same_update(make_split: MakeSplit) -> None:
+    split = make_split(200, longest=12)
+    whole, parted = (
+        TrainingBatches(split, BatchingConfig(max_tokens=400, count_padding=False, max_padding=most), seed=1)
+        for most in (None, 0.05)
+    )
+    assert whole.updates_in_epoch(1) == parted.updates_in_epoch(1) > 2
+    for one, other in zip(*(updates_of(each, DataPosition(), whole.updates_in_epoch(1)) for each in (whole, parted))):
+        assert len(one.batches) == 1 < len(other.batches) and one.following == other.following
+        assert sorted(one.batches[0].tolist()) == sorted(np.concatenate(other.batches).tolist())

@@ -176,9 +176,9 @@ def test_the_time_of_an_update_is_that_of_all_its_parts(make_trainer: Make, make
     trainer: Trainer = make_trainer(step=step, optimizer=optimizer, clock=lambda: optimizer.now, validators=())
     at = trainer.batches.at
 
-    def planned(position: Any) -> Any:
+    def planned(position: Any, update: int) -> Any:
         optimizer.now += 1
-        return at(position)
+        return at(position, update)
 
     trainer.batches.at = planned  # type: ignore[method-assign]
     trainer.run()

@@ -27,7 +27,7 @@ from nmt.training.setup.options import check
 MakeConfig = Callable[..., TrainConfig]
 
 
-def checked(config: TrainConfig, *, longest: int | None = 8, max_update: int | None = 12) -> None:
+def checked(config: TrainConfig, *, longest: tuple[int, int] | None = (8, 5), max_update: int | None = 12) -> None:
     check(config, longest, max_update)
 
 

@@ -1,0 +1,77 @@
+"""How sentence pairs form batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nmt.config.checks import require_positive, require_share
+from nmt.config.option import flag
+from nmt.errors import UsageError
+
+AUTO = "auto"  # of options that are numbers otherwise
+
+
+@dataclass
+class BatchingConfig:
+    """How sentence pairs form batches."""
+
+    max_tokens: int | str | None = flag(
+        4096, help="largest batch: sentences x longest side, padding included; auto: what fits"
+    )
+    count_padding: bool = flag(True, help="no: the limits bound the pieces of a side, whatever padding comes to them")
+    max_source_tokens: int | None = flag(None, help="limit of the source side alone; null: that of max_tokens")
+    max_target_tokens: int | None = flag(None, help="limit of the target side alone; null: that of max_tokens")
+    max_padding: float | None = flag(
+        None, help="compute a batch in parts if more than this share of it is padding (0.05); null: always as a whole"
+    )
+    batch_size: int | None = flag(None, help="largest number of sentences in a batch")
+    update_freq: int = flag(1, help="batches whose gradients make one update")
+    sort_window: int | None = flag(None, help="sentences sorted by length together; null: all, the least padding")
+    skip_long: bool = flag(False, help="drop pairs longer than a batch instead of stopping")
+
+    def __post_init__(self) -> None:
+        if isinstance(self.max_tokens, str) and self.max_tokens != AUTO:
+            raise UsageError(f"batching.max_tokens={self.max_tokens} is neither a number nor {AUTO} (--max-tokens)")
+        require_positive("batching", max_tokens=None if self.max_tokens == AUTO else self.token_limit)
+        require_positive("batching", batch_size=self.batch_size)
+        require_positive("batching", max_source_tokens=self.max_source_tokens, max_target_tokens=self.max_target_tokens)
+        require_positive("batching", update_freq=self.update_freq, sort_window=self.sort_window)
+        require_share("batching", max_padding=self.max_padding or 0.0)
+        budgets = (self.max_source_tokens, self.max_target_tokens)
+        if self.max_tokens == AUTO and budgets != (None, None):
+            raise UsageError(
+                "batching.max_tokens=auto finds one number for both sides; leave --max-source-tokens and "
+                "--max-target-tokens out, or give --max-tokens a number"
+            )
+        if (self.max_tokens, *budgets, self.batch_size) == (None, None, None, None):
+            raise UsageError("set batching.max_tokens (--max-tokens) or batching.batch_size (--batch-size)")
+
+    @property
+    def token_limit(self) -> int | None:
+        """``max_tokens`` as a number, once ``auto`` has become one."""
+        assert not isinstance(self.max_tokens, str), "--max-tokens auto is decided before batches are made"
+        return self.max_tokens
+
+    @property
+    def limits(self) -> tuple[int | None, int | None]:
+        """The most tokens of a batch: of its sources, of its targets."""
+        source, target = self.max_source_tokens, self.max_target_tokens
+        if source is not None and target is not None:
+            return source, target
+        return (self.token_limit if source is None else source), (self.token_limit if target is None else target)
+
+    def exceeded(self, longest: Sequence[int]) -> dict[str, tuple[int, int]]:
+        """By option: the limit that the longest sentences of the sides exceed, and what it would have to be."""
+        options = [
+            name if own is not None else "max_tokens"
+            for name, own in (
+                ("max_source_tokens", self.max_source_tokens),
+                ("max_target_tokens", self.max_target_tokens),
+            )
+        ]
+        found: dict[str, tuple[int, int]] = {}
+        for name, limit, length in zip(options, self.limits, longest):
+            if limit is not None and length > limit:
+                found[name] = (limit, max(length, found.get(name, (0, 0))[1]))
+        return found

@@ -1,0 +1,132 @@
+"""Whole runs on several corpora: what each update sees, and that a run that was stopped sees the same."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nmt.config.sampling import SamplingConfig
+from nmt.config.sections import BatchingConfig, TrainConfig, TrainingConfig
+from nmt.errors import UsageError
+from nmt.storage.checkpoints import StoredCheckpoint, read_checkpoint
+from nmt.storage.run_folder import pointed
+from nmt.training.assemble import train
+from nmt.training.loop.batches import TrainingBatches
+
+pytestmark = pytest.mark.slow  # whole runs
+
+MakeConfig = Callable[..., TrainConfig]
+STAGES = SamplingConfig(weights=[0, 1], stages=["update 9: 3 1", "epoch 4: temperature 5"])
+
+
+@pytest.fixture
+def mixed(tiny_run: MakeConfig, tmp_path: Path, copy_corpus: Path) -> MakeConfig:
+    """600 pairs, and the same 600 again; in batches of 600 tokens an epoch has about 8 updates."""
+
+    def make(folder: str = "run", max_update: int = 30, sampling: SamplingConfig = STAGES, **parts: Any) -> TrainConfig:
+        config = tiny_run(
+            data=[str(copy_corpus), str(copy_corpus)],
+            sampling=sampling,
+            training=TrainingConfig(max_update=max_update),
+            batching=BatchingConfig(max_tokens=600),
+            **parts,
+        )
+        config.checkpoint.save_dir = str(tmp_path / folder)
+        return config
+
+    return make
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """The sentences of each batch that was trained on."""
+    batches: list[list[int]] = []
+    batch = TrainingBatches.batch
+
+    def noted(self: TrainingBatches, indices: Any) -> Any:
+        batches.append(indices.tolist())
+        return batch(self, indices)
+
+    monkeypatch.setattr(TrainingBatches, "batch", noted)
+    return batches
+
+
+def last_of(config: TrainConfig) -> StoredCheckpoint:
+    path = pointed(Path(config.checkpoint.save_dir), "last")
+    assert path is not None
+    return read_checkpoint(path, training=True)
+
+
+def parameters(config: TrainConfig) -> dict[str, list[float]]:
+    train(config)
+    return {name: tensor.tolist() for name, tensor in last_of(config).model.items()}
+
+
+def test_a_run_in_stages_sees_the_corpora_in_their_shares(
+    mixed: MakeConfig, seen: list[list[int]], caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    with caplog.at_level(logging.INFO, "nmt"):
+        train(mixed())
+    assert all(number >= 600 for batch in seen[:8] for number in batch)
+    later = [number < 600 for batch in seen[8:] for number in batch]
+    assert 0.6 < sum(later) / len(later) < 0.9
+    assert "stage 1 of training, from update 1 on: weights 0 1;" in caplog.text
+    assert "300 pairs an epoch (25.0 %, 0.50 times its 600)" in caplog.text
+    assert "stage 2 of training begins with epoch 3 (weights 3 1)" in caplog.text
+    assert "stage 3 of training begins with epoch 4 (temperature 5)" in caplog.text
+    start = json.loads((tmp_path / "run" / "log.jsonl").read_text().splitlines()[0])
+    assert [stage["from"] for stage in start["data"]["stages"]] == ["update 1", "update 9", "epoch 4"]
+    assert [corpus["in_epoch"] for corpus in start["data"]["stages"][1]["corpora"]] == [900, 300]
+
+
+def test_a_run_that_is_stopped_in_any_stage_goes_on_as_if_it_had_not_been(
+    mixed: MakeConfig, seen: list[list[int]]
+) -> None:
+    whole = parameters(mixed("whole"))
+    at_once = seen.copy()
+    seen.clear()
+    for stop in (5, 8, 9, 26):
+        train(mixed("stopped", stop))
+    assert parameters(mixed("stopped")) == whole
+    assert seen == at_once
+
+
+def test_other_stages_go_on_only_if_the_epoch_may_begin_again(mixed: MakeConfig, seen: list[list[int]]) -> None:
+    train(mixed(max_update=10))
+    other = SamplingConfig(weights=[0, 1], stages=["update 9: 1 0"])
+    with pytest.raises(UsageError, match=r"sampling.stages: .* go on nevertheless with --reset-dataloader"):
+        train(mixed(sampling=other))
+    seen.clear()
+    config = mixed(max_update=12, sampling=other)
+    config.checkpoint.reset_dataloader = True
+    train(config)
+    assert len(seen) == 2 and all(number < 600 for batch in seen for number in batch)
+
+
+def test_without_a_mixture_the_log_and_the_identity_of_a_run_are_as_they_were(
+    mixed: MakeConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = mixed(max_update=4, sampling=SamplingConfig())
+    with caplog.at_level(logging.INFO, "nmt"):
+        train(config)
+    assert "stage" not in caplog.text
+    training = last_of(config).training
+    assert training is not None and not [key for key in training.values["fingerprint"] if key.startswith("sampling")]
+
+
+def test_weights_and_corpora_of_different_number_are_refused(mixed: MakeConfig) -> None:
+    for sampling in (SamplingConfig(weights=[3, 1, 1]), SamplingConfig(stages=["update 5: 3 1 1"])):
+        with pytest.raises(UsageError, match=r"3 weights are given \(3 1 1\), but 2 corpora \(.*one weight for each"):
+            train(mixed(sampling=sampling))
+
+
+def test_epochs_of_a_mixture_are_counted_for_schedules_that_end_with_the_run(mixed: MakeConfig) -> None:
+    config = mixed("counted")
+    config.training = TrainingConfig(max_epoch=5)
+    result, training = train(config), last_of(config).training
+    assert training is not None and training.values["max_update"] == result.update
