@@ -208,6 +208,8 @@ ADVICE: dict[str, str] = {
     **dict.fromkeys(
         ("--batch-size-valid", "--max-tokens-valid"), "validation has batches of its own size; leave it out"
     ),
+    "--upsample-primary": "use --sampling-weights, one share for each corpus folder",
+    "--sampling-method": "use --sampling-temperature T, or --sampling-weights",
     "--find-unused-parameters": "all parameters are used; leave it out",
     "--bpe": "text is cut by the tokenizer: tokenizer=bpe",
     "--report-accuracy": "use --valid-metrics exact for whole sentences",

@@ -89,6 +89,20 @@ def test_translations_in_other_batches(tmp_path: Path) -> None:
     assert all(row[3] == "0" and float(row[4]) < 1e-4 for row in rows[2:])
 
 
+def test_padding_of_budgets(copy_corpus: Path) -> None:
+    rows = run("padding.py", copy_corpus)
+    assert len(rows) == 6 and rows[2][0] == "`--max-tokens 4096`"
+    assert all(float(after.split()[0]) <= 5.0 for *_, after in rows[2:])
+
+
+@pytest.mark.nightly
+def test_what_a_large_corpus_costs(tmp_path: Path) -> None:
+    """The second process finds what the first one's start has made."""
+    rows = run("large_corpus.py", "--pairs", 3000, "--folder", tmp_path / "corpus")
+    assert [row[:2] for row in rows[2:]] == [["first process", "3,000"], ["second process", "3,000"]]
+    assert all(float(row[5].split()[0]) < 100 for row in rows[2:])
+
+
 @pytest.mark.nightly
 def test_training_on_one_device(tmp_path: Path) -> None:
     given = (

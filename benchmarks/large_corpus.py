@@ -1,0 +1,146 @@
+"""What a corpus of any size costs to open and to shuffle: time, and memory of each process.
+
+    python benchmarks/large_corpus.py --pairs 10000000 --folder /tmp/large
+
+Makes a corpus folder of random sentences (once; it is used again if it is there), as long as those of Multi30k. Then two
+processes, one after the other and both alive at the end, open it, plan an epoch, and read some batches. Memory is what the
+system says of each: "own" is what it shares with nobody (anonymous memory), beyond what it held before it opened the corpus;
+"mapped" are pages of the files, which all processes on the machine share and the system takes back when it needs them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+
+from nmt.config.sections import BatchingConfig, PreprocessConfig
+from nmt.data.batching import plan_batches
+from nmt.data.corpus import FORMAT, KIND, Corpus, ragged_writer, sentence_files
+from nmt.data.preprocess import preprocess
+from nmt.data.tokenizers.piece_lists import WordsConfig
+from nmt.data.vocabulary import EOS, Ids, Ints
+from nmt.storage.files import MANIFEST, read_json, write_manifest
+
+PIECES, AT_ONCE = 8000, 2**20
+BATCHES = 200  # that are read
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--pairs", type=int, default=10_000_000)
+    options.add_argument("--max-tokens", type=int, default=4096)
+    options.add_argument(
+        "--folder", type=Path, default=Path("large-corpus"), help="where the corpus is, or is to be made"
+    )
+    options.add_argument("--measure", action="store_true", help="be one of the two processes")
+    given = options.parse_args()
+    if given.measure:
+        measure(given.folder, given.max_tokens)
+        return
+    if not (given.folder / MANIFEST).exists():
+        began = time.monotonic()
+        make(given.folder, given.pairs)
+        print(f"made {given.pairs:,} pairs in {time.monotonic() - began:.0f} s: {given.folder}", flush=True)
+    command = [sys.executable, __file__, "--measure", "--folder", str(given.folder)]
+    command += ["--max-tokens", str(given.max_tokens)]
+    waiting = []
+    print("| | pairs | opened in | planned in | of the processor | own memory | at most | mapped |")
+    print("|---" * 8 + "|", flush=True)
+    for name in ("first process", "second process"):
+        waiting.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+        out = waiting[-1].stdout
+        assert out is not None
+        print(f"| {name} | {' | '.join(told(json.loads(out.readline())))} |", flush=True)
+    for process in waiting:
+        process.communicate("\n")
+
+
+def make(folder: Path, pairs: int) -> None:
+    """The vocabulary is that of a text which has each word once; the sentences are drawn."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    text = folder.parent / f"{folder.name}-vocabulary"
+    for language in ("en", "de"):
+        text.with_suffix(f".{language}").write_text("".join(f"w{number}\n" for number in range(PIECES)))
+    config = PreprocessConfig("en", "de", trainpref=str(text), destdir=str(folder), tokenizer=WordsConfig())
+    config.joined_dictionary = True
+    preprocess(config)
+    draw = np.random.Generator(np.random.PCG64(1))
+    with (
+        ragged_writer(*sentence_files(folder, "train", "en"), np.uint16) as source,
+        ragged_writer(*sentence_files(folder, "train", "de"), np.uint16) as target,
+    ):
+        for start in range(0, pairs, AT_ONCE):
+            count = min(AT_ONCE, pairs - start)
+            lengths = np.clip(draw.normal(15.3, 4.7, count), 3, 60).round().astype(np.int64)
+            source(*sentences(draw, lengths))
+            target(*sentences(draw, np.clip(lengths + draw.normal(0.5, 2.7, count), 3, 70).round().astype(np.int64)))
+    facts = read_json(folder / MANIFEST)
+    for name in ("kind", "format", "written_by", "files", "text"):
+        facts.pop(name, None)
+    write_manifest(folder, KIND, FORMAT, **facts)
+
+
+def sentences(draw: np.random.Generator, lengths: Ints) -> tuple[Ids, Ints]:
+    ids = draw.integers(EOS + 1, PIECES, int(lengths.sum()), dtype=np.uint16)
+    ids[lengths.cumsum() - 1] = EOS
+    return ids, lengths
+
+
+def measure(folder: Path, max_tokens: int) -> None:
+    """Tell as JSON what this process needed, and wait for a line."""
+    before, facts = memory()["RssAnon"], dict[str, float]()
+    watch = Watch()
+    watch.start()
+    began = time.monotonic()
+    split = Corpus.open(folder).split("train")
+    facts["opened"], began, processor = time.monotonic() - began, time.monotonic(), time.process_time()
+    plan = plan_batches(split.source_lengths, split.target_lengths, BatchingConfig(max_tokens))
+    facts["planned"], facts["peak"] = time.monotonic() - began, watch.most - before
+    facts["processor"] = time.process_time() - processor
+    for batch in plan[:BATCHES]:
+        for number in batch.tolist():
+            split.source(number), split.target(number)
+    facts["pairs"] = len(split)
+    now = memory()
+    facts |= {"own": now["RssAnon"] - before, "mapped": now["RssFile"]}
+    print(json.dumps(facts), flush=True)
+    sys.stdin.readline()
+
+
+def memory() -> dict[str, int]:
+    """Bytes of this process, as Linux says them."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    fields = dict(line.split(":", 1) for line in lines)
+    return {name: 1024 * int(fields[name].split()[0]) for name in ("RssAnon", "RssFile")}
+
+
+class Watch(threading.Thread):
+    """Looks again and again at how much memory of its own the process has."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.most = 0
+
+    def run(self) -> None:
+        while True:
+            self.most = max(self.most, memory()["RssAnon"])
+            time.sleep(0.005)
+
+
+def told(facts: dict[str, float]) -> list[str]:
+    """The cells of a row."""
+    pairs = facts["pairs"]
+    seconds = [f"{facts[name]:.2f} s" for name in ("opened", "planned", "processor")]
+    memory = [f"{facts[name] / 1e6:.0f} MB, {facts[name] / pairs:.1f} bytes a pair" for name in ("own", "peak")]
+    return [f"{pairs:,}", *seconds, *memory, f"{facts['mapped'] / 1e6:.0f} MB"]
+
+
+if __name__ == "__main__":
+    main()

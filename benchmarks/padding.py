@@ -1,0 +1,53 @@
+"""How much of a training batch is padding, by its budget: of a corpus folder, both sides together.
+
+python benchmarks/padding.py data-bin/multi30k
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from nmt.config.sections import BatchingConfig
+from nmt.data.batching import Indices, parts_of, plan_batches
+from nmt.data.corpus import Corpus
+from nmt.data.lengths import Lengths
+
+BUDGETS = {
+    "--max-tokens 4096": BatchingConfig(4096),
+    "--max-tokens 4096 --no-count-padding": BatchingConfig(4096, count_padding=False),
+    "--max-tokens 25000": BatchingConfig(25_000),
+    "--max-tokens 25000 --no-count-padding": BatchingConfig(25_000, count_padding=False),
+}
+MOST = 0.05  # of --max-padding
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("corpus", type=Path)
+    split = Corpus.open(options.parse_args().corpus).split("train")
+    assert split.target_lengths is not None
+    columns = [split.source_lengths, split.target_lengths]
+    print(f"| budget | batches | padding | parts with `--max-padding {MOST}` | padding |\n|---|---|---|---|---|")
+    for name, budget in BUDGETS.items():
+        batches = plan_batches(*columns, budget)
+        parts = [part for batch in batches for part in parts_of(batch, columns, MOST)]
+        shares = [f"{100 * padding(cut, columns):.1f} %" for cut in (batches, parts)]
+        print(f"| `{name}` | {len(batches)} | {shares[0]} | {len(parts)} | {shares[1]} |", flush=True)
+
+
+def padding(batches: Iterable[Indices], columns: Sequence[Lengths]) -> float:
+    """The share of all positions that is padding."""
+    positions = pieces = 0
+    for batch in batches:
+        lengths = np.stack([column[batch] for column in columns])
+        positions += len(batch) * int(lengths.max(1).sum())
+        pieces += int(lengths.sum())
+    return 1 - pieces / positions
+
+
+if __name__ == "__main__":
+    main()
