@@ -19,6 +19,7 @@ from nmt.config.checks import require_share as require_share
 from nmt.config.choices import InvalidText, PieceMarks, Precision, ProgressStyle, Strategy
 from nmt.config.option import flag, group, option, section, user_dir_option
 from nmt.config.roles import AnyCriterion, AnyOptimizer, AnyScheduler, AnySearch, CommandConfig
+from nmt.config.variation import VariationConfig
 from nmt.errors import UsageError
 from nmt.storage.files import Verify
 
@@ -64,6 +65,7 @@ class PreprocessConfig(CommandConfig):
     on_invalid_utf8: InvalidText = flag(InvalidText.error, help="bytes that are not UTF-8: error, replace or skip")
     max_line_bytes: int = flag(MAX_LINE_BYTES, help="longest line read, in bytes")
     workers: int = flag(1, help="processes that encode text")
+    keep_text: bool = flag(False, help="keep the text of the training pairs too: nmt-train --augment needs it")
     overwrite: bool = flag(False, help="replace an existing corpus folder")
     seed: int = flag(1, help="seed of everything random")
     user_dir: str | None = user_dir_option()
@@ -356,6 +358,7 @@ class TrainConfig(CommandConfig):
     scheduler: AnyScheduler = group("scheduler", help="learning rate over time", flag="--lr-scheduler")
     search: AnySearch = group("search", help="how validation sentences are translated", flag="--search")
     batching: BatchingConfig = section(BatchingConfig, help="how sentence pairs form batches")
+    variation: VariationConfig = section(VariationConfig, help="text that differs from epoch to epoch")
     training: TrainingConfig = section(TrainingConfig, help="when training ends")
     parameters: ParametersConfig = section(ParametersConfig, help="which parameters are trained, and how")
     validation: ValidationConfig = section(ValidationConfig, help="when and how to validate")

@@ -24,6 +24,7 @@ from nmt.data.encoding import check_alignments, encode_all, token_type, write_al
 from nmt.data.language_pair import LanguagePair, find_pair
 from nmt.data.parallel_text import ParallelText, file_exists, find_file
 from nmt.data.report import PairFilter, PreprocessReport, Reason, SplitTally
+from nmt.data.stored_text import write_text
 from nmt.data.text import SHOWN, Reading, recognised
 from nmt.data.tokenizers import Tokenizer, TokenizerBuilder, tokenizers, trainable
 from nmt.data.vocabulary import Flags
@@ -161,10 +162,11 @@ def _write_split(
         raise DataError(f"{text.source} changed while it was read: {count} lines at first, then {read}")
     if text.split == TRAIN:
         tally.require_enough()
-    else:
+    if text.split != TRAIN or config.keep_text:
         for path, (language, _) in zip(text.paths(), languages):
-            with open(folder / f"{text.split}.{language}.txt", "wb") as file:  # an empty line for one that is left out
-                file.writelines((line or "").encode() + b"\n" for line in reading.lines(path, quiet=True))
+            lines = itertools.compress(reading.lines(path, quiet=True), np.concatenate(kept))
+            whole = (line or "" for line in lines)  # an empty line for one that is left out
+            write_text(folder, text.split, language, whole, offsets=config.keep_text)
     if text.alignments is not None:
         with going_on(f"{text.split}: numbering the pieces of alignments", config.progress):
             lost = write_alignments(folder, text, pair, reading, np.concatenate(kept))
