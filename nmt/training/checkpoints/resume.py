@@ -17,7 +17,13 @@ from nmt.training.validation import validation_due
 
 logger = logging.getLogger("nmt.training")
 
-RESTART_OF_EPOCH = ("data", "seed", "train_subset", "batching.")  # the position in the data loses its meaning
+RESTART_OF_EPOCH = (
+    "data",
+    "seed",
+    "train_subset",
+    "batching.",
+    "variation.",
+)  # the position in the data loses its meaning
 ACCUMULATION = "batching.update_freq"  # except by this one: the order of batches does not depend on it
 
 # What a fingerprint has only under a scheduler that follows validations.

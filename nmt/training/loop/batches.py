@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -18,6 +18,9 @@ from nmt.config.sections import BatchingConfig
 from nmt.data.batch import ALIGNMENTS, Batch, collate, join_alignments
 from nmt.data.batching import Indices, plan_batches
 from nmt.data.corpus import Split
+from nmt.data.readers import Readers
+from nmt.data.variation import Pairs, Sentences, Variation, replaced
+from nmt.data.vocabulary import Flags, Ints
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class DataPosition:
 class UpdateBatches:
     """The sentences of one update, by micro-batch, and the position after it."""
 
-    batches: tuple[Indices, ...]
+    batches: tuple[Sentences, ...]
     epoch: int
     following: DataPosition
 
@@ -41,24 +44,62 @@ class UpdateBatches:
         return self.following.epoch > self.epoch
 
 
+Limits = Callable[[Ints, Ints], Flags]  # lengths of sources and of targets -> which pairs a model can read
+
+
 class TrainingBatches:
     """The updates of a split. An update is made of consecutive batches and never spans two epochs. With several
     ``processes`` it has as many batches more; they are the same for all of them."""
 
-    def __init__(self, split: Split, options: BatchingConfig, seed: int, processes: int = 1) -> None:
+    def __init__(
+        self,
+        split: Split,
+        options: BatchingConfig,
+        seed: int,
+        processes: int = 1,
+        variation: Variation | None = None,
+        readers: int = 0,
+    ) -> None:
+        """``variation``: the text differs from epoch to epoch, and so many ``readers`` prepare it, within a ``with`` block
+        of ``readers``."""
         self._split = split
+        self._options = options
+        self._variation = variation
         self.batches_in_update = options.update_freq * processes
-        plan = partial(plan_batches, split.source_lengths, split.target_lengths, options, seed)
-        self._plan = lru_cache(maxsize=1)(plan)  # of the last epoch asked for
+        self.readers: Readers[Sentences, Pairs] = Readers(self._varied, 0 if variation is None else readers)
+        self.limits: Limits | None = None  # of the model; None: it reads what has a place in the corpus
+
+        def plan(epoch: int) -> list[Indices]:
+            source, target = split.source_lengths, split.target_lengths
+            if variation is not None:
+                source, target = variation.planned_lengths(epoch, options.token_limit)
+            return plan_batches(source, target, options, seed, epoch)
+
+        # of the epochs asked for last: at the end of one the first updates of the next are announced
+        self._plan = lru_cache(maxsize=1 if variation is None else 2)(plan)
 
     def at(self, position: DataPosition) -> UpdateBatches:
-        plan = self._plan(position.epoch)
+        plan, epoch = self._plan(position.epoch), position.epoch
         end = min(position.batch + self.batches_in_update, len(plan))
-        following = DataPosition(position.epoch, end) if end < len(plan) else DataPosition(position.epoch + 1)
-        return UpdateBatches(tuple(plan[position.batch : end]), position.epoch, following)
+        following = DataPosition(epoch, end) if end < len(plan) else DataPosition(epoch + 1)
+        limit = None if self._variation is None else self._options.token_limit
+        parts = plan[position.batch : end]
+        batches = [Sentences(part, epoch, None if limit is None else limit // len(part)) for part in parts]
+        return UpdateBatches(tuple(batches), epoch, following)
 
-    def batch(self, indices: Indices) -> Batch:
-        return read_batch(self._split, indices)
+    def batch(self, sentences: Sentences) -> Batch:
+        if self._variation is None:
+            return read_batch(self._split, sentences.numbers)
+        sources, targets = self.readers(sentences)
+        if self.limits is not None:
+            source_lengths, target_lengths = (np.array([*map(len, side)]) for side in (sources, targets))
+            fits = self.limits(source_lengths, target_lengths)
+            sources, targets = replaced(fits, (sources, targets), self._variation.usual(sentences))
+        return collate(sources, targets, sentences.numbers.tolist())
+
+    def _varied(self, sentences: Sentences) -> Pairs:
+        assert self._variation is not None
+        return self._variation.read(sentences, padded=self._options.count_padding)
 
     def updates_in_epoch(self, epoch: int) -> int:
         return -(-len(self._plan(epoch)) // self.batches_in_update)
@@ -74,14 +115,19 @@ def read_batch(split: Split, indices: Indices) -> Batch:
 class BatchReader:
     """Reads a batch when it is asked for."""
 
-    def __init__(self, read: Callable[[Indices], Batch]) -> None:
+    def __init__(self, read: Callable[[Sentences], Batch], readers: Readers[Sentences, Pairs] | None = None) -> None:
+        """``readers``: they prepare what ``read`` returns, and are told of all that is announced."""
         self.read = read  # on no card
+        self._readers = readers
+        self.ahead = 1 if readers is None else max(1, readers.ahead)  # batches that should be announced at a time
 
-    def announce(self, batches: Iterable[Indices]) -> None:
-        """These will be asked for next, in this order."""
+    def announce(self, batches: Iterable[Sentences], later: Iterable[Sentences] = ()) -> None:
+        """These will be asked for next, in this order, and those of updates after the next ``later``."""
+        if self._readers is not None:
+            self._readers.announce((*batches, *later))
 
-    def __call__(self, indices: Indices) -> Batch:
-        return self.read(indices)
+    def __call__(self, sentences: Sentences) -> Batch:
+        return self.read(sentences)
 
 
 Copied = tuple[Batch, torch.cuda.Event]  # a batch whose copy is on its way, and when it is done
@@ -91,41 +137,52 @@ class ReadAhead(BatchReader):
     """Reads announced batches in a thread, and begins to copy them to a GPU, while that computes: on a stream of their own,
     out of memory that the GPU reads by itself. With what was not announced both happens on the spot."""
 
-    def __init__(self, read: Callable[[Indices], Batch], device: torch.device) -> None:
-        super().__init__(read)
+    def __init__(
+        self,
+        read: Callable[[Sentences], Batch],
+        device: torch.device,
+        readers: Readers[Sentences, Pairs] | None = None,
+    ) -> None:
+        super().__init__(read, readers)
         self._device = device
         self._stream: torch.cuda.Stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._thread = ThreadPoolExecutor(1, "reading")
-        self._coming: deque[tuple[Indices, Future[Copied]]] = deque()
+        self._coming: deque[tuple[Sentences, Future[Copied]]] = deque()
 
-    def announce(self, batches: Iterable[Indices]) -> None:
-        self._coming.extend((indices, self._thread.submit(self._begin, indices)) for indices in batches)
+    def announce(self, batches: Iterable[Sentences], later: Iterable[Sentences] = ()) -> None:
+        batches = [*batches]
+        super().announce(batches, later)
+        self._coming.extend((sentences, self._thread.submit(self._begin, sentences)) for sentences in batches)
 
-    def __call__(self, indices: Indices) -> Batch:
+    def __call__(self, sentences: Sentences) -> Batch:
         """What is launched from now on waits for the copy; nobody waits here."""
-        batch, done = self._begun(indices)
+        batch, done = self._begun(sentences)
         computing = torch.cuda.current_stream(self._device)
         computing.wait_event(done)
         for tensor in batch.on_device():
             tensor.record_stream(computing)  # its memory is the copying stream's, and not to be used again before
         return batch
 
-    def _begun(self, indices: Indices) -> Copied:
-        if not any(np.array_equal(announced, indices) for announced, _ in self._coming):
-            return self._begin(indices)
+    def _begun(self, sentences: Sentences) -> Copied:
+        if not any(announced == sentences for announced, _ in self._coming):
+            return self._begin(sentences)
         while True:
             announced, copied = self._coming.popleft()
-            if np.array_equal(announced, indices):
+            if announced == sentences:
                 return copied.result()
             copied.cancel()  # it was passed over
 
-    def _begin(self, indices: Indices) -> Copied:
-        batch = self.read(indices)
+    def _begin(self, sentences: Sentences) -> Copied:
+        batch = self.read(sentences)
         # Left to itself a new thread is on the first card, and would open it for every process.
         with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
             return batch.pinned().to(self._device), self._stream.record_event()
 
 
-def batch_reader(read: Callable[[Indices], Batch], device: torch.device) -> BatchReader:
+def batch_reader(
+    read: Callable[[Sentences], Batch],
+    device: torch.device,
+    readers: Readers[Sentences, Pairs] | None = None,
+) -> BatchReader:
     """For a GPU batches are read and copied ahead; on a CPU nothing would be gained."""
-    return ReadAhead(read, device) if device.type == "cuda" else BatchReader(read)
+    return ReadAhead(read, device, readers) if device.type == "cuda" else BatchReader(read, readers)

@@ -37,6 +37,10 @@ def tell(config: TrainConfig, datasets: Datasets, batches: TrainingBatches, mode
     source, target = len(pair.source.vocabulary), len(pair.target.vocabulary)
     logger.info(f"{name} with {size:,} parameters, vocabularies of {source} and {target} pieces")
     logger.info(f"{pairs:,} training pairs from {pair.source_lang} to {pair.target_lang}, {updates:,} updates an epoch")
+    if datasets.variation is not None:
+        by = f"{count} readers" if (count := batches.readers.count) else "the training process"
+        room = f"batches have room for {datasets.variation.headroom:.2f} times the pieces"
+        logger.info(f"their text differs from epoch to epoch, drawn by {by}; {room}")
 
 
 def tell_limits(config: TrainConfig) -> None:

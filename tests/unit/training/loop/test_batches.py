@@ -23,7 +23,7 @@ def updates_of(batches: TrainingBatches, start: DataPosition, count: int) -> Ite
 
 
 def contents(updates: Iterator[UpdateBatches]) -> list[list[list[int]]]:
-    return [[indices.tolist() for indices in update.batches] for update in updates]
+    return [[sentences.numbers.tolist() for sentences in update.batches] for update in updates]
 
 
 @pytest.mark.parametrize("update_freq", [1, 2, 3, 100])
@@ -81,10 +81,10 @@ def test_epochs_and_seeds_have_orders_of_their_own(make_split: MakeSplit) -> Non
 def test_a_batch_holds_the_sentences_asked_for(make_split: MakeSplit) -> None:
     split = make_split(10)
     batches = TrainingBatches(split, BatchingConfig(), seed=1)
-    indices = batches.at(DataPosition()).batches[0][:3]
-    batch = batches.batch(indices)
-    assert batch.sentence_ids.tolist() == indices.tolist()
-    assert batch.targets.tolist() == [piece for index in indices for piece in split.target(index).tolist()]
+    sentences = batches.at(DataPosition()).batches[0][:3]
+    batch = batches.batch(sentences)
+    assert batch.sentence_ids.tolist() == sentences.numbers.tolist()
+    assert batch.targets.tolist() == [piece for index in sentences.numbers for piece in split.target(index).tolist()]
 
 
 def test_a_batch_holds_the_alignments_of_its_sentences_by_their_place_in_it(make_split: MakeSplit) -> None:
