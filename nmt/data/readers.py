@@ -59,6 +59,7 @@ class Readers(Generic[Task, Result]):
         self.count = count
         self._readers: list[_Reader[Task]] = []
         self._places = itertools.count()
+        self._reached = -1  # the place of what was asked for last
         self._coming: list[_Announced[Task]] = []  # given to nobody yet
         self._done: dict[int, tuple[Task, Result]] = {}  # by place; fetched, and not asked for yet
         self._lock = threading.Lock()  # batches for a GPU are read in a thread
@@ -118,7 +119,7 @@ class Readers(Generic[Task, Result]):
         places += [place for place, (done, _) in self._done.items() if done == task]
         if not places:
             return None
-        place = min(places)
+        place = self._reached = min(places)
         _, result = self._done.get(place, (task, None))
         self._coming = [one for one in self._coming if one.place > place]
         self._done = {other: done for other, done in self._done.items() if other > place}
@@ -144,7 +145,7 @@ class Readers(Generic[Task, Result]):
         except (EOFError, OSError):
             self._lose(reader)
             return
-        if sound:
+        if sound and reader.doing.place > self._reached:
             self._done[reader.doing.place] = reader.doing.task, result
         reader.doing = None
 
