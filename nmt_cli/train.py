@@ -10,6 +10,7 @@ import nmt.models
 import nmt.optim
 import nmt.search  # noqa: F401 - their options are known from here on; torch is imported by what trains
 from nmt.config.sections import TrainConfig
+from nmt.data.augmentations import chosen
 from nmt.data.corpus import Corpus
 from nmt.scoring import scorers
 from nmt_cli.launch import launch
@@ -21,6 +22,7 @@ def run(config: TrainConfig) -> float | None:
     """Train; the best validation figure is what a sweep compares."""
     for metric in config.validation.metrics:  # misspelt names are refused before anybody waits for torch
         scorers.config_class(metric)
+    chosen(config.variation.augment)
     for folder in config.data:
         if not Path(folder).expanduser().exists():
             Corpus.open(Path(folder))  # says what is missing

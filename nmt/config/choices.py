@@ -13,6 +13,14 @@ class InvalidText(Enum):
     skip = "skip"
 
 
+class Sides(Enum):
+    """One side of the sentence pairs, or both."""
+
+    both = "both"
+    source = "source"
+    target = "target"
+
+
 class PieceMarks(Enum):
     """How given text marks where its words were cut into pieces."""
 

@@ -109,6 +109,7 @@ class PreprocessConfig(CutTextConfig):
     on_invalid_utf8: InvalidText = flag(InvalidText.error, help="bytes that are not UTF-8: error, replace or skip")
     max_line_bytes: int = flag(MAX_LINE_BYTES, help="longest line read, in bytes")
     workers: int = flag(1, help="processes that encode text")
+    keep_text: bool = flag(False, help="keep the text of the training pairs too: nmt-train --augment needs it")
     overwrite: bool = flag(False, help="replace an existing corpus folder")
     seed: int = flag(1, help="seed of everything random")
     user_dir: str | None = user_dir_option()

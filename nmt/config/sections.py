@@ -22,6 +22,7 @@ from nmt.config.choices import Precision, ProgressStyle, Strategy
 from nmt.config.option import flag, group, option, section, user_dir_option
 from nmt.config.roles import AnyCriterion, AnyOptimizer, AnyScheduler, AnySearch, CommandConfig
 from nmt.config.sampling import SamplingConfig
+from nmt.config.variation import VariationConfig
 from nmt.errors import UsageError
 from nmt.storage.files import Verify
 
@@ -288,6 +289,7 @@ class TrainConfig(CommandConfig):
     search: AnySearch = group("search", help="how validation sentences are translated", flag="--search")
     sampling: SamplingConfig = section(SamplingConfig, help="how several corpora are mixed")
     batching: BatchingConfig = section(BatchingConfig, help="how sentence pairs form batches")
+    variation: VariationConfig = section(VariationConfig, help="text that differs from epoch to epoch")
     training: TrainingConfig = section(TrainingConfig, help="when training ends")
     parameters: ParametersConfig = section(ParametersConfig, help="which parameters are trained, and how")
     validation: ValidationConfig = section(ValidationConfig, help="when and how to validate")

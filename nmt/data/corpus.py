@@ -5,7 +5,8 @@
     tokenizer/                          see ``LanguagePair``
     <split>.<lang>.tokens.npy           all sentences in one array, each ending in eos
     <split>.<lang>.offsets.npy          where each sentence begins, and the end of the last
-    <split>.<lang>.txt                  the lines as they were read; not of the training split
+    <split>.<lang>.txt                  the lines as they were read; of the training split only with --keep-text
+    <split>.<lang>.text-offsets.npy     only with --keep-text: where each line begins, see ``nmt.data.stored_text``
     <split>.alignments.npy              if there are any: pairs of source and target positions of pieces, one after the
     <split>.alignment-offsets.npy       other in one array, and where those of each sentence begin
 
@@ -36,7 +37,8 @@ from nmt.storage.foreign import corpus_of_fairseq
 KIND = "corpus"
 PAGE = "report.html"
 FORMAT = 1
-_SMALL = ("*.offsets.npy", "*.alignment-offsets.npy", "tokenizer/*", "tokenizer/*/*")  # beside the tokens
+# Beside the tokens.
+_SMALL = ("*.offsets.npy", "*.text-offsets.npy", "*.alignment-offsets.npy", "tokenizer/*", "tokenizer/*/*")
 LARGE = (
     2**27
 )  # numbers of an array that are looked at when it is opened: a quarter of a gigabyte, some tenths of a second

@@ -47,7 +47,7 @@ def longest(lengths: Lengths) -> int:
     return max((int(lengths[block].max()) for block in blocks(len(lengths))), default=0)
 
 
-class _ReadOff:
+class ReadOff:
     """What an array of the lengths could do; such an array is made only where somebody asks for all of them."""
 
     def __getitem__(self, index: Any, /) -> Any:
@@ -69,7 +69,7 @@ class _ReadOff:
         return [int(length) for length in self[:]]
 
 
-class StoredLengths(_ReadOff):
+class StoredLengths(ReadOff):
     """Of sentences that lie one after the other: the differences of their ``offsets``."""
 
     def __init__(self, offsets: Ids) -> None:
@@ -85,7 +85,7 @@ class StoredLengths(_ReadOff):
         return self._offsets[1:][index] - self._offsets[:-1][index]
 
 
-class ChainedLengths(_ReadOff):
+class ChainedLengths(ReadOff):
     """Of the sentences of several parts, one part after the other."""
 
     def __init__(self, parts: Sequence[Lengths]) -> None:
@@ -113,7 +113,7 @@ class ChainedLengths(_ReadOff):
         return found
 
 
-class LongerSide(_ReadOff):
+class LongerSide(ReadOff):
     """Of each sentence pair, the length of its longer side."""
 
     def __init__(self, sides: Sequence[Lengths]) -> None:

@@ -20,6 +20,7 @@ from nmt.data.finding_text import TRAIN
 from nmt.data.report import EXAMPLES, PreprocessReport, SplitTally
 from nmt.data.sealing import seal
 from nmt.data.sharding import FACTS, Facts, Shard, Tallied, facts_file, read_tallies
+from nmt.data.stored_text import StoredLines, text_files, write_text
 from nmt.data.vocabulary import Flags
 from nmt.errors import DataError, MissingInputError
 from nmt.progress import ReportPairs
@@ -109,6 +110,7 @@ class _Split:
         self._folder, self._split, self._parts = folder, split, _holding(parts, split)
         corpus = parts[0].corpus
         self._pair, languages = corpus.pair, (corpus.pair.source_lang, corpus.pair.target_lang)
+        self._keeps_text = bool(corpus.manifest["config"].get("keep_text"))
         self._languages = languages[: 2 - corpus.only_source]
         self._rules = None
         if split == TRAIN and drops_duplicates:
@@ -142,10 +144,16 @@ class _Split:
                 progress(self._split, tally.counts["read"], total)
         if self._split == TRAIN:
             tally.require_enough()
-        for language in self._languages if self._split != TRAIN else ():
-            name = f"{self._split}.{language}.txt"
-            shutil.copyfile(self._parts[0].folder / name, self._folder / name)
-        self._alignments(np.concatenate([np.zeros(0, dtype=np.bool_), *kept]))
+        every = np.concatenate([np.zeros(0, dtype=np.bool_), *kept])
+        if self._split == TRAIN:
+            self._text(every)
+        else:
+            for name in itertools.chain.from_iterable(
+                text_files(self._split, language) for language in self._languages
+            ):
+                if (self._parts[0].folder / name).is_file():
+                    shutil.copyfile(self._parts[0].folder / name, self._folder / name)
+        self._alignments(every)
         return tally
 
     def _chunks(self, part: _Part) -> Iterator[tuple[Facts, EncodedPairs]]:
@@ -172,6 +180,15 @@ class _Split:
                     text_reasons=np.zeros(len(some), dtype=np.int8),
                 ),
             )
+
+    def _text(self, kept: Flags) -> None:
+        """That of the training pairs, if it was kept (--keep-text)."""
+        if not self._keeps_text:
+            return
+        for language in self._languages:
+            shards = (StoredLines(part.folder, self._split, language) for part in self._parts)
+            lines = itertools.compress(itertools.chain.from_iterable(shards), kept.tolist())
+            write_text(self._folder, self._split, language, lines, offsets=True)
 
     def _alignments(self, kept: Flags) -> None:
         names = alignment_files(self._split)

@@ -22,6 +22,7 @@ from nmt.data.language_pair import LanguagePair
 from nmt.data.parallel_text import ParallelText
 from nmt.data.report import SplitTally
 from nmt.data.sharding import Facts, Shard, facts_file, facts_of
+from nmt.data.stored_text import write_text
 from nmt.data.text import Reading
 from nmt.errors import DataError
 from nmt.progress import ReportPairs, going_on
@@ -94,15 +95,19 @@ class _Writer:
                 self._keep_dropped(Path(self._config.keep_dropped), text, codes)
             if not self._keeps_facts:  # else the merge asks
                 tally.require_enough()
-        else:
-            for number, language in enumerate(self._languages(text)):
-                with open(
-                    self._folder / f"{text.split}.{language}.txt", "wb"
-                ) as file:  # empty lines for what is left out
-                    file.writelines((line or "").encode() + b"\n" for line in text.side(number, self._reading))
+        if text.split != TRAIN or self._config.keep_text:
+            self._text(text, codes)
         if text.alignments:
             self._alignments(text, codes)
         return tally
+
+    def _text(self, text: ParallelText, codes: Codes) -> None:
+        """The lines of the pairs that are kept."""
+        kept = (codes == Reason.kept).tolist()
+        for number, language in enumerate(self._languages(text)):
+            lines = itertools.compress(text.side(number, self._reading), kept)
+            whole = (line or "" for line in lines)  # empty lines for what is left out
+            write_text(self._folder, text.split, language, whole, offsets=self._config.keep_text)
 
     def _languages(self, text: ParallelText) -> list[str]:
         return [self._pair.source_lang, self._pair.target_lang][: 1 + text.has_target]

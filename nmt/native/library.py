@@ -38,6 +38,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "decoding_normaliser": (_POINTER, [_POINTER]),
     "end_decoding": (None, [_POINTER]),
     "summarise": (None, [_POINTER, _COUNT, _COUNT, _POINTER, _POINTER]),
+    "drop_merges": (None, [*[_POINTER] * 7, _COUNT, _COUNT, ctypes.c_uint64, _COUNT]),
     "best_continuations": (None, [*[_POINTER] * 4, *[_COUNT] * 4, _POINTER, _COUNT, *[_POINTER] * 3]),
 }
 

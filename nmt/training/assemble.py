@@ -36,7 +36,7 @@ from nmt.training.loop.trainer import Pulse, StopRequest, Trainer
 from nmt.training.loop.updater import BadUpdates, Updater
 from nmt.training.setup import parts
 from nmt.training.setup.compilation import compile_layers
-from nmt.training.setup.datasets import Datasets, open_datasets, stages_of
+from nmt.training.setup.datasets import Datasets, open_datasets, readable, stages_of
 from nmt.training.setup.description import describe_run, number_of_updates, tell, tell_limits
 from nmt.training.setup.options import (
     Fingerprint,
@@ -82,12 +82,16 @@ def train(config: TrainConfig) -> TrainingResult:
         datasets = open_datasets(config)
         stages = stages_of(config, datasets)
         config = decide_token_budget(config, datasets, device, world)
-        batches = TrainingBatches(datasets.train, config.batching, config.seed, world.size, stages)
+        readers = 2 * (device.type == "cuda") if config.variation.readers is None else config.variation.readers
+        batches = TrainingBatches(
+            datasets.train, config.batching, config.seed, world.size, stages, datasets.variation, readers
+        )
         max_update = number_of_updates(config, batches, datasets)
         check(config, datasets.longest, max_update)
         tell_limits(config)
         folder = Path(config.checkpoint.save_dir)
-        with _holding(folder, world), StopRequest() as stop:
+        # readers are copies of this process: made now, they hold neither the lock nor the model
+        with batches.readers, _holding(folder, world), StopRequest() as stop:
             mark = fingerprint(config, datasets.identities, datasets.valid_identities)
             plan = Plan(config, datasets, batches, max_update, scorers, device, world, folder, mark)
             metric, tokenizer = config.validation.best_metric, datasets.tokenizer
@@ -118,6 +122,7 @@ def _train(plan: Plan, store: CheckpointStore, saver: Saver, stop: StopRequest) 
     past = _past(plan, store)
     world.on_main(store.prepare)
     model = parts.build_model(config, datasets)
+    plan.batches.limits = readable(model)
     tell(config, datasets, plan.batches, model)
     arithmetic = _arithmetic(plan, model, past)
     if past is None and config.checkpoint.finetune_from_model is not None:
@@ -130,9 +135,10 @@ def _train(plan: Plan, store: CheckpointStore, saver: Saver, stop: StopRequest) 
     validation = _validation(plan, learner, reporter)
     horizon = Horizon(plan.max_update, model.width, 1.0, facts.warmup_updates, validation.best.higher_is_better)
     schedule = parts.build_schedule(config, learner.optimizer, horizon)
+    reader = batch_reader(plan.batches.batch, device, plan.batches.readers)
     trainer = Trainer(
         batches=plan.batches,
-        updater=Updater(learner, schedule, batch_reader(plan.batches.batch, device), config.training, config.seed),
+        updater=Updater(learner, schedule, reader, config.training, config.seed),
         validation=validation,
         keeper=Keeper(learner, saver, Cadence(config.checkpoint), facts),
         reporter=reporter,

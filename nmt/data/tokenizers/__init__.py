@@ -10,7 +10,9 @@ from typing import Any, ClassVar
 
 from nmt.config.choices import PieceMarks
 from nmt.data.text import one_line, visible_spaces
+from nmt.data.tokenizers.sampling import Sampler
 from nmt.data.vocabulary import UNK, Ints, Vocabulary
+from nmt.errors import UsageError
 from nmt.registry import Registry, import_all
 
 
@@ -54,6 +56,20 @@ class Tokenizer(ABC):
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """One piece for each id, specials too, without white space: for H- lines, alignments and plots."""
         return [visible_spaces(self.vocabulary.pieces[number]) for number in ids]
+
+    def bpe_dropout(self, dropout: float) -> Sampler:
+        """Draws pieces of which some merges are left out."""
+        raise self._cannot("variation.bpe_dropout (--bpe-dropout)", "byte-pair encoding", "bpe")
+
+    def unigram_sampling(self, alpha: float) -> Sampler:
+        """Draws segmentations by their probabilities to the power ``alpha``."""
+        raise self._cannot("variation.unigram_alpha (--unigram-alpha)", "a unigram model", "unigram")
+
+    def _cannot(self, option: str, kind: str, example: str) -> UsageError:
+        has = f"the corpus has others (tokenizer={tokenizers.name_of(type(self.config))})"
+        return UsageError(
+            f"{option} needs pieces of {kind}, and {has}; leave it out, or make the corpus with tokenizer={example}"
+        )
 
     @abstractmethod
     def save(self, folder: Path, stem: str) -> None:

@@ -24,7 +24,10 @@ from nmt.config.option import flag, option
 from nmt.config.sections import require_positive
 from nmt.data.text import one_line, require_text
 from nmt.data.tokenizers import Tokenizer, TokenizerBuilder, tokenizers
-from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Ints, Vocabulary
+from nmt.data.tokenizers.bpe_dropout import BpeDropout, Merges
+from nmt.data.tokenizers.sampling import Sampler
+from nmt.data.tokenizers.unigram_sampling import UnigramSampling
+from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Flags, Ints, Vocabulary
 from nmt.errors import DataError, MissingInputError, UsageError
 from nmt.storage.foreign import is_dictionary_of_fairseq
 
@@ -197,6 +200,47 @@ class SentencePieceTokenizer(Tokenizer):
     def surfaces(self, line: str) -> list[str]:
         pieces: list[str] = self._model.encode(line, out_type=str)
         return [piece.lstrip(SPACE) for piece in pieces]
+
+    def bpe_dropout(self, dropout: float) -> Sampler:
+        if not self._is("bpe"):
+            return super().bpe_dropout(dropout)
+        scores = self._scores()
+        parts = {piece: number for number, piece in enumerate(scores)}
+        ranked = {  # two pieces are joined if a piece is made of them; that with the highest score comes first
+            (parts[piece[:end]], parts[piece[end:]]): (-score, parts[piece])
+            for piece, score in scores.items()
+            for end in range(1, len(piece))
+            if piece[:end] in parts and piece[end:] in parts
+        }
+        merges = Merges(ranked, [self.vocabulary.id(piece) for piece in parts])
+        spelled = [
+            [parts[character] for character in piece] if piece in parts and parts.keys() >= set(piece) else []
+            for piece in self.vocabulary.pieces
+        ]
+        return BpeDropout(self._begins_word(), spelled, merges, dropout)
+
+    def unigram_sampling(self, alpha: float) -> Sampler:
+        if not self._is("unigram"):
+            return super().unigram_sampling(alpha)
+        return UnigramSampling(self._begins_word(), self.vocabulary.pieces, self._scores(), alpha)
+
+    def _begins_word(self) -> Flags:
+        return np.array([piece.startswith(SPACE) for piece in self.vocabulary.pieces])
+
+    def _is(self, kind: str) -> bool:
+        """Whether the model is of this kind, whatever the options say: a model of the user's own may be of another. The
+        library samples from two kinds, and lists the best segmentations of one of them."""
+        try:
+            self._model.sample_encode_as_ids("a", nbest_size=-1, alpha=0.5)
+            self._model.nbest_encode_as_ids("a", nbest_size=2)
+        except RuntimeError as error:
+            return kind == "bpe" and "NBestEncode" in str(error)
+        return kind == "unigram"
+
+    def _scores(self) -> dict[str, float]:
+        """Of the pieces that stand for text, not for bytes."""
+        theirs = [number for number in self._theirs.tolist() if not self._model.is_byte(number)]
+        return dict(zip(self._model.id_to_piece(theirs), self._model.get_score(theirs)))
 
     def save(self, folder: Path, stem: str) -> None:
         (folder / f"{stem}.model").write_bytes(self.model_bytes())

@@ -23,6 +23,7 @@ RESTART_OF_EPOCH = (
     "train_subset",
     "batching.",
     "sampling.",
+    "variation.",
 )  # the position in the data loses its meaning
 ACCUMULATION = "batching.update_freq"  # except by this one: the order of batches does not depend on it
 

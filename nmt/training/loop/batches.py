@@ -17,8 +17,12 @@ from nmt.config.sections import BatchingConfig
 from nmt.data.batch import ALIGNMENTS, Batch, collate, join_alignments
 from nmt.data.batching import BatchPlan, Indices, parts_of, plan_batches
 from nmt.data.corpus import Split
+from nmt.data.lengths import Lengths
 from nmt.data.ordering import Order
+from nmt.data.readers import Readers
 from nmt.data.sampling import Stage
+from nmt.data.variation import Pairs, Room, Sentences, Variation, replaced
+from nmt.data.vocabulary import Flags, Ints
 
 
 @dataclass(frozen=True)
@@ -36,13 +40,16 @@ class DataPosition:
 class UpdateBatches:
     """The sentences of one update, by micro-batch, and the position after it."""
 
-    batches: tuple[Indices, ...]
+    batches: tuple[Sentences, ...]
     epoch: int
     following: DataPosition
 
     @property
     def ends_epoch(self) -> bool:
         return self.following.epoch > self.epoch
+
+
+Limits = Callable[[Ints, Ints], Flags]  # lengths of sources and of targets -> which pairs a model can read
 
 
 class TrainingBatches:
@@ -57,13 +64,20 @@ class TrainingBatches:
         seed: int,
         processes: int = 1,
         stages: Sequence[Stage] = (Stage(),),
+        variation: Variation | None = None,
+        readers: int = 0,
     ) -> None:
+        """``variation``: the text differs from epoch to epoch, and so many ``readers`` prepare it, within a ``with`` block
+        of ``readers``."""
         self._split = split
         self._options = options
         self._seed = seed
         self.batches_in_update = options.update_freq * processes
         self.stages = stages
-        self._planned: tuple[DataPosition, BatchPlan] | None = None  # of the last epoch asked for
+        self._variation = variation
+        self.readers: Readers[Sentences, Pairs] = Readers(self._varied, 0 if variation is None else readers)
+        self.limits: Limits | None = None  # of the model; None: it reads what has a place in the corpus
+        self._planned: dict[DataPosition, BatchPlan] = {}  # of the epochs asked for last, by where they begin
         self._starts = [(DataPosition(), 1)]  # of epochs, and their first updates, if none is skipped
 
     def at(self, position: DataPosition, update: int = 1) -> UpdateBatches:
@@ -74,13 +88,24 @@ class TrainingBatches:
         if end == len(plan):
             following = replace(position, epoch=position.epoch + 1, batch=0)
         return UpdateBatches(
-            tuple(part for batch in plan[position.batch : end] for part in self._parts(batch)),
+            tuple(part for batch in plan[position.batch : end] for part in self._parts(batch, position.epoch)),
             position.epoch,
             self._in_due_stage(following, update + 1),
         )
 
-    def batch(self, indices: Indices) -> Batch:
-        return read_batch(self._split, indices)
+    def batch(self, sentences: Sentences) -> Batch:
+        if self._variation is None:
+            return read_batch(self._split, sentences.numbers)
+        sources, targets = self.readers(sentences)
+        if self.limits is not None:
+            source_lengths, target_lengths = (np.array([*map(len, side)]) for side in (sources, targets))
+            fits = self.limits(source_lengths, target_lengths)
+            sources, targets = replaced(fits, (sources, targets), self._variation.usual(sentences))
+        return collate(sources, targets, sentences.numbers.tolist())
+
+    def _varied(self, sentences: Sentences) -> Pairs:
+        assert self._variation is not None
+        return self._variation.read(sentences, padded=self._options.count_padding)
 
     def start_of_epoch(self, epoch: int, update: int) -> DataPosition:
         """Where an epoch begins that begins with this update, whatever came before."""
@@ -115,12 +140,22 @@ class TrainingBatches:
 
     def _plan(self, position: DataPosition) -> BatchPlan:
         start = replace(position, batch=0)
-        if self._planned is None or self._planned[0] != start:
-            self._planned = None  # two large plans need not be there at once
-            lengths = self._split.source_lengths, self._split.target_lengths
-            plan = plan_batches(*lengths, self._options, self._seed, position.epoch, chosen=self._chosen(position))
-            self._planned = start, plan
-        return self._planned[1]
+        if start not in self._planned:
+            # Two large plans need not be there at once, unless readers are told of the next epoch at the end of one.
+            kept = [*self._planned.items()][-1:] if self.readers.count else []
+            self._planned = dict(kept)
+            del kept
+            lengths = self._lengths(position.epoch)
+            self._planned[start] = plan_batches(
+                *lengths, self._options, self._seed, position.epoch, chosen=self._chosen(position)
+            )
+        return self._planned[start]
+
+    def _lengths(self, epoch: int) -> tuple[Lengths, Lengths | None]:
+        """Of the sources and the targets, as batches of an epoch are planned for them."""
+        if self._variation is not None:
+            return self._variation.planned_lengths(epoch, self._options.limits)
+        return self._split.source_lengths, self._split.target_lengths
 
     def _chosen(self, position: DataPosition) -> Order | None:
         """The sentences of an epoch; None: all of them, once."""
@@ -129,12 +164,27 @@ class TrainingBatches:
             None if mixture is None else mixture.draw(self._seed, position.stage, position.epoch - position.since + 1)
         )
 
-    def _parts(self, batch: Indices) -> list[Indices]:
+    def _parts(self, batch: Indices, epoch: int) -> list[Sentences]:
         """What is computed at once."""
-        if self._options.max_padding is None:
-            return [batch]
-        sides = [self._split.source_lengths, self._split.target_lengths]
-        return parts_of(batch, [side for side in sides if side is not None], self._options.max_padding)
+        sides = [side for side in self._lengths(epoch) if side is not None]
+        parts, most = [batch], self._options.max_padding
+        if most is not None:
+            parts = parts_of(batch, sides, most)
+        if self._variation is None:
+            return [Sentences(part, epoch) for part in parts]
+        return [Sentences(part, epoch, self._room(part, batch, sides)) for part in parts]
+
+    def _room(self, part: Indices, batch: Indices, sides: Sequence[Lengths]) -> Room:
+        """What each pair of a part of a batch has room for. Where padding does not count, a part has that of its pieces."""
+        room: list[int | None] = [
+            None
+            if limit is None
+            else limit // len(batch)
+            if self._options.count_padding or len(part) == len(batch)
+            else limit * int(side[part].sum()) // (int(side[batch].sum()) * len(part))
+            for side, limit in zip(sides, self._options.limits)
+        ]
+        return room[0], room[1]
 
 
 def read_batch(split: Split, indices: Indices) -> Batch:
@@ -147,14 +197,19 @@ def read_batch(split: Split, indices: Indices) -> Batch:
 class BatchReader:
     """Reads a batch when it is asked for."""
 
-    def __init__(self, read: Callable[[Indices], Batch]) -> None:
+    def __init__(self, read: Callable[[Sentences], Batch], readers: Readers[Sentences, Pairs] | None = None) -> None:
+        """``readers``: they prepare what ``read`` returns, and are told of all that is announced."""
         self.read = read  # on no card
+        self._readers = readers
+        self.ahead = 1 if readers is None else max(1, readers.ahead)  # batches that should be announced at a time
 
-    def announce(self, batches: Iterable[Indices]) -> None:
-        """These will be asked for next, in this order."""
+    def announce(self, batches: Iterable[Sentences], later: Iterable[Sentences] = ()) -> None:
+        """These will be asked for next, in this order, and those of updates after the next ``later``."""
+        if self._readers is not None:
+            self._readers.announce((*batches, *later))
 
-    def __call__(self, indices: Indices) -> Batch:
-        return self.read(indices)
+    def __call__(self, sentences: Sentences) -> Batch:
+        return self.read(sentences)
 
 
 Copied = tuple[Batch, torch.cuda.Event]  # a batch whose copy is on its way, and when it is done
@@ -164,41 +219,52 @@ class ReadAhead(BatchReader):
     """Reads announced batches in a thread, and begins to copy them to a GPU, while that computes: on a stream of their own,
     out of memory that the GPU reads by itself. With what was not announced both happens on the spot."""
 
-    def __init__(self, read: Callable[[Indices], Batch], device: torch.device) -> None:
-        super().__init__(read)
+    def __init__(
+        self,
+        read: Callable[[Sentences], Batch],
+        device: torch.device,
+        readers: Readers[Sentences, Pairs] | None = None,
+    ) -> None:
+        super().__init__(read, readers)
         self._device = device
         self._stream: torch.cuda.Stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._thread = ThreadPoolExecutor(1, "reading")
-        self._coming: deque[tuple[Indices, Future[Copied]]] = deque()
+        self._coming: deque[tuple[Sentences, Future[Copied]]] = deque()
 
-    def announce(self, batches: Iterable[Indices]) -> None:
-        self._coming.extend((indices, self._thread.submit(self._begin, indices)) for indices in batches)
+    def announce(self, batches: Iterable[Sentences], later: Iterable[Sentences] = ()) -> None:
+        batches = [*batches]
+        super().announce(batches, later)
+        self._coming.extend((sentences, self._thread.submit(self._begin, sentences)) for sentences in batches)
 
-    def __call__(self, indices: Indices) -> Batch:
+    def __call__(self, sentences: Sentences) -> Batch:
         """What is launched from now on waits for the copy; nobody waits here."""
-        batch, done = self._begun(indices)
+        batch, done = self._begun(sentences)
         computing = torch.cuda.current_stream(self._device)
         computing.wait_event(done)
         for tensor in batch.on_device():
             tensor.record_stream(computing)  # its memory is the copying stream's, and not to be used again before
         return batch
 
-    def _begun(self, indices: Indices) -> Copied:
-        if not any(np.array_equal(announced, indices) for announced, _ in self._coming):
-            return self._begin(indices)
+    def _begun(self, sentences: Sentences) -> Copied:
+        if not any(announced == sentences for announced, _ in self._coming):
+            return self._begin(sentences)
         while True:
             announced, copied = self._coming.popleft()
-            if np.array_equal(announced, indices):
+            if announced == sentences:
                 return copied.result()
             copied.cancel()  # it was passed over
 
-    def _begin(self, indices: Indices) -> Copied:
-        batch = self.read(indices)
+    def _begin(self, sentences: Sentences) -> Copied:
+        batch = self.read(sentences)
         # Left to itself a new thread is on the first card, and would open it for every process.
         with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
             return batch.pinned().to(self._device), self._stream.record_event()
 
 
-def batch_reader(read: Callable[[Indices], Batch], device: torch.device) -> BatchReader:
+def batch_reader(
+    read: Callable[[Sentences], Batch],
+    device: torch.device,
+    readers: Readers[Sentences, Pairs] | None = None,
+) -> BatchReader:
     """For a GPU batches are read and copied ahead; on a CPU nothing would be gained."""
-    return ReadAhead(read, device) if device.type == "cuda" else BatchReader(read)
+    return ReadAhead(read, device, readers) if device.type == "cuda" else BatchReader(read, readers)

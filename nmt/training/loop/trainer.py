@@ -63,7 +63,7 @@ class Trainer:
             began = self.pulse.clock()
             update = self.state.update + 1
             batches = self.batches.at(self.state.position, update)
-            self.updater.announce(self.batches.at(batches.following, update + 1))
+            self.updater.announce(self._coming(batches, update))
             with self.around_update(update):
                 if not self._launch(batches, began):
                     continue
@@ -74,6 +74,13 @@ class Trainer:
             made = made and (not self._pauses(batches) or self._settle())
             self._validate_and_save(self._due(batches, made), validate=self._validation_due(batches, made))
         return ending
+
+    def _coming(self, batches: UpdateBatches, update: int) -> list[UpdateBatches]:
+        """The update after this one, and more of them if batches are prepared further ahead."""
+        coming = [self.batches.at(batches.following, update + 1)]
+        while len(coming) * len(batches.batches) < self.updater.reader.ahead:
+            coming.append(self.batches.at(coming[-1].following, update + len(coming) + 1))
+        return coming
 
     @property
     def complete(self) -> bool:
@@ -157,7 +164,7 @@ class Trainer:
             logger.warning("update %d is skipped: loss %s, gradient norm %s", update, figures.loss, figures.grad_norm)
             parameters = self.updater.without_finite_gradient(update, batches)
             if learner.world.main:
-                sentences = [self.batches.batch(indices) for indices in batches.batches]
+                sentences = [self.batches.batch(numbers) for numbers in batches.batches]
                 path = self.bad_updates.record(update, batches.epoch, sentences, figures, parameters)
                 if path is not None:
                     logger.warning("its sentences are in %s", path)

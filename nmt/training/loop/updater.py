@@ -8,6 +8,7 @@ update by itself, it is told on the device, and the figures are read while that 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,8 +22,8 @@ from torch import Tensor, nn
 from nmt.config.choices import Precision
 from nmt.config.sections import TrainingConfig
 from nmt.data.batch import Batch
-from nmt.data.batching import Indices
 from nmt.data.language_pair import LanguagePair
+from nmt.data.variation import Sentences
 from nmt.devices import is_shortage
 from nmt.distributed.world import Share, World
 from nmt.errors import DeviceError, NMTError
@@ -115,9 +116,10 @@ class Updater:
             passes = "any pass" if "backward" in meets(last=False) else "the last backward pass of an update"
             logger.info("should memory run short in %s, training ends: %s", passes, TOGETHER)
 
-    def announce(self, batches: UpdateBatches) -> None:
-        """Those of the next update."""
-        self.reader.announce(share.item for share in self.learner.world.shares(batches.batches))
+    def announce(self, updates: Sequence[UpdateBatches]) -> None:
+        """The next update, and perhaps some after it."""
+        batches, *later = ([share.item for share in self.learner.world.shares(one.batches)] for one in updates)
+        self.reader.announce(batches, itertools.chain.from_iterable(later))
 
     def accumulate(self, update: int, batches: UpdateBatches) -> Totals:
         """Leave gradients of the summed loss on the parameters (over n processes, an n-th of it). A batch that finds no
@@ -183,7 +185,7 @@ class Updater:
         divide(gradients, self.learner.arithmetic.scaled(totals.denominator) / self.learner.world.size)
         return parameters, gradients
 
-    def _add(self, update: int, share: Share[Indices], totals: Totals) -> bool:
+    def _add(self, update: int, share: Share[Sentences], totals: Totals) -> bool:
         """Whether there was memory for a batch. What held it is gone when this returns."""
         seed_torch(self.seed, update, *share.key)
         try:
@@ -194,7 +196,7 @@ class Updater:
             return False
         return True
 
-    def _forward_backward(self, update: int, share: Share[Indices]) -> LossReport:
+    def _forward_backward(self, update: int, share: Share[Sentences]) -> LossReport:
         world, arithmetic = self.learner.world, self.learner.arithmetic
         with world.backward_of(self._wrapped, last=share.last):
             with self._all_present(update, share, "forward"), arithmetic.forward_pass():
@@ -205,7 +207,7 @@ class Updater:
             return report
 
     @contextlib.contextmanager
-    def _all_present(self, update: int, share: Share[Indices], which: str) -> Iterator[None]:
+    def _all_present(self, update: int, share: Share[Sentences], which: str) -> Iterator[None]:
         """Around a pass. If all processes make it together, a shortage of memory ends training: none can repeat it in
         halves."""
         try:
@@ -215,7 +217,7 @@ class Updater:
                 raise self._shortage(update, share, f"in the {which} pass of a batch", TOGETHER) from error
             raise
 
-    def _halves(self, update: int, share: Share[Indices]) -> list[Share[Indices]]:
+    def _halves(self, update: int, share: Share[Sentences]) -> list[Share[Sentences]]:
         if len(share.item) == 1:
             raise self._shortage(update, share, "in a batch")
         logger.warning("out of memory at update %d in a batch of %s; doing it in halves", update, self._size(share))
@@ -223,11 +225,11 @@ class Updater:
         first = replace(share, item=share.item[:middle], key=(*share.key, 0), last=False)
         return [first, replace(share, item=share.item[middle:], key=(*share.key, 1))]
 
-    def _shortage(self, update: int, share: Share[Indices], where: str, *advice: str) -> DeviceError:
+    def _shortage(self, update: int, share: Share[Sentences], where: str, *advice: str) -> DeviceError:
         found = f"out of memory at update {update}, {where} of {self._size(share)}"
         return DeviceError("; ".join([found, *advice, SMALLER_BATCHES]))
 
-    def _size(self, share: Share[Indices]) -> str:
+    def _size(self, share: Share[Sentences]) -> str:
         return described(self.reader.read(share.item))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ from nmt.data.corpus import Corpus, Split, chain, open_corpora
 from nmt.data.language_pair import LanguagePair
 from nmt.data.lengths import Lengths, blocks, longest
 from nmt.data.sampling import Mixture, Stage
+from nmt.data.stored_text import StoredPairs, text_identity
+from nmt.data.variation import Variation, refuse_cut_text
+from nmt.data.vocabulary import Flags, Ints
 from nmt.errors import DataError, UsageError
 from nmt.interface import EncoderDecoder
 
@@ -33,6 +37,7 @@ class Datasets:
     reports: list[dict[str, Any]] = field(default_factory=list)  # of preprocessing, by corpus
     valid_identities: list[str] = field(default_factory=list)  # of the validation data, by corpus that has some
     sizes: tuple[int, ...] = ()  # training pairs, by corpus
+    variation: Variation | None = None  # of the training pairs; None: they are the same in each epoch
 
 
 def open_datasets(config: TrainConfig) -> Datasets:
@@ -53,11 +58,26 @@ def open_datasets(config: TrainConfig) -> Datasets:
         train=train,
         valid=_validation_split(config, corpora) if validates else None,
         longest=_longest(train),
-        identities=[corpus.fingerprint(config.train_subset) for corpus in corpora],
+        variation=_variation(config, corpora, train) if config.variation.is_on else None,
+        identities=[_identity(config, corpus) for corpus in corpora],
         reports=[{**corpus.report, "folder": str(corpus.folder)} for corpus in corpora],
         valid_identities=_valid_identities(config, corpora) if validates else [],
         sizes=tuple(map(len, parts)),
     )
+
+
+def _variation(config: TrainConfig, corpora: list[Corpus], train: Split) -> Variation:
+    text = None
+    if config.variation.augment:
+        refuse_cut_text(corpora[0].pair)
+        text = StoredPairs(corpora, config.train_subset)
+    return Variation(train, corpora[0].pair, config.variation, config.seed, text)
+
+
+def _identity(config: TrainConfig, corpus: Corpus) -> str:
+    """Of what is trained on: the text counts only where it is read."""
+    pieces = corpus.fingerprint(config.train_subset)
+    return f"{pieces} {text_identity(corpus, config.train_subset)}" if config.variation.augment else pieces
 
 
 def open_validation(config: TrainConfig) -> Datasets:
@@ -135,6 +155,19 @@ def _check_lengths(model: EncoderDecoder, split: Split, kept: tuple[int | None, 
         raise DataError(
             f"a target of split '{split.name}' has {beyond[0]} pieces, but the model writes only {beyond[1]}; {too_long}"
         )
+
+
+def readable(model: EncoderDecoder) -> Callable[[Ints, Ints], Flags] | None:
+    """For lengths of sources and of targets, which pairs a model can read; None: it has no limits."""
+    if model.max_source_length() is None and model.max_target_lengths(torch.ones(1, dtype=torch.int64)) is None:
+        return None
+
+    def fits(source: Ints, target: Ints) -> Flags:
+        longest, targets = model.max_source_length(), model.max_target_lengths(torch.from_numpy(source))
+        flags = np.ones(len(source), dtype=bool) if longest is None else source <= longest
+        return flags if targets is None else flags & (target <= targets.numpy())
+
+    return fits
 
 
 def _validation_split(config: TrainConfig, corpora: list[Corpus]) -> Split:

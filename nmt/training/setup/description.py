@@ -43,6 +43,10 @@ def tell(config: TrainConfig, datasets: Datasets, batches: TrainingBatches, mode
     if config.sampling.is_on:
         for number, facts in enumerate(describe_stages(config, batches.stages), start=1):
             logger.info("stage %d of training, from %s on: %s", number, facts["from"], _mixed(facts))
+    if datasets.variation is not None:
+        by = f"{count} readers" if (count := batches.readers.count) else "the training process"
+        room = f"batches have room for {datasets.variation.headroom:.2f} times the pieces"
+        logger.info(f"their text differs from epoch to epoch, drawn by {by}; {room}")
 
 
 def tell_limits(config: TrainConfig) -> None:
@@ -67,15 +71,15 @@ def tell_limits(config: TrainConfig) -> None:
 
 
 def number_of_updates(config: TrainConfig, batches: TrainingBatches, datasets: Datasets) -> int | None:
-    """How many updates the limits allow. Epochs have the same length, except with a sort window or where corpora are mixed:
-    then they are counted, and what would take long is taken from the mean of those before, which hardly differ in a large
-    corpus."""
+    """How many updates the limits allow. Epochs have the same length, except with a sort window, or where corpora are mixed
+    or text is changed: then they are counted, and what would take long is taken from the mean of those before, which hardly
+    differ in a large corpus."""
     limits, batching = config.training, config.batching
     last = limits.last_update
     if limits.max_epoch is None or (batching.exceeded(datasets.longest) and not batching.skip_long):
         return last
     counted = 1
-    if batching.sort_window is not None or config.sampling.is_on:
+    if batching.sort_window is not None or config.sampling.is_on or config.variation.augment:
         counted = min(limits.max_epoch, MOST_EPOCHS, max(1, MOST_SENTENCES // len(datasets.train)))
     made = 0
     for epoch in range(1, counted + 1):

@@ -16,6 +16,7 @@ from nmt.config.plain import to_plain
 from nmt.config.roles import CriterionConfig, OptimizerConfig, SchedulerConfig
 from nmt.config.sampling import SamplingConfig
 from nmt.config.sections import AUTO, LOSSES, ParametersConfig, TrainConfig, TrainingConfig, ValidationConfig
+from nmt.config.variation import VariationConfig
 from nmt.errors import UsageError, did_you_mean
 from nmt.optim import Horizon, default_warmup, schedulers
 from nmt.optim.config import AdamThenSgdConfig
@@ -125,6 +126,11 @@ def _rest(config: TrainConfig, longest: tuple[int, int] | None) -> Rules:
     training, validation, batching = config.training, config.validation, config.batching
     criterion, scheduler = config.criterion or CriterionConfig(), config.scheduler or SchedulerConfig()
     yield (
+        criterion.needs_alignments and config.variation.is_on,
+        "this criterion needs word alignments, which are known for the stored pieces only; leave out --bpe-dropout, "
+        "--unigram-alpha and --augment, or choose another --criterion",
+    )
+    yield (
         training.clip_norm and training.clip_value,
         f"training.clip_norm={training.clip_norm} and training.clip_value={training.clip_value} exclude each other; set one "
         f"of --clip-norm and --clip-value",
@@ -167,6 +173,9 @@ def fingerprint(config: TrainConfig, data: Sequence[str], valid_data: Sequence[s
     parts["training"] = {"clip_norm": config.training.clip_norm} | unusual
     parts["sampling"] = _unusual(tree["sampling"], SamplingConfig(), tree["sampling"])
     parts["parameters"] = _unusual(tree["parameters"], ParametersConfig(), tree["parameters"])
+    if config.variation.is_on:
+        decides = [key for key in tree["variation"] if key != "readers"]
+        parts["variation"] = _unusual(tree["variation"], VariationConfig(), decides)
     if config.scheduler.uses_validation:
         parts["valid_subset"] = config.valid_subset
         parts["validation"] = {key: value for key, value in tree["validation"].items() if key not in _WITHOUT_EFFECT}

@@ -20,6 +20,7 @@ from nmt.criterions.config import CrossEntropyConfig
 from nmt.criterions.cross_entropy import TokenCrossEntropy
 from nmt.data.batch import Batch
 from nmt.data.corpus import Split
+from nmt.data.variation import Sentences
 from nmt.data.vocabulary import EOS, Ids
 from nmt.distributed.world import World
 from nmt.interface import VocabularySizes
@@ -70,11 +71,11 @@ class GivenUpdates:
     def at(self, position: DataPosition, update: int = 1) -> UpdateBatches:
         last = position.batch + 1 == len(self._updates)
         following = DataPosition(position.epoch + 1) if last else DataPosition(position.epoch, position.batch + 1)
-        batches = tuple(np.array(indices) for indices in self._updates[position.batch])
+        batches = tuple(Sentences(np.array(indices), position.epoch) for indices in self._updates[position.batch])
         return UpdateBatches(batches, position.epoch, following)
 
-    def batch(self, indices: Any) -> Batch:
-        return read_batch(self._split, indices)
+    def batch(self, sentences: Sentences) -> Batch:
+        return read_batch(self._split, sentences.numbers)
 
     def start_of_epoch(self, epoch: int, update: int) -> DataPosition:
         return DataPosition(epoch)

@@ -24,7 +24,7 @@ def updates_of(batches: TrainingBatches, start: DataPosition, count: int) -> Ite
 
 
 def contents(updates: Iterator[UpdateBatches]) -> list[list[list[int]]]:
-    return [[indices.tolist() for indices in update.batches] for update in updates]
+    return [[sentences.numbers.tolist() for sentences in update.batches] for update in updates]
 
 
 @pytest.mark.parametrize("update_freq", [1, 2, 3, 100])
@@ -82,10 +82,10 @@ def test_epochs_and_seeds_have_orders_of_their_own(make_split: MakeSplit) -> Non
 def test_a_batch_holds_the_sentences_asked_for(make_split: MakeSplit) -> None:
     split = make_split(10)
     batches = TrainingBatches(split, BatchingConfig(), seed=1)
-    indices = batches.at(DataPosition()).batches[0][:3]
-    batch = batches.batch(indices)
-    assert batch.sentence_ids.tolist() == indices.tolist()
-    assert batch.targets.tolist() == [piece for index in indices for piece in split.target(index).tolist()]
+    sentences = batches.at(DataPosition()).batches[0][:3]
+    batch = batches.batch(sentences)
+    assert batch.sentence_ids.tolist() == sentences.numbers.tolist()
+    assert batch.targets.tolist() == [piece for index in sentences.numbers for piece in split.target(index).tolist()]
 
 
 def test_a_batch_holds_the_alignments_of_its_sentences_by_their_place_in_it(make_split: MakeSplit) -> None:
@@ -118,14 +118,14 @@ def course(batches: TrainingBatches, count: int, position: DataPosition, first: 
 def test_a_stage_begins_with_exactly_its_update_in_an_epoch_of_its_own(make_split: MakeSplit) -> None:
     batches = in_stages(make_split(50))
     updates = list(course(batches, 60, DataPosition()))
-    halves = [{int(index) // 25 for batch in update.batches for index in batch} for update in updates]
+    halves = [{int(index) // 25 for batch in update.batches for index in batch.numbers} for update in updates]
     assert halves[:7] == [{0}] * 7 and halves[7] == {1}
     assert updates[6].ends_epoch and updates[6].following == DataPosition(3, 0, stage=1, since=3)
     whole = batches.updates_in_epoch(1)
     assert whole < 7 < 2 * whole, "update 8 is to come in the midst of the second epoch"
     first_of_all = next(number for number, update in enumerate(updates) if update.epoch == 6)
     assert set().union(*halves[7:first_of_all]) == {1} and updates[first_of_all].following.stage == 2
-    of_epoch = [index for update in updates if update.epoch == 6 for batch in update.batches for index in batch]
+    of_epoch = [index for update in updates if update.epoch == 6 for batch in update.batches for index in batch.numbers]
     assert sorted(of_epoch) == list(range(50)) and updates[-1].epoch > 6
     ends = [number for number, update in enumerate(updates, start=1) if update.ends_epoch]
     assert [batches.updates_in_epoch(epoch) for epoch in range(1, len(ends) + 1)] == np.diff([0, *ends]).tolist()
@@ -178,4 +178,6 @@ def test_a_batch_with_much_padding_is_computed_in_parts_of_the_same_update(make_
     assert whole.updates_in_epoch(1) == parted.updates_in_epoch(1) > 2
     for one, other in zip(*(updates_of(each, DataPosition(), whole.updates_in_epoch(1)) for each in (whole, parted))):
         assert len(one.batches) == 1 < len(other.batches) and one.following == other.following
-        assert sorted(one.batches[0].tolist()) == sorted(np.concatenate(other.batches).tolist())
+        assert sorted(one.batches[0].numbers.tolist()) == sorted(
+            sum((part.numbers.tolist() for part in other.batches), [])
+        )

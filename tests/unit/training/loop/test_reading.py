@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from nmt.data.batch import Batch
-from nmt.data.batching import Indices
 from nmt.data.corpus import Split
+from nmt.data.variation import Sentences
 from nmt.errors import DataError
 from nmt.training.loop.batches import BatchReader, ReadAhead, batch_reader, read_batch
 
@@ -28,7 +28,8 @@ class Noting:
         self.split = split
         self.read: list[tuple[list[int], bool]] = []
 
-    def __call__(self, indices: Indices) -> Batch:
+    def __call__(self, sentences: Sentences) -> Batch:
+        indices = sentences.numbers
         self.read.append((indices.tolist(), threading.current_thread() is threading.main_thread()))
         if 99 in indices:
             raise DataError("sentence 99 is damaged")
@@ -87,8 +88,8 @@ def read_ahead(noting: Noting) -> ReadAhead:
     return ReadAhead(noting, torch.device("cuda", 0))
 
 
-def items(*batches: list[int]) -> list[Indices]:
-    return [np.array(batch) for batch in batches]
+def items(*batches: list[int], epoch: int = 1) -> list[Sentences]:
+    return [Sentences(np.array(batch), epoch) for batch in batches]
 
 
 def same(one: Batch, other: Batch) -> bool:
@@ -101,7 +102,7 @@ def test_announced_batches_are_read_elsewhere_and_once(make_split: MakeSplit) ->
     ahead, batches = read_ahead(noting), items([1, 2], [3], [4, 5])
     ahead.announce(batches[:2])
     ahead.announce(batches[2:])
-    assert all(same(ahead(batch), read_batch(noting.split, batch)) for batch in batches)
+    assert all(same(ahead(batch), read_batch(noting.split, batch.numbers)) for batch in batches)
     assert noting.read == [([1, 2], False), ([3], False), ([4, 5], False)]
 
 
@@ -112,9 +113,9 @@ def test_what_was_not_announced_is_read_on_the_spot(make_split: MakeSplit) -> No
     ahead = read_ahead(noting)
     ahead.announce(items([1, 2], [3, 4], [5]))
     (first, again, last) = items([1, 2], [1], [5])
-    assert same(ahead(first), read_batch(noting.split, first))
-    assert same(ahead(again), read_batch(noting.split, again))
-    assert same(ahead(last), read_batch(noting.split, last))
+    assert same(ahead(first), read_batch(noting.split, first.numbers))
+    assert same(ahead(again), read_batch(noting.split, again.numbers))
+    assert same(ahead(last), read_batch(noting.split, last.numbers))
     assert ([1], True) in noting.read and ([5], False) in noting.read
 
 
@@ -126,8 +127,8 @@ def test_the_next_update_is_read_while_this_one_is_computed(make_split: MakeSpli
     for now, following in zip(batches, batches[1:]):
         ahead.announce([following])
         for _ in range(2):
-            assert same(ahead(now), read_batch(noting.split, now))
-    assert same(ahead(batches[-1]), read_batch(noting.split, batches[-1]))
+            assert same(ahead(now), read_batch(noting.split, now.numbers))
+    assert same(ahead(batches[-1]), read_batch(noting.split, batches[-1].numbers))
     elsewhere = [read for read, main in noting.read if not main]
     assert elsewhere == [[2], [3], [4]]
 

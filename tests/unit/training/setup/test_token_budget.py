@@ -192,7 +192,9 @@ def test_batches_that_do_not_count_padding_are_tried_with_the_most_of_it(
     def area(batch: Any) -> int:
         return len(batch) * sum(int(side[batch].max()) for side in sides(split))
 
-    trained = [area(epoch.at(DataPosition(1, number)).batches[0]) for number in range(epoch.updates_in_epoch(1))]
+    trained = [
+        area(epoch.at(DataPosition(1, number)).batches[0].numbers) for number in range(epoch.updates_in_epoch(1))
+    ]
     assert max(map(area, largest_batches(split, options, seed=3))) == max(trained) > (1200 if window else 1024)
 
 

@@ -1,0 +1,39 @@
+"""Lines that are no language, which a model should copy and not translate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from nmt.config.checks import require_positive
+from nmt.config.option import option
+from nmt.data.augmentations import augmentations
+
+
+@dataclass
+class NoiseLinesConfig:
+    """Both sides become the same meaningless words."""
+
+    words: int = option(6, help="most words of a line")
+    letters: int = option(5, help="most letters of a word")
+
+    def __post_init__(self) -> None:
+        require_positive("noise_lines", words=self.words, letters=self.letters)
+
+
+@augmentations.register("noise_lines", NoiseLinesConfig)
+class NoiseLines:
+    """The letters are those of the pair, so that they are in the vocabulary."""
+
+    def __init__(self, config: NoiseLinesConfig) -> None:
+        self._words, self._letters = config.words, config.letters
+
+    def __call__(self, source: str, target: str, random: Random) -> tuple[str, str]:
+        letters = "".join((source + target).split())
+        if not letters:
+            return source, target
+        words = [
+            random.choices(letters, k=random.randint(1, self._letters)) for _ in range(random.randint(1, self._words))
+        ]
+        line = " ".join(map("".join, words))
+        return line, line

@@ -1,0 +1,246 @@
+"""Sentence pairs that differ from epoch to epoch: their text is changed, their words are cut in other ways.
+
+What becomes of a pair depends on the seed, the epoch and its number in the corpus, and on nothing else. So a run that goes
+on reads what it would have read, and it does not matter which process makes a batch. A pair that a mixture of corpora has
+several times in an epoch is the same each time.
+
+Batches are planned before anything is drawn, as if each side had grown by a factor: the ``headroom``, and where a pair is
+to be changed in this epoch, what that change makes of the lengths. Both are measured on a few pairs. A pair that grows
+beyond its place in its batch all the same is taken as it stands in the corpus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nmt.config.choices import Sides
+from nmt.config.variation import VariationConfig
+from nmt.data.augmentations import Augment, chosen
+from nmt.data.corpus import Split
+from nmt.data.language_pair import LanguagePair
+from nmt.data.lengths import Lengths, ReadOff
+from nmt.data.randomness import below, drawn
+from nmt.data.stored_text import StoredPairs
+from nmt.data.tokenizers import Tokenizer
+from nmt.data.tokenizers.sampling import Sampler
+from nmt.data.vocabulary import EOS, Flags, Ids, Ints
+from nmt.errors import UsageError
+
+MEASURED = 1000  # pairs
+WITHIN_HEADROOM = 0.9  # of these pairs
+_SOURCE, _TARGET, _TEXT, _SHARES = range(4)  # what random numbers are for; the shares of further augmentations follow
+_BEFORE_TRAINING = 0  # epochs are counted from 1
+
+Sentence = Ids  # its pieces, ending in eos
+Pairs = tuple[list[Sentence], list[Sentence]]  # the sources and the targets of several
+Room = tuple[int | None, int | None]  # pieces of sources and of targets; None: as many as they take
+_BOUNDLESS = 2**31
+
+
+@dataclass(frozen=True, eq=False)
+class Sentences:
+    """The sentences of a batch, by their numbers in the corpus; a part of it is cut out like one of an array."""
+
+    numbers: Ints
+    epoch: int
+    most: Room = (None, None)  # pieces that each source and each target has room for in the planned batch
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, part: slice) -> Sentences:
+        return Sentences(self.numbers[part], self.epoch, self.most)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Sentences)
+            and (self.epoch, self.most) == (other.epoch, other.most)
+            and np.array_equal(self.numbers, other.numbers)
+        )
+
+
+class PlannedLengths(ReadOff):
+    """Lengths that have grown, found when they are asked for."""
+
+    def __init__(self, usual: Lengths, factors: Callable[[Ints], npt.NDArray[np.float64]], limit: int) -> None:
+        """``factors`` of sentences by their numbers; what has grown stays within the ``limit``."""
+        self._usual, self._factors, self._limit = usual, factors, limit
+
+    def __len__(self) -> int:
+        return len(self._usual)
+
+    def __getitem__(self, index: Any, /) -> Any:
+        if isinstance(index, slice):
+            numbers = np.arange(*index.indices(len(self)))
+        else:
+            numbers = np.asarray(index, dtype=np.int64)
+        usual = self._usual[index]
+        grown = np.ceil(usual * self._factors(numbers.reshape(-1)).reshape(numbers.shape)).astype(np.int64)
+        return np.minimum(grown, np.maximum(usual, self._limit))
+
+
+class Variation:
+    """Reads the pairs of a split as they are in an epoch."""
+
+    def __init__(
+        self, split: Split, pair: LanguagePair, options: VariationConfig, seed: int, text: StoredPairs | None = None
+    ) -> None:
+        """``text`` is needed for augmentations."""
+        self._split, self._pair, self._seed, self._text = split, pair, seed, text
+        self.augments = chosen(options.augment)
+        assert text is not None or not self.augments
+        self._samplers = [
+            _sampler(options, tokenizer) if options.sampled_sides in (Sides.both, side) else None
+            for side, tokenizer in ((Sides.source, pair.source), (Sides.target, pair.target))
+        ]
+        self.headroom = options.headroom or self._measured_headroom()
+        self._growth = [self._measured_growth(augment) for augment in self.augments]
+
+    def planned_lengths(self, epoch: int, limits: Room) -> tuple[Lengths, Lengths]:
+        """How long batches take the sources and the targets to be. What would go beyond the limit of its side has a batch
+        to itself; on a side without a limit nothing has to fit, and the lengths are those of the corpus."""
+        assert self._split.target_lengths is not None
+        source, target = (
+            usual if limit is None else PlannedLengths(usual, partial(self._factors, side, epoch), limit)
+            for side, (usual, limit) in enumerate(zip((self._split.source_lengths, self._split.target_lengths), limits))
+        )
+        return source, target
+
+    def _factors(self, side: int, epoch: int, numbers: Ints) -> npt.NDArray[np.float64]:
+        """By how much the sources (0) or the targets (1) of these pairs are taken to grow in an epoch."""
+        factors = np.full(len(numbers), self.headroom)
+        for place, growth in enumerate(self._growth):
+            factors[self._changes(place, numbers, epoch)] *= growth[side]
+        return factors
+
+    def read(self, sentences: Sentences, *, padded: bool = True) -> Pairs:
+        """The sources and the targets. ``padded``: a batch is as large as its longest sentence times their number, else as
+        all its pieces together."""
+        usual = self.usual(sentences)
+        varied = self._sampled(self._changed(sentences, usual), sentences.numbers, sentences.epoch)
+        if sentences.most == (None, None):
+            return varied
+        lengths = np.array([[len(one) for one in side] for side in (*varied, *usual)])
+        fits = _fitting(lengths[:2], lengths[2:], sentences.most, padded)
+        return replaced(fits, varied, usual)
+
+    def usual(self, sentences: Sentences) -> Pairs:
+        """As the corpus has them."""
+        numbers = sentences.numbers.tolist()
+        return [self._split.source(number) for number in numbers], [self._split.target(number) for number in numbers]
+
+    def _changes(self, place: int, numbers: Ints, epoch: int) -> Flags:
+        """Whether an augmentation changes these pairs in this epoch."""
+        return below(drawn(numbers, self._seed, epoch, _SHARES + place), self.augments[place].share)
+
+    def _changed(self, sentences: Sentences, usual: Pairs) -> Pairs:
+        """After the augmentations, with the pieces that the tokenizer makes of the new text."""
+        numbers = sentences.numbers
+        changes = [self._changes(place, numbers, sentences.epoch) for place in range(len(self.augments))]
+        changed = np.flatnonzero(np.any(changes, axis=0)) if changes else np.zeros(0, dtype=np.int64)
+        seeds = drawn(numbers, self._seed, sentences.epoch, _TEXT)
+        texts = []
+        for row in changed:
+            augments = [augment for augment, flags in zip(self.augments, changes) if flags[row]]
+            texts.append(self._changed_text(int(numbers[row]), augments, Random(int(seeds[row]))))
+        return self._put(usual, changed, texts)
+
+    def _changed_text(self, number: int, augments: Sequence[Augment], random: Random) -> tuple[str, str]:
+        assert self._text is not None
+        source, target = before = self._text[number]
+        for augment in augments:
+            source, target = augment.change(source, target, random)
+        return (source, target) if source.strip() and target.strip() else before
+
+    def _put(self, usual: Pairs, rows: Sequence[int] | Ints, texts: list[tuple[str, str]]) -> Pairs:
+        """The pieces of some texts in place of the usual ones."""
+        sides = [*usual[0]], [*usual[1]]
+        for place, (tokenizer, side) in enumerate(zip((self._pair.source, self._pair.target), sides)):
+            for row, ids in zip(rows, tokenizer.encode([both[place] for both in texts]) if texts else ()):
+                side[row] = np.append(ids, EOS)
+        return sides
+
+    def _sampled(self, pairs: Pairs, numbers: Ints, epoch: int) -> Pairs:
+        sides = []
+        for purpose, (sampler, side) in enumerate(zip(self._samplers, pairs)):
+            if sampler is not None and side:
+                lengths = np.array([len(one) - 1 for one in side], dtype=np.int64)
+                flat = np.concatenate([one[:-1] for one in side]).astype(np.int64)
+                ids, lengths = sampler(flat, lengths, drawn(numbers, self._seed, epoch, purpose))
+                ends = np.cumsum(lengths)
+                side = np.split(np.insert(ids, ends, EOS), (ends + np.arange(1, len(ends) + 1))[:-1])
+            sides.append(side)
+        return sides[_SOURCE], sides[_TARGET]
+
+    def _some(self) -> Sentences:
+        numbers = np.unique(np.linspace(0, len(self._split) - 1, MEASURED).astype(np.int64))
+        return Sentences(numbers, _BEFORE_TRAINING)
+
+    def _measured_headroom(self) -> float:
+        """What of ten pairs nine stay below; then some three in a hundred do not find room in their batch."""
+        some = self._some()
+        usual = self.usual(some)
+        grown = [
+            [len(after) / len(before) for after, before in zip(*side)]
+            for side in zip(self._sampled(usual, some.numbers, some.epoch), usual)
+        ]
+        return float(np.quantile(np.max(grown, axis=0), WITHIN_HEADROOM))
+
+    def _measured_growth(self, augment: Augment) -> list[float]:
+        """What an augmentation makes of the lengths of sources and targets; they are not taken to shrink."""
+        some = self._some()
+        usual, seeds = self.usual(some), drawn(some.numbers, self._seed, some.epoch, _TEXT).tolist()
+        texts = [
+            self._changed_text(number, [augment], Random(seed)) for number, seed in zip(some.numbers.tolist(), seeds)
+        ]
+        changed = self._put(usual, range(len(texts)), texts)
+        return [max(1.0, _pieces(after) / _pieces(before)) for after, before in zip(changed, usual)]
+
+
+def replaced(fits: Flags, varied: Pairs, usual: Pairs) -> Pairs:
+    """The varied pairs, and where these do not fit the usual ones."""
+    if fits.all():
+        return varied
+    kept = [[new if fit else old for fit, new, old in zip(fits, *both)] for both in zip(varied, usual)]
+    return kept[_SOURCE], kept[_TARGET]
+
+
+def refuse_cut_text(pair: LanguagePair) -> None:
+    """Letters of text that was cut before cannot be changed: its marks would be lost."""
+    for tokenizer in (pair.source, pair.target):
+        if tokenizer.marks.value != "none":
+            raise UsageError(
+                f"variation.augment (--augment) changes raw text, and that of the corpus was cut into pieces of "
+                f"{tokenizer.marks.value} before; make the corpus of raw text, or leave --augment out"
+            )
+
+
+def _sampler(options: VariationConfig, tokenizer: Tokenizer) -> Sampler | None:
+    if options.bpe_dropout:
+        return tokenizer.bpe_dropout(options.bpe_dropout)
+    return None if options.unigram_alpha is None else tokenizer.unigram_sampling(options.unigram_alpha)
+
+
+def _fitting(lengths: Ints, usual: Ints, most: Room, padded: bool) -> Flags:
+    """Which pairs stay within the batch, for lengths [2, pairs]. Without padding they share the room, and those that come
+    first have it first."""
+    places = np.array([_BOUNDLESS if one is None else one for one in most])
+    if padded:
+        both: Flags = np.all(lengths <= np.maximum(usual, places[:, None]), axis=0)
+        return both
+    room, fits = places * lengths.shape[1] - usual.sum(1), np.ones(lengths.shape[1], dtype=bool)
+    for place, more in enumerate((lengths - usual).T):
+        fits[place] = bool(((more <= room) | (more <= 0)).all())
+        room = room - more * fits[place]
+    return fits
+
+
+def _pieces(sentences: Sequence[Sentence]) -> int:
+    return sum(map(len, sentences))

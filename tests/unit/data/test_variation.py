@@ -1,0 +1,230 @@
+"""Pairs that differ from epoch to epoch: what they depend on, that they fit, and what is refused."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nmt.config.choices import PieceMarks, Sides
+from nmt.config.preprocessing import PreprocessConfig
+from nmt.config.sections import BatchingConfig
+from nmt.config.variation import VariationConfig
+from nmt.data.corpus import Corpus
+from nmt.data.preprocess import preprocess
+from nmt.data.stored_text import StoredPairs, text_identity
+from nmt.data.tokenizers.piece_lists import WordsConfig
+from nmt.data.tokenizers.sentencepiece import BpeConfig
+from nmt.data.variation import Room, Sentences, Variation, refuse_cut_text
+from nmt.data.vocabulary import EOS
+from nmt.errors import DataError, UsageError
+from nmt.training.loop.batches import DataPosition, TrainingBatches
+
+ALL = ["upper_case=0.2", "typos=0.3", "noise_lines=0.1", "drop_final_punctuation=0.2", "title_case=0.1"]
+
+
+def make(folder: Path, **options: Any) -> Corpus:
+    words = random.Random(1)
+    vocabulary = "tower towers towering house houses household under over undergo overgo build builder rebuild".split()
+    lines = [" ".join(words.choices(vocabulary, k=words.randint(1, 9))) + " ." for _ in range(200)]
+    for language, side in {"en": lines, "de": [line[::-1].title() for line in lines]}.items():
+        (folder / f"train.{language}").write_text("".join(f"{line}\n" for line in side), encoding="utf-8")
+    config = PreprocessConfig("en", "de", trainpref=str(folder / "train"), destdir=str(folder / "corpus"))
+    config = replace(config, tokenizer=BpeConfig(vocab_size=150, hard_vocab_limit=False), joined_dictionary=True)
+    preprocess(replace(config, **({"keep_text": True} | options)))
+    return Corpus.open(folder / "corpus")
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return make(tmp_path_factory.mktemp("varied"))
+
+
+def vary(corpus: Corpus, seed: int = 1, **options: Any) -> Variation:
+    text = StoredPairs([corpus], "train") if options.get("augment") else None
+    return Variation(corpus.split("train"), corpus.pair, VariationConfig(**options), seed, text)
+
+
+def read(variation: Variation, *numbers: int, epoch: int = 1, most: Room = (None, None)) -> list[list[int]]:
+    sources, targets = variation.read(Sentences(np.array(numbers), epoch, most))
+    return [[*source.tolist(), -1, *target.tolist()] for source, target in zip(sources, targets)]
+
+
+def test_a_pair_depends_on_seed_epoch_and_number_alone(corpus: Corpus) -> None:
+    options: dict[str, Any] = {"bpe_dropout": 0.3, "augment": ALL}
+    together = read(vary(corpus, **options), *range(50))
+    fresh = vary(corpus, **options)
+    read(fresh, *range(100, 150), epoch=7)
+    assert [read(fresh, number)[0] for number in reversed(range(50))] == together[::-1]
+    assert read(fresh, *range(50), epoch=2) != together != read(vary(corpus, seed=2, **options), *range(50))
+
+
+def test_without_options_a_pair_is_that_of_the_corpus(corpus: Corpus) -> None:
+    split = corpus.split("train")
+    expected = [[*split.source(number).tolist(), -1, *split.target(number).tolist()] for number in range(200)]
+    assert read(vary(corpus), *range(200)) == expected
+
+
+@pytest.mark.parametrize(("sides", "changed"), [(Sides.source, [0]), (Sides.target, [1]), (Sides.both, [0, 1])])
+def test_pieces_of_the_sides_that_are_asked_for_are_drawn(corpus: Corpus, sides: Sides, changed: list[int]) -> None:
+    variation, some = vary(corpus, bpe_dropout=0.3, sampled_sides=sides), Sentences(np.arange(60), 1)
+    both = zip(variation.read(some), variation.usual(some))
+    differs = [any(not np.array_equal(new, old) for new, old in zip(*side)) for side in both]
+    assert [place for place in (0, 1) if differs[place]] == changed
+
+
+def test_an_augmentation_changes_its_share_of_the_pairs_and_others_in_each_epoch(corpus: Corpus) -> None:
+    variation = vary(corpus, augment=["upper_case=0.2"])
+    usual = read(vary(corpus), *range(200))
+    changed = [{n for n, one in enumerate(read(variation, *range(200), epoch=e)) if one != usual[n]} for e in (1, 2)]
+    assert 20 < len(changed[0]) < 60 and 20 < len(changed[1]) < 60
+    assert changed[0] != changed[1]
+    for number in changed[0]:
+        text = StoredPairs([corpus], "train")[number]
+        tokenizers = corpus.pair.source, corpus.pair.target
+        source, target = (one.encode([line.upper()])[0].tolist() for one, line in zip(tokenizers, text))
+        assert read(variation, number) == [[*source, EOS, -1, *target, EOS]]
+
+
+@pytest.mark.parametrize("padded", [True, False])
+@pytest.mark.parametrize("headroom", [1.0, 1.2, None])
+def test_batches_stay_within_their_budget(corpus: Corpus, headroom: float | None, padded: bool) -> None:
+    variation = vary(corpus, bpe_dropout=0.4, augment=ALL, headroom=headroom)
+    batches = TrainingBatches(
+        corpus.split("train"), BatchingConfig(max_tokens=90, count_padding=padded), 1, variation=variation
+    )
+    longest, seen = 0, 0
+    for number in range(batches.updates_in_epoch(1)):
+        batch = batches.batch(batches.at(DataPosition(1, number)).batches[0])
+        lengths = batch.source_lengths.numpy(), batch.target_lengths.numpy()
+        sizes = [len(side) * side.max() if padded else side.sum() for side in lengths]
+        longest, seen = max(longest, *sizes), seen + batch.num_sentences
+    assert 60 < longest <= 90 and seen == 200
+
+
+def test_a_pair_that_outgrows_its_place_is_that_of_the_corpus(corpus: Corpus) -> None:
+    variation = vary(corpus, bpe_dropout=0.9)
+    usual, free = read(vary(corpus), *range(40)), read(variation, *range(40))
+    most = 14  # pieces of a side
+    for before, wanted, got in zip(usual, free, read(variation, *range(40), most=(most, most))):
+        fits = max(wanted.index(-1), len(wanted) - wanted.index(-1) - 1) <= most
+        assert got == (wanted if fits else before)
+
+
+def test_few_pairs_outgrow_a_headroom_that_is_measured(corpus: Corpus) -> None:
+    variation = vary(corpus, bpe_dropout=0.1)
+    batches = TrainingBatches(corpus.split("train"), BatchingConfig(max_tokens=200), 1, variation=variation)
+    fell = 0
+    for number in range(batches.updates_in_epoch(1)):
+        sentences = batches.at(DataPosition(1, number)).batches[0]
+        free = variation.read(Sentences(sentences.numbers, 1))
+        fell += sum(not np.array_equal(*both) for both in zip(free[0], variation.read(sentences)[0]))
+    assert 1.05 < variation.headroom < 2 and fell <= 0.08 * 200
+
+
+def test_halves_of_a_batch_hold_what_the_whole_holds(corpus: Corpus) -> None:
+    """A batch that finds no memory is done in halves."""
+    variation = vary(corpus, bpe_dropout=0.5, headroom=1.1)
+    batches = TrainingBatches(corpus.split("train"), BatchingConfig(max_tokens=150), 1, variation=variation)
+    whole = batches.at(DataPosition()).batches[0]
+    middle = len(whole) // 2
+    both = [batches.batch(part).targets.tolist() for part in (whole[:middle], whole[middle:])]
+    assert both[0] + both[1] == batches.batch(whole).targets.tolist()
+
+
+def test_a_pair_beyond_the_limits_of_the_model_is_that_of_the_corpus(corpus: Corpus) -> None:
+    batches = TrainingBatches(
+        corpus.split("train"), BatchingConfig(max_tokens=400), 1, variation=vary(corpus, bpe_dropout=0.5)
+    )
+    sentences = batches.at(DataPosition()).batches[0]
+    free = batches.batch(sentences)
+    assert free.source_lengths.max() > 12
+    batches.limits = lambda source, target: source <= 12
+    usual = corpus.split("train").source_lengths[sentences.numbers]
+    expected = [length if length <= 12 else int(old) for length, old in zip(free.source_lengths.tolist(), usual)]
+    assert batches.batch(sentences).source_lengths.tolist() == expected != free.source_lengths.tolist()
+
+
+def test_text_is_kept_for_the_pairs_that_are_kept(tmp_path: Path) -> None:
+    corpus = make(tmp_path, filters=replace(PreprocessConfig().filters, max_length=7))
+    split, text = corpus.split("train"), StoredPairs([corpus], "train")
+    assert 50 < len(split) < 200
+    for number in range(len(split)):
+        (source,), (target,) = (
+            tokenizer.encode([line]) for tokenizer, line in zip((corpus.pair.source, corpus.pair.target), text[number])
+        )
+        assert source.tolist() == split.source(number).tolist()[:-1]
+        assert target.tolist() == split.target(number).tolist()[:-1]
+    lines = (tmp_path / "corpus/train.en.txt").read_text(encoding="utf-8").splitlines()
+    assert split.sources.text() == lines == [text[number][0] for number in range(len(split))]
+
+
+def test_text_of_several_corpora_stands_one_after_the_other(corpus: Corpus) -> None:
+    several = StoredPairs([corpus, corpus], "train")
+    assert [several[number] for number in (0, 199, 200, 399)] == [several[number] for number in (0, 199, 0, 199)]
+    assert several[0] != several[199]
+
+
+def test_a_corpus_without_text_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    corpus = make(tmp_path, keep_text=False)
+    assert not (tmp_path / "corpus/train.en.txt").exists()
+    with pytest.raises(DataError, match=r"--augment.*corpus holds the pieces alone.*nmt-preprocess --keep-text"):
+        StoredPairs([corpus], "train")
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "expected"),
+    [
+        ("train.en.txt", lambda content: content.replace(b"tower", b"t\xffwer", 1), "is not UTF-8"),
+        ("train.en.txt", lambda content: content[:-20], "do not cut"),
+        ("train.en.text-offsets.npy", lambda content: content[:-8], "mmap|size|bytes"),
+        ("train.en.text-offsets.npy", lambda content: b"no array", "pickle|magic|array"),
+    ],
+)
+def test_damaged_text_is_said_with_its_file(tmp_path: Path, name: str, change: Any, expected: str) -> None:
+    corpus = make(tmp_path)
+    path = tmp_path / "corpus" / name
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(DataError, match=rf"train\.en\..* is damaged: .*{expected}"):
+        text = StoredPairs([corpus], "train")
+        [text[number] for number in range(200)]
+
+
+def test_text_is_recognised_by_its_contents(corpus: Corpus, tmp_path: Path) -> None:
+    same = make(tmp_path)
+    assert text_identity(corpus, "train") == text_identity(same, "train")
+    path = tmp_path / "train.en"
+    path.write_text(path.read_text(encoding="utf-8").replace("tower", "TOWER", 1), encoding="utf-8")
+    config = PreprocessConfig(
+        "en", "de", trainpref=str(tmp_path / "train"), destdir=str(tmp_path / "other"), keep_text=True
+    )
+    preprocess(replace(config, tokenizer=WordsConfig()))
+    assert text_identity(corpus, "train") != text_identity(Corpus.open(tmp_path / "other"), "train")
+
+
+def test_text_that_was_cut_before_is_not_changed(corpus: Corpus) -> None:
+    cut = replace(corpus.pair, source=corpus.pair.source.joining(PieceMarks.subword_nmt))
+    refuse_cut_text(cut)  # a tokenizer that cuts once more takes no note of marks
+    corpus.pair.source.marks = PieceMarks.subword_nmt
+    with pytest.raises(UsageError, match="cut into pieces of subword_nmt before"):
+        refuse_cut_text(corpus.pair)
+    corpus.pair.source.marks = PieceMarks.none
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"bpe_dropout": 1.0}, "variation.bpe_dropout=1.0 must be at least 0 and less than 1"),
+        ({"unigram_alpha": 0.0}, "variation.unigram_alpha=0.0 must be"),
+        ({"bpe_dropout": 0.1, "unigram_alpha": 0.1}, "exclude each other"),
+        ({"headroom": 0.9}, "variation.headroom=0.9 must be at least 1"),
+        ({"readers": -1}, "variation.readers=-1 must be"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(options: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        VariationConfig(**options)
