@@ -16,6 +16,7 @@ from nmt.config.sections import BatchingConfig
 from nmt.config.variation import VariationConfig
 from nmt.data.corpus import Corpus
 from nmt.data.preprocess import preprocess
+from nmt.data.sampling import Mixture, Stage
 from nmt.data.stored_text import StoredPairs, text_identity
 from nmt.data.tokenizers.piece_lists import WordsConfig
 from nmt.data.tokenizers.sentencepiece import BpeConfig
@@ -23,6 +24,7 @@ from nmt.data.variation import Room, Sentences, Variation, refuse_cut_text
 from nmt.data.vocabulary import EOS
 from nmt.errors import DataError, UsageError
 from nmt.training.loop.batches import DataPosition, TrainingBatches
+from nmt.training.setup.datasets import sides
 
 ALL = ["upper_case=0.2", "typos=0.3", "noise_lines=0.1", "drop_final_punctuation=0.2", "title_case=0.1"]
 
@@ -104,6 +106,45 @@ def test_batches_stay_within_their_budget(corpus: Corpus, headroom: float | None
         sizes = [len(side) * side.max() if padded else side.sum() for side in lengths]
         longest, seen = max(longest, *sizes), seen + batch.num_sentences
     assert 60 < longest <= 90 and seen == 200
+
+
+@pytest.mark.parametrize("padded", [True, False])
+@pytest.mark.parametrize("max_padding", [None, 0.05])
+def test_batches_of_a_mixture_in_stages_stay_within_the_budget_of_each_side(
+    corpus: Corpus, padded: bool, max_padding: float | None
+) -> None:
+    variation = vary(corpus, bpe_dropout=0.4, augment=ALL)
+    options = BatchingConfig(
+        max_tokens=None, max_source_tokens=90, max_target_tokens=60, count_padding=padded, max_padding=max_padding
+    )
+    stages = [Stage(Mixture((100, 100), (100, 20))), Stage(Mixture((100, 100), (30, 150)), from_update=9), Stage()]
+    batches = TrainingBatches(corpus.split("train"), options, 1, 1, stages, variation)
+    position, longest, parts, stages_seen = DataPosition(), np.zeros(2), 0, set[int]()
+    for update in range(1, 30):
+        stages_seen.add(position.stage)
+        planned = batches.at(position, update)
+        assert planned == batches.at(position, update)
+        made = [batches.batch(sentences) for sentences in planned.batches]
+        sizes = np.zeros(2)
+        for batch in made:
+            lengths = batch.source_lengths.numpy(), batch.target_lengths.numpy()
+            sizes += [len(side) * side.max() if padded else side.sum() for side in lengths]
+        longest, parts = np.maximum(longest, sizes), max(parts, len(made))
+        position = planned.following
+    assert (longest > (50, 40)).all() and (longest <= (90, 60)).all()
+    assert stages_seen == {0, 1} and (parts > 1) == (max_padding is not None)
+
+
+def test_lengths_of_an_epoch_are_found_alike_one_by_one_and_together(corpus: Corpus) -> None:
+    variation = vary(corpus, bpe_dropout=0.2, augment=ALL)
+    for side, usual in zip(variation.planned_lengths(3, (40, 25)), sides(corpus.split("train"))):
+        every = side[:]
+        numbers = np.array([7, 199, 0, 7], dtype=np.uint32)
+        assert len(side) == len(every) == 200 and (every >= usual[:]).all() and (every > usual[:]).any()
+        assert side[numbers].tolist() == every[numbers].tolist() == [int(side[int(number)]) for number in numbers]
+        assert side[150:300].tolist() == every[150:].tolist()
+    free, _ = variation.planned_lengths(3, (None, 25))
+    assert free[:].tolist() == corpus.split("train").source_lengths[:].tolist()
 
 
 def test_a_pair_that_outgrows_its_place_is_that_of_the_corpus(corpus: Corpus) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from nmt.config.sampling import SamplingConfig
 from nmt.config.sections import BatchingConfig, TrainConfig, TrainingConfig
+from nmt.data.variation import Sentences
 from nmt.errors import UsageError
 from nmt.storage.checkpoints import StoredCheckpoint, read_checkpoint
 from nmt.storage.run_folder import pointed
@@ -48,9 +49,9 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     batches: list[list[int]] = []
     batch = TrainingBatches.batch
 
-    def noted(self: TrainingBatches, indices: Any) -> Any:
-        batches.append(indices.tolist())
-        return batch(self, indices)
+    def noted(self: TrainingBatches, sentences: Sentences) -> Any:
+        batches.append(sentences.numbers.tolist())
+        return batch(self, sentences)
 
     monkeypatch.setattr(TrainingBatches, "batch", noted)
     return batches
