@@ -17,8 +17,8 @@ from nmt.config.sections import BatchingConfig
 from nmt.data.batch import ALIGNMENTS, Batch, collate, join_alignments
 from nmt.data.batching import BatchPlan, Indices, parts_of, plan_batches
 from nmt.data.corpus import Split
+from nmt.data.mixing import Stage
 from nmt.data.ordering import Order
-from nmt.data.sampling import Stage
 
 
 @dataclass(frozen=True)
