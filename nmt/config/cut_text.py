@@ -9,7 +9,7 @@ from nmt.config.option import flag
 from nmt.config.roles import CommandConfig
 
 
-@dataclass
+@dataclass(kw_only=True)
 class CutTextConfig(CommandConfig):
     """A segmenter whose list of pieces stands in another file."""
 
