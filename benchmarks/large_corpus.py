@@ -20,7 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
-from nmt.config.sections import BatchingConfig, PreprocessConfig
+from nmt.config.preprocessing import PreprocessConfig
+from nmt.config.sections import BatchingConfig
 from nmt.data.batching import plan_batches
 from nmt.data.corpus import FORMAT, KIND, Corpus, ragged_writer, sentence_files
 from nmt.data.preprocess import preprocess

@@ -12,7 +12,7 @@ import pytest
 
 import nmt.data.corpus
 from nmt.config.choices import InvalidText
-from nmt.config.sections import FilterConfig
+from nmt.config.preprocessing import FilterConfig
 from nmt.data import encoding
 from nmt.data.corpus import Corpus, chain
 from nmt.data.encoding import parse

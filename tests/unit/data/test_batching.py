@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 import nmt.data.batching
 import nmt.data.lengths
 import nmt.data.ordering
-from nmt.config.sections import BatchingConfig, PreprocessConfig
+from nmt.config.preprocessing import PreprocessConfig
+from nmt.config.sections import BatchingConfig
 from nmt.data.batching import BatchPlan, Indices, parts_of, plan_batches
 from nmt.data.corpus import Corpus, Split
 from nmt.data.lengths import StoredLengths
