@@ -18,9 +18,9 @@ from nmt.data.batch import ALIGNMENTS, Batch, collate, join_alignments
 from nmt.data.batching import BatchPlan, Indices, parts_of, plan_batches
 from nmt.data.corpus import Split
 from nmt.data.lengths import Lengths
+from nmt.data.mixing import Stage
 from nmt.data.ordering import Order
 from nmt.data.readers import Readers
-from nmt.data.sampling import Stage
 from nmt.data.variation import Pairs, Room, Sentences, Variation, replaced
 from nmt.data.vocabulary import Flags, Ints
 

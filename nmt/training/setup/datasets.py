@@ -16,7 +16,7 @@ from nmt.config.sections import TrainConfig
 from nmt.data.corpus import Corpus, Split, chain, open_corpora
 from nmt.data.language_pair import LanguagePair
 from nmt.data.lengths import Lengths, blocks, longest
-from nmt.data.sampling import Mixture, Stage
+from nmt.data.mixing import Mixture, Stage
 from nmt.data.stored_text import StoredPairs, text_identity
 from nmt.data.variation import Variation, refuse_cut_text
 from nmt.data.vocabulary import Flags, Ints

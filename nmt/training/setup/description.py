@@ -19,7 +19,7 @@ from nmt.allocator import VARIABLES
 from nmt.config.sections import DEFAULT_MAX_UPDATE, TrainConfig
 from nmt.data.corpus import Split
 from nmt.data.lengths import Lengths, length_counts
-from nmt.data.sampling import Stage
+from nmt.data.mixing import Stage
 from nmt.data.vocabulary import Ints
 from nmt.models import models
 from nmt.optim import default_warmup

@@ -201,8 +201,7 @@ def test_translating_takes_no_seed_and_no_tokenizer() -> None:
     for flag in ("--tokenizer", "--bpe"):
         with pytest.raises(UsageError, match=f"{flag} is not a flag here: text goes in as nmt-preprocess was given it"):
             read(flag, "moses", command=GenerateConfig)
-    with pytest.raises(UsageError, match="--bpe is not a flag here: text is cut by the tokenizer: tokenizer=bpe"):
-        read("--bpe", "sentencepiece", command=PreprocessConfig)
+    assert read("--bpe", "sentencepiece", command=PreprocessConfig).overrides == ("bpe=sentencepiece",)
 
 
 def test_fairseqs_name_of_polynomial_is_a_preset_of_it() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from nmt.config.sections import BatchingConfig
 from nmt.data.corpus import Split
-from nmt.data.sampling import Mixture, Stage
+from nmt.data.mixing import Mixture, Stage
 from nmt.training.loop.batches import DataPosition, TrainingBatches, UpdateBatches, read_batch
 
 MakeSplit = Callable[..., Split]

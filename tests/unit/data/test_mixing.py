@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.data.sampling import Mixture, Stage
+from nmt.data.mixing import Mixture, Stage
 
 SIZES = st.lists(st.integers(1, 40), min_size=1, max_size=4)
 
