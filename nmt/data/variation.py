@@ -3,9 +3,10 @@
 What becomes of a pair depends on the seed, the epoch and its number in the corpus, and on nothing else. So a run that goes
 on reads what it would have read, and it does not matter which process makes a batch.
 
-Batches are planned before anything is drawn, as if each side had grown by a factor: the ``headroom``, and where a pair is
-to be changed in this epoch, what that change makes of the lengths. Both are measured on a few pairs. A pair that grows
-beyond its place in its batch all the same is taken as it stands in the corpus.
+Batches are planned on what they will hold: every pair is drawn once before its epoch, to know its lengths. With a
+``headroom`` that is left out, and batches are planned as if each side had grown by this factor, times what a change of the
+text makes of it where a pair is to be changed. A pair that outgrows its place in its batch is then taken as it stands in
+the corpus; without headroom only one that would not even fit into a batch of its own is.
 """
 
 from __future__ import annotations
@@ -28,13 +29,22 @@ from nmt.data.tokenizers.sampling import Sampler
 from nmt.data.vocabulary import EOS, Flags, Ids, Ints
 from nmt.errors import UsageError
 
-MEASURED = 1000  # pairs
-WITHIN_HEADROOM = 0.9  # of these pairs
+MEASURED = 1000  # pairs, to know what a change of the text makes of the lengths
 _SOURCE, _TARGET, _TEXT, _SHARES = range(4)  # what random numbers are for; the shares of further augmentations follow
+TOGETHER = 2000  # pairs whose lengths are found at a time
 _BEFORE_TRAINING = 0  # epochs are counted from 1
 
 Sentence = Ids  # its pieces, ending in eos
 Pairs = tuple[list[Sentence], list[Sentence]]  # the sources and the targets of several
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some pairs of an epoch, one after the other in the corpus, whose lengths are wanted."""
+
+    first: int
+    last: int  # not included
+    epoch: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +53,7 @@ class Sentences:
 
     numbers: Ints
     epoch: int
-    most: int | None = None  # pieces of a side that each has room for in the planned batch; None: as many as it takes
+    most: int | None = None  # pieces of a side that each has room for; None: as many as it takes
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -63,40 +73,68 @@ class Variation:
     """Reads the pairs of a split as they are in an epoch."""
 
     def __init__(
-        self, split: Split, pair: LanguagePair, options: VariationConfig, seed: int, text: StoredPairs | None = None
+        self,
+        split: Split,
+        pair: LanguagePair,
+        options: VariationConfig,
+        seed: int,
+        text: StoredPairs | None = None,
+        *,
+        padded: bool = True,
     ) -> None:
-        """``text`` is needed for augmentations."""
-        self._split, self._pair, self._seed, self._text = split, pair, seed, text
+        """``text`` is needed for augmentations; ``padded``: a batch is as large as its longest sentence times their number,
+        else as all its pieces together."""
+        self._split, self._pair, self._seed, self._text, self._padded = split, pair, seed, text, padded
         self.augments = chosen(options.augment)
         assert text is not None or not self.augments
         self._samplers = [
             _sampler(options, tokenizer) if options.sampled_sides in (Sides.both, side) else None
             for side, tokenizer in ((Sides.source, pair.source), (Sides.target, pair.target))
         ]
-        self.headroom = options.headroom or self._measured_headroom()
-        self._growth = [self._measured_growth(augment) for augment in self.augments]
+        self._headroom = options.headroom
+        self._growth = [] if options.headroom is None else [self._measured_growth(augment) for augment in self.augments]
 
-    def planned_lengths(self, epoch: int, limit: int | None) -> list[Ints]:
-        """How long batches take the sources and the targets to be. What would go beyond the ``limit`` of a batch has one
-        to itself; without such a limit nothing has to fit, and the lengths are those of the corpus."""
+    def parts(self, epoch: int) -> list[Part]:
+        """Of an epoch that is drawn before it is planned; none with a headroom."""
+        if self._headroom is not None:
+            return []
+        firsts = range(0, len(self._split), TOGETHER)
+        return [Part(first, min(first + TOGETHER, len(self._split)), epoch) for first in firsts]
+
+    def lengths(self, part: Part) -> Ints:
+        """[2, pairs] of sources and targets, as drawn."""
+        sentences = Sentences(np.arange(part.first, part.last), part.epoch)
+        return _lengths(self._sampled(self._changed(sentences, self.usual(sentences)), sentences.numbers, part.epoch))
+
+    def planned(self, epoch: int, limit: int | None, drawn_lengths: Sequence[Ints]) -> tuple[Ints, Ints]:
+        """How long batches take the sources and the targets to be; ``drawn_lengths``: of ``parts``, in their order."""
         usual = self._usual_lengths()
-        if limit is None:
-            return [*usual]
-        factors = np.full(usual.shape, self.headroom)
+        if drawn_lengths:
+            found = np.concatenate(drawn_lengths, axis=1)
+            planned = found if limit is None else np.where((found > limit).any(0), usual, found)
+            return planned[_SOURCE], planned[_TARGET]
+        if limit is None:  # nothing has to fit
+            return usual[_SOURCE], usual[_TARGET]
+        factors = np.full(usual.shape, self._headroom)
         numbers = np.arange(len(self._split))
         for place, growth in enumerate(self._growth):
             factors[:, self._changes(place, numbers, epoch)] *= np.array(growth)[:, None]
-        return [*np.minimum(np.ceil(usual * factors).astype(np.int64), np.maximum(usual, limit))]
+        # what would go beyond the limit has a batch to itself
+        planned = np.minimum(np.ceil(usual * factors).astype(np.int64), np.maximum(usual, limit))
+        return planned[_SOURCE], planned[_TARGET]
 
-    def read(self, sentences: Sentences, *, padded: bool = True) -> Pairs:
-        """The sources and the targets. ``padded``: a batch is as large as its longest sentence times their number, else as
-        all its pieces together."""
+    def room(self, limit: int | None, sentences: int) -> int | None:
+        """``Sentences.most`` of a batch."""
+        return limit if limit is None or self._headroom is None else limit // sentences
+
+    def read(self, sentences: Sentences) -> Pairs:
+        """The sources and the targets."""
         usual = self.usual(sentences)
         varied = self._sampled(self._changed(sentences, usual), sentences.numbers, sentences.epoch)
         if sentences.most is None:
             return varied
-        lengths = np.array([[len(one) for one in side] for side in (*varied, *usual)])
-        fits = _fitting(lengths[:2], lengths[2:], sentences.most, padded)
+        alone = self._headroom is None or self._padded  # what one needs does not depend on the others
+        fits = _fitting(_lengths(varied), _lengths(usual), sentences.most, alone)
         return replaced(fits, varied, usual)
 
     def usual(self, sentences: Sentences) -> Pairs:
@@ -152,29 +190,15 @@ class Variation:
         assert self._split.target_lengths is not None
         return np.stack([self._split.source_lengths, self._split.target_lengths])
 
-    def _some(self) -> Sentences:
-        numbers = np.unique(np.linspace(0, len(self._split) - 1, MEASURED).astype(np.int64))
-        return Sentences(numbers, _BEFORE_TRAINING)
-
-    def _measured_headroom(self) -> float:
-        """What of ten pairs nine stay below; then some three in a hundred do not find room in their batch."""
-        some = self._some()
-        usual = self.usual(some)
-        grown = [
-            [len(after) / len(before) for after, before in zip(*side)]
-            for side in zip(self._sampled(usual, some.numbers, some.epoch), usual)
-        ]
-        return float(np.quantile(np.max(grown, axis=0), WITHIN_HEADROOM))
-
     def _measured_growth(self, augment: Augment) -> list[float]:
         """What an augmentation makes of the lengths of sources and targets; they are not taken to shrink."""
-        some = self._some()
-        usual, seeds = self.usual(some), drawn(some.numbers, self._seed, some.epoch, _TEXT).tolist()
-        texts = [
-            self._changed_text(number, [augment], Random(seed)) for number, seed in zip(some.numbers.tolist(), seeds)
-        ]
+        numbers = np.unique(np.linspace(0, len(self._split) - 1, MEASURED).astype(np.int64))
+        usual = self.usual(Sentences(numbers, _BEFORE_TRAINING))
+        seeds = drawn(numbers, self._seed, _BEFORE_TRAINING, _TEXT).tolist()
+        texts = [self._changed_text(number, [augment], Random(seed)) for number, seed in zip(numbers.tolist(), seeds)]
         changed = self._put(usual, range(len(texts)), texts)
-        return [max(1.0, _pieces(after) / _pieces(before)) for after, before in zip(changed, usual)]
+        grown = _lengths(changed).sum(1) / _lengths(usual).sum(1)
+        return [max(1.0, growth) for growth in grown.tolist()]
 
 
 def replaced(fits: Flags, varied: Pairs, usual: Pairs) -> Pairs:
@@ -201,12 +225,12 @@ def _sampler(options: VariationConfig, tokenizer: Tokenizer) -> Sampler | None:
     return None if options.unigram_alpha is None else tokenizer.unigram_sampling(options.unigram_alpha)
 
 
-def _fitting(lengths: Ints, usual: Ints, most: int, padded: bool) -> Flags:
-    """Which pairs stay within the batch, for lengths [2, pairs]. Without padding they share the room, and those that come
-    first have it first."""
-    if padded:
-        both: Flags = np.all(lengths <= np.maximum(usual, most), axis=0)
-        return both
+def _fitting(lengths: Ints, usual: Ints, most: int, alone: bool) -> Flags:
+    """Which pairs stay within their batch, for lengths [2, pairs]. Where one needs room of its own, that is ``most``; else
+    they share it, and those that come first have it first."""
+    if alone:
+        fits: Flags = np.all(lengths <= np.maximum(usual, most), axis=0)
+        return fits
     room, fits = most * lengths.shape[1] - usual.sum(1), np.ones(lengths.shape[1], dtype=bool)
     for place, more in enumerate((lengths - usual).T):
         fits[place] = bool(((more <= room) | (more <= 0)).all())
@@ -214,5 +238,6 @@ def _fitting(lengths: Ints, usual: Ints, most: int, padded: bool) -> Flags:
     return fits
 
 
-def _pieces(sentences: Sequence[Sentence]) -> int:
-    return sum(map(len, sentences))
+def _lengths(pairs: Pairs) -> Ints:
+    """[2, pairs]"""
+    return np.array([[len(one) for one in side] for side in pairs], dtype=np.int64)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from nmt.data.batch import ALIGNMENTS, Batch, collate, join_alignments
 from nmt.data.batching import Indices, plan_batches
 from nmt.data.corpus import Split
 from nmt.data.readers import Readers
-from nmt.data.variation import Pairs, Sentences, Variation, replaced
+from nmt.data.variation import Part, Sentences, Variation, replaced
 from nmt.data.vocabulary import Flags, Ints
 
 
@@ -66,13 +67,13 @@ class TrainingBatches:
         self._options = options
         self._variation = variation
         self.batches_in_update = options.update_freq * processes
-        self.readers: Readers[Sentences, Pairs] = Readers(self._varied, 0 if variation is None else readers)
+        self.readers: Readers[Any, Any] = Readers(self._work, 0 if variation is None else readers)
         self.limits: Limits | None = None  # of the model; None: it reads what has a place in the corpus
 
         def plan(epoch: int) -> list[Indices]:
             source, target = split.source_lengths, split.target_lengths
             if variation is not None:
-                source, target = variation.planned_lengths(epoch, options.token_limit)
+                source, target = variation.planned(epoch, options.token_limit, self._drawn_lengths(variation, epoch))
             return plan_batches(source, target, options, seed, epoch)
 
         # of the epochs asked for last: at the end of one the first updates of the next are announced
@@ -82,9 +83,7 @@ class TrainingBatches:
         plan, epoch = self._plan(position.epoch), position.epoch
         end = min(position.batch + self.batches_in_update, len(plan))
         following = DataPosition(epoch, end) if end < len(plan) else DataPosition(epoch + 1)
-        limit = None if self._variation is None else self._options.token_limit
-        parts = plan[position.batch : end]
-        batches = [Sentences(part, epoch, None if limit is None else limit // len(part)) for part in parts]
+        batches = [Sentences(part, epoch, self._room(len(part))) for part in plan[position.batch : end]]
         return UpdateBatches(tuple(batches), epoch, following)
 
     def batch(self, sentences: Sentences) -> Batch:
@@ -97,9 +96,20 @@ class TrainingBatches:
             sources, targets = replaced(fits, (sources, targets), self._variation.usual(sentences))
         return collate(sources, targets, sentences.numbers.tolist())
 
-    def _varied(self, sentences: Sentences) -> Pairs:
+    def _room(self, sentences: int) -> int | None:
+        return None if self._variation is None else self._variation.room(self._options.token_limit, sentences)
+
+    def _drawn_lengths(self, variation: Variation, epoch: int) -> list[Ints]:
+        parts, found = variation.parts(epoch), list[Ints]()
+        for place, part in enumerate(parts):
+            self.readers.announce(parts[place : place + max(1, self.readers.ahead)])
+            found.append(self.readers(part))
+        return found
+
+    def _work(self, task: Any) -> Any:
+        """What readers do, for a part of an epoch or for the sentences of a batch."""
         assert self._variation is not None
-        return self._variation.read(sentences, padded=self._options.count_padding)
+        return self._variation.lengths(task) if isinstance(task, Part) else self._variation.read(task)
 
     def updates_in_epoch(self, epoch: int) -> int:
         return -(-len(self._plan(epoch)) // self.batches_in_update)
@@ -115,7 +125,7 @@ def read_batch(split: Split, indices: Indices) -> Batch:
 class BatchReader:
     """Reads a batch when it is asked for."""
 
-    def __init__(self, read: Callable[[Sentences], Batch], readers: Readers[Sentences, Pairs] | None = None) -> None:
+    def __init__(self, read: Callable[[Sentences], Batch], readers: Readers[Any, Any] | None = None) -> None:
         """``readers``: they prepare what ``read`` returns, and are told of all that is announced."""
         self.read = read  # on no card
         self._readers = readers
@@ -141,7 +151,7 @@ class ReadAhead(BatchReader):
         self,
         read: Callable[[Sentences], Batch],
         device: torch.device,
-        readers: Readers[Sentences, Pairs] | None = None,
+        readers: Readers[Any, Any] | None = None,
     ) -> None:
         super().__init__(read, readers)
         self._device = device
@@ -182,7 +192,7 @@ class ReadAhead(BatchReader):
 def batch_reader(
     read: Callable[[Sentences], Batch],
     device: torch.device,
-    readers: Readers[Sentences, Pairs] | None = None,
+    readers: Readers[Any, Any] | None = None,
 ) -> BatchReader:
     """For a GPU batches are read and copied ahead; on a CPU nothing would be gained."""
     return ReadAhead(read, device, readers) if device.type == "cuda" else BatchReader(read, readers)

@@ -39,8 +39,7 @@ def tell(config: TrainConfig, datasets: Datasets, batches: TrainingBatches, mode
     logger.info(f"{pairs:,} training pairs from {pair.source_lang} to {pair.target_lang}, {updates:,} updates an epoch")
     if datasets.variation is not None:
         by = f"{count} readers" if (count := batches.readers.count) else "the training process"
-        room = f"batches have room for {datasets.variation.headroom:.2f} times the pieces"
-        logger.info(f"their text differs from epoch to epoch, drawn by {by}; {room}")
+        logger.info(f"their text differs from epoch to epoch, drawn by {by}")
 
 
 def tell_limits(config: TrainConfig) -> None:
