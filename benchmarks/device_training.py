@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from nmt.config.sections import PreprocessConfig
+from nmt.config.preprocessing import PreprocessConfig
 from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.piece_lists import WordsConfig
 

@@ -177,7 +177,8 @@ class Marian(Toolkit):
         self._model, self._vocabulary = self.folder / "model.npz", self.folder / "vocab.yml"
 
     def version(self) -> str:
-        done = subprocess.run([self._program, "--version"], capture_output=True, text=True, check=True)
+        command = [self._program, "--version"]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True)
         return done.stdout.split()[0].removeprefix("v")
 
     def train(self) -> None:

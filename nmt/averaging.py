@@ -21,8 +21,8 @@ from nmt.devices import choose_device, make_current
 from nmt.distributed.world import World
 from nmt.errors import DataError, DeviceError, MissingInputError, NMTError, OutputError, UsageError
 from nmt.models.stored import architecture, load_model
+from nmt.pages.numbers import figure
 from nmt.progress import in_lines
-from nmt.reporting.figures import figure
 from nmt.storage.checkpoints import (
     KIND,
     CheckpointInfo,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 
-from nmt.config.sections import PreprocessConfig
+from nmt.config.preprocessing import PreprocessConfig
 from nmt.data.preprocess import preprocess
 from nmt.errors import Interrupted
 from nmt.progress import show_splits

@@ -145,7 +145,8 @@ def configurations() -> dict[str, type]:
     """Of all commands, for which most starts of one have no use: they take some milliseconds."""
     from nmt.config.commands import AverageConfig, GenerateConfig, ScoreConfig, ShortlistConfig
     from nmt.config.exchange import ExportConfig, ImportConfig
-    from nmt.config.sections import PreprocessConfig, TrainConfig
+    from nmt.config.preprocessing import PreprocessConfig
+    from nmt.config.sections import TrainConfig
     from nmt.config.serving import ServeConfig
 
     return {

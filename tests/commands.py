@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import gc
 import importlib
 import json
 import os
@@ -17,6 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NoReturn
@@ -174,10 +176,33 @@ def _tell(report: int, child: int, streams: list[int]) -> NoReturn:
     os._exit(0)
 
 
+def _run(module: str) -> None:
+    """Ends as a process ends, but for taking all modules to pieces, which takes longer than most commands.
+
+    What is more than a number or a full pipe is left to Python.
+    """
+    try:
+        importlib.import_module(module).main()
+        status = 0
+    except SystemExit as request:
+        if not isinstance(request.code, int | None):
+            raise
+        status = request.code or 0
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+    except (OSError, ValueError, AttributeError):  # full, closed by the command, or none from the start
+        sys.exit(status)
+    os._exit(status % 256)
+
+
 if __name__ == "__main__":
     sys.path[0] = ""  # as with -c
     for library in sys.argv[2:]:
         importlib.import_module(library)
+    gc.freeze()  # at its end a copy would look through all of it for garbage, which takes longer than most commands
     called, first = _serve(socket.socket(fileno=int(sys.argv[1])))
     exec(first)
-    importlib.import_module(called).main()
+    _run(called)

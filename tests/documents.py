@@ -20,9 +20,10 @@ import nmt.optim
 import nmt.search  # noqa: F401  (each fills its registry)
 from nmt.config.commands import AverageConfig, GenerateConfig, ScoreConfig, ShortlistConfig
 from nmt.config.exchange import ExportConfig, ImportConfig
+from nmt.config.preprocessing import PreprocessConfig
 from nmt.config.presets import default_choices
 from nmt.config.publish import publish
-from nmt.config.sections import PreprocessConfig, TrainConfig
+from nmt.config.sections import TrainConfig
 from nmt.config.serving import ServeConfig
 from nmt_cli.argv import rewrite, take_config
 from nmt_cli.flags import grammar

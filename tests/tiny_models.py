@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from nmt.config.plain import to_plain
-from nmt.config.sections import PreprocessConfig
+from nmt.config.preprocessing import PreprocessConfig
 from nmt.data.batch import collate
 from nmt.data.language_pair import LanguagePair
 from nmt.data.preprocess import preprocess
@@ -24,6 +25,8 @@ from nmt.storage.checkpoints import CheckpointInfo, write_checkpoint
 
 DICTIONARY = dict(zip("ein mann zwei hunde laufen schnee rot".split(), "a man two dogs run snow red".split()))
 WORDS = (*DICTIONARY, *DICTIONARY.values())
+
+LEARNED: dict[str, dict[str, Tensor]] = {}  # by how; most tests want one of a few
 
 SIZES: dict[str, dict[str, Any]] = {
     "conv_s2s": {
@@ -69,18 +72,21 @@ def write_tiny_model(
     """A checkpoint folder with its tokenizer; ``options`` change the model's sizes, ``updates`` is how long it learns,
     ``reverse``: from English to German, ``pair``: other pieces, of a joint vocabulary, ``search``: what it is said to
     have been validated with."""
+    usual = pair is None
     pair = pair or tiny_pair(words, reverse=reverse)
     tokenizer = folder.with_name(f"{folder.name}-tokenizer")
     pair.save(tokenizer)
     shrunken = models.config_class(model)().shrink()  # type: ignore[attr-defined]
     config = dataclasses.replace(shrunken, **({"dropout": 0.0} | SIZES[model] | options))
-    torch.manual_seed(seed)
-    size = len(pair.source.vocabulary)
-    built = models.build(config, VocabularySizes(size, size, True))
-    _teach(built, pair, updates, seed)
+    lesson = repr((config, updates, seed, words, reverse))
+    learned = LEARNED.get(lesson) if usual else None
+    if learned is None:
+        learned = _learned(config, pair, updates, seed)
+        if usual:
+            LEARNED[lesson] = learned
     write_checkpoint(
         folder,
-        model=built.state_dict(),
+        model=learned,
         config={"model": to_plain(config), "search": to_plain(search)},
         info=CheckpointInfo(update=updates, epoch=1),
         tokenizer=tokenizer,
@@ -107,6 +113,15 @@ def write_tiny_corpus(folder: Path, *, tokenizer: Path | None = None, joint: Sen
         )
     )
     return folder / "bin"
+
+
+def _learned(config: Any, pair: LanguagePair, updates: int, seed: int) -> dict[str, Tensor]:
+    size = len(pair.source.vocabulary)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        built = models.build(config, VocabularySizes(size, size, True))
+        _teach(built, pair, updates, seed)
+    return built.state_dict()
 
 
 def _teach(model: EncoderDecoder, pair: LanguagePair, updates: int, seed: int) -> None:

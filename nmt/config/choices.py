@@ -108,3 +108,12 @@ class ScoreFormat(Enum):
 
     text = "text"
     json = "json"
+
+
+class Segmentation(Enum):
+    """How the text that a model was trained on was cut into pieces."""
+
+    none = "none"  # by somebody else, before: pieces stand between spaces
+    sentencepiece = "sentencepiece"
+    subword_nmt = "subword_nmt"
+    fastbpe = "fastbpe"

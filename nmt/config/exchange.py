@@ -7,22 +7,14 @@ from enum import Enum
 
 from nmt.config.checks import require_not_negative, require_positive
 from nmt.config.choices import ProgressStyle
+from nmt.config.cut_text import CutTextConfig
 from nmt.config.option import flag, option, user_dir_option
 from nmt.config.roles import CommandConfig
 from nmt.errors import UsageError
 
 
-class Segmentation(Enum):
-    """How the text that a model was trained on was cut into pieces."""
-
-    none = "none"  # by somebody else, before: pieces stand between spaces
-    sentencepiece = "sentencepiece"
-    subword_nmt = "subword_nmt"
-    fastbpe = "fastbpe"
-
-
 @dataclass
-class ImportConfig(CommandConfig):
+class ImportConfig(CutTextConfig):
     """nmt-import: a model of another toolkit in, a model folder out; of fairseq also a binarised corpus."""
 
     from_format: str = option(
@@ -36,12 +28,6 @@ class ImportConfig(CommandConfig):
         None, help="pieces of the sources; of fairseq: dict.en.txt, of Marian: vocab.spm or vocab.yml"
     )
     tgtdict: str | None = flag(None, help="the same of the targets; default: those of the sources")
-    bpe: Segmentation = flag(
-        Segmentation.none, help="what cut the text: sentencepiece, subword_nmt, fastbpe, or none (it comes cut)"
-    )
-    bpe_model: str | None = flag(None, help="its file: the sentencepiece model, or the codes (merge operations)")
-    target_bpe_model: str | None = flag(None, help="the same for the targets, if it is another file")
-    moses: bool = flag(False, help="words were cut and are joined by the Moses rules (with subword_nmt and fastbpe)")
     overwrite: bool = flag(False, help="replace an existing output folder")
     user_dir: str | None = user_dir_option()
     progress: ProgressStyle = flag(ProgressStyle.auto, help="of a corpus: auto, bar, lines or none")

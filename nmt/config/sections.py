@@ -1,4 +1,4 @@
-"""The options of nmt-preprocess and nmt-train, and the sections that commands share; those of the others: commands.py.
+"""The options of nmt-train, and the sections that commands share; those of the others: preprocessing.py and commands.py.
 
 The default, help text and flag of an option stand in its field. Options of a component (a model's sizes, an optimizer's
 rate, the beam) stand beside that component. A section of two commands is one dataclass, so a word means the same everywhere.
@@ -16,7 +16,7 @@ from nmt.config.checks import require_device
 from nmt.config.checks import require_not_negative as require_not_negative  # plug-ins import these three from here too
 from nmt.config.checks import require_positive as require_positive
 from nmt.config.checks import require_share as require_share
-from nmt.config.choices import InvalidText, PieceMarks, Precision, ProgressStyle, Strategy
+from nmt.config.choices import Precision, ProgressStyle, Strategy
 from nmt.config.option import flag, group, option, section, user_dir_option
 from nmt.config.roles import AnyCriterion, AnyOptimizer, AnyScheduler, AnySearch, CommandConfig
 from nmt.config.variation import VariationConfig
@@ -25,51 +25,6 @@ from nmt.storage.files import Verify
 
 MAX_LINE_BYTES = 4 * 2**20  # no text has longer lines: beyond it a file is something else
 AUTO = "auto"  # of options that are numbers otherwise
-
-
-@dataclass
-class FilterConfig:
-    """Which training pairs are kept. Every dropped pair is counted under its reason."""
-
-    min_length: int = flag(1, help="shortest sentence kept, in pieces")
-    max_length: int = flag(1024, help="longest sentence kept, in pieces")
-    max_ratio: float | None = flag(None, help="largest ratio of the two lengths; null keeps all")
-    drop_duplicates: bool = flag(False, help="keep each distinct pair once")
-
-    def __post_init__(self) -> None:
-        require_positive("filters", min_length=self.min_length, max_length=self.max_length, max_ratio=self.max_ratio)
-
-
-@dataclass
-class PreprocessConfig(CommandConfig):
-    """nmt-preprocess: parallel text in, a corpus folder out."""
-
-    source_lang: str = flag("", help="source language, the suffix of its files")
-    target_lang: str = flag("", help="target language, the suffix of its files")
-    trainpref: str | None = flag(None, help="training files without the language suffix")
-    validpref: str | None = flag(None, help="validation files; several with commas")
-    testpref: str | None = flag(None, help="test files; several with commas")
-    destdir: str = flag("data-bin", help="corpus folder to write")
-    tokenizer: Any = group("tokenizer", help="how text is cut into pieces", flag="--tokenizer")
-    joined_dictionary: bool = flag(False, help="one vocabulary for both languages")
-    srcdict: str | None = flag(
-        None, help="given source vocabulary: a sentencepiece model, a list of pieces, or a corpus or run folder"
-    )
-    tgtdict: str | None = flag(None, help="given target vocabulary, likewise")
-    pieces: PieceMarks | None = flag(
-        None, help="how the text was cut already: none, subword_nmt or sentencepiece; null: recognised by its marks"
-    )
-    align_suffix: str | None = flag(None, help="suffix of files of word alignments: lines of i-j pairs, words from 0")
-    only_source: bool = flag(False, help="only the source side exists (test sets to translate)")
-    filters: FilterConfig = section(FilterConfig, help="which training pairs are kept")
-    on_invalid_utf8: InvalidText = flag(InvalidText.error, help="bytes that are not UTF-8: error, replace or skip")
-    max_line_bytes: int = flag(MAX_LINE_BYTES, help="longest line read, in bytes")
-    workers: int = flag(1, help="processes that encode text")
-    keep_text: bool = flag(False, help="keep the text of the training pairs too: nmt-train --augment needs it")
-    overwrite: bool = flag(False, help="replace an existing corpus folder")
-    seed: int = flag(1, help="seed of everything random")
-    user_dir: str | None = user_dir_option()
-    progress: ProgressStyle = flag(ProgressStyle.auto, help="auto, bar, lines or none")
 
 
 @dataclass

@@ -1,5 +1,6 @@
 """A corpus folder: what nmt-preprocess writes and nmt-train maps into memory.
 
+    report.html                         what was read and dropped, for people
     manifest.json                       languages, splits, sizes and checksums of all files
     tokenizer/                          see ``LanguagePair``
     <split>.<lang>.tokens.npy           all sentences in one array, each ending in eos
@@ -33,6 +34,7 @@ from nmt.storage.files import MANIFEST, Verify, read_manifest, sha256
 from nmt.storage.foreign import corpus_of_fairseq
 
 KIND = "corpus"
+PAGE = "report.html"
 FORMAT = 1
 # Beside the tokens.
 _SMALL = ("*.offsets.npy", "*.text-offsets.npy", "*.alignment-offsets.npy", "tokenizer/*", "tokenizer/*/*")
@@ -165,7 +167,7 @@ class Corpus:
     def open(cls, folder: Path, verify: Verify = Verify.fast) -> Corpus:
         if not (folder / MANIFEST).is_file() and (found := corpus_of_fairseq(folder)) is not None:
             raise DataError(f"{folder} is {found}")
-        manifest = read_manifest(folder, KIND, FORMAT, verify=verify, small=_SMALL)
+        manifest = read_manifest(folder, KIND, FORMAT, verify=verify, small=_SMALL, besides=(PAGE,))
         if not isinstance(manifest.get("splits"), list):
             raise DataError(f"{folder}: the manifest does not list the splits")
         _warn_of_newer_text(folder, manifest.get("text"))

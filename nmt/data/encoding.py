@@ -25,8 +25,9 @@ import numpy.typing as npt
 
 from nmt import interruptions
 from nmt.data.corpus import StoredSentences, alignment_files, ragged_writer
+from nmt.data.filters import Codes, TextRules, normalised
 from nmt.data.language_pair import LanguagePair
-from nmt.data.parallel_text import Pair, ParallelText
+from nmt.data.parallel_text import Pair, ParallelText, Part
 from nmt.data.text import Reading
 from nmt.data.tokenizers import Tokenizer
 from nmt.data.vocabulary import EOS, Flags, Ids, Ints, Vocabulary
@@ -66,6 +67,9 @@ class EncodedPairs:
     copied: Flags  # both sides are the same text
     source_keys: Keys
     pair_keys: Keys
+    source_words: Ints  # what stands between white space; zero where only pieces are known
+    target_words: Ints
+    text_reasons: Codes  # what of the rules for text each pair breaks first
 
     def take(self, kept: Flags) -> EncodedPairs:
         """Some of the pairs."""
@@ -81,19 +85,34 @@ def token_type(vocabulary: Vocabulary) -> type[np.unsignedinteger]:
 
 
 def encode_all(
-    pairs: Iterable[Pair], tokenizers: LanguagePair, *, only_source: bool, workers: int
+    pairs: Iterable[Pair],
+    tokenizers: LanguagePair,
+    *,
+    only_source: bool,
+    workers: int,
+    rules: TextRules | None = None,
+    near: bool = False,
 ) -> Generator[EncodedPairs, None, None]:
-    """Encode every pair, in order, with ``workers`` processes (1: this one)."""
-    job = partial(_encode, tokenizers, only_source)
+    """Encode every pair, in order, with ``workers`` processes (1: this one). ``rules``: what the text is held to; ``near``:
+    texts that differ in case, punctuation and spaces alone have one key."""
+    job = partial(_encode, tokenizers, only_source, rules, normalised if near else str)
     if workers == 1:
         yield from map(job, _chunks(pairs))
     else:
         yield from _in_processes(job, _chunks(pairs), workers)
 
 
-def _encode(tokenizers: LanguagePair, only_source: bool, chunk: Sequence[Pair]) -> EncodedPairs:
+def _encode(
+    tokenizers: LanguagePair,
+    only_source: bool,
+    rules: TextRules | None,
+    identity: Callable[[str], str],
+    chunk: Sequence[Pair],
+) -> EncodedPairs:
+    """``identity``: what of a text its key is made of."""
     source = [source or "" for source, _ in chunk]
     target = [target or "" for _, target in chunk]
+    told_by = [[*map(identity, side)] for side in (source, target)]
     return EncodedPairs(
         source=_encode_side(tokenizers.source, source),
         target=None if only_source else _encode_side(tokenizers.target, target),
@@ -101,8 +120,15 @@ def _encode(tokenizers: LanguagePair, only_source: bool, chunk: Sequence[Pair]) 
         blank_source=_flags(not line.strip() for line in source),
         blank_target=_flags(not line.strip() for line in target),
         copied=_flags(s == t for s, t in zip(source, target)),
-        source_keys=_keys(source),
-        pair_keys=_keys(f"{s}\n{t}" for s, t in zip(source, target)),
+        source_keys=_keys(told_by[0]),
+        pair_keys=_keys(f"{s}\n{t}" for s, t in zip(*told_by)),
+        source_words=_words(source),
+        target_words=_words(target),
+        text_reasons=(
+            np.zeros(len(chunk), dtype=np.int8)
+            if rules is None
+            else rules.judge(source, None if only_source else target)
+        ),
     )
 
 
@@ -118,6 +144,10 @@ def _encode_side(tokenizer: Tokenizer, lines: Sequence[str]) -> EncodedSide:
 
 def _flags(values: Iterable[bool]) -> Flags:
     return np.fromiter(values, dtype=np.bool_)
+
+
+def _words(lines: Sequence[str]) -> Ints:
+    return np.fromiter((len(line.split()) for line in lines), dtype=np.int64, count=len(lines))
 
 
 def _keys(texts: Iterable[str]) -> Keys:
@@ -186,14 +216,14 @@ def parse(line: str) -> WordPairs:
     return found
 
 
-def check_alignments(text: ParallelText, reading: Reading, count: int) -> None:
-    """Read everything once: a line for each of the ``count`` pairs of the text, and only pairs of words that exist."""
-    assert text.alignments is not None
-    path, number = text.alignments, 0
+def check_alignments(path: Path, part: Part, reading: Reading) -> None:
+    """Read everything once: a line for each pair of a part that was counted, and only pairs of words that exist."""
     lines = _alignment_lines(path, reading, quiet=False)
-    for number, (line, pair) in enumerate(itertools.zip_longest(lines, text.pairs(reading)), 1):
-        if number > count or line is None:
-            break
+    for number, (line, pair) in enumerate(itertools.zip_longest(lines, part.pairs(reading)), 1):
+        if line is None or pair is None:
+            lengths = (_alignment_lines(path, reading, quiet=True), part.pairs(reading))
+            found, count = (sum(1 for _ in one) for one in lengths)
+            raise DataError(f"{path} has {found} lines, but {part.called(0)} has {count}")
         try:
             pairs = parse(line)
         except ValueError as error:
@@ -204,22 +234,19 @@ def check_alignments(text: ParallelText, reading: Reading, count: int) -> None:
                 if position >= there:
                     fault = f"pair {one[0]}-{one[1]}, but the {side} has {there} words (counted from 0)"
                     raise DataError(f"{path}:{number}: {fault}")
-    if number != count or line is None:
-        found = sum(1 for _ in _alignment_lines(path, reading, quiet=True))
-        raise DataError(f"{path} has {found} lines, but {text.source} has {count}")
 
 
 def write_alignments(folder: Path, text: ParallelText, pair: LanguagePair, reading: Reading, kept: Flags) -> int:
     """Write the arrays of a split whose sentences are written; ``kept``: which lines these are. Returns how many of them
     lose their alignments, because their pieces are not those of their words one by one."""
-    assert text.alignments is not None
     sides = (
         (pair.source, StoredSentences(folder, text.split, pair.source_lang, pair.source.vocabulary)),
         (pair.target, StoredSentences(folder, text.split, pair.target_lang, pair.target.vocabulary)),
     )
     longest = max(int(stored.lengths.max(initial=0)) for _, stored in sides)
     positions, offsets = (folder / name for name in alignment_files(text.split))
-    lines = itertools.compress(zip(text.pairs(reading), _alignment_lines(text.alignments, reading, quiet=True)), kept)
+    every = text.taken(_alignment_lines(path, reading, quiet=True) for path in text.alignments)
+    lines = itertools.compress(zip(text.pairs(reading), every), kept)
     lost = written = 0
     with ragged_writer(positions, offsets, np.uint16 if longest < 2**16 else np.uint32) as append:
         while chunk := list(itertools.islice(lines, CHUNK_LINES)):

@@ -22,13 +22,15 @@ from typing import Any
 import numpy as np
 
 from nmt.config.plain import to_plain
-from nmt.config.sections import FilterConfig
+from nmt.config.preprocessing import FilterConfig
 from nmt.data.corpus import FORMAT, KIND, ragged_writer, sentence_files
 from nmt.data.encoding import EncodedPairs, EncodedSide, Keys, token_type
+from nmt.data.filters import PairFilter, Reason
+from nmt.data.finding_text import TRAIN
 from nmt.data.imported_vocabularies import FAIRSEQ_SPECIALS, read_fairseq_dictionary
 from nmt.data.language_pair import LanguagePair
-from nmt.data.preprocess import TRAIN, text_facts
-from nmt.data.report import PairFilter, PreprocessReport, Reason, SplitTally
+from nmt.data.preprocess import text_facts
+from nmt.data.report import PreprocessReport, SplitTally
 from nmt.data.tokenizers import Tokenizer
 from nmt.data.vocabulary import EOS, SPECIALS, UNK, Ids, Ints
 from nmt.errors import DataError, MissingInputError
@@ -286,6 +288,9 @@ def _chunks(texts: list[BinarisedText], sides: list[_Side]) -> Iterator[EncodedP
             copied=none,  # ids of two vocabularies do not tell
             source_keys=_keys(keys[0]),
             pair_keys=_keys([b"".join(pair) for pair in zip(*keys)]),
+            source_words=np.zeros(end - begin, dtype=np.int64),
+            target_words=np.zeros(end - begin, dtype=np.int64),
+            text_reasons=np.zeros(end - begin, dtype=np.int8),  # nothing is known of the text
         )
 
 

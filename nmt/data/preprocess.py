@@ -7,35 +7,35 @@ leaves no trace on the disk.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 import logging
+from collections.abc import Iterable
 from pathlib import Path
 
-import numpy as np
-
 from nmt.config.checks import Rules, refuse, require_positive
-from nmt.config.choices import PieceMarks
+from nmt.config.choices import PieceMarks, Segmentation
 from nmt.config.plain import to_plain
-from nmt.config.sections import PreprocessConfig
-from nmt.data.corpus import FORMAT, KIND, ragged_writer, sentence_files
-from nmt.data.encoding import check_alignments, encode_all, token_type, write_alignments
+from nmt.config.preprocessing import PreprocessConfig
+from nmt.data import corpus_page
+from nmt.data.corpus import KIND
+from nmt.data.encoding import check_alignments
+from nmt.data.finding_text import TRAIN, find_texts, kept_standard_input
+from nmt.data.given_pieces import cut_pair
 from nmt.data.language_pair import LanguagePair, find_pair
-from nmt.data.parallel_text import ParallelText, file_exists, find_file
-from nmt.data.report import PairFilter, PreprocessReport, Reason, SplitTally
-from nmt.data.stored_text import write_text
+from nmt.data.merging import merge
+from nmt.data.parallel_text import ParallelText
+from nmt.data.report import PreprocessReport
+from nmt.data.sealing import seal
+from nmt.data.sharding import Shard, write_tallies
 from nmt.data.text import SHOWN, Reading, recognised
 from nmt.data.tokenizers import Tokenizer, TokenizerBuilder, tokenizers, trainable
-from nmt.data.vocabulary import Flags
+from nmt.data.writing import write_splits
 from nmt.errors import DataError, UsageError
 from nmt.progress import ReportPairs, going_on, unseen
-from nmt.storage.files import check_destination, new_folder, sha256, write_manifest
+from nmt.storage.files import check_destination, new_folder, sha256
 from nmt.storage.foreign import corpus_of_fairseq
 from nmt.storage.lock import remove_leftovers_of
-
-TRAIN = "train"
-
 
 logger = logging.getLogger("nmt.data.preprocess")
 
@@ -43,45 +43,48 @@ logger = logging.getLogger("nmt.data.preprocess")
 def preprocess(config: PreprocessConfig, progress: ReportPairs = unseen) -> PreprocessReport:
     """Make the corpus folder ``config.destdir``; it appears when it is complete, or not at all."""
     require_positive("", workers=config.workers, max_line_bytes=config.max_line_bytes)
-    refuse(*_contradictions(config))
-    destination = Path(config.destdir)
+    if config.merge is None:
+        refuse(*_contradictions(config))
+    elif config.shard is not None:
+        raise UsageError("--shard and --merge exclude each other: shards are made first, then joined")
+    shard = None if config.shard is None else Shard.parse(config.shard)
+    destination = Path(config.destdir) if shard is None else shard.folder(Path(config.destdir))
     remove_leftovers_of(destination)
     check_destination(destination, KIND, "--destdir", overwrite=config.overwrite)
-    texts = _find_texts(config)
+    if config.merge is not None:
+        return merge(config, progress)
+    with kept_standard_input(config) as standard_input:
+        texts = find_texts(config, standard_input)
+        named = dict.fromkeys(path for text in texts for path in text.files if path != standard_input)
+        return _make(config, shard, destination, texts, named, progress)
+
+
+def _make(
+    config: PreprocessConfig,
+    shard: Shard | None,
+    destination: Path,
+    texts: list[ParallelText],
+    named: Iterable[Path],
+    progress: ReportPairs,
+) -> PreprocessReport:
+    """``named``: the files that are still there later."""
     reading = Reading(config.on_invalid_utf8, config.max_line_bytes)
     with going_on("reading the text", config.progress):
-        facts = [text_facts(path) for text in texts for path in text.files()]  # the reader notices a later change
+        facts = [text_facts(path) for path in named]  # the reader notices a later change
         counts = {text.split: text.count(reading) for text in texts}
         for text in texts:
-            if text.alignments is not None:
-                check_alignments(text, reading, counts[text.split])
+            for path, part in zip(text.alignments, text.parts):
+                check_alignments(path, part, reading)
     pair = language_pair(config, next((text for text in texts if text.split == TRAIN), None), reading)
     pair = with_marks(pair, config.pieces, texts[0], reading)  # the training text, if there is any
     with new_folder(destination, overwrite=config.overwrite) as folder:
         pair.save(folder / "tokenizer")
-        tallies = [_write_split(folder, text, counts[text.split], pair, config, reading, progress) for text in texts]
-        languages = (pair.source_lang,) if config.only_source else (pair.source_lang, pair.target_lang)
-        report = PreprocessReport(
-            folder=config.destdir,
-            source_entries=len(pair.source.vocabulary),
-            target_entries=len(pair.target.vocabulary),
-            shared=pair.shared,
-            splits=[tally.report(*languages) for tally in tallies],
-            overlaps=[later.overlap(earlier) for earlier, later in itertools.combinations(tallies, 2)],
-        )
-        write_manifest(
-            folder,
-            KIND,
-            FORMAT,
-            splits=[text.split for text in texts],
-            source_lang=pair.source_lang,
-            target_lang=pair.target_lang,
-            only_source=config.only_source,
-            vocabularies=pair.digest(),
-            report=to_plain(report),
-            config=to_plain(config),
-            text=facts,
-        )
+        written, tallies = write_splits(folder, texts, counts, pair, config, reading, progress, shard)
+        examples = {text.split: corpus_page.examples_of(text, tally, reading) for text, tally in zip(written, tallies)}
+        if shard is not None:
+            write_tallies(folder, shard, tallies, examples)
+        given = dataclasses.replace(config, destdir=str(destination))
+        report = seal(folder, pair, tallies, examples, facts, to_plain(given))
         check_destination(destination, KIND, "--destdir", overwrite=config.overwrite)  # again: all this took a while
     return report
 
@@ -104,78 +107,27 @@ def _contradictions(config: PreprocessConfig) -> Rules:
         config.source_lang and config.source_lang == config.target_lang,
         f"source and target language are both '{config.source_lang}'; give the files other suffixes",
     )
+    yield (
+        len(config.columns) not in (2, 2 - config.only_source) or min(config.columns, default=0) < 1,
+        f"columns={config.columns} must be two numbers from 1 on, of source and target (--columns 1,2)",
+    )
+    yield (
+        len(config.fields) not in (0, 2, 2 - config.only_source),
+        f"fields={config.fields} must be two names, of source and target (--fields en,de)",
+    )
+    for name, value in (("bpe_model", config.bpe_model), ("target_bpe_model", config.target_bpe_model)):
+        flag = f"--{name.replace('_', '-')}"
+        yield (
+            value is not None and config.bpe is Segmentation.none,
+            f"say what {flag} {value} is: --bpe sentencepiece, subword_nmt or fastbpe",
+        )
+    given = bool(config.srcdict and (config.tgtdict or config.joined_dictionary or config.only_source))
+    yield (
+        config.shard is not None and not given,
+        "--shard prepares a part of the text with a tokenizer that is given, so that all parts have the same: --srcdict and "
+        "--tgtdict (files, or a corpus or run folder)",
+    )
     yield config.seed < 0, f"seed={config.seed} must not be negative (--seed)"
-
-
-def _find_texts(config: PreprocessConfig) -> list[ParallelText]:
-    """The files of every split, in fairseq's naming: train, valid, valid1, ..., test, test1, ..."""
-    prefixes = [(TRAIN, config.trainpref)] if config.trainpref else []
-    for split, given in (("valid", config.validpref), ("test", config.testpref)):
-        several = [prefix.strip() for prefix in (given or "").split(",") if prefix.strip()]
-        prefixes += [(f"{split}{number or ''}", prefix) for number, prefix in enumerate(several)]
-    if not prefixes:
-        raise UsageError("no text is given: set --trainpref, --validpref or --testpref")
-    texts = []
-    for split, prefix in prefixes:
-        source = find_file(prefix, config.source_lang)
-        target = None if config.only_source else find_file(prefix, config.target_lang)
-        if target is not None and source.samefile(target):
-            logger.warning(f"{split}: {source} and {target} are the same file")
-        suffix, alignments = config.align_suffix, None
-        if suffix is not None and (split == TRAIN or file_exists(prefix, suffix)):  # they are for training above all
-            alignments = find_file(prefix, suffix)
-        texts.append(ParallelText(split, source, target, alignments))
-    return texts
-
-
-def _write_split(
-    folder: Path,
-    text: ParallelText,
-    count: int,
-    pair: LanguagePair,
-    config: PreprocessConfig,
-    reading: Reading,
-    progress: ReportPairs,
-) -> SplitTally:
-    """Encode and write one split of ``count`` lines. Only training text is filtered: elsewhere every line counts."""
-    tally, kept = SplitTally(text.split), list[Flags]()
-    rules = PairFilter(config.filters) if text.split == TRAIN else None
-    languages = ((pair.source_lang, pair.source), (pair.target_lang, pair.target))[: len(text.paths())]
-    with contextlib.ExitStack() as stack:
-        appending = [
-            stack.enter_context(
-                ragged_writer(*sentence_files(folder, text.split, language), token_type(tokenizer.vocabulary))
-            )
-            for language, tokenizer in languages
-        ]
-        encoded = encode_all(text.pairs(reading), pair, only_source=text.target is None, workers=config.workers)
-        for chunk in stack.enter_context(contextlib.closing(encoded)):
-            codes = rules.judge(chunk) if rules else np.zeros(len(chunk.invalid), dtype=np.int8)
-            kept.append(codes == Reason.kept)
-            remaining = chunk.take(kept[-1])
-            tally.add(codes, remaining)
-            for append, side in zip(appending, (remaining.source, remaining.target)):
-                assert side is not None
-                append(side.tokens, side.lengths)
-            progress(text.split, tally.counts["read"], count)
-    if (read := tally.counts["read"]) != count:
-        raise DataError(f"{text.source} changed while it was read: {count} lines at first, then {read}")
-    if text.split == TRAIN:
-        tally.require_enough()
-    if text.split != TRAIN or config.keep_text:
-        for path, (language, _) in zip(text.paths(), languages):
-            lines = itertools.compress(reading.lines(path, quiet=True), np.concatenate(kept))
-            whole = (line or "" for line in lines)  # an empty line for one that is left out
-            write_text(folder, text.split, language, whole, offsets=config.keep_text)
-    if text.alignments is not None:
-        with going_on(f"{text.split}: numbering the pieces of alignments", config.progress):
-            lost = write_alignments(folder, text, pair, reading, np.concatenate(kept))
-        if lost:
-            logger.warning(
-                f"{text.split}: {lost:,} pairs lose their alignments: the tokenizer has pieces that are not part of one "
-                f"word of theirs"
-            )
-    return tally
 
 
 def text_facts(path: Path) -> dict[str, str | int]:
@@ -191,6 +143,8 @@ def text_facts(path: Path) -> dict[str, str | int]:
 
 def language_pair(config: PreprocessConfig, text: ParallelText | None, reading: Reading) -> LanguagePair:
     """Both tokenizers; what is not given is learned from ``text``, the training split."""
+    if config.bpe is not Segmentation.none:
+        return cut_pair(config, text, reading)
     given = [Path(named) for named in (config.srcdict, config.tgtdict) if named]
     places = {(find_pair(path) or path).resolve() for path in given}  # ``A``, ``A/`` and ``A/tokenizer`` are one pair
     if config.joined_dictionary and len(places) > 1:
@@ -217,21 +171,24 @@ def language_pair(config: PreprocessConfig, text: ParallelText | None, reading: 
 def with_marks(pair: LanguagePair, pieces: PieceMarks | None, text: ParallelText, reading: Reading) -> LanguagePair:
     """The pair that joins what was cut before: with the marks that are given, those that ``text`` shows, or those that
     given tokenizers have. The user is told of each file that looks cut."""
-    source = _marks_of(text.source, pair.source, pieces, reading)
-    target = source if text.target is None else _marks_of(text.target, pair.target, pieces, reading)
+    source = _marks_of(text, 0, pair.source, pieces, reading)
+    target = _marks_of(text, 1, pair.target, pieces, reading) if text.has_target else source
     if pair.one_tokenizer:
         joint = pair.target.joining(target)  # what is written decides: raw text would lose its spaces
         return dataclasses.replace(pair, source=joint, target=joint)
-    both = pair.target if text.target is None else pair.target.joining(target)
+    both = pair.target.joining(target) if text.has_target else pair.target
     return dataclasses.replace(pair, source=pair.source.joining(source), target=both)
 
 
-def _marks_of(path: Path, tokenizer: Tokenizer, pieces: PieceMarks | None, reading: Reading) -> PieceMarks:
-    marks, lines, of = recognised(reading.lines(path, quiet=True)) if pieces is None else (pieces, 0, 0)
+def _marks_of(
+    text: ParallelText, side: int, tokenizer: Tokenizer, pieces: PieceMarks | None, reading: Reading
+) -> PieceMarks:
+    """Of the source (0) or the target (1)."""
+    marks, lines, of = recognised(text.side(side, reading)) if pieces is None else (pieces, 0, 0)
     if marks is PieceMarks.none:
         return tokenizer.marks if pieces is None else marks
     seen = f" ({SHOWN[marks]} in {lines:,} of {of:,} lines)" if of else ""
-    where = f"{path} is cut into pieces of {marks.value} already{seen}"
+    where = f"{text.called(side)} is cut into pieces of {marks.value} already{seen}"
     if not tokenizer.keeps_pieces:
         logger.warning(
             f"{where}, and the tokenizer cuts it again; give raw text, or keep these pieces with tokenizer=words"
@@ -283,14 +240,13 @@ def _learned(config: PreprocessConfig, text: ParallelText | None, reading: Readi
             "pieces are learned from the training split only: give --trainpref, or existing vocabularies with "
             "--srcdict and --tgtdict (files, or a corpus or run folder)"
         )
-    files = {"source": text.source, "target": text.target}
-    paths = [path for side in sides if (path := files[side]) is not None]
-    names = " and ".join(str(path) for path in paths)
+    numbers = [("source", "target").index(side) for side in sides if text.has_target or side == "source"]
+    names = " and ".join(dict.fromkeys(text.called(number) for number in numbers))
     builder = _builder(config)
     logger.info(f"learning pieces from {names}")
     try:
         with going_on("learning pieces", config.progress):
-            every = itertools.chain.from_iterable(reading.lines(path, quiet=True) for path in paths)
+            every = itertools.chain.from_iterable(text.side(number, reading) for number in numbers)
             return builder.train((line for line in every if line is not None and line.strip()), config.seed)
     except UsageError as error:
         raise UsageError(f"{names}: {error}") from error

@@ -1,73 +1,19 @@
-"""Which pairs of the training split are kept, and what preprocessing found in the text: counts, drops, unknowns, duplicates
-and leaks between splits. Every dropped pair is counted under its reason."""
+"""What preprocessing found in the text: counts, drops, unknowns, duplicates and leaks between splits."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import IntEnum
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from nmt.config.sections import FilterConfig
 from nmt.data.encoding import EncodedPairs, Keys
-from nmt.data.vocabulary import UNK
+from nmt.data.filters import Codes, Reason
+from nmt.data.vocabulary import UNK, Ints
 from nmt.errors import DataError
 
-Codes = npt.NDArray[np.int8]
-
-
-class Reason(IntEnum):
-    """Why a pair was dropped, in the order in which the rules are asked; a pair has one reason."""
-
-    kept = 0, "kept"
-    invalid = 1, "bytes that are not text"
-    empty_source = 2, "empty source"
-    empty_target = 3, "empty target"
-    too_short = 4, "shorter than filters.min_length"
-    too_long = 5, "longer than filters.max_length"
-    ratio = 6, "lengths differ more than filters.max_ratio"
-    duplicate = 7, "pair seen before"
-
-    text: str
-
-    def __new__(cls, code: int, text: str) -> Reason:
-        reason = int.__new__(cls, code)
-        reason._value_ = code
-        reason.text = text
-        return reason
-
-
-@dataclass
-class PairFilter:
-    """The rules, and the memory of the pairs seen so far if duplicates are dropped."""
-
-    config: FilterConfig
-    _seen: set[int] = field(default_factory=set)
-
-    def judge(self, pairs: EncodedPairs) -> Codes:
-        """A ``Reason`` for each pair. Lengths are in pieces, without eos."""
-        source = pairs.source.lengths - 1
-        target = source if pairs.target is None else pairs.target.lengths - 1
-        shorter, longer = np.minimum(source, target), np.maximum(source, target)
-        none = np.zeros(len(source), dtype=bool)
-        rules = {
-            Reason.invalid: pairs.invalid,
-            Reason.empty_source: pairs.blank_source,
-            Reason.empty_target: none if pairs.target is None else pairs.blank_target,
-            Reason.too_short: shorter < self.config.min_length,
-            Reason.too_long: longer > self.config.max_length,
-            Reason.ratio: none if self.config.max_ratio is None else longer > self.config.max_ratio * shorter,
-        }
-        codes = np.select(list(rules.values()), list(rules), default=Reason.kept).astype(np.int8)
-        for position in np.flatnonzero(codes == Reason.kept) if self.config.drop_duplicates else ():
-            key = int(pairs.pair_keys[position])
-            if key in self._seen:
-                codes[position] = Reason.duplicate
-            self._seen.add(key)  # only pairs that are kept count as seen
-        return codes
+EXAMPLES = 3  # of pairs that are dropped for one reason
 
 
 @dataclass(frozen=True)
@@ -85,6 +31,7 @@ class SideReport:
     language: str
     pieces: int  # without eos
     unknown: int
+    words: int = 0  # what stands between white space; zero: only pieces were known
 
     @property
     def unknown_percent(self) -> float:
@@ -170,26 +117,49 @@ class PreprocessReport:
 class SplitTally:
     """Counts of one split while it is written."""
 
-    def __init__(self, split: str) -> None:
-        self.split = split
+    def __init__(self, split: str, begin: int = 0) -> None:
+        """``begin``: the number of its first pair in the text."""
+        self.split, self._begin = split, begin
         self.counts = Counter(read=0, kept=0, blank=0, copied=0)
         self.dropped: dict[Reason, Dropped] = {}
-        self._pieces = np.zeros((2, 2), dtype=np.int64)  # and unknown ones, of source and target
+        self.examples: dict[Reason, list[int]] = {}  # the first pairs that are dropped, by their numbers from 0
+        self._pieces = np.zeros((2, 3), dtype=np.int64)  # unknown ones and words, of source and target
         self._keys: tuple[list[Keys], list[Keys]] = [], []  # of sources and of pairs
 
     def add(self, codes: Codes, kept: EncodedPairs) -> None:
         """Count a chunk: the verdict on each pair, and what is kept."""
+        self.drop(codes, np.arange(self._begin + self.counts["read"], self._begin + self.counts["read"] + len(codes)))
+        self.counts["read"] += len(codes)
+        self.keep(kept)
+
+    def drop(self, codes: Codes, numbers: Ints) -> None:
+        """Count the verdicts on pairs with these numbers, from 0."""
         for reason in Reason:
-            positions = np.flatnonzero(codes == reason)
-            if reason is not Reason.kept and len(positions):
-                before = self.dropped.get(reason, Dropped(0, self.counts["read"] + int(positions[0]) + 1))
-                self.dropped[reason] = Dropped(before.count + len(positions), before.first_line)
+            found = numbers[codes == reason]
+            if reason is not Reason.kept and len(found):
+                shown = self.examples.setdefault(reason, [])
+                shown += found[: EXAMPLES - len(shown)].tolist()
+                self.drop_more(reason, Dropped(len(found), int(found[0]) + 1))
+
+    def drop_more(self, reason: Reason, dropped: Dropped) -> None:
+        """Count pairs that come after those before."""
+        before = self.dropped.get(reason, Dropped(0, dropped.first_line))
+        self.dropped[reason] = Dropped(before.count + dropped.count, min(before.first_line, dropped.first_line))
+
+    def keep(self, kept: EncodedPairs) -> None:
+        """Count pairs that are kept."""
         blank = kept.blank_source | (kept.blank_target & (kept.target is not None))
-        self.counts.update(read=len(codes), kept=len(blank), blank=int(blank.sum()), copied=int(kept.copied.sum()))
-        for row, side in enumerate(filter(None, (kept.source, kept.target))):
-            self._pieces[row] += len(side.tokens) - len(side.lengths), int((side.tokens == UNK).sum())
+        self.counts.update(kept=len(blank), blank=int(blank.sum()), copied=int(kept.copied.sum()))
+        for row, (side, words) in enumerate(((kept.source, kept.source_words), (kept.target, kept.target_words))):
+            if side is not None:
+                pieces, unknown = len(side.tokens) - len(side.lengths), int((side.tokens == UNK).sum())
+                self._pieces[row] += pieces, unknown, int(words.sum())
         for keys, found in zip(self._keys, (kept.source_keys, kept.pair_keys)):
             keys.append(found)
+
+    def keys(self, *, pairs: bool) -> Keys:
+        """Of the sources that are kept, or of the pairs."""
+        return np.concatenate([np.zeros(0, dtype=np.uint64), *self._keys[pairs]])
 
     def require_enough(self) -> None:
         """Training text of which more than half is unusable is not the text that was meant."""

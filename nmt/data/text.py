@@ -1,4 +1,4 @@
-"""Lines of text, byte by byte, in plain, gzip and xz files: parallel files stay parallel whatever stands in them.
+"""Lines of text, byte by byte, in plain, gzip, xz and zstd files: parallel files stay parallel whatever stands in them.
 
 Only the byte 0x0A ends a line. Python's own readers also split at U+0085, U+2028, U+2029, form feeds and bare
 carriage returns, so that two files of equal length drift apart; this reader does not. What is wrong with a file is
@@ -16,6 +16,7 @@ import lzma
 import os
 import re
 import select
+import sys
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,6 +24,11 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Protocol, cast
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 from nmt.config.choices import InvalidText, PieceMarks
 from nmt.config.sections import MAX_LINE_BYTES
@@ -37,11 +43,12 @@ _FOREIGN = {  # what a file that is not UTF-8 text begins with, and what to do a
     b"\xfd7zXZ\x00": "looks like xz data; decompress it first: xz -dc",
     b"\x28\xb5\x2f\xfd": "looks like zstd data; decompress it first: zstd -dc",
 }
+PACKED = (".gz", ".xz", ".zst")  # endings of files that are read as they are
 _PATIENCE = 0.05  # seconds without a line that are a pause
 _LINE_BREAKS = re.compile("[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]")
 _WHITE_SPACE = re.compile(r"\s")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_GZIP, _XZ = b"\x1f\x8b", b"\xfd7zXZ\x00"
+_GZIP, _XZ, _ZSTD = b"\x1f\x8b", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd"
 # A compressed file may grow to this size unquestioned; beyond it, text that was packed better than this is no text.
 _BOMB_BYTES = 2**28
 _BOMB_RATIO = 500
@@ -82,23 +89,29 @@ def opened(path: Path) -> Iterator[BinaryReader]:
             head = file.peek(8)
         except OSError as error:
             raise StorageError(f"reading {path} failed: {error.strerror}") from error
-        if head.startswith(_GZIP):
-            with gzip.GzipFile(fileobj=file) as unpacked:
+        unpack = next((unpack for start, unpack in _UNPACKERS.items() if head.startswith(start)), None)
+        if unpack is not None:
+            with unpack(file) as unpacked:
                 yield _Guarded(path, unpacked, file)
-        elif head.startswith(_XZ):
-            with lzma.LZMAFile(file) as unpacked_xz:
-                yield _Guarded(path, unpacked_xz, file)
-        elif head and path.suffix in (".gz", ".xz"):
-            kind = {".gz": "gzip", ".xz": "xz"}[path.suffix]
+        elif head and path.suffix in PACKED:
+            kind = {".gz": "gzip", ".xz": "xz", ".zst": "zstd"}[path.suffix]
             raise DataError(f"{path} is named {path.suffix} but is not {kind} data; rename it if it is plain text")
         else:
             yield file
 
 
+Unpacked = gzip.GzipFile | lzma.LZMAFile | zstd.ZstdFile
+_UNPACKERS: dict[bytes, Callable[[io.BufferedReader], Unpacked]] = {
+    _GZIP: lambda file: gzip.GzipFile(fileobj=file),
+    _XZ: lzma.LZMAFile,
+    _ZSTD: zstd.ZstdFile,
+}
+
+
 class _Guarded:
     """A decompressed file that refuses to grow without end."""
 
-    def __init__(self, path: Path, unpacked: gzip.GzipFile | lzma.LZMAFile, packed: io.BufferedReader) -> None:
+    def __init__(self, path: Path, unpacked: Unpacked, packed: io.BufferedReader) -> None:
         self._path, self._unpacked, self._packed = path, unpacked, packed
         self._size = 0  # bytes read so far
 
@@ -129,11 +142,12 @@ class Reading:
     invalid: InvalidText = InvalidText.error
     max_line_bytes: int = MAX_LINE_BYTES
 
-    def lines(self, path: Path, *, quiet: bool = False) -> Iterator[str | None]:
-        """The lines of a plain, gzip or xz file without their ends; None stands for one left out by ``invalid=skip``.
-        ``quiet``: without the notices (carriage returns, byte-order mark), for a second pass over the same file."""
+    def lines(self, path: Path, *, quiet: bool = False, name: str = "") -> Iterator[str | None]:
+        """The lines of a plain or packed file without their ends; None stands for one left out by ``invalid=skip``.
+        ``quiet``: without the notices (carriage returns, byte-order mark), for a second pass over the same file.
+        ``name``: how messages call it, if it is not the path."""
         with opened(path) as file:
-            yield from cast(Iterator[str | None], _LineReader(file, str(path), self, quiet).lines())
+            yield from cast(Iterator[str | None], _LineReader(file, name or str(path), self, quiet).lines())
 
     def stream(self, binary: BinaryReader, name: str) -> Iterator[str | None]:
         """The lines of an open binary stream (``sys.stdin.buffer``), as soon as they are there."""
@@ -226,7 +240,7 @@ class _LineReader:
             raise DataError(
                 f"unexpected end of compressed file {self._name} after {self._number} lines; it was cut short"
             ) from None
-        except (gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
+        except (gzip.BadGzipFile, zlib.error, lzma.LZMAError, zstd.ZstdError) as error:
             raise DataError(f"compressed file {self._name} is damaged after {self._number} lines ({error})") from None
         except OSError as error:
             raise StorageError(f"reading {self._name} failed after {self._number} lines: {error.strerror}") from error

@@ -12,15 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from nmt.config.exchange import ImportConfig, Segmentation
+from nmt.config.choices import Segmentation
+from nmt.config.exchange import ImportConfig
 from nmt.data.imported_vocabularies import read_ctranslate2_vocabulary
 from nmt.data.language_pair import LanguagePair, find_pair
+from nmt.data.segmentation import pair_of, stored_pair
 from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS
 from nmt.errors import DataError
 from nmt.formats import PortableModel
 from nmt.formats.ctranslate2_file import ModelFile, read_model_file
 from nmt.formats.order import Order, in_our_order
-from nmt.formats.segmentation import pair_of, stored_pair
 from nmt.formats.tensors import Tensors
 from nmt.layers.sinusoids import SinusoidLayout, Sinusoids, Wavelengths
 from nmt.models.transformer.weights import (

@@ -15,12 +15,12 @@ from nmt.config.exchange import ImportConfig
 from nmt.data.fairseq_corpus import import_corpus
 from nmt.data.imported_vocabularies import read_fairseq_dictionary
 from nmt.data.language_pair import LanguagePair
+from nmt.data.segmentation import pair_of
 from nmt.data.vocabulary import EOS
 from nmt.errors import DataError, UsageError
 from nmt.formats import Format, PortableModel, formats
 from nmt.formats.layers import LayerReader, count_of, dropouts_of, require_same_sides
 from nmt.formats.order import Order, in_our_order
-from nmt.formats.segmentation import pair_of
 from nmt.formats.tensors import Tensors, as_formula_if_alike
 from nmt.layers.sinusoids import SinusoidLayout, Sinusoids, Wavelengths
 from nmt.models.transformer.weights import Activation, Array, Linear, StackWeights, TransformerWeights

@@ -17,6 +17,7 @@ import numpy as np
 from nmt.config.exchange import ExportConfig, ImportConfig
 from nmt.data.imported_vocabularies import read_huggingface_vocabulary
 from nmt.data.language_pair import LanguagePair
+from nmt.data.segmentation import sentencepiece_of
 from nmt.data.tokenizers import Tokenizer
 from nmt.data.tokenizers.bpe_codes import BpeCodes, BpeCodesConfig, WordEnds
 from nmt.data.tokenizers.piece_lists import WordsConfig, WordTokenizer
@@ -27,7 +28,6 @@ from nmt.formats import Format, PortableModel, Written, formats
 from nmt.formats.layers import LayerReader, count_of, dropouts_of, number_of, require_same_sides
 from nmt.formats.model_card import TEXT, about_length_penalty, cut_by_sentencepiece, example, pieces_for
 from nmt.formats.order import Order, in_our_order
-from nmt.formats.segmentation import sentencepiece_of
 from nmt.formats.stream import ORIGINAL_LAYOUT, interleaved, without_zero_biases
 from nmt.formats.tensors import Tensors, as_formula_if_alike
 from nmt.layers.sinusoids import SinusoidLayout, Sinusoids, Wavelengths

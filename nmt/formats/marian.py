@@ -14,9 +14,11 @@ from typing import Any
 
 import yaml
 
-from nmt.config.exchange import ImportConfig, Segmentation
+from nmt.config.choices import Segmentation
+from nmt.config.exchange import ImportConfig
 from nmt.data.imported_vocabularies import is_sentencepiece, read_marian_vocabulary
 from nmt.data.language_pair import LanguagePair
+from nmt.data.segmentation import sentencepiece_of, tokenizer_of
 from nmt.data.tokenizers import Tokenizer
 from nmt.data.tokenizers.sentencepiece_list import is_language_token
 from nmt.data.vocabulary import PAD
@@ -24,7 +26,6 @@ from nmt.errors import DataError, MissingInputError, UsageError
 from nmt.formats import Format, PortableModel, formats
 from nmt.formats.layers import count_of, number_of
 from nmt.formats.order import Order, in_our_order
-from nmt.formats.segmentation import sentencepiece_of, tokenizer_of
 from nmt.formats.tensors import Tensors
 from nmt.layers.sinusoids import SinusoidLayout, Sinusoids, Wavelengths
 from nmt.models.transformer.weights import (

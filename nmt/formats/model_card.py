@@ -20,8 +20,8 @@ from nmt.formats import Comparison, Format, PortableModel
 from nmt.layers.sinusoids import Sinusoids
 from nmt.models.stored import LoadedModel
 from nmt.models.transformer.weights import PositionsInHeads, StackWeights
+from nmt.pages.numbers import duration, figure, scientific
 from nmt.registry import registered_name
-from nmt.reporting.figures import duration, figure, scientific
 from nmt.reporting.run_record import RunRecord
 from nmt.scoring import TextOptions, scorers
 from nmt.search.config import BeamConfig, LengthPenalty

@@ -19,12 +19,12 @@ import numpy as np
 
 from nmt.config.exchange import ExportConfig, ImportConfig
 from nmt.config.plain import component_from_plain, from_plain, to_plain
+from nmt.data.segmentation import stored_pair
 from nmt.data.vocabulary import BOS, EOS, PAD
 from nmt.errors import DataError, UsageError
 from nmt.formats import Format, PortableModel, formats
 from nmt.formats.layers import DROPOUTS, number_of
 from nmt.formats.model_card import TEXT, cut_by_sentencepiece, example, pieces_for
-from nmt.formats.segmentation import stored_pair
 from nmt.formats.tensors import Tensors
 from nmt.layers.sinusoids import Sinusoids
 from nmt.models.transformer.weights import (
@@ -100,8 +100,7 @@ _USAGE = """It translates in nmt (`pip install nmt-toolkit`). Others find the ar
 and all else in `description.json`; matrices map their second axis to their first.
 
 import json
-from nmt import Translator, import_model
-from nmt.config.exchange import ImportConfig
+import nmt
 from safetensors.numpy import load_file
 
 folder = "."  # where this file stands
@@ -111,8 +110,8 @@ arrays = load_file(f"{folder}/model.safetensors")
 arrays |= {name: arrays[other] for name, other in description["same"].items()}
 print(description["num_heads"], "heads,", arrays["source.embedding"].shape[1], "numbers")
 
-(imported,) = import_model(ImportConfig(from_format="safetensors", path=folder, output="imported"))
-print(Translator.load(str(imported)).translate(["$text"])[0])
+(imported,) = nmt.import_model(folder, "imported", from_format="safetensors")
+print(nmt.load(imported).translate(["$text"])[0])
 """
 
 

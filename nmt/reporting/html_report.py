@@ -12,8 +12,8 @@ from typing import Any
 import yaml
 
 from nmt.errors import MissingInputError
-from nmt.reporting.charts import Chart, Series, render, thinned
-from nmt.reporting.figures import duration, figure, megabytes, scientific, short
+from nmt.pages.charts import Chart, Series, render, thinned
+from nmt.pages.numbers import duration, figure, megabytes, scientific, short
 from nmt.reporting.run_record import RunRecord, flops_by_time, stretches
 from nmt.storage.files import atomic_write
 

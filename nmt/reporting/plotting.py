@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nmt.errors import DataError, MissingInputError, UsageError
-from nmt.reporting.charts import HEIGHT, WIDTH, Chart, Series, render
+from nmt.pages.charts import HEIGHT, WIDTH, Chart, Series, render
 from nmt.reporting.run_record import RunRecord, read_events
 from nmt.storage.files import atomic_write
 

@@ -16,8 +16,9 @@ from nmt.config.choices import ProgressStyle
 from nmt.config.sections import ReportConfig
 from nmt.devices import is_shortage
 from nmt.errors import Diverged, Interrupted, NMTError, StorageError
+from nmt.pages.numbers import duration, figure, megabytes
 from nmt.progress import SECONDS_BETWEEN_LINES, Clock, open_bar, resolved
-from nmt.reporting.figures import Meters, UpdateReport, duration, figure, megabytes
+from nmt.reporting.figures import Meters, UpdateReport
 from nmt.reporting.resources import peak_memory
 from nmt.reporting.run_record import Cost, Event, EventLog, stretches
 from nmt.reporting.sinks import Sinks, open_sinks

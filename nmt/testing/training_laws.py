@@ -26,7 +26,7 @@ from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, read_check
 from nmt.testing.model_laws import UNEVEN_SOURCE, UNEVEN_TARGET
 from nmt.testing.subjects import JOINT, Subject, assert_close, target_log_probabilities, toy_batch
 
-HALF = 3  # updates before the interruption, and after it
+HALF = 2  # updates before the interruption, and after it
 
 
 def a_checkpoint_holds_the_model(subject: Subject) -> None:

@@ -50,6 +50,7 @@ LEFT_OUT: dict[tuple[str, str], str] = {
     ("README.md", "make "): SUITES,
     ("docs/benchmarks.md", "python benchmarks/"): MEASURES,
     ("docs/benchmarks.md", "echo "): MEASURES,
+    ("docs/corpora.md", "nmt-preprocess --source-lang en --target-lang de --trainpref train"): FOREIGN,
     ("docs/getting-started.md", "python3 -m venv .venv"): INSTALLS,
     ("docs/getting-started.md", ". .venv/bin/activate"): INSTALLS,
     ("docs/getting-started.md", "pip install . "): INSTALLS,

@@ -9,7 +9,8 @@ import pytest
 
 from nmt.averaging import average_checkpoints
 from nmt.config.commands import AverageConfig, GenerateConfig, ShortlistConfig
-from nmt.config.sections import PreprocessConfig, TrainConfig, TrainingConfig
+from nmt.config.preprocessing import PreprocessConfig
+from nmt.config.sections import TrainConfig, TrainingConfig
 from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.piece_lists import WordsConfig
 from nmt.errors import DataError, UsageError

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from nmt.config.sections import TrainConfig, ValidationConfig
+from nmt.config.sections import ReportConfig, TrainConfig, ValidationConfig
 from nmt.errors import DeviceError, Interrupted
 from nmt.training.assemble import train
 from nmt.training.loop.trainer import Trainer
@@ -92,7 +92,8 @@ def test_the_page_of_a_run_that_came_to_its_end_shows_no_reason_to_worry(copy_co
 def test_the_page_of_an_interrupted_run_says_how_to_go_on_and_no_more_of_it_when_it_has(
     tiny_run: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = tiny_run(validation=ValidationConfig(interval=None, interval_updates=6, samples=0))
+    validation = ValidationConfig(interval=None, interval_updates=6, samples=0)
+    config = tiny_run(validation=validation, report=ReportConfig())
     validate = LossValidator.__call__
 
     def interrupted(self: LossValidator, stop: Callable[[], bool]) -> dict[str, float]:
@@ -131,6 +132,6 @@ def test_whatever_stops_a_run_stands_on_its_page(
 
     monkeypatch.setattr(Trainer, "_validation_due", fails)
     with pytest.raises(type(error)):
-        train(tiny_run())
+        train(tiny_run(report=ReportConfig()))
     page = read(tmp_path / "run")
     assert shown in page.texts and why in page.text("p")

@@ -17,7 +17,7 @@ import pytest
 
 from nmt.config.choices import AlignmentKind, InputFormat, MbrMetric, OutputFormat
 from nmt.config.commands import GenerateConfig
-from nmt.config.sections import PreprocessConfig
+from nmt.config.preprocessing import PreprocessConfig
 from nmt.data.corpus import Split
 from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.piece_lists import WordsConfig

@@ -12,7 +12,8 @@ import nmt_cli.train  # noqa: F401 - it makes the options of training known
 from nmt.config.choices import OutputFormat, PieceMarks
 from nmt.config.commands import GenerateConfig
 from nmt.config.option import flags_of
-from nmt.config.sections import PreprocessConfig, TrainConfig
+from nmt.config.preprocessing import PreprocessConfig
+from nmt.config.sections import TrainConfig
 from nmt.data.language_pair import LanguagePair
 from nmt.data.preprocess import preprocess
 from nmt.data.text import joined

@@ -17,6 +17,7 @@ import pytest
 
 from nmt import Translator
 from tests.commands import run_copy, start_copy
+from tests.distributed.processes import finish, start_two
 from tests.tiny_models import in_english, some_lines, write_tiny_model
 
 TORCHRUN = [
@@ -109,8 +110,11 @@ def test_two_ranks_write_what_one_process_does(model: Path, source: Path, tmp_pa
     for theirs, ours in pairs:
         assert [one["tokens"] for one in ours] == [one["tokens"] for one in theirs]
         assert [one["score"] for one in ours] == pytest.approx([one["score"] for one in theirs], abs=1e-4)
-    refused = subprocess.run([*TORCHRUN, "--path", model], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    assert "cannot share standard input; name a file: --input FILE" in refused.stderr
+
+
+def test_two_ranks_have_no_standard_input_to_share(model: Path) -> None:
+    status, log = finish(start_two("--path", model, command="generate"))
+    assert status != 0 and "cannot share standard input; name a file: --input FILE" in log
 
 
 def hypotheses(path: Path) -> list[list[dict[str, Any]]]:
@@ -119,12 +123,12 @@ def hypotheses(path: Path) -> list[list[dict[str, Any]]]:
 
 @pytest.mark.parametrize(
     ("form", "workers", "others"),
-    [("text", 1, 1), ("fairseq", 1, 1), ("jsonl", 1, 1), ("text", 3, 3), ("text", 2, "torchrun")],
+    [("text", 1, 1), ("fairseq", 1, 1), ("jsonl", 1, 1), ("text", 3, 3), ("text", 2, "two ranks")],
 )
 def test_an_output_goes_on_after_a_kill(
     model: Path, source: Path, tmp_path: Path, form: str, workers: int, others: int | str
 ) -> None:
-    """``others``: the workers that go on with it, or two processes of torchrun."""
+    """``others``: the workers that go on with it, or two ranks."""
     whole, output = tmp_path / "whole", tmp_path / "out"
     options = ["--path", model, "--input", source, "--format", form, "--nbest", "2", "--batch-size", "1"]
     options += ["--buffer-size", "5", "--progress", "none"]
@@ -135,11 +139,11 @@ def test_an_output_goes_on_after_a_kill(
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=60)
     assert not output.exists()
-    if others == "torchrun":
-        again = subprocess.run([*TORCHRUN, *options], capture_output=True)
+    if others == "two ranks":
+        status, log = finish(start_two(*options, command="generate"))
     else:
-        again = run_copy("generate", *options, "--workers", str(others))
-    assert again.returncode == 0 and b"lines are translated already" in again.stderr, again.stderr
+        status, log = finish([start_copy("generate", *options, "--workers", str(others))])
+    assert status == 0 and "lines are translated already" in log, log
     assert output.read_bytes() == whole.read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source", "whole"]
 

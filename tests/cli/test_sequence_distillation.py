@@ -9,13 +9,8 @@ from pathlib import Path
 import pytest
 
 from nmt.config.commands import GenerateConfig
-from nmt.config.sections import (
-    BatchingConfig,
-    PreprocessConfig,
-    TrainConfig,
-    TrainingConfig,
-    ValidationConfig,
-)
+from nmt.config.preprocessing import PreprocessConfig
+from nmt.config.sections import BatchingConfig, TrainConfig, TrainingConfig, ValidationConfig
 from nmt.data.corpus import Corpus
 from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.piece_lists import WordsConfig

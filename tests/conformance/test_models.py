@@ -9,7 +9,7 @@ import pytest
 
 from nmt.testing import conformance
 from nmt.testing.conformance import Subject
-from nmt.testing.subjects import kinds
+from tests.kinds import KINDS
 
 # variants/FAMILY.py holds VARIANTS, subjects of its own.
 VARIANTS = [
@@ -20,6 +20,6 @@ VARIANTS = [
 
 
 @pytest.mark.parametrize("law", conformance.LAWS, ids=str)
-@pytest.mark.parametrize("subject", [*kinds(), *VARIANTS], ids=str)
+@pytest.mark.parametrize("subject", [*KINDS, *VARIANTS], ids=str)
 def test_the_model_obeys_the_law(subject: Subject, law: conformance.Law) -> None:
     law(subject)

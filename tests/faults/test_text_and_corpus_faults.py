@@ -179,10 +179,10 @@ WHEN_PREPROCESSING = [
     ),
     Fault(
         17,
-        "zstd",
+        "damaged zstd",
         lambda t: t.write("train.en", b"\x28\xb5\x2f\xfd" + b"x" * 40),
         65,
-        r"train\.en looks like zstd data; decompress it first: zstd -dc",
+        r"compressed file .*train\.en is damaged after 0 lines",
     ),
     Fault(18, "gzip bomb", bomb, 65, "decompresses to more than 500 times its size"),
     Fault(
@@ -190,7 +190,7 @@ WHEN_PREPROCESSING = [
         "missing file",
         lambda t: in_place_of(t, "train.en", lambda path: None),
         66,
-        r"train\.en\.gz or \.xz exists \(working directory: /",
+        r"train\.en\.gz or \.xz or \.zst exists \(working directory: /",
     ),
     Fault(
         19, "folder", lambda t: in_place_of(t, "train.en", Path.mkdir), 66, r"train\.en is a folder \(working directory"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from nmt.config.sections import PreprocessConfig
+from nmt.config.preprocessing import PreprocessConfig
 from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.sentencepiece import BpeConfig
 from nmt.storage.run_folder import checkpoints_in

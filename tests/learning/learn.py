@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nmt.config.preprocessing import PreprocessConfig
 from nmt.config.sections import (
     BatchingConfig,
     CheckpointConfig,
     DeviceConfig,
-    PreprocessConfig,
     ReportConfig,
     TrainConfig,
     TrainingConfig,
@@ -109,7 +109,7 @@ def learn(model: Any, recipe: Recipe, corpus: Path, run: Path, seed: int) -> Res
             training=TrainingConfig(max_update=recipe.updates, clip_norm=1.0),
             validation=ValidationConfig(interval=None, interval_updates=max(1, recipe.updates // 5), samples=0),
             checkpoint=CheckpointConfig(save_dir=str(run), save_interval=None),
-            report=ReportConfig(log_interval=100),
+            report=ReportConfig(log_interval=100, html=False, count_flops=False),
             device=DeviceConfig("cpu", threads=1),
             seed=seed,
         )

@@ -1,4 +1,4 @@
-"""Presets of five unlike families learn to copy or to reverse: a fixed seed, less than 20 CPU seconds each.
+"""Presets of four unlike families learn to copy or to reverse: a fixed seed, less than 20 CPU seconds each.
 
 The other task of each, and every other preset, is for `make nightly`.
 """
@@ -18,7 +18,6 @@ FAMILIES = {
     "lstm_tiny": "copy",
     "conv_s2s_tiny": "reverse",
     "memory_network_tiny": "reverse",
-    "gnmt_tiny": "copy",
 }
 CASES = [
     pytest.param(preset, task, marks=() if task == usual else pytest.mark.nightly)

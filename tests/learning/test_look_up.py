@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from nmt.config.sections import PreprocessConfig
+from nmt.config.preprocessing import PreprocessConfig
 from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.piece_lists import WordsConfig
 from nmt.models.memory.config import Places

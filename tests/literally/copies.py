@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -171,4 +172,5 @@ if __name__ == "__main__":
     for warm in WARM:
         importlib.import_module(warm)
     Plugins.instance()
+    gc.freeze()  # a copy that looked through all of it for garbage would copy its memory
     _end(_status(_serve(sys.argv[1])))

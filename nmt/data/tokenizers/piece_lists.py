@@ -16,7 +16,7 @@ import numpy as np
 
 from nmt.config.checks import require_positive
 from nmt.config.choices import InvalidText
-from nmt.config.option import flag
+from nmt.config.option import flag, option
 from nmt.data.text import Reading, joined, one_line, require_text
 from nmt.data.tokenizers import Tokenizer, TokenizerBuilder, tokenizers
 from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Ints, Vocabulary
@@ -57,9 +57,14 @@ class PieceListConfig:
         None, help="size of the vocabulary, the four special entries included; null: no limit"
     )
     min_count: int = flag(1, help="how often a piece must occur to be known")
+    multiple: int = option(
+        1,
+        help="the size of the vocabulary is raised to a multiple of this by pieces that no text has",
+        flag="--vocab-multiple",
+    )
 
     def __post_init__(self) -> None:
-        require_positive("tokenizer", vocab_size=self.vocab_size, min_count=self.min_count)
+        require_positive("tokenizer", vocab_size=self.vocab_size, min_count=self.min_count, multiple=self.multiple)
         if self.vocab_size is not None and self.vocab_size <= len(SPECIALS):
             raise UsageError(
                 f"tokenizer.vocab_size={self.vocab_size} leaves no room beside the {len(SPECIALS)} special entries"
@@ -125,7 +130,9 @@ class PieceListBuilder(TokenizerBuilder):
             )
         frequent.sort(key=lambda piece: (-counts[piece], piece))
         room = None if self._config.vocab_size is None else self._config.vocab_size - len(SPECIALS)
-        return self.tokenizer(self._config, frequent[:room])
+        kept = frequent[:room]
+        missing = -(len(SPECIALS) + len(kept)) % self._config.multiple
+        return self.tokenizer(self._config, [*kept, *(f"<unused {number}>" for number in range(missing))])
 
     def load(self, folder: Path, stem: str) -> Tokenizer:
         return self.tokenizer(self._config, read_pieces(folder / f"{stem}.json"))

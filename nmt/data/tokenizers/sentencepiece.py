@@ -74,11 +74,17 @@ class SentencePieceConfig:
         help="rewriting of characters: nmt_nfkc, nfkc, nmt_nfkc_cf, nfkc_cf (fold case) or identity",
     )
     byte_fallback: bool = flag(False, help="spell unknown characters in bytes: nothing is unknown")
+    user_defined_symbols: list[str] = flag([], help="texts that are always one piece, such as placeholders or tags")
     hard_vocab_limit: bool = option(True, help="false: accept a smaller vocabulary where the text supports no more")
     max_training_lines: int = flag(10_000_000, help="learn from a sample of at most this many lines")
 
     def __post_init__(self) -> None:
         require_positive("tokenizer", vocab_size=self.vocab_size)
+        for symbol in self.user_defined_symbols:
+            if not symbol or len(symbol.split()) != 1 or symbol.strip() != symbol:
+                raise UsageError(
+                    f"tokenizer.user_defined_symbols: {symbol!r} holds a space, or nothing; symbols are words"
+                )
         if self.max_training_lines <= _FEWEST_LINES:
             raise UsageError(
                 f"tokenizer.max_training_lines={self.max_training_lines} must be more than {_FEWEST_LINES}"
@@ -275,6 +281,7 @@ class SentencePieceBuilder(TokenizerBuilder):
                 character_coverage=config.character_coverage,
                 normalization_rule_name=config.normalization.value,
                 byte_fallback=config.byte_fallback,
+                user_defined_symbols=config.user_defined_symbols,
                 hard_vocab_limit=config.hard_vocab_limit,
                 input_sentence_size=config.max_training_lines,
                 max_sentence_length=_LONGEST_LINE,

@@ -15,7 +15,8 @@ import nmt.search  # noqa: F401 - importing a package makes its components known
 from nmt.config.choices import AlignmentKind
 from nmt.config.commands import GenerateConfig, ScoreConfig
 from nmt.config.option import Flag, FlagKind
-from nmt.config.sections import PreprocessConfig, TrainConfig
+from nmt.config.preprocessing import PreprocessConfig
+from nmt.config.sections import TrainConfig
 from nmt.errors import UsageError
 from nmt_cli.argv import (
     HYDRA_SWITCHES,

@@ -14,8 +14,9 @@ import nmt.data.tokenizers
 import nmt.models
 import nmt.optim
 import nmt.search  # noqa: F401 - importing a package registers its components
+from nmt.config.preprocessing import PreprocessConfig
 from nmt.config.publish import publish
-from nmt.config.sections import PreprocessConfig, TrainConfig
+from nmt.config.sections import TrainConfig
 from nmt_cli.explain import CONFIGURATION_ERRORS, explain
 
 CLASSES = {"train": TrainConfig, "preprocess": PreprocessConfig}

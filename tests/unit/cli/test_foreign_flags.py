@@ -13,8 +13,9 @@ import nmt.optim
 import nmt.search  # noqa: F401 - importing a package registers its components
 from nmt.config.commands import GenerateConfig, ScoreConfig
 from nmt.config.option import groups_of
+from nmt.config.preprocessing import PreprocessConfig
 from nmt.config.presets import preset_names
-from nmt.config.sections import PreprocessConfig, TrainConfig
+from nmt.config.sections import TrainConfig
 from nmt.errors import UsageError
 from nmt_cli.argv import CommandLine, rewrite
 from nmt_cli.flags import ADVICE, FOREIGN, grammar
@@ -200,8 +201,7 @@ def test_translating_takes_no_seed_and_no_tokenizer() -> None:
     for flag in ("--tokenizer", "--bpe"):
         with pytest.raises(UsageError, match=f"{flag} is not a flag here: text goes in as nmt-preprocess was given it"):
             read(flag, "moses", command=GenerateConfig)
-    with pytest.raises(UsageError, match="--bpe is not a flag here: text is cut by the tokenizer: tokenizer=bpe"):
-        read("--bpe", "sentencepiece", command=PreprocessConfig)
+    assert read("--bpe", "sentencepiece", command=PreprocessConfig).overrides == ("bpe=sentencepiece",)
 
 
 def test_fairseqs_name_of_polynomial_is_a_preset_of_it() -> None:

@@ -21,9 +21,10 @@ from nmt.config import presets
 from nmt.config.commands import AverageConfig, GenerateConfig, ScoreConfig, ShortlistConfig
 from nmt.config.help import help_page
 from nmt.config.plain import to_plain
+from nmt.config.preprocessing import PreprocessConfig
 from nmt.config.presets import default_choices, program_of
 from nmt.config.publish import publish
-from nmt.config.sections import PreprocessConfig, TrainConfig
+from nmt.config.sections import TrainConfig
 from nmt.config.serving import ServeConfig
 from nmt.errors import DataError, MissingInputError, NMTError, UsageError
 from nmt.search.config import BeamConfig, DiverseBeamConfig, GreedyConfig, SamplingConfig

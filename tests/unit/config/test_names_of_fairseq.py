@@ -11,8 +11,9 @@ import nmt.models
 import nmt.optim
 import nmt.search  # noqa: F401 - importing a package registers its components
 from nmt.config.option import flags_of
+from nmt.config.preprocessing import PreprocessConfig
 from nmt.config.presets import NAMES_OF_FAIRSEQ, preset_names, schema_names, unknown_preset
-from nmt.config.sections import PreprocessConfig, TrainConfig
+from nmt.config.sections import TrainConfig
 
 NAMES = [(group, name) for group, names in NAMES_OF_FAIRSEQ.items() for name in names]
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from nmt.config.sections import DEFAULT_MAX_UPDATE, BatchingConfig, DeviceConfig, FilterConfig, TrainingConfig
+from nmt.config.preprocessing import FilterConfig
+from nmt.config.sections import DEFAULT_MAX_UPDATE, BatchingConfig, DeviceConfig, TrainingConfig
 from nmt.errors import UsageError
 
 

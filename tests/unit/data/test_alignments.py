@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from nmt.config.choices import InvalidText
-from nmt.config.sections import FilterConfig
+from nmt.config.preprocessing import FilterConfig
 from nmt.data import encoding
 from nmt.data.corpus import Corpus, chain
 from nmt.data.encoding import parse

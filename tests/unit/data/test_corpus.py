@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from nmt.config.sections import PreprocessConfig
+from nmt.config.preprocessing import PreprocessConfig
 from nmt.data.corpus import ChainedRows, Corpus, StoredSentences, chain, open_corpora, ragged_writer, sentence_files
 from nmt.data.encoding import token_type
 from nmt.data.preprocess import preprocess
@@ -124,7 +124,7 @@ def test_ids_take_two_bytes_as_long_as_they_fit(pieces: int, dtype: type) -> Non
 
 def test_every_flipped_byte_is_noticed_by_a_full_check(folder: Path) -> None:
     for path in sorted(folder.rglob("*")):
-        if path.is_dir() or path.name == "manifest.json":
+        if path.is_dir() or path.name in ("manifest.json", "report.html"):  # which nothing is read from
             continue
         content = path.read_bytes()
         for position in range(0, len(content), 97):

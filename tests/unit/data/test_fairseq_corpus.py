@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nmt.config.sections import FilterConfig
+from nmt.config.preprocessing import FilterConfig
 from nmt.data.corpus import Corpus
 from nmt.data.fairseq_corpus import import_corpus, read_binarised
 from nmt.data.imported_vocabularies import read_fairseq_dictionary

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.data.parallel_text import ParallelText, find_file, first_misaligned
+from nmt.data.parallel_text import TwoFiles, find_file, first_misaligned
 from nmt.data.text import Reading
 from nmt.errors import DataError, MissingInputError
 
@@ -24,7 +24,7 @@ def test_a_plain_file_comes_before_a_packed_one(tmp_path: Path) -> None:
 
 def test_a_missing_file_is_named_both_ways(tmp_path: Path) -> None:
     with pytest.raises(
-        MissingInputError, match=r"neither .*train\.en nor .*train\.en\.gz or \.xz exists \(working directory"
+        MissingInputError, match=r"neither .*train\.en nor .*train\.en\.gz or \.xz or \.zst exists \(working directory"
     ):
         find_file(f"{tmp_path}/train", "en")
 
@@ -77,18 +77,18 @@ def test_the_mismatch_report_names_files_counts_and_line(tmp_path: Path) -> None
     source = write(tmp_path / "t.en", lines)
     target = write(tmp_path / "t.de", lines[:40] + ["surplus"] + lines[40:])
     with pytest.raises(DataError, match=r"t\.en has 100 lines, but .*t\.de has 101; .* near line 41"):
-        ParallelText("train", source, target).count(Reading())
+        TwoFiles(source, target).count(Reading())
 
 
 def test_a_file_cut_short_is_said_to_be_so(tmp_path: Path) -> None:
     lines = ["x" * int(size) for size in np.random.RandomState(2).randint(1, 80, size=100)]
     source, target = write(tmp_path / "t.en", lines), write(tmp_path / "t.de", lines[:-10])
     with pytest.raises(DataError, match=r"t\.en has 100 lines, but .*t\.de has 90; .* seems cut short"):
-        ParallelText("train", source, target).count(Reading())
+        TwoFiles(source, target).count(Reading())
 
 
 def test_a_source_alone_is_paired_with_nothing(tmp_path: Path) -> None:
-    text = ParallelText("test", write(tmp_path / "t.en", ["a", "b"]), None)
+    text = TwoFiles(write(tmp_path / "t.en", ["a", "b"]), None)
     assert text.count(Reading()) == 2
     assert list(text.pairs(Reading())) == [("a", ""), ("b", "")]
 

@@ -130,3 +130,11 @@ def test_bytes_that_are_not_text_in_a_list_are_named_without_an_option_that_does
     with pytest.raises(DataError, match=r"dict\.txt:2: bytes that are not UTF-8") as caught:
         tokenizers.build(WordsConfig()).given(tmp_path / "dict.txt")
     assert "--on-invalid-utf8" not in str(caught.value)
+
+
+def test_the_size_of_a_vocabulary_can_be_raised_to_a_multiple_by_pieces_that_no_text_has() -> None:
+    words = tokenizers.build(WordsConfig(multiple=8)).train(["a b c d e <unused", "0> a"], seed=1)
+    assert (
+        len(words.vocabulary) == 16 and len(tokenizers.build(WordsConfig(multiple=3)).train(["a b"], 1).vocabulary) == 6
+    )
+    assert all(len(ids) == 2 for ids in words.encode([words.vocabulary.pieces[-1]])), "text with a space is cut there"

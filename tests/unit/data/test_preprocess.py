@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from nmt.config.choices import InvalidText
-from nmt.config.sections import FilterConfig, PreprocessConfig
+from nmt.config.preprocessing import FilterConfig, Leaked, PreprocessConfig
 from nmt.data import encoding
 from nmt.data.corpus import Corpus
 from nmt.data.preprocess import preprocess
@@ -156,6 +156,30 @@ def test_overlaps_between_splits_are_counted(text: Text) -> None:
     assert found == {("valid", "train"): (1, 2), ("test", "train"): (0, 0), ("test", "valid"): (1, 1)}
     assert "valid overlaps train: 1 of its pairs and 2 of its sources stand there too" in report.warnings()
     assert not any(warning.startswith("test overlaps train") for warning in report.warnings())
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_training_pairs_that_stand_in_the_validation_text_can_be_dropped(text: Text, workers: int) -> None:
+    corpus, report = text.make(
+        validpref=f"{text.folder}/valid", filters=FilterConfig(drop_leaked=Leaked.pairs), workers=workers
+    )
+    assert len(corpus.split("train")) == len(SOURCE) - 2 and len(corpus.split("valid")) == 2
+    assert report.splits[0].dropped["stands in valid or test too"] == Dropped(2, 1)
+    assert [overlap.pairs for overlap in report.overlaps] == [0]
+    assert [split.split for split in report.splits] == ["train", "valid"]
+
+
+@pytest.mark.parametrize("name", ["dropped.tsv", "dropped.tsv.gz"])
+def test_dropped_pairs_can_be_kept_with_their_reasons(text: Text, name: str) -> None:
+    text.write("train", ["a\tb", "", *SOURCE], ["c " * 9, "x", *TARGET])
+    text.make(filters=FilterConfig(max_length=8), keep_dropped=f"{text.folder}/{name}")
+    content = (text.folder / name).read_bytes()
+    lines = (gzip.decompress(content) if name.endswith(".gz") else content).decode().split("\n")
+    assert lines == [
+        f"longer than filters.max_length\t1\ta b\t{'c ' * 9}",
+        "empty source\t2\t\tx",
+        "",
+    ]
 
 
 def test_the_report_stands_in_the_manifest(text: Text) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from nmt.config.choices import ProgressStyle
 from nmt.data import preprocess as preprocessing
+from nmt.data import writing
 from tests.unit.data.small_text import SOURCE, Text, write
 
 
@@ -24,6 +25,7 @@ def test_reading_learning_and_alignments_are_watched_and_pairs_are_counted(
         yield
 
     monkeypatch.setattr(preprocessing, "going_on", going_on)
+    monkeypatch.setattr(writing, "going_on", going_on)
     text = Text(tmp_path)
     write(text.folder / "train.align", ["0-0" for _ in SOURCE])
     text.config.align_suffix = "align"

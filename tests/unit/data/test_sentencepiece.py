@@ -216,3 +216,16 @@ def test_a_long_line_is_cut_between_words_and_nothing_is_lost() -> None:
 def test_a_line_of_which_a_part_is_blank_is_learned_from() -> None:
     tokenizer = train(BpeConfig(vocab_size=120), [*TEXT, "ein" + " " * 9000 + "Haus q"])
     assert UNK not in tokenizer.encode(["q"])[0]
+
+
+def test_symbols_of_users_are_one_piece_wherever_they_stand() -> None:
+    lines = [f"ein kleiner Mann geht {number} Schritte weit" for number in range(150)]
+    tokenizer = tokenizers.build(BpeConfig(vocab_size=70, user_defined_symbols=["<num>", "kleiner"])).train(lines, 1)
+    (ids,) = tokenizer.encode(["5<num>kleiner"])
+    pieces = [tokenizer.vocabulary.pieces[number] for number in ids]
+    assert pieces[-2:] == ["<num>", "kleiner"] and tokenizer.decode(ids) == "5<num>kleiner"
+
+
+def test_a_symbol_with_a_space_is_refused() -> None:
+    with pytest.raises(UsageError, match="user_defined_symbols: 'a b' holds a space"):
+        BpeConfig(user_defined_symbols=["a b"])

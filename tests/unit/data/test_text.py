@@ -8,6 +8,7 @@ import itertools
 import logging
 import lzma
 import os
+import random
 import threading
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from nmt.config.choices import InvalidText
 from nmt.data import text
 from nmt.data import text as text_files
-from nmt.data.text import PAUSE, Reading, one_line, require_text, visible_spaces
+from nmt.data.text import PAUSE, Reading, one_line, require_text, visible_spaces, zstd
 from nmt.errors import DataError, MissingInputError, StorageError
 
 LINE = st.text(st.characters(exclude_characters="\n\r\0\ufeff", exclude_categories=["Cs"]))
@@ -345,30 +346,46 @@ def test_a_lone_surrogate_is_not_text() -> None:
         require_text(["ok", "a\ud800"])
 
 
-def test_an_xz_file_is_read_as_its_text(tmp_path: Path) -> None:
-    path = tmp_path / "text.xz"
-    path.write_bytes(lzma.compress("a\nä\n".encode()) + lzma.compress(b"b"))
+def zstd_with_checksum(data: bytes) -> bytes:
+    """As the program of that name packs."""
+    return bytes(zstd.compress(data, options={zstd.CompressionParameter.checksum_flag: 1}))
+
+
+PACK = {".xz": lzma.compress, ".zst": zstd_with_checksum}
+PACKED_BY_BOTH = pytest.mark.parametrize("ending", PACK)
+
+
+@PACKED_BY_BOTH
+def test_a_packed_file_is_read_as_its_text(tmp_path: Path, ending: str) -> None:
+    """Also of several parts, one behind the other."""
+    path = tmp_path / f"text{ending}"
+    path.write_bytes(PACK[ending]("a\nä\n".encode()) + PACK[ending](b"b"))
     assert list(Reading().lines(path)) == ["a", "ä", "b"]
 
 
-def test_a_shortened_xz_file_is_bad_data(tmp_path: Path) -> None:
-    path = tmp_path / "short.xz"
-    path.write_bytes(lzma.compress(b"a line\n" * 1000)[:-40])
-    with pytest.raises(DataError, match=r"unexpected end of compressed file .*short\.xz"):
-        list(Reading().lines(path))
+@PACKED_BY_BOTH
+def test_a_shortened_packed_file_is_bad_data(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"short{ending}"
+    whole = PACK[ending](random.Random(1).randbytes(1000).hex().encode())
+    for cut in (len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:cut])
+        with pytest.raises(DataError, match=rf"unexpected end of compressed file .*short\{ending}"):
+            list(Reading().lines(path))
 
 
-def test_a_damaged_xz_file_is_bad_data(tmp_path: Path) -> None:
-    path = tmp_path / "bad.xz"
-    packed = bytearray(lzma.compress(bytes(range(1, 128)) * 20))
-    packed[30] ^= 0xFF
+@PACKED_BY_BOTH
+def test_a_damaged_packed_file_is_bad_data(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"bad{ending}"
+    packed = bytearray(PACK[ending](bytes(range(1, 128)) * 20))
+    packed[len(packed) // 3] ^= 0xFF
     path.write_bytes(packed)
-    with pytest.raises(DataError, match=r"bad\.xz is damaged"):
+    with pytest.raises(DataError, match=rf"bad\{ending} is damaged"):
         list(Reading().lines(path))
 
 
-def test_a_plain_file_named_xz_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "text.xz"
+@PACKED_BY_BOTH
+def test_a_plain_file_named_as_packed_is_refused(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"text{ending}"
     path.write_bytes(b"a\n")
-    with pytest.raises(DataError, match="named .xz but is not xz"):
+    with pytest.raises(DataError, match=f"named {ending} but is not {ending[1:]}"):
         list(Reading().lines(path))

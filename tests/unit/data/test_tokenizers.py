@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from nmt.config.choices import PieceMarks
 from nmt.config.option import flags_of
-from nmt.config.sections import PreprocessConfig
+from nmt.config.preprocessing import PreprocessConfig
 from nmt.data.tokenizers import Tokenizer, tokenizers
 from nmt.data.tokenizers.bpe_codes import BpeCodes, BpeCodesConfig, WordEnds
 from nmt.data.tokenizers.piece_lists import CharConfig, WordsConfig

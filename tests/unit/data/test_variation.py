@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from nmt.config.choices import PieceMarks, Sides
-from nmt.config.sections import BatchingConfig, PreprocessConfig
+from nmt.config.preprocessing import PreprocessConfig
+from nmt.config.sections import BatchingConfig
 from nmt.config.variation import VariationConfig
 from nmt.data.corpus import Corpus
 from nmt.data.preprocess import preprocess

@@ -6,16 +6,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmt.engines.graphs import fixed_steps, form_of, with_room
-from nmt.testing.subjects import Subject, assert_close, kinds, toy_batch
+from nmt.engines.graphs import form_of, with_room
+from nmt.testing.subjects import Subject, assert_close, toy_batch
+from tests.kinds import RECORDED
 
-CPU = torch.device("cpu")
 SENTENCES, BEAM = 3, 2
-RECORDED = [one for one in kinds() if fixed_steps(one.model().eval(), CPU)]
 
 
 def test_most_models_have_steps_that_can_be_recorded() -> None:
-    names = {one.name for one in kinds() if fixed_steps(one.model().eval(), CPU)}
+    names = {one.name for one in RECORDED}
     assert {"transformer", "transformer_relative", "transformer_ssru", "lstm", "gnmt"} <= names
     assert not {"transformer_moe", "transformer_local", "lstm_moe", "conv_s2s"} & names
 

@@ -12,19 +12,19 @@ import torch
 from nmt.config.plain import from_plain
 from nmt.data.vocabulary import EOS
 from nmt.engines import graphs
-from nmt.engines.graphs import Function, Replayed, fixed_steps, recorded_engine
+from nmt.engines.graphs import Function, Replayed, recorded_engine
 from nmt.interface import EncoderDecoder, Hypothesis
+from nmt.models import models
 from nmt.models.transformer.transformer import TransformerMemory
 from nmt.native.library import forget
 from nmt.search import Search, searches
 from nmt.search.forced import score_targets
 from nmt.search.in_torch import Ensemble
-from nmt.testing.subjects import Subject, assert_close, kinds, subject, toy_batch
+from nmt.testing.subjects import Subject, assert_close, subject, toy_batch
+from tests.kinds import RECORDED
 from tests.unit.engines.tape import Recorder
 
-CPU = torch.device("cpu")
 LENGTHS = (2, 9, 5, 1, 20, 7, 3)
-RECORDED = [one for one in kinds() if fixed_steps(one.model().eval(), CPU)]
 SEARCHES: dict[str, tuple[str, dict[str, Any], int]] = {
     "beam": ("beam", {"beam_size": 3, "max_len_b": 8}, 3),
     "beyond the first room": ("beam", {"beam_size": 2, "min_len": 40, "max_len_b": 50}, 1),
@@ -64,7 +64,11 @@ def assert_same(found: Sequence[Hypothesis], expected: Sequence[Hypothesis]) -> 
         )
 
 
-@pytest.mark.parametrize("model", RECORDED, ids=str)
+@pytest.mark.parametrize(
+    "model",
+    [pytest.param(one, marks=() if one.name in models.names() else pytest.mark.slow) for one in RECORDED],
+    ids=str,
+)
 def test_every_model_finds_the_same(model: Subject) -> None:
     search, recorder, own = build(*SEARCHES["beam"]), Recorder(), model.model()
     assert_same(found_by(search, Replayed(own, recorder), own), found_by(search, own, own))
@@ -109,10 +113,10 @@ def test_given_translations_have_the_same_scores() -> None:
 
 
 def test_members_of_an_ensemble_have_recordings_of_their_own() -> None:
-    models, search = [subject(name).model() for name in ("transformer", "lstm_luong")], build(*SEARCHES["beam"])
+    members, search = [subject(name).model() for name in ("transformer", "lstm_luong")], build(*SEARCHES["beam"])
     recorders = [Recorder(), Recorder()]
-    together = Ensemble([Replayed(*pair) for pair in zip(models, recorders)])
-    assert_same(found_by(search, together, models[0]), found_by(search, Ensemble(models), models[0]))
+    together = Ensemble([Replayed(*pair) for pair in zip(members, recorders)])
+    assert_same(found_by(search, together, members[0]), found_by(search, Ensemble(members), members[0]))
     assert all(recorder.repeated for recorder in recorders)
 
 

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nmt.config.exchange import ExportConfig, ImportConfig, Quantization, Segmentation
+from nmt.config.choices import Segmentation
+from nmt.config.exchange import ExportConfig, ImportConfig, Quantization
 from nmt.data.language_pair import LanguagePair
 from nmt.data.tokenizers.piece_lists import WordsConfig, WordTokenizer
 from nmt.errors import DataError, MissingInputError, UsageError

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 import torch
 
-from nmt.config.exchange import ImportConfig, Segmentation
+from nmt.config.choices import Segmentation
+from nmt.config.exchange import ImportConfig
 from nmt.data.corpus import Corpus
 from nmt.errors import DataError, MissingInputError, UsageError
 from nmt.formats.importing import import_model

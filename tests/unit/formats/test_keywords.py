@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import nmt
-from nmt.config.exchange import ExportConfig, ImportConfig, Quantization, Segmentation
+from nmt.config.choices import Segmentation
+from nmt.config.exchange import ExportConfig, ImportConfig, Quantization
 from nmt.errors import UsageError
 from nmt.formats import importing, keywords
 

@@ -16,7 +16,8 @@ import pytest
 from nmt.averaging import average_checkpoints
 from nmt.config.commands import AverageConfig, GenerateConfig
 from nmt.config.exchange import ExportConfig
-from nmt.config.sections import PreprocessConfig, TrainConfig, TrainingConfig, ValidationConfig
+from nmt.config.preprocessing import PreprocessConfig
+from nmt.config.sections import TrainConfig, TrainingConfig, ValidationConfig
 from nmt.criterions.config import WordDistillationConfig
 from nmt.data.preprocess import preprocess
 from nmt.formats.exporting import export_model

@@ -13,7 +13,8 @@ import sentencepiece
 import torch
 import yaml
 
-from nmt.config.exchange import ImportConfig, Segmentation
+from nmt.config.choices import Segmentation
+from nmt.config.exchange import ImportConfig
 from nmt.errors import DataError, MissingInputError, UsageError
 from nmt.formats.importing import import_model
 from nmt.models.stored import load_model

@@ -18,8 +18,9 @@ from nmt.interface import VocabularySizes
 from nmt.optim import optimizers
 from nmt.optim.config import AdafactorConfig, AdamWConfig, LionConfig, MuonConfig, ScheduleFreeAdamWConfig
 from nmt.optim.update_rules import for_muon
-from nmt.testing.subjects import Subject, kinds
+from nmt.testing.subjects import Subject
 from nmt.training.checkpoints.optimizer_state import training_mode
+from tests.kinds import KINDS
 
 Array = NDArray[np.float64]
 needs_schedulefree = pytest.mark.skipif(
@@ -150,7 +151,7 @@ def test_muon_leaves_embeddings_output_layer_and_all_that_is_no_matrix_to_adamw(
         torch.testing.assert_close(mixed[name], parameter, msg=name)
 
 
-@pytest.mark.parametrize("subject", kinds(), ids=str)
+@pytest.mark.parametrize("subject", KINDS, ids=str)
 def test_what_the_vocabulary_indexes_is_not_for_muon_in_any_architecture(subject: Subject) -> None:
     sizes = VocabularySizes(41, 43, shared=False)
     names = MuonConfig().adamw_names

@@ -14,7 +14,8 @@ from nmt.errors import UsageError
 from nmt.optim import ParameterGroups
 from nmt.optim.config import AdamWConfig, SgdConfig
 from nmt.optim.parameter_groups import freeze, parameter_groups
-from nmt.testing.subjects import Subject, kinds
+from nmt.testing.subjects import Subject
+from tests.kinds import KINDS
 
 
 class Model(nn.Module):
@@ -132,7 +133,7 @@ SPARED = {
 }
 
 
-@pytest.mark.parametrize("subject", kinds(), ids=str)
+@pytest.mark.parametrize("subject", KINDS, ids=str)
 def test_weight_decay_of_matrices_knows_the_biases_and_norms_of_every_model(subject: Subject) -> None:
     """Their shapes do not tell: experts have a bias each, [E, 1, F], and a weight may be a single row."""
     model = subject.model()

@@ -128,7 +128,7 @@ def test_a_page_that_cannot_be_written_is_one_warning(
     tiny_run: MakeConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "run" / "report.html").mkdir(parents=True)
-    config = tiny_run()
+    config = tiny_run(report=ReportConfig())
     result = train(replace(config, validation=replace(config.validation, interval_updates=4)))
     assert result.update == 12
     assert len([message for message in caplog.messages if "the HTML report is switched off" in message]) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import Counter
 from dataclasses import replace
@@ -110,11 +111,11 @@ def next_token(model: ToyModel | SlowEnsemble, prefix: tuple[int, ...], config: 
 
 def distribution(model: ToyModel | SlowEnsemble, config: SamplingConfig) -> dict[tuple[int, ...], float]:
     """The probability of every translation of at most two pieces."""
-    found = {}
+    found, following = {}, functools.cache(lambda prefix: next_token(model, prefix, config))
     for length in range(3):
         for prefix in itertools.product([1, *range(4, model.vocabulary)], repeat=length):
             tokens = (*prefix, EOS)
-            steps = [next_token(model, tokens[:t], config)[tokens[t]] for t in range(len(tokens))]
+            steps = [following(tokens[:t])[tokens[t]] for t in range(len(tokens))]
             found[tokens] = float(np.prod(steps))
     assert sum(found.values()) == pytest.approx(1.0)
     return found

@@ -17,11 +17,11 @@ import yaml
 
 from nmt.config.choices import Precision
 from nmt.config.plain import from_plain, to_plain
+from nmt.config.preprocessing import PreprocessConfig
 from nmt.config.sections import (
     BatchingConfig,
     CheckpointConfig,
     DeviceConfig,
-    PreprocessConfig,
     TrainConfig,
     TrainingConfig,
     ValidationConfig,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from enum import Enum
 from itertools import combinations
@@ -27,6 +27,7 @@ from nmt.models.transformer.config import (
 )
 from nmt.testing.conformance import Subject
 from nmt.testing.model_laws import padding_never_matters, steps_equal_teacher_forcing
+from tests.unit.models.covering import covering, pairs_of
 from tests.unit.models.every_parameter import every_parameter_learns
 
 SMALL = TransformerConfig().shrink()
@@ -169,16 +170,41 @@ def test_what_excludes_each_other_is_refused_with_a_sentence(names: tuple[str, s
     assert all(name in str(refusal.value) for name in names if not name.startswith("d_"))
 
 
+def whole(pair: Mapping[str, Any]) -> dict[str, Any]:
+    config = configure(dict(pair))
+    return {name: getattr(config, name) for name in VALUES}
+
+
+def is_allowed(options: Mapping[str, Any]) -> bool:
+    try:
+        replace(SMALL, **options)
+    except UsageError:
+        return False
+    return True
+
+
+ALLOWED = {names: pair for names, pair in PAIRS.items() if names not in REFUSED}
+ROWS = covering(ALLOWED.values(), VALUES, whole, is_allowed)
+
+
+def test_every_other_pair_of_options_stands_in_a_row() -> None:
+    found = set().union(*map(pairs_of, ROWS))
+    assert {frozenset(pair.items()) for pair in ALLOWED.values()} <= found
+
+
 @pytest.mark.usefixtures("double_precision")
-@pytest.mark.parametrize(
-    "names",
-    [
-        pytest.param(names, marks=() if set(PAIRS[names]) <= set(STRUCTURES) else pytest.mark.slow, id="-".join(names))
-        for names in PAIRS
-        if names not in REFUSED
-    ],
-)
-def test_every_other_pair_of_options_works(names: tuple[str, str]) -> None:
+@pytest.mark.parametrize("row", ROWS, ids=range(len(ROWS)))
+def test_every_row_of_options_works(row: dict[str, Any]) -> None:
+    subject = Subject("row", replace(SMALL, **row))
+    steps_equal_teacher_forcing(subject)
+    every_parameter_learns(subject)
+    padding_never_matters(subject)
+
+
+@pytest.mark.nightly  # a minute, to say which two options are to blame
+@pytest.mark.usefixtures("double_precision")
+@pytest.mark.parametrize("names", ALLOWED, ids="-".join)
+def test_every_other_pair_of_options_works_by_itself(names: tuple[str, str]) -> None:
     subject = Subject("-".join(names), configure(PAIRS[names]))
     steps_equal_teacher_forcing(subject)
     every_parameter_learns(subject)

@@ -169,7 +169,13 @@ def outcome(
 )
 @pytest.mark.parametrize(
     ("loss", "gradient"),
-    [(set(), set()), ({3}, set()), (set(), {3}), ({6}, {2}), ({3, 4, 6}, set())],
+    [
+        (set(), set()),
+        pytest.param({3}, set(), marks=pytest.mark.slow),  # two runs for each row of the other table
+        pytest.param(set(), {3}, marks=pytest.mark.slow),
+        pytest.param({6}, {2}, marks=pytest.mark.slow),
+        ({3, 4, 6}, set()),
+    ],
     ids=("sound", "loss", "gradient", "last_and_first", "three_in_a_row"),
 )
 def test_a_run_ahead_is_the_run_that_waits(

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from nmt.config.sections import PreprocessConfig, TrainConfig, TrainingConfig, ValidationConfig
+from nmt.config.preprocessing import PreprocessConfig
+from nmt.config.sections import TrainConfig, TrainingConfig, ValidationConfig
 from nmt.criterions import Criterion, CriterionParts, criterions
 from nmt.criterions.config import (
     CrossEntropyConfig,

@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmt.config.sections import PreprocessConfig, TrainConfig, TrainingConfig, ValidationConfig
+from nmt.config.preprocessing import PreprocessConfig
+from nmt.config.sections import TrainConfig, TrainingConfig, ValidationConfig
 from nmt.data.corpus import Corpus
 from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.piece_lists import WordsConfig

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nmt.reporting.figures import figure, short
+from nmt.pages.numbers import figure, short
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -20,6 +20,7 @@ _MOST_POINTS = 500  # of a line; more are not to be seen
 _MOST_DOTS = 40
 _MOST_POWERS = 6  # between the ticks of a logarithmic axis; a run that diverges reaches 1e300
 _LOG_RATIO = 100  # beyond this between the largest and the smallest value, the scale is logarithmic
+_LONGEST_TEXT = 400  # letters of an example
 _LONGEST_NAME = 40  # letters of a curve's name on a picture
 _LIGHT = ("#2563b8", "#d1661c", "#2f8f57", "#8a4fc0", "#b3365b", "#7a6a12")  # of curves, on white
 _DARK = ("#74a9ee", "#f0a066", "#74c797", "#c19bea", "#ec8aa6", "#d3c05a")
@@ -70,6 +71,7 @@ class Chart:
     from_zero: bool = False  # the scale of values begins at zero
     marks: Sequence[tuple[float, str]] = ()  # updates where something happened, and what
     over: str = "update"
+    ends: bool = True  # the legend has the last value of each curve
 
     @property
     def drawn(self) -> list[Series]:
@@ -129,6 +131,7 @@ def _environment() -> Environment:
     environment = Environment(loader=FileSystemLoader(folder), autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {
         "commas": "{:,}".format,
+        "cut": _cut,
         "plain": "{:g}".format,
         "rounded": _rounded,
         "short": short,
@@ -139,6 +142,11 @@ def _environment() -> Environment:
     edges = {"WIDTH": WIDTH, "HEIGHT": HEIGHT, "LEFT": LEFT, "RIGHT": RIGHT, "TOP": TOP, "BOTTOM": BOTTOM}
     environment.globals |= {**edges, "LIGHT": _LIGHT, "DARK": _DARK}
     return environment
+
+
+def _cut(text: str) -> str:
+    """A long text without its end."""
+    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}\N{HORIZONTAL ELLIPSIS}"
 
 
 def _shown(value: object) -> str:

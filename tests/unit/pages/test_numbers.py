@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nmt.reporting.figures import duration, figure, megabytes, scientific, short
+from nmt.pages.numbers import duration, figure, megabytes, scientific, short
 
 
 @pytest.mark.parametrize(

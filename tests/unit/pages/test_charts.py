@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.reporting.charts import HEIGHT, WIDTH, Chart, Series, nice_ticks, render, thinned
+from nmt.pages.charts import HEIGHT, WIDTH, Chart, Series, nice_ticks, render, thinned
 from tests.unit.reporting.pictures import picture
 
 NUMBERS = st.floats(-1e9, 1e9, allow_nan=False)

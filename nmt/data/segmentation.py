@@ -1,11 +1,13 @@
-"""The tokenizer of an imported model: what cut its text, and the list of pieces that it knows."""
+"""Tokenizers of other toolkits: what cut a text, and a list of pieces beside it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from nmt.config.exchange import ImportConfig, Segmentation
+from nmt.config.choices import Segmentation
+from nmt.config.exchange import ImportConfig
+from nmt.config.preprocessing import PreprocessConfig
 from nmt.data.language_pair import LanguagePair
 from nmt.data.tokenizers import Tokenizer
 from nmt.data.tokenizers.bpe_codes import BpeCodes, BpeCodesConfig
@@ -32,7 +34,7 @@ def stored_pair(folder: Path, given: ImportConfig) -> LanguagePair:
     return LanguagePair(*languages, pair.source, pair.target, pair.shared)
 
 
-def tokenizer_of(given: ImportConfig, pieces: Sequence[str], *, target: bool = False) -> Tokenizer:
+def tokenizer_of(given: ImportConfig | PreprocessConfig, pieces: Sequence[str], *, target: bool = False) -> Tokenizer:
     """What ``--bpe`` and its file say, over these pieces; ``target``: of the targets, whose file may be another one."""
     if given.moses and given.bpe not in (Segmentation.subword_nmt, Segmentation.fastbpe):
         raise UsageError(f"--moses is for --bpe subword_nmt or fastbpe, and here is {given.bpe.value}; leave it out")

@@ -1,0 +1,118 @@
+"""Which files the options of nmt-preprocess name: the text of every split, and standard input kept in a file."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from nmt.config.preprocessing import PreprocessConfig
+from nmt.data.parallel_text import (
+    Columns,
+    JsonLines,
+    ParallelText,
+    Part,
+    TextForm,
+    TwoFiles,
+    file_exists,
+    find_file,
+    form_of,
+    require_file,
+    without_endings,
+)
+from nmt.errors import UsageError
+from nmt.storage.files import said_plainly, temporary
+
+TRAIN = "train"
+STANDARD_INPUT = "-"
+
+logger = logging.getLogger("nmt.data.preprocess")
+
+
+def find_texts(config: PreprocessConfig, standard_input: Path) -> list[ParallelText]:
+    """The text of every split, in fairseq's naming: train, valid, valid1, ..., test, test1, ...
+
+    What training text is named stands one behind the other; of valid and test each is a split. ``standard_input``: the
+    file in which that is kept.
+    """
+    finder = _Finder(config, standard_input)
+    training = [
+        *((name, form_of(name)) for name in _several(config.trainpref)),
+        *((name, TextForm.tsv) for name in _several(config.tsv)),
+        *((name, TextForm.jsonl) for name in _several(config.jsonl)),
+    ]
+    splits = [(TRAIN, training)] if training else []
+    for split, given in (("valid", config.validpref), ("test", config.testpref)):
+        splits += [(f"{split}{number or ''}", [(name, form_of(name))]) for number, name in enumerate(_several(given))]
+    if not splits:
+        raise UsageError("no text is given: set --trainpref, --validpref or --testpref")
+    return [finder.text(split, named) for split, named in splits]
+
+
+@contextlib.contextmanager
+def kept_standard_input(config: PreprocessConfig) -> Iterator[Path]:
+    """Text is read several times, so what comes on standard input stands in a file beside the corpus until that is made."""
+    path = temporary(Path(config.destdir))
+    if STANDARD_INPUT in [*_several(config.tsv), *_several(config.jsonl)]:
+        with said_plainly(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with open(path, "wb") as file:
+                shutil.copyfileobj(sys.stdin.buffer, file, 2**20)
+    try:
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _several(given: str | None) -> list[str]:
+    return [name.strip() for name in (given or "").split(",") if name.strip()]
+
+
+class _Finder:
+    def __init__(self, config: PreprocessConfig, standard_input: Path) -> None:
+        self._config, self._standard_input = config, standard_input
+        self._read_input = False
+
+    def text(self, split: str, named: list[tuple[str, TextForm | None]]) -> ParallelText:
+        parts = tuple(self._part(name, form) for name, form in named)
+        for part in parts:
+            if isinstance(part, TwoFiles) and part.target is not None and part.source.samefile(part.target):
+                logger.warning(f"{split}: {part.source} and {part.target} are the same file")
+        return ParallelText(
+            split, parts, not self._config.only_source, self._alignments(split, [name for name, _ in named])
+        )
+
+    def _part(self, name: str, form: TextForm | None) -> Part:
+        config, path, sides = self._config, Path(name), 1 if self._config.only_source else 2
+        if form is None:
+            if name == STANDARD_INPUT:
+                raise UsageError("standard input holds both sides of each pair: --tsv - or --jsonl -")
+            source = find_file(name, config.source_lang)
+            return TwoFiles(source, None if config.only_source else find_file(name, config.target_lang))
+        if name == STANDARD_INPUT:
+            if self._read_input:
+                raise UsageError("standard input can be read once: name '-' once")
+            self._read_input = True
+            path, name = self._standard_input, "standard input"
+        else:
+            require_file(path)
+        if form is TextForm.tsv:
+            return Columns(path, name, tuple(column - 1 for column in config.columns[:sides]))
+        fields = config.fields or [config.source_lang, config.target_lang]
+        return JsonLines(path, name, tuple(fields[:sides]))
+
+    def _alignments(self, split: str, names: list[str]) -> tuple[Path, ...]:
+        """Beside each part; they are for training above all, so others may have none."""
+        suffix = self._config.align_suffix
+        if suffix is None:
+            return ()
+        if STANDARD_INPUT in names:
+            raise UsageError("--align-suffix names files beside the text, and standard input has none beside it")
+        prefixes = [without_endings(name) for name in names]
+        there = [prefix for prefix in prefixes if file_exists(prefix, suffix)]
+        if split != TRAIN and not there:
+            return ()
+        return tuple(find_file(prefix, suffix) for prefix in prefixes)

@@ -1,0 +1,1 @@
+"""Pages and pictures: templates, charts, and numbers as people read them."""

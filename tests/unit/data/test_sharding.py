@@ -1,0 +1,147 @@
+"""Corpora that are prepared in parts: joined, they are what one run makes, byte for byte."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nmt.config.preprocessing import FilterConfig, Leaked
+from nmt.data.corpus import Corpus
+from nmt.data.preprocess import preprocess
+from nmt.errors import DataError, MissingInputError, UsageError
+from nmt.storage.files import Verify
+from tests.unit.data.small_text import SOURCE, TARGET, Text
+
+FILTERS = FilterConfig(
+    max_length=5,
+    drop_duplicates=True,
+    drop_leaked=Leaked.pairs,
+    max_characters=30,
+    max_digits_apart=1,
+    drop_copies=True,
+)
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Text:
+    """With repetitions, leaks and faults of all kinds in every part."""
+    text, chance = Text(tmp_path), random.Random(1)
+    pairs = [*zip(SOURCE, TARGET)] * 12 + [
+        ("", "x"),
+        ("a 1999", "b"),
+        ("same", "same"),
+        ("w " * 9, "w"),
+        ("x" * 40, "y"),
+    ] * 5
+    pairs += [(f"the number {number}", f"Zahl {number}") for number in range(60)]
+    chance.shuffle(pairs)
+    text.write("train", *zip(*pairs))
+    text.write("valid", SOURCE[:2] + ["", "of its own"], TARGET[:2] + ["leer", "eigen"])
+    aligned = ("0-0\n" if source and target else "\n" for source, target in pairs)
+    (tmp_path / "train.align").write_text("".join(aligned))
+    vocabulary, _ = text.make(destdir=f"{tmp_path}/vocabulary")
+    text.config = replace(
+        text.config,
+        srcdict=str(vocabulary.folder),
+        tgtdict=str(vocabulary.folder),
+        validpref=f"{tmp_path}/valid",
+        filters=FILTERS,
+        align_suffix="align",
+    )
+    return text
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def shards(text: Text, count: int, **options: Any) -> str:
+    for number in range(1, count + 1):
+        preprocess(replace(text.config, shard=f"{number}/{count}", destdir=f"{text.folder}/shards", **options))
+    return f"{text.folder}/shards"
+
+
+@pytest.mark.parametrize("count", [1, 3, 11])
+@pytest.mark.parametrize(
+    "options", [{"keep_text": True}, {"filters": FilterConfig(), "workers": 2}], ids=["filtered", "plain"]
+)
+def test_shards_joined_are_what_one_run_makes(text: Text, count: int, options: dict[str, Any]) -> None:
+    text.make(**options)
+    whole = content(text.folder / "corpus")
+    shutil.rmtree(text.folder / "corpus")
+    folder = shards(text, count, **options)
+    corpus, report = text.make(
+        merge=folder, trainpref=None, validpref=None, srcdict=None, tgtdict=None, align_suffix=None
+    )
+    joined = content(text.folder / "corpus")
+    assert joined.keys() == whole.keys()
+    for name, expected in whole.items():
+        assert joined[name] == expected, name
+    assert report.splits[0].read == corpus.report["splits"][0]["read"] > report.splits[0].kept or not options.get(
+        "filters"
+    )
+
+
+def test_a_shard_is_a_corpus_of_its_own(text: Text) -> None:
+    folder = Path(shards(text, 12))
+    first, last = (Corpus.open(folder / f"shard-{number}-of-12", Verify.full) for number in ("01", "12"))
+    assert (first.splits, last.splits) == (("train", "valid"), ("train",))
+    assert 0 < len(last.split("train")) < 20
+
+
+def test_each_shard_keeps_what_it_drops_with_the_numbers_of_the_whole_text(text: Text) -> None:
+    text.make(keep_dropped=f"{text.folder}/whole.tsv", filters=FilterConfig(max_length=5))
+    parts = []
+    for number in (1, 2):
+        name = f"{text.folder}/part{number}.tsv"
+        options = {"shard": f"{number}/2", "destdir": f"{text.folder}/shards", "keep_dropped": name}
+        preprocess(replace(text.config, filters=FilterConfig(max_length=5), **options))
+        parts.append(Path(name).read_bytes())
+    assert b"".join(parts) == (text.folder / "whole.tsv").read_bytes()
+
+
+@pytest.mark.parametrize("shard", ["0/2", "3/2", "1", "1/0", "a/b", "1/2/3", "-1/2"])
+def test_a_shard_is_a_number_and_how_many(text: Text, shard: str) -> None:
+    with pytest.raises(UsageError, match=f"shard={shard} must be a number and of how many, such as 2/8"):
+        text.make(shard=shard)
+
+
+def test_a_shard_needs_given_vocabularies(text: Text) -> None:
+    with pytest.raises(UsageError, match="with a tokenizer that is given, so that all parts have the same: --srcdict"):
+        text.make(shard="1/2", tgtdict=None)
+    with pytest.raises(UsageError, match="--shard and --merge exclude each other"):
+        text.make(shard="1/2", merge="shards")
+    with pytest.raises(UsageError, match="shard=1/999 is empty: the training text has"):
+        text.make(shard="1/999")
+
+
+def test_what_cannot_be_joined_is_said_and_leaves_nothing(text: Text) -> None:
+    folder = Path(shards(text, 2))
+
+    def refused(kind: type[Exception], says: str) -> None:
+        with pytest.raises(kind, match=says):
+            text.make(merge=str(folder), destdir=f"{text.folder}/joined")
+        assert not (text.folder / "joined").exists()
+
+    second = folder / "shard-2-of-2"
+    second.rename(text.folder / "kept")
+    refused(MissingInputError, "lacks 1 of 2 shards, first 2/2")
+    shutil.copytree(text.folder / "kept", second)
+    (second / "train.facts.npy").write_bytes(b"damaged")
+    refused(DataError, "damaged")
+    shutil.rmtree(second)
+    preprocess(replace(text.config, shard="2/2", destdir=str(folder), filters=FilterConfig()))
+    refused(DataError, "were made with different options; prepare one again")
+    tree = json.loads((second / "shard.json").read_text())
+    (second / "shard.json").write_text(json.dumps(tree | {"splits": {"train": {}}}))
+    refused(DataError, "shard.json is damaged")
+    (second / "shard.json").unlink()
+    refused(DataError, "is no shard of a corpus")
+    shutil.rmtree(folder)
+    refused(MissingInputError, "holds no shards")
