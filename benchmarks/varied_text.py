@@ -90,10 +90,11 @@ def configured(corpus: str, options: str) -> TrainConfig:
 
 def kind(corpus: str, options: str, train: str) -> Kind:
     config = configured(corpus, f"{train} {options}")
-    varied = open_datasets(config).variation
-    readers = config.variation.readers or 0
-    split = open_datasets(config).train
-    return Kind(options, TrainingBatches(split, config.batching, config.seed, variation=varied, readers=readers))
+    datasets, readers = open_datasets(config), config.variation.readers or 0
+    batches = TrainingBatches(
+        datasets.train, config.batching, config.seed, variation=datasets.variation, readers=readers
+    )
+    return Kind(options, batches)
 
 
 def rows(kinds: Sequence[Kind]) -> Iterator[str]:

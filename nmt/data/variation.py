@@ -17,7 +17,7 @@ from random import Random
 
 import numpy as np
 
-from nmt.config.choices import Sides
+from nmt.config.choices import PieceMarks, Sides
 from nmt.config.variation import VariationConfig
 from nmt.data.augmentations import Augment, chosen
 from nmt.data.corpus import Split
@@ -212,7 +212,7 @@ def replaced(fits: Flags, varied: Pairs, usual: Pairs) -> Pairs:
 def refuse_cut_text(pair: LanguagePair) -> None:
     """Letters of text that was cut before cannot be changed: its marks would be lost."""
     for tokenizer in (pair.source, pair.target):
-        if tokenizer.marks.value != "none":
+        if tokenizer.marks is not PieceMarks.none:
             raise UsageError(
                 f"variation.augment (--augment) changes raw text, and that of the corpus was cut into pieces of "
                 f"{tokenizer.marks.value} before; make the corpus of raw text, or leave --augment out"
