@@ -1,76 +1,145 @@
-"""What training on text that differs from epoch to epoch costs: the speed with it beside the speed without, in turns.
+"""What training on text that differs from epoch to epoch costs: the speed with it beside the speed without.
 
-    python benchmarks/varied_text.py CORPUS --rounds 5
-    python benchmarks/varied_text.py CORPUS --with "--bpe-dropout 0.1" --with "--unigram-alpha 0.2 --readers 1" \
-        --train "model=transformer_tiny --max-tokens 2048"
+    python benchmarks/varied_text.py CORPUS
+    python benchmarks/varied_text.py CORPUS --with "--bpe-dropout 0.1" --with "--unigram-alpha 0.2 --readers 1"
 
-CORPUS is a corpus folder, made with --keep-text where --augment is tried. In each round nmt-train makes some updates without
-the options and with each of them, one run after the other in a process of its own; the first stretch of each is dropped.
-Prints a Markdown table: target pieces a second (the median of the medians of all rounds), and the ratio to the run without
-in the same round (the median of the rounds, and their range): on a machine that others use too the ratio is what counts.
+CORPUS is a corpus folder, made with --keep-text where --augment is tried. One process trains a model of the preset on its
+CPU, in turns for a few updates with the batches of each kind: reading a batch, forward and backward pass, the optimizer's
+step. Readers prepare their batches before and while those of the others are trained on as well, so their cost is seen in all
+of the speeds: try them in a call of their own. Prints a Markdown table: target pieces a second (the median of all turns),
+the ratio to the turn without options beside it (the median of all turns, and the quartiles), the pieces of an update, and
+the share of the time that reading takes. On a machine that others use too the ratio is what counts.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import contextlib
 import shlex
 import statistics
-import subprocess
-import sys
-import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+import torch
+from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
+
+import nmt.criterions
+import nmt.models
+import nmt.optim
+import nmt.search  # noqa: F401 - their options are registered
+from nmt.config.presets import default_choices
+from nmt.config.publish import publish
+from nmt.config.sections import TrainConfig
+from nmt.devices import set_threads
+from nmt.distributed.world import World
+from nmt.training.loop.batches import DataPosition, TrainingBatches
+from nmt.training.setup.datasets import open_datasets
+from nmt.training.setup.parts import build_model, build_optimizer, build_step
+from nmt_cli.argv import rewrite
+from nmt_cli.flags import grammar
+
 PLAIN = ""
-TRIED = ("--bpe-dropout 0.1", "--bpe-dropout 0.1 --readers 1")
-TRAIN = "model=transformer_tiny --max-tokens 2048 --lr 0.003 --dropout 0.2 --warmup-updates 10"
-QUIET = "--validate-interval null --valid-samples 0 --save-interval null --no-html --no-count-flops --progress none"
+TRIED = ("--bpe-dropout 0.1",)
+TRAIN = "model=transformer_tiny --max-tokens 2048 --lr 0.003 --dropout 0.2 --validate-interval null"
 
 
-def speed(corpus: str, options: str, updates: int, every: int) -> float:
-    """Target pieces a second."""
-    with tempfile.TemporaryDirectory() as folder:
-        limits = f"--max-update {updates} --log-interval {every} --save-dir {shlex.quote(folder)}/run"
-        command = [sys.executable, "-m", "nmt_cli.train", corpus, *shlex.split(f"{QUIET} {limits} {options}")]
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-        if done.returncode != 0:
-            sys.exit(f"nmt-train {options} failed with status {done.returncode}:\n{done.stdout[-3000:]}")
-        events = map(json.loads, (Path(folder) / "run/log.jsonl").read_text(encoding="utf-8").splitlines())
-        stretches = [event["tokens_per_second"] for event in events if event["event"] == "train"]
-    return statistics.median(stretches[1:])
+@dataclass
+class Kind:
+    """Batches with some options, and what was measured of them."""
+
+    options: str
+    batches: TrainingBatches
+    position: DataPosition = field(default_factory=DataPosition)
+    speeds: list[float] = field(default_factory=list)  # by turn
+    pieces: list[int] = field(default_factory=list)  # by update
+    reading: list[float] = field(default_factory=list)  # its share of the time, by turn
+
+    def turn(self, step: torch.nn.Module, optimizer: torch.optim.Optimizer, updates: int) -> None:
+        began, read, pieces = time.perf_counter(), 0.0, 0
+        for _ in range(updates):
+            update = self.batches.at(self.position)
+            self.batches.readers.announce(self.batches.at(update.following).batches)
+            asked = time.perf_counter()
+            batch = self.batches.batch(update.batches[0])
+            read += time.perf_counter() - asked
+            optimizer.zero_grad(set_to_none=True)
+            report = step(batch)
+            (report.loss_sum / report.denominator).backward()
+            optimizer.step()
+            self.position = update.following
+            self.pieces.append(batch.num_tokens)
+            pieces += batch.num_tokens
+        took = time.perf_counter() - began
+        self.speeds.append(pieces / took)
+        self.reading.append(read / took)
 
 
-def table(speeds: dict[str, list[float]]) -> str:
-    """Of the speeds by round."""
-    lines = ["| options | target pieces/s | ratio | range |", "|---|---|---|---|"]
-    for options, found in speeds.items():
-        ratios = [one / plain for one, plain in zip(found, speeds[PLAIN])]
-        spread = f"{min(ratios):.2f}-{max(ratios):.2f}"
-        name = f"`{options}`" if options else "none"
-        lines.append(f"| {name} | {statistics.median(found):,.0f} | {statistics.median(ratios):.3f} | {spread} |")
-    return "\n".join(lines)
+def configured(corpus: str, options: str) -> TrainConfig:
+    """As nmt-train reads its command line."""
+    line = rewrite([corpus, *shlex.split(options)], grammar(TrainConfig, default_choices("train")))
+    publish("train", TrainConfig)
+    with initialize_config_module("nmt.conf", version_base="1.3"):
+        config = OmegaConf.to_object(compose("train", [*line.overrides]))
+    assert isinstance(config, TrainConfig)
+    return config
+
+
+def kind(corpus: str, options: str, train: str) -> Kind:
+    config = configured(corpus, f"{train} {options}")
+    datasets, readers = open_datasets(config), config.variation.readers or 0
+    batches = TrainingBatches(
+        datasets.train, config.batching, config.seed, variation=datasets.variation, readers=readers
+    )
+    return Kind(options, batches)
+
+
+def rows(kinds: Sequence[Kind]) -> Iterator[str]:
+    yield "| options | target pieces/s | ratio | quartiles | pieces an update | reading |"
+    yield "|---|---|---|---|---|---|"
+    for one in kinds:
+        ratios = [speed / plain for speed, plain in zip(one.speeds, kinds[0].speeds)]
+        low, middle, high = np.quantile(ratios, [0.25, 0.5, 0.75])
+        speed, share = statistics.median(one.speeds), 100 * statistics.median(one.reading)
+        cells = (
+            f"{speed:,.0f}",
+            f"{middle:.3f}",
+            f"{low:.2f}-{high:.2f}",
+            f"{np.mean(one.pieces):,.0f}",
+            f"{share:.1f} %",
+        )
+        yield f"| {f'`{one.options}`' if one.options else 'none'} | {' | '.join(cells)} |"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("corpus")
+    parser.add_argument("corpus", type=Path)
     parser.add_argument("--with", dest="tried", action="append", help="options to try; several times for several")
-    parser.add_argument("--train", default=TRAIN, help="options of all runs")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--updates", type=int, default=60, help="of a run")
-    parser.add_argument("--every", type=int, default=10, help="updates of a stretch")
+    parser.add_argument("--train", default=TRAIN, help="options of all kinds")
+    parser.add_argument("--turns", type=int, default=40, help="of each kind; the first of each is dropped")
+    parser.add_argument("--updates", type=int, default=2, help="of a turn")
+    parser.add_argument("--threads", type=int, help="of torch")
     given = parser.parse_args(argv)
-    if given.rounds < 1 or given.updates < 2 * given.every:
-        parser.error("at least one round, and two stretches (--updates, --every) in a run")
-    speeds: dict[str, list[float]] = {options: [] for options in (PLAIN, *(given.tried or TRIED))}
-    for number in range(given.rounds):
-        order = [*speeds] if number % 2 == 0 else [*reversed(speeds)]
-        for options in order:
-            found = speed(given.corpus, f"{given.train} {options}", given.updates, given.every)
-            speeds[options].append(found)
-            print(f"round {number + 1}: {options or 'none'}: {found:.0f}", file=sys.stderr, flush=True)
-    print(table(speeds))
+    if given.turns < 2 or given.updates < 1:
+        parser.error("at least two turns of an update")
+    set_threads(given.threads)
+    kinds = [kind(str(given.corpus), options, given.train) for options in (PLAIN, *(given.tried or TRIED))]
+    config = configured(str(given.corpus), given.train)
+    datasets, device = open_datasets(config), torch.device("cpu")
+    step = build_step(config, datasets, build_model(config, datasets), device, World()).train()
+    optimizer = build_optimizer(config, step)
+    with contextlib.ExitStack() as stack:
+        for one in kinds:
+            stack.enter_context(one.batches.readers)
+        for number in range(given.turns):
+            for one in kinds if number % 2 == 0 else reversed(kinds):
+                one.turn(step, optimizer, given.updates)
+    for one in kinds:
+        del one.speeds[0], one.reading[0]
+    print("\n".join(rows(kinds)))
 
 
 if __name__ == "__main__":

@@ -27,7 +27,9 @@ class VariationConfig:
         "drop_final_punctuation, noise_lines, or one of a plugin; NAME=SHARE:OPTION=VALUE sets an option of it",
     )
     headroom: float | None = flag(
-        None, help="batches are planned for sentences so many times as long as usual; null: measured on 1,000 pairs"
+        None,
+        help="batches are planned for sentences so many times as long as usual; null: each epoch is drawn once beforehand, "
+        "and planned on what was drawn",
     )
     readers: int | None = flag(
         None,

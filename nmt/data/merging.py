@@ -110,7 +110,6 @@ class _Split:
         self._folder, self._split, self._parts = folder, split, _holding(parts, split)
         corpus = parts[0].corpus
         self._pair, languages = corpus.pair, (corpus.pair.source_lang, corpus.pair.target_lang)
-        self._keeps_text = bool(corpus.manifest["config"].get("keep_text"))
         self._languages = languages[: 2 - corpus.only_source]
         self._rules = None
         if split == TRAIN and drops_duplicates:
@@ -145,16 +144,21 @@ class _Split:
         if self._split == TRAIN:
             tally.require_enough()
         every = np.concatenate([np.zeros(0, dtype=np.bool_), *kept])
-        if self._split == TRAIN:
-            self._text(every)
-        else:
-            for name in itertools.chain.from_iterable(
-                text_files(self._split, language) for language in self._languages
-            ):
-                if (self._parts[0].folder / name).is_file():
-                    shutil.copyfile(self._parts[0].folder / name, self._folder / name)
+        self._text(every)
         self._alignments(every)
         return tally
+
+    def _text(self, kept: Flags) -> None:
+        for language in self._languages:
+            text, offsets = text_files(self._split, language)
+            has = [(self._parts[0].folder / name).is_file() for name in (text, offsets)]
+            if self._split == TRAIN and all(has):
+                stored = (StoredLines(part.folder, self._split, language) for part in self._parts)
+                lines = itertools.compress(itertools.chain.from_iterable(stored), kept)
+                write_text(self._folder, self._split, language, lines, offsets=True)
+            elif self._split != TRAIN:
+                for name in itertools.compress((text, offsets), has):
+                    shutil.copyfile(self._parts[0].folder / name, self._folder / name)
 
     def _chunks(self, part: _Part) -> Iterator[tuple[Facts, EncodedPairs]]:
         sides = [
@@ -180,15 +184,6 @@ class _Split:
                     text_reasons=np.zeros(len(some), dtype=np.int8),
                 ),
             )
-
-    def _text(self, kept: Flags) -> None:
-        """That of the training pairs, if it was kept (--keep-text)."""
-        if not self._keeps_text:
-            return
-        for language in self._languages:
-            shards = (StoredLines(part.folder, self._split, language) for part in self._parts)
-            lines = itertools.compress(itertools.chain.from_iterable(shards), kept.tolist())
-            write_text(self._folder, self._split, language, lines, offsets=True)
 
     def _alignments(self, kept: Flags) -> None:
         names = alignment_files(self._split)

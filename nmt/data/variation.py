@@ -4,14 +4,15 @@ What becomes of a pair depends on the seed, the epoch and its number in the corp
 on reads what it would have read, and it does not matter which process makes a batch. A pair that a mixture of corpora has
 several times in an epoch is the same each time.
 
-Batches are planned before anything is drawn, as if each side had grown by a factor: the ``headroom``, and where a pair is
-to be changed in this epoch, what that change makes of the lengths. Both are measured on a few pairs. A pair that grows
-beyond its place in its batch all the same is taken as it stands in the corpus.
+Batches are planned on what they will hold: every pair is drawn once before its epoch, to know its lengths. With a
+``headroom`` that is left out, and batches are planned as if each side had grown by this factor, times what a change of the
+text makes of it where a pair is to be changed. A pair that outgrows its place in its batch is then taken as it stands in
+the corpus; without headroom only one that would not even fit into a batch of its own is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nmt.config.choices import Sides
+from nmt.config.choices import PieceMarks, Sides
 from nmt.config.variation import VariationConfig
 from nmt.data.augmentations import Augment, chosen
 from nmt.data.corpus import Split
@@ -33,15 +34,25 @@ from nmt.data.tokenizers.sampling import Sampler
 from nmt.data.vocabulary import EOS, Flags, Ids, Ints
 from nmt.errors import UsageError
 
-MEASURED = 1000  # pairs
-WITHIN_HEADROOM = 0.9  # of these pairs
+MEASURED = 1000  # pairs, for what an augmentation makes of lengths
+TOGETHER = 2048  # pairs that are drawn at once before an epoch
 _SOURCE, _TARGET, _TEXT, _SHARES = range(4)  # what random numbers are for; the shares of further augmentations follow
 _BEFORE_TRAINING = 0  # epochs are counted from 1
 
 Sentence = Ids  # its pieces, ending in eos
 Pairs = tuple[list[Sentence], list[Sentence]]  # the sources and the targets of several
+ShortInts = npt.NDArray[np.int32]
 Room = tuple[int | None, int | None]  # pieces of sources and of targets; None: as many as they take
 _BOUNDLESS = 2**31
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some pairs of an epoch, one after the other in the corpus, whose lengths are wanted."""
+
+    first: int
+    last: int  # not included
+    epoch: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,45 +101,79 @@ class Variation:
     """Reads the pairs of a split as they are in an epoch."""
 
     def __init__(
-        self, split: Split, pair: LanguagePair, options: VariationConfig, seed: int, text: StoredPairs | None = None
+        self,
+        split: Split,
+        pair: LanguagePair,
+        options: VariationConfig,
+        seed: int,
+        text: StoredPairs | None = None,
+        *,
+        padded: bool = True,
     ) -> None:
-        """``text`` is needed for augmentations."""
-        self._split, self._pair, self._seed, self._text = split, pair, seed, text
+        """``text`` is needed for augmentations. ``padded``: a batch is as large as its longest sentence times their number,
+        else as all its pieces together."""
+        self._split, self._pair, self._seed, self._text, self._padded = split, pair, seed, text, padded
         self.augments = chosen(options.augment)
         assert text is not None or not self.augments
         self._samplers = [
             _sampler(options, tokenizer) if options.sampled_sides in (Sides.both, side) else None
             for side, tokenizer in ((Sides.source, pair.source), (Sides.target, pair.target))
         ]
-        self.headroom = options.headroom or self._measured_headroom()
-        self._growth = [self._measured_growth(augment) for augment in self.augments]
+        self.headroom = options.headroom  # None: every epoch is drawn before it is planned
+        self._growth = [] if options.headroom is None else [self._measured_growth(augment) for augment in self.augments]
 
-    def planned_lengths(self, epoch: int, limits: Room) -> tuple[Lengths, Lengths]:
-        """How long batches take the sources and the targets to be. What would go beyond the limit of its side has a batch
-        to itself; on a side without a limit nothing has to fit, and the lengths are those of the corpus."""
+    def parts(self, epoch: int) -> list[Part]:
+        """Of an epoch that is drawn before it is planned; none with a headroom."""
+        if self.headroom is not None:
+            return []
+        firsts = range(0, len(self._split), TOGETHER)
+        return [Part(first, min(first + TOGETHER, len(self._split)), epoch) for first in firsts]
+
+    def lengths(self, part: Part) -> ShortInts:
+        """[2, pairs] of sources and targets, as drawn."""
+        sentences = Sentences(np.arange(part.first, part.last), part.epoch)
+        drawn = self._sampled(self._changed(sentences, self.usual(sentences)), sentences.numbers, part.epoch)
+        return _lengths(drawn).astype(np.int32)
+
+    def planned_lengths(self, epoch: int, limits: Room, lengths: Iterable[ShortInts]) -> tuple[Lengths, Lengths]:
+        """How long batches take the sources and the targets to be. ``lengths``: of ``parts``, in their order. A pair that
+        would go beyond the limit of a side is not varied, or with a headroom has a batch to itself."""
         assert self._split.target_lengths is not None
-        source, target = (
-            usual if limit is None else PlannedLengths(usual, partial(self._factors, side, epoch), limit)
-            for side, (usual, limit) in enumerate(zip((self._split.source_lengths, self._split.target_lengths), limits))
+        usual = self._split.source_lengths, self._split.target_lengths
+        if self.headroom is None:
+            return self._drawn_lengths(usual, limits, lengths)
+        source, target = (  # on a side without a limit nothing has to fit
+            side if limit is None else PlannedLengths(side, partial(self._factors, place, epoch), limit)
+            for place, (side, limit) in enumerate(zip(usual, limits))
         )
         return source, target
 
+    def _drawn_lengths(
+        self, usual: tuple[Lengths, Lengths], limits: Room, lengths: Iterable[ShortInts]
+    ) -> tuple[Lengths, Lengths]:
+        planned = np.zeros((2, len(self._split)), dtype=np.int32)
+        most, end = _bounds(limits), 0
+        for part in lengths:
+            begin, end = end, end + part.shape[1]
+            before = np.stack([side[begin:end] for side in usual])
+            planned[:, begin:end] = np.where((part <= most).all(axis=0), part, before)
+        return planned[_SOURCE], planned[_TARGET]
+
     def _factors(self, side: int, epoch: int, numbers: Ints) -> npt.NDArray[np.float64]:
         """By how much the sources (0) or the targets (1) of these pairs are taken to grow in an epoch."""
-        factors = np.full(len(numbers), self.headroom)
+        factors = np.full(len(numbers), self.headroom or 1.0)
         for place, growth in enumerate(self._growth):
             factors[self._changes(place, numbers, epoch)] *= growth[side]
         return factors
 
-    def read(self, sentences: Sentences, *, padded: bool = True) -> Pairs:
-        """The sources and the targets. ``padded``: a batch is as large as its longest sentence times their number, else as
-        all its pieces together."""
+    def read(self, sentences: Sentences) -> Pairs:
+        """The sources and the targets."""
         usual = self.usual(sentences)
         varied = self._sampled(self._changed(sentences, usual), sentences.numbers, sentences.epoch)
         if sentences.most == (None, None):
             return varied
-        lengths = np.array([[len(one) for one in side] for side in (*varied, *usual)])
-        fits = _fitting(lengths[:2], lengths[2:], sentences.most, padded)
+        alone = self.headroom is None or self._padded  # what one needs does not depend on the others
+        fits = _fitting(_lengths(varied), _lengths(usual), sentences.most, alone)
         return replaced(fits, varied, usual)
 
     def usual(self, sentences: Sentences) -> Pairs:
@@ -179,29 +224,15 @@ class Variation:
             sides.append(side)
         return sides[_SOURCE], sides[_TARGET]
 
-    def _some(self) -> Sentences:
-        numbers = np.unique(np.linspace(0, len(self._split) - 1, MEASURED).astype(np.int64))
-        return Sentences(numbers, _BEFORE_TRAINING)
-
-    def _measured_headroom(self) -> float:
-        """What of ten pairs nine stay below; then some three in a hundred do not find room in their batch."""
-        some = self._some()
-        usual = self.usual(some)
-        grown = [
-            [len(after) / len(before) for after, before in zip(*side)]
-            for side in zip(self._sampled(usual, some.numbers, some.epoch), usual)
-        ]
-        return float(np.quantile(np.max(grown, axis=0), WITHIN_HEADROOM))
-
     def _measured_growth(self, augment: Augment) -> list[float]:
         """What an augmentation makes of the lengths of sources and targets; they are not taken to shrink."""
-        some = self._some()
-        usual, seeds = self.usual(some), drawn(some.numbers, self._seed, some.epoch, _TEXT).tolist()
-        texts = [
-            self._changed_text(number, [augment], Random(seed)) for number, seed in zip(some.numbers.tolist(), seeds)
-        ]
+        numbers = np.unique(np.linspace(0, len(self._split) - 1, MEASURED).astype(np.int64))
+        usual = self.usual(Sentences(numbers, _BEFORE_TRAINING))
+        seeds = drawn(numbers, self._seed, _BEFORE_TRAINING, _TEXT).tolist()
+        texts = [self._changed_text(number, [augment], Random(seed)) for number, seed in zip(numbers.tolist(), seeds)]
         changed = self._put(usual, range(len(texts)), texts)
-        return [max(1.0, _pieces(after) / _pieces(before)) for after, before in zip(changed, usual)]
+        grown = _lengths(changed).sum(1) / _lengths(usual).sum(1)
+        return [max(1.0, growth) for growth in grown.tolist()]
 
 
 def replaced(fits: Flags, varied: Pairs, usual: Pairs) -> Pairs:
@@ -215,7 +246,7 @@ def replaced(fits: Flags, varied: Pairs, usual: Pairs) -> Pairs:
 def refuse_cut_text(pair: LanguagePair) -> None:
     """Letters of text that was cut before cannot be changed: its marks would be lost."""
     for tokenizer in (pair.source, pair.target):
-        if tokenizer.marks.value != "none":
+        if tokenizer.marks is not PieceMarks.none:
             raise UsageError(
                 f"variation.augment (--augment) changes raw text, and that of the corpus was cut into pieces of "
                 f"{tokenizer.marks.value} before; make the corpus of raw text, or leave --augment out"
@@ -228,19 +259,25 @@ def _sampler(options: VariationConfig, tokenizer: Tokenizer) -> Sampler | None:
     return None if options.unigram_alpha is None else tokenizer.unigram_sampling(options.unigram_alpha)
 
 
-def _fitting(lengths: Ints, usual: Ints, most: Room, padded: bool) -> Flags:
-    """Which pairs stay within the batch, for lengths [2, pairs]. Without padding they share the room, and those that come
-    first have it first."""
-    places = np.array([_BOUNDLESS if one is None else one for one in most])
-    if padded:
-        both: Flags = np.all(lengths <= np.maximum(usual, places[:, None]), axis=0)
+def _bounds(room: Room) -> Ints:
+    """[2, 1]"""
+    return np.array([[_BOUNDLESS if one is None else one] for one in room])
+
+
+def _fitting(lengths: Ints, usual: Ints, most: Room, alone: bool) -> Flags:
+    """Which pairs stay within their batch, for lengths [2, pairs]. Where one needs room of its own, that is ``most``; else
+    they share it, and those that come first have it first."""
+    places = _bounds(most)
+    if alone:
+        both: Flags = np.all(lengths <= np.maximum(usual, places), axis=0)
         return both
-    room, fits = places * lengths.shape[1] - usual.sum(1), np.ones(lengths.shape[1], dtype=bool)
+    room, fits = places[:, 0] * lengths.shape[1] - usual.sum(1), np.ones(lengths.shape[1], dtype=bool)
     for place, more in enumerate((lengths - usual).T):
         fits[place] = bool(((more <= room) | (more <= 0)).all())
         room = room - more * fits[place]
     return fits
 
 
-def _pieces(sentences: Sequence[Sentence]) -> int:
-    return sum(map(len, sentences))
+def _lengths(pairs: Pairs) -> Ints:
+    """[2, pairs]"""
+    return np.array([[len(one) for one in side] for side in pairs], dtype=np.int64)

@@ -102,12 +102,10 @@ class _Writer:
         return tally
 
     def _text(self, text: ParallelText, codes: Codes) -> None:
-        """The lines of the pairs that are kept."""
-        kept = (codes == Reason.kept).tolist()
         for number, language in enumerate(self._languages(text)):
-            lines = itertools.compress(text.side(number, self._reading), kept)
-            whole = (line or "" for line in lines)  # empty lines for what is left out
-            write_text(self._folder, text.split, language, whole, offsets=self._config.keep_text)
+            kept = itertools.compress(text.side(number, self._reading), codes == Reason.kept)
+            lines = (line or "" for line in kept)  # an empty line for one that is left out
+            write_text(self._folder, text.split, language, lines, offsets=self._config.keep_text)
 
     def _languages(self, text: ParallelText) -> list[str]:
         return [self._pair.source_lang, self._pair.target_lang][: 1 + text.has_target]

@@ -86,19 +86,19 @@ def train(config: TrainConfig) -> TrainingResult:
         batches = TrainingBatches(
             datasets.train, config.batching, config.seed, world.size, stages, datasets.variation, readers
         )
-        max_update = number_of_updates(config, batches, datasets)
-        check(config, datasets.longest, max_update)
-        tell_limits(config)
-        folder = Path(config.checkpoint.save_dir)
-        # readers are copies of this process: made now, they hold neither the lock nor the model
-        with batches.readers, _holding(folder, world), StopRequest() as stop:
-            mark = fingerprint(config, datasets.identities, datasets.valid_identities)
-            plan = Plan(config, datasets, batches, max_update, scorers, device, world, folder, mark)
-            metric, tokenizer = config.validation.best_metric, datasets.tokenizer
-            better = higher_is_better(metric, scorers)
-            store = CheckpointStore(folder, config.checkpoint, to_plain(config), tokenizer, metric, better)
-            with Saver(store, asynchronous=config.checkpoint.asynchronous) as saver:
-                return _train(plan, store, saver, stop)  # the block ends before another process may write
+        with batches.readers:  # copies of this process: made now, they hold neither the run folder nor a model
+            max_update = number_of_updates(config, batches, datasets)
+            check(config, datasets.longest, max_update)
+            tell_limits(config)
+            folder = Path(config.checkpoint.save_dir)
+            with _holding(folder, world), StopRequest() as stop:
+                mark = fingerprint(config, datasets.identities, datasets.valid_identities)
+                plan = Plan(config, datasets, batches, max_update, scorers, device, world, folder, mark)
+                metric, tokenizer = config.validation.best_metric, datasets.tokenizer
+                better = higher_is_better(metric, scorers)
+                store = CheckpointStore(folder, config.checkpoint, to_plain(config), tokenizer, metric, better)
+                with Saver(store, asynchronous=config.checkpoint.asynchronous) as saver:
+                    return _train(plan, store, saver, stop)  # the block ends before another process may write
 
 
 @dataclass(frozen=True)

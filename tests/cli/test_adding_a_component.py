@@ -6,11 +6,13 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
 
 from nmt import plugins
+from nmt.data.augmentations import augmentations, chosen
 from nmt.data.language_pair import LanguagePair
 from nmt.data.tokenizers import tokenizers
 from nmt.models.stored import load_model
@@ -44,10 +46,10 @@ def logged(run: Path, event: str) -> list[dict[str, float]]:
 def train(folder: Path, copy_corpus: Path) -> Callable[..., list[dict[str, float]]]:
     """The figures of each update of a run with a plugin of the page."""
 
-    def run(plugin: str, *options: str) -> list[dict[str, float]]:
+    def run(plugin: str, *options: str, corpus: str = str(copy_corpus)) -> list[dict[str, float]]:
         place = folder / f"run-{len(list(folder.glob('run-*')))}"
         limits = ["--max-update", "3", "--log-interval", "1", "--save-dir", str(place)]
-        done = run_copy("train", str(copy_corpus), *TINY, "--user-dir", plugin, *limits, *options, cwd=folder)
+        done = run_copy("train", corpus, *TINY, "--user-dir", plugin, *limits, *options, cwd=folder)
         assert done.returncode == 0, done.stderr.decode()
         return logged(place, "train")
 
@@ -56,7 +58,7 @@ def train(folder: Path, copy_corpus: Path) -> Callable[..., list[dict[str, float
 
 def test_the_page_shows_a_file_of_each_role(folder: Path) -> None:
     names = sorted(path.stem for path in folder.glob("*.py"))
-    assert names == ["focal", "half_life", "npz", "pairs", "shortest", "signum", "word_overlap"]
+    assert names == ["focal", "half_life", "npz", "pairs", "shortest", "signum", "without_accents", "word_overlap"]
     shown = [block for language, block in fenced_blocks((ROOT / DOCUMENT).read_text()) if language == "python"]
     assert len(shown) == len(names), "every block of Python is a file that is tested"
 
@@ -131,6 +133,40 @@ def test_the_tokenizer_cuts_pairs_and_gives_the_text_back(folder: Path, monkeypa
     monkeypatch.setitem(sys.modules, "pairs", sys.modules.pop("pairs"))  # gone afterwards
     pair = LanguagePair.load(folder / "data/tokenizer")
     assert [pair.source.decode(ids.tolist()) for ids in pair.source.encode(lines)] == lines
+
+
+def test_the_augmentation_takes_accents_away(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(augmentations, "_entries", dict(augmentations._entries))
+    monkeypatch.setattr(plugins, "_loaded", dict(plugins._loaded))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    load_plugins(folder / "without_accents.py")
+    monkeypatch.setitem(sys.modules, "without_accents", sys.modules.pop("without_accents"))  # gone afterwards
+    for item, expected in (("without_accents=1", "schon grun"), ("without_accents=1:words=0", "schön grün")):
+        (augment,) = chosen([item])
+        assert augment.change("schön grün", "été", Random(1)) == (expected, "été")
+
+
+def test_an_augmentation_of_a_plugin_is_one_of_training(
+    folder: Path, train: Callable[..., list[dict[str, float]]]
+) -> None:
+    lines = ["schön grün", "dünn öde"] * 30
+    for language in ("de", "en"):
+        (folder / f"accents.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    given = [
+        "--source-lang",
+        "de",
+        "--target-lang",
+        "en",
+        "--trainpref",
+        "accents",
+        "--destdir",
+        "accents",
+        "--keep-text",
+    ]
+    done = run_copy("preprocess", *given, "tokenizer=char", cwd=folder)
+    assert done.returncode == 0, done.stderr.decode()
+    changed = train("without_accents.py", "--augment", "without_accents=1", corpus="accents")
+    assert changed[0]["loss"] != train("without_accents.py", corpus="accents")[0]["loss"]
 
 
 def test_the_format_gives_a_model_back(folder: Path) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.tiny_models import in_english, some_lines, write_tiny_model
+from nmt.data.tokenizers.sentencepiece import BpeConfig
+from tests.tiny_models import in_english, some_lines, write_tiny_corpus, write_tiny_model
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
@@ -32,6 +33,16 @@ def test_speeds_of_training(copy_corpus: Path) -> None:
         low, high = (float(figure.replace(",", "")) for figure in rounds.split(" to "))
         assert 0 < low <= float(speed.replace(",", "")) <= high
         assert float(ratio) > 0 and float(memory.replace(",", "")) > 50
+
+
+@pytest.mark.nightly
+def test_the_price_of_varied_text(tmp_path: Path) -> None:
+    corpus = write_tiny_corpus(tmp_path, joint=BpeConfig(vocab_size=40, hard_vocab_limit=False))
+    rows = run("varied_text.py", corpus, "--turns", 3, "--threads", 1, "--with", "--bpe-dropout 0.2 --readers 1")
+    assert [row[0] for row in rows[2:]] == ["none", "`--bpe-dropout 0.2 --readers 1`"]
+    for _, speed, ratio, _, pieces, reading in rows[2:]:
+        assert float(speed.replace(",", "")) > 0 and float(ratio) > 0 and float(pieces.replace(",", "")) > 100
+        assert 0 <= float(reading.removesuffix(" %")) < 100
 
 
 @pytest.mark.nightly

@@ -27,7 +27,7 @@ GIVEN: dict[str, str] = {
     "docs/objectives.md": "data-bin/x data-bin/medical runs/general runs/likelihood runs/big runs/x text",
     "docs/other-toolkits.md": "runs/x",
     "docs/performance.md": "data-bin/en-de",
-    "docs/training.md": "data-bin/x data-bin/en-de data-bin/clean data-bin/back-translated runs/en-de runs/de-en",
+    "docs/training.md": "data-bin/x data-bin/en-de data-bin/clean data-bin/back-translated runs/en-de runs/de-en text",
     "docs/translating.md": "data-bin/en-de checkpoints source.txt",
     "examples/date/README.md": "date.txt.gz",
     "examples/multi30k/README.md": "data",

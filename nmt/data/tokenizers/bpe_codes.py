@@ -29,9 +29,11 @@ from nmt.config.choices import PieceMarks
 from nmt.config.option import option
 from nmt.data.text import joined, one_line, require_text
 from nmt.data.tokenizers import Tokenizer, tokenizers
+from nmt.data.tokenizers.bpe_dropout import BpeDropout, Merges
 from nmt.data.tokenizers.imported import ImportedBuilder
 from nmt.data.tokenizers.piece_lists import UNKNOWN_MARK, read_pieces, write_pieces
-from nmt.data.vocabulary import BOS, EOS, PAD, UNK, Ints, Vocabulary
+from nmt.data.tokenizers.sampling import Sampler
+from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Ints, Vocabulary
 from nmt.errors import DataError, MissingInputError, UsageError
 
 _END = "</w>"
@@ -132,6 +134,39 @@ class BpeCodes(Tokenizer):
 
     def surfaces(self, line: str) -> list[str]:
         return [part for word in self._words(line) for part in _with_at_signs(self._cut(word))]
+
+    def bpe_dropout(self, dropout: float) -> Sampler:
+        if self._end_apart:
+            raise UsageError(
+                "variation.bpe_dropout (--bpe-dropout) does not know merge operations of version 0.1, where the end of a "
+                "word is a part of its own; leave it out"
+            )
+        spelled = [self._spelled(piece) for piece in self.vocabulary.pieces]
+        texts = {text for pair in self._ranks for text in (*pair, "".join(pair))}.union(*spelled)
+        parts = {text: number for number, text in enumerate(sorted(texts))}
+        ranked = {
+            (parts[left], parts[right]): (float(rank), parts[left + right])
+            for (left, right), rank in self._ranks.items()
+        }
+        merges = Merges(ranked, [self.vocabulary.id(self._as_piece(text)) for text in parts])
+        characters = [[parts[text] for text in texts] for texts in spelled]
+        ends_word = np.array([len(texts) > 0 and texts[-1].endswith(_END) for texts in spelled])
+        return BpeDropout(np.zeros(len(spelled), dtype=bool), characters, merges, dropout, ends_word)
+
+    def _spelled(self, piece: str) -> list[str]:
+        """What merging begins with to make a piece; nothing for a special."""
+        if piece in SPECIALS:
+            return []
+        if self.config.word_ends is WordEnds.at_signs:
+            piece = piece.removesuffix(_GOES_ON) if piece.endswith(_GOES_ON) else piece + _END
+        text = piece.removesuffix(_END)
+        return [*text[:-1], text[-1:] + piece[len(text) :]] if text else []
+
+    def _as_piece(self, text: str) -> str:
+        """A part of a word as the list of pieces has it."""
+        if self.config.word_ends is WordEnds.end_of_word:
+            return text
+        return text.removesuffix(_END) if text.endswith(_END) else text + _GOES_ON
 
     def save(self, folder: Path, stem: str) -> None:
         (folder / f"{stem}.codes").write_bytes(self._codes)

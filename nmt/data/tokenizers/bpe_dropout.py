@@ -70,9 +70,16 @@ class Merges:
 class BpeDropout(Sampler):
     """``dropout``: the probability that a merge is left out at a step."""
 
-    def __init__(self, begins_word: Flags, characters: Sequence[Sequence[int]], merges: Merges, dropout: float) -> None:
+    def __init__(
+        self,
+        begins_word: Flags,
+        characters: Sequence[Sequence[int]],
+        merges: Merges,
+        dropout: float,
+        ends_word: Flags | None = None,
+    ) -> None:
         """``characters``: by id, the parts that merging begins with; none of a piece that does not come about so."""
-        super().__init__(begins_word)
+        super().__init__(begins_word, ends_word)
         self._merges = merges
         self._dropout = dropout
         sound = [

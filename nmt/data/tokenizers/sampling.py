@@ -19,9 +19,10 @@ from nmt.data.vocabulary import Flags, Ids, Ints
 class Sampler(ABC):
     """Draws other pieces for what given pieces spell."""
 
-    def __init__(self, begins_word: Flags) -> None:
-        """``begins_word``: of each id, whether the piece begins a word."""
+    def __init__(self, begins_word: Flags, ends_word: Flags | None = None) -> None:
+        """Of each id, whether the piece begins a word, and whether it ends one; None: pieces do not show that."""
         self._begins_word = begins_word
+        self._ends_word = ends_word
 
     def __call__(self, ids: Ids, lengths: Ints, seeds: Bits) -> tuple[Ids, Ints]:
         """Of several sentences the new ids, one after the other, and how many each has; ``ids`` and ``lengths`` are
@@ -30,6 +31,8 @@ class Sampler(ABC):
         starts = starts_of(lengths)
         begins = self._begins_word[ids]
         begins[starts[lengths > 0]] = True
+        if self._ends_word is not None:
+            begins[1:] |= self._ends_word[ids[:-1]]
         words = np.flatnonzero(begins)
         if not len(words):
             return ids, lengths

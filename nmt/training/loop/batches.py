@@ -6,9 +6,10 @@ What comes next is a pure function of the position, so resuming is exact.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from nmt.data.lengths import Lengths
 from nmt.data.mixing import Stage
 from nmt.data.ordering import Order
 from nmt.data.readers import Readers
-from nmt.data.variation import Pairs, Room, Sentences, Variation, replaced
+from nmt.data.variation import Part, Room, Sentences, ShortInts, Variation, replaced
 from nmt.data.vocabulary import Flags, Ints
 
 
@@ -52,6 +53,14 @@ class UpdateBatches:
 Limits = Callable[[Ints, Ints], Flags]  # lengths of sources and of targets -> which pairs a model can read
 
 
+@dataclass(frozen=True)
+class _Epoch:
+    """The batches of an epoch, and the lengths of each side that they are planned for."""
+
+    plan: BatchPlan
+    sides: list[Lengths]
+
+
 class TrainingBatches:
     """The updates of a split. An update is made of consecutive batches and never spans two epochs. With several
     ``processes`` it has as many batches more; they are the same for all of them. A stage begins with an epoch of its own:
@@ -75,9 +84,9 @@ class TrainingBatches:
         self.batches_in_update = options.update_freq * processes
         self.stages = stages
         self._variation = variation
-        self.readers: Readers[Sentences, Pairs] = Readers(self._varied, 0 if variation is None else readers)
+        self.readers: Readers[Any, Any] = Readers(self._work, 0 if variation is None else readers)
         self.limits: Limits | None = None  # of the model; None: it reads what has a place in the corpus
-        self._planned: dict[DataPosition, BatchPlan] = {}  # of the epochs asked for last, by where they begin
+        self._planned: dict[DataPosition, _Epoch] = {}  # those asked for last, by where they begin
         self._starts = [(DataPosition(), 1)]  # of epochs, and their first updates, if none is skipped
 
     def at(self, position: DataPosition, update: int = 1) -> UpdateBatches:
@@ -88,7 +97,7 @@ class TrainingBatches:
         if end == len(plan):
             following = replace(position, epoch=position.epoch + 1, batch=0)
         return UpdateBatches(
-            tuple(part for batch in plan[position.batch : end] for part in self._parts(batch, position.epoch)),
+            tuple(part for batch in plan[position.batch : end] for part in self._parts(batch, position)),
             position.epoch,
             self._in_due_stage(following, update + 1),
         )
@@ -103,9 +112,10 @@ class TrainingBatches:
             sources, targets = replaced(fits, (sources, targets), self._variation.usual(sentences))
         return collate(sources, targets, sentences.numbers.tolist())
 
-    def _varied(self, sentences: Sentences) -> Pairs:
+    def _work(self, task: Any) -> Any:
+        """What readers do, for a part of an epoch or for the sentences of a batch."""
         assert self._variation is not None
-        return self._variation.read(sentences, padded=self._options.count_padding)
+        return self._variation.lengths(task) if isinstance(task, Part) else self._variation.read(task)
 
     def start_of_epoch(self, epoch: int, update: int) -> DataPosition:
         """Where an epoch begins that begins with this update, whatever came before."""
@@ -139,6 +149,9 @@ class TrainingBatches:
         return position
 
     def _plan(self, position: DataPosition) -> BatchPlan:
+        return self._epoch(position).plan
+
+    def _epoch(self, position: DataPosition) -> _Epoch:
         start = replace(position, batch=0)
         if start not in self._planned:
             # Two large plans need not be there at once, unless readers are told of the next epoch at the end of one.
@@ -146,16 +159,21 @@ class TrainingBatches:
             self._planned = dict(kept)
             del kept
             lengths = self._lengths(position.epoch)
-            self._planned[start] = plan_batches(
-                *lengths, self._options, self._seed, position.epoch, chosen=self._chosen(position)
-            )
+            plan = plan_batches(*lengths, self._options, self._seed, position.epoch, chosen=self._chosen(position))
+            self._planned[start] = _Epoch(plan, [side for side in lengths if side is not None])
         return self._planned[start]
 
     def _lengths(self, epoch: int) -> tuple[Lengths, Lengths | None]:
         """Of the sources and the targets, as batches of an epoch are planned for them."""
-        if self._variation is not None:
-            return self._variation.planned_lengths(epoch, self._options.limits)
+        if (variation := self._variation) is not None:
+            return variation.planned_lengths(epoch, self._options.limits, self._drawn_lengths(variation, epoch))
         return self._split.source_lengths, self._split.target_lengths
+
+    def _drawn_lengths(self, variation: Variation, epoch: int) -> Iterator[ShortInts]:
+        parts = variation.parts(epoch)
+        for place, part in enumerate(parts):
+            self.readers.announce(parts[place : place + max(1, self.readers.ahead)])
+            yield self.readers(part)
 
     def _chosen(self, position: DataPosition) -> Order | None:
         """The sentences of an epoch; None: all of them, once."""
@@ -164,18 +182,20 @@ class TrainingBatches:
             None if mixture is None else mixture.draw(self._seed, position.stage, position.epoch - position.since + 1)
         )
 
-    def _parts(self, batch: Indices, epoch: int) -> list[Sentences]:
+    def _parts(self, batch: Indices, position: DataPosition) -> list[Sentences]:
         """What is computed at once."""
-        sides = [side for side in self._lengths(epoch) if side is not None]
-        parts, most = [batch], self._options.max_padding
+        sides, parts, most = self._epoch(position).sides, [batch], self._options.max_padding
         if most is not None:
             parts = parts_of(batch, sides, most)
-        if self._variation is None:
-            return [Sentences(part, epoch) for part in parts]
-        return [Sentences(part, epoch, self._room(part, batch, sides)) for part in parts]
+        return [Sentences(part, position.epoch, self._room(part, batch, sides)) for part in parts]
 
     def _room(self, part: Indices, batch: Indices, sides: Sequence[Lengths]) -> Room:
-        """What each pair of a part of a batch has room for. Where padding does not count, a part has that of its pieces."""
+        """What each pair of a part of a batch has room for. With a headroom it shares that of its batch; where padding does
+        not count, a part has that of its pieces."""
+        if self._variation is None:
+            return None, None
+        if self._variation.headroom is None:
+            return self._options.limits
         room: list[int | None] = [
             None
             if limit is None
@@ -197,7 +217,7 @@ def read_batch(split: Split, indices: Indices) -> Batch:
 class BatchReader:
     """Reads a batch when it is asked for."""
 
-    def __init__(self, read: Callable[[Sentences], Batch], readers: Readers[Sentences, Pairs] | None = None) -> None:
+    def __init__(self, read: Callable[[Sentences], Batch], readers: Readers[Any, Any] | None = None) -> None:
         """``readers``: they prepare what ``read`` returns, and are told of all that is announced."""
         self.read = read  # on no card
         self._readers = readers
@@ -223,7 +243,7 @@ class ReadAhead(BatchReader):
         self,
         read: Callable[[Sentences], Batch],
         device: torch.device,
-        readers: Readers[Sentences, Pairs] | None = None,
+        readers: Readers[Any, Any] | None = None,
     ) -> None:
         super().__init__(read, readers)
         self._device = device
@@ -264,7 +284,7 @@ class ReadAhead(BatchReader):
 def batch_reader(
     read: Callable[[Sentences], Batch],
     device: torch.device,
-    readers: Readers[Sentences, Pairs] | None = None,
+    readers: Readers[Any, Any] | None = None,
 ) -> BatchReader:
     """For a GPU batches are read and copied ahead; on a CPU nothing would be gained."""
     return ReadAhead(read, device, readers) if device.type == "cuda" else BatchReader(read, readers)

@@ -71,7 +71,8 @@ def _variation(config: TrainConfig, corpora: list[Corpus], train: Split) -> Vari
     if config.variation.augment:
         refuse_cut_text(corpora[0].pair)
         text = StoredPairs(corpora, config.train_subset)
-    return Variation(train, corpora[0].pair, config.variation, config.seed, text)
+    padded = config.batching.count_padding
+    return Variation(train, corpora[0].pair, config.variation, config.seed, text, padded=padded)
 
 
 def _identity(config: TrainConfig, corpus: Corpus) -> str:

@@ -45,8 +45,7 @@ def tell(config: TrainConfig, datasets: Datasets, batches: TrainingBatches, mode
             logger.info("stage %d of training, from %s on: %s", number, facts["from"], _mixed(facts))
     if datasets.variation is not None:
         by = f"{count} readers" if (count := batches.readers.count) else "the training process"
-        room = f"batches have room for {datasets.variation.headroom:.2f} times the pieces"
-        logger.info(f"their text differs from epoch to epoch, drawn by {by}; {room}")
+        logger.info(f"their text differs from epoch to epoch, drawn by {by}")
 
 
 def tell_limits(config: TrainConfig) -> None:
@@ -73,13 +72,14 @@ def tell_limits(config: TrainConfig) -> None:
 def number_of_updates(config: TrainConfig, batches: TrainingBatches, datasets: Datasets) -> int | None:
     """How many updates the limits allow. Epochs have the same length, except with a sort window, or where corpora are mixed
     or text is changed: then they are counted, and what would take long is taken from the mean of those before, which hardly
-    differ in a large corpus."""
+    differ in a large corpus. To draw the text of all epochs would take long."""
     limits, batching = config.training, config.batching
     last = limits.last_update
     if limits.max_epoch is None or (batching.exceeded(datasets.longest) and not batching.skip_long):
         return last
     counted = 1
-    if batching.sort_window is not None or config.sampling.is_on or config.variation.augment:
+    changed = bool(config.variation.augment) and config.variation.headroom is not None
+    if batching.sort_window is not None or config.sampling.is_on or changed:
         counted = min(limits.max_epoch, MOST_EPOCHS, max(1, MOST_SENTENCES // len(datasets.train)))
     made = 0
     for epoch in range(1, counted + 1):

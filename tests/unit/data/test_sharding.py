@@ -69,9 +69,7 @@ def shards(text: Text, count: int, **options: Any) -> str:
 
 @pytest.mark.parametrize("count", [1, 3, 11])
 @pytest.mark.parametrize(
-    "options",
-    [{"keep_text": True}, {}, {"filters": FilterConfig(), "workers": 2}],
-    ids=["with text", "filtered", "plain"],
+    "options", [{"keep_text": True}, {"filters": FilterConfig(), "workers": 2}], ids=["filtered, with text", "plain"]
 )
 def test_shards_joined_are_what_one_run_makes(text: Text, count: int, options: dict[str, Any]) -> None:
     text.make(**options)

@@ -12,6 +12,7 @@ import pytest
 
 from nmt.data.randomness import RESOLUTION, Stream, below, drawn
 from nmt.data.tokenizers import Tokenizer, tokenizers
+from nmt.data.tokenizers.bpe_codes import BpeCodes, BpeCodesConfig, WordEnds
 from nmt.data.tokenizers.piece_lists import WordsConfig, WordTokenizer
 from nmt.data.tokenizers.sampling import Sampler
 from nmt.data.tokenizers.sentencepiece import BpeConfig, SentencePieceConfig, UnigramConfig
@@ -173,6 +174,28 @@ def test_pieces_that_a_list_lacks_are_never_drawn(bpe: Tokenizer) -> None:
     sentences = listed.encode(LINES)
     for usual, ids in zip(sentences, sample(listed.bpe_dropout(0.7), sentences)):
         assert ids.count(1) == usual.tolist().count(1) and listed.decode(ids) == listed.decode(usual.tolist())
+
+
+CODES = b"#version: 0.2\nh a\nu s</w>\nha us</w>\ne n</w>\nha u\nu s\n"
+
+
+@pytest.mark.parametrize(
+    ("ends", "pieces"),
+    [
+        (WordEnds.at_signs, "h@@ a@@ u@@ s ha@@ us haus e@@ n en s@@ us@@ hau@@"),
+        (WordEnds.end_of_word, "h a u s</w> ha us</w> haus</w> e n</w> en</w> s us hau"),
+    ],
+)
+def test_merge_operations_of_imported_models_are_left_out_too(ends: WordEnds, pieces: str, each_loop: str) -> None:
+    tokenizer = BpeCodes(BpeCodesConfig(word_ends=ends), CODES, pieces.split())
+    lines = ["haus haus en", "hausen s", "xhaus en"]
+    sentences = tokenizer.encode(lines)
+    assert sample(tokenizer.bpe_dropout(0.0), sentences) == [sentence.tolist() for sentence in sentences]
+    whole = tokenizer.encode(["haus en"])
+    found = {tuple(sample(tokenizer.bpe_dropout(0.5), whole, seed)[0]) for seed in range(200)}
+    assert {tokenizer.decode(ids) for ids in found} == {"haus en"} and 8 <= len(found) <= 12
+    with pytest.raises(UsageError, match="version 0.1"):
+        BpeCodes(BpeCodesConfig(word_ends=ends), CODES.replace(b"0.2", b"0.1"), pieces.split()).bpe_dropout(0.1)
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from nmt.config.preprocessing import PreprocessConfig
 from nmt.config.sections import BatchingConfig
 from nmt.config.variation import VariationConfig
 from nmt.data.corpus import Corpus
+from nmt.data.mixing import Mixture, Stage
 from nmt.data.preprocess import preprocess
-from nmt.data.sampling import Mixture, Stage
 from nmt.data.stored_text import StoredPairs, text_identity
 from nmt.data.tokenizers.piece_lists import WordsConfig
 from nmt.data.tokenizers.sentencepiece import BpeConfig
@@ -46,9 +46,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     return make(tmp_path_factory.mktemp("varied"))
 
 
-def vary(corpus: Corpus, seed: int = 1, **options: Any) -> Variation:
+def vary(corpus: Corpus, seed: int = 1, padded: bool = True, **options: Any) -> Variation:
     text = StoredPairs([corpus], "train") if options.get("augment") else None
-    return Variation(corpus.split("train"), corpus.pair, VariationConfig(**options), seed, text)
+    return Variation(corpus.split("train"), corpus.pair, VariationConfig(**options), seed, text, padded=padded)
 
 
 def read(variation: Variation, *numbers: int, epoch: int = 1, most: Room = (None, None)) -> list[list[int]]:
@@ -92,28 +92,77 @@ def test_an_augmentation_changes_its_share_of_the_pairs_and_others_in_each_epoch
         assert read(variation, number) == [[*source, EOS, -1, *target, EOS]]
 
 
-@pytest.mark.parametrize("padded", [True, False])
-@pytest.mark.parametrize("headroom", [1.0, 1.2, None])
-def test_batches_stay_within_their_budget(corpus: Corpus, headroom: float | None, padded: bool) -> None:
-    variation = vary(corpus, bpe_dropout=0.4, augment=ALL, headroom=headroom)
-    batches = TrainingBatches(
-        corpus.split("train"), BatchingConfig(max_tokens=90, count_padding=padded), 1, variation=variation
-    )
-    longest, seen = 0, 0
+def filled(corpus: Corpus, padded: bool, **options: Any) -> tuple[int, float, int]:
+    """The most that a batch of an epoch takes, how full batches are in the mean, and how many pairs stayed as they are."""
+    variation = vary(corpus, padded=padded, **options)
+    batching = BatchingConfig(max_tokens=120, count_padding=padded)
+    batches = TrainingBatches(corpus.split("train"), batching, 1, variation=variation)
+    sizes, numbers, stayed = list[int](), list[int](), 0
     for number in range(batches.updates_in_epoch(1)):
-        batch = batches.batch(batches.at(DataPosition(1, number)).batches[0])
+        sentences = batches.at(DataPosition(1, number)).batches[0]
+        batch = batches.batch(sentences)
         lengths = batch.source_lengths.numpy(), batch.target_lengths.numpy()
-        sizes = [len(side) * side.max() if padded else side.sum() for side in lengths]
-        longest, seen = max(longest, *sizes), seen + batch.num_sentences
-    assert 60 < longest <= 90 and seen == 200
+        sizes.append(max(len(side) * side.max() if padded else side.sum() for side in lengths))
+        numbers += batch.sentence_ids.tolist()
+        free = variation.read(Sentences(sentences.numbers, 1))[0]
+        stayed += sum(len(new) != length for new, length in zip(free, lengths[0].tolist()))
+    assert sorted(numbers) == list(range(200))
+    return max(sizes), float(np.mean(sizes)) / 120, stayed
 
 
+@pytest.mark.parametrize("padded", [True, False])
+@pytest.mark.parametrize("headroom", [None, 1.0, 1.2, 2.0])
+def test_batches_stay_within_their_budget(corpus: Corpus, headroom: float | None, padded: bool) -> None:
+    assert filled(corpus, padded, bpe_dropout=0.4, augment=ALL, headroom=headroom)[0] <= 120
+
+
+@pytest.mark.parametrize("padded", [True, False])
+def test_an_epoch_that_is_drawn_beforehand_has_full_batches_and_keeps_every_draw(corpus: Corpus, padded: bool) -> None:
+    _, full, stayed = filled(corpus, padded, bpe_dropout=0.3)
+    assert full > 0.85 and stayed == 0
+    _, full, stayed = filled(corpus, padded, bpe_dropout=0.3, headroom=1.1)
+    assert stayed > 20
+    _, full, stayed = filled(corpus, padded, bpe_dropout=0.3, headroom=4.0)
+    assert full < 0.75 and stayed < 20
+
+
+@pytest.mark.parametrize("headroom", [None, 1.5])
+def test_a_pair_that_a_batch_of_its_own_cannot_hold_stays(corpus: Corpus, headroom: float | None) -> None:
+    limit = int(corpus.split("train").source_lengths.max())
+    variation = vary(corpus, augment=["upper_case=1"], headroom=headroom)
+    batches = TrainingBatches(corpus.split("train"), BatchingConfig(max_tokens=limit), 1, variation=variation)
+    longest = usual = 0
+    for number in range(batches.updates_in_epoch(1)):
+        sentences = batches.at(DataPosition(1, number)).batches[0]
+        batch = batches.batch(sentences)
+        longest = max(longest, int(batch.source_lengths.max()), int(batch.target_lengths.max()))
+        before = batch_lengths(corpus, sentences)
+        usual += sum(new == old for new, old in zip(batch.source_lengths.tolist(), before))
+    assert longest <= limit and 10 < usual < 190
+
+
+def batch_lengths(corpus: Corpus, sentences: Sentences) -> list[int]:
+    return [int(length) for length in corpus.split("train").source_lengths[sentences.numbers]]
+
+
+def test_readers_draw_an_epoch_as_training_does(corpus: Corpus) -> None:
+    split, options = corpus.split("train"), BatchingConfig(max_tokens=100)
+    plans = []
+    for readers in (0, 2):
+        batches = TrainingBatches(split, options, 1, variation=vary(corpus, bpe_dropout=0.3), readers=readers)
+        with batches.readers:
+            ends = range(batches.updates_in_epoch(3))
+            plans.append([batches.at(DataPosition(3, number)).batches[0].numbers.tolist() for number in ends])
+    assert plans[0] == plans[1] and len(plans[0]) > 5
+
+
+@pytest.mark.parametrize("headroom", [None, 1.2])
 @pytest.mark.parametrize("padded", [True, False])
 @pytest.mark.parametrize("max_padding", [None, 0.05])
 def test_batches_of_a_mixture_in_stages_stay_within_the_budget_of_each_side(
-    corpus: Corpus, padded: bool, max_padding: float | None
+    corpus: Corpus, headroom: float | None, padded: bool, max_padding: float | None
 ) -> None:
-    variation = vary(corpus, bpe_dropout=0.4, augment=ALL)
+    variation = vary(corpus, padded=padded, bpe_dropout=0.4, augment=ALL, headroom=headroom)
     options = BatchingConfig(
         max_tokens=None, max_source_tokens=90, max_target_tokens=60, count_padding=padded, max_padding=max_padding
     )
@@ -136,35 +185,24 @@ def test_batches_of_a_mixture_in_stages_stay_within_the_budget_of_each_side(
 
 
 def test_lengths_of_an_epoch_are_found_alike_one_by_one_and_together(corpus: Corpus) -> None:
-    variation = vary(corpus, bpe_dropout=0.2, augment=ALL)
-    for side, usual in zip(variation.planned_lengths(3, (40, 25)), sides(corpus.split("train"))):
+    variation = vary(corpus, bpe_dropout=0.2, augment=ALL, headroom=1.1)
+    for side, usual in zip(variation.planned_lengths(3, (40, 25), []), sides(corpus.split("train"))):
         every = side[:]
         numbers = np.array([7, 199, 0, 7], dtype=np.uint32)
         assert len(side) == len(every) == 200 and (every >= usual[:]).all() and (every > usual[:]).any()
         assert side[numbers].tolist() == every[numbers].tolist() == [int(side[int(number)]) for number in numbers]
         assert side[150:300].tolist() == every[150:].tolist()
-    free, _ = variation.planned_lengths(3, (None, 25))
+    free, _ = variation.planned_lengths(3, (None, 25), [])
     assert free[:].tolist() == corpus.split("train").source_lengths[:].tolist()
 
 
 def test_a_pair_that_outgrows_its_place_is_that_of_the_corpus(corpus: Corpus) -> None:
-    variation = vary(corpus, bpe_dropout=0.9)
+    variation = vary(corpus, bpe_dropout=0.9, headroom=1.0)
     usual, free = read(vary(corpus), *range(40)), read(variation, *range(40))
     most = 14  # pieces of a side
     for before, wanted, got in zip(usual, free, read(variation, *range(40), most=(most, most))):
         fits = max(wanted.index(-1), len(wanted) - wanted.index(-1) - 1) <= most
         assert got == (wanted if fits else before)
-
-
-def test_few_pairs_outgrow_a_headroom_that_is_measured(corpus: Corpus) -> None:
-    variation = vary(corpus, bpe_dropout=0.1)
-    batches = TrainingBatches(corpus.split("train"), BatchingConfig(max_tokens=200), 1, variation=variation)
-    fell = 0
-    for number in range(batches.updates_in_epoch(1)):
-        sentences = batches.at(DataPosition(1, number)).batches[0]
-        free = variation.read(Sentences(sentences.numbers, 1))
-        fell += sum(not np.array_equal(*both) for both in zip(free[0], variation.read(sentences)[0]))
-    assert 1.05 < variation.headroom < 2 and fell <= 0.08 * 200
 
 
 def test_halves_of_a_batch_hold_what_the_whole_holds(corpus: Corpus) -> None:

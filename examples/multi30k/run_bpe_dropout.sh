@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Multi30k English-German, raw text as in run_raw.sh, three seeds with BPE-dropout and three without; nothing else differs.
+#
+#     NMT_DATA=FOLDER examples/multi30k/run_bpe_dropout.sh [OUTPUT, default runs/multi30k_bpe_dropout]
+#
+# SEEDS="1 2" and DIGITS="0 05 1" choose others: 05 is a dropout of 0.05. Stop it and run it again: finished runs are passed
+# over, the one at hand continues where it was. Scores are in OUTPUT/*/*.scores.
+set -euo pipefail
+text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k/}/multi30k
+output=${1:-runs/multi30k_bpe_dropout}
+updates=${UPDATES:-3224}
+
+if [ ! -e "$output/corpus/manifest.json" ]; then
+    nmt-preprocess --source-lang en --target-lang de --trainpref "$text/train" --validpref "$text/val" \
+        --testpref "$text/test_2016_flickr,$text/test_2017_flickr" \
+        --destdir "$output/corpus" --joined-dictionary --workers 2 tokenizer=bpe --vocab-size 8000
+fi
+
+for seed in ${SEEDS:-1 2 3}; do
+    for digits in ${DIGITS:-0 1}; do
+        run="$output/dropout-0.$digits-seed-$seed"
+        # Epochs have as many more updates as sentences have more pieces: all runs make the 3,224 updates of run_raw.sh.
+        nmt-train "$output/corpus" model=transformer_tiny --save-dir "$run" --bpe-dropout "0.$digits" \
+            --max-tokens 2048 --lr 0.003 --lr-scheduler linear --adam-betas 0.9,0.98 --dropout 0.2 --clip-norm 1 \
+            --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
+            --max-update "$updates" --keep-last-epochs 1 --seed "$seed"
+        for year in 2016 2017; do
+            test="test_${year}_flickr"
+            nmt-generate --path "$run" --input "$text/$test.en.gz" \
+                --output "$run/$test.hypotheses" --overwrite --beam 5 --length-penalty power --lenpen 1
+            nmt-score --sys "$run/$test.hypotheses" --ref "$text/$test.de.gz" --metrics bleu,chrf > "$run/$test.scores"
+        done
+    done
+done
+head -n 2 "$output"/*/*.scores
