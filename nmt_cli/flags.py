@@ -200,7 +200,7 @@ ADVICE: dict[str, str] = {
     "--dry-run": "--cfg job prints what a command line composes to and does nothing; nmt-train --max-update 1 tries it",
     **dict.fromkeys(("--nwordssrc", "--nwordstgt"), "use --vocab-size"),
     "--dataset-impl": "a corpus has one format; leave it out",
-    "--padding-factor": "a vocabulary is as large as --vocab-size says; leave it out",
+    "--padding-factor": "use --vocab-multiple with tokenizer=words or tokenizer=char, else a fitting --vocab-size",
     "--max-source-positions": "use model.max_positions=N with model.positions=learned; sinusoids have no limit",
     "--max-target-positions": "use model.max_positions=N with model.positions=learned; sinusoids have no limit",
     **dict.fromkeys(("--left-pad-source", "--left-pad-target"), "padding changes nothing here; leave it out"),
@@ -209,7 +209,6 @@ ADVICE: dict[str, str] = {
         ("--batch-size-valid", "--max-tokens-valid"), "validation has batches of its own size; leave it out"
     ),
     "--find-unused-parameters": "all parameters are used; leave it out",
-    "--bpe": "text is cut by the tokenizer: tokenizer=bpe",
     "--report-accuracy": "use --valid-metrics exact for whole sentences",
     **dict.fromkeys(("--num-shards", "--shard-id"), "start the processes with torchrun, which share the lines"),
     "--sacrebleu": "nmt-score prints sacreBLEU's scores with their signature",

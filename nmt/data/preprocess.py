@@ -20,6 +20,7 @@ from nmt.config.preprocessing import PreprocessConfig
 from nmt.data import corpus_page
 from nmt.data.corpus import KIND
 from nmt.data.encoding import check_alignments
+from nmt.data.filters import TextRules
 from nmt.data.finding_text import TRAIN, find_texts, kept_standard_input
 from nmt.data.given_pieces import cut_pair
 from nmt.data.language_pair import LanguagePair, find_pair
@@ -45,6 +46,7 @@ def preprocess(config: PreprocessConfig, progress: ReportPairs = unseen) -> Prep
     require_positive("", workers=config.workers, max_line_bytes=config.max_line_bytes)
     if config.merge is None:
         refuse(*_contradictions(config))
+        TextRules(config.filters)  # a script that Unicode has not is refused before the text is read
     else:
         refuse(*_beside_a_merge(config))
     shard = None if config.shard is None else Shard.parse(config.shard)
