@@ -14,7 +14,8 @@ class CutTextConfig(CommandConfig):
     """A segmenter whose list of pieces stands in another file."""
 
     bpe: Segmentation = flag(
-        Segmentation.none, help="what cut the text: sentencepiece, subword_nmt, fastbpe, or none (it comes cut)"
+        Segmentation.none,
+        help="another toolkit's segmenter, beside its list of pieces: sentencepiece, subword_nmt, fastbpe, or none",
     )
     bpe_model: str | None = flag(None, help="its file: the sentencepiece model, or the codes (merge operations)")
     target_bpe_model: str | None = flag(None, help="the same for the targets, if it is another file")

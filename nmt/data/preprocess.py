@@ -20,6 +20,7 @@ from nmt.config.preprocessing import PreprocessConfig
 from nmt.data import corpus_page
 from nmt.data.corpus import KIND
 from nmt.data.encoding import check_alignments
+from nmt.data.filters import TextRules
 from nmt.data.finding_text import TRAIN, find_texts, kept_standard_input
 from nmt.data.given_pieces import cut_pair
 from nmt.data.language_pair import LanguagePair, find_pair
@@ -45,8 +46,9 @@ def preprocess(config: PreprocessConfig, progress: ReportPairs = unseen) -> Prep
     require_positive("", workers=config.workers, max_line_bytes=config.max_line_bytes)
     if config.merge is None:
         refuse(*_contradictions(config))
-    elif config.shard is not None:
-        raise UsageError("--shard and --merge exclude each other: shards are made first, then joined")
+        TextRules(config.filters)  # a script that Unicode has not is refused before the text is read
+    else:
+        refuse(*_beside_a_merge(config))
     shard = None if config.shard is None else Shard.parse(config.shard)
     destination = Path(config.destdir) if shard is None else shard.folder(Path(config.destdir))
     remove_leftovers_of(destination)
@@ -87,6 +89,14 @@ def _make(
         report = seal(folder, pair, tallies, examples, facts, to_plain(given))
         check_destination(destination, KIND, "--destdir", overwrite=config.overwrite)  # again: all this took a while
     return report
+
+
+def _beside_a_merge(config: PreprocessConfig) -> Rules:
+    """What says something of text, of which none is read."""
+    for name in ("trainpref", "validpref", "testpref", "tsv", "jsonl", "keep_dropped"):
+        flag = f"--{name.replace('_', '-')}"
+        yield getattr(config, name) is not None, f"--merge joins shards and reads no text; leave {flag} out"
+    yield config.shard is not None, "--shard and --merge exclude each other: shards are made first, then joined"
 
 
 def _contradictions(config: PreprocessConfig) -> Rules:

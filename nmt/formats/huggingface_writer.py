@@ -19,6 +19,7 @@ from nmt.formats.packages import need
 from nmt.formats.stream import ORIGINAL_LAYOUT, in_halves
 from nmt.layers.sinusoids import SinusoidLayout, Sinusoids, Wavelengths
 from nmt.models.transformer.weights import Activation, Array, Attention, LayerWeights, Linear, Norm, TransformerWeights
+from nmt.search.config import BeamConfig, LengthPenalty
 from nmt.storage.files import write_json
 
 _EXTRA = "huggingface"
@@ -38,7 +39,7 @@ def write(model: PortableModel, folder: Path, options: ExportConfig) -> None:
         weights = in_halves(weights)
         config[ORIGINAL_LAYOUT] = SinusoidLayout.interleaved.value
     write_json(folder / "config.json", config)
-    write_json(folder / "generation_config.json", _generation(config))
+    write_json(folder / "generation_config.json", _generation(config, BeamConfig(**model.search)))
     (folder / "model.safetensors").write_bytes(save(_tensors(weights), metadata={"format": "pt"}))
     _write_tokenizer(model, folder, min(_MOST_PIECES, options.longest))
 
@@ -117,13 +118,14 @@ def _configuration(model: PortableModel, longest: int) -> dict[str, Any]:
     return config
 
 
-def _generation(config: dict[str, Any]) -> dict[str, Any]:
+def _generation(config: dict[str, Any], search: BeamConfig) -> dict[str, Any]:
+    """Searching as far as it is alike here and there; GNMT's length penalty is not."""
     ids = ("pad_token_id", "bos_token_id", "eos_token_id", "forced_eos_token_id", "decoder_start_token_id")
     never = [[PAD], [BOS]]
     return {name: config[name] for name in ids} | {
         "bad_words_ids": never,
-        "num_beams": 5,
-        "length_penalty": 1.0,
+        "num_beams": search.beam_size,
+        "length_penalty": search.lenpen if search.length_penalty is LengthPenalty.power else 1.0,
         "max_length": min(_MOST_PIECES, config["max_position_embeddings"]),
     }
 

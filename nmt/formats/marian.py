@@ -47,6 +47,7 @@ _OPTIONS = "special:model.yml"
 _DECODER = "decoder.yml"
 _EPSILON = 1e-6
 _UNK, _EOS = "<unk>", "</s>"
+_FACTORED = ".fsv"
 _BEAM, _WIDEST_BEAM, _HIGHEST_PENALTY = 12, 1000, 10.0
 _LONGEST, _HIGHEST_FACTOR = 3.0, 100.0  # of a translation, in lengths of the source
 _ACTIVATIONS = {"relu": Activation.relu, "swish": Activation.swish}
@@ -81,6 +82,9 @@ class Marian(Format):
 
     def read(self, given: ImportConfig) -> list[PortableModel]:
         found = _Files.of(given)
+        for path in found.vocabularies:
+            if path.suffix == _FACTORED:
+                raise DataError(f"{path} is a vocabulary of factors, which no model of ours has")
         vocabularies = [read_marian_vocabulary(path) for path in found.vocabularies]
         models = [_read_model(path, [len(symbols) for symbols in vocabularies]) for path in found.models]
         sizes = {(len(one.source.embedding), len(one.target.embedding)) for one in models}
@@ -224,7 +228,7 @@ class _Reader:
     options: Mapping[str, Any]
 
     def model(self) -> TransformerWeights:
-        heads, _ = (self._count(name) for name in ("transformer-heads", "dim-emb"))
+        heads = self._count("transformer-heads")
         if self._width % heads or self._width % 2:
             raise DataError(
                 f"{self.tensors.origin} has dim-emb={self._width} and transformer-heads={heads}: the width must be even, "
@@ -238,9 +242,8 @@ class _Reader:
             output = self.tensors.take("decoder_ff_logit_out_W", self._width, len(target)).T
         bias = self._row("decoder_ff_logit_out_b", len(target))
         stacks = self._stack("encoder", source), self._stack("decoder", target)
-        return TransformerWeights(
-            *stacks, Linear(output, bias), heads, PAD
-        )  # which has no row there: zeros, as Marian's start
+        start = PAD  # which has no row there, so a row of zeros here: Marian's decoder begins with zeros
+        return TransformerWeights(*stacks, Linear(output, bias), heads, start)
 
     @property
     def _width(self) -> int:
@@ -302,9 +305,9 @@ class _Reader:
         return Norm(weight.reshape(-1), bias.reshape(-1), _EPSILON)
 
     def _attention(self, name: str) -> Attention:
-        width, heads = self._width, self._count("transformer-heads")
+        width = self._width
         query, key, value, output = (self._linear(name, part, width, width) for part in "qkvo")
-        return Attention(query, key, value, output, (width // heads) ** -0.5)
+        return Attention(query, key, value, output, (width // self._count("transformer-heads")) ** -0.5)
 
     def _feed_forward(self, name: str) -> FeedForward:
         inner = self._linear(name, "1", self._width, None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import math
-import mmap
 import struct
 import tokenize
 import zipfile
@@ -12,9 +11,9 @@ from pathlib import Path
 
 from numpy.lib import format as numpy_format
 
-from nmt.errors import DataError, MissingInputError
+from nmt.errors import DataError
 from nmt.storage.pickles import Malformed
-from nmt.storage.stored_archive import BEGINNING, StoredArchive
+from nmt.storage.stored_archive import BEGINNING, StoredArchive, map_file
 from nmt.storage.torch_values import Numbers
 
 _ENDING = ".npy"
@@ -28,13 +27,7 @@ _FAULTS = (
 
 def read_npz(path: Path) -> dict[str, Numbers]:
     """The arrays by their names. They are views of the mapped file and cannot be written to."""
-    try:
-        with open(path, "rb") as file:
-            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except ValueError:
-        raise DataError(f"{path} is damaged: it is empty") from None
-    except OSError as error:
-        raise MissingInputError(f"cannot read {path}: {error.strerror}") from None
+    content = map_file(path)
     if content[:4] != BEGINNING:
         raise DataError(f"{path} is no archive of numpy (.npz)")
     try:

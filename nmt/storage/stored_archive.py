@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from nmt.errors import DataError, MissingInputError
 from nmt.storage.pickles import Malformed
 from nmt.storage.torch_values import Numbers
 
@@ -20,6 +21,17 @@ BEGINNING = b"PK\x03\x04"
 
 _LOCAL_HEADER = struct.Struct("<4s22xHH")  # signature, and the lengths of the name and of what follows it
 _ENCRYPTED = 0x1
+
+
+def map_file(path: Path) -> mmap.mmap:
+    """The whole content of a file, of which nothing is read before it is looked at."""
+    try:
+        with open(path, "rb") as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except ValueError:
+        raise DataError(f"{path} is damaged: it is empty") from None
+    except OSError as error:
+        raise MissingInputError(f"cannot read {path}: {error.strerror}") from None
 
 
 class StoredArchive:

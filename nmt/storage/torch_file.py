@@ -25,10 +25,10 @@ from typing import Any, BinaryIO, Protocol, cast
 
 import numpy as np
 
-from nmt.errors import DataError, MissingInputError
+from nmt.errors import DataError
 from nmt.storage.foreign import describe
 from nmt.storage.pickles import Malformed, Persistent, read_pickle
-from nmt.storage.stored_archive import BEGINNING, StoredArchive
+from nmt.storage.stored_archive import BEGINNING, StoredArchive, map_file
 from nmt.storage.torch_values import BFLOAT16, Numbers, Plain, Storage, is_known, storage_of
 
 _MAGIC, _VERSION = 0x1950A86A20F9469CFC6C, 1001  # of the format before torch 1.6
@@ -40,13 +40,7 @@ def read_torch_file(path: Path, skip: Collection[str] = ()) -> Any:
     """The value that was saved, as a plain tree: dicts, lists (tuples too), numbers, strings, and numpy arrays that cannot
     be written to. ``skip``: keys of the outermost dict whose values are left out (None), such as "last_optimizer_state":
     then nothing of them is read."""
-    try:
-        with open(path, "rb") as file:
-            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except ValueError:
-        raise DataError(f"{path} is damaged: it is empty") from None
-    except OSError as error:
-        raise MissingInputError(f"cannot read {path}: {error.strerror}") from None
+    content = map_file(path)
     zipped = content[:4] == BEGINNING
     if not zipped and content[:1] != b"\x80":
         raise DataError(f"{path} is {describe(path)}, not one that torch.save wrote; name the checkpoint (.pt or .bin)")

@@ -12,7 +12,6 @@ import pytest
 from omegaconf import BooleanNode, DictConfig, EnumNode, FloatNode, ListConfig, Node, OmegaConf, StringNode
 
 import nmt
-from nmt.config.cut_text import CutTextConfig
 from nmt.config.option import Flag, flags_of, groups_of, options_of
 from nmt.config.plain import from_plain, to_plain
 from nmt.config.presets import COMMANDS, default_choices, preset_names, schema_names
@@ -154,13 +153,6 @@ def test_a_recipe_overrides_the_defaults_and_the_command_line_overrides_the_reci
 
 
 def test_aliases_lead_to_flags_and_advice_is_for_flags_we_lack(commands: dict[str, type], composed: Compose) -> None:
-    """Flags that describe what another toolkit made are for reading it alone."""
-    ours = {
-        flag.name
-        for name, config_class in commands.items()
-        if name != "import_"
-        for flag in flags_of(config_class)
-        if flag.key not in {field.name for field in dataclasses.fields(CutTextConfig)}
-    }
+    ours = {flag.name for config_class in commands.values() for flag in flags_of(config_class)}
     assert {words[0] for words in ALIASES.values()} <= ours
     assert ours.isdisjoint(ADVICE)

@@ -182,6 +182,11 @@ def test_dropped_pairs_can_be_kept_with_their_reasons(text: Text, name: str) -> 
     ]
 
 
+def test_a_script_that_unicode_has_not_is_refused_before_the_text_is_read(text: Text) -> None:
+    with pytest.raises(UsageError, match="'Englisch' is no script of Unicode"):
+        text.make(trainpref="no text", filters=FilterConfig(source_script="Englisch"))
+
+
 def test_the_report_stands_in_the_manifest(text: Text) -> None:
     corpus, report = text.make()
     manifest = json.loads((corpus.folder / "manifest.json").read_text(encoding="utf-8"))

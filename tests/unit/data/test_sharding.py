@@ -116,7 +116,9 @@ def test_a_shard_needs_given_vocabularies(text: Text) -> None:
     with pytest.raises(UsageError, match="with a tokenizer that is given, so that all parts have the same: --srcdict"):
         text.make(shard="1/2", tgtdict=None)
     with pytest.raises(UsageError, match="--shard and --merge exclude each other"):
-        text.make(shard="1/2", merge="shards")
+        text.make(shard="1/2", merge="shards", trainpref=None, validpref=None)
+    with pytest.raises(UsageError, match="--merge joins shards and reads no text; leave --trainpref out"):
+        text.make(merge="shards", validpref=None)
     with pytest.raises(UsageError, match="shard=1/999 is empty: the training text has"):
         text.make(shard="1/999")
 
@@ -126,7 +128,7 @@ def test_what_cannot_be_joined_is_said_and_leaves_nothing(text: Text) -> None:
 
     def refused(kind: type[Exception], says: str) -> None:
         with pytest.raises(kind, match=says):
-            text.make(merge=str(folder), destdir=f"{text.folder}/joined")
+            text.make(merge=str(folder), destdir=f"{text.folder}/joined", trainpref=None, validpref=None)
         assert not (text.folder / "joined").exists()
 
     second = folder / "shard-2-of-2"

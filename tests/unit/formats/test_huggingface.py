@@ -219,6 +219,9 @@ def test_a_search_is_taken_over(tmp_path: Path) -> None:
     found = imported(tmp_path / "there", tmp_path / "here", source_lang="en", target_lang="de")
     search = load_model(found, "cpu").tree["search"]
     assert (search["beam_size"], search["lenpen"], search["length_penalty"]) == (6, 0.8, "power")
+    export_model(ExportConfig(path=str(found), format="huggingface", output=str(tmp_path / "back"), sentences=2))
+    used = json.loads((tmp_path / "back" / "generation_config.json").read_text())
+    assert (used["num_beams"], used["length_penalty"]) == (6, 0.8)
 
 
 def test_an_export_that_says_something_else_leaves_nothing_behind(

@@ -272,6 +272,8 @@ def test_what_does_not_belong_together_is_said(there: Path, tmp_path: Path) -> N
     refused(DataError, "has 32 source pieces, but the vocabulary has 20", model, srcdict=str(there / "short.yml"))
     vocabulary(there / "other.yml", ["<unk>", *PIECES, "end"])
     refused(DataError, "other.yml has no piece </s>", model, srcdict=str(there / "other.yml"))
+    shutil.copy(there / "v.yml", there / "v.fsv")
+    refused(DataError, r"v\.fsv is a vocabulary of factors", model, srcdict=str(there / "v.fsv"))
     (there / "decoder.yml").write_text("models: [model.npz]\nvocabs: [v.yml]\n")
     refused(DataError, "names 1 vocabularies, and a model of ours has two", there)
     refused(UsageError, "names several lists", Path(f"{there / 'decoder.yml'}:{there / 'decoder.yml'}"))
