@@ -1,4 +1,5 @@
-"""nmt-train: learn a model from a corpus folder. Nothing goes to standard output; the run folder is the result."""
+"""nmt-train: learn a model from a corpus folder. The run folder is the result; only --dry-run says something on standard
+output."""
 
 from __future__ import annotations
 
@@ -26,8 +27,14 @@ def run(config: TrainConfig) -> float | None:
     for folder in config.data:
         if not Path(folder).expanduser().exists():
             Corpus.open(Path(folder))  # says what is missing
-    from nmt.training.assemble import train
+    from nmt.training.assemble import dry_run, train
 
+    if config.dry_run:
+        rows = dry_run(config)
+        width = max(map(len, rows), default=0)
+        for about, found in rows.items():
+            print(f"{about:<{width}}  {found}")
+        return None
     result = train(config)
     for metric, reason in result.failures.items():
         logger.warning("%s could not be computed: %s", metric, reason)

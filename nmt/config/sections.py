@@ -304,4 +304,5 @@ class TrainConfig(CommandConfig):
     train_subset: str = flag("train", help="split to train on")
     valid_subset: str = flag("valid", help="split to validate on")
     seed: int = flag(1, help="seed of everything random")
+    dry_run: bool = flag(False, help="say what batches, memory and time training takes, and stop; nothing is written")
     user_dir: str | None = user_dir_option()

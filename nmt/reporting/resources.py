@@ -84,6 +84,15 @@ def available_memory() -> int | None:
     return min(found, default=None)
 
 
+def most_memory(device: torch.device) -> int | None:
+    """Bytes that this process may hold in all: of a GPU its memory; else its share, if those of one machine that train
+    together share alike. None: unknown."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory
+    left = available_memory()
+    return None if left is None else resident_memory() + left // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
 class Profiler:
     """Traces the updates of a span and writes ``profile-FIRST-LAST/`` to the run folder. A call is a context manager
     around one update; whatever goes wrong in here ends the trace, not the update."""

@@ -19,6 +19,7 @@ from nmt.distributed.joining import join
 from nmt.distributed.world import World
 from nmt.errors import UsageError
 from nmt.interface import EncoderDecoder
+from nmt.models import models
 from nmt.optim import Horizon, default_warmup
 from nmt.reporting.reporter import Reporter, Unheard
 from nmt.reporting.resources import Profiler, peak_memory
@@ -37,7 +38,7 @@ from nmt.training.loop.updater import BadUpdates, Updater
 from nmt.training.setup import parts
 from nmt.training.setup.compilation import compile_layers
 from nmt.training.setup.datasets import Datasets, open_datasets, readable, stages_of
-from nmt.training.setup.description import describe_run, number_of_updates, tell, tell_limits
+from nmt.training.setup.description import describe_model, describe_run, number_of_updates, tell, tell_limits
 from nmt.training.setup.options import (
     Fingerprint,
     build_scorers,
@@ -46,6 +47,7 @@ from nmt.training.setup.options import (
     higher_is_better,
     validation_fingerprint,
 )
+from nmt.training.setup.rehearsal import described, rehearse
 from nmt.training.setup.trials import decide_token_budget, known_cost
 from nmt.training.validation import BestScore, Validation, build_validators
 
@@ -68,6 +70,42 @@ class TrainingResult:
 
 def train(config: TrainConfig) -> TrainingResult:
     """Train as ``config`` says. The same call goes on where an interrupted one stopped."""
+    if config.dry_run:
+        raise UsageError("dry_run=true trains nothing; call nmt.training.assemble.dry_run, or leave it out")
+    with _planned(config) as plan, _holding(plan.folder, plan.world), StopRequest() as stop:
+        config, metric = plan.config, plan.config.validation.best_metric
+        better = higher_is_better(metric, plan.scorers)
+        store = CheckpointStore(
+            plan.folder, config.checkpoint, to_plain(config), plan.datasets.tokenizer, metric, better
+        )
+        with Saver(store, asynchronous=config.checkpoint.asynchronous) as saver:
+            return _train(plan, store, saver, stop)  # the block ends before another process may write
+
+
+def dry_run(config: TrainConfig) -> dict[str, str]:
+    """What batches, memory and time a new run would take, in words, from the first process; nothing is written."""
+    with _planned(config) as plan:
+        learner, _ = _learner(plan, None)
+        updater = _updater(plan, learner, default_warmup(plan.max_update))
+        copies = config.checkpoint.asynchronous and plan.world.main and plan.device.type == "cpu"
+        found = rehearse(updater, plan.batches, copies_checkpoints=copies)
+        if not plan.world.main:
+            return {}
+        facts = describe_model(learner.step.model, models.name_of(type(config.model)))
+        parts = ", ".join(f"{name} {count:,}" for name, count in facts["parts"].items())
+        pair, pairs = plan.datasets.pair, len(plan.datasets.train)
+        return described(
+            found,
+            model=f"{facts['name']}, {facts['parameters']:,} parameters ({parts})",
+            data=f"{pairs:,} pairs from {pair.source_lang} to {pair.target_lang}",
+            limits=plan.config.training,
+            max_update=plan.max_update,
+        )
+
+
+@contextlib.contextmanager
+def _planned(config: TrainConfig) -> Iterator[Plan]:
+    """What is known of a run before there is a model, among the processes that share it."""
     if not config.data or config.seed < 0:
         check(config, longest=None, max_update=config.training.last_update)
     keep_freed_memory()
@@ -90,15 +128,9 @@ def train(config: TrainConfig) -> TrainingResult:
             max_update = number_of_updates(config, batches, datasets)
             check(config, datasets.longest, max_update)
             tell_limits(config)
+            mark = fingerprint(config, datasets.identities, datasets.valid_identities)
             folder = Path(config.checkpoint.save_dir)
-            with _holding(folder, world), StopRequest() as stop:
-                mark = fingerprint(config, datasets.identities, datasets.valid_identities)
-                plan = Plan(config, datasets, batches, max_update, scorers, device, world, folder, mark)
-                metric, tokenizer = config.validation.best_metric, datasets.tokenizer
-                better = higher_is_better(metric, scorers)
-                store = CheckpointStore(folder, config.checkpoint, to_plain(config), tokenizer, metric, better)
-                with Saver(store, asynchronous=config.checkpoint.asynchronous) as saver:
-                    return _train(plan, store, saver, stop)  # the block ends before another process may write
+            yield Plan(config, datasets, batches, max_update, scorers, device, world, folder, mark)
 
 
 @dataclass(frozen=True)
@@ -117,28 +149,16 @@ class Plan:
 
 
 def _train(plan: Plan, store: CheckpointStore, saver: Saver, stop: StopRequest) -> TrainingResult:
-    config, datasets, device, world = plan.config, plan.datasets, plan.device, plan.world
+    config, datasets, world = plan.config, plan.datasets, plan.world
     reporter, profiler = _watching(plan)
     past = _past(plan, store)
     world.on_main(store.prepare)
-    model = parts.build_model(config, datasets)
-    plan.batches.limits = readable(model)
-    tell(config, datasets, plan.batches, model)
-    arithmetic = _arithmetic(plan, model, past)
-    if past is None and config.checkpoint.finetune_from_model is not None:
-        parts.start_from(config, model, datasets.pair)
-    step = parts.build_step(config, datasets, model, device, world)
-    cost = known_cost(config, step, datasets.train, arithmetic, world.size) if world.main else None
-    _prepare(plan, step, arithmetic)
-    learner = Learner(step, parts.build_optimizer(config, step), arithmetic, world)
-    facts = _facts(plan, arithmetic, past)
+    learner, cost = _learner(plan, past)
+    facts = _facts(plan, learner.arithmetic, past)
     validation = _validation(plan, learner, reporter)
-    horizon = Horizon(plan.max_update, model.width, 1.0, facts.warmup_updates, validation.best.higher_is_better)
-    schedule = parts.build_schedule(config, learner.optimizer, horizon)
-    reader = batch_reader(plan.batches.batch, device, plan.batches.readers)
     trainer = Trainer(
         batches=plan.batches,
-        updater=Updater(learner, schedule, reader, config.training, config.seed),
+        updater=_updater(plan, learner, facts.warmup_updates),
         validation=validation,
         keeper=Keeper(learner, saver, Cadence(config.checkpoint), facts),
         reporter=reporter,
@@ -164,6 +184,30 @@ def _train(plan: Plan, store: CheckpointStore, saver: Saver, stop: StopRequest) 
         checkpoint=store.best() or store.last(),
         failures=validation.failures,
     )
+
+
+def _learner(plan: Plan, past: Past | None) -> tuple[Learner, Cost | None]:
+    """What is trained, and what that costs: the first process says it."""
+    config, datasets, device, world = plan.config, plan.datasets, plan.device, plan.world
+    model = parts.build_model(config, datasets)
+    plan.batches.limits = readable(model)
+    tell(config, datasets, plan.batches, model)
+    arithmetic = _arithmetic(plan, model, past)
+    if past is None and config.checkpoint.finetune_from_model is not None:
+        parts.start_from(config, model, datasets.pair)
+    step = parts.build_step(config, datasets, model, device, world)
+    cost = known_cost(config, step, datasets.train, arithmetic, world.size) if world.main else None
+    _prepare(plan, step, arithmetic)
+    return Learner(step, parts.build_optimizer(config, step), arithmetic, world), cost
+
+
+def _updater(plan: Plan, learner: Learner, warmup_updates: int) -> Updater:
+    config = plan.config
+    better = higher_is_better(config.validation.best_metric, plan.scorers)
+    horizon = Horizon(plan.max_update, learner.step.model.width, 1.0, warmup_updates, better)
+    schedule = parts.build_schedule(config, learner.optimizer, horizon)
+    reader = batch_reader(plan.batches.batch, plan.device, plan.batches.readers)
+    return Updater(learner, schedule, reader, config.training, config.seed)
 
 
 @contextlib.contextmanager

@@ -206,6 +206,24 @@ def test_torchrun_starts_all_again_and_they_go_on_from_the_last_checkpoint(
         assert torch.equal(weights[name], tensor), name
 
 
+def test_a_dry_run_of_two_processes_is_told_once(copy_corpus: Path, tmp_path: Path) -> None:
+    processes = start_two(str(copy_corpus), *TINY, "--dry-run", "--save-dir", tmp_path / "run")
+    outputs = [process.communicate(timeout=120) for process in processes]
+    assert [process.wait() for process in processes] == [0, 0], outputs
+    first, second = (output.decode().splitlines() for output, _ in outputs)
+    assert [line.split("  ")[0] for line in first] == [
+        "model",
+        "data",
+        "an epoch",
+        "batches",
+        "the largest",
+        "memory",
+        "an update",
+        "to the end",
+    ]
+    assert not second and not (tmp_path / "run").exists()
+
+
 @pytest.mark.timeout(600)
 def test_what_the_first_process_refuses_both_say_alike(copy_corpus: Path, tmp_path: Path) -> None:
     options = [str(copy_corpus), *TINY, "--max-update", "2", "--save-dir", str(tmp_path / "run")]

@@ -163,6 +163,10 @@ class TrainingBatches:
             self._planned[start] = _Epoch(plan, [side for side in lengths if side is not None])
         return self._planned[start]
 
+    def sides(self, position: DataPosition) -> list[Lengths]:
+        """The lengths of each side that the batches of this epoch are planned for."""
+        return self._epoch(position).sides
+
     def _lengths(self, epoch: int) -> tuple[Lengths, Lengths | None]:
         """Of the sources and the targets, as batches of an epoch are planned for them."""
         if (variation := self._variation) is not None:
@@ -184,7 +188,7 @@ class TrainingBatches:
 
     def _parts(self, batch: Indices, position: DataPosition) -> list[Sentences]:
         """What is computed at once."""
-        sides, parts, most = self._epoch(position).sides, [batch], self._options.max_padding
+        sides, parts, most = self.sides(position), [batch], self._options.max_padding
         if most is not None:
             parts = parts_of(batch, sides, most)
         return [Sentences(part, position.epoch, self._room(part, batch, sides)) for part in parts]

@@ -14,7 +14,6 @@ import contextlib
 import copy
 import logging
 import math
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -34,7 +33,7 @@ from nmt.distributed.world import World
 from nmt.errors import DeviceError, NMTError
 from nmt.interface import EncoderDecoder
 from nmt.models.transformer.attention_kernels import knows_flat_batches
-from nmt.reporting.resources import available_memory, give_back, peak_memory, resident_memory
+from nmt.reporting.resources import give_back, most_memory, peak_memory
 from nmt.reporting.run_record import Cost
 from nmt.storage.run_folder import checkpoints_in, read_config
 from nmt.training.checkpoints import optimizer_state
@@ -149,15 +148,9 @@ def _found(config: TrainConfig, datasets: Datasets, device: torch.device, world:
     if device.type == "cuda":
         total = torch.cuda.get_device_properties(device).total_memory
         return largest_by_trial(sizes, attempt, lambda: torch.cuda.max_memory_reserved(device) / total)
-    sharing = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # processes that share the memory
-
-    def room() -> int | None:
-        left = available_memory()
-        return None if left is None else resident_memory() + left // sharing
-
     give_back()
     copied = stored if config.checkpoint.asynchronous and world.main else 0  # while a checkpoint is written
-    return largest_by_forecast(sizes, attempt, lambda: peak_memory(device), room, copied)
+    return largest_by_forecast(sizes, attempt, lambda: peak_memory(device), lambda: most_memory(device), copied)
 
 
 def _trial(config: TrainConfig, datasets: Datasets, device: torch.device) -> tuple[Trial, int]:
@@ -180,14 +173,19 @@ def _trial(config: TrainConfig, datasets: Datasets, device: torch.device) -> tup
         optimizer.step()
 
     update([np.arange(1)])
-    with optimizer_state.evaluation_mode(optimizer) as weights:
-        parts = (step.model.state_dict(), step.criterion.state_dict(), optimizer_state.pack(optimizer)[0], weights)
-    stored = sum(tensor.nbytes for tensors in parts for tensor in tensors.values())
+    stored = checkpoint_bytes(step, optimizer)
 
     def attempt(size: int) -> None:
         update(largest_batches(datasets.train, _with_size(config, size).batching, config.seed))
 
     return attempt, stored
+
+
+def checkpoint_bytes(step: Step, optimizer: torch.optim.Optimizer) -> int:
+    """After an update: before it some optimizers hold nothing."""
+    with optimizer_state.evaluation_mode(optimizer) as weights:
+        parts = (step.model.state_dict(), step.criterion.state_dict(), optimizer_state.pack(optimizer)[0], weights)
+    return sum(tensor.nbytes for tensors in parts for tensor in tensors.values())
 
 
 def _of_the_run(folder: Path, options: BatchingConfig) -> int | None:
