@@ -12,7 +12,8 @@ from tests.tiny_models import write_tiny_corpus
 
 TINY = (
     "model=transformer_tiny model.d_model=16 model.d_ff=24 model.num_heads=2 model.encoder_layers=1 "
-    "model.decoder_layers=1 --max-tokens 90 --lr 0.01 --warmup-updates 2 --max-update 20 --no-count-flops --valid-subset train"
+    "model.decoder_layers=1 --max-tokens 90 --lr 0.01 --warmup-updates 2 --max-update 20 --no-count-flops "
+    "--valid-subset train"
 ).split()
 
 
