@@ -17,6 +17,8 @@ from nmt.config.commands import GenerateConfig
 from nmt.config.plain import WITHOUT_MEANING_FOR_SCORING
 from nmt.config.sections import DeviceConfig, DistributedConfig
 from nmt.data.corpus import Corpus, Split
+from nmt.data.language_pair import LanguagePair
+from nmt.data.tags import tag_id, tags_of
 from nmt.data.text import PAUSE, Pause, Reading, joined_lines
 from nmt.data.tokenizers import Tokenizer
 from nmt.devices import count_threads, device_named, make_current, own_device, set_threads
@@ -78,6 +80,7 @@ def translate(config: GenerateConfig) -> None:
             raise UsageError(
                 f"search.beam_size={width} is more than the model's {pieces} target pieces; lower it (--beam 4)"
             )
+        _tell_of_tags(config.tag, translator.pair)
         _tell_of_pieces(config.remove_bpe, translator.pair.target)
         choice = _choice(translator, config, place, workers)
         if "torch" in sys.modules:  # by now whoever needs it has imported it
@@ -105,6 +108,16 @@ def _choice(translator: Translator, config: GenerateConfig, place: DeviceConfig,
 
     joins = translator.writing(config).target.marks is not PieceMarks.none
     return ReverseModel(score, config.rerank_weight, config, in_pieces=joins and backward.pair.source.keeps_pieces)
+
+
+def _tell_of_tags(asked: str | None, pair: LanguagePair) -> None:
+    """Refuse a tag that the model has not, and name the one that is taken where nobody chose."""
+    if asked is not None:
+        tag_id(pair.source.vocabulary, asked)
+    elif pair.tag is not None and len(known := tags_of(pair.source.vocabulary)) > 1:
+        logger.info(
+            f"translating with the language tag {pair.tag}, that of the first corpus; --tag chooses: {', '.join(known)}"
+        )
 
 
 def _tell_of_pieces(asked: PieceMarks | None, target: Tokenizer) -> None:

@@ -46,11 +46,14 @@ class GenerateConfig(CommandConfig):
     )
     gen_subset: str = flag("test", help="split of the corpus to translate")
     search: AnySearch = group("search", help="how translations are found", flag="--search")
+    tag: str | None = flag(
+        None, help="language to translate into, of a model with language tags; null: that of its (first) corpus"
+    )
     input: str | None = flag(None, help="file to translate; default, and -: standard input")
     input_format: InputFormat = flag(
         InputFormat.text,
         help="text: a sentence a line; tsv: with phrases after it that the translation must contain, or not if they begin "
-        "with !; jsonl: text, prefix, include, exclude, reference, min_length, max_length",
+        "with !; jsonl: text, prefix, include, exclude, reference, min_length, max_length, tag",
     )
     output: str | None = flag(
         None, help="file to write, compressed if its name ends in .gz or .xz; default standard output"

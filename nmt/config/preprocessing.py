@@ -92,6 +92,10 @@ class PreprocessConfig(CutTextConfig):
     pieces: PieceMarks | None = flag(
         None, help="how the text was cut already: none, subword_nmt or sentencepiece; null: recognised by its marks"
     )
+    tag: str | None = flag(
+        None,
+        help="language tag, such as de: its piece <2de> stands before each source, for a model of several directions",
+    )
     align_suffix: str | None = flag(None, help="suffix of files of word alignments: lines of i-j pairs, words from 0")
     only_source: bool = flag(False, help="only the source side exists (test sets to translate)")
     filters: FilterConfig = section(FilterConfig, help="which training pairs are kept")

@@ -314,10 +314,10 @@ def open_corpora(folders: Sequence[str | Path], verify: Verify = Verify.fast) ->
     """Several corpora for one model: their direction and their vocabularies must be the same."""
     corpora = [Corpus.open(Path(folder), verify) for folder in folders]
     for one, other in itertools.combinations(corpora, 2):
-        if other.pair.is_reverse_of(one.pair):
+        if other.pair.is_reverse_of(one.pair) and None in (one.pair.tag, other.pair.tag):
             raise DataError(
                 f"{one.folder} goes from {one.pair.source_lang} to {one.pair.target_lang}, and {other.folder} the other "
-                f"way; a model learns one direction: leave one of them out"
+                f"way; a model learns one direction: leave one of them out, or make each with a language tag (--tag)"
             )
     for corpus in corpora[1:]:
         if corpus.pair.digest() != corpora[0].pair.digest():

@@ -28,6 +28,7 @@ from nmt.data.corpus import StoredSentences, alignment_files, ragged_writer
 from nmt.data.filters import Codes, TextRules, normalised
 from nmt.data.language_pair import LanguagePair
 from nmt.data.parallel_text import Pair, ParallelText, Part
+from nmt.data.tags import tagged
 from nmt.data.text import Reading
 from nmt.data.tokenizers import Tokenizer
 from nmt.data.vocabulary import EOS, Flags, Ids, Ints, Vocabulary
@@ -41,6 +42,7 @@ Keys = npt.NDArray[np.uint64]
 WordPairs = list[tuple[int, int]]
 _PAIR = re.compile(r"([0-9]+)-([0-9]+)")
 _NONE = np.zeros((0, 2), dtype=np.int64)  # no pairs
+_NO_TAG = np.zeros(0, dtype=np.int64)
 _WORD = re.compile(r"[ \t]*[^ \t]+(?:[ \t]+$)?")  # with the space before it, so that all of them are the line
 
 
@@ -114,8 +116,8 @@ def _encode(
     target = [target or "" for _, target in chunk]
     told_by = [[*map(identity, side)] for side in (source, target)]
     return EncodedPairs(
-        source=_encode_side(tokenizers.source, source),
-        target=None if only_source else _encode_side(tokenizers.target, target),
+        source=_encode_side(tokenizers.source, source, tokenizers.before_sources()),
+        target=None if only_source else _encode_side(tokenizers.target, target, _NO_TAG),
         invalid=_flags(None in pair for pair in chunk),
         blank_source=_flags(not line.strip() for line in source),
         blank_target=_flags(not line.strip() for line in target),
@@ -132,8 +134,8 @@ def _encode(
     )
 
 
-def _encode_side(tokenizer: Tokenizer, lines: Sequence[str]) -> EncodedSide:
-    sentences = tokenizer.encode(lines)
+def _encode_side(tokenizer: Tokenizer, lines: Sequence[str], tag: Ids) -> EncodedSide:
+    sentences = tagged(tokenizer.encode(lines), tag)
     lengths = np.fromiter(map(len, sentences), dtype=np.int64, count=len(sentences)) + 1
     tokens = np.full(int(lengths.sum()), EOS, dtype=token_type(tokenizer.vocabulary))
     text = np.ones(len(tokens), dtype=bool)
@@ -240,10 +242,14 @@ def write_alignments(folder: Path, text: ParallelText, pair: LanguagePair, readi
     """Write the arrays of a split whose sentences are written; ``kept``: which lines these are. Returns how many of them
     lose their alignments, because their pieces are not those of their words one by one."""
     sides = (
-        (pair.source, StoredSentences(folder, text.split, pair.source_lang, pair.source.vocabulary)),
-        (pair.target, StoredSentences(folder, text.split, pair.target_lang, pair.target.vocabulary)),
+        (
+            pair.source,
+            StoredSentences(folder, text.split, pair.source_lang, pair.source.vocabulary),
+            pair.before_sources(),
+        ),
+        (pair.target, StoredSentences(folder, text.split, pair.target_lang, pair.target.vocabulary), _NO_TAG),
     )
-    longest = max(int(stored.lengths.max(initial=0)) for _, stored in sides)
+    longest = max(int(stored.lengths.max(initial=0)) for _, stored, _ in sides)
     positions, offsets = (folder / name for name in alignment_files(text.split))
     every = text.taken(_alignment_lines(path, reading, quiet=True) for path in text.alignments)
     lines = itertools.compress(zip(text.pairs(reading), every), kept)
@@ -252,8 +258,8 @@ def write_alignments(folder: Path, text: ParallelText, pair: LanguagePair, readi
         while chunk := list(itertools.islice(lines, CHUNK_LINES)):
             numbers = range(written, written + len(chunk))
             starts = [
-                _piece_starts(tokenizer, [texts[side] or "" for texts, _ in chunk], [stored[n] for n in numbers])
-                for side, (tokenizer, stored) in enumerate(sides)
+                _piece_starts(tokenizer, [texts[side] or "" for texts, _ in chunk], [stored[n] for n in numbers], tag)
+                for side, (tokenizer, stored, tag) in enumerate(sides)
             ]
             found = [_in_pieces(parse(line), *both) for (_, line), *both in zip(chunk, *starts)]
             lost += sum(one is None for one in found)
@@ -269,17 +275,19 @@ def _alignment_lines(path: Path, reading: Reading, *, quiet: bool) -> Iterator[s
     return (line or "" for line in strict.lines(path, quiet=quiet))
 
 
-def _piece_starts(tokenizer: Tokenizer, lines: Sequence[str], sentences: Sequence[Ids]) -> list[list[int] | None]:
+def _piece_starts(
+    tokenizer: Tokenizer, lines: Sequence[str], sentences: Sequence[Ids], tag: Ids
+) -> list[list[int] | None]:
     """Of each line the first piece of each word, and the end of the last; None: its pieces go across words.
-    ``sentences``: the ids that were written, ending in eos."""
+    ``sentences``: the ids that were written, which begin with the ``tag`` and end in eos."""
     words = [_WORD.findall(line) for line in lines]
     encoded = iter(tokenizer.encode(list(itertools.chain.from_iterable(words))))
     starts: list[list[int] | None] = []
     for of_line, sentence in zip(words, sentences):
         pieces = list(itertools.islice(encoded, len(of_line)))
-        joined = np.concatenate([np.zeros(0, dtype=np.int64), *pieces])
+        joined = np.concatenate([tag, *pieces])
         same = np.array_equal(joined, sentence[:-1])
-        starts.append(list(itertools.accumulate(map(len, pieces), initial=0)) if same else None)
+        starts.append(list(itertools.accumulate(map(len, pieces), initial=len(tag))) if same else None)
     return starts
 
 

@@ -14,10 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from nmt.config.choices import PieceMarks
 from nmt.config.plain import component_from_plain, to_plain
+from nmt.data.tags import tag_id
 from nmt.data.tokenizers import Tokenizer, tokenizers
-from nmt.errors import DataError, MissingInputError
+from nmt.data.vocabulary import Ids
+from nmt.errors import DataError, MissingInputError, UsageError
 from nmt.storage.files import read_json, sha256, write_json
 
 PAIR_FILE = "pair.json"
@@ -26,13 +30,15 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class LanguagePair:
-    """Two languages and how each is cut into pieces; ``shared``: one vocabulary, so that a model may share embeddings."""
+    """Two languages and how each is cut into pieces; ``shared``: one vocabulary, so that a model may share embeddings.
+    ``tag``: what stands before each source to say which language is wanted; None: nothing."""
 
     source_lang: str
     target_lang: str
     source: Tokenizer
     target: Tokenizer
     shared: bool
+    tag: str | None = None
 
     def __post_init__(self) -> None:
         assert not self.shared or self.source.vocabulary == self.target.vocabulary, "shared, but not equal"
@@ -46,6 +52,8 @@ class LanguagePair:
         folder.mkdir(parents=True, exist_ok=True)
         tree: dict[str, Any] = {"format": _FORMAT, "source_lang": self.source_lang, "target_lang": self.target_lang}
         tree["shared"] = self.shared
+        if self.tag is not None:
+            tree["tag"] = self.tag
         sides = {"joint": self.source} if self.one_tokenizer else {"source": self.source, "target": self.target}
         for stem, tokenizer in sides.items():
             tokenizer.save(folder, stem)
@@ -74,7 +82,17 @@ class LanguagePair:
         if shared and sides[0].vocabulary != sides[-1].vocabulary:
             raise DataError(f"{path} is damaged: it says shared=true, but the two vocabularies differ")
         languages = str(tree.get("source_lang", "")), str(tree.get("target_lang", ""))
-        return cls(*languages, sides[0], sides[-1], shared)
+        tag = tree.get("tag")
+        pair = cls(*languages, sides[0], sides[-1], shared, None if tag is None else str(tag))
+        try:
+            pair.before_sources()
+        except UsageError as error:
+            raise DataError(f"{path} is damaged: {error}") from None
+        return pair
+
+    def before_sources(self) -> Ids:
+        """The id of the tag, or none."""
+        return np.array([] if self.tag is None else [tag_id(self.source.vocabulary, self.tag)], dtype=np.int64)
 
     def digest(self) -> str:
         """The identity of both vocabularies: models and corpora of equal digest fit together."""

@@ -29,6 +29,7 @@ from nmt.data.parallel_text import ParallelText
 from nmt.data.report import PreprocessReport
 from nmt.data.sealing import seal
 from nmt.data.sharding import Shard, write_tallies
+from nmt.data.tags import piece_of
 from nmt.data.text import SHOWN, Reading, recognised
 from nmt.data.tokenizers import Tokenizer, TokenizerBuilder, tokenizers, trainable
 from nmt.data.writing import write_splits
@@ -78,7 +79,7 @@ def _make(
             for path, part in zip(text.alignments, text.parts):
                 check_alignments(path, part, reading)
     pair = language_pair(config, next((text for text in texts if text.split == TRAIN), None), reading)
-    pair = with_marks(pair, config.pieces, texts[0], reading)  # the training text, if there is any
+    pair = with_marks(_with_tag(pair, config), config.pieces, texts[0], reading)  # the training text, if there is any
     with new_folder(destination, overwrite=config.overwrite) as folder:
         pair.save(folder / "tokenizer")
         written, tallies = write_splits(folder, texts, counts, pair, config, reading, progress, shard)
@@ -137,6 +138,10 @@ def _contradictions(config: PreprocessConfig) -> Rules:
         "--shard prepares a part of the text with a tokenizer that is given, so that all parts have the same: --srcdict and "
         "--tgtdict (files, or a corpus or run folder)",
     )
+    yield (
+        config.tag is not None and (not config.tag or len(config.tag.split()) != 1),
+        f"--tag {config.tag!r} must be one word, such as de",
+    )
     yield config.seed < 0, f"seed={config.seed} must not be negative (--seed)"
 
 
@@ -176,6 +181,21 @@ def language_pair(config: PreprocessConfig, text: ParallelText | None, reading: 
     one = shared and known is not None and known.one_tokenizer
     target = source if one else target or _learned(config, text, reading, "target")
     return LanguagePair(*languages, source, target, shared)
+
+
+def _with_tag(pair: LanguagePair, config: PreprocessConfig) -> LanguagePair:
+    """The pair with the language tag that is asked for, which its source vocabulary must have."""
+    if config.tag is None:
+        return pair
+    other = dataclasses.replace(pair, tag=config.tag)
+    try:
+        other.before_sources()
+    except UsageError as error:
+        raise UsageError(
+            f"{error}; pieces that are learned (tokenizer=bpe or unigram) get one, and those of more tags with "
+            f"--user-defined-symbols '{piece_of(config.tag)},{piece_of('fr')}' (--tag {config.tag})"
+        ) from None
+    return other
 
 
 def with_marks(pair: LanguagePair, pieces: PieceMarks | None, text: ParallelText, reading: Reading) -> LanguagePair:
@@ -265,4 +285,7 @@ def _learned(config: PreprocessConfig, text: ParallelText | None, reading: Readi
 def _builder(config: PreprocessConfig) -> TokenizerBuilder:
     if config.tokenizer is None:
         raise UsageError(f"choose how text is cut into pieces: tokenizer={'|'.join(trainable())}")
-    return tokenizers.build(config.tokenizer)
+    given, symbols = config.tokenizer, getattr(config.tokenizer, "user_defined_symbols", None)
+    if config.tag is not None and symbols is not None and piece_of(config.tag) not in symbols:
+        given = dataclasses.replace(given, user_defined_symbols=[*symbols, piece_of(config.tag)])
+    return tokenizers.build(given)

@@ -29,6 +29,7 @@ from nmt.data.language_pair import LanguagePair
 from nmt.data.lengths import Lengths, ReadOff
 from nmt.data.randomness import below, drawn
 from nmt.data.stored_text import StoredPairs
+from nmt.data.tags import tagged
 from nmt.data.tokenizers import Tokenizer
 from nmt.data.tokenizers.sampling import Sampler
 from nmt.data.vocabulary import EOS, Flags, Ids, Ints
@@ -207,9 +208,12 @@ class Variation:
     def _put(self, usual: Pairs, rows: Sequence[int] | Ints, texts: list[tuple[str, str]]) -> Pairs:
         """The pieces of some texts in place of the usual ones."""
         sides = [*usual[0]], [*usual[1]]
-        for place, (tokenizer, side) in enumerate(zip((self._pair.source, self._pair.target), sides)):
-            for row, ids in zip(rows, tokenizer.encode([both[place] for both in texts]) if texts else ()):
-                side[row] = np.append(ids, EOS)
+        if not texts:
+            return sides
+        sources = tagged(self._pair.source.encode([source for source, _ in texts]), self._pair.before_sources())
+        targets = self._pair.target.encode([target for _, target in texts])
+        for row, source, target in zip(rows, sources, targets):
+            sides[_SOURCE][row], sides[_TARGET][row] = np.append(source, EOS), np.append(target, EOS)
         return sides
 
     def _sampled(self, pairs: Pairs, numbers: Ints, epoch: int) -> Pairs:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs
@@ -17,7 +17,7 @@ from nmt.serving.refusals import Refused, malformed, too_large, wrong
 from nmt.translation.lines import Line, line_of
 
 LONGEST_ASKED = 1000  # pieces that a request may ask a translation to have
-_OF_A_TEXT = ("prefix", "include", "exclude", "min_length", "max_length")
+_OF_A_TEXT = ("prefix", "include", "exclude", "min_length", "max_length", "tag")
 _SEARCH = {
     "search": str,
     "beam": int,
@@ -89,7 +89,7 @@ class Reader:
             raise wrong(f"{where} has a line break; give its lines as a list of texts")
         if max(line.min_length or 0, line.max_length or 0) > LONGEST_ASKED:
             raise wrong(f"{where}: min_length and max_length may be {LONGEST_ASKED} at most")
-        return Line(_clean(line.text), line.prefix, line.include, line.exclude, "", line.min_length, line.max_length)
+        return replace(line, text=_clean(line.text))
 
     def _options(self, tree: Mapping[str, object]) -> dict[str, Any]:
         found: dict[str, Any] = {}

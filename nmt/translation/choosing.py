@@ -66,6 +66,7 @@ class ReverseModel:
         self._config = dataclasses.replace(
             config,
             score_reference=True,
+            tag=None,
             rerank=None,
             rerank_weight=1.0,
             choose_among=None,

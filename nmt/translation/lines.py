@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from nmt.data.language_pair import LanguagePair
+from nmt.data.tags import is_tag
 from nmt.data.text import Pause, Reading
 from nmt.data.vocabulary import UNK, Floats, Hypothesis, Ids
 from nmt.errors import DataError, UsageError, did_you_mean
@@ -30,6 +31,7 @@ class Line:
     reference: str = ""  # what it is, where references are scored
     min_length: int | None = None  # pieces at least; None: as the options of the search say
     max_length: int | None = None  # and at most
+    tag: str = ""  # of the language that it is to be translated into; none: as the options say, or the model
 
     def __post_init__(self) -> None:
         for name, phrases in (("include", self.include), ("exclude", self.exclude)):
@@ -46,7 +48,7 @@ class Line:
 _TEXT, _TEXTS, _LENGTH = "a text", "a list of texts", "a whole number of pieces"
 # Of an object of JSON, and what each must be.
 LINE_KEYS = {"text": _TEXT, "prefix": _TEXT, "include": _TEXTS, "exclude": _TEXTS, "reference": _TEXT}
-LINE_KEYS |= {"min_length": _LENGTH, "max_length": _LENGTH}
+LINE_KEYS |= {"min_length": _LENGTH, "max_length": _LENGTH, "tag": _TEXT}
 
 
 def line_of(tree: object, where: str) -> Line:
@@ -174,24 +176,25 @@ def _diagonal(blocks: Sequence[Floats]) -> Floats:
 
 
 def with_known_words(
-    hypothesis: Hypothesis, line: str, first: int, pair: LanguagePair, dictionary: Mapping[str, str]
+    hypothesis: Hypothesis, line: str, first: int, pair: LanguagePair, dictionary: Mapping[str, str], tags: int = 0
 ) -> str:
     """A hypothesis' text, in which an unknown piece is what the dictionary says of the source piece that it attends to most,
     else that piece: Luong et al. 2015, "Addressing the Rare Word Problem in Neural Machine Translation" (PosUnk), with
     attention in place of pointers.
 
-    What it translates begins at piece ``first`` of the line. Of a line whose own text is lost, as in a training split,
-    unknown words remain unknown.
+    What it translates begins at piece ``first`` of the line, after so many ``tags``, which stand for no word. Of a line
+    whose own text is lost, as in a training split, unknown words remain unknown.
     """
     ids = hypothesis.tokens.tolist()[:-1]
     if hypothesis.attention is None:
         raise UsageError("the model has no attention, which unknown words are replaced by; leave out --replace-unk")
     unknown = [place for place, number in enumerate(ids) if number == UNK]
-    surfaces = pair.source.surfaces(line)[first:] if unknown else []
-    pieces = hypothesis.attention.shape[1] - 1  # eos stands for no word
-    if not unknown or len(surfaces) < pieces:
+    surfaces = pair.source.surfaces(line) if unknown else []
+    surfaces = surfaces[first + any(map(is_tag, surfaces[:1])) :]
+    of_words = hypothesis.attention[:, tags:-1]  # eos stands for no word
+    if not unknown or len(surfaces) < of_words.shape[1]:
         return pair.target.decode(ids)
-    looked_at = hypothesis.attention[unknown, :pieces].argmax(1).tolist()
+    looked_at = of_words[unknown].argmax(1).tolist()
     words = [surfaces[place] for place in looked_at]
     return pair.target.decode_with(ids, [dictionary.get(word, word) for word in words])
 

@@ -17,9 +17,10 @@ from nmt.config.sections import BatchingConfig
 from nmt.data.batching import plan_batches
 from nmt.data.corpus import Split
 from nmt.data.language_pair import LanguagePair
+from nmt.data.tags import apart, tag_id, tagged
 from nmt.data.text import PAUSE, require_text
 from nmt.data.vocabulary import EOS, UNK, Ids
-from nmt.errors import DataError
+from nmt.errors import DataError, UsageError
 from nmt.search.decoding import Engine
 from nmt.search.requests import Phrase, Request, clash, fits
 from nmt.translation.lines import Given, Line, TranslatedText, divided
@@ -37,6 +38,7 @@ class Source:
     parts: tuple[Ids, ...]  # without eos
     request: Request = Request()
     cut: bool = False  # its end is left out
+    tags: int = 0  # pieces at the beginning of each part that say which language is wanted
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,10 @@ class Part:
     index: int  # among the parts of its line
     number: int  # of the line, for messages
     text: str  # of the whole line
-    first: int  # piece of the line
+    first: int  # piece of the line, tags left out
     ids: Ids
     request: Request
+    tags: int = 0
 
     @property
     def pieces(self) -> int:
@@ -77,8 +80,8 @@ class Window:
         for line, source in enumerate(self.sources):
             first, asked = 0, source.request
             for index, ids in enumerate(source.parts):
-                yield Part(line, index, source.number, source.text, first, ids, asked)
-                first, asked = first + len(ids), replace(asked, prefix=())
+                yield Part(line, index, source.number, source.text, first, ids, asked, source.tags)
+                first, asked = first + len(ids) - source.tags, replace(asked, prefix=())
 
 
 def in_order(
@@ -150,25 +153,38 @@ class Reader:
         while numbered := list(itertools.islice(remaining, self.config.buffer_size)):
             window = []
             for number in numbered:
-                ids = split.source(number)[:-1]
+                tag, ids = apart(split.source(number)[:-1], self.pair.source.vocabulary)
                 text = texts[number] if texts is not None else source.decode(ids.tolist())
                 target = tuple(split.target(number)[:-1].tolist()) if self.config.score_reference else ()
-                window.append(self._source(number, text, ids, Request(target=target)))
+                window.append(self._source(number, text, ids, Request(target=target), self._tag(tag, self.config.tag)))
             yield Window(window)
 
     def _window(self, lines: list[Line], numbers: Iterator[int], pause: bool = False) -> Window:
         texts, numbered = [line.text for line in lines], list(itertools.islice(numbers, len(lines)))
         require_text(texts, numbered[0] + 1 if numbered else 1)
         encoded = self.pair.source.encode([text if text.strip() else "" for text in texts])
-        sources = [
-            self._source(number, line.text, ids, self._request(line, number + 1))
-            for number, line, ids in zip(numbered, lines, encoded)
-        ]
+        sources = []
+        for number, line, ids in zip(numbered, lines, encoded):
+            tag, rest = apart(ids, self.pair.source.vocabulary)
+            tag = self._line_tag(line, tag, number + 1)
+            sources.append(self._source(number, line.text, rest, self._request(line, number + 1), tag))
         return Window(sources, pause)
+
+    def _line_tag(self, line: Line, typed: Ids, number: int) -> Ids:
+        if not line.tag:
+            return typed if len(typed) else self._tag(self.pair.before_sources(), self.config.tag)
+        try:
+            return self._tag(typed, line.tag)
+        except UsageError as error:
+            raise DataError(f"line {number}: {error}") from None
+
+    def _tag(self, usual: Ids, asked: str | None) -> Ids:
+        """The id of the tag that is asked for, or what is ``usual``."""
+        return usual if asked is None else np.array([tag_id(self.pair.source.vocabulary, asked)], dtype=np.int64)
 
     def _request(self, line: Line, number: int) -> Request:
         reference = line.reference if self.config.score_reference else ""
-        if not reference and line == Line(line.text, reference=line.reference):
+        if not reference and line == Line(line.text, reference=line.reference, tag=line.tag):
             return Request()
         texts = [line.prefix, reference, *line.include, *line.exclude]
         for text in texts:
@@ -210,16 +226,18 @@ class Reader:
             if not fits(phrase, prefix, size):
                 raise _repetition(f"{text!r} after the prefix", size, number)
 
-    def _source(self, number: int, text: str, ids: Ids, request: Request) -> Source:
-        """A line that is too long to be translated at once is divided or loses its end, and the user is told."""
+    def _source(self, number: int, text: str, ids: Ids, request: Request, tag: Ids) -> Source:
+        """A line that is too long to be translated at once is divided or loses its end, and the user is told. The ``tag``
+        stands before each part."""
         limit, advice = self.config.max_source_length, "raise --max-source-length to translate more at once"
         longest = self.engine.longest_source
         if longest is not None and longest - 1 < limit:  # eos takes one position
             limit, advice = longest - 1, "the model has no positions for more"
+        limit = max(1, limit - len(tag))
         if request.target:
-            self._check_target(number, request.target, min(len(ids), limit))
+            self._check_target(number, request.target, min(len(ids), limit) + len(tag))
         if len(ids) <= limit:
-            return Source(number, text, (ids,) if len(ids) else (), request)
+            return Source(number, text, tuple(tagged([ids], tag)) if len(ids) else (), request, tags=len(tag))
         where, cut = f"{self.called} {number + 1} has {len(ids)} pieces", self.config.long_lines is LongLines.truncate
         if request.target and not cut:
             raise DataError(f"{where}, more than {limit}, so its reference cannot be scored ({advice})")
@@ -227,10 +245,10 @@ class Reader:
         if cut or whole:  # nobody knows which of the parts is to contain a phrase, or how long each may be
             done = "read" if request.target else "translated"
             logger.warning(f"{where}; only its first {limit} are {done} ({advice})")
-            return Source(number, text, (ids[:limit],), request, cut=True)
+            return Source(number, text, tuple(tagged([ids[:limit]], tag)), request, cut=True, tags=len(tag))
         parts = divided(ids, self.pair.source.pieces(ids.tolist()), limit)
         logger.warning(f"{where}; it is translated in {len(parts)} parts ({advice})")
-        return Source(number, text, parts, request)
+        return Source(number, text, tuple(tagged(parts, tag)), request, tags=len(tag))
 
     def _check_target(self, number: int, target: Sequence[int], pieces: int) -> None:
         """What a model cannot write for so many ``pieces`` of a source has no score; truncated, it is scored so far."""

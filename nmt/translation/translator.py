@@ -48,7 +48,7 @@ Stored = Mapping[str, Mapping[str, Any]]  # configurations as plain trees, by th
 # Options of GenerateConfig that `Translator.translate` takes too, beside those of a search.
 _OPTIONS = (
     "nbest batch_size max_tokens buffer_size max_source_length long_lines replace_unk unk_dictionary mbr choose_among "
-    "remove_bpe"
+    "remove_bpe tag"
 ).split()
 
 
@@ -269,7 +269,7 @@ def _as_text(
     ids = hypothesis.tokens.tolist()[:-1]
     text = pair.target.decode(ids)
     if unknown is not None:
-        text = with_known_words(hypothesis, part.text, part.first, pair, unknown)
+        text = with_known_words(hypothesis, part.text, part.first, pair, unknown, part.tags)
     return TranslatedText(
         text=one_line(text),
         pieces=pair.target.pieces(ids),
