@@ -29,6 +29,7 @@ import numpy as np
 
 from nmt.data.language_pair import LanguagePair
 from nmt.data.lengths import ChainedLengths, Lengths, StoredLengths, blocks
+from nmt.data.shard_folders import shard_folders
 from nmt.data.vocabulary import EOS, Ids, Ints, Vocabulary
 from nmt.errors import DataError, did_you_mean
 from nmt.storage.files import MANIFEST, Verify, read_manifest, sha256
@@ -169,6 +170,9 @@ class Corpus:
 
     @classmethod
     def open(cls, folder: Path, verify: Verify = Verify.fast) -> Corpus:
+        """Of a corpus folder, or of a folder with all shards of one, which are read one after the other."""
+        if not (folder / MANIFEST).is_file() and (paths := shard_folders(folder)):
+            return ShardedCorpus.of(folder, [cls.open(path, verify) for path in paths])
         if not (folder / MANIFEST).is_file() and (found := corpus_of_fairseq(folder)) is not None:
             raise DataError(f"{folder} is {found}")
         manifest = read_manifest(folder, KIND, FORMAT, verify=verify, small=_SMALL, besides=(PAGE,))
@@ -176,6 +180,16 @@ class Corpus:
             raise DataError(f"{folder}: the manifest does not list the splits")
         _warn_of_newer_text(folder, manifest.get("text"))
         return cls(folder, LanguagePair.load(folder / "tokenizer"), manifest)
+
+    @property
+    def parts(self) -> tuple[Corpus, ...]:
+        """The folders that it consists of, each as a corpus."""
+        return (self,)
+
+    @property
+    def tokenizer(self) -> Path:
+        """The folder of its pair."""
+        return self.folder / "tokenizer"
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -219,6 +233,38 @@ class Corpus:
     def _alignment_files(self, split: str) -> tuple[str, ...]:
         """None or both."""
         return tuple(name for name in alignment_files(split) if name in self.manifest["files"])
+
+
+@dataclass(frozen=True)
+class ShardedCorpus(Corpus):
+    """All shards of a corpus, read as one."""
+
+    shards: tuple[Corpus, ...] = ()
+
+    @classmethod
+    def of(cls, folder: Path, shards: Sequence[Corpus]) -> ShardedCorpus:
+        first = shards[0]
+        for shard in shards[1:]:
+            if shard.pair.digest() != first.pair.digest() or shard.pair.tag != first.pair.tag:
+                raise DataError(f"{shard.folder} and {first.folder} have different vocabularies; prepare one again")
+        splits = list(dict.fromkeys(split for shard in shards for split in shard.splits))
+        return cls(folder, first.pair, {"splits": splits, "only_source": first.only_source}, tuple(shards))
+
+    @property
+    def parts(self) -> tuple[Corpus, ...]:
+        return self.shards
+
+    @property
+    def tokenizer(self) -> Path:
+        return self.shards[0].tokenizer
+
+    def split(self, name: str) -> Split:
+        having = [shard for shard in self.shards if name in shard.splits]
+        return chain([shard.split(name) for shard in having]) if having else super().split(name)
+
+    def fingerprint(self, split: str) -> str:
+        found = [shard.fingerprint(split) for shard in self.shards if split in shard.splits]
+        return hashlib.sha256(" ".join(found).encode()).hexdigest()
 
 
 def sentence_files(folder: Path, split: str, language: str) -> tuple[Path, Path]:

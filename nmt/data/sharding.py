@@ -23,6 +23,7 @@ from nmt.data.filters import Reason
 from nmt.data.finding_text import TRAIN
 from nmt.data.parallel_text import ParallelText
 from nmt.data.report import Dropped, SplitTally
+from nmt.data.shard_folders import name_of
 from nmt.data.vocabulary import Ints
 from nmt.errors import DataError, UsageError
 from nmt.storage.files import read_json, write_json
@@ -61,7 +62,7 @@ class Shard:
 
     def folder(self, destination: Path) -> Path:
         """Where it is written."""
-        return destination / f"shard-{self.number:0{len(str(self.of))}}-of-{self.of}"
+        return destination / name_of(self.number, self.of)
 
     def of_texts(self, texts: Sequence[ParallelText], counts: Mapping[str, int]) -> list[ParallelText]:
         """What this shard prepares of the splits; ``counts``: their pairs."""

@@ -67,6 +67,7 @@ class StoredPairs:
     """The text of a split of several corpora, one after the other."""
 
     def __init__(self, corpora: Sequence[Corpus], split: str) -> None:
+        corpora = [part for corpus in corpora for part in corpus.parts if split in part.splits]
         without = [one for one in corpora if set(_files(one, split)) - set(one.manifest["files"])]
         if without:
             folders = ", ".join(str(corpus.folder) for corpus in without)
@@ -93,7 +94,9 @@ class StoredPairs:
 
 def text_identity(corpus: Corpus, split: str) -> str:
     """What the text of a split is recognised by."""
-    return " ".join(corpus.manifest["files"][name]["sha256"] for name in _files(corpus, split) if name.endswith(".txt"))
+    parts = [part for part in corpus.parts if split in part.splits]
+    names = [(part, name) for part in parts for name in _files(part, split) if name.endswith(".txt")]
+    return " ".join(part.manifest["files"][name]["sha256"] for part, name in names)
 
 
 def _files(corpus: Corpus, split: str) -> list[str]:

@@ -54,7 +54,7 @@ def open_datasets(config: TrainConfig) -> Datasets:
     validates = config.validation.is_on
     return Datasets(
         pair=corpora[0].pair,
-        tokenizer=corpora[0].folder / "tokenizer",
+        tokenizer=corpora[0].tokenizer,
         train=train,
         valid=_validation_split(config, corpora) if validates else None,
         longest=_longest(train),
@@ -87,7 +87,7 @@ def open_validation(config: TrainConfig) -> Datasets:
     identities = _valid_identities(config, corpora)
     if not identities:
         raise DataError(f"{', '.join(config.data)} has no split '{config.valid_subset}' to validate on")
-    split, tokenizer = _validation_split(config, corpora), corpora[0].folder / "tokenizer"
+    split, tokenizer = _validation_split(config, corpora), corpora[0].tokenizer
     return Datasets(corpora[0].pair, tokenizer, split, split, _longest(split), [], valid_identities=identities)
 
 

@@ -14,6 +14,8 @@ import pytest
 from nmt.config.preprocessing import FilterConfig, Leaked
 from nmt.data.corpus import Corpus
 from nmt.data.preprocess import preprocess
+from nmt.data.stored_text import StoredPairs, text_identity
+from nmt.data.tokenizers.sentencepiece import BpeConfig
 from nmt.errors import DataError, MissingInputError, UsageError
 from nmt.storage.files import Verify
 from tests.unit.data.small_text import SOURCE, TARGET, Text
@@ -147,3 +149,39 @@ def test_what_cannot_be_joined_is_said_and_leaves_nothing(text: Text) -> None:
     refused(DataError, "is no shard of a corpus")
     shutil.rmtree(folder)
     refused(MissingInputError, "holds no shards")
+
+
+def test_all_shards_of_a_folder_are_read_as_one_corpus(text: Text) -> None:
+    options: dict[str, Any] = {"keep_text": True, "filters": FilterConfig()}
+    whole, _ = text.make(**options)
+    folder = Path(shards(text, 3, **options))
+    several = Corpus.open(folder)
+    assert several.splits == whole.splits and several.pair.digest() == whole.pair.digest()
+    for name in whole.splits:
+        one, other = several.split(name), whole.split(name)
+        assert len(one) == len(other) > 0
+        for number in range(len(one)):
+            assert one.source(number).tolist() == other.source(number).tolist()
+            assert one.target(number).tolist() == other.target(number).tolist()
+        assert (one.alignments is None) == (other.alignments is None)
+    texts = [StoredPairs([corpus], "train") for corpus in (several, whole)]
+    count = len(whole.split("train"))
+    assert [texts[0][number] for number in range(count)] == [texts[1][number] for number in range(count)]
+    assert text_identity(several, "train").split() != text_identity(whole, "train").split()
+    assert several.fingerprint("train") == Corpus.open(folder).fingerprint("train") != whole.fingerprint("train")
+    with pytest.raises(DataError, match="has no split 'tset'"):
+        several.split("tset")
+    shutil.rmtree(folder / "shard-2-of-3")
+    with pytest.raises(MissingInputError, match="lacks 1 of 3 shards, first 2/3"):
+        Corpus.open(folder)
+
+
+def test_shards_of_two_vocabularies_are_no_corpus(text: Text) -> None:
+    text.config = replace(text.config, filters=FilterConfig())
+    folder = Path(shards(text, 2))
+    other, _ = text.make(srcdict=None, tgtdict=None, tokenizer=BpeConfig(vocab_size=50), align_suffix=None)
+    shutil.rmtree(folder / "shard-2-of-2")
+    given = {"srcdict": str(other.folder), "tgtdict": str(other.folder), "align_suffix": None}
+    preprocess(replace(text.config, shard="2/2", destdir=str(folder), **given))
+    with pytest.raises(DataError, match="have different vocabularies; prepare one again"):
+        Corpus.open(folder)

@@ -5,13 +5,19 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from nmt.config.preprocessing import PreprocessConfig
 from nmt.config.sampling import SamplingConfig
-from nmt.config.sections import BatchingConfig, TrainConfig, TrainingConfig
+from nmt.config.sections import BatchingConfig, CheckpointConfig, TrainConfig, TrainingConfig
+from nmt.config.variation import VariationConfig
+from nmt.data.preprocess import preprocess
+from nmt.data.tokenizers.piece_lists import WordsConfig
 from nmt.data.variation import Sentences
 from nmt.errors import UsageError
 from nmt.storage.checkpoints import StoredCheckpoint, read_checkpoint
@@ -131,3 +137,26 @@ def test_epochs_of_a_mixture_are_counted_for_schedules_that_end_with_the_run(mix
     config.training = TrainingConfig(max_epoch=5)
     result, training = train(config), last_of(config).training
     assert training is not None and training.values["max_update"] == result.update
+
+
+@pytest.mark.parametrize("options", [{}, {"augment": ["upper_case=0.5"]}])
+def test_training_on_shards_is_training_on_what_they_make_together(
+    tiny_run: MakeConfig, copy_corpus: Path, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    text, given = copy_corpus.parent, str(copy_corpus)
+    config = PreprocessConfig(
+        "src", "tgt", tokenizer=WordsConfig(), joined_dictionary=True, keep_text=True, srcdict=given
+    )
+    config = replace(config, trainpref=f"{text}/train", validpref=f"{text}/valid")
+    for number in (1, 2, 3):
+        preprocess(replace(config, shard=f"{number}/3", destdir=f"{tmp_path}/shards"))
+    preprocess(replace(config, destdir=f"{tmp_path}/whole"))
+    found = []
+    for name in ("shards", "whole"):
+        place = CheckpointConfig(save_dir=f"{tmp_path}/run-{name}")
+        run = tiny_run(data=[f"{tmp_path}/{name}"], checkpoint=place, variation=VariationConfig(**options))
+        result = train(run)
+        assert result.checkpoint is not None
+        found.append(read_checkpoint(result.checkpoint).model)
+    assert found[0].keys() == found[1].keys()
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
