@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -88,3 +89,51 @@ def test_text_that_is_cut_already_is_told_of_unless_the_flag_says_how(
     assert result.returncode == 0, result.stderr
     assert Corpus.open(tmp_path / "corpus").pair.target.marks.name == marks
     assert (b"is cut into pieces of subword_nmt already" in result.stderr) == (not flags)
+
+
+@pytest.mark.parametrize(
+    "launcher", [(), ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")], ids=["basic", "joblib"]
+)
+def test_four_shards_of_a_multirun_join_to_the_bytes_of_one_run_with_any_workers(
+    tmp_path: Path, launcher: tuple[str, ...]
+) -> None:
+    if launcher:
+        pytest.importorskip("hydra_plugins.hydra_joblib_launcher", reason="pip install 'nmt-toolkit[sweep]'")
+    chosen = random.Random(1)
+    for language, lines in (("en", SOURCE), ("de", TARGET)):
+        chosen.seed(1)
+        text = "".join(f"{chosen.choice(lines)} {number % 7}\n" for number in range(1000))
+        (tmp_path / f"text.{language}").write_text(text, encoding="utf-8")
+    languages = ("--source-lang", "en", "--target-lang", "de")
+    learned = run_copy(
+        *(
+            "preprocess",
+            *languages,
+            "--trainpref",
+            "text",
+            "--joined-dictionary",
+            "--vocab-size",
+            "50",
+            "tokenizer=bpe",
+        ),
+        *("--destdir", "one", "--validpref", "text"),
+        cwd=tmp_path,
+    )
+    assert learned.returncode == 0, learned.stderr.decode()
+    given = ("--srcdict", "one", "--tgtdict", "one", "--trainpref", "text", "--validpref", "text")
+    for workers in ("1", "2", "4"):
+        made = run_copy(
+            "preprocess", *languages, *given, "--destdir", f"with{workers}", "--workers", workers, cwd=tmp_path
+        )
+        assert made.returncode == 0, made.stderr.decode()
+    options = ("--destdir", "parts", "--multirun", "shard=1/4,2/4,3/4,4/4", *launcher)
+    parts = run_copy("preprocess", *languages, *given, *options, cwd=tmp_path)
+    assert parts.returncode == 0, parts.stderr.decode()
+    joined = run_copy("preprocess", "--merge", "parts", "--destdir", "joined", cwd=tmp_path)
+    assert joined.returncode == 0, joined.stderr.decode()
+    arrays = {path.name: path.read_bytes() for path in (tmp_path / "with1").glob("*.*")}
+    assert len([name for name in arrays if name.endswith(".npy")]) == 8
+    for folder in ("with2", "with4", "joined"):
+        for name, contents in arrays.items():
+            if name not in ("manifest.json", "report.html"):  # which hold the folder and the options
+                assert (tmp_path / folder / name).read_bytes() == contents, (folder, name)
