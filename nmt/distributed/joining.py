@@ -19,8 +19,11 @@ from nmt.interruptions import handled
 
 if TYPE_CHECKING:
     import torch
+    from torch.distributed.distributed_c10d import Store
 
 logger = logging.getLogger("nmt.training")
+
+_MOMENT = datetime.timedelta(seconds=3)
 
 
 @contextlib.contextmanager
@@ -65,6 +68,9 @@ def join(
     except Interrupted:  # all of them are, at the same update
         dist.barrier()
         raise
+    except NMTError:  # perhaps all of them meet it
+        _wait_for_others(store, rank, size)
+        raise
     except (dist.DistError, RuntimeError) as error:
         if not isinstance(error, dist.DistError) and "gloo" not in str(error):
             raise
@@ -76,6 +82,13 @@ def join(
         # torchrun ends all processes once it sees that one has died. This one is ending already, and has to say why.
         with handled([signal.SIGTERM], signal.SIG_IGN):
             dist.destroy_process_group()
+
+
+def _wait_for_others(store: Store, rank: int, size: int) -> None:
+    """For a moment, as at a good end. Nobody knows what the others are doing, so nothing is exchanged."""
+    with contextlib.suppress(RuntimeError):  # they go on, or are gone
+        store.set(f"ended-{rank}", "")
+        store.wait([f"ended-{other}" for other in range(size)], _MOMENT)
 
 
 def _start(environment: Mapping[str, str]) -> str:

@@ -15,6 +15,7 @@ import yaml
 
 import nmt
 from nmt.config.sections import LOSSES
+from nmt.data.tags import is_tag, piece_of
 from nmt.data.tokenizers.sentencepiece import SentencePieceTokenizer
 from nmt.formats import Comparison, Format, PortableModel
 from nmt.layers.sinusoids import Sinusoids
@@ -111,6 +112,12 @@ def _model(loaded: LoadedModel, model: PortableModel) -> str:
         f"{_positions(source)} positions and {norm} {order}: {size:,} parameters. Its vocabulary has {pieces} "
         f"({', '.join(cut)})."
     ]
+    if pair.tag is not None:
+        known = [piece for piece in pair.source.vocabulary.pieces if is_tag(piece)]
+        lines.append(
+            f"Before each source it reads a piece that says which language is wanted, here `{piece_of(pair.tag)}` (it knows "
+            f"{', '.join(f'`{piece}`' for piece in known)}); it is to be put there by whoever gives the model its pieces."
+        )
     if origin := info.made.get("imported_from"):
         lines.append(f"It was read from a model of {origin}.")
     return " ".join(lines)

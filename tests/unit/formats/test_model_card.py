@@ -141,3 +141,12 @@ def test_a_card_says_that_the_length_penalty_is_another_one(tmp_path: Path, name
     text = card(store(tmp_path / "run"), tmp_path / "there", name)
     assert f"library_name: {NEEDED[name]}\n" in text
     assert "not by ((5 + length) / 6)^p (GNMT's), which the model was validated with (`--lenpen 0.6`)" in text
+
+
+def test_a_model_of_several_directions_says_what_its_sources_begin_with(tmp_path: Path) -> None:
+    config = BpeConfig(vocab_size=60, user_defined_symbols=["<2de>", "<2fr>"])
+    tokenizer = SentencePieceBuilder(config).train(LINES, seed=1)
+    pair = LanguagePair("en", "de", tokenizer, tokenizer, shared=True, tag="de")
+    text = card(store(tmp_path / "run", pair), tmp_path / "there")
+    assert "which language is wanted, here `<2de>` (it knows `<2de>`, `<2fr>`)" in text
+    assert "which language" not in card(store(tmp_path / "plain", PAIR), tmp_path / "elsewhere")
