@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 from nmt.config.preprocessing import PreprocessConfig
 from nmt.data.parallel_text import (
@@ -61,7 +63,8 @@ def kept_standard_input(config: PreprocessConfig) -> Iterator[Path]:
         with said_plainly(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             with open(path, "wb") as file:
-                for block in iter(lambda: sys.stdin.buffer.read1(2**20), b""):  # at a terminal one Ctrl-D is the end
+                buffer = cast(io.BufferedReader, sys.stdin.buffer)
+                for block in iter(lambda: buffer.read1(2**20), b""):  # at a terminal one Ctrl-D is the end
                     file.write(block)
     try:
         yield path
