@@ -58,12 +58,12 @@ def kept_standard_input(config: PreprocessConfig) -> Iterator[Path]:
     """Text is read several times, so what comes on standard input stands in a file beside the corpus until that is made."""
     path = temporary(Path(config.destdir))
     if STANDARD_INPUT in [*_several(config.tsv), *_several(config.jsonl)]:
-        if sys.stdin.isatty():
+        buffer = cast(io.BufferedReader, sys.stdin.buffer)
+        if buffer.isatty():
             logger.info("reading from the terminal, one pair a line; end with Ctrl-D, or name a file")
         with said_plainly(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             with open(path, "wb") as file:
-                buffer = cast(io.BufferedReader, sys.stdin.buffer)
                 for block in iter(lambda: buffer.read1(2**20), b""):  # at a terminal one Ctrl-D is the end
                     file.write(block)
     try:
