@@ -32,6 +32,7 @@ from nmt.data.lengths import ChainedLengths, Lengths, StoredLengths, blocks
 from nmt.data.shard_folders import shard_folders
 from nmt.data.vocabulary import EOS, Ids, Ints, Vocabulary
 from nmt.errors import DataError, did_you_mean
+from nmt.storage.arrays import map_integers
 from nmt.storage.files import MANIFEST, Verify, read_manifest, sha256
 from nmt.storage.foreign import corpus_of_fairseq
 
@@ -51,7 +52,7 @@ class RaggedArray:
     rewritten in place, so a mapped array stays what it was. Nothing is made that grows with the number of rows."""
 
     def __init__(self, values: Path, offsets: Path, least: int = 0) -> None:
-        self.values, self.offsets = _mapped(values), _mapped(offsets)
+        self.values, self.offsets = map_integers(values), map_integers(offsets)
         whole = len(self.offsets) > 0 and self.offsets[0] == 0 and self.offsets[-1] == len(self.values)
         self.lengths = StoredLengths(self.offsets)
         self.is_large = len(self.values) > LARGE  # to look at all numbers would take long: each row is, when it is read
@@ -118,16 +119,6 @@ def _header(dtype: np.dtype[Any], count: int) -> bytes:
     file = io.BytesIO()
     np.lib.format.write_array_header_1_0(file, {"descr": dtype.str, "fortran_order": False, "shape": (count,)})
     return file.getvalue()
-
-
-def _mapped(path: Path) -> Ids:
-    try:
-        array: Any = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError, TypeError, SyntaxError, OverflowError) as error:
-        raise DataError(f"{path} is damaged: {error}") from None
-    if not isinstance(array, np.ndarray) or array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
-        raise DataError(f"{path} is damaged: it should hold one row of integers")
-    return array.view(np.ndarray)  # slices of a memmap object cost microseconds each
 
 
 @dataclass(frozen=True)
@@ -210,6 +201,8 @@ class Corpus:
             raise DataError(
                 f"{self.folder} has no split '{name}'{did_you_mean(name, self.splits)}; there are: {', '.join(self.splits)}"
             )
+        if unlisted := [file for file in self._sentence_files(name) if file not in self.manifest["files"]]:
+            raise DataError(f"{self.folder / MANIFEST} is damaged: it does not list {unlisted[0]}")
         source = StoredSentences(self.folder, name, self.pair.source_lang, self.pair.source.vocabulary)
         if self.only_source:
             return Split(name, source, None)
@@ -225,10 +218,13 @@ class Corpus:
 
     def fingerprint(self, split: str) -> str:
         """The identity of a split's ids and alignments and of both vocabularies."""
-        languages = [self.pair.source_lang] if self.only_source else [self.pair.source_lang, self.pair.target_lang]
-        names = [f"{split}.{language}.{part}.npy" for language in languages for part in ("tokens", "offsets")]
-        sums = [self.manifest["files"][name]["sha256"] for name in (*names, *self._alignment_files(split))]
+        names = (*self._sentence_files(split), *self._alignment_files(split))
+        sums = [self.manifest["files"][name]["sha256"] for name in names]
         return hashlib.sha256(" ".join([self.pair.digest(), *sums]).encode()).hexdigest()
+
+    def _sentence_files(self, split: str) -> list[str]:
+        languages = [self.pair.source_lang] if self.only_source else [self.pair.source_lang, self.pair.target_lang]
+        return [path.name for language in languages for path in sentence_files(self.folder, split, language)]
 
     def _alignment_files(self, split: str) -> tuple[str, ...]:
         """None or both."""
@@ -392,7 +388,7 @@ def _warn_of_newer_text(folder: Path, recorded: Any) -> None:
     """Compare the text that the corpus was made of, if it is still there. After a new time alone (a copy, a checkout) the
     contents decide."""
     for facts in recorded if isinstance(recorded, list) else []:
-        with contextlib.suppress(OSError, KeyError, TypeError):
+        with contextlib.suppress(OSError, KeyError, TypeError, ValueError):
             now = Path(facts["path"]).stat()
             same = now.st_size == facts["bytes"] and (
                 now.st_mtime_ns == facts["modified_ns"] or sha256(Path(facts["path"])) == facts["sha256"]

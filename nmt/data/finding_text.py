@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 from nmt.config.preprocessing import PreprocessConfig
 from nmt.data.parallel_text import (
@@ -57,10 +58,14 @@ def kept_standard_input(config: PreprocessConfig) -> Iterator[Path]:
     """Text is read several times, so what comes on standard input stands in a file beside the corpus until that is made."""
     path = temporary(Path(config.destdir))
     if STANDARD_INPUT in [*_several(config.tsv), *_several(config.jsonl)]:
+        buffer = cast(io.BufferedReader, sys.stdin.buffer)
+        if buffer.isatty():
+            logger.info("reading from the terminal, one pair a line; end with Ctrl-D, or name a file")
         with said_plainly(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             with open(path, "wb") as file:
-                shutil.copyfileobj(sys.stdin.buffer, file, 2**20)
+                for block in iter(lambda: buffer.read1(2**20), b""):  # at a terminal one Ctrl-D is the end
+                    file.write(block)
     try:
         yield path
     finally:

@@ -13,7 +13,7 @@ from nmt.data.parallel_text import ParallelText
 from nmt.data.segmentation import tokenizer_of
 from nmt.data.text import Reading
 from nmt.data.vocabulary import SPECIALS
-from nmt.errors import UsageError
+from nmt.errors import DataError, UsageError
 from nmt.progress import going_on
 from nmt.storage.foreign import is_dictionary_of_fairseq
 
@@ -65,4 +65,10 @@ def _listed(path: Path) -> list[str]:
     """In the order of their ids, without specials."""
     if path.is_file() and is_dictionary_of_fairseq(path):
         return read_fairseq_dictionary(path)[len(FAIRSEQ_SPECIALS) :]
-    return [piece for piece in read_marian_vocabulary(path) if piece not in SPECIALS]
+    pieces = read_marian_vocabulary(path)
+    if with_space := next((piece for piece in pieces if " " in piece), None):
+        raise DataError(
+            f"{path}: {with_space[:60]!r} holds a space, as no piece does; each line holds a piece, or each a piece and its "
+            f"count"
+        )
+    return [piece for piece in pieces if piece not in SPECIALS]

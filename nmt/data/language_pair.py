@@ -129,6 +129,6 @@ def _load_side(path: Path, stem: str, tree: dict[str, Any]) -> Tokenizer:
     if tokenizer.vocabulary.digest() != facts.get("vocabulary"):
         raise DataError(f"{path}: the vocabulary of '{stem}' is not the one that was stored")
     marks = facts.get("marks", PieceMarks.none.name)
-    if marks not in PieceMarks.__members__:
+    if str(marks) not in PieceMarks.__members__:
         raise DataError(f"{path}: marks={marks!r} is none of {', '.join(PieceMarks.__members__)}")
     return tokenizer.joining(PieceMarks[marks])

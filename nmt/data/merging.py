@@ -19,12 +19,13 @@ from nmt.data.filters import PairFilter, Reason
 from nmt.data.finding_text import TRAIN
 from nmt.data.report import EXAMPLES, PreprocessReport, SplitTally
 from nmt.data.sealing import seal
-from nmt.data.sharding import FACTS, Facts, Shard, Tallied, facts_file, read_tallies
+from nmt.data.sharding import FACTS, Facts, Shard, Tallied, facts_file, read_tallies, require_shard
 from nmt.data.stored_text import StoredLines, text_files, write_text
 from nmt.data.vocabulary import Flags
 from nmt.errors import DataError, MissingInputError
 from nmt.progress import ReportPairs
-from nmt.storage.files import check_destination, new_folder
+from nmt.storage.arrays import map_array
+from nmt.storage.files import Verify, check_destination, new_folder
 
 _CHUNK = 50_000  # pairs
 _LONGEST = 2**31 - 1  # pieces: every length was judged before
@@ -67,7 +68,7 @@ def _parts(folder: Path) -> list[_Part]:
     paths = sorted(folder.glob("shard-*-of-*"))
     if not paths:
         raise MissingInputError(f"{folder} holds no shards; name the folder that --shard i/n was given as --destdir")
-    found = [_Part(*_numbered(path)) for path in paths]
+    found = [_part(path) for path in paths]
     first, numbers = found[0], [part.shard.number for part in found]
     missing = sorted(set(range(1, first.shard.of + 1)) - set(numbers))
     if len({part.shard.of for part in found}) > 1 or len(found) > first.shard.of:
@@ -90,9 +91,12 @@ def _parts(folder: Path) -> list[_Part]:
     return found
 
 
-def _numbered(path: Path) -> tuple[Shard, Corpus, dict[str, Tallied]]:
+def _part(path: Path) -> _Part:
+    """What is joined has new checksums, so that nothing damaged may be: all bytes are compared first."""
+    require_shard(path)
+    corpus = Corpus.open(path, Verify.full)
     shard, tallied = read_tallies(path)
-    return shard, Corpus.open(path), tallied
+    return _Part(shard, corpus, tallied)
 
 
 def _compared(part: _Part) -> dict[str, object]:
@@ -204,10 +208,7 @@ class _Split:
 
 def _facts(folder: Path, split: str, count: int) -> Facts:
     path = facts_file(folder, split)
-    try:
-        facts: Facts = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{path} is damaged: {error}; prepare the shard again") from None
+    facts: Facts = map_array(path)
     if facts.dtype != FACTS or facts.shape != (count,):
         raise DataError(f"{path} is damaged: it should hold facts of {count} pairs; prepare the shard again")
     return facts

@@ -33,7 +33,7 @@ from nmt.data.tags import piece_of
 from nmt.data.text import SHOWN, Reading, recognised
 from nmt.data.tokenizers import Tokenizer, TokenizerBuilder, tokenizers, trainable
 from nmt.data.writing import write_splits
-from nmt.errors import DataError, UsageError
+from nmt.errors import DataError, MissingInputError, UsageError
 from nmt.progress import ReportPairs, going_on, unseen
 from nmt.storage.files import check_destination, new_folder, sha256
 from nmt.storage.foreign import corpus_of_fairseq
@@ -148,11 +148,16 @@ def _contradictions(config: PreprocessConfig) -> Rules:
 def text_facts(path: Path) -> dict[str, str | int]:
     """What tells later whether the text is still the one that was read."""
     now = path.stat()
+    try:
+        digest = sha256(path)
+    except OSError as error:
+        reason = f"{error.strerror} (working directory: {Path.cwd()})"
+        raise MissingInputError(f"cannot read {path}: {reason}") from error
     return {
         "path": str(path.absolute()),
         "bytes": now.st_size,
         "modified_ns": now.st_mtime_ns,
-        "sha256": sha256(path),
+        "sha256": digest,
     }
 
 

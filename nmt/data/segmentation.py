@@ -10,7 +10,7 @@ from nmt.config.exchange import ImportConfig
 from nmt.config.preprocessing import PreprocessConfig
 from nmt.data.language_pair import LanguagePair
 from nmt.data.tokenizers import Tokenizer
-from nmt.data.tokenizers.bpe_codes import BpeCodes, BpeCodesConfig
+from nmt.data.tokenizers.bpe_codes import BpeCodes, BpeCodesConfig, codes_named
 from nmt.data.tokenizers.piece_lists import WordsConfig, WordTokenizer
 from nmt.data.tokenizers.sentencepiece import damage_named, read_foreign_model
 from nmt.data.tokenizers.sentencepiece_list import SentencePieceList, SentencePieceListConfig
@@ -53,7 +53,9 @@ def tokenizer_of(given: ImportConfig | PreprocessConfig, pieces: Sequence[str], 
     except OSError as error:
         raise MissingInputError(f"cannot read {path}: {error.strerror}") from None
     language = given.target_lang if target else given.source_lang
-    return BpeCodes(BpeCodesConfig(moses=given.moses, language=language if given.moses else ""), content, pieces)
+    options = BpeCodesConfig(moses=given.moses, language=language if given.moses else "")
+    with codes_named(path):
+        return BpeCodes(options, content, pieces)
 
 
 def sentencepiece_of(path: Path, pieces: Sequence[str], *, language_tokens: bool = False) -> SentencePieceList:

@@ -119,9 +119,12 @@ class Tallied:
     examples: Mapping[str, Sequence[tuple[int, str, str]]]  # by the reason in words: number, source and target
 
 
-def read_tallies(folder: Path) -> tuple[Shard, dict[str, Tallied]]:
+def require_shard(folder: Path) -> None:
     if not (folder / NAME).is_file():
         raise DataError(f"{folder} is no shard of a corpus: {NAME} is missing; shards are made with --shard i/n")
+
+
+def read_tallies(folder: Path) -> tuple[Shard, dict[str, Tallied]]:
     tree = read_json(folder / NAME)
     try:
         splits = {

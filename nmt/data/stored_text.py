@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from nmt.data.corpus import Corpus
-from nmt.data.vocabulary import Ints
 from nmt.errors import DataError
+from nmt.storage.arrays import map_integers
 from nmt.storage.files import MANIFEST
 
 
@@ -40,10 +40,7 @@ class StoredLines:
 
     def __init__(self, folder: Path, split: str, language: str) -> None:
         self._path, offsets = (folder / name for name in text_files(split, language))
-        try:
-            self._offsets: Ints = np.load(offsets, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise DataError(f"{offsets} is damaged: {error}") from None
+        self._offsets = map_integers(offsets)
         size = self._path.stat().st_size
         if len(self._offsets) == 0 or self._offsets[0] != 0 or self._offsets[-1] != size:
             raise DataError(f"{offsets} is damaged: its offsets do not cut the {size} bytes beside it into lines")
@@ -57,8 +54,11 @@ class StoredLines:
 
     def __getitem__(self, index: int) -> str:
         begin, end = self._offsets[index : index + 2].tolist()
+        line = self._bytes[begin:end].tobytes()
+        if line.find(b"\n") != len(line) - 1 or not line:
+            raise DataError(f"{self._path} is damaged: no line ends where that from byte {begin} on should")
         try:
-            return self._bytes[begin : end - 1].tobytes().decode("utf-8")
+            return line[:-1].decode("utf-8")
         except UnicodeDecodeError as error:
             raise DataError(f"{self._path} is damaged: byte {begin + error.start} is not UTF-8") from None
 

@@ -8,6 +8,7 @@ reported as ``file:line:byte``: lines count from 1, bytes of a line from 0.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gzip
 import io
 import itertools
@@ -91,8 +92,7 @@ def opened(path: Path) -> Iterator[BinaryReader]:
             raise StorageError(f"reading {path} failed: {error.strerror}") from error
         unpack = next((unpack for start, unpack in _UNPACKERS.items() if head.startswith(start)), None)
         if unpack is not None:
-            with unpack(file) as unpacked:
-                yield _Guarded(path, unpacked, file)
+            yield _Guarded(path, unpack(file), file)
         elif head and path.suffix in PACKED:
             kind = {".gz": "gzip", ".xz": "xz", ".zst": "zstd"}[path.suffix]
             raise DataError(f"{path} is named {path.suffix} but is not {kind} data; rename it if it is plain text")
@@ -100,23 +100,47 @@ def opened(path: Path) -> Iterator[BinaryReader]:
             yield file
 
 
-Unpacked = gzip.GzipFile | lzma.LZMAFile | zstd.ZstdFile
-_UNPACKERS: dict[bytes, Callable[[io.BufferedReader], Unpacked]] = {
-    _GZIP: lambda file: gzip.GzipFile(fileobj=file),
-    _XZ: lzma.LZMAFile,
-    _ZSTD: zstd.ZstdFile,
+def _gzip(file: io.BufferedReader) -> Iterator[bytes]:
+    unpacked = gzip.GzipFile(fileobj=file)
+    return iter(lambda: unpacked.read1(_BLOCK), b"")
+
+
+def _streams(
+    begin: Callable[[], lzma.LZMADecompressor | zstd.ZstdDecompressor], padding: bytes, file: io.BufferedReader
+) -> Iterator[bytes]:
+    """What xz or zstd packed, stream after stream. The readers of the libraries take the rest of a file for no text where a
+    stream does not begin as it should, so that lines would be missing without a word."""
+    packed = file.read(_BLOCK)
+    while packed:
+        stream = begin()
+        while not stream.eof:
+            if stream.needs_input and not (packed := packed or file.read(_BLOCK)):
+                raise EOFError
+            if block := stream.decompress(packed, _BLOCK):
+                yield block
+            packed = b""
+        packed = stream.unused_data
+        while not packed.strip(padding) and (packed := file.read(_BLOCK)):
+            pass
+        packed = packed.lstrip(padding)
+
+
+_UNPACKERS: dict[bytes, Callable[[io.BufferedReader], Iterator[bytes]]] = {
+    _GZIP: _gzip,
+    _XZ: functools.partial(_streams, lzma.LZMADecompressor, b"\0"),
+    _ZSTD: functools.partial(_streams, zstd.ZstdDecompressor, b""),
 }
 
 
 class _Guarded:
     """A decompressed file that refuses to grow without end."""
 
-    def __init__(self, path: Path, unpacked: Unpacked, packed: io.BufferedReader) -> None:
+    def __init__(self, path: Path, unpacked: Iterator[bytes], packed: io.BufferedReader) -> None:
         self._path, self._unpacked, self._packed = path, unpacked, packed
         self._size = 0  # bytes read so far
 
     def read(self, size: int, /) -> bytes:
-        block = self._unpacked.read1(size)
+        block = next(self._unpacked, b"")
         self._size += len(block)
         if self._size > _BOMB_BYTES and self._packed.seekable() and self._size > _BOMB_RATIO * self._packed.tell():
             raise DataError(

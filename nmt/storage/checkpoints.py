@@ -34,6 +34,7 @@ from nmt.storage.files import (
     new_folder,
     read_json,
     read_manifest,
+    replace_manifest,
     write_json,
     write_manifest,
 )
@@ -183,7 +184,7 @@ def drop_training_state(path: Path) -> None:
     manifest = _manifest(path, Verify.fast)
     listed = {name: facts for name, facts in manifest["files"].items() if name not in (_TENSORS, _VALUES)}
     if listed != manifest["files"]:
-        write_json(path / MANIFEST, manifest | {"files": listed})
+        replace_manifest(path, manifest | {"files": listed})
     for name in (_TENSORS, _VALUES):
         (path / name).unlink(missing_ok=True)
 

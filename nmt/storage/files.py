@@ -25,6 +25,7 @@ import nmt
 from nmt.errors import DataError, MissingInputError, NMTError, OutputError, StorageError
 
 MANIFEST = "manifest.json"
+_CHECKSUM = "checksum"  # in a manifest, of the rest of it
 ATTEMPTS = 3  # at what a network file system refuses because it was moved on the server meanwhile
 
 # The disk's faults that no program can mend (status 74), and what the user can do about each.
@@ -146,7 +147,7 @@ def read_json(path: Path) -> Any:
         raise MissingInputError(f"{path} is missing") from None
     except OSError as error:
         raise MissingInputError(f"cannot read {path}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path} is damaged: it is not JSON ({error})") from None
 
 
@@ -158,7 +159,19 @@ def write_manifest(folder: Path, kind: str, version: int, **facts: Any) -> None:
         if file.is_file() and file.name != MANIFEST
     }
     head = {"kind": kind, "format": version, "written_by": f"nmt {nmt.__version__}"}
-    write_json(folder / MANIFEST, head | facts | {"files": files})
+    replace_manifest(folder, head | facts | {"files": files})
+
+
+def replace_manifest(folder: Path, manifest: dict[str, Any]) -> None:
+    """Its own checksum stands first: what is lost with it would be missed."""
+    facts = {name: fact for name, fact in manifest.items() if name != _CHECKSUM}
+    write_json(folder / MANIFEST, {_CHECKSUM: _checksum(facts)} | facts)
+
+
+def _checksum(manifest: dict[str, Any]) -> str:
+    """Of the facts as they are read, in whatever order."""
+    read = json.loads(json.dumps(manifest))
+    return hashlib.sha256(json.dumps(read, sort_keys=True).encode()).hexdigest()
 
 
 def read_manifest(
@@ -187,11 +200,14 @@ def read_manifest(
             f"{folder} was written by {manifest.get('written_by')} in format {manifest.get('format')}; "
             f"this is nmt {nmt.__version__}, which reads format {version}"
         )
+    checksum = manifest.pop(_CHECKSUM, None)
     for name, facts in manifest["files"].items():
         if name in besides:
             continue
         contents = verify is Verify.full or any(PurePosixPath(name).match(pattern) for pattern in small)
         _verify_file(folder, name, facts, contents)
+    if checksum not in (None, _checksum(manifest)):  # last: what else is wrong says more. Old ones have none
+        raise DataError(f"{folder / MANIFEST} is damaged: its checksum is not that of what it says")
     return manifest
 
 
@@ -275,9 +291,14 @@ def _despite_stale_handles(action: Callable[[], Value]) -> Value:
 
 def _verify_file(folder: Path, name: str, facts: Any, contents: bool) -> None:
     path = folder / name
-    if Path(name).is_absolute() or ".." in Path(name).parts or not path.resolve().is_relative_to(folder.resolve()):
+    try:
+        inside = path.resolve().is_relative_to(folder.resolve())
+        there = path.is_file()
+    except (OSError, ValueError):  # longer than names are, or with characters that they do not have
+        inside, there = True, False
+    if Path(name).is_absolute() or ".." in Path(name).parts or not inside:
         raise DataError(f"{folder / MANIFEST} names {name!r}, which lies outside the folder")
-    if not path.is_file():
+    if not there:
         raise DataError(f"{path} is missing, although {MANIFEST} lists it")
     if not isinstance(facts, dict) or not {"bytes", "sha256"} <= facts.keys():
         raise DataError(f"{folder / MANIFEST} is damaged: its entry for {name!r} is {facts!r}")

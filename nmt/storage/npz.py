@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import io
 import math
-import struct
-import tokenize
-import zipfile
 from pathlib import Path
 
 from numpy.lib import format as numpy_format
 
 from nmt.errors import DataError
+from nmt.storage.arrays import FAULTS
 from nmt.storage.pickles import Malformed
 from nmt.storage.stored_archive import BEGINNING, StoredArchive, map_file
 from nmt.storage.torch_values import Numbers
 
 _ENDING = ".npy"
 _LONGEST_HEADER = 10_000  # bytes
-# Of a damaged archive, or of a header, which numpy reads as Python's grammar has it.
-_FAULTS = (
-    *(ValueError, OverflowError, EOFError, struct.error, zipfile.BadZipFile, NotImplementedError, OSError),
-    *(SyntaxError, TypeError, RecursionError, MemoryError, tokenize.TokenError),
-)
 
 
 def read_npz(path: Path) -> dict[str, Numbers]:
@@ -33,7 +26,7 @@ def read_npz(path: Path) -> dict[str, Numbers]:
     try:
         archive = StoredArchive(path, content)
         return {name.removesuffix(_ENDING): _array(archive.content(name), name) for name in archive.names}
-    except _FAULTS as error:
+    except FAULTS as error:
         raise DataError(f"{path} is damaged, or no archive of numpy: {error}") from None
 
 

@@ -76,5 +76,10 @@ def outcome(action: Callable[[], object]) -> tuple[int, str]:
     return 0, ""
 
 
+def snapshot(folder: Path) -> dict[Path, bytes | None]:
+    """What stands in a folder: the content of files, None of all else."""
+    return {path: path.read_bytes() if path.is_file() else None for path in sorted(folder.rglob("*"))}
+
+
 def surplus_line(task: Task) -> None:
     task.write("train.de", [*TARGET[:5], "SURPLUS LINE OF ANOTHER LENGTH ALTOGETHER", *TARGET[5:]])

@@ -30,6 +30,11 @@ def test_each_row_says_the_exit_code() -> None:
     assert [row[0] for row in rows() if not re.search(r"\b(0|1|2|6[569]|7[345]|130|141)\b", row[2])] == ["46", "47"]
 
 
+def test_faults_of_text_and_corpora_have_their_tests_here() -> None:
+    elsewhere = [row[0] for row in rows()[:37] if set(re.findall(r"`(\S+)/test_\w+\.py::", row[3])) != {"tests/faults"}]
+    assert not elsewhere
+
+
 def test_the_tests_of_each_row_exist() -> None:
     missing = []
     for number, *_, cell in rows():

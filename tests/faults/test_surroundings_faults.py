@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -97,6 +98,15 @@ def test_fault_19_a_file_that_may_not_be_read_is_missing_input(tmp_path: Path) -
     (tmp_path / "text").chmod(0o000)
     said = refused("score", "--sys", "text", "--ref", "text", status=66, cwd=tmp_path, before=WITHOUT_PRIVILEGES)
     assert f"cannot read text: Permission denied (working directory: {tmp_path})" in said
+
+
+def test_fault_19_training_text_that_may_not_be_read_is_missing_input(tmp_path: Path) -> None:
+    task = Task(tmp_path)
+    (tmp_path / "train.de").chmod(0o000)
+    status, said = task.run(before=WITHOUT_PRIVILEGES)
+    assert status == 66 and said.count("\n") == 1
+    assert re.search(r"cannot read .*train\.de: Permission denied \(working directory: /", said), said
+    assert not (tmp_path / "corpus").exists()
 
 
 def test_fault_88_what_would_write_to_a_read_only_folder_says_so(closed: Path, copy_corpus: Path) -> None:

@@ -20,7 +20,7 @@ import pytest
 from nmt.data.corpus import Corpus
 from nmt.data.tokenizers.piece_lists import CharConfig, WordsConfig
 from nmt.data.tokenizers.sentencepiece import BpeConfig
-from tests.faults.parallel_task import SOURCE, TARGET, Task, outcome, surplus_line
+from tests.faults.parallel_task import SOURCE, TARGET, Task, outcome, snapshot, surplus_line
 
 
 @pytest.fixture
@@ -236,12 +236,13 @@ WHEN_PREPROCESSING = [
 @pytest.mark.parametrize("fault", WHEN_PREPROCESSING, ids=str)
 def test_a_fault_of_the_text_ends_with_its_status_and_message(fault: Fault, task: Task) -> None:
     fault.spoil(task)
-    before = sorted(task.folder.rglob("*"))
+    before = snapshot(task.folder)
     status, told = task.run(*fault.options)
     assert (status, bool(fault.says is None or re.search(fault.says, told))) == (fault.status, True), told
+    assert "Traceback" not in told
     if status != 0:
-        assert told.splitlines()[-1].startswith("nmt-preprocess: ") and "Traceback" not in told
-        assert sorted(task.folder.rglob("*")) == before, "something was written"
+        assert told.splitlines()[-1].startswith("nmt-preprocess: ")
+        assert snapshot(task.folder) == before, "something was written, or lost"
 
 
 # --- what is survived without a word must leave the text as it was

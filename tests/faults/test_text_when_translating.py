@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import random
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pytest
@@ -67,6 +70,24 @@ def test_fault_20_an_input_that_is_closed_is_an_empty_one(command: str, model: P
         assert (done.returncode, done.stdout) == (0, b""), said
     else:
         assert (done.returncode, done.stdout) == (65, b"") and "standard input has 0 lines, ref has 1" in said
+
+
+def test_fault_20_at_a_terminal_it_is_said_how_to_end(model: Path) -> None:
+    terminal, inside = pty.openpty()
+    modes = termios.tcgetattr(inside)
+    modes[3] &= ~termios.ECHO  # nobody reads what the terminal would repeat
+    termios.tcsetattr(inside, termios.TCSANOW, modes)
+    line = [sys.executable, "-m", "nmt_cli.generate", "--path", str(model), "--cpu", "--progress", "none"]
+    with subprocess.Popen(line, stdin=inside, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        os.close(inside)
+        os.write(terminal, b"rot\n\x04")  # Ctrl-D
+        try:
+            lines, said = process.communicate(timeout=120)
+        finally:
+            process.kill()
+    os.close(terminal)
+    assert (process.returncode, lines) == (0, "red\n"), said
+    assert "reading from the terminal, one sentence a line; end with Ctrl-D" in said
 
 
 def test_fault_84_lines_in_another_order_have_their_translations_in_that_order(model: Path) -> None:

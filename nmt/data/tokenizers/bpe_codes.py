@@ -13,9 +13,10 @@ Models of fairseq have pieces that say with "@@" that their word goes on; Huggin
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
@@ -184,10 +185,17 @@ class BpeCodesBuilder(ImportedBuilder):
         except OSError as error:
             raise MissingInputError(f"cannot read {path}: {error.strerror}") from None
         pieces = read_pieces(folder / f"{stem}.json")
-        try:
+        with codes_named(path):
             return BpeCodes(self._config, codes, pieces)
-        except DataError as error:
-            raise DataError(f"{path} is damaged: {error}") from None
+
+
+@contextlib.contextmanager
+def codes_named(path: Path) -> Iterator[None]:
+    """Says which file of merge operations is bad."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{path} is damaged: {error}") from None
 
 
 def read_codes(codes: bytes) -> tuple[Ranks, bool]:

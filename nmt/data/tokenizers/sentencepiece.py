@@ -38,13 +38,15 @@ _LONGEST_LINE = 4192  # bytes
 _LONGEST_CHARACTER = 4
 SPACE = "\u2581"  # as pieces write it
 _CHECK_SECONDS = 60
-# Loads a model and cuts a few words with it: a file that crashes the library must not crash us.
+# Loads a model, reads its pieces and cuts a few words: a file that crashes the library must not crash us.
 _CHECK = """
 import sys
 sys.path = [folder for folder in sys.path if folder]  # not the working directory
 import sentencepiece
 model = sentencepiece.SentencePieceProcessor(model_proto=open(sys.argv[1], "rb").read())
 assert model.vocab_size() > 0
+model.id_to_piece(list(range(model.vocab_size())))
+model.decode([model.unk_id()])
 model.decode(model.encode("Check 123, \\u00e9\\u4e2d."))
 """
 
@@ -316,7 +318,8 @@ class SentencePieceBuilder(TokenizerBuilder):
                 f"{path} is a dictionary of fairseq (a piece and its count on each line), which does not say how text is "
                 f"cut; give the sentencepiece model that cut it, or take tokenizer=words for text that is cut already"
             )
-        return SentencePieceTokenizer(self._config, read_foreign_model(path))
+        with damage_named(path):
+            return SentencePieceTokenizer(self._config, read_foreign_model(path))
 
 
 def read_foreign_model(path: Path) -> bytes:
@@ -335,7 +338,7 @@ def damage_named(path: Path) -> Iterator[None]:
     """Turns the library's errors about a model file into sentences."""
     try:
         yield
-    except (RuntimeError, AssertionError) as error:
+    except (RuntimeError, AssertionError, UnicodeDecodeError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise DataError(f"{path} is damaged: it is no sentencepiece model ({reason})") from None
 

@@ -23,7 +23,7 @@ from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.piece_lists import WordsConfig
 from nmt.data.vocabulary import EOS, Vocabulary
 from nmt.errors import DataError, MissingInputError
-from nmt.storage.files import Verify, sha256
+from nmt.storage.files import Verify, replace_manifest, sha256, write_json
 
 SOURCE = ["the house is old", "an old house", "the tree"]
 TARGET = ["das Haus ist alt", "ein altes Haus", "der Baum"]
@@ -151,7 +151,7 @@ def reseal(folder: Path, *names: str) -> None:
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     for name in names:
         manifest["files"][name] = {"bytes": (folder / name).stat().st_size, "sha256": sha256(folder / name)}
-    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    replace_manifest(folder, manifest)
 
 
 @pytest.mark.parametrize(
@@ -182,6 +182,45 @@ def test_what_is_no_array_is_refused(content: bytes, folder: Path) -> None:
     path.write_bytes(content.ljust(path.stat().st_size, b"\0"))
     with pytest.raises(DataError, match=r"tokens\.npy is damaged"):
         Corpus.open(folder).split("train")
+
+
+@pytest.mark.parametrize("part", ["tokens", "offsets"])
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"{'descr': '<u2', 'fortran_order': False, 'shape': (11,), }(",  # a fault of the tokens of Python
+        b"{'descr': '<m8', 'fortran_order': False, 'shape': (4,), }",  # spans of time, one bit away
+        b"[" * 110,
+    ],
+)
+def test_an_array_with_a_damaged_header_is_refused(part: str, header: bytes, folder: Path) -> None:
+    path = folder / f"train.en.{part}.npy"
+    content = path.read_bytes()
+    path.write_bytes(content[:10] + header.ljust(117) + content[127:])
+    reseal(folder, path.name)
+    with pytest.raises(DataError, match=rf"{part}\.npy is damaged"):
+        Corpus.open(folder).split("train")
+
+
+def test_a_manifest_that_lost_a_file_is_refused(folder: Path) -> None:
+    """Nothing would be compared with a checksum."""
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    del manifest["files"]["train.en.tokens.npy"]
+    write_json(folder / "manifest.json", manifest)
+    with pytest.raises(DataError, match="manifest.json is damaged: its checksum is not that of what it says"):
+        Corpus.open(folder)
+    del manifest["checksum"]  # as of earlier versions
+    write_json(folder / "manifest.json", manifest)
+    with pytest.raises(DataError, match=r"manifest.json is damaged: it does not list train\.en\.tokens\.npy"):
+        Corpus.open(folder).split("train")
+
+
+@pytest.mark.parametrize("path", ["a\0b", "\ud800", "x" * 5000])
+def test_text_with_a_name_that_no_file_has_is_not_missed(path: str, folder: Path) -> None:
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    manifest["text"][0]["path"] = path
+    replace_manifest(folder, manifest)
+    assert Corpus.open(folder).splits == ("train", "valid")
 
 
 def test_a_split_whose_sides_differ_in_number_is_refused(folder: Path) -> None:

@@ -21,6 +21,8 @@ CODES = "#version: 0.2\nt h\nth e</w>\ni s</w>\n"
 def text(tmp_path: Path) -> Text:
     text = Text(tmp_path)
     (tmp_path / "codes").write_text(CODES, encoding="utf-8")
+    (tmp_path / "bad").write_text("th\n", encoding="utf-8")
+    (tmp_path / "counted").write_text("the 9\nis 8\nwithout\n", encoding="utf-8")
     file = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter([*SOURCE, *TARGET]), model_writer=file, vocab_size=30, minloglevel=2
@@ -82,9 +84,19 @@ def test_a_source_alone_is_cut_as_well(text: Text) -> None:
             "given as --srcdict MODEL, without --bpe",
         ),
         (
-            {"bpe": Segmentation.subword_nmt, "bpe_model": "cut.model", "srcdict": "codes", "tgtdict": "codes"},
+            {"bpe": Segmentation.subword_nmt, "bpe_model": "cut.model", "srcdict": "bad", "tgtdict": "bad"},
             DataError,
-            "is not UTF-8",
+            "cut.model is damaged: byte .* of the merge operations is not UTF-8",
+        ),
+        (
+            {"bpe": Segmentation.subword_nmt, "bpe_model": "bad", "srcdict": "bad", "tgtdict": "bad"},
+            DataError,
+            "bad is damaged: line 1 of the merge operations is not two parts of a word: 'th'",
+        ),
+        (
+            {"bpe": Segmentation.subword_nmt, "bpe_model": "codes", "srcdict": "counted", "tgtdict": "counted"},
+            DataError,
+            "counted: 'the 9' holds a space, as no piece does",
         ),
         (
             {"bpe": Segmentation.subword_nmt, "bpe_model": "codes", "trainpref": None, "testpref": "valid"},

@@ -177,6 +177,19 @@ def test_a_damaged_model_is_refused(content: bytes, how: str, tmp_path: Path) ->
         readers[how]()
 
 
+@pytest.mark.parametrize("how", ["given", "load"])
+def test_a_model_with_a_piece_that_is_no_text_is_refused(how: str, tmp_path: Path) -> None:
+    """The library reads it, and fails when it is asked for the piece."""
+    path = tmp_path / "bad.model"
+    model = foreign_model(normalization_rule_name="identity")
+    piece = sentencepiece.SentencePieceProcessor(model_proto=model).id_to_piece(9).encode()
+    assert piece.startswith("\u2581".encode())
+    path.write_bytes(model.replace(piece, b"\xe2\x16\x81" + piece[3:], 1))
+    builder = tokenizers.build(BpeConfig())
+    with pytest.raises(DataError, match=r"bad\.model is damaged"):
+        builder.given(path) if how == "given" else builder.load(tmp_path, "bad")
+
+
 def test_every_truncation_of_a_model_is_refused(tmp_path: Path) -> None:
     model = foreign_model()
     for length in np.linspace(1, len(model) - 1, 60, dtype=int):

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from nmt.config.preprocessing import FilterConfig, Leaked
@@ -17,7 +18,7 @@ from nmt.data.preprocess import preprocess
 from nmt.data.stored_text import StoredPairs, text_identity
 from nmt.data.tokenizers.sentencepiece import BpeConfig
 from nmt.errors import DataError, MissingInputError, UsageError
-from nmt.storage.files import Verify
+from nmt.storage.files import Verify, replace_manifest
 from tests.unit.data.small_text import SOURCE, TARGET, Text
 
 FILTERS = FilterConfig(
@@ -140,11 +141,21 @@ def test_what_cannot_be_joined_is_said_and_leaves_nothing(text: Text) -> None:
     (second / "train.facts.npy").write_bytes(b"damaged")
     refused(DataError, "damaged")
     shutil.rmtree(second)
+    shutil.copytree(text.folder / "kept", second)
+    tokens = np.load(second / "train.en.tokens.npy")
+    tokens[0] = 4 if tokens[0] != 4 else 5  # another word: what is joined would have a checksum of it
+    np.save(second / "train.en.tokens.npy", tokens)
+    refused(DataError, "train.en.tokens.npy is damaged: its checksum differs")
+    shutil.rmtree(second)
     preprocess(replace(text.config, shard="2/2", destdir=str(folder), filters=FilterConfig()))
     refused(DataError, "were made with different options; prepare one again")
     tree = json.loads((second / "shard.json").read_text())
     (second / "shard.json").write_text(json.dumps(tree | {"splits": {"train": {}}}))
     refused(DataError, "shard.json is damaged")
+    manifest = json.loads((second / "manifest.json").read_text())
+    del manifest["files"]["shard.json"]
+    replace_manifest(second, manifest)
+    refused(DataError, "shard.json is damaged; prepare the shard again")
     (second / "shard.json").unlink()
     refused(DataError, "is no shard of a corpus")
     shutil.rmtree(folder)

@@ -384,6 +384,22 @@ def test_a_damaged_packed_file_is_bad_data(tmp_path: Path, ending: str) -> None:
 
 
 @PACKED_BY_BOTH
+@pytest.mark.parametrize("rest", [b"junk" * 9, b"\xfd7zXY" * 9, b"\x28\xb5\x2f\xfc" * 9], ids=repr)
+def test_what_follows_a_part_and_is_none_is_bad_data(tmp_path: Path, ending: str, rest: bytes) -> None:
+    """The libraries' own readers end there as if the file did."""
+    path = tmp_path / f"joined{ending}"
+    path.write_bytes(PACK[ending](b"a\nb\n") + rest)
+    with pytest.raises(DataError, match=rf"joined\{ending} is damaged after 2 lines"):
+        list(Reading().lines(path))
+
+
+def test_xz_pads_its_parts_with_zeros(tmp_path: Path) -> None:
+    path = tmp_path / "padded.xz"
+    path.write_bytes(lzma.compress(b"a\n") + bytes(2**21) + lzma.compress(b"b\n") + bytes(8))
+    assert list(Reading().lines(path)) == ["a", "b"]
+
+
+@PACKED_BY_BOTH
 def test_a_plain_file_named_as_packed_is_refused(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"text{ending}"
     path.write_bytes(b"a\n")

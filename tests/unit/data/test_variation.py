@@ -260,6 +260,8 @@ def test_a_corpus_without_text_is_refused_with_what_to_do(tmp_path: Path) -> Non
     [
         ("train.en.txt", lambda content: content.replace(b"tower", b"t\xffwer", 1), "is not UTF-8"),
         ("train.en.txt", lambda content: content[:-20], "do not cut"),
+        ("train.en.txt", lambda content: content.replace(b"tower", b"t\nwer", 1), "no line ends where"),
+        ("train.en.txt", lambda content: content.replace(b"\n", b" ", 1), "no line ends where"),
         ("train.en.text-offsets.npy", lambda content: content[:-8], "mmap|size|bytes"),
         ("train.en.text-offsets.npy", lambda content: b"no array", "pickle|magic|array"),
     ],

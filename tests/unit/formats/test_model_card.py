@@ -15,6 +15,7 @@ from nmt.data.language_pair import LanguagePair
 from nmt.data.tokenizers.sentencepiece import BpeConfig, SentencePieceBuilder
 from nmt.formats.exporting import export_model
 from nmt.models.stored import load_model
+from nmt.storage.files import replace_manifest
 from tests.unit.formats.stored import PAIR, store
 
 pytestmark = pytest.mark.slow
@@ -88,7 +89,7 @@ def trained(folder: Path, reasons: list[str]) -> Path:
     manifest = json.loads((checkpoint / "manifest.json").read_text())
     manifest |= {"reasons": reasons, "update": 3900, "epoch": 12}
     manifest["scores"] = {"loss": 2.5, "nll": 2.0, "ppl": 7.389, "bleu": 34.127, "chrf": 61.0, "of_a_plugin": 1.0}
-    (checkpoint / "manifest.json").write_text(json.dumps(manifest))
+    replace_manifest(checkpoint, manifest)
     (folder / "log.jsonl").write_text("".join(json.dumps(event) + "\n" for event in EVENTS))
     (folder / "config.yaml").write_text(yaml.safe_dump({"train_subset": "train", "valid_subset": "valid"}))
     return checkpoint

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from nmt.storage.files import (
     new_folder,
     read_json,
     read_manifest,
+    replace_manifest,
     write_json,
     write_manifest,
 )
@@ -167,6 +169,42 @@ def test_a_manifest_that_names_files_outside_its_folder_is_refused(sealed: Path,
     write_json(sealed / "manifest.json", manifest)
     with pytest.raises(DataError, match="outside the folder"):
         read_manifest(sealed, "thing", 1)
+
+
+def test_a_manifest_of_which_a_fact_has_changed_is_refused(sealed: Path) -> None:
+    path = sealed / "manifest.json"
+    path.write_text(path.read_text().replace('"kept"', '"lost"'))
+    with pytest.raises(DataError, match="manifest.json is damaged: its checksum is not that of what it says"):
+        read_manifest(sealed, "thing", 1)
+
+
+def test_a_manifest_of_an_earlier_version_has_no_checksum(sealed: Path) -> None:
+    tree = read_json(sealed / "manifest.json")
+    assert next(iter(tree)) == "checksum"
+    del tree["checksum"]
+    write_json(sealed / "manifest.json", tree)
+    assert read_manifest(sealed, "thing", 1)["fact"] == "kept"
+
+
+@pytest.mark.parametrize("facts", [{"by number": {2: 0.1, 10: (1, None)}}, {"path": "caf\udce9 \U0001f600"}])
+def test_facts_of_all_kinds_have_a_checksum(facts: dict[str, Any], sealed: Path) -> None:
+    replace_manifest(sealed, read_manifest(sealed, "thing", 1) | facts)
+    read_manifest(sealed, "thing", 1)
+
+
+@pytest.mark.parametrize("name", ["a\0", "\ud800", "x" * 300, ""], ids=repr)
+def test_a_name_that_no_file_has_is_one_of_a_file_that_is_missing(name: str, sealed: Path) -> None:
+    manifest = read_json(sealed / "manifest.json")
+    manifest["files"][name] = {"bytes": 1, "sha256": ""}
+    write_json(sealed / "manifest.json", manifest)
+    with pytest.raises(DataError, match="is missing, although manifest.json lists it"):
+        read_manifest(sealed, "thing", 1)
+
+
+def test_what_is_nested_too_deep_is_damaged(tmp_path: Path) -> None:
+    (tmp_path / "deep").write_text("[" * 100_000)
+    with pytest.raises(DataError, match="deep is damaged: it is not JSON"):
+        read_json(tmp_path / "deep")
 
 
 def test_a_link_out_of_the_folder_is_refused(sealed: Path, tmp_path: Path) -> None:
