@@ -197,7 +197,6 @@ ADVICE: dict[str, str] = {
     "--sentence-avg": "gradients are divided by target tokens, or by sentences where the criterion says so; leave it out",
     "--min-lr": "training ends by --max-update, --max-epoch, --stop-time-hours or --patience; leave it out",
     "--stop-min-lr": "training ends by --max-update, --max-epoch, --stop-time-hours or --patience; leave it out",
-    "--dry-run": "--cfg job prints what a command line composes to and does nothing; nmt-train --max-update 1 tries it",
     **dict.fromkeys(("--nwordssrc", "--nwordstgt"), "use --vocab-size"),
     "--dataset-impl": "a corpus has one format; leave it out",
     "--padding-factor": "use --vocab-multiple with tokenizer=words or tokenizer=char, else a fitting --vocab-size",

@@ -123,12 +123,6 @@ WRONG: list[tuple[str, str, list[str], str]] = [
     ("an added key", "score", ["+colour=red"], "unknown option colour; there are: "),
     ("an unknown interpolation", "score", ["sys=${nope}"], "sys: there is no option 'nope' whose"),
     (
-        "a dry run",
-        "train",
-        ["x", "--dry-run"],
-        "--dry-run is not a flag here: --cfg job prints what a command line comp",
-    ),
-    (
         "a number for a length penalty",
         "generate",
         ["--length-penalty", "0.6"],
