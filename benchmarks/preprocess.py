@@ -40,7 +40,7 @@ from nmt.data.language_pair import LanguagePair
 HERE = Path(__file__).resolve().parent
 LANGUAGES = ("en", "de")
 OURS = ("-m", "nmt_cli.preprocess", "--source-lang", "en", "--target-lang", "de", "--progress", "none", "--overwrite")
-PEER = "fairseq"
+WAYS, PEER = ("learned", "given", "words"), "fairseq"
 EVERY = 0.05  # seconds between two looks at the memory
 
 
@@ -104,19 +104,22 @@ def prepare(folder: Path, text: Path, sizes: Sequence[int], pieces: int) -> None
     """The text in each size, raw and cut, and what the ways are given."""
     lines = {one: gzip.decompress((text / f"train.{one}.gz").read_bytes()).decode().splitlines() for one in LANGUAGES}
     write(folder / "once", lines, len(lines["en"]))
-    given = ("--trainpref", folder / "once", "--joined-dictionary", "tokenizer=bpe", "--vocab-size", pieces)
-    subprocess.run([*map(str, (sys.executable, *OURS, *given, "--destdir", folder / "learned"))], check=True)
+    make(folder / "learned", "--trainpref", folder / "once", "tokenizer=bpe", "--vocab-size", pieces)
     pair = LanguagePair.load(folder / "learned" / "tokenizer")
     cut = {one: [" ".join(in_pieces(pair, line)) for line in lines[one]] for one in LANGUAGES}
     write(folder / "once-cut", cut, len(lines["en"]))
-    given = ("--trainpref", folder / "once-cut", "--joined-dictionary", "tokenizer=words")
-    subprocess.run([*map(str, (sys.executable, *OURS, *given, "--destdir", folder / "words"))], check=True)
+    make(folder / "words", "--trainpref", folder / "once-cut", "tokenizer=words")
     counts = Counter(piece for one in LANGUAGES for line in cut[one] for piece in line.split(" "))
     listed = "".join(f"{piece} {count}\n" for piece, count in counts.most_common())
     (folder / "dict.txt").write_text(listed, encoding="utf-8")
     for size in sizes:
         write(folder / f"raw-{size}", lines, size)
         write(folder / f"cut-{size}", cut, size)
+
+
+def make(corpus: Path, *options: object) -> None:
+    command = (sys.executable, *OURS, "--destdir", corpus, "--joined-dictionary", *options)
+    subprocess.run([*map(str, command)], check=True)
 
 
 def in_pieces(pair: LanguagePair, line: str) -> list[str]:
@@ -130,20 +133,19 @@ def write(prefix: Path, lines: dict[str, list[str]], count: int) -> None:
 
 
 def ways(folder: Path, size: int, given: argparse.Namespace) -> Iterator[Way]:
-    result = folder / "result"
-    ours = (sys.executable, *OURS, "--destdir", result)
-    for workers in given.workers:
-        raw = (*ours, "--workers", workers, "--trainpref", folder / f"raw-{size}", "--joined-dictionary")
-        learning = (*raw, "tokenizer=bpe", "--vocab-size", given.pieces)
-        known = (*raw, "--srcdict", folder / "learned", "--tgtdict", folder / "learned")
-        cut = (*ours, "--workers", workers, "--trainpref", folder / f"cut-{size}", "--joined-dictionary")
-        cut = (*cut, "--srcdict", folder / "words", "--tgtdict", folder / "words")
-        for name, command in (("learned", learning), ("given", known), ("words", cut)):
-            yield Way(f"nmt {name}, {workers} workers" if workers > 1 else f"nmt {name}", size, command, result)
+    result, raw, cut = folder / "result", folder / f"raw-{size}", folder / f"cut-{size}"
+    options: dict[str, tuple[object, ...]] = {
+        "learned": ("--trainpref", raw, "tokenizer=bpe", "--vocab-size", given.pieces),
+        "given": ("--trainpref", raw, "--srcdict", folder / "learned", "--tgtdict", folder / "learned"),
+        "words": ("--trainpref", cut, "--srcdict", folder / "words", "--tgtdict", folder / "words"),
+    }
+    for workers, name in itertools.product(given.workers, given.ways):
+        command = (sys.executable, *OURS, "--destdir", result, "--joined-dictionary", "--workers", workers)
+        yield Way(f"nmt {name}, --workers {workers}", size, (*command, *options[name]), result)
     if given.fairseq is not None:
         peer = (given.fairseq, HERE / "peers" / "fairseq_command.py", "preprocess", "-s", "en", "-t", "de")
-        peer = (*peer, "--trainpref", folder / f"cut-{size}", "--destdir", result, "--srcdict", folder / "dict.txt")
-        yield Way(PEER, size, (*peer, "--joined-dictionary", "--workers", 1), result)
+        known = ("--srcdict", folder / "dict.txt", "--joined-dictionary", "--workers", 1)
+        yield Way(PEER, size, (*peer, "--trainpref", cut, "--destdir", result, *known), result)
 
 
 def rows(measured: Sequence[Way]) -> Iterator[str]:
@@ -170,6 +172,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--pairs", type=int, nargs="+", default=[580_000])
     parser.add_argument("--pieces", type=int, default=8000, help="of the vocabulary that is learned")
     parser.add_argument("--workers", type=int, nargs="+", default=[2], help="processes that encode, of ours")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=[*WAYS], help="those of nmt-preprocess to try")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--fairseq", type=Path, help="the interpreter that has fairseq")
     given = parser.parse_args(argv)

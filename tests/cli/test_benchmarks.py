@@ -68,7 +68,7 @@ def test_speeds_of_preprocessing(tmp_path: Path) -> None:
             file.writelines(f"{line}\n" for line in side)
     rows = run("preprocess.py", tmp_path, "--pairs", 250, "--pieces", 40, "--workers", 2, "--rounds", 1)
     assert [row[:2] for row in rows[2:]] == [
-        [f"nmt {name}, 2 workers", "250"] for name in ("learned", "given", "words")
+        [f"nmt {name}, --workers 2", "250"] for name in ("learned", "given", "words")
     ]
     for _, _, speed, rounds, processor, ratio, memory, own in rows[2:]:
         assert float(speed.replace(",", "")) > 0 and rounds == f"{speed} to {speed}" and ratio == ""
