@@ -1,14 +1,17 @@
-"""What training on text that differs from epoch to epoch costs: the speed with it beside the speed without.
+"""What training on text that differs from epoch to epoch, or on a mixture of corpora, costs: the speed with it beside the
+speed without.
 
     python benchmarks/varied_text.py CORPUS
     python benchmarks/varied_text.py CORPUS --with "--bpe-dropout 0.1" --with "--unigram-alpha 0.2 --readers 1"
+    python benchmarks/varied_text.py A B C --with "--sampling-weights 3,1,1"
 
-CORPUS is a corpus folder, made with --keep-text where --augment is tried. One process trains a model of the preset on its
-CPU, in turns for a few updates with the batches of each kind: reading a batch, forward and backward pass, the optimizer's
-step. Readers prepare their batches before and while those of the others are trained on as well, so their cost is seen in all
-of the speeds: try them in a call of their own. Prints a Markdown table: target pieces a second (the median of all turns),
-the ratio to the turn without options beside it (the median of all turns, and the quartiles), the pieces of an update, and
-the share of the time that reading takes. On a machine that others use too the ratio is what counts.
+Each CORPUS is a corpus folder, made with --keep-text where --augment is tried; several are trained on together. One process
+trains a model of the preset on its CPU, in turns for a few updates with the batches of each kind: reading a batch, forward
+and backward pass, the optimizer's step. Readers prepare their batches before and while those of the others are trained on
+as well, so their cost is seen in all of the speeds: try them in a call of their own. Prints a Markdown table: target pieces
+a second (the median of all turns), the ratio to the turn without options beside it (the median of all turns, and the
+quartiles), the pieces of an update, the share of the time that reading takes, and the seconds that it takes before to plan
+the first epoch. On a machine that others use too the ratio is what counts.
 """
 
 from __future__ import annotations
@@ -20,7 +23,6 @@ import statistics
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -37,7 +39,7 @@ from nmt.config.sections import TrainConfig
 from nmt.devices import set_threads
 from nmt.distributed.world import World
 from nmt.training.loop.batches import DataPosition, TrainingBatches
-from nmt.training.setup.datasets import open_datasets
+from nmt.training.setup.datasets import open_datasets, stages_of
 from nmt.training.setup.parts import build_model, build_optimizer, build_step
 from nmt_cli.argv import rewrite
 from nmt_cli.flags import grammar
@@ -57,6 +59,12 @@ class Kind:
     speeds: list[float] = field(default_factory=list)  # by turn
     pieces: list[int] = field(default_factory=list)  # by update
     reading: list[float] = field(default_factory=list)  # its share of the time, by turn
+    planning: float = 0.0  # seconds, of the first epoch
+
+    def plan(self) -> None:
+        began = time.perf_counter()
+        self.batches.at(self.position)
+        self.planning = time.perf_counter() - began
 
     def turn(self, step: torch.nn.Module, optimizer: torch.optim.Optimizer, updates: int) -> None:
         began, read, pieces = time.perf_counter(), 0.0, 0
@@ -78,9 +86,9 @@ class Kind:
         self.reading.append(read / took)
 
 
-def configured(corpus: str, options: str) -> TrainConfig:
+def configured(corpora: Sequence[str], options: str) -> TrainConfig:
     """As nmt-train reads its command line."""
-    line = rewrite([corpus, *shlex.split(options)], grammar(TrainConfig, default_choices("train")))
+    line = rewrite([*corpora, *shlex.split(options)], grammar(TrainConfig, default_choices("train")))
     publish("train", TrainConfig)
     with initialize_config_module("nmt.conf", version_base="1.3"):
         config = OmegaConf.to_object(compose("train", [*line.overrides]))
@@ -88,18 +96,23 @@ def configured(corpus: str, options: str) -> TrainConfig:
     return config
 
 
-def kind(corpus: str, options: str, train: str) -> Kind:
-    config = configured(corpus, f"{train} {options}")
+def kind(corpora: Sequence[str], options: str, train: str) -> Kind:
+    config = configured(corpora, f"{train} {options}")
     datasets, readers = open_datasets(config), config.variation.readers or 0
     batches = TrainingBatches(
-        datasets.train, config.batching, config.seed, variation=datasets.variation, readers=readers
+        datasets.train,
+        config.batching,
+        config.seed,
+        stages=stages_of(config, datasets),
+        variation=datasets.variation,
+        readers=readers,
     )
     return Kind(options, batches)
 
 
 def rows(kinds: Sequence[Kind]) -> Iterator[str]:
-    yield "| options | target pieces/s | ratio | quartiles | pieces an update | reading |"
-    yield "|---|---|---|---|---|---|"
+    yield "| options | target pieces/s | ratio | quartiles | pieces an update | reading | planning, s |"
+    yield "|---" * 7 + "|"
     for one in kinds:
         ratios = [speed / plain for speed, plain in zip(one.speeds, kinds[0].speeds)]
         low, middle, high = np.quantile(ratios, [0.25, 0.5, 0.75])
@@ -110,13 +123,14 @@ def rows(kinds: Sequence[Kind]) -> Iterator[str]:
             f"{low:.2f}-{high:.2f}",
             f"{np.mean(one.pieces):,.0f}",
             f"{share:.1f} %",
+            f"{one.planning:.2f}",
         )
         yield f"| {f'`{one.options}`' if one.options else 'none'} | {' | '.join(cells)} |"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("corpus", type=Path)
+    parser.add_argument("corpora", nargs="+", metavar="CORPUS")
     parser.add_argument("--with", dest="tried", action="append", help="options to try; several times for several")
     parser.add_argument("--train", default=TRAIN, help="options of all kinds")
     parser.add_argument("--turns", type=int, default=40, help="of each kind; the first of each is dropped")
@@ -126,14 +140,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     if given.turns < 2 or given.updates < 1:
         parser.error("at least two turns of an update")
     set_threads(given.threads)
-    kinds = [kind(str(given.corpus), options, given.train) for options in (PLAIN, *(given.tried or TRIED))]
-    config = configured(str(given.corpus), given.train)
+    kinds = [kind(given.corpora, options, given.train) for options in (PLAIN, *(given.tried or TRIED))]
+    config = configured(given.corpora, given.train)
     datasets, device = open_datasets(config), torch.device("cpu")
     step = build_step(config, datasets, build_model(config, datasets), device, World()).train()
     optimizer = build_optimizer(config, step)
     with contextlib.ExitStack() as stack:
         for one in kinds:
             stack.enter_context(one.batches.readers)
+            one.plan()
         for number in range(given.turns):
             for one in kinds if number % 2 == 0 else reversed(kinds):
                 one.turn(step, optimizer, given.updates)

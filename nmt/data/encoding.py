@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import operator
 import re
 import signal
 from collections import deque
@@ -28,14 +29,14 @@ from nmt.data.corpus import StoredSentences, alignment_files, ragged_writer
 from nmt.data.filters import Codes, TextRules, normalised
 from nmt.data.language_pair import LanguagePair
 from nmt.data.parallel_text import Pair, ParallelText, Part
-from nmt.data.tags import tagged
 from nmt.data.text import Reading
 from nmt.data.tokenizers import Tokenizer
-from nmt.data.vocabulary import EOS, Flags, Ids, Ints, Vocabulary
+from nmt.data.vocabulary import Flags, Ids, Ints, Vocabulary
 from nmt.errors import DataError, StorageError
 
 CHUNK_LINES = 2000
 _CHUNK_CHARACTERS = 2**22  # a chunk ends here even if it has fewer lines
+_AT_A_TIME = 16  # pairs that a chunk grows by
 _CHUNKS_AHEAD = 2  # chunks in flight for each worker: bounded memory
 
 Keys = npt.NDArray[np.uint64]
@@ -54,6 +55,8 @@ class EncodedSide:
     lengths: Ints  # eos included
 
     def __getitem__(self, kept: Flags) -> EncodedSide:
+        if kept.all():
+            return self
         return EncodedSide(self.tokens[np.repeat(kept, self.lengths)], self.lengths[kept])
 
 
@@ -79,7 +82,25 @@ class EncodedPairs:
         return EncodedPairs(**columns)
 
 
-Job = Callable[[Sequence[Pair]], EncodedPairs]
+@dataclass(frozen=True)
+class Chunk:
+    """Some pairs on their way to the process that encodes them; the lines of a side are one text, which is sent faster."""
+
+    source: str
+    target: str
+    invalid: Flags  # a side is left out; its line is empty
+
+    @classmethod
+    def of(cls, pairs: Sequence[Pair]) -> Chunk:
+        sides: list[Sequence[str | None]] = [*zip(*pairs)]
+        invalid = np.zeros(len(pairs), dtype=bool)
+        if any(None in side for side in sides):
+            invalid[:] = [None in pair for pair in pairs]
+        source, target = ("\n".join([line or "" for line in side]) for side in sides)
+        return cls(source, target, invalid)
+
+
+Job = Callable[[Chunk], EncodedPairs]
 
 
 def token_type(vocabulary: Vocabulary) -> type[np.unsignedinteger]:
@@ -99,9 +120,9 @@ def encode_all(
     texts that differ in case, punctuation and spaces alone have one key."""
     job = partial(_encode, tokenizers, only_source, rules, normalised if near else str)
     if workers == 1:
-        yield from map(job, _chunks(pairs))
+        yield from map(job, _chunks(iter(pairs)))
     else:
-        yield from _in_processes(job, _chunks(pairs), workers)
+        yield from _in_processes(job, _chunks(iter(pairs)), workers)
 
 
 def _encode(
@@ -109,25 +130,25 @@ def _encode(
     only_source: bool,
     rules: TextRules | None,
     identity: Callable[[str], str],
-    chunk: Sequence[Pair],
+    chunk: Chunk,
 ) -> EncodedPairs:
     """``identity``: what of a text its key is made of."""
-    source = [source or "" for source, _ in chunk]
-    target = [target or "" for _, target in chunk]
-    told_by = [[*map(identity, side)] for side in (source, target)]
+    source, target = chunk.source.split("\n"), chunk.target.split("\n")
+    source_keys, pair_keys = _keys(*(map(identity, side) for side in (source, target)))
+    source_words, target_words = _words(source), _words(target)
     return EncodedPairs(
         source=_encode_side(tokenizers.source, source, tokenizers.before_sources()),
         target=None if only_source else _encode_side(tokenizers.target, target, _NO_TAG),
-        invalid=_flags(None in pair for pair in chunk),
-        blank_source=_flags(not line.strip() for line in source),
-        blank_target=_flags(not line.strip() for line in target),
-        copied=_flags(s == t for s, t in zip(source, target)),
-        source_keys=_keys(told_by[0]),
-        pair_keys=_keys(f"{s}\n{t}" for s, t in zip(*told_by)),
-        source_words=_words(source),
-        target_words=_words(target),
+        invalid=chunk.invalid,
+        blank_source=source_words == 0,
+        blank_target=target_words == 0,
+        copied=np.fromiter(map(operator.eq, source, target), dtype=np.bool_, count=len(source)),
+        source_keys=source_keys,
+        pair_keys=pair_keys,
+        source_words=source_words,
+        target_words=target_words,
         text_reasons=(
-            np.zeros(len(chunk), dtype=np.int8)
+            np.zeros(len(source), dtype=np.int8)
             if rules is None
             else rules.judge(source, None if only_source else target)
         ),
@@ -135,41 +156,46 @@ def _encode(
 
 
 def _encode_side(tokenizer: Tokenizer, lines: Sequence[str], tag: Ids) -> EncodedSide:
-    sentences = tagged(tokenizer.encode(lines), tag)
-    lengths = np.fromiter(map(len, sentences), dtype=np.int64, count=len(sentences)) + 1
-    tokens = np.full(int(lengths.sum()), EOS, dtype=token_type(tokenizer.vocabulary))
-    text = np.ones(len(tokens), dtype=bool)
-    text[np.cumsum(lengths) - 1] = False
-    tokens[text] = np.concatenate(sentences)
-    return EncodedSide(tokens, lengths)
-
-
-def _flags(values: Iterable[bool]) -> Flags:
-    return np.fromiter(values, dtype=np.bool_)
+    """With the id of the ``tag``, or none, before each line that has any pieces."""
+    tokens, lengths = tokenizer.encode_flat(lines)
+    if len(tag):
+        tagged = lengths > 1
+        tokens, lengths = np.insert(tokens, (np.cumsum(lengths) - lengths)[tagged], tag[0]), lengths + tagged
+    return EncodedSide(tokens.astype(token_type(tokenizer.vocabulary)), lengths)
 
 
 def _words(lines: Sequence[str]) -> Ints:
-    return np.fromiter((len(line.split()) for line in lines), dtype=np.int64, count=len(lines))
+    return np.fromiter(map(len, map(str.split, lines)), dtype=np.int64, count=len(lines))
 
 
-def _keys(texts: Iterable[str]) -> Keys:
-    """64 bits of each text: of ten million lines two different ones share a key once in 370,000 corpora."""
-    digests = (hashlib.blake2b(text.encode("utf-8"), digest_size=8).digest() for text in texts)
-    return np.frombuffer(b"".join(digests), dtype="<u8")
+def _keys(sources: Iterable[str], targets: Iterable[str]) -> tuple[Keys, Keys]:
+    """64 bits of each source, and of each pair: of ten million lines two different ones share a key once in 370,000
+    corpora."""
+    of_sources, of_pairs = list[bytes](), list[bytes]()
+    for source, target in zip(sources, targets):
+        state = hashlib.blake2b(source.encode("utf-8"), digest_size=8)
+        of_sources.append(state.digest())
+        state.update(f"\n{target}".encode())
+        of_pairs.append(state.digest())
+    return np.frombuffer(b"".join(of_sources), dtype="<u8"), np.frombuffer(b"".join(of_pairs), dtype="<u8")
 
 
-def _chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
+def _chunks(pairs: Iterator[Pair]) -> Iterator[Chunk]:
     """Runs of pairs, short enough in lines and in characters."""
-    chunk: list[Pair] = []
+    while chunk := _run(pairs):
+        yield Chunk.of(chunk)
+
+
+def _run(pairs: Iterator[Pair]) -> list[Pair]:
+    run: list[Pair] = []
     characters = 0
-    for source, target in pairs:
-        chunk.append((source, target))
-        characters += len(source or "") + len(target or "")
-        if len(chunk) == CHUNK_LINES or characters >= _CHUNK_CHARACTERS:
-            yield chunk
-            chunk, characters = [], 0
-    if chunk:
-        yield chunk
+    while len(run) < CHUNK_LINES and characters < _CHUNK_CHARACTERS:
+        more = list(itertools.islice(pairs, min(_AT_A_TIME, CHUNK_LINES - len(run))))
+        if not more:
+            break
+        run += more
+        characters += sum(map(len, filter(None, itertools.chain.from_iterable(more))))
+    return run
 
 
 _job: Job | None = None  # of a worker process, set when it starts
@@ -182,12 +208,12 @@ def _start_worker(job: Job) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _encode_in_worker(chunk: Sequence[Pair]) -> EncodedPairs:
+def _encode_in_worker(chunk: Chunk) -> EncodedPairs:
     assert _job is not None
     return _job(chunk)
 
 
-def _in_processes(job: Job, chunks: Iterator[list[Pair]], workers: int) -> Iterator[EncodedPairs]:
+def _in_processes(job: Job, chunks: Iterator[Chunk], workers: int) -> Iterator[EncodedPairs]:
     """Like ``map``, with a bounded number of chunks on their way."""
     pool = ProcessPoolExecutor(workers, initializer=_start_worker, initargs=(job,))
     waiting: deque[Future[EncodedPairs]] = deque()

@@ -82,7 +82,7 @@ class TwoFiles(Part):
 
     def count(self, reading: Reading) -> int:
         """Unequal files are an error as well."""
-        counts = {path: sum(1 for _ in reading.lines(path, quiet=False)) for path in self.files}
+        counts = {path: sum(map(len, reading.blocks(path, quiet=False))) for path in self.files}
         for path, count in counts.items():
             if count == 0:
                 raise DataError(f"{path} is empty")

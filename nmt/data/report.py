@@ -114,6 +114,12 @@ class PreprocessReport:
         return found
 
 
+def _repeated(keys: Keys) -> int:
+    """How many of these stood there before. Sorts them."""
+    keys.sort()
+    return int(np.count_nonzero(keys[1:] == keys[:-1]))
+
+
 class SplitTally:
     """Counts of one split while it is written."""
 
@@ -179,7 +185,7 @@ class SplitTally:
             split=self.split,
             **self.counts,
             dropped={reason.text: dropped for reason, dropped in sorted(self.dropped.items())},
-            duplicates=self.counts["kept"] - len(np.unique(np.concatenate(self._keys[1]))),
+            duplicates=_repeated(self.keys(pairs=True)),
             source=sides[0],
             target=sides[1] if len(sides) > 1 else None,
         )

@@ -170,8 +170,13 @@ class Reading:
         """The lines of a plain or packed file without their ends; None stands for one left out by ``invalid=skip``.
         ``quiet``: without the notices (carriage returns, byte-order mark), for a second pass over the same file.
         ``name``: how messages call it, if it is not the path."""
+        return itertools.chain.from_iterable(self.blocks(path, quiet=quiet, name=name))
+
+    def blocks(self, path: Path, *, quiet: bool = False, name: str = "") -> Iterator[Sequence[str | None]]:
+        """The same, as many lines as are read at a time."""
         with opened(path) as file:
-            yield from cast(Iterator[str | None], _LineReader(file, name or str(path), self, quiet).lines())
+            reader = _LineReader(file, name or str(path), self, quiet)
+            yield from cast(Iterator[Sequence[str | None]], reader.blocks())
 
     def stream(self, binary: BinaryReader, name: str) -> Iterator[str | None]:
         """The lines of an open binary stream (``sys.stdin.buffer``), as soon as they are there."""
@@ -195,12 +200,15 @@ def visible_spaces(piece: str) -> str:
 def require_text(lines: Sequence[str], first: int = 1) -> None:
     """Refuse lone surrogates, which Python strings alone can hold and no encoding can write. ``first`` is the number of
     the first of these lines, for the message."""
-    for number, line in enumerate(lines, start=first):
-        if not line.isascii() and (match := _SURROGATE.search(line)):
-            raise DataError(
-                f"sentence {number}: character {match.start()} is the lone surrogate U+{ord(match.group()):04X}, "
-                f"which is not text; decode the input with errors='replace'"
-            )
+    try:
+        "".join(lines).encode("utf-8")
+    except UnicodeEncodeError:
+        found = ((number, _SURROGATE.search(line)) for number, line in enumerate(lines, start=first))
+        number, match = next((number, match) for number, match in found if match)
+        raise DataError(
+            f"sentence {number}: character {match.start()} is the lone surrogate U+{ord(match.group()):04X}, "
+            f"which is not text; decode the input with errors='replace'"
+        ) from None
 
 
 class _LineReader:
@@ -217,6 +225,14 @@ class _LineReader:
         self._invalid_lines = 0
 
     def lines(self, pauses: bool = False) -> Iterator[str | Pause | None]:
+        for block in self.blocks(pauses):
+            if isinstance(block, Pause):
+                yield block
+            else:
+                yield from block
+
+    def blocks(self, pauses: bool = False) -> Iterator[Sequence[str | None] | Pause]:
+        """As many lines at a time as need no closer look, else one: lines before a bad one are given out."""
         for run in self._runs(pauses):
             if isinstance(run, Pause):
                 yield run
@@ -225,12 +241,12 @@ class _LineReader:
             if (lines := self._clean(body)) is not None:
                 self._number += len(lines)
                 self._offset += len(body) + 1
-                yield from lines
+                yield lines
                 continue
             for raw in body.split(b"\n"):
                 self._refuse_long(raw)
                 self._number += 1
-                yield self._text(raw)
+                yield [self._text(raw)]
                 self._offset += len(raw) + 1
         if self._invalid_lines:
             done = "replaced by U+FFFD in" if self._invalid is InvalidText.replace else "the reason to skip"

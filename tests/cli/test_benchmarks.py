@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -40,9 +42,37 @@ def test_the_price_of_varied_text(tmp_path: Path) -> None:
     corpus = write_tiny_corpus(tmp_path, joint=BpeConfig(vocab_size=40, hard_vocab_limit=False))
     rows = run("varied_text.py", corpus, "--turns", 3, "--threads", 1, "--with", "--bpe-dropout 0.2 --readers 1")
     assert [row[0] for row in rows[2:]] == ["none", "`--bpe-dropout 0.2 --readers 1`"]
-    for _, speed, ratio, _, pieces, reading in rows[2:]:
+    check_varied(rows[2:])
+
+
+@pytest.mark.nightly
+def test_the_price_of_a_mixture(tmp_path: Path) -> None:
+    first = write_tiny_corpus(tmp_path)
+    (tmp_path / "more").mkdir()
+    corpora = [first, *(shutil.copytree(first, tmp_path / "more" / name) for name in ("second", "third"))]
+    rows = run("varied_text.py", *corpora, "--turns", 3, "--threads", 1, "--with", "--sampling-weights 3,1,1")
+    assert [row[0] for row in rows[2:]] == ["none", "`--sampling-weights 3,1,1`"]
+    check_varied(rows[2:])
+
+
+def check_varied(rows: list[list[str]]) -> None:
+    for _, speed, ratio, _, pieces, reading, planning in rows:
         assert float(speed.replace(",", "")) > 0 and float(ratio) > 0 and float(pieces.replace(",", "")) > 100
-        assert 0 <= float(reading.removesuffix(" %")) < 100
+        assert 0 <= float(reading.removesuffix(" %")) < 100 and float(planning) >= 0
+
+
+def test_speeds_of_preprocessing(tmp_path: Path) -> None:
+    lines = some_lines(100)
+    for language, side in (("de", lines), ("en", map(in_english, lines))):
+        with gzip.open(tmp_path / f"train.{language}.gz", "wt", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in side)
+    rows = run("preprocess.py", tmp_path, "--pairs", 250, "--pieces", 40, "--workers", 2, "--rounds", 1)
+    assert [row[:2] for row in rows[2:]] == [
+        [f"nmt {name}, --workers 2", "250"] for name in ("learned", "given", "words")
+    ]
+    for _, _, speed, rounds, processor, ratio, memory, own in rows[2:]:
+        assert float(speed.replace(",", "")) > 0 and rounds == f"{speed} to {speed}" and ratio == ""
+        assert float(processor) > 0 and float(memory) >= float(own) > 20
 
 
 @pytest.mark.nightly

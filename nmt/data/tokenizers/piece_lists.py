@@ -9,6 +9,8 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,8 @@ from nmt.errors import DataError, MissingInputError, UsageError
 from nmt.storage.foreign import is_dictionary_of_fairseq
 
 UNKNOWN_MARK = "\u2047"  # a double question mark, as sentencepiece shows it
+
+_NOTHING = -1  # stands between two spaces
 
 logger = logging.getLogger("nmt.data.tokenizers")
 
@@ -198,6 +202,20 @@ class WordTokenizer(PieceListTokenizer):
     piece is a word here until it is decoded."""
 
     keeps_pieces = True
+
+    def encode_flat(self, lines: Sequence[str]) -> tuple[Ints, Ints]:
+        """All lines at once. A line has no line feed: between spaces it says where one ends."""
+        require_text(lines)
+        words = " \n ".join([*lines, ""]).split(" ")
+        found = np.fromiter(map(self._numbers.get, words, repeat(UNK)), dtype=np.int64, count=len(words))
+        tokens = found[found != _NOTHING]
+        return tokens, np.diff(np.flatnonzero(tokens == EOS), prepend=-1)
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        """What stands between spaces, as numbers."""
+        words = {word: number for number, word in enumerate(self.vocabulary.pieces) if number >= len(SPECIALS)}
+        return words | {"\n": EOS, "": _NOTHING}
 
     def decode_with(self, ids: Sequence[int], unknown: Sequence[str]) -> str:
         return joined(super().decode_with(ids, unknown), self.marks)

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,6 +26,7 @@ from nmt.config.sections import require_positive
 from nmt.data.text import one_line, require_text
 from nmt.data.tokenizers import Tokenizer, TokenizerBuilder, tokenizers
 from nmt.data.tokenizers.bpe_dropout import BpeDropout, Merges
+from nmt.data.tokenizers.known_words import END, KnownWords
 from nmt.data.tokenizers.sampling import Sampler
 from nmt.data.tokenizers.unigram_sampling import UnigramSampling
 from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Flags, Ints, Vocabulary
@@ -174,6 +176,40 @@ class SentencePieceTokenizer(Tokenizer):
         flat = self._ours[np.fromiter(chain.from_iterable(ids), dtype=np.int64)]
         ends = list(accumulate(map(len, ids), initial=0))
         return [flat[start:end] for start, end in pairwise(ends)]
+
+    def encode_flat(self, lines: Sequence[str]) -> tuple[Ints, Ints]:
+        return self._by_words(lines) or super().encode_flat(lines)
+
+    def _by_words(self, lines: Sequence[str]) -> tuple[Ints, Ints] | None:
+        """What ``encode_flat`` returns, from words that are cut once; None if these lines want another look."""
+        if not self._cuts_words_apart:
+            return None
+        require_text(lines)
+        written: list[str] = self._model.normalize(list(lines))  # "a b" -> SPACE a SPACE b
+        nothing, *words = f"{SPACE}{END}".join([*written, ""]).split(SPACE)
+        tokens = self._known(words) if nothing == "" else None
+        if tokens is None:
+            return None
+        lengths = np.diff(np.flatnonzero(tokens == EOS), prepend=-1)
+        return (tokens, lengths) if len(lengths) == len(lines) else None
+
+    @cached_property
+    def _cuts_words_apart(self) -> bool:
+        """Whether a line is cut as its words are: no piece goes on after a space, and a space is known, so that unknown
+        characters of two words are not joined. The unigram model adds up the scores of a line, where rounding counts."""
+        every: list[str] = self._model.id_to_piece(list(range(self._model.vocab_size())))
+        known = SPACE in self.vocabulary.pieces
+        return known and not any(SPACE in piece[1:] for piece in every) and self._is("bpe")
+
+    @cached_property
+    def _known(self) -> KnownWords:
+        return KnownWords(self._cut_words)
+
+    def _cut_words(self, words: Sequence[str]) -> list[Ints | None]:
+        """A word that is rewritten once more when it stands alone is another word."""
+        written: list[str] = self._model.normalize(list(words))
+        stays = [SPACE + word == now and END not in word for word, now in zip(words, written)]
+        return [ids if sound else None for ids, sound in zip(self.encode(words), stays)]
 
     def decode(self, ids: Sequence[int]) -> str:
         theirs = [

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +57,11 @@ class SentencePieceList(SentencePieceTokenizer):
         theirs: list[list[int]] = self._model.encode([text for _, text in apart], num_threads=1)
         found = (self._ids(text, ids) for (_, text), ids in zip(apart, theirs))
         return [np.insert(ids, 0, self.vocabulary.id(token)) if token else ids for (token, _), ids in zip(apart, found)]
+
+    @cached_property
+    def _cuts_words_apart(self) -> bool:
+        """Not with tokens that stand before the text."""
+        return not self.config.language_tokens and super()._cuts_words_apart
 
     def _apart(self, line: str) -> tuple[str, str]:
         """The token that a line begins with, if it does, and the text after it."""

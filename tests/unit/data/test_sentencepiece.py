@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from nmt.data.tokenizers import Tokenizer, tokenizers
+from nmt.data.tokenizers import Tokenizer, known_words, tokenizers
 from nmt.data.tokenizers.sentencepiece import BpeConfig, Normalization, UnigramConfig, _parts
 from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK
 from nmt.errors import DataError, Interrupted, UsageError
@@ -242,3 +242,94 @@ def test_symbols_of_users_are_one_piece_wherever_they_stand() -> None:
 def test_a_symbol_with_a_space_is_refused() -> None:
     with pytest.raises(UsageError, match="user_defined_symbols: 'a b' holds a space"):
         BpeConfig(user_defined_symbols=["a b"])
+
+
+# --- words that are cut once
+
+STRANGE = [
+    "",
+    " ",
+    "  ein  Mann ",
+    "\u3000Frau\u3000\tKind\x01 \u200b \u200bHund",
+    "\u00a8a b\u00a8 \ufb01n \u0301 a\u0301 \u00b4",
+    "\u2581Mann \u2581 Kind\u2581 \u2581\u2581 a\u2581b",
+    "\u4e2d\u6587 \u4e2d \u4e2dein ein\u4e2d \U0001f600\U0001f600 \U0001f600",
+    "ein Mann\u0085sieht\u2028das\u2029Haus\x0b\x0c\r",
+    "</s> <unk> <num> x<num>y<num>",
+    "\n",
+    "ein\nMann",
+]
+
+
+def flat(tokenizer: Tokenizer, lines: list[str]) -> tuple[list[int], list[int]]:
+    tokens, lengths = tokenizer.encode_flat(lines)
+    return tokens.tolist(), lengths.tolist()
+
+
+def line_by_line(tokenizer: Tokenizer, lines: list[str]) -> tuple[list[int], list[int]]:
+    ids = [[*sentence.tolist(), EOS] for sentence in tokenizer.encode(lines)]
+    return [number for sentence in ids for number in sentence], [*map(len, ids)]
+
+
+@pytest.mark.parametrize("normalization", Normalization)
+@pytest.mark.parametrize("byte_fallback", [False, True])
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_lines_are_cut_as_their_words_are(kind: str, byte_fallback: bool, normalization: Normalization) -> None:
+    made = replace(KINDS[kind], hard_vocab_limit=False, byte_fallback=byte_fallback, vocab_size=500)
+    tokenizer = train(replace(made, normalization=normalization, user_defined_symbols=["<num>"]))
+    draw = random.Random(1)
+    words = [word for line in [*TEXT, *STRANGE] for word in line.split(" ")]
+    mixed = [
+        draw.choice([" ", "  ", "\t", "\u00a0"]).join(draw.choices(words, k=draw.randrange(9))) for _ in range(300)
+    ]
+    for lines in ([*TEXT, *mixed], *([line] for line in STRANGE), STRANGE, TEXT, []):
+        assert flat(tokenizer, lines) == line_by_line(tokenizer, lines)
+
+
+def test_words_are_cut_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer, cut = train(KINDS["bpe"]), list[str]()
+    encode = tokenizer.encode
+    monkeypatch.setattr(tokenizer, "encode", lambda words: cut.extend(words) or encode(words))
+    tokenizer.encode_flat(TEXT)
+    tokenizer.encode_flat(["ein Mann sieht das Fahrrad"])
+    assert sorted(cut) == sorted({word for line in [*TEXT, "Fahrrad"] for word in line.split(" ")})
+
+
+def test_words_are_forgotten_when_they_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_words, "_MOST", 5)
+    tokenizer = train(KINDS["bpe"])
+    for line in TEXT:
+        assert flat(tokenizer, [line]) == line_by_line(tokenizer, [line])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"add_dummy_prefix": False},
+        {"remove_extra_whitespaces": False},
+        {"split_by_whitespace": False},
+        {"treat_whitespace_as_suffix": True},
+        {"user_defined_symbols": ["\u2581ein\u2581Mann", "n\u2581"]},
+        {"normalization_rule_tsv": "65 69 6E 20 4D\t78 79\n41\t20 42\n"},  # "ein M" -> "xy", "A" -> " B"
+    ],
+)
+def test_models_that_treat_spaces_otherwise_cut_as_before(options: dict[str, Any], tmp_path: Path) -> None:
+    if rules := options.get("normalization_rule_tsv"):
+        (tmp_path / "rules.tsv").write_text(rules, encoding="utf-8")
+        options = {"normalization_rule_tsv": str(tmp_path / "rules.tsv")}
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXT),
+        model_writer=model,
+        model_type="bpe",
+        vocab_size=120,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        **options,
+    )
+    (tmp_path / "given.model").write_bytes(model.getvalue())
+    tokenizer = tokenizers.build(BpeConfig()).given(tmp_path / "given.model")
+    lines = [*TEXT, *STRANGE, "AA A aA", "ein Mein M", "ein  Mann", "x ein Mann"]
+    assert flat(tokenizer, lines) == line_by_line(tokenizer, lines)
+    for line in lines:
+        assert flat(tokenizer, [line]) == line_by_line(tokenizer, [line])

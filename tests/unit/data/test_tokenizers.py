@@ -117,6 +117,20 @@ def test_lines_do_not_influence_each_other(tokenizer: Tokenizer) -> None:
     assert [ids.tolist() for ids in together] == [tokenizer.encode([line])[0].tolist() for line in lines]
 
 
+def test_many_lines_in_one_array_have_the_same_ids(tokenizer: Tokenizer) -> None:
+    text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"))
+    known = st.lists(st.sampled_from(" ".join(TEXT).split(" ") + [""])).map(" ".join)
+
+    @given(st.lists(st.one_of(st.sampled_from(HOSTILE), text, known), max_size=6))
+    def holds(lines: list[str]) -> None:
+        tokens, lengths = tokenizer.encode_flat(lines)
+        sentences = [[*ids.tolist(), EOS] for ids in tokenizer.encode(lines)]
+        assert tokens.tolist() == [number for ids in sentences for number in ids]
+        assert lengths.tolist() == [*map(len, sentences)]
+
+    holds()
+
+
 def test_nothing_encodes_to_nothing(tokenizer: Tokenizer) -> None:
     assert tokenizer.encode([]) == []
     assert [len(ids) for ids in tokenizer.encode(["", ""])] == [0, 0]
