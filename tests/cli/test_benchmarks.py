@@ -61,6 +61,7 @@ def check_varied(rows: list[list[str]]) -> None:
         assert 0 <= float(reading.removesuffix(" %")) < 100 and float(planning) >= 0
 
 
+@pytest.mark.nightly
 def test_speeds_of_preprocessing(tmp_path: Path) -> None:
     lines = some_lines(100)
     for language, side in (("de", lines), ("en", map(in_english, lines))):
