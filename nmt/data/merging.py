@@ -19,6 +19,7 @@ from nmt.data.filters import PairFilter, Reason
 from nmt.data.finding_text import TRAIN
 from nmt.data.report import EXAMPLES, PreprocessReport, SplitTally
 from nmt.data.sealing import seal
+from nmt.data.shard_folders import shard_folders
 from nmt.data.sharding import FACTS, Facts, Shard, Tallied, facts_file, read_tallies, require_shard
 from nmt.data.stored_text import StoredLines, text_files, write_text
 from nmt.data.vocabulary import Flags
@@ -65,19 +66,12 @@ def merge(config: PreprocessConfig, progress: ReportPairs) -> PreprocessReport:
 
 def _parts(folder: Path) -> list[_Part]:
     """All shards, in their order."""
-    paths = sorted(folder.glob("shard-*-of-*"))
-    if not paths:
+    found = [_part(path) for path in shard_folders(folder)]
+    if not found:
         raise MissingInputError(f"{folder} holds no shards; name the folder that --shard i/n was given as --destdir")
-    found = [_part(path) for path in paths]
-    first, numbers = found[0], [part.shard.number for part in found]
-    missing = sorted(set(range(1, first.shard.of + 1)) - set(numbers))
-    if len({part.shard.of for part in found}) > 1 or len(found) > first.shard.of:
-        raise DataError(f"{folder} holds shards of several corpora; keep those of one")
-    if missing:
-        raise MissingInputError(
-            f"{folder} lacks {len(missing)} of {first.shard.of} shards, first {missing[0]}/{first.shard.of} (--shard)"
-        )
-    found.sort(key=lambda part: part.shard.number)
+    for part in found:
+        if part.shard.folder(folder) != part.folder:
+            raise DataError(f"{part.folder} holds shard {part.shard.number} of {part.shard.of}; name it so again")
     for part in found[1:]:
         for what, one, other in (
             ("vocabularies", part.corpus.pair.digest(), found[0].corpus.pair.digest()),

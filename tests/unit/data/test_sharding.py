@@ -135,6 +135,15 @@ def test_what_cannot_be_joined_is_said_and_leaves_nothing(text: Text) -> None:
         assert not (text.folder / "joined").exists()
 
     second = folder / "shard-2-of-2"
+    shutil.copytree(second, folder / "shard-1-of-3")
+    refused(DataError, "holds shards of several corpora; keep those of one")
+    shutil.rmtree(folder / "shard-1-of-3")
+    shutil.copytree(folder / "shard-1-of-2", folder / "kept")
+    shutil.rmtree(folder / "shard-1-of-2")
+    shutil.copytree(second, folder / "shard-1-of-2")
+    refused(DataError, "shard-1-of-2 holds shard 2 of 2; name it so again")
+    shutil.rmtree(folder / "shard-1-of-2")
+    (folder / "kept").rename(folder / "shard-1-of-2")
     second.rename(text.folder / "kept")
     refused(MissingInputError, "lacks 1 of 2 shards, first 2/2")
     shutil.copytree(text.folder / "kept", second)
