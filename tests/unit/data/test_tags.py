@@ -42,6 +42,11 @@ def test_a_tag_is_found_in_whichever_shape_the_vocabulary_has_it() -> None:
         tag_id(Vocabulary(["a"]), "de")
 
 
+def test_a_placeholder_is_no_tag() -> None:
+    vocabulary = Vocabulary(["__URL__", "__init__", "_______", "__pt_BR__", "__ceb__"])
+    assert tags_of(vocabulary) == ["pt_BR", "ceb"]
+
+
 def test_a_tag_stands_before_what_has_pieces_and_is_told_apart_from_it() -> None:
     vocabulary = Vocabulary(["<2de>", "a"])
     both = tagged([np.array([5]), np.array([], dtype=np.int64)], np.array([4]))
@@ -50,6 +55,14 @@ def test_a_tag_stands_before_what_has_pieces_and_is_told_apart_from_it() -> None
         [[4], [5]],
         [[], []],
         [[], [5, 4]],
+    ]
+    spaced = Vocabulary(["<2de>", "\u2581", "a"])
+    found = [apart(np.array(ids), spaced) for ids in ([5, 4, 6], [5, 4], [5, 6], [5])]
+    assert [[part.tolist() for part in both] for both in found] == [
+        [[5, 4], [6]],
+        [[5, 4], []],
+        [[], [5, 6]],
+        [[], [5]],
     ]
 
 
