@@ -226,8 +226,9 @@ class Variation:
         sources = self._pair.source.encode([source for source, _ in texts])
         targets = self._pair.target.encode([target for _, target in texts])
         for row, source, target in zip(rows, sources, targets):
-            (source,) = tagged([source], self._tags[bisect.bisect(self._ends, numbers[row])].tag)
-            sides[_SOURCE][row], sides[_TARGET][row] = np.append(source, EOS), np.append(target, EOS)
+            tag = self._tags[bisect.bisect(self._ends, numbers[row])].tag
+            (whole,) = tagged([source], tag)
+            sides[_SOURCE][row], sides[_TARGET][row] = np.append(whole, EOS), np.append(target, EOS)
         return sides
 
     def _sampled(self, pairs: Pairs, numbers: Ints, epoch: int) -> Pairs:
