@@ -182,7 +182,12 @@ def test_shards_of_a_tagged_corpus_make_the_tagged_corpus(text: Text) -> None:
     for number in (1, 2):
         text.make(shard=f"{number}/2", destdir=f"{text.folder}/shards")
     joined, _ = text.make(
-        merge=f"{text.folder}/shards", trainpref=None, srcdict=None, tgtdict=None, destdir=f"{text.folder}/joined"
+        merge=f"{text.folder}/shards",
+        trainpref=None,
+        srcdict=None,
+        tgtdict=None,
+        tag=None,
+        destdir=f"{text.folder}/joined",
     )
     for path in whole.folder.rglob("train.*"):
         assert (joined.folder / path.name).read_bytes() == path.read_bytes()
