@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nmt.config.preprocessing import FilterConfig
 from nmt.config.variation import VariationConfig
 from nmt.data.corpus import open_corpora
 from nmt.data.language_pair import PAIR_FILE, LanguagePair
@@ -127,6 +128,14 @@ def test_words_are_tagged_where_their_list_has_the_tag(text: Text) -> None:
     named = f"{text.folder}/words.txt"
     corpus, _ = text.make(srcdict=named, tgtdict=named, tag="de")
     assert corpus.pair.source.pieces(corpus.split("train").source(0)[:-1].tolist()) == ["<2de>", *SOURCE[0].split()]
+
+
+def test_filters_judge_the_text_without_its_tag(text: Text) -> None:
+    words = sorted({word for line in SOURCE + TARGET for word in line.split()})
+    write(text.folder / "words.txt", ["<2de>", *words])
+    given: dict[str, Any] = {"srcdict": f"{text.folder}/words.txt", "tgtdict": f"{text.folder}/words.txt"}
+    corpus, report = text.make(**given, tag="de", filters=FilterConfig(max_length=4, max_ratio=1.4))
+    assert report.splits[0].kept == len(SOURCE) == len(corpus.split("train"))
 
 
 def test_both_directions_are_trained_together_only_with_tags(text: Text) -> None:
