@@ -36,6 +36,7 @@ from nmt_cli.process import Terminated, cleaning_up_on_sigterm, configure_loggin
 RECORDS = "sweep.jsonl"
 LAUNCHERS = ("joblib", "submitit")
 SAVE_DIR = "checkpoint.save_dir"
+DRY_RUN = "dry_run"
 LONGEST_NAME = 120
 
 Record = dict[str, Any]
@@ -67,6 +68,10 @@ class Sweep:
         self.fixed = {key for key, override in given.items() if not override.is_sweep_override()}
         if SAVE_DIR in given.keys() - self.fixed:
             raise UsageError(f"{SAVE_DIR} is the folder of the whole sweep, whose runs get folders of their own in it")
+        if DRY_RUN in given and given[DRY_RUN].value() is not False:
+            raise UsageError(
+                "--dry-run says what one run would take, and a sweep has records of its runs; try one of them"
+            )
         self.start = secrets.token_hex(4)
         self._conductor = _this_process()
         self._received: signal.Signals | None = None

@@ -136,11 +136,12 @@ class PairFilter:
 
     config: FilterConfig
     leaks: Keys | None = None  # of the pairs, or sources, that must not stand in the training text
+    tags: int = 0  # pieces before each source that say which language is wanted
     _seen: set[int] = field(default_factory=set)
 
     def judge(self, pairs: EncodedPairs) -> Codes:
-        """A ``Reason`` for each pair. Lengths are in pieces, without eos."""
-        source = pairs.source.lengths - 1
+        """A ``Reason`` for each pair. Lengths are in pieces, without tags and eos."""
+        source = np.maximum(pairs.source.lengths - 1 - self.tags, 0)
         target = source if pairs.target is None else pairs.target.lengths - 1
         shorter, longer = np.minimum(source, target), np.maximum(source, target)
         none = np.zeros(len(source), dtype=bool)

@@ -106,8 +106,8 @@ class LanguagePair:
 
 
 def find_pair(folder: Path) -> Path | None:
-    """Where a tokenizer, corpus, checkpoint or run folder holds its pair, or None."""
-    for candidate in (folder, folder / "tokenizer"):
+    """Where a tokenizer, corpus, checkpoint or run folder holds its pair, or None. Of the shards of a corpus each has it."""
+    for candidate in (folder, folder / "tokenizer", *sorted(folder.glob("shard-*-of-*/tokenizer"))):
         if (candidate / PAIR_FILE).is_file():
             return candidate
     return None

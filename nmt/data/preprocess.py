@@ -94,7 +94,7 @@ def _make(
 
 def _beside_a_merge(config: PreprocessConfig) -> Rules:
     """What says something of text, of which none is read."""
-    for name in ("trainpref", "validpref", "testpref", "tsv", "jsonl", "keep_dropped"):
+    for name in ("trainpref", "validpref", "testpref", "tsv", "jsonl", "keep_dropped", "tag"):
         flag = f"--{name.replace('_', '-')}"
         yield getattr(config, name) is not None, f"--merge joins shards and reads no text; leave {flag} out"
     yield config.shard is not None, "--shard and --merge exclude each other: shards are made first, then joined"

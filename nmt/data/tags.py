@@ -16,7 +16,10 @@ from nmt.data.vocabulary import UNK, Ids, Vocabulary
 from nmt.errors import UsageError
 
 _SHAPES = ("<2{}>", ">>{}<<", "__{}__")
-_SHAPE = re.compile("|".join(shape.format("(.+)") for shape in _SHAPES))
+# Between underscores stand placeholders too, such as "__URL__": there a tag is the code of a language.
+_CODES = (".+", ".+", "[a-z]{2,3}(?:[-_][A-Za-z]{2,4})?")
+_SHAPE = re.compile("|".join(shape.format(f"({code})") for shape, code in zip(_SHAPES, _CODES)))
+_SPACE = "\u2581"  # the piece that sentencepiece puts before a symbol at the beginning of a line
 
 
 def piece_of(tag: str) -> str:
@@ -45,8 +48,10 @@ def tag_id(vocabulary: Vocabulary, tag: str) -> int:
 
 
 def apart(ids: Ids, vocabulary: Vocabulary) -> tuple[Ids, Ids]:
-    """The tag that a sentence begins with, if it does, and the rest."""
-    count = int(len(ids) > 0 and is_tag(vocabulary.pieces[int(ids[0])]))
+    """The tag that a sentence begins with, if it does, with the piece of a space that may stand before it; and the rest."""
+    pieces = [vocabulary.pieces[number] for number in ids[:2].tolist()]
+    space = int(pieces[:1] == [_SPACE])
+    count = space + 1 if any(map(is_tag, pieces[space : space + 1])) else 0
     return ids[:count], ids[count:]
 
 

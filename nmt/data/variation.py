@@ -12,6 +12,8 @@ the corpus; without headroom only one that would not even fit into a batch of it
 
 from __future__ import annotations
 
+import bisect
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -45,6 +47,14 @@ Pairs = tuple[list[Sentence], list[Sentence]]  # the sources and the targets of 
 ShortInts = npt.NDArray[np.int32]
 Room = tuple[int | None, int | None]  # pieces of sources and of targets; None: as many as they take
 _BOUNDLESS = 2**31
+
+
+@dataclass(frozen=True, eq=False)
+class Tagged:
+    """A corpus among several: its pairs, and the id of the language tag before each of its sources, or none."""
+
+    pairs: int
+    tag: Ids
 
 
 @dataclass(frozen=True)
@@ -110,12 +120,15 @@ class Variation:
         text: StoredPairs | None = None,
         *,
         padded: bool = True,
+        tags: Sequence[Tagged] | None = None,
     ) -> None:
         """``text`` is needed for augmentations. ``padded``: a batch is as large as its longest sentence times their number,
-        else as all its pieces together."""
+        else as all its pieces together. ``tags``: of each corpus of the split in turn; None: all have that of ``pair``."""
         self._split, self._pair, self._seed, self._text, self._padded = split, pair, seed, text, padded
         self.augments = chosen(options.augment)
         assert text is not None or not self.augments
+        self._tags = [Tagged(len(split), pair.before_sources())] if tags is None else tags
+        self._ends = [*itertools.accumulate(one.pairs for one in self._tags)]
         self._samplers = [
             _sampler(options, tokenizer) if options.sampled_sides in (Sides.both, side) else None
             for side, tokenizer in ((Sides.source, pair.source), (Sides.target, pair.target))
@@ -196,7 +209,7 @@ class Variation:
         for row in changed:
             augments = [augment for augment, flags in zip(self.augments, changes) if flags[row]]
             texts.append(self._changed_text(int(numbers[row]), augments, Random(int(seeds[row]))))
-        return self._put(usual, changed, texts)
+        return self._put(usual, numbers, changed, texts)
 
     def _changed_text(self, number: int, augments: Sequence[Augment], random: Random) -> tuple[str, str]:
         assert self._text is not None
@@ -205,15 +218,17 @@ class Variation:
             source, target = augment.change(source, target, random)
         return (source, target) if source.strip() and target.strip() else before
 
-    def _put(self, usual: Pairs, rows: Sequence[int] | Ints, texts: list[tuple[str, str]]) -> Pairs:
-        """The pieces of some texts in place of the usual ones."""
+    def _put(self, usual: Pairs, numbers: Ints, rows: Sequence[int] | Ints, texts: list[tuple[str, str]]) -> Pairs:
+        """The pieces of some texts in place of the usual ones of pairs with these ``numbers``."""
         sides = [*usual[0]], [*usual[1]]
         if not texts:
             return sides
-        sources = tagged(self._pair.source.encode([source for source, _ in texts]), self._pair.before_sources())
+        sources = self._pair.source.encode([source for source, _ in texts])
         targets = self._pair.target.encode([target for _, target in texts])
         for row, source, target in zip(rows, sources, targets):
-            sides[_SOURCE][row], sides[_TARGET][row] = np.append(source, EOS), np.append(target, EOS)
+            tag = self._tags[bisect.bisect(self._ends, numbers[row])].tag
+            (whole,) = tagged([source], tag)
+            sides[_SOURCE][row], sides[_TARGET][row] = np.append(whole, EOS), np.append(target, EOS)
         return sides
 
     def _sampled(self, pairs: Pairs, numbers: Ints, epoch: int) -> Pairs:
@@ -234,7 +249,7 @@ class Variation:
         usual = self.usual(Sentences(numbers, _BEFORE_TRAINING))
         seeds = drawn(numbers, self._seed, _BEFORE_TRAINING, _TEXT).tolist()
         texts = [self._changed_text(number, [augment], Random(seed)) for number, seed in zip(numbers.tolist(), seeds)]
-        changed = self._put(usual, range(len(texts)), texts)
+        changed = self._put(usual, numbers, range(len(texts)), texts)
         grown = _lengths(changed).sum(1) / _lengths(usual).sum(1)
         return [max(1.0, growth) for growth in grown.tolist()]
 

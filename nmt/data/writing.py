@@ -113,7 +113,8 @@ class _Writer:
     def _sentences(self, text: ParallelText, count: int, leaks: Keys | None) -> tuple[SplitTally, Codes]:
         """What was counted, and the verdict on each pair."""
         trains, tally = text.split == TRAIN, SplitTally(text.split, text.begin)
-        rules = PairFilter(self._config.filters, leaks) if trains else None
+        tags = len(self._pair.before_sources())
+        rules = PairFilter(self._config.filters, leaks, tags) if trains else None
         vocabularies = self._pair.source.vocabulary, self._pair.target.vocabulary
         judged, facts = list[Codes](), list[Facts]()
         with contextlib.ExitStack() as stack:

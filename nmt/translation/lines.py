@@ -176,21 +176,31 @@ def _diagonal(blocks: Sequence[Floats]) -> Floats:
 
 
 def with_known_words(
-    hypothesis: Hypothesis, line: str, first: int, pair: LanguagePair, dictionary: Mapping[str, str], tags: int = 0
+    hypothesis: Hypothesis,
+    line: str,
+    first: int,
+    pair: LanguagePair,
+    dictionary: Mapping[str, str],
+    tags: int = 0,
+    of: int = 0,
 ) -> str:
     """A hypothesis' text, in which an unknown piece is what the dictionary says of the source piece that it attends to most,
     else that piece: Luong et al. 2015, "Addressing the Rare Word Problem in Neural Machine Translation" (PosUnk), with
     attention in place of pointers.
 
-    What it translates begins at piece ``first`` of the line, after so many ``tags``, which stand for no word. Of a line
-    whose own text is lost, as in a training split, unknown words remain unknown.
+    What it translates begins at piece ``first`` of the ``of`` pieces of the line, after so many ``tags``, which stand for no
+    word. A tag that was typed is part of the text, and none of these. Of a line whose own text is lost, as in a training
+    split, unknown words remain unknown.
     """
     ids = hypothesis.tokens.tolist()[:-1]
     if hypothesis.attention is None:
         raise UsageError("the model has no attention, which unknown words are replaced by; leave out --replace-unk")
     unknown = [place for place, number in enumerate(ids) if number == UNK]
     surfaces = pair.source.surfaces(line) if unknown else []
-    surfaces = surfaces[first + any(map(is_tag, surfaces[:1])) :]
+    typed = len(surfaces) - of
+    if 0 < typed <= 2 and is_tag(surfaces[typed - 1]):  # sentencepiece puts a space before it
+        first += typed
+    surfaces = surfaces[first:]
     of_words = hypothesis.attention[:, tags:-1]  # eos stands for no word
     if not unknown or len(surfaces) < of_words.shape[1]:
         return pair.target.decode(ids)

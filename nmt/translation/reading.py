@@ -39,6 +39,7 @@ class Source:
     request: Request = Request()
     cut: bool = False  # its end is left out
     tags: int = 0  # pieces at the beginning of each part that say which language is wanted
+    pieces: int = 0  # of the whole line, tags left out
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class Part:
     ids: Ids
     request: Request
     tags: int = 0
+    of: int = 0  # pieces of the line, tags left out
 
     @property
     def pieces(self) -> int:
@@ -80,7 +82,7 @@ class Window:
         for line, source in enumerate(self.sources):
             first, asked = 0, source.request
             for index, ids in enumerate(source.parts):
-                yield Part(line, index, source.number, source.text, first, ids, asked, source.tags)
+                yield Part(line, index, source.number, source.text, first, ids, asked, source.tags, source.pieces)
                 first, asked = first + len(ids) - source.tags, replace(asked, prefix=())
 
 
@@ -153,7 +155,7 @@ class Reader:
         while numbered := list(itertools.islice(remaining, self.config.buffer_size)):
             window = []
             for number in numbered:
-                tag, ids = apart(split.source(number)[:-1], self.pair.source.vocabulary)
+                tag, ids = self._apart(split.source(number)[:-1], asked=self.config.tag is not None)
                 text = texts[number] if texts is not None else source.decode(ids.tolist())
                 target = tuple(split.target(number)[:-1].tolist()) if self.config.score_reference else ()
                 window.append(self._source(number, text, ids, Request(target=target), self._tag(tag, self.config.tag)))
@@ -165,12 +167,20 @@ class Reader:
         encoded = self.pair.source.encode([text if text.strip() else "" for text in texts])
         sources = []
         for number, line, ids in zip(numbered, lines, encoded):
-            tag, rest = apart(ids, self.pair.source.vocabulary)
+            tag, rest = self._apart(ids, asked=bool(line.tag) or self.config.tag is not None)
             tag = self._line_tag(line, tag, number + 1)
             sources.append(self._source(number, line.text, rest, self._request(line, number + 1), tag))
         return Window(sources, pause)
 
+    def _apart(self, ids: Ids, *, asked: bool) -> tuple[Ids, Ids]:
+        """The tag that a line begins with, if it does, and the rest. A model that was made without reads a line that is
+        nothing but that as it stands, unless a tag is ``asked`` for."""
+        tag, rest = apart(ids, self.pair.source.vocabulary)
+        return (tag, rest) if len(rest) or asked or self.pair.tag is not None else (rest, ids)
+
     def _line_tag(self, line: Line, typed: Ids, number: int) -> Ids:
+        if self.pair.tag is not None:
+            typed = typed[-1:]  # no space stood before it when the model was trained
         if not line.tag:
             return typed if len(typed) else self._tag(self.pair.before_sources(), self.config.tag)
         try:
@@ -236,8 +246,9 @@ class Reader:
         limit = max(1, limit - len(tag))
         if request.target:
             self._check_target(number, request.target, min(len(ids), limit) + len(tag))
+        source = Source(number, text, (), request, tags=len(tag), pieces=len(ids))
         if len(ids) <= limit:
-            return Source(number, text, tuple(tagged([ids], tag)) if len(ids) else (), request, tags=len(tag))
+            return replace(source, parts=tuple(tagged([ids], tag)) if len(ids) else ())
         where, cut = f"{self.called} {number + 1} has {len(ids)} pieces", self.config.long_lines is LongLines.truncate
         if request.target and not cut:
             raise DataError(f"{where}, more than {limit}, so its reference cannot be scored ({advice})")
@@ -245,10 +256,10 @@ class Reader:
         if cut or whole:  # nobody knows which of the parts is to contain a phrase, or how long each may be
             done = "read" if request.target else "translated"
             logger.warning(f"{where}; only its first {limit} are {done} ({advice})")
-            return Source(number, text, tuple(tagged([ids[:limit]], tag)), request, cut=True, tags=len(tag))
+            return replace(source, parts=tuple(tagged([ids[:limit]], tag)), cut=True)
         parts = divided(ids, self.pair.source.pieces(ids.tolist()), limit)
         logger.warning(f"{where}; it is translated in {len(parts)} parts ({advice})")
-        return Source(number, text, tuple(tagged(parts, tag)), request, tags=len(tag))
+        return replace(source, parts=tuple(tagged(parts, tag)))
 
     def _check_target(self, number: int, target: Sequence[int], pieces: int) -> None:
         """What a model cannot write for so many ``pieces`` of a source has no score; truncated, it is scored so far."""

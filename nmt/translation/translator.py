@@ -269,7 +269,7 @@ def _as_text(
     ids = hypothesis.tokens.tolist()[:-1]
     text = pair.target.decode(ids)
     if unknown is not None:
-        text = with_known_words(hypothesis, part.text, part.first, pair, unknown, part.tags)
+        text = with_known_words(hypothesis, part.text, part.first, pair, unknown, part.tags, part.of)
     return TranslatedText(
         text=one_line(text),
         pieces=pair.target.pieces(ids),

@@ -36,3 +36,11 @@ def test_a_setting_that_training_refuses_is_refused(tmp_path: Path) -> None:
     result = run_copy("train", write_tiny_corpus(tmp_path), *TINY, "--dry-run", "--max-tokens", "2")
     assert result.returncode == 2 and not result.stdout
     assert b"batching.max_tokens=2 is less than" in result.stderr
+
+
+def test_a_sweep_is_refused_and_leaves_no_records(tmp_path: Path) -> None:
+    corpus = write_tiny_corpus(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    result = run_copy("train", corpus, *TINY, "--dry-run", "-m", "seed=1,2", cwd=tmp_path)
+    assert result.returncode == 2 and b"--dry-run says what one run would take" in result.stderr
+    assert sorted(tmp_path.rglob("*")) == before

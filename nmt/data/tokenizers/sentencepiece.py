@@ -276,9 +276,15 @@ class SentencePieceTokenizer(Tokenizer):
         return kind == "unigram"
 
     def _scores(self) -> dict[str, float]:
-        """Of the pieces that stand for text, not for bytes."""
+        """Of the pieces that stand for text which may be cut otherwise: not for bytes, nor for a symbol of the user's."""
         theirs = [number for number in self._theirs.tolist() if not self._model.is_byte(number)]
-        return dict(zip(self._model.id_to_piece(theirs), self._model.get_score(theirs)))
+        scored = zip(theirs, self._model.id_to_piece(theirs), self._model.get_score(theirs))
+        return {piece: score for number, piece, score in scored if score or not self._is_symbol(number, piece)}
+
+    def _is_symbol(self, number: int, piece: str) -> bool:
+        """Whether a piece with the score 0 is a symbol of the user's. In byte-pair encoding the first merge has that score
+        too, but does not stay whole where all merges are left out."""
+        return not self._is("bpe") or number in self._model.sample_encode_as_ids(piece, nbest_size=-1, alpha=1.0)
 
     def save(self, folder: Path, stem: str) -> None:
         (folder / f"{stem}.model").write_bytes(self.model_bytes())

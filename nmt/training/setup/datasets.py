@@ -18,7 +18,7 @@ from nmt.data.language_pair import LanguagePair
 from nmt.data.lengths import Lengths, blocks, longest
 from nmt.data.mixing import Mixture, Stage
 from nmt.data.stored_text import StoredPairs, text_identity
-from nmt.data.variation import Variation, refuse_cut_text
+from nmt.data.variation import Tagged, Variation, refuse_cut_text
 from nmt.data.vocabulary import Flags, Ints
 from nmt.errors import DataError, UsageError
 from nmt.interface import EncoderDecoder
@@ -58,7 +58,7 @@ def open_datasets(config: TrainConfig) -> Datasets:
         train=train,
         valid=_validation_split(config, corpora) if validates else None,
         longest=_longest(train),
-        variation=_variation(config, corpora, train) if config.variation.is_on else None,
+        variation=_variation(config, corpora, parts) if config.variation.is_on else None,
         identities=[_identity(config, corpus) for corpus in corpora],
         reports=[{**corpus.report, "folder": str(corpus.folder)} for corpus in corpora],
         valid_identities=_valid_identities(config, corpora) if validates else [],
@@ -66,13 +66,15 @@ def open_datasets(config: TrainConfig) -> Datasets:
     )
 
 
-def _variation(config: TrainConfig, corpora: list[Corpus], train: Split) -> Variation:
+def _variation(config: TrainConfig, corpora: list[Corpus], parts: list[Split]) -> Variation:
     text = None
     if config.variation.augment:
-        refuse_cut_text(corpora[0].pair)
+        for corpus in corpora:
+            refuse_cut_text(corpus.pair)
         text = StoredPairs(corpora, config.train_subset)
     padded = config.batching.count_padding
-    return Variation(train, corpora[0].pair, config.variation, config.seed, text, padded=padded)
+    tags = [Tagged(len(part), corpus.pair.before_sources()) for corpus, part in zip(corpora, parts)]
+    return Variation(chain(parts), corpora[0].pair, config.variation, config.seed, text, padded=padded, tags=tags)
 
 
 def _identity(config: TrainConfig, corpus: Corpus) -> str:

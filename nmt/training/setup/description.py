@@ -31,6 +31,7 @@ logger = logging.getLogger("nmt.training")
 
 # What is planned to know the length of a run beforehand: some ten seconds at a microsecond a sentence.
 MOST_EPOCHS, MOST_SENTENCES = 1000, 10_000_000
+MOST_DRAWN = 100_000  # sentences whose text is drawn for that: some ten seconds
 
 
 def tell(config: TrainConfig, datasets: Datasets, batches: TrainingBatches, model: nn.Module) -> None:
@@ -72,7 +73,7 @@ def tell_limits(config: TrainConfig) -> None:
 def number_of_updates(config: TrainConfig, batches: TrainingBatches, datasets: Datasets) -> int | None:
     """How many updates the limits allow. Epochs have the same length, except with a sort window, or where corpora are mixed
     or text is changed: then they are counted, and what would take long is taken from the mean of those before, which hardly
-    differ in a large corpus. To draw the text of all epochs would take long."""
+    differ in a large corpus. Where each epoch is drawn before it is planned, that is soon."""
     limits, batching = config.training, config.batching
     last = limits.last_update
     if limits.max_epoch is None or (batching.exceeded(datasets.longest) and not batching.skip_long):
@@ -80,7 +81,9 @@ def number_of_updates(config: TrainConfig, batches: TrainingBatches, datasets: D
     counted = 1
     changed = bool(config.variation.augment) and config.variation.headroom is not None
     if batching.sort_window is not None or config.sampling.is_on or changed:
-        counted = min(limits.max_epoch, MOST_EPOCHS, max(1, MOST_SENTENCES // len(datasets.train)))
+        drawn = config.variation.is_on and config.variation.headroom is None
+        most = MOST_DRAWN if drawn else MOST_SENTENCES
+        counted = min(limits.max_epoch, MOST_EPOCHS, max(1, most // len(datasets.train)))
     made = 0
     for epoch in range(1, counted + 1):
         made += batches.updates_in_epoch(epoch)

@@ -196,6 +196,17 @@ def test_all_shards_of_a_folder_are_read_as_one_corpus(text: Text) -> None:
         Corpus.open(folder)
 
 
+def test_a_folder_of_shards_names_their_vocabularies(text: Text) -> None:
+    folder = shards(text, 2)
+    other, _ = text.make(srcdict=folder, tgtdict=folder, destdir=f"{text.folder}/other")
+    assert other.pair.digest() == Corpus.open(Path(folder)).pair.digest()
+
+
+def test_a_tag_is_of_shards_and_not_of_their_merge(text: Text) -> None:
+    with pytest.raises(UsageError, match="--merge joins shards and reads no text; leave --tag out"):
+        text.make(merge=shards(text, 2), trainpref=None, validpref=None, tag="de", destdir=f"{text.folder}/joined")
+
+
 def test_shards_of_two_vocabularies_are_no_corpus(text: Text) -> None:
     text.config = replace(text.config, filters=FilterConfig())
     folder = Path(shards(text, 2))

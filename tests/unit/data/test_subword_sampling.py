@@ -167,6 +167,22 @@ def test_what_the_model_does_not_know_stays(bpe: Tokenizer, unigram: Tokenizer) 
             assert any(ids[at : at + end - begin] == sentence[begin:end].tolist() for at in range(len(ids)))
 
 
+@pytest.mark.parametrize("config", [BpeConfig, UnigramConfig])
+def test_symbols_of_users_stay_whole(config: type[SentencePieceConfig]) -> None:
+    """Also where the text has all their characters, and pieces that are parts of them."""
+    symbols = ["<2de>", "<2", "ou"]
+    made = config(vocab_size=90, hard_vocab_limit=False, user_defined_symbols=symbols)
+    tokenizer = tokenizers.build(made).train([f"{line} < 2 de > 2de" for line in LINES], seed=1)
+    numbers = [tokenizer.vocabulary.id(symbol) for symbol in symbols]
+    sentences = [np.append(numbers[0], ids) for ids in tokenizer.encode([f"{line} <2de> <2" for line in LINES])]
+    sampler = tokenizer.bpe_dropout(0.7) if config is BpeConfig else tokenizer.unigram_sampling(0.01)
+    drawn_sentences = sample(sampler, sentences)
+    assert drawn_sentences != [ids.tolist() for ids in sentences]
+    for usual, ids in zip(sentences, drawn_sentences):
+        assert [number for number in ids if number in numbers] == [number for number in usual if number in numbers]
+        assert ids[0] == numbers[0]
+
+
 def test_pieces_that_a_list_lacks_are_never_drawn(bpe: Tokenizer) -> None:
     known = [piece for piece in bpe.vocabulary.pieces[4:] if piece not in ("b", "bu")]
     model = bpe.model_bytes()  # type: ignore[attr-defined]

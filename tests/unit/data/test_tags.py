@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nmt.config.preprocessing import FilterConfig
 from nmt.config.variation import VariationConfig
 from nmt.data.corpus import open_corpora
 from nmt.data.language_pair import PAIR_FILE, LanguagePair
@@ -42,6 +43,11 @@ def test_a_tag_is_found_in_whichever_shape_the_vocabulary_has_it() -> None:
         tag_id(Vocabulary(["a"]), "de")
 
 
+def test_a_placeholder_is_no_tag() -> None:
+    vocabulary = Vocabulary(["__URL__", "__init__", "_______", "__pt_BR__", "__ceb__"])
+    assert tags_of(vocabulary) == ["pt_BR", "ceb"]
+
+
 def test_a_tag_stands_before_what_has_pieces_and_is_told_apart_from_it() -> None:
     vocabulary = Vocabulary(["<2de>", "a"])
     both = tagged([np.array([5]), np.array([], dtype=np.int64)], np.array([4]))
@@ -50,6 +56,14 @@ def test_a_tag_stands_before_what_has_pieces_and_is_told_apart_from_it() -> None
         [[4], [5]],
         [[], []],
         [[], [5, 4]],
+    ]
+    spaced = Vocabulary(["<2de>", "\u2581", "a"])
+    found = [apart(np.array(ids), spaced) for ids in ([5, 4, 6], [5, 4], [5, 6], [5])]
+    assert [[part.tolist() for part in both] for both in found] == [
+        [[5, 4], [6]],
+        [[5, 4], []],
+        [[], [5, 6]],
+        [[], [5]],
     ]
 
 
@@ -116,6 +130,14 @@ def test_words_are_tagged_where_their_list_has_the_tag(text: Text) -> None:
     assert corpus.pair.source.pieces(corpus.split("train").source(0)[:-1].tolist()) == ["<2de>", *SOURCE[0].split()]
 
 
+def test_filters_judge_the_text_without_its_tag(text: Text) -> None:
+    words = sorted({word for line in SOURCE + TARGET for word in line.split()})
+    write(text.folder / "words.txt", ["<2de>", *words])
+    given: dict[str, Any] = {"srcdict": f"{text.folder}/words.txt", "tgtdict": f"{text.folder}/words.txt"}
+    corpus, report = text.make(**given, tag="de", filters=FilterConfig(max_length=4, max_ratio=1.4))
+    assert report.splits[0].kept == len(SOURCE) == len(corpus.split("train"))
+
+
 def test_both_directions_are_trained_together_only_with_tags(text: Text) -> None:
     one, _ = text.make(tokenizer=BPE, joined_dictionary=True, tag="de")
     turned = {"source_lang": "de", "target_lang": "en", "srcdict": str(one.folder), "joined_dictionary": True}
@@ -169,7 +191,12 @@ def test_shards_of_a_tagged_corpus_make_the_tagged_corpus(text: Text) -> None:
     for number in (1, 2):
         text.make(shard=f"{number}/2", destdir=f"{text.folder}/shards")
     joined, _ = text.make(
-        merge=f"{text.folder}/shards", trainpref=None, srcdict=None, tgtdict=None, destdir=f"{text.folder}/joined"
+        merge=f"{text.folder}/shards",
+        trainpref=None,
+        srcdict=None,
+        tgtdict=None,
+        tag=None,
+        destdir=f"{text.folder}/joined",
     )
     for path in whole.folder.rglob("train.*"):
         assert (joined.folder / path.name).read_bytes() == path.read_bytes()

@@ -26,6 +26,7 @@ from nmt.config.sections import (
     TrainingConfig,
     ValidationConfig,
 )
+from nmt.config.variation import VariationConfig
 from nmt.data.corpus import Split
 from nmt.data.language_pair import LanguagePair
 from nmt.data.preprocess import preprocess
@@ -157,6 +158,20 @@ def test_the_length_of_a_run_is_counted_or_where_that_takes_long_estimated(
     config = tiny_run(batching=BatchingConfig(sort_window=window), training=limits)
     opened = Datasets(pair, Path(), split, None, (3, 3), [])
     assert number_of_updates(config, batches, opened) == planned  # type: ignore[arg-type]
+    assert batches.asked == list(range(1, asked + 1))
+
+
+@pytest.mark.parametrize(("headroom", "asked"), [(None, 2), (1.2, 6)])
+def test_few_epochs_are_counted_where_their_text_has_to_be_drawn(
+    tiny_run: MakeConfig, monkeypatch: pytest.MonkeyPatch, headroom: float | None, asked: int
+) -> None:
+    monkeypatch.setattr(length, "MOST_DRAWN", 4)
+    pair: Any = None
+    split, batches, limits = given_lengths([2, 3], [2, 3]), Epochs(), TrainingConfig(max_epoch=6)
+    variation, batching = VariationConfig(bpe_dropout=0.1, headroom=headroom), BatchingConfig(sort_window=9)
+    config = tiny_run(batching=batching, training=limits, variation=variation)
+    opened = Datasets(pair, Path(), split, None, (3, 3), [])
+    assert number_of_updates(config, batches, opened) == 6 * sum(range(asked + 1)) // asked  # type: ignore[arg-type]
     assert batches.asked == list(range(1, asked + 1))
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -24,6 +25,7 @@ from nmt.storage.checkpoints import StoredCheckpoint, read_checkpoint
 from nmt.storage.run_folder import pointed
 from nmt.training.assemble import train
 from nmt.training.loop.batches import TrainingBatches
+from nmt.training.setup.datasets import open_datasets
 
 pytestmark = pytest.mark.slow  # whole runs
 
@@ -160,3 +162,26 @@ def test_training_on_shards_is_training_on_what_they_make_together(
         found.append(read_checkpoint(result.checkpoint).model)
     assert found[0].keys() == found[1].keys()
     assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
+
+
+def test_changed_text_of_each_corpus_keeps_the_tag_of_that_corpus(tiny_run: MakeConfig, tmp_path: Path) -> None:
+    (tmp_path / "train.de").write_text("ein mann\nzwei hunde laufen\n" * 5)
+    (tmp_path / "train.en").write_text("a man\ntwo dogs run\n" * 5)
+    (tmp_path / "words").write_text(
+        "\n".join(["<2en>", "<2fr>", *"ein mann zwei hunde laufen a man two dogs run".split()])
+    )
+    folders = []
+    for tag in ("en", "fr", None):
+        given: dict[str, Any] = {"srcdict": f"{tmp_path}/words", "tgtdict": f"{tmp_path}/words", "tag": tag}
+        given |= {"tokenizer": WordsConfig(), "keep_text": True, "destdir": f"{tmp_path}/{tag}"}
+        folders.append(preprocess(PreprocessConfig("de", "en", f"{tmp_path}/train", **given)).folder)
+    config = tiny_run(data=folders, variation=VariationConfig(augment=["noise_lines=1"]))
+    config.validation.interval = None
+    variation = open_datasets(config).variation
+    assert variation is not None
+    sentences = Sentences(np.arange(30), epoch=1)
+    before, after = (pairs[0] for pairs in (variation.usual(sentences), variation.read(sentences)))
+    tags = [[4]] * 10 + [[5]] * 10
+    assert [one[:1].tolist() for one in before[:20]] == [one[:1].tolist() for one in after[:20]] == tags
+    assert not {4, 5} & {number for one in after[20:] for number in one.tolist()}
+    assert [one.tolist() for one in before] != [one.tolist() for one in after]

@@ -11,13 +11,16 @@ import pytest
 from nmt.config.commands import GenerateConfig
 from nmt.config.preprocessing import PreprocessConfig
 from nmt.data.corpus import Corpus
+from nmt.data.language_pair import LanguagePair
 from nmt.data.preprocess import preprocess
+from nmt.data.tokenizers import tokenizers
 from nmt.data.tokenizers.piece_lists import WordsConfig
+from nmt.data.tokenizers.sentencepiece import BpeConfig
 from nmt.errors import DataError, UsageError
 from nmt.translation import Translator
 from nmt.translation.lines import Line
 from tests.commands import run_copy
-from tests.tiny_models import WORDS, in_english, tiny_pair, write_tiny_model
+from tests.tiny_models import WORDS, in_english, some_lines, tiny_pair, write_tiny_model
 
 TAGS = ("<2en>", "<2fr>", ">>deu<<")
 
@@ -43,6 +46,27 @@ def test_the_tag_of_the_corpus_stands_before_each_line_unless_another_is_asked_f
 def test_a_tag_that_was_typed_is_the_line_s_own(model: Path) -> None:
     assert sources(model, ["<2fr> rot", ">>deu<< rot"]) == ["<2fr> rot", ">>deu<< rot"]
     assert sources(model, [Line("<2fr> rot", tag="en")]) == ["<2en> rot"]
+
+
+@pytest.mark.parametrize("tag", ["en", None])
+def test_a_tag_that_was_typed_is_found_by_sentencepiece_too(tmp_path: Path, tag: str | None) -> None:
+    """A model that was made without tags has seen typed ones behind a space, as they stand in its text."""
+    lines = [f"<2fr> {line}" for line in some_lines(50)]
+    bpe = BpeConfig(vocab_size=60, hard_vocab_limit=False, user_defined_symbols=["<2en>", "<2fr>"])
+    tokenizer = tokenizers.build(bpe).train(lines, 1)
+    pair = LanguagePair("de", "en", tokenizer, tokenizer, shared=True, tag=tag)
+    model = write_tiny_model(tmp_path / "model", updates=1, pair=pair)
+    typed = "<2fr>" if tag else "\u2581 <2fr>"
+    (line, other, long) = sources(model, ["<2fr> rot", "rot", "<2fr> rot schnee hunde laufen"], max_source_length=4)
+    assert line.startswith(f"{typed} \u2581") and line.count("<2") == 1
+    assert other.startswith("<2en> \u2581" if tag else "\u2581")
+    assert long.count(typed) == long.count("<2") > 1
+    assert sources(model, [Line("<2fr> rot", tag="en")])[0] == line.replace(typed, "<2en>")
+
+
+def test_a_model_without_tags_reads_what_is_nothing_but_one(tmp_path: Path) -> None:
+    model = write_tiny_model(tmp_path / "model", updates=1, pair=tiny_pair((*TAGS, *WORDS)))
+    assert sources(model, [">>deu<<", "<2fr> <2fr>"]) == [">>deu<<", "<2fr> <2fr>"]
 
 
 def test_each_part_of_a_long_line_has_the_tag(model: Path) -> None:
@@ -71,7 +95,7 @@ def test_unknown_words_are_looked_for_behind_the_tag(tmp_path: Path) -> None:
     pair = dataclasses.replace(tiny_pair(words), tag="en")
     model = write_tiny_model(tmp_path / "model", updates=300, pair=pair, words=words)
     translator = Translator.load(model)
-    lines = ["ein schnee", "<2fr> zwei schnee laufen", "schnee schnee schnee"]
+    lines = ["ein schnee", "<2fr> zwei schnee laufen", "<2es> rot schnee", "schnee schnee schnee"]
     for line, translation in zip(lines, translator.translations(lines, replace_unk=True)):
         text = translation.hypotheses[0].text
         assert "<2" not in text and ">>" not in text, line

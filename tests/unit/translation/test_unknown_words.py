@@ -81,3 +81,10 @@ def test_conv_s2s_replaces_unknown_words_by_the_mean_of_its_layers_attention(tmp
         assert translator.translate([line], replace_unk=True) == [f"{before}schnee{after}"]
         found = translator.translate([line], replace_unk=True, unk_dictionary=str(tmp_path / "dictionary"))
         assert found == [f"{before}powder{after}"]
+
+
+def test_a_tag_that_was_typed_is_no_word_of_the_line_and_an_unknown_one_is() -> None:
+    found = hypothesis("X X", [1, 2], 4)
+    for line, pieces in (("<2fr> Anna Bert", 2), ("\u2581 <2fr> Anna Bert", 2), ("Anna Bert", 2)):
+        assert with_known_words(found, line, 0, PAIR, {}, 1, pieces) == "Anna Bert"
+    assert with_known_words(hypothesis("X X", [0, 1], 3), "<2fr> Bert", 0, PAIR, {}, 0, 2) == "<2fr> Bert"
