@@ -106,8 +106,9 @@ def _choice(translator: Translator, config: GenerateConfig, place: DeviceConfig,
     def score(lines: Iterator[Given], numbers: Iterator[int], config: GenerateConfig) -> Iterator[Translation]:
         return backward.hypotheses(lines, config, numbers=numbers, called="a translation of line")
 
+    tag = ours.source_lang if ours.source_lang in tags_of(back.source.vocabulary) else None
     joins = translator.writing(config).target.marks is not PieceMarks.none
-    return ReverseModel(score, config.rerank_weight, config, in_pieces=joins and backward.pair.source.keeps_pieces)
+    return ReverseModel(score, config.rerank_weight, config, in_pieces=joins and back.source.keeps_pieces, tag=tag)
 
 
 def _tell_of_tags(asked: str | None, pair: LanguagePair) -> None:

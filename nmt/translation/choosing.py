@@ -56,9 +56,12 @@ class ReverseModel:
     left out, of which the translations say nothing.
     """
 
-    def __init__(self, score: Score, weight: float, config: GenerateConfig, *, in_pieces: bool = False) -> None:
+    def __init__(
+        self, score: Score, weight: float, config: GenerateConfig, *, in_pieces: bool = False, tag: str | None = None
+    ) -> None:
         """``config``: how the translations were found; the same searching options score the sources. ``in_pieces``: the
-        other model reads pieces as they are, which the texts of translations have joined."""
+        other model reads pieces as they are, which the texts of translations have joined. ``tag``: of the language that
+        it is to translate back into; None: that of its corpus."""
         self._score = score
         self._in_pieces = in_pieces
         self._weight = weight
@@ -66,7 +69,7 @@ class ReverseModel:
         self._config = dataclasses.replace(
             config,
             score_reference=True,
-            tag=None,
+            tag=tag,
             rerank=None,
             rerank_weight=1.0,
             choose_among=None,

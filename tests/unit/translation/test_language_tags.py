@@ -144,3 +144,16 @@ def test_the_command_chooses_a_tag_and_names_the_one_that_nobody_chose(model: Pa
     assert (status, output) == (2, "") and "no piece for the tag 'es'; there are: en, fr, deu" in log
     status, output, log = run("--input-format", "jsonl", stdin=b'{"text": "rot", "tag": "es"}\n')
     assert status == 65 and "line 1: the source vocabulary has no piece for the tag 'es'" in log
+
+
+def test_reranking_asks_a_model_of_several_directions_for_the_language_of_the_source(tmp_path: Path) -> None:
+    forward = write_tiny_model(tmp_path / "forward", updates=60)
+    found = []
+    for tag in ("de", "fr"):
+        pair = dataclasses.replace(tiny_pair(("<2de>", "<2fr>", *WORDS), reverse=True), tag=tag)
+        back = write_tiny_model(tmp_path / f"back-{tag}", updates=60, pair=pair)
+        options = ("--path", forward, "--rerank", back, "--beam", "4", "--format", "jsonl", "--device", "cpu")
+        done = run_copy("generate", *options, stdin=b"ein mann\nzwei hunde laufen\n")
+        assert done.returncode == 0, done.stderr.decode()
+        found.append(done.stdout)
+    assert found[0] == found[1]
