@@ -13,7 +13,7 @@ from typing import Any
 import sentencepiece
 import yaml
 
-from nmt.data.tokenizers.sentencepiece import damage_named, read_foreign_model
+from nmt.data.tokenizers.sentencepiece_files import damage_named, read_foreign_model
 from nmt.errors import DataError, MissingInputError
 
 FAIRSEQ_SPECIALS = ("<s>", "<pad>", "</s>", "<unk>")  # have ids 0-3 there, and stand in no file

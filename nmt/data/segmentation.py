@@ -12,7 +12,7 @@ from nmt.data.language_pair import LanguagePair
 from nmt.data.tokenizers import Tokenizer
 from nmt.data.tokenizers.bpe_codes import BpeCodes, BpeCodesConfig, codes_named
 from nmt.data.tokenizers.piece_lists import WordsConfig, WordTokenizer
-from nmt.data.tokenizers.sentencepiece import damage_named, read_foreign_model
+from nmt.data.tokenizers.sentencepiece_files import damage_named, read_foreign_model
 from nmt.data.tokenizers.sentencepiece_list import SentencePieceList, SentencePieceListConfig
 from nmt.errors import MissingInputError, UsageError
 

@@ -210,7 +210,7 @@ def test_fault_34_a_damaged_sentencepiece_model_is_refused(content: bytes, task:
 
 def test_fault_34_a_model_that_crashes_the_library_does_not_crash_us(task: Task) -> None:
     """The process that tries it is made to crash: no model that the library crashes of is known."""
-    crash = "import nmt.data.tokenizers.sentencepiece as tried; tried._CHECK = 'import os; os.abort()'"
+    crash = "import nmt.data.tokenizers.sentencepiece_files as tried; tried._CHECK = 'import os; os.abort()'"
     task.write("hostile.model", b"x")
     status, message = task.run("--srcdict", f"{task.folder}/hostile.model", "tokenizer=bpe", before=crash)
     assert status == 65 and "tokenizer file" in message and "damaged" in message

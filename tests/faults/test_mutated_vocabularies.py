@@ -22,7 +22,7 @@ from nmt.config.preprocessing import PreprocessConfig
 from nmt.data.given_pieces import cut_pair
 from nmt.data.imported_vocabularies import read_fairseq_dictionary, read_huggingface_vocabulary, read_marian_vocabulary
 from nmt.data.text import Reading
-from nmt.data.tokenizers import Tokenizer, sentencepiece
+from nmt.data.tokenizers import Tokenizer, sentencepiece_files
 from nmt.data.tokenizers.piece_lists import CharBuilder, CharConfig, WordsBuilder, WordsConfig
 from nmt.data.tokenizers.sentencepiece import (
     BpeConfig,
@@ -195,7 +195,7 @@ def quickly_survives(path: Path) -> bool:
         try:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
             sys.argv = ["-c", str(path)]
-            exec(sentencepiece._CHECK, {})
+            exec(sentencepiece_files._CHECK, {})
             status = 0
         finally:
             os._exit(status)
@@ -203,7 +203,7 @@ def quickly_survives(path: Path) -> bool:
 
 
 def check_models(model: bytes, folder: Path, config: SentencePieceConfig, seed: int, number: int, note: Any) -> None:
-    sentencepiece._survives = quickly_survives
+    sentencepiece_files._survives = quickly_survives
     for count, content in enumerate(mutations(model, seed, number)):
         note(f"mutation {count} of {config} with seed {seed}")
         path = folder / "damaged.model"

@@ -19,7 +19,8 @@ from nmt.data.text import one_line, require_text
 from nmt.data.tokenizers import Tokenizer, tokenizers
 from nmt.data.tokenizers.imported import ImportedBuilder
 from nmt.data.tokenizers.piece_lists import read_pieces, write_pieces
-from nmt.data.tokenizers.sentencepiece import SPACE, SentencePieceTokenizer, damage_named, read_model
+from nmt.data.tokenizers.sentencepiece import SPACE, SentencePieceTokenizer
+from nmt.data.tokenizers.sentencepiece_files import damage_named, read_model
 from nmt.data.vocabulary import BOS, EOS, PAD, UNK, Ints, Vocabulary
 
 _LANGUAGE = re.compile(r">>.+?<<")  # into which OPUS-MT's models of many languages translate, before the text
