@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -84,7 +84,8 @@ def train(config: TrainConfig) -> TrainingResult:
 
 def dry_run(config: TrainConfig) -> dict[str, str]:
     """What batches, memory and time a new run would take, in words, from the first process; nothing is written."""
-    with _planned(config) as plan:
+    uncounted = replace(config, report=replace(config.report, count_flops=False))  # nobody would see the count
+    with _planned(uncounted) as plan:
         learner, _ = _learner(plan, None)
         updater = _updater(plan, learner, default_warmup(plan.max_update))
         copies = config.checkpoint.asynchronous and plan.world.main and plan.device.type == "cpu"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,9 +98,20 @@ def make_corpus(task: str, folder: Path, pairs: int = PAIRS) -> Path:
 def learn(model: Any, recipe: Recipe, corpus: Path, run: Path, seed: int) -> Result:
     """Train in the folder ``run``; the checkpoint with the least validation loss then translates the test strings."""
     start = time.process_time()
+    teach(model, recipe, [corpus], run, seed)
+    sources, targets = (
+        (corpus.parent / f"test.{language}").read_text(encoding="utf-8").splitlines() for language in ("src", "tgt")
+    )
+    found = Translator.load(run, device="cpu").translate(sources, search="greedy")
+    wrong = [(source, text) for source, text, target in zip(sources, found, targets, strict=True) if text != target]
+    return Result(100.0 - 100.0 * len(wrong) / len(sources), time.process_time() - start, wrong)
+
+
+def teach(model: Any, recipe: Recipe, corpora: Sequence[Path], run: Path, seed: int) -> None:
+    """Train on all of these in the folder ``run``."""
     train(
         TrainConfig(
-            data=[str(corpus)],
+            data=list(map(str, corpora)),
             model=model,
             criterion=CrossEntropyConfig(),
             optimizer=AdamConfig(lr=recipe.rate),
@@ -114,9 +126,3 @@ def learn(model: Any, recipe: Recipe, corpus: Path, run: Path, seed: int) -> Res
             seed=seed,
         )
     )
-    sources, targets = (
-        (corpus.parent / f"test.{language}").read_text(encoding="utf-8").splitlines() for language in ("src", "tgt")
-    )
-    found = Translator.load(run, device="cpu").translate(sources, search="greedy")
-    wrong = [(source, text) for source, text, target in zip(sources, found, targets, strict=True) if text != target]
-    return Result(100.0 - 100.0 * len(wrong) / len(sources), time.process_time() - start, wrong)

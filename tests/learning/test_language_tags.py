@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from nmt.config.preprocessing import PreprocessConfig
-from nmt.config.sections import (
-    BatchingConfig,
-    CheckpointConfig,
-    DeviceConfig,
-    ReportConfig,
-    TrainConfig,
-    TrainingConfig,
-    ValidationConfig,
-)
-from nmt.criterions.config import CrossEntropyConfig
 from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.piece_lists import WordsConfig
-from nmt.optim.config import AdamConfig
-from nmt.optim.schedules import LinearConfig
 from nmt.testing.subjects import load_preset
-from nmt.training.assemble import train
 from nmt.translation import Translator
-from tests.learning.learn import PASSED, SYMBOLS, TASKS, make_splits
+from tests.learning.learn import PASSED, SYMBOLS, TASKS, make_splits, teach
 from tests.learning.recipes import TRANSFORMER
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(3600)]
@@ -44,22 +30,10 @@ def test_a_model_does_what_the_tag_says(tmp_path: Path) -> None:
         config = PreprocessConfig("src", "tgt", tokenizer=WordsConfig(), joined_dictionary=True, tag=task)
         words = str(tmp_path / "words.txt")
         given = {"srcdict": words, "trainpref": f"{folder}/train", "validpref": f"{folder}/valid"}
-        preprocess(dataclasses.replace(config, **given, destdir=f"{folder}/corpus"))
-    train(
-        TrainConfig(
-            data=[f"{tmp_path / task}/corpus" for task in TASKS],
-            model=replace(load_preset("transformer_tiny"), **TRANSFORMER.sizes),
-            criterion=CrossEntropyConfig(),
-            optimizer=AdamConfig(lr=TRANSFORMER.rate),
-            scheduler=LinearConfig(),
-            batching=BatchingConfig(max_tokens=TRANSFORMER.max_tokens),
-            training=TrainingConfig(max_update=2 * TRANSFORMER.updates, clip_norm=1.0),
-            validation=ValidationConfig(interval=None, interval_updates=TRANSFORMER.updates, samples=0),
-            checkpoint=CheckpointConfig(save_dir=str(tmp_path / "run"), save_interval=None),
-            report=ReportConfig(log_interval=100, html=False, count_flops=False),
-            device=DeviceConfig("cpu", threads=1),
-        )
-    )
+        preprocess(replace(config, **given, destdir=f"{folder}/corpus"))
+    recipe = replace(TRANSFORMER, updates=2 * TRANSFORMER.updates)
+    model = replace(load_preset("transformer_tiny"), **recipe.sizes)
+    teach(model, recipe, [tmp_path / task / "corpus" for task in TASKS], tmp_path / "run", seed=1)
     translator = Translator.load(tmp_path / "run", device="cpu")
     assert translator.pair.tag == "copy"
     for task, step in TASKS.items():
