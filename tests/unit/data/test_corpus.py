@@ -328,7 +328,9 @@ def of_languages(folder: Path, name: str, languages: tuple[str, str]) -> Path:
 def test_corpora_of_both_directions_do_not_go_together_although_their_vocabulary_is_one(tmp_path: Path) -> None:
     one, back = of_languages(tmp_path, "one", ("en", "de")), of_languages(tmp_path, "back", ("de", "en"))
     assert Corpus.open(one).pair.digest() == Corpus.open(back).pair.digest()
-    with pytest.raises(DataError, match="from en to de, and .*back the other way; .* leave one of them out, or make each"):
+    with pytest.raises(
+        DataError, match="from en to de, and .*back the other way; .* leave one of them out, or make each"
+    ):
         open_corpora([one, back])
     with pytest.raises(DataError, match="the other way"):
         open_corpora([of_languages(tmp_path, "named", ("en_GB", "de_DE")), one, back])

@@ -1,0 +1,221 @@
+"""nmt-score with several systems: every figure is that of sacreBLEU's command line."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nmt.config.choices import ScoreFormat
+from nmt.scoring.tables import drawn
+from tests.commands import run_copy
+
+WORDS = "The quick brown fox jumps over a lazy dog and runs into the dark , old forest .".split()
+COUNT = 120
+
+
+def changed(line: str, share: float, chosen: random.Random) -> str:
+    return " ".join(chosen.choice(WORDS) if chosen.random() < share else word for word in line.split())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """References, and systems of which b is better than a, and c nearly as good as b."""
+    folder, chosen = tmp_path_factory.mktemp("systems"), random.Random(1)
+    references = [" ".join(chosen.choices(WORDS, k=chosen.randint(3, 40))) for _ in range(COUNT)]
+    texts = {"ref": references, "src": [line.upper() for line in references]}
+    texts |= {
+        name: [changed(line, share, chosen) for line in references]
+        for name, share in (("a", 0.4), ("b", 0.2), ("c", 0.22))
+    }
+    texts["labels"] = [f"domain {number % 3}" for number in range(COUNT)]
+    for name, lines in texts.items():
+        (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return folder
+
+
+def score(folder: Path, *arguments: str, status: int = 0) -> str:
+    done = run_copy("score", *arguments, cwd=folder)
+    assert done.returncode == status, done.stderr.decode()
+    return (done.stdout if status == 0 else done.stderr).decode()
+
+
+def as_json(folder: Path, *arguments: str) -> Any:
+    return json.loads(score(folder, *arguments, "--format", "json"))
+
+
+def sacrebleu(folder: Path, *arguments: str) -> Any:
+    command = [sys.executable, "-m", "sacrebleu", "ref", *arguments, "--format", "json", "--force", "-w", "6"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+METRICS = ("--metrics", "bleu,chrf,ter")
+
+
+def test_intervals_are_those_of_sacrebleu(folder: Path) -> None:
+    theirs = sacrebleu(folder, "-i", "a", "-m", "bleu", "chrf", "ter", "--ter-case-sensitive", "--confidence")
+    ours = as_json(folder, "--sys", "a", "--ref", "ref", *METRICS, "--confidence")["scores"]
+    for our, their in zip(ours, theirs, strict=True):
+        assert our["score"] == pytest.approx(their["score"], abs=1e-5)
+        assert our["mean"] == pytest.approx(their["confidence_mean"], abs=1e-5)
+        assert our["interval"] == pytest.approx(their["confidence_var"], abs=1e-5)
+        assert our["signature"] == their["signature"]
+
+
+TESTED = re.compile(r"([\d.]+) \(([\d.]+) ± ([\d.]+)\)")
+PROBABLE = re.compile(r"\(p = ([\d.]+)\)")
+
+
+def tested_by_sacrebleu(folder: Path, *arguments: str) -> tuple[list[tuple[float, ...]], list[float]]:
+    """Score, mean and interval, and the p-values, row by row: its JSON cannot hold all of these figures."""
+    command = [sys.executable, "-m", "sacrebleu", "ref", "-i", "a", "b", "c", "-m", "bleu", "chrf", "ter", *arguments]
+    options = ["--ter-case-sensitive", "--format", "text", "--force", "-w", "6"]
+    done = subprocess.run([*command, *options], cwd=folder, capture_output=True, text=True, check=True)
+    figures = [tuple(map(float, found)) for found in TESTED.findall(done.stdout)]
+    return figures, [float(found) for found in PROBABLE.findall(done.stdout)]
+
+
+def test_p_values_and_intervals_of_a_paired_bootstrap_are_those_of_sacrebleu(folder: Path) -> None:
+    figures, probable = tested_by_sacrebleu(folder, "--paired-bs", "--paired-bs-n", "300")
+    found = paired(folder, "bootstrap")
+    assert len(figures) == len(found) == 9 and len(probable) == 6
+    for figure, (value, mean, interval) in zip(found, figures):
+        assert figure["score"] == pytest.approx(value, abs=1e-5)
+        assert (figure["mean"], figure["interval"]) == pytest.approx((mean, interval), abs=1e-5)
+    assert [figure["p_value"] for figure in found[3:]] == pytest.approx(probable, abs=6e-5)
+    assert "p_value" not in found[0] and max(probable[:3]) < 0.01
+
+
+def test_p_values_of_a_randomization_are_those_of_sacrebleu(folder: Path) -> None:
+    _, probable = tested_by_sacrebleu(folder, "--paired-ar", "--paired-ar-n", "300")
+    found = paired(folder, "randomization")
+    assert len(probable) == 6
+    assert [figure["p_value"] for figure in found[3:]] == pytest.approx(probable, abs=6e-5)
+    assert "|ar:300|seed:12345|" in found[0]["signature"]
+    alone = as_json(folder, "--sys", "b", "--ref", "ref", *METRICS, "--confidence")["scores"]
+    assert [(one["mean"], one["interval"]) for one in alone] == [(one["mean"], one["interval"]) for one in found[3:6]]
+
+
+def paired(folder: Path, test: str) -> list[dict[str, Any]]:
+    """The figures of three systems, one after the other."""
+    asked = ("--paired", test, "--resamples", "300", "--confidence")
+    ours = as_json(folder, "--sys", "a", "b", "c", "--ref", "ref", *METRICS, *asked)
+    assert [one["sys"] for one in ours] == ["a", "b", "c"]
+    return [figure for one in ours for figure in one["scores"]]
+
+
+def test_a_table_names_systems_and_marks_differences_that_are_hardly_chance(folder: Path) -> None:
+    lines = score(
+        folder, "--sys", "b", "a", "c", "--ref", "ref", "--paired", "bootstrap", "--resamples", "200"
+    ).splitlines()
+    assert lines[0].split() == ["system", "BLEU"]
+    assert [line.split()[0] for line in lines[1:4]] == ["b", "a", "c"]
+    assert "(p = 0.0050)*" in lines[2] and "*" not in lines[3] and "p" not in lines[1]
+    assert lines[5].startswith("BLEU|nrefs:1|bs:200|seed:12345|")
+    assert lines[6] == "p: of a difference to b by chance; *: below 0.05"
+    assert len(lines) == 7
+
+
+def test_an_interval_stands_in_the_line_of_one_system(folder: Path) -> None:
+    (line,) = score(folder, "--sys", "a", "--ref", "ref", "--confidence", "--resamples", "50").splitlines()
+    assert line.startswith("BLEU|nrefs:1|bs:50|seed:12345|case:mixed") and " (μ = " in line and " ± " in line
+
+
+def test_tables_for_markdown_and_latex(folder: Path) -> None:
+    markdown = score(
+        folder, "--sys", "a", "b", "--ref", "ref", "--format", "markdown", "--confidence", "--resamples", "50"
+    )
+    assert markdown.splitlines()[0].startswith("| system | BLEU")
+    assert set(markdown.splitlines()[1]) == {"|", "-"}
+    latex = score(folder, "--sys", "a", "b", "--ref", "ref", "--format", "latex", "--confidence", "--resamples", "50")
+    assert latex.startswith("\\begin{tabular}{ll}") and r"$\pm$" in latex
+    assert latex.splitlines()[-1].startswith("% BLEU|nrefs:1")
+    assert drawn(["a_b|c"], [["5 %"]], ScoreFormat.latex)[2:5] == [r"a\_b|c \\", "\\hline", r"5 \% \\"]
+    assert drawn(["a|b"], [], ScoreFormat.markdown)[0] == r"| a\|b |"
+
+
+def test_scores_of_each_line_are_those_of_sacrebleu(folder: Path) -> None:
+    command = [sys.executable, "-m", "sacrebleu", "ref", "-i", "a", "-m", "bleu", "--sentence-level", "-b", "-w", "6"]
+    theirs = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout.split()
+    (ours,) = as_json(folder, "--sys", "a", "--ref", "ref", "--sentence")
+    assert ours["scores"] == pytest.approx([float(score) for score in theirs], abs=1e-4)
+    lines = score(folder, "--sys", "a", "b", "--ref", "ref", "--sentence", "--metrics", "bleu,exact").splitlines()
+    assert lines[0].split("\t") == ["line", "a bleu", "a exact", "b bleu", "b exact"] and len(lines) == COUNT + 1
+    assert lines[1].split("\t")[:2] == ["1", f"{float(theirs[0]):.2f}"]
+
+
+def test_parts_of_a_text_are_scored_as_texts_of_their_own(folder: Path) -> None:
+    references, hypotheses = ((folder / name).read_text().splitlines() for name in ("ref", "a"))
+    found = as_json(folder, "--sys", "a", "--ref", "ref", "--split-by", "length", "--src", "src")
+    assert [one.get("part") for one in found] == [None, *[f"{b}-{b + 9} words" for b in (0, 10, 20, 30)], "40-49 words"]
+    assert sum(one["lines"] for one in found[1:]) == found[0]["lines"] == COUNT
+    short = [number for number, line in enumerate(references) if len(line.split()) < 10]
+    for name, lines in (("few", references), ("few.a", hypotheses)):
+        (folder / name).write_text("".join(f"{lines[number]}\n" for number in short), encoding="utf-8")
+    assert as_json(folder, "--sys", "few.a", "--ref", "few")["scores"][0]["score"] == found[1]["scores"][0]["score"]
+    assert as_json(folder, "--sys", "a", "--ref", "ref", "--split-by", "length") == found
+    by_label = score(folder, "--sys", "a", "b", "--ref", "ref", "--split-by", "labels").splitlines()
+    assert by_label[0].split() == ["part", "lines", "system", "BLEU"]
+    assert [line[:8] for line in by_label[3:9:2]] == ["domain 0", "domain 1", "domain 2"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "says"),
+    [
+        (["--sys", "a", "b", "a"], 2, "--sys names a twice; leave one out"),
+        (
+            ["--sys", "a", "--paired", "bootstrap"],
+            2,
+            "--paired compares systems with the first one; name more than one",
+        ),
+        (["--sys", "a", "--sentence", "--confidence"], 2, "--sentence has the scores of single lines"),
+        (["--sys", "a", "--resamples", "9"], 2, "--resamples 9 is for --confidence and --paired"),
+        (["--sys", "a", "--src", "src"], 2, "--src src is for --split-by length"),
+        (["--sys", "a", "b", "--confidence", "--resamples", "0"], 2, "resamples"),
+        (["--sys", "a", "gone"], 66, "gone"),
+        (["--sys", "a", "few"], 65, "few has"),
+        (["--sys", "a", "--split-by", "few"], 65, "each hypothesis needs its counterpart on the same line"),
+        (
+            ["--sys", "a", "--metrics", "word_overlap", "--user-dir", "plugin.py", "--confidence"],
+            2,
+            "says nothing of single",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_said_in_one_line(
+    folder: Path, arguments: list[str], status: int, says: str
+) -> None:
+    (folder / "few").write_text("one line\n", encoding="utf-8")
+    (folder / "plugin.py").write_text(
+        "from dataclasses import dataclass\nfrom nmt.scoring import scorers\n@dataclass\nclass C: ...\n"
+        "@scorers.register('word_overlap', C)\nclass W:\n    def __init__(self, config, text): ...\n",
+        encoding="utf-8",
+    )
+    message = score(folder, *arguments, "--ref", "ref", status=status)
+    assert says in message.splitlines()[-1] and "Traceback" not in message
+
+
+def test_another_casing_is_told(folder: Path) -> None:
+    lower = (folder / "a").read_text().lower()
+    (folder / "lower").write_text(lower, encoding="utf-8")
+    done = run_copy("score", "--sys", "lower", "--ref", "ref", "--tokenize", "none", cwd=folder)
+    assert b"the hypotheses are in lower case, and the references are not; --lowercase" in done.stderr
+    done = run_copy("score", "--sys", "lower", "--ref", "ref", "--tokenize", "none", "--lowercase", cwd=folder)
+    assert done.returncode == 0 and not done.stderr
+
+
+def test_rouge_l_is_the_longest_common_subsequence(tmp_path: Path) -> None:
+    (tmp_path / "hyp").write_text("police kill the gunman\nthe gunman kill police\nx\n")
+    (tmp_path / "ref").write_text("police killed the gunman\npolice killed the gunman\n\n")
+    (figure,) = as_json(tmp_path, "--sys", "hyp", "--ref", "ref", "--metrics", "rouge_l")["scores"]
+    assert figure["score"] == pytest.approx(100 * (3 / 4 + 2 / 4 + 0) / 3)
+    assert figure["name"] == "ROUGE-L" and figure["signature"].startswith(
+        "nrefs:1|case:mixed|tok:13a|f:1|mean:lines|version:nmt-"
+    )
