@@ -31,7 +31,7 @@ def run(config: ScoreConfig) -> float:
     if not config.metrics:
         raise UsageError(f"name a metric: --metrics {','.join(scorers.names())}")
     check_tokenizer(config.tokenize)  # also where no chosen metric would look at it
-    text = TextOptions(tokenize=config.tokenize, lowercase=config.lowercase)
+    text = TextOptions(config.tokenize, config.lowercase, config.language)
     chosen = {name: scorers.build(scorers.config_class(name)(), text) for name in config.metrics}
     if not config.ref:
         raise UsageError("name the reference to compare with: --ref FILE")

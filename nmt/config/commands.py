@@ -200,7 +200,7 @@ class ScoreConfig(CommandConfig):
         [], help="hypotheses, one a line, of one system or of several; default, and -: standard input"
     )
     ref: list[str] = flag([], help="references, one a line; several files with commas")
-    metrics: list[str] = flag(["bleu"], help="bleu, chrf, chrf++, ter, rouge_l, exact; several with commas")
+    metrics: list[str] = flag(["bleu"], help="bleu, chrf, chrf++, ter, rouge_l, exact, paper_bleu; several with commas")
     confidence: bool = flag(False, help="intervals that 95 of 100 resampled texts stay within (bootstrap)")
     paired: PairedTest = flag(
         PairedTest.none,
@@ -215,6 +215,7 @@ class ScoreConfig(CommandConfig):
     )
     src: str | None = flag(None, help="sources, one a line, for --split-by length")
     tokenize: str = flag("13a", help="sacreBLEU tokenizer: 13a, none, zh, char, intl, ...")
+    language: str = flag("de", help="of hypotheses and references, for paper_bleu: whose Moses rules cut their words")
     remove_bpe: PieceMarks | None = flag(
         None,
         help="join pieces of hypotheses and references first: none, subword_nmt (the flag alone) or sentencepiece; null: "

@@ -46,6 +46,7 @@ class TextOptions:
 
     tokenize: str = "13a"
     lowercase: bool = False
+    language: str = "de"  # of hypotheses and references, where a metric has rules of languages
 
 
 # builder(config, text: TextOptions) -> Scorer

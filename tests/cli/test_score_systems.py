@@ -219,3 +219,13 @@ def test_rouge_l_is_the_longest_common_subsequence(tmp_path: Path) -> None:
     assert figure["name"] == "ROUGE-L" and figure["signature"].startswith(
         "nrefs:1|case:mixed|tok:13a|f:1|mean:lines|version:nmt-"
     )
+
+
+def test_the_bleu_of_the_paper_has_intervals_and_p_values(folder: Path) -> None:
+    pytest.importorskip("sacremoses", reason="sacremoses is not installed: nmt-toolkit[moses]")
+    asked = ("--metrics", "paper_bleu", "--language", "en", "--paired", "bootstrap", "--resamples", "100")
+    found = as_json(folder, "--sys", "a", "b", "--ref", "ref", *asked, "--confidence")
+    first, second = (one["scores"][0] for one in found)
+    assert first["name"] == "paper BLEU" and "tok:moses-en" in first["signature"]
+    assert first["interval"] > 0 and second["p_value"] < 0.05
+    assert score(folder, "--sys", "a", "--ref", "ref", *asked[:4], "--sentence").count("\n") == COUNT + 1
