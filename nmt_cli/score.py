@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,15 @@ from nmt.config.commands import ScoreConfig
 from nmt.data.parallel_text import where_they_part
 from nmt.data.text import Reading, joined_lines
 from nmt.errors import DataError, UsageError
-from nmt.scoring import Scorer, TextOptions, check_tokenizer, lines_with_piece_marks, looks_tokenised, scorers
+from nmt.scoring import (
+    SacreScorer,
+    Scorer,
+    TextOptions,
+    check_tokenizer,
+    lines_with_piece_marks,
+    looks_tokenised,
+    scorers,
+)
 from nmt.scoring.systems import Certainty, Figure, figures, in_order, length_labels, part, sentence_scores
 from nmt.scoring.tables import drawn
 from nmt_cli.launch import launch
@@ -35,7 +44,9 @@ def run(config: ScoreConfig) -> float:
     chosen = {name: scorers.build(scorers.config_class(name)(), text) for name in config.metrics}
     if not config.ref:
         raise UsageError("name the reference to compare with: --ref FILE")
-    systems, references, labels = _read(config)
+    texts = _read(config)
+    systems, references, labels = texts.systems, texts.references, texts.labels
+    _check_form(config, chosen, texts)
     _warn(config, systems, references)
     if config.sentence:
         return _print_sentences(config, chosen, systems, references)
@@ -59,9 +70,17 @@ def main() -> None:
     launch("score", ScoreConfig, run)
 
 
-def _read(config: ScoreConfig) -> tuple[dict[str, list[str]], list[list[str]], list[str]]:
-    """Each system, each reference, and a label of each line, or none, line for line; a line that is not text in one of the
-    files may be left out of all."""
+@dataclass(frozen=True)
+class Texts:
+    """What the files have, line for line; a line that is not text in one of them may be left out of all."""
+
+    systems: dict[str, list[str]]  # by file
+    references: list[list[str]]
+    labels: list[str]  # of each line, or none at all
+    numbers: list[int]  # of each line in its file, from 1
+
+
+def _read(config: ScoreConfig) -> Texts:
     of_systems = [_STDIN if name == "-" else name for name in config.sys or ["-"]]
     by_length = config.split_by == "length"
     extra = [config.src] if by_length and config.src else [config.split_by] if config.split_by and not by_length else []
@@ -77,6 +96,7 @@ def _read(config: ScoreConfig) -> tuple[dict[str, list[str]], list[list[str]], l
             )
     if not columns[0]:
         raise DataError(f"{names[0]} is empty: there is not a single line to score")
+    numbers = [number for number, row in enumerate(zip(*columns), start=1) if None not in row]
     rows = [row for row in zip(*columns) if None not in row]
     if not rows:
         raise DataError(f"{names[0]}: no line is left to score, each has bytes that are not UTF-8")
@@ -85,7 +105,23 @@ def _read(config: ScoreConfig) -> tuple[dict[str, list[str]], list[list[str]], l
         texts = [joined_lines(lines, config.remove_bpe) for lines in texts]
     systems, references = texts[: len(of_systems)], texts[len(of_systems) : len(of_systems) + len(config.ref)]
     labels = length_labels(texts[-1] if extra else references[0]) if by_length else texts[-1] if extra else []
-    return dict(zip(of_systems, systems)), references, labels
+    return Texts(dict(zip(of_systems, systems)), references, labels, numbers)
+
+
+def _check_form(config: ScoreConfig, chosen: Mapping[str, Scorer], texts: Texts) -> None:
+    """A line that a metric cannot read is named by its file and number."""
+    for scorer in chosen.values():
+        if not isinstance(scorer, SacreScorer):
+            continue
+        hypotheses = [(name, lines, scorer.read_hypothesis) for name, lines in texts.systems.items()]
+        references = [(name, lines, scorer.read_reference) for name, lines in zip(config.ref, texts.references)]
+        for name, lines, read in (*hypotheses, *references):
+            for number, line in zip(texts.numbers, lines if read is not None else ()):
+                try:
+                    assert read is not None
+                    read(line)
+                except DataError as error:
+                    raise DataError(f"{name}:{number}: {error}") from None
 
 
 def _lines(name: str, reading: Reading) -> list[str | None]:

@@ -200,7 +200,9 @@ class ScoreConfig(CommandConfig):
         [], help="hypotheses, one a line, of one system or of several; default, and -: standard input"
     )
     ref: list[str] = flag([], help="references, one a line; several files with commas")
-    metrics: list[str] = flag(["bleu"], help="bleu, chrf, chrf++, ter, rouge_l, exact, paper_bleu; several with commas")
+    metrics: list[str] = flag(
+        ["bleu"], help="bleu, chrf, chrf++, ter, rouge_l, exact, paper_bleu, brackets; several with commas"
+    )
     confidence: bool = flag(False, help="intervals that 95 of 100 resampled texts stay within (bootstrap)")
     paired: PairedTest = flag(
         PairedTest.none,

@@ -6,7 +6,7 @@ No torch here, and sacreBLEU is imported when a scorer is built: nmt-score answe
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, make_dataclass, replace
 from typing import Any, Protocol
 
@@ -81,6 +81,9 @@ class SacreScorer:
     metric: Any
     higher_is_better: bool
     of_sentences: Any = None  # another object for single sentences; None: the same
+    # What reads a line, and raises a DataError where it has not the form that the metric needs; None: any text will do.
+    read_hypothesis: Callable[[str], object] | None = None
+    read_reference: Callable[[str], object] | None = None
 
     def sentence(self, hypothesis: str, references: Sequence[str]) -> float:
         """The score of one line."""

@@ -10,14 +10,31 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nmt import __version__
+from nmt.errors import UsageError
 
 Statistics = Callable[[str, Sequence[str]], list[float]]  # of a hypothesis and its references
+Summary = Callable[[Sequence[float]], tuple[float, str]]  # of their sums: the score, and what is told beside it
 
 
-def counted(name: str, statistics: Statistics, said: dict[str, str], prepare: Callable[[str], str] = str) -> Any:
-    """The metric whose score is the share, in per cent, that the first figure of each line, summed up, has of the second.
+def share(sums: Sequence[float]) -> tuple[float, str]:
+    """In per cent, of the first figure in the second."""
+    return per_cent(*sums), ""
+
+
+def per_cent(found: float, of: float) -> float:
+    return 100.0 * found / of if of else 0.0
+
+
+def counted(
+    name: str,
+    statistics: Statistics,
+    said: dict[str, str],
+    prepare: Callable[[str], str] = str,
+    summary: Summary = share,
+) -> Any:
+    """The metric whose score is a ``summary`` of figures that are summed up over the lines.
     ``said``: of its signature; ``prepare``: what is done with each text first."""
-    return _metric_class()(name, statistics, said, prepare)
+    return _metric_class()(name, statistics, said, prepare, summary)
 
 
 @functools.cache
@@ -37,17 +54,26 @@ def _metric_class() -> Any:
     class Counted(Metric):
         _SIGNATURE_TYPE = Said
 
-        def __init__(self, name: str, statistics: Statistics, said: dict[str, str], prepare: Callable[[str], str]):
+        def __init__(
+            self,
+            name: str,
+            statistics: Statistics,
+            said: dict[str, str],
+            prepare: Callable[[str], str],
+            summary: Summary,
+        ) -> None:
             super().__init__()  # type: ignore[no-untyped-call]
             self.name, self.said = name, said
-            self._statistics, self._prepare = statistics, prepare
+            self._statistics, self._prepare, self._summary = statistics, prepare, summary
 
         def _aggregate_and_compute(self, stats: list[list[Any]]) -> Score:
             return self._compute_score_from_stats([sum(column) for column in zip(*stats)])
 
         def _compute_score_from_stats(self, stats: Any) -> Score:
-            found, of = (float(figure) for figure in stats)
-            return Score(self.name, 100.0 * found / of if of else 0.0)
+            value, detail = self._summary([float(figure) for figure in stats])
+            score = Score(self.name, value)
+            score._verbose = detail
+            return score
 
         def _preprocess_segment(self, sent: str) -> str:
             return self._prepare(sent)
@@ -59,6 +85,15 @@ def _metric_class() -> Any:
             return self._statistics(hypothesis, ref_kwargs["references"])
 
     return Counted
+
+
+def only(references: Sequence[str], metric: str) -> str:
+    """The reference, of a metric that has no use for a second one."""
+    if len(references) != 1:
+        raise UsageError(
+            f"the metric '{metric}' takes one reference, and here are {len(references)}; leave the others out"
+        )
+    return references[0]
 
 
 def longest_common(one: Sequence[str], other: Sequence[str]) -> int:

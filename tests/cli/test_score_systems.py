@@ -229,3 +229,22 @@ def test_the_bleu_of_the_paper_has_intervals_and_p_values(folder: Path) -> None:
     assert first["name"] == "paper BLEU" and "tok:moses-en" in first["signature"]
     assert first["interval"] > 0 and second["p_value"] < 0.05
     assert score(folder, "--sys", "a", "--ref", "ref", *asked[:4], "--sentence").count("\n") == COUNT + 1
+
+
+def test_a_reference_that_is_no_tree_is_named_by_file_and_line(tmp_path: Path) -> None:
+    for name, lines in (("a", ["(S (NN x))"] * 3), ("gold", ["(S (NN x))", "(S (NP (NN x)))", "(S (NN x)"])):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    message = score(tmp_path, "--sys", "a", "--ref", "gold", "--metrics", "brackets", status=65)
+    assert message.splitlines()[-1].endswith("gold:3: the bracket at character 1 is not closed")
+    (tmp_path / "gold").write_bytes(b"(S (NN x))\n\xff\n(S (NN x)\n")
+    skipped = ("--on-invalid-utf8", "skip")
+    message = score(tmp_path, "--sys", "a", "--ref", "gold", "--metrics", "brackets", *skipped, status=65)
+    assert "gold:3: " in message.splitlines()[-1]
+
+
+def test_brackets_have_intervals(tmp_path: Path) -> None:
+    lines = {"a": ["(S (NP (NN x)))", "(S (NN x))"] * 10, "gold": ["(S (NP (NN x)))"] * 20}
+    for name, trees in lines.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in trees), encoding="utf-8")
+    (figure,) = as_json(tmp_path, "--sys", "a", "--ref", "gold", "--metrics", "brackets", "--confidence")["scores"]
+    assert figure["score"] == pytest.approx(100 * 60 / 70) and 0 < figure["interval"] < 20
