@@ -201,7 +201,7 @@ class ScoreConfig(CommandConfig):
     )
     ref: list[str] = flag([], help="references, one a line; several files with commas")
     metrics: list[str] = flag(
-        ["bleu"], help="bleu, chrf, chrf++, ter, rouge_l, exact, paper_bleu, brackets; several with commas"
+        ["bleu"], help="bleu, chrf, chrf++, ter, rouge_l, exact, paper_bleu, brackets, aer; several with commas"
     )
     confidence: bool = flag(False, help="intervals that 95 of 100 resampled texts stay within (bootstrap)")
     paired: PairedTest = flag(

@@ -248,3 +248,16 @@ def test_brackets_have_intervals(tmp_path: Path) -> None:
         (tmp_path / name).write_text("".join(f"{line}\n" for line in trees), encoding="utf-8")
     (figure,) = as_json(tmp_path, "--sys", "a", "--ref", "gold", "--metrics", "brackets", "--confidence")["scores"]
     assert figure["score"] == pytest.approx(100 * 60 / 70) and 0 < figure["interval"] < 20
+
+
+def test_a_line_that_is_no_alignment_is_named_by_file_and_line(tmp_path: Path) -> None:
+    for name, text in (("a", "0-0\n1-1\n"), ("b", "0-0\n1:1\n"), ("gold", "0-0 1?1\n0-0\n"), ("bad", "0-0\n0-0 x\n")):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    asked = ("--metrics", "aer", "--paired", "bootstrap", "--resamples", "10")
+    message = score(tmp_path, "--sys", "a", "b", "--ref", "gold", *asked, status=65)
+    assert message.splitlines()[-1].endswith(
+        "b:2: '1:1' is no link: write 0-0 (a possible one of a reference: 0?0 or 0p0)"
+    )
+    message = score(tmp_path, "--sys", "a", "--ref", "bad", "--metrics", "aer", status=65)
+    assert "bad:2: 'x' is no link" in message
+    assert score(tmp_path, "--sys", "a", "--ref", "gold", "--metrics", "aer").startswith("AER|nrefs:1|links:pharaoh|")
