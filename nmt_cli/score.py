@@ -24,6 +24,7 @@ from nmt.scoring import (
     looks_tokenised,
     scorers,
 )
+from nmt.scoring.signs import Signs, signs
 from nmt.scoring.systems import Certainty, Figure, figures, in_order, length_labels, part, sentence_scores
 from nmt.scoring.tables import drawn
 from nmt_cli.launch import launch
@@ -32,6 +33,13 @@ logger = logging.getLogger("nmt.score")
 
 _STDIN = "standard input"
 _LIKELY = 0.05  # from this p-value on a difference may well be chance
+_SIGNS = {
+    "empty": "empty",
+    "over_long": "over-long",
+    "repeated": "repeated n-grams",
+    "copies": "copies of the source",
+    "unusual_length": "length far from the source",
+}
 _OTHER_CASE = 0.5  # of the lines: a text of another casing, not a few names
 
 
@@ -57,12 +65,13 @@ def run(config: ScoreConfig) -> float:
         theirs = {name: part(labels, label, lines) for name, lines in systems.items()}
         sizes[label] = labels.count(label)
         found[label] = figures(chosen, theirs, [part(labels, label, lines) for lines in references], certainty)
+    trouble = {name: signs(lines, references, texts.sources) for name, lines in systems.items()} if config.signs else {}
     if config.format is ScoreFormat.json:
-        print(_as_json(config, sizes, found))
-    elif config.format is ScoreFormat.text and len(systems) == 1 and not labels:
-        print(*_as_lines(found[""]), sep="\n")
+        print(_as_json(config, sizes, found, trouble))
     else:
-        print(*_as_table(config, sizes, found), sep="\n")
+        plain = config.format is ScoreFormat.text and len(systems) == 1 and not labels
+        lines = _as_lines(found[""]) if plain else _as_table(config, sizes, found)
+        print(*lines, *(["", *_table_of_signs(config, trouble)] if trouble else []), sep="\n")
     return next(iter(next(iter(found[""].values())).values())).score.value
 
 
@@ -76,6 +85,7 @@ class Texts:
 
     systems: dict[str, list[str]]  # by file
     references: list[list[str]]
+    sources: list[str] | None
     labels: list[str]  # of each line, or none at all
     numbers: list[int]  # of each line in its file, from 1
 
@@ -83,8 +93,9 @@ class Texts:
 def _read(config: ScoreConfig) -> Texts:
     of_systems = [_STDIN if name == "-" else name for name in config.sys or ["-"]]
     by_length = config.split_by == "length"
-    extra = [config.src] if by_length and config.src else [config.split_by] if config.split_by and not by_length else []
-    names = [*of_systems, *config.ref, *extra]
+    of_sources = [config.src] if config.src else []
+    of_labels = [config.split_by] if config.split_by and not by_length else []
+    names = [*of_systems, *config.ref, *of_sources, *of_labels]
     reading = Reading(config.on_invalid_utf8, config.max_line_bytes)
     columns = [_lines(name, reading) for name in names]
     for name, column in zip(names[1:], columns[1:]):
@@ -103,9 +114,12 @@ def _read(config: ScoreConfig) -> Texts:
     texts = [[str(line) for line in column] for column in zip(*rows)]
     if config.remove_bpe is not None:
         texts = [joined_lines(lines, config.remove_bpe) for lines in texts]
-    systems, references = texts[: len(of_systems)], texts[len(of_systems) : len(of_systems) + len(config.ref)]
-    labels = length_labels(texts[-1] if extra else references[0]) if by_length else texts[-1] if extra else []
-    return Texts(dict(zip(of_systems, systems)), references, labels, numbers)
+    rest = iter(texts)
+    systems = {name: next(rest) for name in of_systems}
+    references = [next(rest) for _ in config.ref]
+    sources = next(rest) if of_sources else None
+    labels = next(rest) if of_labels else length_labels(sources or references[0]) if by_length else []
+    return Texts(systems, references, sources, labels, numbers)
 
 
 def _check_form(config: ScoreConfig, chosen: Mapping[str, Scorer], texts: Texts) -> None:
@@ -240,7 +254,10 @@ def _warn_of_pieces(hypotheses: list[str], references: list[list[str]]) -> None:
 
 
 def _as_json(
-    config: ScoreConfig, sizes: Mapping[str, int], found: Mapping[str, Mapping[str, Mapping[str, Figure]]]
+    config: ScoreConfig,
+    sizes: Mapping[str, int],
+    found: Mapping[str, Mapping[str, Mapping[str, Figure]]],
+    trouble: Mapping[str, Signs],
 ) -> str:
     """Of one system as ever; of several a list of such objects."""
     parts = [
@@ -250,6 +267,7 @@ def _as_json(
             "lines": sizes[label],
             **({"part": label} if label else {}),
             "scores": _plain(figures),
+            **({"signs": _plain_signs(trouble[name])} if trouble and not label else {}),
         }
         for label, systems in found.items()
         for name, figures in systems.items()
@@ -271,6 +289,21 @@ def _plain(figures: Mapping[str, Figure]) -> Sequence[dict[str, Any]]:
         }
         for metric, figure in figures.items()
     ]
+
+
+def _table_of_signs(config: ScoreConfig, trouble: Mapping[str, Signs]) -> list[str]:
+    """A column for each system."""
+    ratios = ["-" if one.length_ratio is None else f"{one.length_ratio:.3f}" for one in trouble.values()]
+    rows = [["length ratio", *ratios]]
+    for sign in next(iter(trouble.values())).counts():
+        counts = [(one.counts()[sign], one.lines) for one in trouble.values()]
+        rows.append([_SIGNS[sign], *(f"{count} ({100 * count / lines:.1f} %)" for count, lines in counts)])
+    return drawn(["sign of trouble", *trouble], rows, config.format)
+
+
+def _plain_signs(found: Signs) -> dict[str, Any]:
+    counts = {sign: {"count": count, "share": count / found.lines} for sign, count in found.counts().items()}
+    return {"length_ratio": found.length_ratio, **counts}
 
 
 if __name__ == "__main__":

@@ -215,7 +215,10 @@ class ScoreConfig(CommandConfig):
     split_by: str | None = flag(
         None, help="scores of parts of the text: length (words of the source, or the reference), or a file of labels"
     )
-    src: str | None = flag(None, help="sources, one a line, for --split-by length")
+    signs: bool = flag(
+        False, help="what scores hide: empty, over-long and repetitive translations; with --src copies and odd lengths"
+    )
+    src: str | None = flag(None, help="sources, one a line, for --signs and --split-by length")
     tokenize: str = flag("13a", help="sacreBLEU tokenizer: 13a, none, zh, char, intl, ...")
     language: str = flag("de", help="of hypotheses and references, for paper_bleu: whose Moses rules cut their words")
     remove_bpe: PieceMarks | None = flag(
@@ -240,8 +243,9 @@ class ScoreConfig(CommandConfig):
                 f"--sys names {next((name for name in self.sys if self.sys.count(name) > 1), '')} twice; leave one out",
             ),
             (
-                self.sentence and (self.confidence or self.paired is not PairedTest.none or self.split_by is not None),
-                "--sentence has the scores of single lines; leave out --confidence, --paired and --split-by",
+                self.sentence
+                and (self.confidence or self.paired is not PairedTest.none or self.split_by is not None or self.signs),
+                "--sentence has the scores of single lines; leave out --confidence, --paired, --split-by and --signs",
             ),
             (
                 self.paired is not PairedTest.none and len(self.sys) < 2,
@@ -252,8 +256,8 @@ class ScoreConfig(CommandConfig):
                 f"--resamples {self.resamples} is for --confidence and --paired; give one of them",
             ),
             (
-                self.src is not None and self.split_by != "length",
-                f"--src {self.src} is for --split-by length; add it, or leave --src out",
+                self.src is not None and self.split_by != "length" and not self.signs,
+                f"--src {self.src} is for --signs and --split-by length; add one of them, or leave --src out",
             ),
         )
 

@@ -1,7 +1,7 @@
 """Labelled-bracket F1 of parses, by the rules of EVALB (Sekine and Collins) with its parameters COLLINS.prm.
 
 A hypothesis and its reference are trees such as ``(S (NP (DT the) (NN dog)) (VP (VBZ barks)))``, one a line.
-QUOTE_LABEL, EVALB's later repair of quotation marks taken for possessives, is not here: such a sentence is an error sentence.
+QUOTE_LABEL, EVALB's later repair of quotation marks taken for possessives, is not here: such a sentence is an error.
 """
 
 from __future__ import annotations

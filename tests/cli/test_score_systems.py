@@ -177,7 +177,7 @@ def test_parts_of_a_text_are_scored_as_texts_of_their_own(folder: Path) -> None:
         ),
         (["--sys", "a", "--sentence", "--confidence"], 2, "--sentence has the scores of single lines"),
         (["--sys", "a", "--resamples", "9"], 2, "--resamples 9 is for --confidence and --paired"),
-        (["--sys", "a", "--src", "src"], 2, "--src src is for --split-by length"),
+        (["--sys", "a", "--src", "src"], 2, "--src src is for --signs and --split-by length"),
         (["--sys", "a", "b", "--confidence", "--resamples", "0"], 2, "resamples"),
         (["--sys", "a", "gone"], 66, "gone"),
         (["--sys", "a", "few"], 65, "few has"),
@@ -261,3 +261,50 @@ def test_a_line_that_is_no_alignment_is_named_by_file_and_line(tmp_path: Path) -
     message = score(tmp_path, "--sys", "a", "--ref", "bad", "--metrics", "aer", status=65)
     assert "bad:2: 'x' is no link" in message
     assert score(tmp_path, "--sys", "a", "--ref", "gold", "--metrics", "aer").startswith("AER|nrefs:1|links:pharaoh|")
+
+
+@pytest.fixture
+def troubled(tmp_path: Path) -> Path:
+    texts = {
+        "src": ["ein Hund", "zwei Hunde", "drei", "vier"],
+        "ref": ["a dog", "two dogs", "three", "four"],
+        "good": ["a dog", "two dogs", "three", "four"],
+        "bad": ["ein Hund", "", "three " * 12, "fo|ur"],
+    }
+    for name, lines in texts.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return tmp_path
+
+
+def test_signs_of_trouble_stand_below_the_scores(troubled: Path) -> None:
+    asked = ("--ref", "ref", "--signs", "--src", "src", "--metrics", "exact")
+    lines = score(troubled, "--sys", "good", "bad", *asked).splitlines()
+    assert lines[4:6] == [lines[4], ""] and lines[4].startswith("exact match|")
+    assert [re.split(r"  +", line) for line in lines[6:]] == [
+        ["sign of trouble", "good", "bad"],
+        ["length ratio", "1.000", "2.500"],
+        ["empty", "0 (0.0 %)", "1 (25.0 %)"],
+        ["over-long", "0 (0.0 %)", "1 (25.0 %)"],
+        ["repeated n-grams", "0 (0.0 %)", "1 (25.0 %)"],
+        ["copies of the source", "0 (0.0 %)", "1 (25.0 %)"],
+        ["length far from the source", "0 (0.0 %)", "2 (50.0 %)"],
+    ]
+    lines = score(troubled, "--sys", "bad", "--ref", "ref", "--signs", "--metrics", "exact").splitlines()
+    assert (
+        lines[0].startswith("exact match|") and len(lines) == 7 and lines[2].split() == ["sign", "of", "trouble", "bad"]
+    )
+
+
+def test_signs_in_other_formats(troubled: Path) -> None:
+    asked = ("--sys", "bad", "--ref", "ref", "--signs", "--src", "src")
+    found = as_json(troubled, *asked)["signs"]
+    assert found["length_ratio"] == 2.5 and found["empty"] == {"count": 1, "share": 0.25}
+    assert list(found) == ["length_ratio", "empty", "over_long", "repeated", "copies", "unusual_length"]
+    parts = as_json(troubled, *asked, "--split-by", "length")
+    assert ["signs" in one for one in parts] == [True, False]
+    markdown = score(troubled, *asked, "--format", "markdown").splitlines()
+    assert "| copies of the source       | 1 (25.0 %) |" in markdown
+    latex = score(troubled, *asked, "--format", "latex")
+    assert r"copies of the source & 1 (25.0 \%) \\" in latex and latex.count("\\begin{tabular}") == 2
+    message = score(troubled, *asked, "--sentence", status=2)
+    assert "leave out --confidence, --paired, --split-by and --signs" in message
