@@ -24,6 +24,7 @@ from nmt.scoring import (
     looks_tokenised,
     scorers,
 )
+from nmt.scoring.learned import Learned
 from nmt.scoring.signs import Signs, signs
 from nmt.scoring.systems import Certainty, Figure, figures, in_order, length_labels, part, sentence_scores
 from nmt.scoring.tables import drawn
@@ -56,15 +57,17 @@ def run(config: ScoreConfig) -> float:
     systems, references, labels = texts.systems, texts.references, texts.labels
     _check_form(config, chosen, texts)
     _warn(config, systems, references)
+    every = _with_sources(chosen, texts.sources)
     if config.sentence:
-        return _print_sentences(config, chosen, systems, references)
+        return _print_sentences(config, every, systems, references)
     certainty = Certainty(config.confidence, config.paired, config.resamples or 0)
-    found = {"": figures(chosen, systems, references, certainty)}
+    found = {"": figures(every, systems, references, certainty)}
     sizes = {"": len(references[0])}
     for label in in_order(labels):
         theirs = {name: part(labels, label, lines) for name, lines in systems.items()}
         sizes[label] = labels.count(label)
-        found[label] = figures(chosen, theirs, [part(labels, label, lines) for lines in references], certainty)
+        of_part = _with_sources(chosen, texts.sources and part(labels, label, texts.sources))
+        found[label] = figures(of_part, theirs, [part(labels, label, lines) for lines in references], certainty)
     trouble = {name: signs(lines, references, texts.sources) for name, lines in systems.items()} if config.signs else {}
     if config.format is ScoreFormat.json:
         print(_as_json(config, sizes, found, trouble))
@@ -136,6 +139,19 @@ def _check_form(config: ScoreConfig, chosen: Mapping[str, Scorer], texts: Texts)
                     read(line)
                 except DataError as error:
                     raise DataError(f"{name}:{number}: {error}") from None
+
+
+def _with_sources(chosen: Mapping[str, Scorer], sources: Sequence[str] | None) -> dict[str, Scorer]:
+    """Of all lines, or of those of a part."""
+    found: dict[str, Scorer] = {}
+    for name, scorer in chosen.items():
+        if not isinstance(scorer, Learned):
+            found[name] = scorer
+        elif sources is None:
+            raise UsageError(f"the metric '{name}' reads the sources, too: --src FILE")
+        else:
+            found[name] = scorer.with_sources(sources)
+    return found
 
 
 def _lines(name: str, reading: Reading) -> list[str | None]:

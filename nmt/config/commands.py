@@ -201,7 +201,8 @@ class ScoreConfig(CommandConfig):
     )
     ref: list[str] = flag([], help="references, one a line; several files with commas")
     metrics: list[str] = flag(
-        ["bleu"], help="bleu, chrf, chrf++, ter, rouge_l, exact, paper_bleu, brackets, aer; several with commas"
+        ["bleu"],
+        help="bleu, chrf, chrf++, ter, rouge_l, exact, paper_bleu, brackets, aer, comet, metricx; several with commas",
     )
     confidence: bool = flag(False, help="intervals that 95 of 100 resampled texts stay within (bootstrap)")
     paired: PairedTest = flag(
@@ -218,7 +219,7 @@ class ScoreConfig(CommandConfig):
     signs: bool = flag(
         False, help="what scores hide: empty, over-long and repetitive translations; with --src copies and odd lengths"
     )
-    src: str | None = flag(None, help="sources, one a line, for --signs and --split-by length")
+    src: str | None = flag(None, help="sources, one a line, for comet, metricx, --signs and --split-by length")
     tokenize: str = flag("13a", help="sacreBLEU tokenizer: 13a, none, zh, char, intl, ...")
     language: str = flag("de", help="of hypotheses and references, for paper_bleu: whose Moses rules cut their words")
     remove_bpe: PieceMarks | None = flag(
@@ -256,8 +257,12 @@ class ScoreConfig(CommandConfig):
                 f"--resamples {self.resamples} is for --confidence and --paired; give one of them",
             ),
             (
-                self.src is not None and self.split_by != "length" and not self.signs,
-                f"--src {self.src} is for --signs and --split-by length; add one of them, or leave --src out",
+                self.src is not None
+                and self.split_by != "length"
+                and not self.signs
+                and not {"comet", "metricx"} & set(self.metrics),
+                f"--src {self.src} is for --signs, --split-by length and the metrics comet and metricx; add one of them, or "
+                f"leave --src out",
             ),
         )
 

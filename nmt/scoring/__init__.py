@@ -89,6 +89,10 @@ class SacreScorer:
         """The score of one line."""
         return float((self.of_sentences or self.metric).sentence_score(hypothesis, list(references)).score)
 
+    def sentences(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
+        """The score of each line."""
+        return [self.sentence(line, answers) for line, answers in zip(hypotheses, zip(*references))]
+
     def __call__(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
         check_lines(hypotheses, references)
         result = self.metric.corpus_score(list(hypotheses), [list(lines) for lines in references])

@@ -34,11 +34,11 @@ def counted(
 ) -> Any:
     """The metric whose score is a ``summary`` of figures that are summed up over the lines.
     ``said``: of its signature; ``prepare``: what is done with each text first."""
-    return _metric_class()(name, statistics, said, prepare, summary)
+    return metric_class()(name, statistics, said, prepare, summary)
 
 
 @functools.cache
-def _metric_class() -> Any:
+def metric_class() -> Any:
     """Made when it is needed, since sacreBLEU takes its time."""
     from sacrebleu.metrics.base import Metric, Score, Signature
 

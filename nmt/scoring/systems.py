@@ -109,10 +109,11 @@ def _tested(
 
 def sentence_scores(scorer: Scorer, hypotheses: Lines, references: Sequence[Lines]) -> list[float]:
     """Of each line alone."""
-    several = list(zip(*references))
     if isinstance(scorer, SacreScorer):
-        return [scorer.sentence(line, answers) for line, answers in zip(hypotheses, several)]
-    return [scorer([line], [[answer] for answer in answers]).value for line, answers in zip(hypotheses, several)]
+        return scorer.sentences(hypotheses, references)
+    return [
+        scorer([line], [[answer] for answer in answers]).value for line, answers in zip(hypotheses, zip(*references))
+    ]
 
 
 def length_labels(texts: Iterable[str]) -> list[str]:

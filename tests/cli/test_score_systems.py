@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import subprocess
@@ -40,14 +41,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def score(folder: Path, *arguments: str, status: int = 0) -> str:
-    done = run_copy("score", *arguments, cwd=folder)
+def score(folder: Path, *arguments: str, status: int = 0, **environment: str) -> str:
+    done = run_copy("score", *arguments, cwd=folder, **environment)
     assert done.returncode == status, done.stderr.decode()
     return (done.stdout if status == 0 else done.stderr).decode()
 
 
-def as_json(folder: Path, *arguments: str) -> Any:
-    return json.loads(score(folder, *arguments, "--format", "json"))
+def as_json(folder: Path, *arguments: str, **environment: str) -> Any:
+    return json.loads(score(folder, *arguments, "--format", "json", **environment))
 
 
 def sacrebleu(folder: Path, *arguments: str) -> Any:
@@ -177,7 +178,7 @@ def test_parts_of_a_text_are_scored_as_texts_of_their_own(folder: Path) -> None:
         ),
         (["--sys", "a", "--sentence", "--confidence"], 2, "--sentence has the scores of single lines"),
         (["--sys", "a", "--resamples", "9"], 2, "--resamples 9 is for --confidence and --paired"),
-        (["--sys", "a", "--src", "src"], 2, "--src src is for --signs and --split-by length"),
+        (["--sys", "a", "--src", "src"], 2, "--src src is for --signs, --split-by length and"),
         (["--sys", "a", "b", "--confidence", "--resamples", "0"], 2, "resamples"),
         (["--sys", "a", "gone"], 66, "gone"),
         (["--sys", "a", "few"], 65, "few has"),
@@ -308,3 +309,108 @@ def test_signs_in_other_formats(troubled: Path) -> None:
     assert r"copies of the source & 1 (25.0 \%) \\" in latex and latex.count("\\begin{tabular}") == 2
     message = score(troubled, *asked, "--sentence", status=2)
     assert "leave out --confidence, --paired, --split-by and --signs" in message
+
+
+FAKE_COMET = """#!{python}
+import json, sys
+given = dict(zip(sys.argv[1::1], sys.argv[2::1]))
+with open({log!r}, "a") as log:
+    log.write(" ".join(word for word in sys.argv[1:] if "/" not in word) + "\\n")
+columns = [open(given[flag]).read().splitlines() for flag in ("-s", "-t", "-r")]
+scores = [(len(set(m.split()) & set(r.split())) + len(s) / 1000) / (len(r.split()) + 1) for s, m, r in zip(*columns)]
+json.dump({{given["-t"]: [{{"COMET": score}} for score in scores]}}, open(given["--to_json"], "w"))
+"""
+FAKE_METRICX = """#!{python}
+import json, sys
+given = dict(zip(sys.argv[1::1], sys.argv[2::1]))
+with open(given["--output_file"], "w") as output:
+    for line in open(given["--input_file"]):
+        row = json.loads(line)
+        row["prediction"] = 25.0 * (row["hypothesis"] != row["reference"]) + len(row["source"]) / 1000
+        output.write(json.dumps(row) + "\\n")
+"""
+BROKEN = """#!/bin/sh
+echo starting; echo 'no GPU was found' >&2; exit 3
+"""
+
+
+@pytest.fixture
+def programs(folder: Path) -> Path:
+    """Programs in a folder ``bin``, and the calls of the first one in a file."""
+    place = folder / "bin"
+    place.mkdir(exist_ok=True)
+    texts = {"comet-score": FAKE_COMET, "fake-metricx": FAKE_METRICX, "broken": BROKEN}
+    for name, text in texts.items():
+        filled = text if name == "broken" else text.format(python=sys.executable, log=str(folder / "calls"))
+        (place / name).write_text(filled, encoding="utf-8")
+        (place / name).chmod(0o755)
+    (folder / "calls").write_text("", encoding="utf-8")
+    return folder
+
+
+def with_programs(folder: Path, **variables: str) -> dict[str, str]:
+    """An environment with these programs on PATH."""
+    return {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "NMT_COMET": "", "NMT_METRICX": "", **variables}
+
+
+def comet_by_hand(folder: Path, system: str) -> list[float]:
+    lines = zip(*((folder / name).read_text().splitlines() for name in ("src", system, "ref")))
+    return [100 * (len(set(m.split()) & set(r.split())) + len(s) / 1000) / (len(r.split()) + 1) for s, m, r in lines]
+
+
+def test_comet_is_the_mean_of_what_its_program_says(programs: Path) -> None:
+    asked = ("--ref", "ref", "--src", "src", "--metrics", "comet")
+    (figure,) = as_json(programs, "--sys", "a", *asked, **with_programs(programs))["scores"]
+    expected = comet_by_hand(programs, "a")
+    assert figure["score"] == pytest.approx(sum(expected) / COUNT)
+    assert figure["signature"].startswith("nrefs:1|model:default|mean:lines|scale:100|version:nmt-")
+    (lines,) = as_json(programs, "--sys", "a", *asked, "--sentence", **with_programs(programs))
+    assert lines["scores"] == pytest.approx(expected, abs=1e-4)
+
+
+def test_the_program_runs_once_for_a_system_with_parts_and_tests(programs: Path) -> None:
+    environment = with_programs(programs, NMT_COMET="comet-score --model some/model --gpus 0")
+    asked = ("--ref", "ref", "--src", "src", "--metrics", "comet", "--split-by", "length")
+    tests = ("--paired", "bootstrap", "--resamples", "100", "--confidence")
+    found = as_json(programs, "--sys", "a", "b", *asked, *tests, **environment)
+    calls = (programs / "calls").read_text().splitlines()
+    assert calls == ["--model --gpus 0 -s -t -r --quiet --to_json"] * 2
+    assert "|model:some/model|" in found[0]["scores"][0]["signature"]
+    assert found[1]["scores"][0]["p_value"] < 0.05 and found[0]["scores"][0]["interval"] > 0
+    numbers = [
+        number for number, line in enumerate((programs / "src").read_text().splitlines()) if len(line.split()) < 10
+    ]
+    expected = comet_by_hand(programs, "a")
+    assert found[2]["part"] == "0-9 words"
+    assert found[2]["scores"][0]["score"] == pytest.approx(sum(expected[n] for n in numbers) / len(numbers))
+
+
+def test_metricx_counts_errors(programs: Path) -> None:
+    environment = with_programs(programs, NMT_METRICX="fake-metricx --model_name_or_path=some/metricx")
+    asked = ("--ref", "ref", "--src", "src", "--metrics", "metricx")
+    line = score(programs, "--sys", "ref", *asked, **environment)
+    mean = sum(map(len, (programs / "src").read_text().splitlines())) / COUNT / 1000
+    assert line.startswith("MetricX|nrefs:1|model:some/metricx|mean:lines|") and line.endswith(f" = {mean:.2f}\n")
+    (figure,) = as_json(programs, "--sys", "a", *asked, **environment)["scores"]
+    assert figure["higher_is_better"] is False and 20 < figure["score"] < 25.5
+
+
+def test_what_hinders_a_learned_metric_is_said_in_one_line(programs: Path) -> None:
+    def said(metric: str, *more: str, status: int = 2, **variables: str) -> str:
+        asked = ("--sys", "a", "--ref", "ref", "--metrics", metric, *more)
+        message = score(programs, *asked, status=status, **with_programs(programs, **variables))
+        assert "Traceback" not in message
+        return message.splitlines()[-1]
+
+    src = ("--src", "src")
+    assert "the metric 'comet' reads the sources, too: --src FILE" in said("comet")
+    assert "runs a command that NMT_METRICX names: install MetricX" in said("metricx", *src)
+    assert "takes one reference, and here are 2" in said("comet", *src, "--ref", "b")
+    absent = said("comet", *src, NMT_COMET="no-such-program")
+    assert "runs the program no-such-program, which is not here: pip install unbabel-comet" in absent
+    assert "NMT_COMET=a 'b is no command line" in said("comet", *src, NMT_COMET="a 'b")
+    broken = said("comet", *src, status=1, NMT_COMET="broken")
+    assert broken.endswith("broken ended with status 3: no GPU was found")
+    silent = said("comet", *src, status=1, NMT_COMET="true")
+    assert silent.endswith("true has written no scores: it said nothing")
+    assert "cannot be read" in said("metricx", *src, status=1, NMT_METRICX="sh -c 'echo nonsense > $4' x")

@@ -51,7 +51,8 @@ def test_lowercase_changes_score_and_signature(metric: str) -> None:
 
 
 def test_only_rates_of_errors_are_better_when_lower() -> None:
-    built = {name: scorers.build(scorers.config_class(name)(), TextOptions()) for name in scorers.names()}
+    names = [name for name in scorers.names() if name not in ("comet", "metricx")]  # which need programs
+    built = {name: scorers.build(scorers.config_class(name)(), TextOptions()) for name in names}
     better_lower = {name for name, scorer in built.items() if not scorer.higher_is_better}
     assert better_lower == {"ter", "aer"}
 
