@@ -139,7 +139,6 @@ _FILES = {
 _OF_DICTIONARY = "a corpus is made of text: nmt-preprocess --trainpref TEXT (--srcdict FILE takes a dictionary)"
 # Of commands that take no bare argument, by a flag that they alone have.
 _NOTHING = {
-    "--sys": "hypotheses are given with --sys {file}",
     "--trainpref": "text is given without the suffix of its language: --trainpref {prefix}",
 }
 
@@ -276,7 +275,7 @@ def grammar(config_class: type, groups: Iterable[str]) -> Grammar:
         flags=flags,
         groups=groups,
         names=names,
-        bare="data" if "data" in names else None,
+        bare=next((name for name in ("data", "sys") if name in names), None),
         instead_of_bare=functools.partial(instead_of_bare, flags),
         values=VALUES,
         aliases={alias: words for alias, words in spellings.items() if words[0] in flags and alias not in flags},

@@ -108,6 +108,16 @@ class ScoreFormat(Enum):
 
     text = "text"
     json = "json"
+    markdown = "markdown"
+    latex = "latex"
+
+
+class PairedTest(Enum):
+    """How systems are compared with the first one."""
+
+    none = "none"
+    bootstrap = "bootstrap"
+    randomization = "randomization"
 
 
 class Segmentation(Enum):

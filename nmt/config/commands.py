@@ -13,6 +13,7 @@ from nmt.config.choices import (
     MbrMetric,
     NumberFormat,
     OutputFormat,
+    PairedTest,
     PieceMarks,
     ProgressStyle,
     ScoreFormat,
@@ -195,10 +196,32 @@ class GenerateConfig(CommandConfig):
 class ScoreConfig(CommandConfig):
     """nmt-score: hypotheses and references in, scores with their signatures out."""
 
-    sys: str | None = flag(None, help="hypotheses, one a line; default standard input")
+    sys: list[str] = flag(
+        [], help="hypotheses, one a line, of one system or of several; default, and -: standard input"
+    )
     ref: list[str] = flag([], help="references, one a line; several files with commas")
-    metrics: list[str] = flag(["bleu"], help="bleu, chrf, ter, exact; several with commas")
+    metrics: list[str] = flag(
+        ["bleu"],
+        help="bleu, chrf, chrf++, ter, rouge_l, exact, paper_bleu, brackets, aer, comet, metricx; several with commas",
+    )
+    confidence: bool = flag(False, help="intervals that 95 of 100 resampled texts stay within (bootstrap)")
+    paired: PairedTest = flag(
+        PairedTest.none,
+        help="p-values of the differences to the first system: none, bootstrap or randomization",
+    )
+    resamples: int | None = flag(
+        None, help="resampled texts of these two; null: 1,000, and 10,000 trials of the randomization"
+    )
+    sentence: bool = flag(False, help="the scores of each line, in columns between tabs, in place of those of the text")
+    split_by: str | None = flag(
+        None, help="scores of parts of the text: length (words of the source, or the reference), or a file of labels"
+    )
+    signs: bool = flag(
+        False, help="what scores hide: empty, over-long and repetitive translations; with --src copies and odd lengths"
+    )
+    src: str | None = flag(None, help="sources, one a line, for comet, metricx, --signs and --split-by length")
     tokenize: str = flag("13a", help="sacreBLEU tokenizer: 13a, none, zh, char, intl, ...")
+    language: str = flag("de", help="of hypotheses and references, for paper_bleu: whose Moses rules cut their words")
     remove_bpe: PieceMarks | None = flag(
         None,
         help="join pieces of hypotheses and references first: none, subword_nmt (the flag alone) or sentencepiece; null: "
@@ -206,7 +229,7 @@ class ScoreConfig(CommandConfig):
         implied=PieceMarks.subword_nmt,
     )
     lowercase: bool = flag(False, help="score lower-cased")
-    format: ScoreFormat = flag(ScoreFormat.text, help="text or json")
+    format: ScoreFormat = flag(ScoreFormat.text, help="text, json, markdown or latex")
     on_invalid_utf8: InvalidText = flag(
         InvalidText.error, help="bytes that are not UTF-8: error, replace or skip (in all files)"
     )
@@ -214,12 +237,39 @@ class ScoreConfig(CommandConfig):
     user_dir: str | None = user_dir_option()
 
     def __post_init__(self) -> None:
-        require_positive("", max_line_bytes=self.max_line_bytes)
+        require_positive("", max_line_bytes=self.max_line_bytes, resamples=self.resamples)
+        refuse(
+            (
+                len(set(self.sys)) < len(self.sys),
+                f"--sys names {next((name for name in self.sys if self.sys.count(name) > 1), '')} twice; leave one out",
+            ),
+            (
+                self.sentence
+                and (self.confidence or self.paired is not PairedTest.none or self.split_by is not None or self.signs),
+                "--sentence has the scores of single lines; leave out --confidence, --paired, --split-by and --signs",
+            ),
+            (
+                self.paired is not PairedTest.none and len(self.sys) < 2,
+                "--paired compares systems with the first one; name more than one (--sys A B)",
+            ),
+            (
+                self.resamples is not None and not self.confidence and self.paired is PairedTest.none,
+                f"--resamples {self.resamples} is for --confidence and --paired; give one of them",
+            ),
+            (
+                self.src is not None
+                and self.split_by != "length"
+                and not self.signs
+                and not {"comet", "metricx"} & set(self.metrics),
+                f"--src {self.src} is for --signs, --split-by length and the metrics comet and metricx; add one of them, or "
+                f"leave --src out",
+            ),
+        )
 
     @property
     def instead_of_standard_input(self) -> str | None:
         """The flag that is to be given where standard input cannot be read; None if it is not read anyway."""
-        return "--sys" if self.sys in (None, "-") else None
+        return "--sys" if not self.sys or "-" in self.sys else None
 
 
 @dataclass

@@ -6,11 +6,10 @@ No torch here, and sacreBLEU is imported when a scorer is built: nmt-score answe
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, make_dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, make_dataclass, replace
 from typing import Any, Protocol
 
-from nmt import __version__
 from nmt.errors import DataError, DeviceError, UsageError, did_you_mean
 from nmt.registry import Registry, import_all
 
@@ -47,6 +46,7 @@ class TextOptions:
 
     tokenize: str = "13a"
     lowercase: bool = False
+    language: str = "de"  # of hypotheses and references, where a metric has rules of languages
 
 
 # builder(config, text: TextOptions) -> Scorer
@@ -80,6 +80,18 @@ class SacreScorer:
 
     metric: Any
     higher_is_better: bool
+    of_sentences: Any = None  # another object for single sentences; None: the same
+    # What reads a line, and raises a DataError where it has not the form that the metric needs; None: any text will do.
+    read_hypothesis: Callable[[str], object] | None = None
+    read_reference: Callable[[str], object] | None = None
+
+    def sentence(self, hypothesis: str, references: Sequence[str]) -> float:
+        """The score of one line."""
+        return float((self.of_sentences or self.metric).sentence_score(hypothesis, list(references)).score)
+
+    def sentences(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
+        """The score of each line."""
+        return [self.sentence(line, answers) for line, answers in zip(hypotheses, zip(*references))]
 
     def __call__(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
         check_lines(hypotheses, references)
@@ -93,7 +105,7 @@ class SacreScorer:
 @scorers.register("bleu", make_dataclass("BleuConfig", ()))
 def bleu(config: Any, text: TextOptions) -> Scorer:
     """Corpus BLEU of up to four-grams, exponential smoothing (Papineni et al. 2002; Post 2018)."""
-    return SacreScorer(bleu_metric(text), higher_is_better=True)
+    return SacreScorer(bleu_metric(text), higher_is_better=True, of_sentences=bleu_metric(text, effective_order=True))
 
 
 @scorers.register("chrf", make_dataclass("ChrFConfig", ()))
@@ -102,6 +114,14 @@ def chrf(config: Any, text: TextOptions) -> Scorer:
     from sacrebleu.metrics.chrf import CHRF
 
     return SacreScorer(CHRF(lowercase=text.lowercase), higher_is_better=True)
+
+
+@scorers.register("chrf++", make_dataclass("ChrFPlusPlusConfig", ()))
+def chrf_plus_plus(config: Any, text: TextOptions) -> Scorer:
+    """ChrF2 with n-grams of one and two words too (Popovic 2017)."""
+    from sacrebleu.metrics.chrf import CHRF
+
+    return SacreScorer(CHRF(lowercase=text.lowercase, word_order=2), higher_is_better=True)
 
 
 @scorers.register("ter", make_dataclass("TerConfig", ()))
@@ -120,14 +140,15 @@ def ter(config: Any, text: TextOptions) -> Scorer:
     return SacreScorer(metric, higher_is_better=False)
 
 
-def bleu_metric(text: TextOptions) -> Any:
-    """sacreBLEU's own object. Some tokenizers need a package or a download; what is missing is said in one sentence."""
+def bleu_metric(text: TextOptions, *, effective_order: bool = False) -> Any:
+    """sacreBLEU's own object; ``effective_order``: n-grams that are longer than a sentence do not count. Some tokenizers
+    need a package or a download; what is missing is said in one sentence."""
     from sacrebleu.metrics.bleu import BLEU
 
     check_tokenizer(text.tokenize)
     try:
         # force: only silences sacreBLEU's own warning about tokenised text; nmt-score has a better one.
-        return BLEU(tokenize=text.tokenize, lowercase=text.lowercase, force=True)
+        return BLEU(tokenize=text.tokenize, lowercase=text.lowercase, force=True, effective_order=effective_order)
     except (ImportError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         raise UsageError(f"sacreBLEU's tokenizer '{text.tokenize}' cannot be used here: {reason}") from error
@@ -150,26 +171,40 @@ def check_tokenizer(name: str) -> None:
 
 
 @scorers.register("exact", make_dataclass("ExactConfig", ()))
-class Exact:
+class Exact(SacreScorer):
     """Per cent of lines equal to any of their references, in lower case by ``lowercase``; ``tokenize`` does not apply."""
 
-    higher_is_better = True
-
     def __init__(self, config: Any, text: TextOptions) -> None:
-        self._lowercase = text.lowercase
+        from nmt.scoring.counted import counted, exact
+
+        said = {"case": _case(text), "unit": "line"}
+        prepare = str.lower if text.lowercase else str
+        super().__init__(counted("exact match", exact, said, prepare), higher_is_better=True)
 
     def __call__(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
-        check_lines(hypotheses, references)
-        form = str.lower if self._lowercase else str
-        correct = sum(form(line) in map(form, answers) for line, answers in zip(hypotheses, zip(*references)))
-        case = "lc" if self._lowercase else "mixed"
-        return Score(
-            name="exact match",
-            value=100.0 * correct / len(hypotheses),
-            higher_is_better=True,
-            signature=f"nrefs:{len(references)}|case:{case}|unit:line|version:nmt-{__version__}",
-            detail=f"({correct} of {len(hypotheses)} lines)",
-        )
+        score = super().__call__(hypotheses, references)
+        correct = round(score.value * len(hypotheses) / 100)
+        return replace(score, detail=f"({correct} of {len(hypotheses)} lines)")
+
+
+@scorers.register("rouge_l", make_dataclass("RougeLConfig", ()))
+def rouge(config: Any, text: TextOptions) -> Scorer:
+    """ROUGE-L: F1 of the longest common subsequence of words, the mean over lines (Lin 2004). Words are those of
+    ``tokenize``, and nothing is stemmed."""
+    from nmt.scoring.counted import counted, rouge_l
+
+    cut = bleu_metric(text).tokenizer
+
+    def prepare(line: str) -> str:
+        words: str = cut(line)
+        return words.lower() if text.lowercase else words
+
+    said = {"case": _case(text), "tok": text.tokenize, "f": "1", "mean": "lines"}
+    return SacreScorer(counted("ROUGE-L", rouge_l, said, prepare), higher_is_better=True)
+
+
+def _case(text: TextOptions) -> str:
+    return "lc" if text.lowercase else "mixed"
 
 
 import_all(__name__, __path__)  # other metrics, each in a file of its own

@@ -195,10 +195,21 @@ def check_output(done: Done, document: str, folder: Path, shims: Shims) -> None:
             continue
         config = configured(command, folder, shims)
         if command.program == "nmt-score":
-            found = json.loads(done.output)["scores"] if config["format"] == "json" else done.output.splitlines()
-            assert len(found) == len(config["metrics"]), done
+            check_scores(config, done)
         else:
             check_translations(config, done, folder)
+
+
+def check_scores(config: Any, done: Done) -> None:
+    """A figure for each metric of one system; a table of several systems names each."""
+    if config["format"] == "json":
+        assert len(json.loads(done.output)["scores"]) == len(config["metrics"]), done
+    elif len(config["sys"]) > 1:
+        assert all(name in done.output for name in config["sys"]), done
+    elif config["sentence"] or config["split_by"]:
+        assert len(done.output.splitlines()) > len(config["metrics"]), done
+    else:
+        assert len(done.output.splitlines()) == len(config["metrics"]), done
 
 
 def configured(command: CommandLine, folder: Path, shims: Shims) -> Any:

@@ -144,7 +144,7 @@ WRONG: list[tuple[str, str, list[str], str]] = [
         "a file to score",
         "score",
         ["hyp.txt"],
-        "'hyp.txt' is neither a flag nor key=value; hypotheses are given with --sys hyp.txt",
+        "name the reference to compare with: --ref FILE",
     ),
     (
         "text to preprocess",

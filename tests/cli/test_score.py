@@ -141,7 +141,7 @@ def test_no_reference_is_a_usage_error(sys_file: Path) -> None:
 def test_unknown_metric_lists_metrics_and_the_nearest(sys_file: Path, ref_file: Path) -> None:
     message = complaint("--sys", sys_file, "--ref", ref_file, "--metrics", "bluu", status=2)
     assert "did you mean 'bleu'?" in message
-    assert "bleu, chrf, exact, ter" in message
+    assert "aer, bleu, brackets, chrf, chrf++, comet, exact, metricx, paper_bleu, rouge_l, ter" in message
 
 
 @pytest.mark.parametrize("metric", ["bleu", "chrf", "exact"])

@@ -27,6 +27,7 @@ GIVEN: dict[str, str] = {
     "docs/objectives.md": "data-bin/x data-bin/medical runs/general runs/likelihood runs/big runs/x text",
     "docs/other-toolkits.md": "runs/x",
     "docs/performance.md": "data-bin/en-de",
+    "docs/scoring.md": "text systems parses alignments",
     "docs/training.md": "data-bin/x data-bin/en-de data-bin/clean data-bin/back-translated runs/en-de runs/de-en text",
     "docs/translating.md": "data-bin/en-de checkpoints source.txt",
     "examples/date/README.md": "date.txt.gz",
@@ -109,6 +110,7 @@ def _write_texts(folder: Path) -> None:
     shutil.copy(folder / "text/test1.de", folder / "text/test1-second.de")
     shutil.copy(folder / "text/test1.en", folder / "source.txt")
     (folder / "source.txt.gz").write_bytes(gzip.compress((folder / "source.txt").read_bytes()))
+    _write_results(folder)
     _write_multi30k(folder)
     _write_dates(folder)
 
@@ -116,6 +118,18 @@ def _write_texts(folder: Path) -> None:
 def _write(path: Path, lines: list[str]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def _write_results(folder: Path) -> None:
+    """What two systems, a parser and an aligner may have said."""
+    references = (folder / "text/test.de").read_text(encoding="utf-8").splitlines()
+    _write(folder / "systems/base.txt", [" ".join(line.split()[::-1]) for line in references])
+    _write(folder / "systems/big.txt", [*references[:-1], ""])
+    _write(folder / "systems/domains.txt", ["news", "talks"] * (TESTED // 2))
+    _write(folder / "parses/gold.txt", ["(TOP (S (NP (NN a)) (VP (VB b))))"] * 2)
+    _write(folder / "parses/found.txt", ["(S (NP (NN a) (VP (VB b))))", "(S (NN a)"])
+    _write(folder / "alignments/gold.txt", ["0-0 1-2 2?1", "0-0"])
+    _write(folder / "alignments/found.txt", ["0-0 1-2 2-1", "0-0 1-0"])
 
 
 def _write_multi30k(folder: Path) -> None:

@@ -22,6 +22,7 @@ from nmt.optim import Horizon, default_warmup, schedulers
 from nmt.optim.config import AdamThenSgdConfig
 from nmt.optim.schedules import ConstantConfig
 from nmt.scoring import Scorer, TextOptions, scorers
+from nmt.scoring.learned import Learned
 from nmt.storage.checkpoints import FORMAT, KIND
 from nmt.storage.files import read_manifest
 from nmt.storage.run_folder import MODEL, resolve
@@ -239,7 +240,13 @@ def changed_options(config: TrainConfig) -> dict[str, Any]:
 
 def build_scorers(options: ValidationConfig) -> dict[str, Scorer]:
     text = TextOptions(options.tokenize, options.lowercase)
-    return {name: scorers.build(scorers.config_class(name)(), text) for name in options.metrics}
+    built = {name: scorers.build(scorers.config_class(name)(), text) for name in options.metrics}
+    for name, scorer in built.items():
+        if isinstance(scorer, Learned):
+            raise UsageError(
+                f"validation.metrics={name} reads the sources, too, which only nmt-score gives it; leave it out"
+            )
+    return built
 
 
 def higher_is_better(metric: str, built: Mapping[str, Scorer] | None = None) -> bool:

@@ -1,0 +1,62 @@
+"""Alignment error rate (Och and Ney, 2003) of word alignments in Pharaoh's format: ``0-0 1-2``, source and target word.
+
+References have sure links, ``0-0``, and possible ones, ``1?2`` or ``1p2``. A sure link is possible too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import make_dataclass
+from typing import Any
+
+from nmt.errors import DataError
+from nmt.scoring import SacreScorer, Scorer, TextOptions, scorers
+from nmt.scoring.counted import counted, only, per_cent
+
+Links = frozenset[tuple[int, int]]
+
+_LINK = re.compile(r"([0-9]+)([-?p])([0-9]+)")
+
+
+@scorers.register("aer", make_dataclass("AerConfig", ()))
+def aer(config: Any, text: TextOptions) -> Scorer:
+    """1 - (found sure + found possible) / (found + sure), over all links of the text. ``tokenize`` and ``lowercase``
+    change nothing."""
+    metric = counted("AER", _statistics, {"links": "pharaoh"}, summary=_summary)
+    return SacreScorer(metric, higher_is_better=False, read_hypothesis=read_links, read_reference=read_gold)
+
+
+def read_links(line: str) -> Links:
+    """The links of a hypothesis; one that stands twice counts once."""
+    sure, possible = read_gold(line)
+    if sure != possible:
+        source, target = min(possible - sure)
+        raise DataError(f"the link of the words {source} and {target} is a possible one, which only references have")
+    return sure
+
+
+def read_gold(line: str) -> tuple[Links, Links]:
+    """Sure links, and possible ones, which include them."""
+    sure, possible = set(), set()
+    for word in line.split():
+        found = _LINK.fullmatch(word)
+        if found is None:
+            raise DataError(f"'{word}' is no link: write 0-0 (a possible one of a reference: 0?0 or 0p0)")
+        link = int(found[1]), int(found[3])
+        possible.add(link)
+        if found[2] == "-":
+            sure.add(link)
+    return frozenset(sure), frozenset(possible)
+
+
+def _statistics(hypothesis: str, references: Sequence[str]) -> list[float]:
+    found, (sure, possible) = read_links(hypothesis), read_gold(only(references, "aer"))
+    return [float(len(links)) for links in (found & sure, found & possible, found, sure)]
+
+
+def _summary(sums: Sequence[float]) -> tuple[float, str]:
+    found_sure, found_possible, found, sure = sums
+    rate = 100.0 - per_cent(found_sure + found_possible, found + sure) if found + sure else 0.0
+    precision, recall = per_cent(found_possible, found), per_cent(found_sure, sure)
+    return rate, f"(precision = {precision:.2f} recall = {recall:.2f} found = {found:.0f} sure = {sure:.0f})"

@@ -1,0 +1,139 @@
+"""Several systems against the same references: their scores, how far these can be trusted, and those of parts of the lines.
+
+Intervals and tests are sacreBLEU's own, with its seed (12345, or that of SACREBLEU_SEED).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from nmt.config.choices import PairedTest
+from nmt.errors import UsageError
+from nmt.scoring import SacreScorer, Score, Scorer, check_lines
+
+BANDS = (10, 20, 30, 40, 50, 60)  # words, where one begins
+
+Lines = Sequence[str]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A score of one system."""
+
+    score: Score
+    mean: float | None = None  # of resampled texts
+    interval: float | None = None  # half of what 95 of 100 of these lie in
+    p_value: float | None = None  # of a difference to the first system that chance alone would make as large
+
+
+@dataclass(frozen=True)
+class Certainty:
+    """What is asked for beside scores."""
+
+    intervals: bool = False
+    test: PairedTest = PairedTest.none
+    resamples: int = 0  # 0: as many as sacreBLEU takes, 1,000, and 10,000 trials of the randomisation
+
+    @property
+    def is_asked(self) -> bool:
+        return self.intervals or self.test is not PairedTest.none
+
+
+def figures(
+    scorers: Mapping[str, Scorer], systems: Mapping[str, Lines], references: Sequence[Lines], certainty: Certainty
+) -> dict[str, dict[str, Figure]]:
+    """By system, and by metric."""
+    for hypotheses in systems.values():
+        check_lines(hypotheses, references)
+    if not certainty.is_asked:
+        return {
+            name: {metric: Figure(scorer(lines, references)) for metric, scorer in scorers.items()}
+            for name, lines in systems.items()
+        }
+    known = {metric: _resampled(metric, scorer) for metric, scorer in scorers.items()}
+    if certainty.test is PairedTest.none:
+        return {
+            name: {metric: _with_interval(scorer, lines, references, certainty) for metric, scorer in known.items()}
+            for name, lines in systems.items()
+        }
+    return _tested(known, systems, references, certainty)
+
+
+def _resampled(metric: str, scorer: Scorer) -> SacreScorer:
+    if not isinstance(scorer, SacreScorer):
+        raise UsageError(
+            f"the metric '{metric}' says nothing of single lines, which intervals and tests are made of; leave it out, or "
+            f"--confidence and --paired"
+        )
+    return scorer
+
+
+def _with_interval(scorer: SacreScorer, hypotheses: Lines, references: Sequence[Lines], options: Certainty) -> Figure:
+    count = 1000 if options.test is PairedTest.randomization else options.resamples or 1000  # trials are no resamples
+    plain = scorer(hypotheses, references)
+    found = scorer.metric.corpus_score(list(hypotheses), [list(lines) for lines in references], n_bootstrap=count)
+    signature = str(scorer.metric.get_signature())
+    scorer.metric.n_bootstrap = scorer.metric.seed = None  # what follows is not resampled
+    return Figure(replace(plain, signature=signature), float(found._mean), float(found._ci))
+
+
+def _tested(
+    scorers: Mapping[str, SacreScorer],
+    systems: Mapping[str, Lines],
+    references: Sequence[Lines],
+    options: Certainty,
+) -> dict[str, dict[str, Figure]]:
+    from sacrebleu.significance import PairedTest as Test
+
+    signatures, found = Test(
+        [(name, list(lines)) for name, lines in systems.items()],
+        {metric: scorer.metric for metric, scorer in scorers.items()},
+        [list(lines) for lines in references],
+        test_type={PairedTest.bootstrap: "bs", PairedTest.randomization: "ar"}[options.test],
+        n_samples=options.resamples,
+    )()
+    results = {name: dict[str, Figure]() for name in systems}
+    for metric, scorer in scorers.items():
+        for place, (name, lines) in enumerate(systems.items()):
+            figure = Figure(scorer(lines, references))
+            if options.intervals:
+                figure = _with_interval(scorer, lines, references, options)
+            result: Any = found[figure.score.name][place]
+            score = replace(figure.score, signature=str(signatures[figure.score.name]))
+            p_value = None if result.p_value is None else float(result.p_value)
+            results[name][metric] = replace(figure, score=score, p_value=p_value)
+    return results
+
+
+def sentence_scores(scorer: Scorer, hypotheses: Lines, references: Sequence[Lines]) -> list[float]:
+    """Of each line alone."""
+    if isinstance(scorer, SacreScorer):
+        return scorer.sentences(hypotheses, references)
+    return [
+        scorer([line], [[answer] for answer in answers]).value for line, answers in zip(hypotheses, zip(*references))
+    ]
+
+
+def length_labels(texts: Iterable[str]) -> list[str]:
+    """The band of each text by its words."""
+    return [_band(len(text.split())) for text in texts]
+
+
+def _band(words: int) -> str:
+    begin = max((band for band in BANDS if band <= words), default=0)
+    end = min((band for band in BANDS if band > words), default=None)
+    return f"{begin} words and more" if end is None else f"{begin}-{end - 1} words"
+
+
+def in_order(labels: Iterable[str]) -> list[str]:
+    """Each label once: bands of lengths by length, others as they come."""
+    found = list(dict.fromkeys(labels))
+    bands = [_band(words) for words in (0, *BANDS)]
+    return sorted(found, key=bands.index) if set(found) <= set(bands) else found
+
+
+def part(labels: Sequence[str], label: str, lines: Lines) -> list[str]:
+    """The lines that have a label."""
+    return [line for line, its in zip(lines, labels) if its == label]
