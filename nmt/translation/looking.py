@@ -93,7 +93,8 @@ def _of_pairs(model: EncoderDecoder, pairs: Sequence[tuple[Any, Any]], device: s
     from nmt.data.batch import collate
     from nmt.interface import AttentionRequest
 
-    batch = collate(*([side.astype(np.int64) for side in sides] for sides in zip(*pairs))).to(torch.device(device))
+    sources, targets = ([side.astype(np.int64) for side in sides] for sides in zip(*pairs))
+    batch = collate(sources, targets).to(torch.device(device))
     with torch.inference_mode():
         asked = model(batch, AttentionRequest(tuple(KINDS))).attention
     maps = {kind: torch.stack(layers, 1).float().cpu().numpy() for kind, layers in asked.maps.items() if layers}

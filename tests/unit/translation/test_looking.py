@@ -16,7 +16,7 @@ from nmt.data.vocabulary import EOS
 from nmt.errors import DataError, UsageError
 from nmt.models.recurrent.config import AttentionKind, BridgeKind
 from nmt.translation import Line, Translator
-from nmt.translation.looking import module_of
+from nmt.translation.looking import embeddings, module_of, positions
 from tests.tiny_models import in_english, some_lines, write_tiny_model
 
 LINES = [*some_lines(6, seed=5, longest=4), ""]
@@ -203,3 +203,38 @@ def test_a_word_is_looked_at_as_much_as_its_pieces_together():
     pieces = ["a@@", "b", "</s>"]
     joined = SentenceAttention(0, pieces, pieces, ["<s>", "a@@", "b"], {"cross": maps}).by_words()
     np.testing.assert_allclose(joined.weights["cross"][0, 0], [[(0.75 + 0.2) / 2, (0.25 + 0.8) / 2], [0.5, 0.5]])
+
+
+def test_positions_are_those_that_the_model_adds(transformer):
+    vectors = positions(transformer, "source", 7)
+    module = module_of(Translator.load(transformer, "cpu", engine="torch").members[0])
+    np.testing.assert_array_equal(vectors, module.source_input.positions.at(torch.arange(7), 7).numpy())
+
+
+def test_a_model_has_no_more_positions_than_it_has_learned(folder):
+    path = write_tiny_model(folder / "learned", model="conv_s2s", max_positions=9, updates=1)
+    assert len(positions(path, "target", 50)) == 9
+
+
+def test_a_model_that_adds_no_positions_is_refused(folder):
+    path = write_tiny_model(folder / "without-positions", model="lstm")
+    with pytest.raises(UsageError, match="adds no positions"):
+        positions(path, "source", 7)
+
+
+def test_the_most_frequent_pieces_are_counted_in_lines(transformer):
+    pieces, vectors = embeddings(transformer, "source", 2, ["rot schnee rot", "schnee rot ein"])
+    module = module_of(Translator.load(transformer, "cpu", engine="torch").members[0])
+    ids = Translator.load(transformer, "cpu").pair.source.encode(["rot schnee"])[0]
+    assert pieces == ["rot", "schnee"]
+    np.testing.assert_array_equal(vectors, module.source_input.embedding.weight.detach().numpy()[ids])
+
+
+def test_without_lines_the_vocabulary_says_which_pieces_come_first(transformer):
+    pieces, vectors = embeddings(transformer, "target", 5)
+    assert pieces == list(Translator.load(transformer, "cpu").pair.target.vocabulary.pieces[4:9]) and len(vectors) == 5
+
+
+def test_one_model_is_looked_into(transformer):
+    with pytest.raises(UsageError, match="are those of one model"):
+        positions(f"{transformer}:{transformer}", "source", 3)
