@@ -276,7 +276,7 @@ def grammar(config_class: type, groups: Iterable[str]) -> Grammar:
         flags=flags,
         groups=groups,
         names=names,
-        bare="data" if "data" in names else None,
+        bare=next((name for name in ("data", "runs") if name in names), None),
         instead_of_bare=functools.partial(instead_of_bare, flags),
         values=VALUES,
         aliases={alias: words for alias, words in spellings.items() if words[0] in flags and alias not in flags},

@@ -142,14 +142,14 @@ def test_the_readme_states_the_result_of_its_settings() -> None:
 def test_the_readme_counts_the_commands_of_its_table() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(nmt-[\w-]+)` \|", text, flags=re.MULTILINE)
-    assert set(rows) == set(COMMANDS) and len(rows) == 9
-    assert "\nNine commands share one configuration" in text
+    assert set(rows) == set(COMMANDS) and len(rows) == 10
+    assert "\nTen commands share one configuration" in text
 
 
 def test_the_configuration_document_names_every_command_with_bare_arguments() -> None:
     text = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
     (named,) = re.findall(r"^- A bare argument of (.*) is a corpus folder", text, flags=re.MULTILINE)
-    bare = {program for program, (_, config_class) in COMMANDS.items() if grammar(config_class, []).bare}
+    bare = {program for program, (_, config_class) in COMMANDS.items() if grammar(config_class, []).bare == "data"}
     assert set(re.findall(r"`([\w-]+)`", named)) == bare
 
 
