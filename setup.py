@@ -23,6 +23,7 @@ COMMANDS = (
     "import_",
     "export",
     "serve",
+    "visualize",
 )
 
 PLOTS = ["matplotlib>=3.8", "resvg_py>=0.3"]  # pictures as PNG, and those of some examples and benchmarks

@@ -1,7 +1,8 @@
 """nmt: neural machine translation, from raw text to a self-contained model folder and translations.
 
-``nmt.load`` gives a ``Translator`` of a trained model; ``preprocess``, ``train``, ``average_checkpoints``, ``import_model``
-and ``export`` do what the commands do (docs/python.md). See ``nmt.interface`` for the seam that models share.
+``nmt.load`` gives a ``Translator`` of a trained model, ``attention`` what a model attended to; ``preprocess``, ``train``,
+``average_checkpoints``, ``import_model`` and ``export`` do what the commands do (docs/python.md). See ``nmt.interface`` for
+the seam that models share.
 """
 
 from __future__ import annotations
@@ -16,15 +17,26 @@ if TYPE_CHECKING:
     from nmt.data.preprocess import preprocess
     from nmt.formats.keywords import export, import_model
     from nmt.training.assemble import train
-    from nmt.translation import Translator, load
+    from nmt.translation import Translator, attention, load
 
-__all__ = ["Translator", "__version__", "average_checkpoints", "export", "import_model", "load", "preprocess", "train"]
+__all__ = [
+    "Translator",
+    "__version__",
+    "attention",
+    "average_checkpoints",
+    "export",
+    "import_model",
+    "load",
+    "preprocess",
+    "train",
+]
 __version__ = "0.1.0"
 
 DISTRIBUTION = "nmt-toolkit"  # what pip calls it; PyPI's "nmt" is another program
 
 _PLACES = {
     "Translator": "nmt.translation",
+    "attention": "nmt.translation",
     "average_checkpoints": "nmt.averaging",
     "export": "nmt.formats.keywords",
     "import_model": "nmt.formats.keywords",

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from nmt.reporting.attention_lines import LinesPanel, plot_attention_lines
 from nmt.reporting.plotting import AttentionPanel, plot_attention, plot_comparison, plot_learning_curve
 
-__all__ = ["AttentionPanel", "plot_attention", "plot_comparison", "plot_learning_curve"]
+__all__ = [
+    "AttentionPanel",
+    "LinesPanel",
+    "plot_attention",
+    "plot_attention_lines",
+    "plot_comparison",
+    "plot_learning_curve",
+]

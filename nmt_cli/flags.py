@@ -275,7 +275,7 @@ def grammar(config_class: type, groups: Iterable[str]) -> Grammar:
         flags=flags,
         groups=groups,
         names=names,
-        bare=next((name for name in ("data", "sys") if name in names), None),
+        bare=next((name for name in ("data", "sys", "runs") if name in names), None),
         instead_of_bare=functools.partial(instead_of_bare, flags),
         values=VALUES,
         aliases={alias: words for alias, words in spellings.items() if words[0] in flags and alias not in flags},

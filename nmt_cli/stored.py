@@ -148,6 +148,7 @@ def configurations() -> dict[str, type]:
     from nmt.config.preprocessing import PreprocessConfig
     from nmt.config.sections import TrainConfig
     from nmt.config.serving import ServeConfig
+    from nmt.config.visualizing import VisualizeConfig
 
     return {
         "preprocess": PreprocessConfig,
@@ -159,11 +160,12 @@ def configurations() -> dict[str, type]:
         "import_": ImportConfig,
         "export": ExportConfig,
         "serve": ServeConfig,
+        "visualize": VisualizeConfig,
     }
 
 
 # What those who give a run's file to these commands may have meant: the flag that names the run.
-_FLAG_OF_RUN = {"generate": "--path", "serve": "--path", "average_checkpoints": "--inputs"}
+_FLAG_OF_RUN = {"generate": "--path", "serve": "--path", "visualize": "--path", "average_checkpoints": "--inputs"}
 
 
 def refuse_file_of_another(command: str, path: Path, tree: Mapping[str, Any]) -> None:

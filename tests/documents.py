@@ -25,6 +25,7 @@ from nmt.config.presets import default_choices
 from nmt.config.publish import publish
 from nmt.config.sections import TrainConfig
 from nmt.config.serving import ServeConfig
+from nmt.config.visualizing import VisualizeConfig
 from nmt_cli.argv import rewrite, take_config
 from nmt_cli.flags import grammar
 
@@ -42,6 +43,7 @@ COMMANDS = {
     "nmt-shortlist": ("shortlist", ShortlistConfig),
     "nmt-score": ("score", ScoreConfig),
     "nmt-serve": ("serve", ServeConfig),
+    "nmt-visualize": ("visualize", VisualizeConfig),
 }
 SHELL_LANGUAGES = {"bash", "sh", "console", "shell"}
 CONTROL = {"|", "||", "&&", ";", "&", "<", ">", ">>", "2>", "<<<"}

@@ -84,6 +84,12 @@ two metrics with their signatures
 nmt-score --sys news.hyp --ref news.en --metrics bleu,chrf
 two references, as JSON
 nmt-score --sys news.hyp --ref news.en1,news.en2 --format json
+all layers and heads of a model in some sentences, on a page
+nmt-visualize --path runs/x --input few.de --output attention.html
+two heads of the decoder's third layer, as a picture
+nmt-visualize --path runs/x --input few.de --kind decoder --layer 3 --head 1,5 --output heads.png
+training curves of two runs, over time
+nmt-visualize runs/x runs/y --over seconds --smoothing 0.9 --output curves.html
 """
 
 
@@ -116,7 +122,7 @@ class _Page:
         flags = {flag.name: flag for _, options in sections for flag in options}
         everyday = [self._row(flags[name]) for name in self._everyday if name in flags]
         further = self._table("where to look further", [*self._further()])
-        bare = "[CORPUS FOLDER ...] " if "--data" in flags else ""
+        bare = "[CORPUS FOLDER ...] " if "--data" in flags else "[RUN FOLDER ...] " if "--runs" in flags else ""
         usage = f"{bare}[--flag value] [key=value]{' [group=preset]' if self._groups else ''}, in any order"
         blocks = [
             self._hanging("", (self._config_class.__doc__ or self._program).strip(), "  "),

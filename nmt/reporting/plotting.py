@@ -6,12 +6,14 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from nmt.errors import DataError, MissingInputError, UsageError
 from nmt.pages.charts import HEIGHT, WIDTH, Chart, Series, render
+from nmt.reporting.fonts import width_of
 from nmt.reporting.run_record import RunRecord, read_events
 from nmt.storage.files import atomic_write
 
@@ -49,7 +51,7 @@ def plot_learning_curve(log: Path | str, output: Path | str, title: str = "") ->
     charts = [Chart("loss", losses, from_zero=True), Chart("score", scores, from_zero=True)]
     if not charts[0].drawn:
         raise DataError(f"{log} has no training or validation events: there is no curve to draw")
-    _draw([chart for chart in charts if chart.drawn], Path(output), title)
+    draw_charts([chart for chart in charts if chart.drawn], Path(output), title)
 
 
 def plot_comparison(logs: Mapping[str, Path], metric: str, output: Path, title: str = "") -> None:
@@ -61,7 +63,7 @@ def plot_comparison(logs: Mapping[str, Path], metric: str, output: Path, title: 
             raise DataError(f"{log} has no validation event with '{metric}': train with --valid-metrics {metric}")
         by_epoch = {event["epoch"]: float(event[metric]) for event in events}
         series.append(Series(name, sorted(by_epoch.items()), dots=True))
-    _draw([Chart(f"validation {metric}", series, from_zero=True, over="epoch")], output, title)
+    draw_charts([Chart(f"validation {metric}", series, from_zero=True, over="epoch")], output, title)
 
 
 def _record(log: Path) -> RunRecord:
@@ -70,13 +72,15 @@ def _record(log: Path) -> RunRecord:
     return RunRecord(log.parent, tuple(read_events(log)), {})
 
 
-def _draw(charts: Sequence[Chart], output: Path, title: str) -> None:
+def draw_charts(charts: Sequence[Chart], output: Path, title: str) -> None:
     """Charts one below the other, each under the names of its curves."""
     lines = _wrapped(title, _CURVE_TITLE)
     tops = [_LINE * (len(lines) + 1)]
     for chart in charts:
         tops.append(tops[-1] + HEIGHT + _LINE * (len(chart.drawn) + 2))
-    _write(output, render("picture.svg", charts=list(zip(charts, tops)), title=lines, width=WIDTH, height=tops[-1]))
+    write_picture(
+        output, render("picture.svg", charts=list(zip(charts, tops)), title=lines, width=WIDTH, height=tops[-1])
+    )
 
 
 def plot_attention(panels: Sequence[AttentionPanel], output: Path) -> None:
@@ -85,10 +89,12 @@ def plot_attention(panels: Sequence[AttentionPanel], output: Path) -> None:
     if not panels:
         raise DataError("there is no sentence whose attention could be drawn")
     maps = [_Map(panel) for panel in panels]
-    _set_in_lines(maps)
+    set_in_lines(maps)
     width = max(map.left + map.width for map in maps) + _SCALE
     height = max(map.top + map.height for map in maps)
-    _write(output, render("attention.svg", maps=maps, width=width, height=height, CELL=_CELL, LINE=_LINE, GAP=_GAP))
+    write_picture(
+        output, render("attention.svg", maps=maps, width=width, height=height, CELL=_CELL, LINE=_LINE, GAP=_GAP)
+    )
 
 
 @dataclass
@@ -105,7 +111,7 @@ class _Map:
         assert weights.shape == shape, f"attention {weights.shape}, pieces {shape}"
         # of the output's pieces, left of the map, and of the source's, above it
         self.label_width, self.label_height = (
-            _LETTER * max(map(len, pieces), default=1) + _GAP for pieces in (target, source)
+            _LETTER * max(map(width_of, pieces), default=1) + _GAP for pieces in (target, source)
         )
         letters = int((self.label_width + _CELL * len(source)) / _LETTER)
         self.title = _wrapped(self.panel.title, letters, _MAP_TITLE_LINES)
@@ -116,9 +122,18 @@ class _Map:
         self.rows = [(_label(piece), row) for piece, row in zip(target, greys)]  # weights from 0 to 255
 
 
-def _set_in_lines(maps: Sequence[_Map]) -> None:
+class Placed(Protocol):
+    """A part of a picture, in pixels."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+
+
+def set_in_lines(maps: Sequence[Placed]) -> None:
     """Place maps side by side while they fit the page, then on the next line; lower edges of a line agree."""
-    lines: list[list[_Map]] = [[]]
+    lines: list[list[Placed]] = [[]]
     for map in maps:
         if lines[-1] and sum(other.width for other in lines[-1]) + map.width > _PAGE_WIDTH:
             lines.append([])
@@ -140,7 +155,8 @@ def _wrapped(title: str, letters: int, max_lines: int = 3) -> list[str]:
     return textwrap.wrap(title, letters, max_lines=max_lines, placeholder=" \N{HORIZONTAL ELLIPSIS}")
 
 
-def _write(output: Path, picture: str) -> None:
+def write_picture(output: Path, picture: str) -> None:
+    """An SVG as it is, or as PNG, by the ending of the file's name."""
     if output.suffix not in (".svg", ".png"):
         raise UsageError(f"pictures are SVG or PNG: name the file {output.with_suffix('.svg')} instead of {output}")
     content = picture.encode("utf-8", "replace") if output.suffix == ".svg" else _as_png(picture, output)

@@ -7,8 +7,18 @@ nmt.load("checkpoints").translate(["Ein Hund läuft."], beam=4)
 from __future__ import annotations
 
 from nmt.translation.lines import Line, TranslatedText, Translation
+from nmt.translation.looking import attention
 from nmt.translation.translator import Translator, best_texts, translation_options
 
-__all__ = ["Line", "TranslatedText", "Translation", "Translator", "best_texts", "load", "translation_options"]
+__all__ = [
+    "Line",
+    "TranslatedText",
+    "Translation",
+    "Translator",
+    "attention",
+    "best_texts",
+    "load",
+    "translation_options",
+]
 
 load = Translator.load  # by its short name

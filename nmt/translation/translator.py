@@ -198,6 +198,20 @@ class Translator:
         windows = reader.windows_of_split(split, range(len(split)) if numbers is None else numbers)
         return self._translate(windows, config, progress)
 
+    def decoded(self, lines: Iterable[Line], config: GenerateConfig) -> Iterator[list[tuple[Part, Hypothesis]]]:
+        """Of each batch of lines the pieces that are read, and the best hypothesis; empty lines are left out."""
+        config = _with_search(config)
+        find, most = _search_of(config), config.max_tokens or self.usual_tokens
+        for window in Reader(self.pair, config, self._engine).windows_of_lines(lines, itertools.count()):
+            for batch in batches_of(list(window.parts), most, config.batch_size):
+                found = self._search(find, batch, False, config.score_reference)
+                yield [(part, hypotheses[0]) for part, hypotheses in zip(batch, found)]
+
+    @property
+    def members(self) -> Sequence[Engine]:
+        """The engines of its models."""
+        return self._members
+
     def writing(self, config: GenerateConfig) -> LanguagePair:
         """The pair whose target side joins pieces of text that was cut before, as ``config`` says or else the corpus."""
         if config.remove_bpe is None:

@@ -30,6 +30,7 @@ GIVEN: dict[str, str] = {
     "docs/scoring.md": "text systems parses alignments",
     "docs/training.md": "data-bin/x data-bin/en-de data-bin/clean data-bin/back-translated runs/en-de runs/de-en text",
     "docs/translating.md": "data-bin/en-de checkpoints source.txt",
+    "docs/visualizing.md": "runs/en-de runs/other runs/x text source.txt",
     "examples/date/README.md": "date.txt.gz",
     "examples/multi30k/README.md": "data",
     "examples/plugin/README.md": "data-bin/x source.txt",

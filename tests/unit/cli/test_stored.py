@@ -176,7 +176,7 @@ WRONG_FILES: list[tuple[str, str, type[NMTError], str]] = [
     ),
     (
         "another command's",
-        "path: x\ninput: y",
+        "path: x\ninput: y\nnbest: 2",
         UsageError,
         "is a configuration of nmt-generate, not of nmt-train; give it to",
     ),

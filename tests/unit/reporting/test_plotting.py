@@ -203,7 +203,7 @@ def test_maps_do_not_overlap_and_stay_on_the_page(tmp_path: Path) -> None:
     page = float(str(drawn.get("width"))), float(str(drawn.get("height")))
     boxes = []
     maps = [plotting._Map(one) for one in panels]
-    plotting._set_in_lines(maps)
+    plotting.set_in_lines(maps)
     for map in maps:
         boxes.append((map.left, map.top, map.left + map.width, map.top + map.height))
     for number, (left, top, right, bottom) in enumerate(boxes):

@@ -1,0 +1,112 @@
+"""The options of nmt-visualize."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from nmt.config.checks import refuse, require_device, require_positive, require_share
+from nmt.config.choices import InvalidText
+from nmt.config.option import FlagKind, flag, user_dir_option
+from nmt.config.roles import CommandConfig
+from nmt.config.sections import MAX_LINE_BYTES
+
+
+class PictureStyle(Enum):
+    """How attention is drawn."""
+
+    lines = "lines"
+    map = "map"
+
+
+class AttentionOf(Enum):
+    """Who looks at what."""
+
+    encoder = "encoder"
+    decoder = "decoder"
+    cross = "cross"
+
+
+class CurvesOver(Enum):
+    """What training curves are drawn over."""
+
+    updates = "updates"
+    tokens = "tokens"
+    seconds = "seconds"
+
+
+class OneSide(Enum):
+    """A side of a model."""
+
+    source = "source"
+    target = "target"
+
+
+@dataclass
+class VisualizeConfig(CommandConfig):
+    """nmt-visualize: what a model attends to, its positions and embeddings, or curves of runs, as page or picture."""
+
+    runs: list[str] = flag(
+        [],
+        help="run folders whose training curves are drawn, if not a model is; a bare argument is one",
+        kind=FlagKind.many,
+    )
+    path: str = flag("", help="run folder, checkpoint, or several joined by ':' (ensemble) whose attention is drawn")
+    output: str = flag("", help="file to write: .html (all layers and heads; curves), .svg or .png")
+    overwrite: bool = flag(False, help="replace an existing file")
+    input: str | None = flag(None, help="sentences to look at, one a line; default, and -: standard input")
+    translations: str | None = flag(None, help="their translations, line for line; null: the model finds them")
+    tag: str | None = flag(None, help="language to translate into, of a model with language tags")
+    words: bool = flag(
+        False, help="join the pieces of a word: what is looked at is summed up, those who look are averaged"
+    )
+    member: str | None = flag(None, help="model of an ensemble, as --path names it; null: the mean of all")
+    style: PictureStyle = flag(
+        PictureStyle.lines, help="of a picture: lines (between two columns of words) or map (of the mean of the heads)"
+    )
+    kind: AttentionOf = flag(AttentionOf.cross, help="of a picture: encoder, decoder (both self-attention) or cross")
+    layer: int | None = flag(None, help="of a picture: the layer, from 1; null: the last")
+    head: list[int] = flag([], help="of a picture: heads, from 1; several with commas; default: all")
+    positions: bool = flag(False, help="draw the model's positional encodings")
+    embeddings: bool = flag(False, help="draw the model's embeddings of the most frequent pieces, in two dimensions")
+    side: OneSide = flag(OneSide.source, help="of --positions and --embeddings: source or target")
+    count: int = flag(
+        200,
+        help="of --positions and --embeddings: how many; pieces are counted in --input, else as the vocabulary lists them",
+    )
+    over: CurvesOver = flag(CurvesOver.updates, help="of curves: updates, tokens or seconds of training")
+    smoothing: float = flag(
+        0.0, help="of the curve of the training loss: how much of the running mean each value keeps, from 0 to below 1"
+    )
+    device: str = flag("auto", help="where the model is computed: auto, cpu, cuda or cuda:N")
+    on_invalid_utf8: InvalidText = flag(
+        InvalidText.error, help="bytes that are not UTF-8: error, replace or skip (an empty line)"
+    )
+    max_line_bytes: int = flag(MAX_LINE_BYTES, help="longest line read, in bytes")
+    user_dir: str | None = user_dir_option()
+
+    def __post_init__(self) -> None:
+        require_device(self.device)
+        require_positive("", layer=self.layer, count=self.count, max_line_bytes=self.max_line_bytes)
+        require_share("", smoothing=self.smoothing)
+        for head in self.head:
+            require_positive("", head=head)
+        tables = self.positions or self.embeddings
+        refuse(
+            (
+                self.runs and self.path,
+                f"{', '.join(self.runs)}: curves are drawn of runs, and --path is a model; give one",
+            ),
+            (self.positions and self.embeddings, "--positions and --embeddings are two pictures; give one"),
+            (tables and self.runs, "--positions and --embeddings are of a model; name it with --path in place of runs"),
+            (
+                self.translations is not None and (tables or self.runs),
+                f"--translations {self.translations} is for attention, which is not drawn here; leave it out",
+            ),
+        )
+
+    @property
+    def instead_of_standard_input(self) -> str | None:
+        """The flag that is to be given where standard input cannot be read; None if it is not read anyway."""
+        reads = bool(self.path) and not self.positions and not self.embeddings
+        return "--input" if reads and self.input in (None, "-") else None

@@ -1,0 +1,50 @@
+"""The attention of some sentences as one HTML page: every layer and head, to be looked at word by word.
+
+The page holds its own script and asks nobody for anything. A weight is one byte: a sentence of 60 pieces in a model of six
+layers with eight heads takes 1.5 MB.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from nmt.data.attention import KINDS, SentenceAttention
+from nmt.data.vocabulary import Floats
+from nmt.pages.charts import render
+
+
+def attention_page(
+    sentences: Sequence[SentenceAttention], name: str, about: str = "", member: str | None = None
+) -> str:
+    """The whole document. ``name``: of the model; ``member``: the one of an ensemble that is shown; None: their mean."""
+    data = [_plain(one, one.weights if member is None else one.members[member]) for one in sentences if one.source]
+    return render("attention.html", data=data, name=name, about=about)
+
+
+def _plain(one: SentenceAttention, weights: Mapping[str, Floats]) -> dict[str, Any]:
+    """What the script reads of a sentence."""
+    return {
+        "line": one.number + 1,
+        "source": " ".join(one.source[:-1]),
+        "target": " ".join(one.target[:-1]),
+        "kinds": {
+            kind: {
+                "layers": maps.shape[0],
+                "heads": maps.shape[1],
+                "rows": list(one.rows(kind)),
+                "columns": list(one.columns(kind)),
+                "weights": base64.b64encode(in_bytes(maps).tobytes()).decode("ascii"),
+            }
+            for kind, maps in weights.items()
+            if kind in KINDS
+        },
+    }
+
+
+def in_bytes(weights: Floats) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """0 .. 1 as 0 .. 255, to the nearest."""
+    return np.rint(255 * np.clip(weights, 0.0, 1.0)).astype(np.uint8)

@@ -1,0 +1,202 @@
+"""nmt-visualize: what a model attends to, its positions and embeddings, or training curves of runs."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from nmt.config.visualizing import PictureStyle, VisualizeConfig
+from nmt.data.attention import SentenceAttention
+from nmt.data.parallel_text import where_they_part
+from nmt.data.text import Reading
+from nmt.data.vocabulary import Floats
+from nmt.errors import DataError, UsageError, did_you_mean
+from nmt.storage.files import atomic_write, check_new_file
+from nmt.storage.run_folder import split_paths
+from nmt_cli.launch import launch
+
+logger = logging.getLogger("nmt.visualize")
+
+_STDIN = "standard input"
+_PICTURES, _PAGE = (".svg", ".png"), ".html"
+_MOST_SENTENCES = 20  # of a picture
+_HEAVY = 5_000_000  # bytes of a page that no longer opens at once
+
+
+def run(config: VisualizeConfig) -> None:
+    """Draw, and print the name of the file."""
+    output = _output(config)
+    if config.runs:
+        from nmt.reporting.curves import plot_curves
+
+        plot_curves([Path(folder) for folder in config.runs], output, config.over.value, config.smoothing)
+    elif config.positions or config.embeddings:
+        (_draw_positions if config.positions else _draw_embeddings)(config, output)
+    else:
+        _draw_attention(config, output)
+    print(output)
+
+
+def main() -> None:
+    launch("visualize", VisualizeConfig, run)
+
+
+def _output(config: VisualizeConfig) -> Path:
+    """What costs nothing to find out before a model is loaded."""
+    if not config.runs and not config.path:
+        raise UsageError("name what is to be drawn: --path MODEL, or run folders whose training curves are")
+    if not config.output:
+        raise UsageError("name the file to write: --output attention.html, or one that ends in .svg or .png")
+    output = Path(config.output)
+    tables = config.positions or config.embeddings
+    endings = _PICTURES if tables else (_PAGE, *_PICTURES)
+    if output.suffix not in endings:
+        raise UsageError(f"--output {output}: the name must end in {', '.join(endings[:-1])} or {endings[-1]}")
+    check_new_file(output, overwrite=config.overwrite)
+    return output
+
+
+def _draw_positions(config: VisualizeConfig, output: Path) -> None:
+    from nmt.reporting.model_pictures import plot_positions
+    from nmt.translation.looking import positions
+
+    vectors = positions(config.path, config.side.value, config.count, user_dir=config.user_dir)
+    plot_positions(vectors, output, f"Positions of {config.path}, {config.side.value}")
+
+
+def _draw_embeddings(config: VisualizeConfig, output: Path) -> None:
+    from nmt.reporting.model_pictures import plot_embeddings
+    from nmt.translation.looking import embeddings
+
+    counted = None if config.input is None else _lines(config, config.input)
+    pieces, vectors = embeddings(config.path, config.side.value, config.count, counted, user_dir=config.user_dir)
+    _warn_of_fonts(pieces, output)
+    plot_embeddings(pieces, vectors, output, f"Embeddings of {config.path}, {config.side.value}")
+
+
+def _draw_attention(config: VisualizeConfig, output: Path) -> None:
+    sources, translations = _pairs(config)
+    members = split_paths(config.path)
+    if config.member is not None and config.member not in members:
+        near = did_you_mean(config.member, members)
+        raise UsageError(f"--member {config.member} is no model of --path{near}; there are: {', '.join(members)}")
+    if output.suffix != _PAGE and len(sources) > _MOST_SENTENCES:
+        raise UsageError(
+            f"a picture has room for {_MOST_SENTENCES} sentences, and there are {len(sources)}; give fewer, or write .html"
+        )
+    from nmt.translation import Line, attention
+
+    lines = [Line(text, tag=config.tag or "") for text in sources]
+    found = attention(config.path, lines, translations, device=config.device, user_dir=config.user_dir)
+    found = [one.by_words() if config.words else one for one in found if one.source]
+    if not found:
+        raise DataError(f"{config.input or _STDIN} has no sentence to look at, only empty lines")
+    for one in found:
+        if not _shown(one, config.member):
+            raise UsageError(
+                "these models differ in their layers or heads, so their attention has no mean; choose one: --member "
+                f"{members[0]}"
+            )
+    if output.suffix == _PAGE:
+        _write_page(config, found, output)
+    else:
+        _write_picture(config, found, output)
+
+
+def _shown(one: SentenceAttention, member: str | None) -> dict[str, Floats]:
+    return dict(one.weights if member is None else one.members[member])
+
+
+def _write_page(config: VisualizeConfig, found: Sequence[SentenceAttention], output: Path) -> None:
+    from nmt.reporting.attention_page import attention_page
+
+    about = f"{config.member} alone" if config.member else "the mean of its models" if ":" in config.path else ""
+    page = attention_page(found, config.path, about, config.member).encode("utf-8", "replace")
+    if len(page) > _HEAVY:
+        logger.warning(f"the page has {len(page) / 1e6:.0f} MB, which takes a while to open; give fewer sentences")
+    with atomic_write(output) as file:
+        file.write(page)
+
+
+def _write_picture(config: VisualizeConfig, found: Sequence[SentenceAttention], output: Path) -> None:
+    from nmt.reporting.attention_lines import LinesPanel, plot_attention_lines
+    from nmt.reporting.plotting import AttentionPanel, plot_attention
+
+    kind = config.kind.value
+    lines, maps = list[LinesPanel](), list[AttentionPanel]()
+    for one in found:
+        weights, layer, heads = _chosen(_shown(one, config.member), config)
+        rows, columns = one.rows(kind), one.columns(kind)
+        title = f"line {one.number + 1}: {kind}, layer {layer}"
+        lines.append(LinesPanel(rows, columns, weights, heads, _num_heads(one, config), title))
+        which = "" if config.head == [] else f", head {', '.join(map(str, heads))}"
+        maps.append(AttentionPanel(columns, rows, weights.mean(0), f"{title}{which}"))
+    _warn_of_fonts([piece for panel in lines for piece in (*panel.rows, *panel.columns)], output)
+    if config.style is PictureStyle.map:
+        plot_attention(maps, output)
+    else:
+        plot_attention_lines(lines, output)
+
+
+def _num_heads(one: SentenceAttention, config: VisualizeConfig) -> int:
+    """How many heads a layer has."""
+    return int(_shown(one, config.member)[config.kind.value].shape[1])
+
+
+def _chosen(weights: dict[str, Floats], config: VisualizeConfig) -> tuple[Floats, int, list[int]]:
+    """Of the layer and the heads that are asked for [heads, rows, columns], with their numbers."""
+    kind = config.kind.value
+    if kind not in weights:
+        raise UsageError(f"--kind {kind}: the model has no such attention; there is: {', '.join(weights)}")
+    layers, num_heads = weights[kind].shape[:2]
+    layer, heads = config.layer or layers, config.head or list(range(1, num_heads + 1))
+    if layer > layers:
+        raise UsageError(f"--layer {layer}: the model has {layers} of {kind} attention; choose from 1 to {layers}")
+    for head in heads:
+        if head > num_heads:
+            raise UsageError(f"--head {head}: a layer has {num_heads}; choose from 1 to {num_heads}")
+    return weights[kind][layer - 1, [head - 1 for head in heads]], layer, heads
+
+
+def _pairs(config: VisualizeConfig) -> tuple[list[str], list[str] | None]:
+    """Sentences and their translations, if these are given."""
+    sources = _lines(config, config.input)
+    if not sources:
+        raise DataError(f"{config.input or _STDIN} is empty: there is no sentence to look at")
+    if config.translations is None:
+        return sources, None
+    translations = _lines(config, config.translations)
+    if len(translations) != len(sources):
+        where = f"; {where_they_part(sources, translations)}" if translations else ""
+        raise DataError(
+            f"{config.input or _STDIN} has {len(sources)} lines, {config.translations} has {len(translations)}, but each "
+            f"sentence needs its translation on the same line{where}"
+        )
+    return sources, translations
+
+
+def _lines(config: VisualizeConfig, name: str | None) -> list[str]:
+    reading = Reading(config.on_invalid_utf8, config.max_line_bytes)
+    if name not in (None, "-"):
+        return [line or "" for line in reading.lines(Path(str(name)))]
+    if sys.stdin.isatty():
+        logger.info("reading from the terminal, one sentence a line; end with Ctrl-D, or name a file: --input FILE")
+    return [line or "" for line in reading.stream(sys.stdin.buffer, _STDIN)]
+
+
+def _warn_of_fonts(texts: Sequence[str], output: Path) -> None:
+    """Of an SVG the reader's fonts count, and nobody knows those."""
+    if output.suffix != ".png":
+        return
+    try:
+        from nmt.reporting.fonts import warn_of_missing
+
+        warn_of_missing(texts)
+    except ImportError:  # whoever draws says what is to be installed
+        return
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""Attention drawn as lines between two columns of words, and what fonts lack."""
+
+from __future__ import annotations
+
+import logging
+import re
+
+import numpy as np
+import pytest
+
+from nmt.errors import DataError, UsageError
+from nmt.reporting import fonts
+from nmt.reporting.attention_lines import LinesPanel, colour, plot_attention_lines
+
+ROWS, COLUMNS = ("ein", "<b>", "</s>"), ("a", "\u0645\u0631\u062d\u0628\u0627")
+
+
+def panel(heads=(1,), num_heads=4, rows=ROWS, columns=COLUMNS):
+    weights = np.linspace(0, 1, len(heads) * len(rows) * len(columns), dtype=np.float32)
+    return LinesPanel(rows, columns, weights.reshape(len(heads), len(rows), len(columns)), heads, num_heads, "line 1")
+
+
+def drawn(tmp_path, *panels):
+    plot_attention_lines(panels, tmp_path / "x.svg")
+    return (tmp_path / "x.svg").read_text(encoding="utf-8")
+
+
+def test_each_line_is_as_strong_as_its_weight(tmp_path):
+    strengths = [float(one) for one in re.findall(r'stroke-opacity="([\d.]+)"', drawn(tmp_path, panel()))]
+    assert strengths == [0.2, 0.4, 0.6, 0.8, 1.0]  # what is not looked at has no line
+
+
+def test_each_word_stands_in_its_column(tmp_path):
+    picture = drawn(tmp_path, panel())
+    assert re.findall(r'class="row".*?>(.*?)</text>', picture) == ["ein", "&lt;b&gt;", "&lt;/s&gt;"]
+    assert re.findall(r'class="column".*?>(.*?)</text>', picture) == list(COLUMNS)
+
+
+def test_a_head_has_one_colour_whichever_others_are_drawn(tmp_path):
+    both, alone = drawn(tmp_path, panel((1, 3))), drawn(tmp_path, panel((3,)))
+    assert colour(3, 4) in both and colour(3, 4) in alone and colour(1, 4) not in alone
+    assert len({colour(head, 16) for head in range(1, 17)}) == 16
+
+
+def test_sentences_beside_each_other_begin_at_the_same_height(tmp_path):
+    picture = drawn(tmp_path, panel(), panel(rows=tuple("abcdefghi"), columns=COLUMNS))
+    assert len(set(re.findall(r'<g transform="translate\([\d.]+ ([\d.]+)\)">\n<text class="title"', picture))) == 1
+
+
+def test_png_is_written_too(tmp_path):
+    pytest.importorskip("resvg_py")
+    plot_attention_lines([panel()], tmp_path / "x.png")
+    assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_nothing_to_draw_and_another_ending_are_refused(tmp_path):
+    with pytest.raises(DataError, match="no sentence"):
+        plot_attention_lines([], tmp_path / "x.svg")
+    with pytest.raises(UsageError, match="SVG or PNG"):
+        plot_attention_lines([panel()], tmp_path / "x.pdf")
+
+
+def test_letters_that_no_font_has_are_named_in_a_warning(caplog):
+    pytest.importorskip("matplotlib")
+    with caplog.at_level(logging.WARNING):
+        fonts.warn_of_missing(["ab", "\u0378x"])  # a place in Unicode that has no letter
+    assert not caplog.records  # what is no letter is no loss
+    with caplog.at_level(logging.WARNING):
+        fonts.warn_of_missing(["\U0001f9ff\U00013000"])  # an amulet, a hieroglyph
+    assert "no font here has" in caplog.text or not fonts.missing_letters("\U0001f9ff\U00013000")
+
+
+def test_a_font_that_has_a_letter_is_found_among_those_installed(monkeypatch):
+    pytest.importorskip("matplotlib")
+    assert fonts.missing_letters("a\u00e4\u0645 \u05e9") == set()
+    monkeypatch.setattr("matplotlib.font_manager.findSystemFonts", list)
+    assert fonts.missing_letters("a\u732b") == {"\u732b"}
+
+
+def test_square_letters_are_wider_and_marks_take_no_room():
+    assert fonts.width_of("\u732b") > fonts.width_of("a") == fonts.width_of("a\u0301")
