@@ -1,8 +1,8 @@
 """nmt: neural machine translation, from raw text to a self-contained model folder and translations.
 
-``nmt.load`` gives a ``Translator`` of a trained model, ``attention`` what a model attended to; ``preprocess``, ``train``,
-``average_checkpoints``, ``import_model`` and ``export`` do what the commands do (docs/python.md). See ``nmt.interface`` for
-the seam that models share.
+``nmt.load`` gives a ``Translator`` of a trained model, ``attention`` what a model attended to, ``score`` the scores of
+translations; ``preprocess``, ``train``, ``average_checkpoints``, ``import_model`` and ``export`` do what the commands do
+(docs/python.md). See ``nmt.interface`` for the seam that models share.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from nmt.averaging import average_checkpoints
     from nmt.data.preprocess import preprocess
     from nmt.formats.keywords import export, import_model
+    from nmt.scoring.score import score
     from nmt.training.assemble import train
     from nmt.translation import Translator, attention, load
 
@@ -28,6 +29,7 @@ __all__ = [
     "import_model",
     "load",
     "preprocess",
+    "score",
     "train",
 ]
 __version__ = "0.1.0"
@@ -42,6 +44,7 @@ _PLACES = {
     "import_model": "nmt.formats.keywords",
     "load": "nmt.translation",
     "preprocess": "nmt.data.preprocess",
+    "score": "nmt.scoring.score",
     "train": "nmt.training.assemble",
 }
 

@@ -19,12 +19,10 @@ from nmt.scoring import (
     SacreScorer,
     Scorer,
     TextOptions,
-    check_tokenizer,
     lines_with_piece_marks,
     looks_tokenised,
-    scorers,
 )
-from nmt.scoring.learned import Learned
+from nmt.scoring.score import scorers_of, with_sources
 from nmt.scoring.signs import Signs, signs
 from nmt.scoring.systems import Certainty, Figure, figures, in_order, length_labels, part, sentence_scores
 from nmt.scoring.tables import drawn
@@ -46,18 +44,14 @@ _OTHER_CASE = 0.5  # of the lines: a text of another casing, not a few names
 
 def run(config: ScoreConfig) -> float:
     """Print every metric asked for; the value of the first one for the first system is the command's result."""
-    if not config.metrics:
-        raise UsageError(f"name a metric: --metrics {','.join(scorers.names())}")
-    check_tokenizer(config.tokenize)  # also where no chosen metric would look at it
-    text = TextOptions(config.tokenize, config.lowercase, config.language)
-    chosen = {name: scorers.build(scorers.config_class(name)(), text) for name in config.metrics}
+    chosen = scorers_of(config.metrics, TextOptions(config.tokenize, config.lowercase, config.language))
     if not config.ref:
         raise UsageError("name the reference to compare with: --ref FILE")
     texts = _read(config)
     systems, references, labels = texts.systems, texts.references, texts.labels
     _check_form(config, chosen, texts)
     _warn(config, systems, references)
-    every = _with_sources(chosen, texts.sources)
+    every = with_sources(chosen, texts.sources)
     if config.sentence:
         return _print_sentences(config, every, systems, references)
     certainty = Certainty(config.confidence, config.paired, config.resamples or 0)
@@ -66,7 +60,7 @@ def run(config: ScoreConfig) -> float:
     for label in in_order(labels):
         theirs = {name: part(labels, label, lines) for name, lines in systems.items()}
         sizes[label] = labels.count(label)
-        of_part = _with_sources(chosen, texts.sources and part(labels, label, texts.sources))
+        of_part = with_sources(chosen, texts.sources and part(labels, label, texts.sources))
         found[label] = figures(of_part, theirs, [part(labels, label, lines) for lines in references], certainty)
     trouble = {name: signs(lines, references, texts.sources) for name, lines in systems.items()} if config.signs else {}
     if config.format is ScoreFormat.json:
@@ -139,19 +133,6 @@ def _check_form(config: ScoreConfig, chosen: Mapping[str, Scorer], texts: Texts)
                     read(line)
                 except DataError as error:
                     raise DataError(f"{name}:{number}: {error}") from None
-
-
-def _with_sources(chosen: Mapping[str, Scorer], sources: Sequence[str] | None) -> dict[str, Scorer]:
-    """Of all lines, or of those of a part."""
-    found: dict[str, Scorer] = {}
-    for name, scorer in chosen.items():
-        if not isinstance(scorer, Learned):
-            found[name] = scorer
-        elif sources is None:
-            raise UsageError(f"the metric '{name}' reads the sources, too: --src FILE")
-        else:
-            found[name] = scorer.with_sources(sources)
-    return found
 
 
 def _lines(name: str, reading: Reading) -> list[str | None]:

@@ -90,19 +90,19 @@ def _draw_attention(config: VisualizeConfig, output: Path) -> None:
 
     lines = [Line(text, tag=config.tag or "") for text in sources]
     found = attention(config.path, lines, translations, device=config.device, user_dir=config.user_dir)
-    found = [one.by_words() if config.words else one for one in found if one.source]
-    if not found:
+    shown = [one.by_words() if config.words else one for one in found if one.source]
+    if not shown:
         raise DataError(f"{config.input or _STDIN} has no sentence to look at, only empty lines")
-    for one in found:
+    for one in shown:
         if not _shown(one, config.member):
             raise UsageError(
                 "these models differ in their layers or heads, so their attention has no mean; choose one: --member "
                 f"{members[0]}"
             )
     if output.suffix == _PAGE:
-        _write_page(config, found, output)
+        _write_page(config, shown, output)
     else:
-        _write_picture(config, found, output)
+        _write_picture(config, shown, output)
 
 
 def _shown(one: SentenceAttention, member: str | None) -> dict[str, Floats]:

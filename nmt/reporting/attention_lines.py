@@ -12,7 +12,8 @@ from nmt.data.vocabulary import Floats
 from nmt.errors import DataError
 from nmt.pages.charts import render
 from nmt.reporting.fonts import width_of
-from nmt.reporting.plotting import set_in_lines, write_picture
+from nmt.reporting.picture import Picture
+from nmt.reporting.plotting import set_in_lines
 
 _LETTER = 8.0  # pixels, about the width of a letter
 _ROW = 22  # pixels, the height of a word
@@ -36,8 +37,9 @@ class LinesPanel:
     title: str = ""
 
 
-def plot_attention_lines(panels: Sequence[LinesPanel], output: Path) -> None:
-    """As SVG or PNG: on the left the words that look, on the right those that are looked at, a colour for each head."""
+def plot_attention_lines(panels: Sequence[LinesPanel], output: Path | str | None = None) -> Picture:
+    """On the left the words that look, on the right those that are looked at, a colour for each head.
+    ``output``: a file of SVG or PNG."""
     if not panels:
         raise DataError("there is no sentence whose attention could be drawn")
     drawn = [_Drawn(panel) for panel in panels]
@@ -48,7 +50,8 @@ def plot_attention_lines(panels: Sequence[LinesPanel], output: Path) -> None:
         for one in beside:
             one.top = top
     width, height = max(one.left + one.width for one in drawn), max(one.top + one.height for one in drawn)
-    write_picture(output, render("attention_lines.svg", panels=drawn, width=width, height=height, ROW=_ROW, GAP=_GAP))
+    picture = render("attention_lines.svg", panels=drawn, width=width, height=height, ROW=_ROW, GAP=_GAP)
+    return Picture(picture).written(output)
 
 
 class _Drawn:

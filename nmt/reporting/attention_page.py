@@ -7,7 +7,9 @@ layers with eight heads takes 1.5 MB.
 from __future__ import annotations
 
 import base64
+import html
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,17 @@ def attention_page(
     """The whole document. ``name``: of the model; ``member``: the one of an ensemble that is shown; None: their mean."""
     data = [_plain(one, one.weights if member is None else one.members[member]) for one in sentences if one.source]
     return render("attention.html", data=data, name=name, about=about)
+
+
+@dataclass(frozen=True)
+class ShownAttention(SentenceAttention):
+    """Attention that a notebook shows where a cell ends with it: the page, in a frame."""
+
+    model: str = ""
+
+    def _repr_html_(self) -> str:
+        page = html.escape(attention_page([self], self.model), quote=True)
+        return f'<iframe srcdoc="{page}" style="width: 100%; height: 44rem; border: 0" title="Attention"></iframe>'
 
 
 def _plain(one: SentenceAttention, weights: Mapping[str, Floats]) -> dict[str, Any]:

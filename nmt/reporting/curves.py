@@ -11,7 +11,7 @@ import numpy as np
 from nmt.errors import MissingInputError
 from nmt.pages.charts import Chart, Point, Series, render
 from nmt.pages.numbers import duration, figure
-from nmt.reporting.plotting import draw_charts
+from nmt.reporting.plotting import drawn_charts
 from nmt.reporting.run_record import RunRecord
 from nmt.storage.files import atomic_write
 
@@ -55,7 +55,7 @@ def plot_curves(folders: Sequence[Path], output: Path, over: str = "updates", sm
             f"{', '.join(map(str, folders))}: the log has no losses yet, so there is no curve to draw"
         )
     if output.suffix != ".html":
-        draw_charts(charts, output, "")
+        drawn_charts(charts, "").written(output)
         return
     rows = [_row(run) for run in runs]
     title = ", ".join(run.name for run in runs)

@@ -16,7 +16,7 @@ from nmt.data.vocabulary import Floats
 from nmt.errors import DataError
 from nmt.pages.charts import nice_ticks, render
 from nmt.reporting.fonts import width_of
-from nmt.reporting.plotting import write_picture
+from nmt.reporting.picture import Picture
 
 _LEFT, _TOP = 56, 34  # pixels, where a picture begins on its page
 _WIDTH, _HEIGHT = 760, 480
@@ -25,8 +25,8 @@ _LETTER, _LINE = 6.4, 13  # pixels of a letter on that map
 _COLD, _WARM = (33, 91, 176), (190, 60, 32)  # of the most negative and of the most positive value; 0 is white
 
 
-def plot_positions(vectors: Floats, output: Path, title: str) -> None:
-    """Vectors [positions, D] as SVG or PNG: a row for each position, a column for each dimension."""
+def plot_positions(vectors: Floats, output: Path | str | None = None, title: str = "") -> Picture:
+    """Vectors [positions, D]: a row for each position, a column for each dimension; ``output``: a file of SVG or PNG."""
     positions, width = vectors.shape
     across = [(tick, _LEFT + _WIDTH * tick / width) for tick in nice_ticks(0, width)]
     upwards = [(tick, _TOP + _HEIGHT * tick / positions) for tick in nice_ticks(0, positions)]
@@ -43,7 +43,7 @@ def plot_positions(vectors: Floats, output: Path, title: str) -> None:
         title=title,
         **places,
     )
-    write_picture(output, picture)
+    return Picture(picture).written(output)
 
 
 def _as_image(values: npt.NDArray[np.floating]) -> str:
@@ -72,8 +72,11 @@ class _Point:
     rank: float  # 0: the most frequent, 1: the least
 
 
-def plot_embeddings(pieces: Sequence[str], vectors: Floats, output: Path, title: str) -> None:
-    """Vectors [pieces, D], the most frequent first, in the two dimensions of their largest variance, as SVG or PNG."""
+def plot_embeddings(
+    pieces: Sequence[str], vectors: Floats, output: Path | str | None = None, title: str = ""
+) -> Picture:
+    """Vectors [pieces, D], the most frequent first, in the two dimensions of their largest variance; ``output``: a file
+    of SVG or PNG."""
     if len(pieces) < 3:
         raise DataError(f"a map needs three pieces at least, and there are {len(pieces)}")
     places, shares = principal_plane(vectors)
@@ -89,7 +92,8 @@ def plot_embeddings(pieces: Sequence[str], vectors: Floats, output: Path, title:
             taken.append(box)
         points.append(_Point(piece, x, y, free, number / len(pieces)))
     note = f"the two directions of largest variance: {100 * shares[0]:.0f} % and {100 * shares[1]:.0f} % of it"
-    write_picture(output, render("embeddings.svg", points=points, title=title, note=note, side=_SIDE))
+    picture = render("embeddings.svg", points=points, title=title, note=note, side=_SIDE)
+    return Picture(picture).written(output)
 
 
 def principal_plane(vectors: Floats) -> tuple[npt.NDArray[np.float64], tuple[float, float]]:

@@ -11,11 +11,11 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from nmt.errors import DataError, MissingInputError, UsageError
+from nmt.errors import DataError, MissingInputError
 from nmt.pages.charts import HEIGHT, WIDTH, Chart, Series, render
 from nmt.reporting.fonts import width_of
+from nmt.reporting.picture import Picture
 from nmt.reporting.run_record import RunRecord, read_events
-from nmt.storage.files import atomic_write
 
 _LINE = 18  # pixels, the height of a line of letters
 _CURVE_TITLE = 70  # letters of a line above curves
@@ -40,8 +40,8 @@ class AttentionPanel:
     title: str = ""
 
 
-def plot_learning_curve(log: Path | str, output: Path | str, title: str = "") -> None:
-    """Losses against updates, and below them the validation metrics, as SVG or PNG."""
+def plot_learning_curve(log: Path | str, output: Path | str | None = None, title: str = "") -> Picture:
+    """Losses against updates, and below them the validation metrics; ``output``: a file of SVG or PNG."""
     record = _record(Path(log))
     losses = [
         Series("training", record.curve("train", "loss")),
@@ -51,11 +51,13 @@ def plot_learning_curve(log: Path | str, output: Path | str, title: str = "") ->
     charts = [Chart("loss", losses, from_zero=True), Chart("score", scores, from_zero=True)]
     if not charts[0].drawn:
         raise DataError(f"{log} has no training or validation events: there is no curve to draw")
-    draw_charts([chart for chart in charts if chart.drawn], Path(output), title)
+    return drawn_charts([chart for chart in charts if chart.drawn], title).written(output)
 
 
-def plot_comparison(logs: Mapping[str, Path], metric: str, output: Path, title: str = "") -> None:
-    """One validation metric of several runs, by name, against epochs, as SVG or PNG."""
+def plot_comparison(
+    logs: Mapping[str, Path], metric: str, output: Path | str | None = None, title: str = ""
+) -> Picture:
+    """One validation metric of several runs, by name, against epochs; ``output``: a file of SVG or PNG."""
     series = []
     for name, log in logs.items():
         events = [event for event in _record(log).of("valid") if isinstance(event.get(metric), (int, float))]
@@ -63,7 +65,8 @@ def plot_comparison(logs: Mapping[str, Path], metric: str, output: Path, title: 
             raise DataError(f"{log} has no validation event with '{metric}': train with --valid-metrics {metric}")
         by_epoch = {event["epoch"]: float(event[metric]) for event in events}
         series.append(Series(name, sorted(by_epoch.items()), dots=True))
-    draw_charts([Chart(f"validation {metric}", series, from_zero=True, over="epoch")], output, title)
+    chart = Chart(f"validation {metric}", series, from_zero=True, over="epoch")
+    return drawn_charts([chart], title).written(output)
 
 
 def _record(log: Path) -> RunRecord:
@@ -72,29 +75,26 @@ def _record(log: Path) -> RunRecord:
     return RunRecord(log.parent, tuple(read_events(log)), {})
 
 
-def draw_charts(charts: Sequence[Chart], output: Path, title: str) -> None:
+def drawn_charts(charts: Sequence[Chart], title: str) -> Picture:
     """Charts one below the other, each under the names of its curves."""
     lines = _wrapped(title, _CURVE_TITLE)
     tops = [_LINE * (len(lines) + 1)]
     for chart in charts:
         tops.append(tops[-1] + HEIGHT + _LINE * (len(chart.drawn) + 2))
-    write_picture(
-        output, render("picture.svg", charts=list(zip(charts, tops)), title=lines, width=WIDTH, height=tops[-1])
-    )
+    return Picture(render("picture.svg", charts=list(zip(charts, tops)), title=lines, width=WIDTH, height=tops[-1]))
 
 
-def plot_attention(panels: Sequence[AttentionPanel], output: Path) -> None:
-    """Attention maps as SVG or PNG: the source across, the output down, bright where the decoder looked. Every weight is
-    a square of the same size, so that maps of several sentences can be compared."""
+def plot_attention(panels: Sequence[AttentionPanel], output: Path | str | None = None) -> Picture:
+    """Attention maps: the source across, the output down, bright where the decoder looked. Every weight is a square of the
+    same size, so that maps of several sentences can be compared. ``output``: a file of SVG or PNG."""
     if not panels:
         raise DataError("there is no sentence whose attention could be drawn")
     maps = [_Map(panel) for panel in panels]
     set_in_lines(maps)
     width = max(map.left + map.width for map in maps) + _SCALE
     height = max(map.top + map.height for map in maps)
-    write_picture(
-        output, render("attention.svg", maps=maps, width=width, height=height, CELL=_CELL, LINE=_LINE, GAP=_GAP)
-    )
+    drawn = render("attention.svg", maps=maps, width=width, height=height, CELL=_CELL, LINE=_LINE, GAP=_GAP)
+    return Picture(drawn).written(output)
 
 
 @dataclass
@@ -153,33 +153,3 @@ def _label(piece: str) -> str:
 
 def _wrapped(title: str, letters: int, max_lines: int = 3) -> list[str]:
     return textwrap.wrap(title, letters, max_lines=max_lines, placeholder=" \N{HORIZONTAL ELLIPSIS}")
-
-
-def write_picture(output: Path, picture: str) -> None:
-    """An SVG as it is, or as PNG, by the ending of the file's name."""
-    if output.suffix not in (".svg", ".png"):
-        raise UsageError(f"pictures are SVG or PNG: name the file {output.with_suffix('.svg')} instead of {output}")
-    content = picture.encode("utf-8", "replace") if output.suffix == ".svg" else _as_png(picture, output)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(output) as file:
-        file.write(content)
-
-
-def _as_png(picture: str, output: Path) -> bytes:
-    """With the fonts that matplotlib brings, since a server may have none."""
-    try:
-        import matplotlib
-        import resvg_py
-    except ImportError:
-        svg = output.with_suffix(".svg")
-        raise UsageError(f"{output}: PNG needs pip install 'nmt-toolkit[plots]'; or name the file {svg}") from None
-    return bytes(
-        resvg_py.svg_to_bytes(
-            svg_string=picture,
-            background="white",
-            zoom=2,
-            font_dirs=[str(Path(matplotlib.get_data_path()) / "fonts" / "ttf")],
-            sans_serif_family="DejaVu Sans",
-            monospace_family="DejaVu Sans Mono",
-        )
-    )

@@ -27,6 +27,10 @@ class Figure:
     interval: float | None = None  # half of what 95 of 100 of these lie in
     p_value: float | None = None  # of a difference to the first system that chance alone would make as large
 
+    @property
+    def value(self) -> float:
+        return self.score.value
+
 
 @dataclass(frozen=True)
 class Certainty:

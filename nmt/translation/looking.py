@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nmt.config.choices import LongLines
-from nmt.data.attention import KINDS, SentenceAttention
+from nmt.data.attention import KINDS
 from nmt.data.vocabulary import BOS, EOS, SPECIALS, Floats
 from nmt.errors import DataError, UsageError
 from nmt.models.stored import load_model
 from nmt.plugins import UserDir, load_plugins
+from nmt.reporting.attention_page import ShownAttention
 from nmt.search.decoding import Engine
 from nmt.storage.run_folder import split_paths
 from nmt.translation.lines import Line
@@ -39,7 +40,7 @@ def attention(
     user_dir: UserDir = None,
     ensemble_weights: Sequence[float] = (),
     **options: Any,
-) -> list[SentenceAttention]:
+) -> list[ShownAttention]:
     """All attention weights of a model, or of each of an ensemble and their mean, for each line and its translation.
 
     ``path``, ``device``, ``user_dir`` and ``ensemble_weights`` are those of ``nmt.load``. Where no ``translations`` are
@@ -59,18 +60,19 @@ def attention(
         sources = [dataclasses.replace(line, reference=text) for line, text in zip(sources, references)]
         config = dataclasses.replace(config, score_reference=True)
     names, shares = split_paths(str(path)), ensemble_weights or [1.0] * len(translator.members)
-    found = [SentenceAttention(number, (), (), (), {}) for number in range(len(sources))]
+    found = [ShownAttention(number, (), (), (), {}, model=str(path)) for number in range(len(sources))]
     for batch in translator.decoded(sources, config):
         pairs = [(np.append(part.ids, EOS), hypothesis.tokens) for part, hypothesis in batch]
         by_member = [_of_pairs(module_of(member), pairs, member.device) for member in translator.members]
         for (part, _), (source, target), maps in zip(batch, pairs, zip(*by_member)):
-            found[part.number] = SentenceAttention(
+            found[part.number] = ShownAttention(
                 part.number,
                 translator.pair.source.pieces(source.tolist()),
                 translator.pair.target.pieces(target.tolist()),
                 [SPECIALS[BOS], *translator.pair.target.pieces(target[:-1].tolist())],
                 _mean(maps, shares),
                 dict(zip(names, maps)),
+                str(path),
             )
     if any(one.source for one in found) and not any(maps for one in found for maps in one.members.values()):
         raise UsageError(f"the model {path} has no attention")

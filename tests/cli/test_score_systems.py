@@ -74,7 +74,7 @@ TESTED = re.compile(r"([\d.]+) \(([\d.]+) ± ([\d.]+)\)")
 PROBABLE = re.compile(r"\(p = ([\d.]+)\)")
 
 
-def tested_by_sacrebleu(folder: Path, *arguments: str) -> tuple[list[tuple[float, ...]], list[float]]:
+def of_sacrebleus_test(folder: Path, *arguments: str) -> tuple[list[tuple[float, ...]], list[float]]:
     """Score, mean and interval, and the p-values, row by row: its JSON cannot hold all of these figures."""
     command = [sys.executable, "-m", "sacrebleu", "ref", "-i", "a", "b", "c", "-m", "bleu", "chrf", "ter", *arguments]
     options = ["--ter-case-sensitive", "--format", "text", "--force", "-w", "6"]
@@ -84,7 +84,7 @@ def tested_by_sacrebleu(folder: Path, *arguments: str) -> tuple[list[tuple[float
 
 
 def test_p_values_and_intervals_of_a_paired_bootstrap_are_those_of_sacrebleu(folder: Path) -> None:
-    figures, probable = tested_by_sacrebleu(folder, "--paired-bs", "--paired-bs-n", "300")
+    figures, probable = of_sacrebleus_test(folder, "--paired-bs", "--paired-bs-n", "300")
     found = paired(folder, "bootstrap")
     assert len(figures) == len(found) == 9 and len(probable) == 6
     for figure, (value, mean, interval) in zip(found, figures):
@@ -95,7 +95,7 @@ def test_p_values_and_intervals_of_a_paired_bootstrap_are_those_of_sacrebleu(fol
 
 
 def test_p_values_of_a_randomization_are_those_of_sacrebleu(folder: Path) -> None:
-    _, probable = tested_by_sacrebleu(folder, "--paired-ar", "--paired-ar-n", "300")
+    _, probable = of_sacrebleus_test(folder, "--paired-ar", "--paired-ar-n", "300")
     found = paired(folder, "randomization")
     assert len(probable) == 6
     assert [figure["p_value"] for figure in found[3:]] == pytest.approx(probable, abs=6e-5)

@@ -236,3 +236,10 @@ def test_a_failed_drawing_leaves_the_old_picture(tmp_path: Path, monkeypatch: py
 def test_importing_it_imports_neither_torch_nor_matplotlib() -> None:
     program = "import sys, nmt.plotting; print([m for m in ('torch', 'matplotlib') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_a_picture_is_shown_by_notebooks_and_written_if_there_is_a_file(tmp_path: Path) -> None:
+    shown = plot_attention([panel("ab", "cd")])
+    plot_attention([panel("ab", "cd")], tmp_path / "maps.svg")
+    assert shown._repr_svg_() == (tmp_path / "maps.svg").read_text()
+    assert list(picture(shown.svg).iter("rect"))

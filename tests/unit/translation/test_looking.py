@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ from nmt.data.batch import collate
 from nmt.data.vocabulary import EOS
 from nmt.errors import DataError, UsageError
 from nmt.models.recurrent.config import AttentionKind, BridgeKind
+from nmt.reporting.attention_page import ShownAttention, attention_page
 from nmt.translation import Line, Translator
 from nmt.translation.looking import embeddings, module_of, positions
 from tests.tiny_models import in_english, some_lines, write_tiny_model
@@ -142,7 +145,8 @@ def test_sentences_side_by_side_are_as_alone(transformer):
 
 
 def test_an_empty_line_has_no_weights(transformer):
-    assert nmt.attention(transformer, LINES, device="cpu")[-1] == SentenceAttention(6, (), (), (), {})
+    empty = nmt.attention(transformer, LINES, device="cpu")[-1]
+    assert empty == ShownAttention(6, (), (), (), {}, model=str(transformer))
 
 
 def test_an_ensemble_has_the_weights_of_each_model_and_their_mean(folder, transformer):
@@ -238,3 +242,10 @@ def test_without_lines_the_vocabulary_says_which_pieces_come_first(transformer):
 def test_one_model_is_looked_into(transformer):
     with pytest.raises(UsageError, match="are those of one model"):
         positions(f"{transformer}:{transformer}", "source", 3)
+
+
+def test_a_notebook_shows_the_page_of_a_sentence(transformer):
+    (one,) = nmt.attention(transformer, ["ein mann"], device="cpu")
+    for shown in (one, one.by_words()):
+        (page,) = re.findall(r'<iframe srcdoc="([^"]*)"', shown._repr_html_())
+        assert html.unescape(page) == attention_page([shown], str(transformer))
