@@ -151,7 +151,10 @@ def test_the_configuration_document_names_every_command_with_bare_arguments() ->
     (named,) = re.findall(r"^- A bare argument of (.*) is a corpus folder", text, flags=re.MULTILINE)
     bare = {program: grammar(config_class, []).bare for program, (_, config_class) in COMMANDS.items()}
     assert set(re.findall(r"`([\w-]+)`", named)) == {program for program, key in bare.items() if key == "data"}
-    assert {key: program for program, key in bare.items() if key in ("sys", "runs")} == {"sys": "nmt-score", "runs": "nmt-visualize"}
+    assert {key: program for program, key in bare.items() if key in ("sys", "runs")} == {
+        "sys": "nmt-score",
+        "runs": "nmt-visualize",
+    }
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
