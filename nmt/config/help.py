@@ -84,6 +84,8 @@ two metrics with their signatures
 nmt-score --sys news.hyp --ref news.en --metrics bleu,chrf
 two references, as JSON
 nmt-score --sys news.hyp --ref news.en1,news.en2 --format json
+where two systems differ, on a page
+nmt-compare base.hyp big.hyp --ref news.en --src news.de --train train.en --output compare.html
 all layers and heads of a model in some sentences, on a page
 nmt-visualize --path runs/x --input few.de --output attention.html
 two heads of the decoder's third layer, as a picture
