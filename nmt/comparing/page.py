@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from nmt.comparing.comparison import Comparison, Sentence, Translation
 from nmt.comparing.counting import Found, NGram
 from nmt.pages.bars import Bars
 from nmt.pages.charts import render
 from nmt.scoring.signs import TOLD
 from nmt.scoring.systems import LIKELY, Figure
+
+if TYPE_CHECKING:  # which makes pages of itself
+    from nmt.comparing.comparison import Comparison, Sentence, Translation
 
 
 def comparison_page(found: Comparison) -> str:

@@ -195,3 +195,12 @@ def test_the_page_of_training_alone_says_where_models_are_explained(commands: di
 
 def test_a_value_that_may_be_left_out_stands_in_brackets(commands: dict[str, type]) -> None:
     assert "--print-alignment [X]" in help_page("generate", commands["generate"])
+
+
+@pytest.mark.parametrize(
+    ("command", "bare"),
+    [("train", "[CORPUS FOLDER ...]"), ("compare", "[SYSTEM ...]"), ("visualize", "[RUN FOLDER ...]"), ("serve", "")],
+)
+def test_the_usage_says_what_bare_arguments_are(commands: dict[str, type], command: str, bare: str) -> None:
+    (usage,) = re.findall(r"^usage: (.*)$", help_page(command, commands[command]), flags=re.MULTILINE)
+    assert usage.startswith(f"{program_of(command)} {bare} [--flag".replace("  ", " "))
