@@ -17,7 +17,7 @@ from nmt.config.comparing import CompareConfig
 from nmt.config.plain import configured
 from nmt.errors import DataError, UsageError
 from nmt.plugins import load_plugins
-from nmt.scoring import Scorer, TextOptions
+from nmt.scoring import SacreScorer, Scorer, TextOptions
 from nmt.scoring.learned import with_sources
 from nmt.scoring.signs import signs
 from nmt.scoring.systems import (
@@ -97,6 +97,11 @@ def compared(
     numbers: Sequence[int] | None = None,
 ) -> Comparison:
     """``numbers``: of the lines in their files, from 1, where some were left out."""
+    for metric, scorer in scorers.items():
+        if not isinstance(scorer, SacreScorer):
+            raise UsageError(
+                f"the metric '{metric}' says nothing of single lines, by which systems differ; leave it out"
+            )
     numbers = numbers or range(1, len(references[0]) + 1)
     cutter = Cutter.of(text_options(config))
     words = {name: list(map(cutter.words, lines)) for name, lines in systems.items()}

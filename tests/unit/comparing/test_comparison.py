@@ -8,10 +8,15 @@ from typing import Any
 import pytest
 
 import nmt
+from nmt import comparing
 from nmt.comparing import Comparison
+from nmt.config.comparing import CompareConfig
 from nmt.errors import DataError, UsageError
-from nmt.scoring import TextOptions, scorers
+from nmt.scoring import Score, TextOptions, scorers
 from nmt.scoring.signs import signs
+from tests.html_pages import Page
+
+METRICS = ["bleu", "chrf", "ter", "rouge_l", "exact"]
 
 REFERENCE = ["the cat sat on the mat", "a dog barks", "two birds sing", "it rains", "yes"]
 BASE = ["the cat sat on a mat", "a dog barks", "birds sing two", "it rains again", ""]
@@ -88,6 +93,28 @@ def test_words_are_counted_in_the_references_or_in_the_training_text() -> None:
     found = compared(train=iter(["the the the the the", "cat"]))
     assert found.counted_in == "training text" and [band.label for band in found.frequencies] == ["0", "1", "5-9"]
     assert found.frequencies[-1].systems["big"].wanted == 2
+
+
+def test_a_metric_that_knows_only_whole_texts_is_refused() -> None:
+    class OfTexts:
+        higher_is_better = True
+
+        def __call__(self, hypotheses: Any, references: Any) -> Score:
+            return Score("own", 1.0, True, "own")
+
+    with pytest.raises(UsageError, match="'own' says nothing of single lines"):
+        comparing.compared(CompareConfig(), {"own": OfTexts()}, {"a": BASE, "b": BIG}, [REFERENCE])
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "reference"), [(["x"], ["y"], ["x"]), (["", ""], ["", ""], ["a", ""]), (["a b"], [""], [""])]
+)
+@pytest.mark.parametrize("paired", ["none", "bootstrap", "randomization"])
+def test_the_smallest_texts_can_be_compared(
+    one: list[str], other: list[str], reference: list[str], paired: str
+) -> None:
+    found = nmt.compare({"one": one, "other": other}, reference, one, paired=paired, resamples=20, metrics=METRICS)
+    assert found.lines == len(one) and Page(found.page()).text("h1") == ["Comparison of systems"]
 
 
 def test_each_two_systems_are_a_pair_and_the_first_is_what_others_are_tested_against() -> None:

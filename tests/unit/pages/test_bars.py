@@ -41,3 +41,10 @@ def test_names_are_as_short_as_they_can_be(tmp_path: Path) -> None:
     one, other, same = tmp_path / "x/a.txt", tmp_path / "x/b.txt", tmp_path / "y/a.txt"
     assert short_names([one, other]) == ["a.txt", "b.txt"]
     assert short_names([one, same]) == [str(one), str(same)]
+
+
+def test_a_link_and_the_folder_that_one_is_in_have_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "runs/x").mkdir(parents=True)
+    (tmp_path / "runs/latest").symlink_to("x")
+    monkeypatch.chdir(tmp_path / "runs")
+    assert short_names([Path("latest"), Path(".")]) == ["latest", "runs"]
