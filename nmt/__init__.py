@@ -1,8 +1,8 @@
 """nmt: neural machine translation, from raw text to a self-contained model folder and translations.
 
 ``nmt.load`` gives a ``Translator`` of a trained model, ``attention`` what a model attended to, ``score`` the scores of
-translations; ``preprocess``, ``train``, ``average_checkpoints``, ``import_model`` and ``export`` do what the commands do
-(docs/python.md). See ``nmt.interface`` for the seam that models share.
+translations; ``preprocess``, ``train``, ``average_checkpoints``, ``import_model``, ``export`` and ``compare`` do what the
+commands do (docs/python.md). See ``nmt.interface`` for the seam that models share.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from nmt import old_names
 
 if TYPE_CHECKING:
     from nmt.averaging import average_checkpoints
+    from nmt.comparing import compare
     from nmt.data.preprocess import preprocess
     from nmt.formats.keywords import export, import_model
     from nmt.scoring.score import score
@@ -25,6 +26,7 @@ __all__ = [
     "__version__",
     "attention",
     "average_checkpoints",
+    "compare",
     "export",
     "import_model",
     "load",
@@ -40,6 +42,7 @@ _PLACES = {
     "Translator": "nmt.translation",
     "attention": "nmt.translation",
     "average_checkpoints": "nmt.averaging",
+    "compare": "nmt.comparing",
     "export": "nmt.formats.keywords",
     "import_model": "nmt.formats.keywords",
     "load": "nmt.translation",

@@ -21,7 +21,7 @@ from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import HydraException
 
 from nmt.config.option import Flag, FlagKind
-from nmt.errors import UsageError, closest, did_you_mean, numbered
+from nmt.errors import UsageError, closest, numbered
 
 if TYPE_CHECKING:
     from nmt_cli.flags import ForeignFlag
@@ -264,16 +264,7 @@ class _Rewriter:
     def _names_a_choice(self, name: str, implied: Enum) -> bool:
         """Whether the next argument is the value of a flag that needs none, and not the next corpus folder."""
         word, choices = self._waiting[-1] if self._waiting else "-", type(implied).__members__
-        if set(word.split(",")) <= set(choices) or (name, word) in self._grammar.values:
-            return True
-        if self._grammar.bare is None and not word.startswith("-") and not self._is_override(word):
-            meant = did_you_mean(next(part for part in word.split(",") if part not in choices), choices)
-            advice = "" if meant else f"; {self._grammar.instead_of_bare(word)}"
-            self._waiting.pop()
-            raise UsageError(
-                f"{name} {word}: choose one of {', '.join(choices)}{meant}, or leave the value out{advice}"
-            )
-        return False
+        return set(word.split(",")) <= set(choices) or (name, word) in self._grammar.values
 
     def _next(self, name: str) -> str:
         if not self._waiting or self._is_flag(self._waiting[-1]):

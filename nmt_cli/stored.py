@@ -144,6 +144,7 @@ def _options_in(asked: Mapping[str, Override]) -> frozenset[str]:
 def configurations() -> dict[str, type]:
     """Of all commands, for which most starts of one have no use: they take some milliseconds."""
     from nmt.config.commands import AverageConfig, GenerateConfig, ScoreConfig, ShortlistConfig
+    from nmt.config.comparing import CompareConfig
     from nmt.config.exchange import ExportConfig, ImportConfig
     from nmt.config.preprocessing import PreprocessConfig
     from nmt.config.sections import TrainConfig
@@ -161,6 +162,7 @@ def configurations() -> dict[str, type]:
         "export": ExportConfig,
         "serve": ServeConfig,
         "visualize": VisualizeConfig,
+        "compare": CompareConfig,
     }
 
 

@@ -26,7 +26,7 @@ from typing import NoReturn
 LIGHT = ("numpy", "hydra", "omegaconf", "sacrebleu", "sentencepiece")
 HEAVY = (*LIGHT, "torch", "safetensors.torch", "torch._dynamo")  # the last one is a second, and training needs it
 REPORT = 16  # bytes of a number that is told of a copy
-WITHOUT_TORCH = ("preprocess", "score")
+WITHOUT_TORCH = ("preprocess", "score", "compare")
 
 
 def run_copy(

@@ -19,6 +19,7 @@ import nmt.models
 import nmt.optim
 import nmt.search  # noqa: F401  (each fills its registry)
 from nmt.config.commands import AverageConfig, GenerateConfig, ScoreConfig, ShortlistConfig
+from nmt.config.comparing import CompareConfig
 from nmt.config.exchange import ExportConfig, ImportConfig
 from nmt.config.preprocessing import PreprocessConfig
 from nmt.config.presets import default_choices
@@ -44,6 +45,7 @@ COMMANDS = {
     "nmt-score": ("score", ScoreConfig),
     "nmt-serve": ("serve", ServeConfig),
     "nmt-visualize": ("visualize", VisualizeConfig),
+    "nmt-compare": ("compare", CompareConfig),
 }
 SHELL_LANGUAGES = {"bash", "sh", "console", "shell"}
 CONTROL = {"|", "||", "&&", ";", "&", "<", ">", ">>", "2>", "<<<"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html.parser import HTMLParser
 from pathlib import Path
 
-VOID = {"meta", "link", "br", "img"}
+VOID = {"meta", "link", "br", "img", "input"}
 SECTIONS = ("Curves", "Translations", "Data", "Model", "Cost", "Configuration", "Environment")
 
 

@@ -20,6 +20,7 @@ from nmt.config.choices import (
 )
 from nmt.config.option import FlagKind, flag, group, section, user_dir_option
 from nmt.config.roles import AnySearch, CommandConfig, SearchConfig
+from nmt.config.scored_text import ScoredTextConfig
 from nmt.config.sections import MAX_LINE_BYTES, DeviceConfig
 
 IN_C, ON_A_CPU, ON_A_GPU = 512, 1024, 4096  # pieces of a batch; on a CPU half and twice as many are slower (measured)
@@ -193,17 +194,10 @@ class GenerateConfig(CommandConfig):
 
 
 @dataclass
-class ScoreConfig(CommandConfig):
+class ScoreConfig(ScoredTextConfig):
     """nmt-score: hypotheses and references in, scores with their signatures out."""
 
-    sys: list[str] = flag(
-        [], help="hypotheses, one a line, of one system or of several; default, and -: standard input"
-    )
-    ref: list[str] = flag([], help="references, one a line; several files with commas")
-    metrics: list[str] = flag(
-        ["bleu"],
-        help="bleu, chrf, chrf++, ter, rouge_l, exact, paper_bleu, brackets, aer, comet, metricx; several with commas",
-    )
+    src: str | None = flag(None, help="sources, one a line, for comet, metricx, --signs and --split-by length")
     confidence: bool = flag(False, help="intervals that 95 of 100 resampled texts stay within (bootstrap)")
     paired: PairedTest = flag(
         PairedTest.none,
@@ -219,30 +213,12 @@ class ScoreConfig(CommandConfig):
     signs: bool = flag(
         False, help="what scores hide: empty, over-long and repetitive translations; with --src copies and odd lengths"
     )
-    src: str | None = flag(None, help="sources, one a line, for comet, metricx, --signs and --split-by length")
-    tokenize: str = flag("13a", help="sacreBLEU tokenizer: 13a, none, zh, char, intl, ...")
-    language: str = flag("de", help="of hypotheses and references, for paper_bleu: whose Moses rules cut their words")
-    remove_bpe: PieceMarks | None = flag(
-        None,
-        help="join pieces of hypotheses and references first: none, subword_nmt (the flag alone) or sentencepiece; null: "
-        "none, with a warning where text looks cut",
-        implied=PieceMarks.subword_nmt,
-    )
-    lowercase: bool = flag(False, help="score lower-cased")
     format: ScoreFormat = flag(ScoreFormat.text, help="text, json, markdown or latex")
-    on_invalid_utf8: InvalidText = flag(
-        InvalidText.error, help="bytes that are not UTF-8: error, replace or skip (in all files)"
-    )
-    max_line_bytes: int = flag(MAX_LINE_BYTES, help="longest line read, in bytes")
-    user_dir: str | None = user_dir_option()
 
     def __post_init__(self) -> None:
-        require_positive("", max_line_bytes=self.max_line_bytes, resamples=self.resamples)
+        super().__post_init__()
+        require_positive("", resamples=self.resamples)
         refuse(
-            (
-                len(set(self.sys)) < len(self.sys),
-                f"--sys names {next((name for name in self.sys if self.sys.count(name) > 1), '')} twice; leave one out",
-            ),
             (
                 self.sentence
                 and (self.confidence or self.paired is not PairedTest.none or self.split_by is not None or self.signs),
@@ -265,11 +241,6 @@ class ScoreConfig(CommandConfig):
                 f"leave --src out",
             ),
         )
-
-    @property
-    def instead_of_standard_input(self) -> str | None:
-        """The flag that is to be given where standard input cannot be read; None if it is not read anyway."""
-        return "--sys" if not self.sys or "-" in self.sys else None
 
 
 @dataclass

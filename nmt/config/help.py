@@ -32,6 +32,8 @@ NOTES = (
     "--package, --hydra-help, --shell-completion, --version.",
 )
 
+# What bare arguments are, by the flag that they stand for.
+BARE = {"--data": "[CORPUS FOLDER ...] ", "--runs": "[RUN FOLDER ...] ", "--sys": "[SYSTEM ...] "}
 # By command, flags that most runs need. Others have so few options that all of them stand on the first screen.
 EVERYDAY = {
     "preprocess": "--source-lang --target-lang --trainpref --validpref --testpref --destdir --tokenizer --vocab-size "
@@ -84,6 +86,8 @@ two metrics with their signatures
 nmt-score --sys news.hyp --ref news.en --metrics bleu,chrf
 two references, as JSON
 nmt-score --sys news.hyp --ref news.en1,news.en2 --format json
+where two systems differ, on a page
+nmt-compare base.hyp big.hyp --ref news.en --src news.de --train train.en --output compare.html
 all layers and heads of a model in some sentences, on a page
 nmt-visualize --path runs/x --input few.de --output attention.html
 two heads of the decoder's third layer, as a picture
@@ -122,7 +126,7 @@ class _Page:
         flags = {flag.name: flag for _, options in sections for flag in options}
         everyday = [self._row(flags[name]) for name in self._everyday if name in flags]
         further = self._table("where to look further", [*self._further()])
-        bare = "[CORPUS FOLDER ...] " if "--data" in flags else "[RUN FOLDER ...] " if "--runs" in flags else ""
+        bare = "".join(words for flag, words in BARE.items() if flag in flags)
         usage = f"{bare}[--flag value] [key=value]{' [group=preset]' if self._groups else ''}, in any order"
         blocks = [
             self._hanging("", (self._config_class.__doc__ or self._program).strip(), "  "),

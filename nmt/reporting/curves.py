@@ -10,6 +10,7 @@ import numpy as np
 
 from nmt.errors import MissingInputError
 from nmt.pages.charts import Chart, Point, Series, render
+from nmt.pages.names import short_names
 from nmt.pages.numbers import duration, figure
 from nmt.reporting.plotting import drawn_charts
 from nmt.reporting.run_record import RunRecord
@@ -48,7 +49,7 @@ def plot_curves(folders: Sequence[Path], output: Path, over: str = "updates", sm
 
     ``smoothing``: the share of the running mean that each value of the training loss keeps, from 0 to below 1.
     """
-    runs = [_Run(name, _read(folder)) for name, folder in zip(_names(folders), folders)]
+    runs = [_Run(name, _read(folder)) for name, folder in zip(short_names(folders), folders)]
     charts = [chart for chart in _charts(runs, over, smoothing) if chart.drawn]
     if not charts:
         raise MissingInputError(
@@ -105,9 +106,3 @@ def _read(folder: Path) -> RunRecord:
     if not record.events:
         raise MissingInputError(f"{folder} has no log.jsonl with events: it is no run folder, or nothing happened yet")
     return record
-
-
-def _names(folders: Sequence[Path]) -> list[str]:
-    """The last parts of their paths; of paths that end alike the whole ones."""
-    short = [folder.resolve().name for folder in folders]
-    return short if len(set(short)) == len(short) else [str(folder) for folder in folders]

@@ -87,11 +87,13 @@ class SacreScorer:
 
     def sentence(self, hypothesis: str, references: Sequence[str]) -> float:
         """The score of one line."""
-        return float((self.of_sentences or self.metric).sentence_score(hypothesis, list(references)).score)
+        return self.sentences([hypothesis], [[line] for line in references])[0]
 
     def sentences(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
         """The score of each line."""
-        return [self.sentence(line, answers) for line, answers in zip(hypotheses, zip(*references))]
+        statistics = self.metric._extract_corpus_statistics(hypotheses, references)
+        metric = self.of_sentences or self.metric
+        return [float(metric._compute_score_from_stats(figures).score) for figures in statistics]
 
     def __call__(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
         check_lines(hypotheses, references)

@@ -15,7 +15,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, make_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -37,9 +37,18 @@ class Learned(SacreScorer):
     def with_sources(self, sources: Sequence[str]) -> Learned:
         return replace(self, metric=self.metric.with_sources(sources))
 
-    def sentences(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
-        statistics = self.metric._extract_corpus_statistics(hypotheses, references)
-        return [float(self.metric._compute_score_from_stats(figures).score) for figures in statistics]
+
+def with_sources(chosen: Mapping[str, Scorer], sources: Sequence[str] | None) -> dict[str, Scorer]:
+    """Scorers of lines with these sources, or without any."""
+    found: dict[str, Scorer] = {}
+    for name, scorer in chosen.items():
+        if not isinstance(scorer, Learned):
+            found[name] = scorer
+        elif sources is None:
+            raise UsageError(f"the metric '{name}' reads the sources, too: --src FILE")
+        else:
+            found[name] = scorer.with_sources(sources)
+    return found
 
 
 @scorers.register("comet", make_dataclass("CometConfig", ()))

@@ -8,11 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 LONGEST_REPEATED = 4  # words of an n-gram
 TIMES = 4  # in a row
 OVER_LONG = 2.0  # times the words of the reference,
 OVER_LONG_BY = 10  # and this many more
+TOLD = {  # what each is called
+    "empty": "empty",
+    "over_long": "over-long",
+    "repeated": "repeated n-grams",
+    "copies": "copies of the source",
+    "unusual_length": "length far from the source",
+}
 OUTSIDE = 100  # one of so many references lies below the usual lengths, and one above
 
 
@@ -30,8 +38,7 @@ class Signs:
 
     def counts(self) -> dict[str, int]:
         """By name, those that there are."""
-        names = ("empty", "over_long", "repeated", "copies", "unusual_length")
-        return {name: count for name, count in asdict(self).items() if name in names and count is not None}
+        return {name: count for name, count in asdict(self).items() if name in TOLD and count is not None}
 
 
 def signs(
@@ -63,6 +70,12 @@ def signs(
         ),
         unusual_length=_unusual(lengths, wanted[0], of_sources),
     )
+
+
+def plain_signs(found: Signs) -> dict[str, Any]:
+    """As JSON has them."""
+    counts = {sign: {"count": count, "share": count / found.lines} for sign, count in found.counts().items()}
+    return {"length_ratio": found.length_ratio, **counts}
 
 
 def is_repetitive(words: Sequence[str]) -> bool:

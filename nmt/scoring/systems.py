@@ -5,14 +5,17 @@ Intervals and tests are sacreBLEU's own, with its seed (12345, or that of SACREB
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from nmt.config.choices import PairedTest
 from nmt.errors import UsageError
-from nmt.scoring import SacreScorer, Score, Scorer, check_lines
+from nmt.scoring import SacreScorer, Score, Scorer, TextOptions, check_lines, check_tokenizer, scorers
+from nmt.scoring.learned import Learned
 
+LIKELY = 0.05  # from this p-value on a difference may well be chance
 BANDS = (10, 20, 30, 40, 50, 60)  # words, where one begins
 
 Lines = Sequence[str]
@@ -45,6 +48,41 @@ class Certainty:
         return self.intervals or self.test is not PairedTest.none
 
 
+def chosen_scorers(metrics: Sequence[str], text: TextOptions) -> dict[str, Scorer]:
+    """By name, each of which counts a line once (``remembering``)."""
+    if not metrics:
+        raise UsageError(f"name a metric: --metrics {','.join(scorers.names())}")
+    check_tokenizer(text.tokenize)  # also where no chosen metric would look at it
+    return {name: remembering(scorers.build(scorers.config_class(name)(), text)) for name in metrics}
+
+
+def remembering(scorer: Scorer) -> Scorer:
+    """The same scorer, which counts a line once, however often it is scored: alone, in the text, in a part, in resampled
+    texts. Networks remember by themselves."""
+    if not isinstance(scorer, SacreScorer) or isinstance(scorer, Learned):
+        return scorer
+    other = copy.copy(scorer)
+    other.metric = copy.copy(scorer.metric)
+    other.metric._extract_corpus_statistics = _Once(other.metric)
+    return other
+
+
+class _Once:
+    """sacreBLEU's statistics of lines; each pair of a hypothesis and its references is counted when it is first seen."""
+
+    def __init__(self, metric: Any) -> None:
+        self._count = metric._extract_corpus_statistics
+        self._known: dict[tuple[str, tuple[str, ...]], Any] = {}
+
+    def __call__(self, hypotheses: Lines, references: Sequence[Lines]) -> list[Any]:
+        rows = list(zip(hypotheses, zip(*references)))
+        new = [row for row in dict.fromkeys(rows) if row not in self._known]
+        if new:
+            answers = [list(lines) for lines in zip(*(several for _, several in new))]
+            self._known.update(zip(new, self._count([line for line, _ in new], answers)))
+        return [self._known[row] for row in rows]
+
+
 def figures(
     scorers: Mapping[str, Scorer], systems: Mapping[str, Lines], references: Sequence[Lines], certainty: Certainty
 ) -> dict[str, dict[str, Figure]]:
@@ -75,12 +113,20 @@ def _resampled(metric: str, scorer: Scorer) -> SacreScorer:
 
 
 def _with_interval(scorer: SacreScorer, hypotheses: Lines, references: Sequence[Lines], options: Certainty) -> Figure:
+    import numpy as np
+    from sacrebleu.significance import _bootstrap_resample, estimate_ci
+
     count = 1000 if options.test is PairedTest.randomization else options.resamples or 1000  # trials are no resamples
     plain = scorer(hypotheses, references)
-    found = scorer.metric.corpus_score(list(hypotheses), [list(lines) for lines in references], n_bootstrap=count)
-    signature = str(scorer.metric.get_signature())
-    scorer.metric.n_bootstrap = scorer.metric.seed = None  # what follows is not resampled
-    return Figure(replace(plain, signature=signature), float(found._mean), float(found._ci))
+    metric = scorer.metric
+    counted = metric._extract_corpus_statistics(list(hypotheses), [list(lines) for lines in references])
+    metric.seed, drawn = _bootstrap_resample(counted, metric, count)
+    # corpus_score(n_bootstrap=...) fails where the score of one resampled text is Python's number, and of others numpy's.
+    mean, interval = estimate_ci(np.array([float(one.score) for one in drawn]))
+    metric.n_bootstrap = count
+    signature = str(metric.get_signature())
+    metric.n_bootstrap = metric.seed = None  # what follows is not resampled
+    return Figure(replace(plain, signature=signature), float(mean), float(interval))
 
 
 def _tested(
@@ -102,13 +148,32 @@ def _tested(
     for metric, scorer in scorers.items():
         for place, (name, lines) in enumerate(systems.items()):
             figure = Figure(scorer(lines, references))
-            if options.intervals:
-                figure = _with_interval(scorer, lines, references, options)
             result: Any = found[figure.score.name][place]
+            if options.intervals and options.test is PairedTest.bootstrap:  # the test has drawn the same texts
+                figure = replace(figure, mean=float(result.mean), interval=float(result.ci))
+            elif options.intervals:
+                figure = _with_interval(scorer, lines, references, options)
             score = replace(figure.score, signature=str(signatures[figure.score.name]))
             p_value = None if result.p_value is None else float(result.p_value)
             results[name][metric] = replace(figure, score=score, p_value=p_value)
     return results
+
+
+def plain_figures(found: Mapping[str, Figure]) -> list[dict[str, Any]]:
+    """As JSON has them, by metric."""
+    return [
+        {
+            "metric": metric,
+            "name": figure.score.name,
+            "score": figure.score.value,
+            "higher_is_better": figure.score.higher_is_better,
+            "signature": figure.score.signature,
+            "detail": figure.score.detail,
+            **({"mean": figure.mean, "interval": figure.interval} if figure.interval is not None else {}),
+            **({"p_value": figure.p_value} if figure.p_value is not None else {}),
+        }
+        for metric, figure in found.items()
+    ]
 
 
 def sentence_scores(scorer: Scorer, hypotheses: Lines, references: Sequence[Lines]) -> list[float]:

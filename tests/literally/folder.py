@@ -20,6 +20,7 @@ GIVEN: dict[str, str] = {
     "docs/adding-a-model.md": "data-bin/x source.txt",
     "docs/benchmarks.md": "CORPUS",
     "docs/coming-from-fairseq.md": "data-bin/iwslt14.tokenized.de-en",
+    "docs/comparing.md": "text systems",
     "docs/configuration.md": "data-bin/x data-bin/multi30k data-bin/other runs/first runs/general runs/x source.txt",
     "docs/corpora.md": "text",
     "docs/getting-started.md": "text cut runs/other source.txt source.txt.gz",

@@ -36,7 +36,7 @@ CHOICES = [
 def entry_of(flag: Flag, page: str) -> str:
     """The line of a flag with those that it goes on in, as one line; empty if there is none."""
     name = rf"--(?:\[no-\])?{flag.name[2:]}" if flag.name.startswith("--") else re.escape(flag.name)
-    found = re.search(rf"^  {name}(?=[ {{]|\w|$).*(\n {{10,}}.*)*", page, re.MULTILINE)
+    found = re.search(rf"^  {name}(?=[ {{]|(?<==)\w|$).*(\n {{10,}}.*)*", page, re.MULTILINE)
     return " ".join(found[0].split()) if found else ""
 
 
@@ -195,3 +195,12 @@ def test_the_page_of_training_alone_says_where_models_are_explained(commands: di
 
 def test_a_value_that_may_be_left_out_stands_in_brackets(commands: dict[str, type]) -> None:
     assert "--print-alignment [X]" in help_page("generate", commands["generate"])
+
+
+@pytest.mark.parametrize(
+    ("command", "bare"),
+    [("train", "[CORPUS FOLDER ...]"), ("compare", "[SYSTEM ...]"), ("visualize", "[RUN FOLDER ...]"), ("serve", "")],
+)
+def test_the_usage_says_what_bare_arguments_are(commands: dict[str, type], command: str, bare: str) -> None:
+    (usage,) = re.findall(r"^usage: (.*)$", help_page(command, commands[command]), flags=re.MULTILINE)
+    assert usage.startswith(f"{program_of(command)} {bare} [--flag".replace("  ", " "))

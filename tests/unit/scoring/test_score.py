@@ -20,7 +20,7 @@ REFERENCES = ["the cat sat on a mat", "a dog is running in the park", "two men a
 
 
 def test_one_system_has_a_figure_for_each_metric() -> None:
-    found = nmt.score(SYSTEMS["b"], REFERENCES, ["exact", "chrf"])
+    found = nmt.score(SYSTEMS["b"], REFERENCES, metrics=["exact", "chrf"])
     assert list(found) == ["exact", "chrf"]
     assert found["exact"].value == found["exact"].score.value == pytest.approx(200 / 3)
     assert found["chrf"].score.signature.startswith("nrefs:1|case:mixed|")
@@ -42,7 +42,9 @@ def test_several_systems_have_what_the_command_prints(tmp_path: Path) -> None:
         "json",
     )
     printed = json.loads(run_copy("score", "a", "b", "--ref", "ref", *options, cwd=tmp_path).stdout)
-    found = nmt.score(SYSTEMS, REFERENCES, ["bleu", "ter"], confidence=True, paired="randomization", resamples=50)
+    found = nmt.score(
+        SYSTEMS, REFERENCES, metrics=["bleu", "ter"], confidence=True, paired="randomization", resamples=50
+    )
     for system in printed:
         for theirs in system["scores"]:
             figure = found[system["sys"]][theirs["metric"]]
@@ -53,27 +55,29 @@ def test_several_systems_have_what_the_command_prints(tmp_path: Path) -> None:
 
 
 def test_several_references_are_lists() -> None:
-    assert nmt.score(SYSTEMS["a"], [REFERENCES, SYSTEMS["a"]], ["exact"])["exact"].value == 100
+    assert nmt.score(SYSTEMS["a"], [REFERENCES, SYSTEMS["a"]], metrics=["exact"])["exact"].value == 100
 
 
 @pytest.mark.parametrize(
     ("arguments", "options", "kind", "message"),
     [
-        ((SYSTEMS["a"], "one line"), {}, UsageError, "takes lists of lines and of metrics"),
-        ((SYSTEMS["a"], REFERENCES, "bleu"), {}, UsageError, "takes lists of lines and of metrics"),
-        ((SYSTEMS["a"], REFERENCES, []), {}, UsageError, "name a metric; there are: aer, bleu"),
-        ((SYSTEMS["a"], REFERENCES, ["blue"]), {}, NMTError, "did you mean 'bleu'"),
-        ((SYSTEMS["a"], REFERENCES[:2]), {}, DataError, "hypotheses has 3 lines, the references have 2"),
-        ((SYSTEMS, REFERENCES), {"sources": ["one"]}, DataError, "sources has 1 lines, the references have 3"),
-        (([], []), {}, DataError, "there is not a single line to score"),
-        ((SYSTEMS, []), {}, UsageError, "there is no reference to score against"),
+        ((SYSTEMS["a"], "one line"), {}, UsageError, "score takes lists of lines"),
+        ((SYSTEMS["a"], REFERENCES), {"metrics": "bleu"}, UsageError, "metrics='bleu' should be a list"),
+        ((SYSTEMS["a"], REFERENCES), {"metrics": []}, UsageError, "name a metric"),
+        ((SYSTEMS["a"], REFERENCES), {"metrics": ["blue"]}, NMTError, "did you mean 'bleu'"),
+        ((SYSTEMS["a"], REFERENCES), {"metrics": ["comet"]}, UsageError, "'comet'"),
         (
             (SYSTEMS["a"], REFERENCES),
-            {"paired": "bootstrap"},
+            {"lower": True},
             UsageError,
-            "compares systems with the first one; give several",
+            "score has no option 'lower', did you mean 'lowercase'",
         ),
-        ((SYSTEMS, REFERENCES), {"paired": "bootstrp"}, UsageError, "did you mean 'bootstrap'"),
+        ((SYSTEMS["a"], REFERENCES[:2]), {}, DataError, "hypotheses has 3 lines, the references have 2"),
+        ((SYSTEMS, REFERENCES, ["one"]), {}, DataError, "sources has 1 lines, the references have 3"),
+        (([], []), {}, DataError, "there is not a single line to score"),
+        ((SYSTEMS, []), {}, UsageError, "there is no reference to score against"),
+        ((SYSTEMS["a"], REFERENCES), {"paired": "bootstrap"}, UsageError, "compares systems with the first one"),
+        ((SYSTEMS, REFERENCES), {"paired": "bootstrp"}, UsageError, "paired='bootstrp' is none of none, bootstrap"),
         ((SYSTEMS["a"], REFERENCES), {"tokenize": "13"}, UsageError, "unknown tokenizer '13'"),
     ],
 )

@@ -1,0 +1,220 @@
+"""Where systems differ: scores, scores of parts of the text, words and n-grams, and the sentences themselves.
+
+After compare-mt (Neubig et al. 2019). ``nmt.compare`` and nmt-compare are made of ``compared``.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from nmt.comparing.comparison import Comparison, LengthBand, Pair, Sentence, Translation, pairs_of
+from nmt.comparing.counting import Tally, counted, decisive, frequency_bands, nearest_of, tallies
+from nmt.comparing.words import Cutter, Words, apart, spaced
+from nmt.config.choices import PairedTest
+from nmt.config.comparing import CompareConfig
+from nmt.config.plain import configured
+from nmt.errors import DataError, UsageError
+from nmt.plugins import load_plugins
+from nmt.scoring import SacreScorer, Scorer, TextOptions
+from nmt.scoring.learned import with_sources
+from nmt.scoring.signs import signs
+from nmt.scoring.systems import (
+    Certainty,
+    chosen_scorers,
+    figures,
+    in_order,
+    length_labels,
+    part,
+    sentence_scores,
+)
+
+__all__ = ["Comparison", "Pair", "Sentence", "Translation", "compare", "compared"]
+
+NGRAMS = 20  # of each length that one system of a pair has more often
+OPTIONS = ("metrics", "paired", "resamples", "tokenize", "language", "lowercase", "count", "user_dir")
+
+Lines = Sequence[str]
+
+
+def compare(
+    systems: Mapping[str, Lines],
+    references: Sequence[Lines] | Lines,
+    sources: Lines | None = None,
+    *,
+    train: Iterable[str] | None = None,
+    **options: Any,
+) -> Comparison:
+    """Compare translations line for line. ``systems``: of each its name and its lines; ``references``: lines, or several
+    lists of lines; ``train``: training text of the references' language, in which words are counted.
+
+    ``options`` are those of nmt-compare: ``metrics``, ``paired``, ``resamples``, ``tokenize``, ``language``, ``lowercase``,
+    ``count``, ``user_dir``.
+    """
+    config = configured(CompareConfig, "compare", options, OPTIONS)
+    load_plugins(config.user_dir)
+    texts = {name: list(lines) for name, lines in systems.items()}
+    single = bool(references) and isinstance(references[0], str)
+    answers = [[str(line) for line in references]] if single else [list(lines) for lines in references]
+    check_texts(texts, answers, sources)
+    return compared(config, scorers_of(config), texts, answers, sources, train)
+
+
+def scorers_of(config: CompareConfig) -> dict[str, Scorer]:
+    """By the names of the metrics."""
+    return chosen_scorers(config.metrics, text_options(config))
+
+
+def text_options(config: CompareConfig) -> TextOptions:
+    return TextOptions(config.tokenize, config.lowercase, config.language)
+
+
+def check_texts(systems: Mapping[str, Lines], references: Sequence[Any], sources: Lines | None) -> None:
+    """Two systems or more, and as many lines in each text."""
+    if len(systems) < 2:
+        raise UsageError(f"compare takes two systems or more, and here is {len(systems)}; give others to compare with")
+    if not references:
+        raise UsageError("there is no reference to compare with")
+    called = {f"system '{name}'": lines for name, lines in systems.items()}
+    called |= {f"reference {number}": lines for number, lines in enumerate(references, start=1)}
+    called |= {} if sources is None else {"sources": sources}
+    sizes = {name: len(lines) for name, lines in called.items()}
+    if len(set(sizes.values())) > 1:
+        counts = ", ".join(f"{name} {size}" for name, size in sizes.items())
+        raise DataError(f"texts are compared line for line, and these differ in their numbers of lines: {counts}")
+    if not all(sizes.values()):
+        raise DataError("there is not a single line to compare")
+
+
+def compared(
+    config: CompareConfig,
+    scorers: Mapping[str, Scorer],
+    systems: Mapping[str, Lines],
+    references: Sequence[Lines],
+    sources: Lines | None = None,
+    train: Iterable[str] | None = None,
+    numbers: Sequence[int] | None = None,
+) -> Comparison:
+    """``numbers``: of the lines in their files, from 1, where some were left out."""
+    for metric, scorer in scorers.items():
+        if not isinstance(scorer, SacreScorer):
+            raise UsageError(
+                f"the metric '{metric}' says nothing of single lines, by which systems differ; leave it out"
+            )
+    numbers = numbers or range(1, len(references[0]) + 1)
+    cutter = Cutter.of(text_options(config))
+    words = {name: list(map(cutter.words, lines)) for name, lines in systems.items()}
+    answers = [list(map(cutter.words, lines)) for lines in references]
+    known = counted(itertools.chain.from_iterable(answers) if train is None else map(cutter.words, train))
+    every = with_sources(scorers, sources)
+    of_lines = {
+        name: {metric: sentence_scores(scorer, lines, references) for metric, scorer in every.items()}
+        for name, lines in systems.items()
+    }
+    first = next(iter(scorers))
+    found = tallies(words, answers)
+    pairs = tuple(
+        _pair(
+            two,
+            {name: scores[first] for name, scores in of_lines.items()},
+            scorers[first],
+            found,
+            config.count,
+            numbers,
+        )
+        for two in pairs_of(list(systems))
+    )
+    shown = sorted({number for pair in pairs for number in (*pair.gains, *pair.losses)})
+    rows = {number: row for row, number in enumerate(numbers)}
+    return Comparison(
+        systems=tuple(systems),
+        metrics=tuple(scorers),
+        lines=len(numbers),
+        num_references=len(references),
+        tokenize=config.tokenize,
+        lowercase=config.lowercase,
+        figures=figures(every, systems, references, Certainty(True, PairedTest(config.paired), config.resamples or 0)),
+        signs={name: signs(lines, references, sources) for name, lines in systems.items()},
+        lengths_of="reference" if sources is None else "source",
+        lengths=tuple(_length_bands(scorers, systems, references, sources)),
+        counted_in="references" if train is None else "training text",
+        frequencies=tuple(frequency_bands(words, answers, known)),
+        pairs=pairs,
+        sentences=tuple(
+            _sentence(number, rows[number], cutter, systems, references, sources, of_lines) for number in shown
+        ),
+    )
+
+
+def _length_bands(
+    scorers: Mapping[str, Scorer], systems: Mapping[str, Lines], references: Sequence[Lines], sources: Lines | None
+) -> list[LengthBand]:
+    labels = length_labels(map(spaced, references[0] if sources is None else sources))
+    bands = []
+    for label in in_order(labels):
+        theirs = {name: part(labels, label, lines) for name, lines in systems.items()}
+        of_part = with_sources(scorers, sources and part(labels, label, sources))
+        found = figures(of_part, theirs, [part(labels, label, lines) for lines in references], Certainty())
+        scores = {
+            name: {metric: figure.score.value for metric, figure in metrics.items()} for name, metrics in found.items()
+        }
+        bands.append(LengthBand(label, labels.count(label), scores))
+    return bands
+
+
+def _pair(
+    two: tuple[str, str],
+    scores: Mapping[str, Sequence[float]],
+    scorer: Scorer,
+    found: Mapping[str, Tally],
+    count: int,
+    numbers: Sequence[int],
+) -> Pair:
+    first, second = two
+    sign = 1 if scorer.higher_is_better else -1
+    gains = [sign * (after - before) for before, after in zip(scores[first], scores[second])]
+    by_gain = sorted(range(len(gains)), key=lambda row: -gains[row])
+    by_loss = sorted(range(len(gains)), key=lambda row: gains[row])
+    better, worse = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
+    return Pair(
+        first,
+        second,
+        better,
+        worse,
+        len(gains) - better - worse,
+        tuple(numbers[row] for row in by_gain[: min(better, count)]),
+        tuple(numbers[row] for row in by_loss[: min(worse, count)]),
+        tuple(decisive(found[first].right, found[second].right, NGRAMS)),
+        tuple(decisive(found[first].wrong, found[second].wrong, NGRAMS)),
+    )
+
+
+def _sentence(
+    number: int,
+    row: int,
+    cutter: Cutter,
+    systems: Mapping[str, Lines],
+    references: Sequence[Lines],
+    sources: Lines | None,
+    scores: Mapping[str, Mapping[str, Sequence[float]]],
+) -> Sentence:
+    texts = [*(lines[row] for lines in references), *(lines[row] for lines in systems.values())]
+    pieces = cutter.pieces(texts)
+    answers: list[Words] = [words for words, _ in pieces[: len(references)]]
+    cut = dict(zip(systems, pieces[len(references) :]))
+    differing: dict[str, dict[str, tuple[int, ...]]] = {name: {} for name in systems}
+    for first, second in pairs_of(list(systems)):
+        differing[first][second], differing[second][first] = apart(cut[first][0], cut[second][0])
+    translations = {
+        name: Translation(
+            text=lines[row],
+            scores={metric: values[row] for metric, values in scores[name].items()},
+            pieces=cut[name][1],
+            wrong=apart(cut[name][0], answers[nearest_of(cut[name][0], answers)])[0],
+            differing=differing[name],
+        )
+        for name, lines in systems.items()
+    }
+    source = None if sources is None else sources[row]
+    return Sentence(number, source, tuple(lines[row] for lines in references), translations)

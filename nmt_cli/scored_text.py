@@ -1,0 +1,127 @@
+"""Translations and references as nmt-score and nmt-compare read them: line for line, with warnings where they look odd."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nmt.config.choices import PieceMarks
+from nmt.config.scored_text import ScoredTextConfig
+from nmt.data.parallel_text import where_they_part
+from nmt.data.text import Reading, joined_lines
+from nmt.errors import DataError, UsageError
+from nmt.scoring import SacreScorer, Scorer, lines_with_piece_marks, looks_tokenised
+
+logger = logging.getLogger("nmt.score")
+
+STDIN = "standard input"
+_OTHER_CASE = 0.5  # of the lines: a text of another casing, not a few names
+
+
+@dataclass(frozen=True)
+class Texts:
+    """What the files have, line for line; a line that is not text in one of them may be left out of all."""
+
+    systems: dict[str, list[str]]  # by file
+    references: list[list[str]]
+    sources: list[str] | None
+    labels: list[str] | None  # of each line, where there is a file of them
+    numbers: list[int]  # of each line in its file, from 1
+
+
+def read_texts(config: ScoredTextConfig, file_of_labels: str | None = None) -> Texts:
+    """Refuses files that do not go together."""
+    if not config.ref:
+        raise UsageError("name the reference to compare with: --ref FILE")
+    of_systems = [STDIN if name == "-" else name for name in config.sys or ["-"]]
+    of_sources = [config.src] if config.src else []
+    of_labels = [file_of_labels] if file_of_labels else []
+    names = [*of_systems, *config.ref, *of_sources, *of_labels]
+    reading = Reading(config.on_invalid_utf8, config.max_line_bytes)
+    columns = [_lines(name, reading) for name in names]
+    for name, column in zip(names[1:], columns[1:]):
+        if len(column) != len(columns[0]):
+            where = f"; {where_they_part(columns[0], column)}" if column and columns[0] else ""
+            raise DataError(
+                f"{names[0]} has {len(columns[0])} lines, {name} has {len(column)}, but each hypothesis needs its "
+                f"{'reference' if name in config.ref else 'counterpart'} on the same line{where}"
+            )
+    if not columns[0]:
+        raise DataError(f"{names[0]} is empty: there is not a single line to score")
+    numbers = [number for number, row in enumerate(zip(*columns), start=1) if None not in row]
+    rows = [row for row in zip(*columns) if None not in row]
+    if not rows:
+        raise DataError(f"{names[0]}: no line is left to score, each has bytes that are not UTF-8")
+    texts = [[str(line) for line in column] for column in zip(*rows)]
+    if config.remove_bpe is not None:
+        texts = [joined_lines(lines, config.remove_bpe) for lines in texts]
+    rest = iter(texts)
+    systems = {name: next(rest) for name in of_systems}
+    references = [next(rest) for _ in config.ref]
+    sources = next(rest) if of_sources else None
+    return Texts(systems, references, sources, next(rest) if of_labels else None, numbers)
+
+
+def _lines(name: str, reading: Reading) -> list[str | None]:
+    if name != STDIN:
+        return list(reading.lines(Path(name), quiet=False))
+    if sys.stdin.isatty():
+        logger.info("reading hypotheses from the terminal, one a line; end with Ctrl-D, or name a file: --sys FILE")
+    return list(reading.stream(sys.stdin.buffer, STDIN))
+
+
+def check_form(config: ScoredTextConfig, chosen: Mapping[str, Scorer], texts: Texts) -> None:
+    """A line that a metric cannot read is named by its file and number."""
+    for scorer in chosen.values():
+        if not isinstance(scorer, SacreScorer):
+            continue
+        hypotheses = [(name, lines, scorer.read_hypothesis) for name, lines in texts.systems.items()]
+        references = [(name, lines, scorer.read_reference) for name, lines in zip(config.ref, texts.references)]
+        for name, lines, read in (*hypotheses, *references):
+            for number, line in zip(texts.numbers, lines if read is not None else ()):
+                try:
+                    assert read is not None
+                    read(line)
+                except DataError as error:
+                    raise DataError(f"{name}:{number}: {error}") from None
+
+
+def warn(config: ScoredTextConfig, systems: Mapping[str, Sequence[str]], references: Sequence[Sequence[str]]) -> None:
+    """Such scores are computed all the same: only the user knows what is meant."""
+    several = len(systems) > 1
+    for name, hypotheses in systems.items():
+        called = f"the hypotheses of {name}" if several else "the hypotheses"
+        if config.remove_bpe is not PieceMarks.none:
+            _warn_of_pieces(hypotheses, references)
+        if config.tokenize not in ("none", "char") and looks_tokenised(hypotheses):
+            logger.warning(
+                f"{called} look tokenised (punctuation stands apart); score detokenised text, or, if the references are "
+                f"tokenised alike, use --tokenize none and say so with the score"
+            )
+        cased = [line.lower() != line for line in hypotheses], [line.lower() != line for line in references[0]]
+        shares = [sum(lines) / len(lines) for lines in cased]
+        if not config.lowercase and abs(shares[0] - shares[1]) > _OTHER_CASE:
+            lower, other = (called, "the references") if shares[0] < shares[1] else ("the references", called)
+            logger.warning(
+                f"{lower} are in lower case, and {other} are not; --lowercase scores both so, and says it with the score"
+            )
+
+
+def _warn_of_pieces(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
+    """Such scores are computed all the same, as are those of the next warning: only the user knows what is meant."""
+    marked, in_references = lines_with_piece_marks(hypotheses), sum(map(lines_with_piece_marks, references))
+    if not marked and not in_references:
+        return
+    if marked and in_references:
+        what = "what is scored is pieces, not words"
+    else:
+        cut, whole = ("hypotheses", "references") if marked else ("references", "hypotheses")
+        what = f"the {cut} are compared in pieces with {whole} in words"
+    logger.warning(
+        f"{marked} of {len(hypotheses)} hypotheses contain marks of subword pieces ('@@ ' or '\u2581'), and "
+        f"{in_references} of {sum(map(len, references))} references: {what}; join them with --remove-bpe (subword-nmt) or "
+        f"--remove-bpe sentencepiece"
+    )

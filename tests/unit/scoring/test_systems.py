@@ -1,0 +1,57 @@
+"""Scorers that remember what they counted in a line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nmt.config.choices import PairedTest
+from nmt.errors import UsageError
+from nmt.scoring import TextOptions, scorers
+from nmt.scoring.systems import Certainty, chosen_scorers, figures, remembering, sentence_scores
+
+METRICS = ("bleu", "chrf", "chrf++", "ter", "rouge_l", "exact")
+SYSTEMS = {"a": ["the cat sat down", "a dog", "", "a dog"], "b": ["the cat sat", "a dog", "yes", "the dog barks"]}
+REFERENCES = [["the cat sat down here", "a dog", "yes", "a dog barks"], ["cats sit", "one dog", "", "dogs bark"]]
+
+
+def built(metric: str) -> Any:
+    return scorers.build(scorers.config_class(metric)(), TextOptions())
+
+
+@pytest.mark.parametrize("certainty", [Certainty(), Certainty(True), Certainty(True, PairedTest.bootstrap, 50)])
+def test_figures_are_those_of_a_scorer_that_forgets(certainty: Certainty) -> None:
+    forgetful = {metric: built(metric) for metric in METRICS}
+    knowing = chosen_scorers(METRICS, TextOptions())
+    for _ in range(2):
+        assert figures(knowing, SYSTEMS, REFERENCES, certainty) == figures(forgetful, SYSTEMS, REFERENCES, certainty)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_the_score_of_a_line_is_that_of_the_metric_alone(metric: str) -> None:
+    forgetful, knowing = built(metric), remembering(built(metric))
+    inner = forgetful.of_sentences or forgetful.metric
+    alone = [inner.sentence_score(line, list(answers)).score for line, answers in zip(SYSTEMS["b"], zip(*REFERENCES))]
+    for scorer in (forgetful, knowing, knowing):
+        assert sentence_scores(scorer, SYSTEMS["b"], REFERENCES) == alone
+
+
+def test_a_line_is_counted_once_with_the_same_references(monkeypatch: pytest.MonkeyPatch) -> None:
+    scorer, counted = built("chrf"), list[str]()
+    count = scorer.metric._compute_segment_statistics
+    scorer.metric._compute_segment_statistics = lambda line, known: counted.append(line) or count(line, known)
+    figures({"chrf": remembering(scorer)}, SYSTEMS, REFERENCES, Certainty(True, PairedTest.bootstrap, 20))
+    assert sorted(counted) == ["", "a dog", "a dog", "the cat sat", "the cat sat down", "the dog barks", "yes"]
+
+
+def test_no_metric_is_refused_with_the_names_of_all() -> None:
+    with pytest.raises(UsageError, match="name a metric: --metrics aer,bleu"):
+        chosen_scorers((), TextOptions())
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_a_resampled_text_may_have_nothing_to_count(metric: str) -> None:
+    systems, references = {"a": ["the cat sat here now", "a dog", "", "b"]}, [["the cat sat here", "a dog", "", ""]]
+    found = figures({metric: built(metric)}, systems, references, Certainty(True))["a"][metric]
+    assert found.mean is not None and found.interval is not None and found.interval > 0
