@@ -79,6 +79,19 @@ def from_plain(config_class: type[Config], tree: Any, *, origin: str, where: str
     return config_class(**values)
 
 
+def from_keywords(config_class: type[Config], given: Mapping[str, Any], called: str) -> Config:
+    """The options of a command from keyword arguments of the function ``called`` that does the same."""
+    known = [field.name for field in dataclasses.fields(config_class)]  # type: ignore[arg-type]
+    for name in given:
+        if name not in known:
+            near = did_you_mean(name, known)
+            raise UsageError(f"{called} has no option '{name}'{near}; there are: {', '.join(known)}")
+    try:
+        return from_plain(config_class, to_plain(dict(given)), origin=called)
+    except DataError as error:
+        raise UsageError(str(error)) from None
+
+
 def _value(hint: Any, value: Any, *, origin: str, where: str) -> Any:
     """A plain value converted to its annotated type; a value of another type is an error."""
     if hint is Any:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any, TypeVar
 
 from nmt.config.exchange import ExportConfig, ImportConfig
-from nmt.config.plain import from_plain, to_plain
-from nmt.errors import DataError, UsageError, did_you_mean
+from nmt.config.plain import from_keywords
 from nmt.formats import Comparison, importing
 from nmt.formats.exporting import export_model
 from nmt.plugins import load_plugins
@@ -37,15 +35,6 @@ def export(path: str | Path, output: str | Path, *, format: str, **options: Any)
 
 
 def _configuration(config_class: type[Config], called: str, given: dict[str, Any]) -> Config:
-    known = [field.name for field in dataclasses.fields(config_class)]
-    for name in given:
-        if name not in known:
-            near = did_you_mean(name, known)
-            raise UsageError(f"{called} has no option '{name}'{near}; there are: {', '.join(known)}")
-    tree = {name: str(value) if isinstance(value, Path) else to_plain(value) for name, value in given.items()}
-    try:
-        config = from_plain(config_class, tree, origin=called)
-    except DataError as error:
-        raise UsageError(str(error)) from None
+    config = from_keywords(config_class, given, called)
     load_plugins(config.user_dir)
     return config
