@@ -24,6 +24,7 @@ COMMANDS = (
     "export",
     "serve",
     "visualize",
+    "align",
 )
 
 PLOTS = ["matplotlib>=3.8", "resvg_py>=0.3"]  # pictures as PNG, and those of some examples and benchmarks

@@ -18,6 +18,7 @@ import nmt.data.tokenizers
 import nmt.models
 import nmt.optim
 import nmt.search  # noqa: F401  (each fills its registry)
+from nmt.config.aligning import AlignConfig
 from nmt.config.commands import AverageConfig, GenerateConfig, ScoreConfig, ShortlistConfig
 from nmt.config.exchange import ExportConfig, ImportConfig
 from nmt.config.preprocessing import PreprocessConfig
@@ -44,6 +45,7 @@ COMMANDS = {
     "nmt-score": ("score", ScoreConfig),
     "nmt-serve": ("serve", ServeConfig),
     "nmt-visualize": ("visualize", VisualizeConfig),
+    "nmt-align": ("align", AlignConfig),
 }
 SHELL_LANGUAGES = {"bash", "sh", "console", "shell"}
 CONTROL = {"|", "||", "&&", ";", "&", "<", ">", ">>", "2>", "<<<"}
