@@ -142,8 +142,8 @@ def test_the_readme_states_the_result_of_its_settings() -> None:
 def test_the_readme_counts_the_commands_of_its_table() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(nmt-[\w-]+)` \|", text, flags=re.MULTILINE)
-    assert set(rows) == set(COMMANDS) and len(rows) == 10
-    assert "\nTen commands share one configuration" in text
+    assert set(rows) == set(COMMANDS) and len(rows) == 11
+    assert "\nEleven commands share one configuration" in text
 
 
 def test_the_configuration_document_names_every_command_with_bare_arguments() -> None:
@@ -151,7 +151,10 @@ def test_the_configuration_document_names_every_command_with_bare_arguments() ->
     (named,) = re.findall(r"^- A bare argument of (.*) is a corpus folder", text, flags=re.MULTILINE)
     bare = {program: grammar(config_class, []).bare for program, (_, config_class) in COMMANDS.items()}
     assert set(re.findall(r"`([\w-]+)`", named)) == {program for program, key in bare.items() if key == "data"}
-    assert {key: program for program, key in bare.items() if key in ("sys", "runs")} == {"sys": "nmt-score", "runs": "nmt-visualize"}
+    assert {key: program for program, key in bare.items() if key in ("sys", "runs")} == {
+        "sys": "nmt-score",
+        "runs": "nmt-visualize",
+    }
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
