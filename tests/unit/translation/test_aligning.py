@@ -13,11 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nmt
-from nmt.data.vocabulary import Ints
+from nmt.data.language_pair import LanguagePair
+from nmt.data.tokenizers import tokenizers
+from nmt.data.tokenizers.sentencepiece import BpeConfig
+from nmt.data.vocabulary import EOS, Ints
 from nmt.errors import DataError, DeviceError, UsageError
+from nmt.models import models
 from nmt.models.recurrent.config import AttentionKind, BridgeKind
 from nmt.models.transformer.config import PositionKind
 from nmt.scoring import TextOptions, scorers
+from nmt.search.in_torch import ModelEngine
+from nmt.testing.subjects import subject
 from nmt.translation import Translator, aligning
 from nmt.translation.aligning import MEAN, Aligner, Place, Wanted, most_attended
 from nmt.translation.alignment_choice import agreements, error_rates, read_gold_lines, turned
@@ -349,3 +355,31 @@ def test_a_tag_is_no_word(folder: Path) -> None:
         tagged = line.startswith("<")
         (found,) = one.align([(line, "a man")], places)
         assert found.shape == (2, 2) and set(found.ravel().tolist()) <= {-1, *range(tagged, 2 + tagged)}
+
+
+def test_words_of_pieces_are_those_that_attention_joins(folder: Path) -> None:
+    """Another way to the same, which knows words by the marks of their pieces."""
+    tokenizer = tokenizers.build(BpeConfig(vocab_size=45)).train(iter([*LINES[:-1], *REFERENCES[:-1]] * 5), 1)
+    pair = LanguagePair("de", "en", tokenizer, tokenizer, shared=True)
+    model = write_tiny_model(folder / "pieces", model="transformer", pair=pair, updates=5, num_heads=1)
+    assert any(len(ids) > len(line.split()) for line, ids in zip(LINES, tokenizer.encode(LINES)))
+    found = nmt.align(model, LINES, REFERENCES, device="cpu", layer=1, head=1, shift=False)
+    for sentence, links in zip(nmt.attention(model, LINES, REFERENCES, device="cpu"), found):
+        weights = sentence.by_words().weights["cross"][0, 0, :-1] if sentence.source else np.zeros((0, 1))
+        expected = {(s, t) for t, s in enumerate(weights.argmax(1).tolist()) if s < weights.shape[1] - 1}
+        assert set(links) == expected
+
+
+@pytest.mark.parametrize("name", [*models.names(), "lstm_luong", "lstm_bahdanau", "gnmt_4"])
+def test_every_model_says_what_attention_it_has(name: str) -> None:
+    """Also of empty sentences, by which its layers and heads are counted."""
+    model = subject(name).model()
+    engine = ModelEngine(model, "cpu", longest_source=None)
+    nothing, something = [np.array([EOS])], [np.array([5, 6, EOS])]
+    shapes = [
+        [tuple(layer.shape[:2]) for layer in aligning._attention(engine, source, nothing)]
+        for source in (nothing, something)
+    ]
+    assert shapes[0] == shapes[1] and all(shape == shapes[0][0] for shape in shapes[0])
+    if name in ("transformer", "lstm_luong", "lstm_bahdanau", "gnmt", "conv_s2s", "lightconv", "transformer_moe"):
+        assert shapes[0]
