@@ -7,7 +7,6 @@ line of links for each sentence pair: ``0-0 1-2 2-1``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Set
-from itertools import product
 
 from nmt.config.choices import Symmetrization
 
@@ -55,7 +54,7 @@ class _Growing:
         size = -1
         while len(self.links) > size:
             size = len(self.links)
-            for target, source in product(*_ranges(union)):
+            for source, target in _by_target(union):
                 if (source, target) in self.links:
                     self._grow_around(source, target, union)
 
@@ -67,7 +66,7 @@ class _Growing:
 
     def add_final(self, direction: Set[Link], *, both: bool) -> None:
         """``both``: only links of which neither word has one."""
-        for source, target in sorted(direction, key=lambda link: (link[1], link[0])):
+        for source, target in _by_target(direction):
             free = [source not in self._sources, target not in self._targets]
             if all(free) if both else any(free):
                 self._add((source, target))
@@ -78,7 +77,5 @@ class _Growing:
         self._targets.add(link[1])
 
 
-def _ranges(links: Set[Link]) -> tuple[range, range]:
-    """All target words, and all source words, up to the last that has a link."""
-    sources, targets = zip(*links) if links else ((), ())
-    return range(max(targets, default=-1) + 1), range(max(sources, default=-1) + 1)
+def _by_target(links: Set[Link]) -> list[Link]:
+    return sorted(links, key=lambda link: (link[1], link[0]))

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 Pair = tuple[str | None, str | None]  # a source and its translation; None counts as an empty line
 UNALIGNED = -1
-_AT_ONCE = 4096  # pairs that are read together and sorted by length
+_AT_ONCE = 1024  # pairs that are read together, sorted by length and counted as progress
 MEAN = 0  # in place of a head
 
 

@@ -27,6 +27,7 @@ logger = logging.getLogger("nmt.align")
 Count = Callable[[int], None]  # called with the number of pairs that were just compared
 Places = tuple[Place, Place | None]  # of the model, and of that of the other direction
 REVERSE = "reverse-"  # stands in the flags of the other direction
+_OF_FILES = "src ref valid_src valid_ref output overwrite on_invalid_utf8 max_line_bytes progress".split()
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,10 @@ class Directions:
         wanted_back = Wanted(config.reverse_layer, config.reverse_head, config.reverse_shift)
         ahead = self.forward.places(wanted)
         back = [] if self.backward is None else self.backward.places(wanted_back, REVERSE)
-        if len(ahead) == 1 and (len(back) <= 1 or config.rule is Symmetrization.none):
+        one_place = len(ahead) == 1 and (len(back) <= 1 or config.rule is Symmetrization.none)
+        if one_place and (
+            validation is None or validation.gold is None
+        ):  # of given alignments the log has the error rate
             return ahead[0], back[0] if back else None
         if validation is None:
             assert self.backward is None, "there is something to compare"
@@ -142,6 +146,10 @@ def align(
     """
     if isinstance(sources, str) or isinstance(references, str):
         raise UsageError("align takes lists of lines; put a single one in brackets: align(path, [line], [translation])")
+    if of_files := [name for name in _OF_FILES if name in options]:
+        raise UsageError(
+            f"{of_files[0]} is an option of nmt-align, which reads and writes files; align takes and gives lists"
+        )
     rule = options.pop("symmetrize", None)
     if isinstance(rule, str):
         rule = rule.replace("-", "_")

@@ -69,6 +69,8 @@ def test_the_choice_is_told_in_flags_that_give_the_same(place: Path) -> None:
     assert status == 0 and "on the first 32 pairs of the text" in log, log
     (flags,) = re.findall(r"model: (.*) \(alignment error rate", log)
     assert align(place, f"--path model --src de --ref en {flags}")[1] == chosen
+    status, again, other_log = align(place, f"--path model --src de --ref en {flags} --gold gold")
+    assert (status, again) == (0, chosen) and re.findall("rate .* %", other_log) == re.findall("rate .* %", log)
 
 
 def test_validation_pairs_are_files_of_their_own(place: Path) -> None:

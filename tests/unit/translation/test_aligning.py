@@ -258,6 +258,7 @@ def test_a_model_without_attention_is_refused(folder: Path) -> None:
         ),
         ({"gold": ["0-0"], "validation": (["ein"] * 2, ["a", "man"])}, "gold has 1 lines, but validation has 2"),
         ({"validation": (["ein"], ["a"])}, "validation pairs are to choose by"),
+        ({"valid_src": "file"}, "valid_src is an option of nmt-align, which reads and writes files"),
     ],
 )
 def test_what_cannot_be_is_refused(transformer: Path, wanted: dict[str, object], said: str) -> None:
