@@ -25,6 +25,7 @@ COMMANDS = (
     "serve",
     "visualize",
     "compare",
+    "align",
 )
 
 PLOTS = ["matplotlib>=3.8", "resvg_py>=0.3"]  # pictures as PNG, and those of some examples and benchmarks

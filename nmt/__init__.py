@@ -1,8 +1,9 @@
 """nmt: neural machine translation, from raw text to a self-contained model folder and translations.
 
-``nmt.load`` gives a ``Translator`` of a trained model, ``attention`` what a model attended to, ``score`` the scores of
-translations; ``preprocess``, ``train``, ``average_checkpoints``, ``import_model``, ``export`` and ``compare`` do what the
-commands do (docs/python.md). See ``nmt.interface`` for the seam that models share.
+``nmt.load`` gives a ``Translator`` of a trained model, ``attention`` what a model attended to, ``align`` which words of a
+translation belong to which of its source, ``score`` the scores of translations. ``preprocess``, ``train``,
+``average_checkpoints``, ``import_model``, ``export`` and ``compare`` do what the commands do (docs/python.md). See
+``nmt.interface`` for the seam that models share.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ if TYPE_CHECKING:
     from nmt.formats.keywords import export, import_model
     from nmt.scoring.score import score
     from nmt.training.assemble import train
-    from nmt.translation import Translator, attention, load
+    from nmt.translation import Translator, align, attention, load
 
 __all__ = [
     "Translator",
     "__version__",
+    "align",
     "attention",
     "average_checkpoints",
     "compare",
@@ -40,6 +42,7 @@ DISTRIBUTION = "nmt-toolkit"  # what pip calls it; PyPI's "nmt" is another progr
 
 _PLACES = {
     "Translator": "nmt.translation",
+    "align": "nmt.translation",
     "attention": "nmt.translation",
     "average_checkpoints": "nmt.averaging",
     "compare": "nmt.comparing",

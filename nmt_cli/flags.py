@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from nmt.config.choices import Symmetrization
 from nmt.config.option import Flag, FlagKind, flags_of, options_of
 from nmt.config.roles import CommandConfig
 from nmt.errors import UsageError, did_you_mean
@@ -242,8 +243,9 @@ ADVICE: dict[str, str] = {
     },
 }
 
-# Other spellings of values: fairseq names the marks of pieces themselves.
+# Other spellings of values: fairseq names the marks of pieces themselves, Moses writes hyphens.
 VALUES = {("--remove-bpe", marks): "subword_nmt" for marks in ("@@", "@@ ")}
+VALUES |= {("--symmetrize", rule.value.replace("_", "-")): rule.name for rule in Symmetrization}
 
 # What fairseq-score calls them; elsewhere -s is a language, and -r is Hydra's.
 ALIASES_OF_SCORING = {"-s": ("--sys",), "-r": ("--ref",)}

@@ -28,7 +28,7 @@ from nmt.errors import DataError, UsageError
 from nmt.progress import show_progress
 from nmt.scoring import TextOptions, scorers
 from nmt.translation import Translation, Translator
-from nmt.translation.choosing import ReverseModel
+from nmt.translation.choosing import ReverseModel, tag_of_reverse
 from nmt.translation.lines import Given
 from nmt.translation.reading import Progress
 from nmt.translation.translator import check_search
@@ -96,19 +96,15 @@ def _choice(translator: Translator, config: GenerateConfig, place: DeviceConfig,
     backward = Translator.load(
         config.rerank, place.name, place.precision, workers=workers, dtype=config.dtype, engine=config.engine
     )
-    ours, back = translator.pair, backward.pair
-    if (back.source_lang, back.target_lang) != (ours.target_lang, ours.source_lang):
-        raise UsageError(
-            f"--rerank {config.rerank} translates from {back.source_lang} to {back.target_lang}; a model from "
-            f"{ours.target_lang} to {ours.source_lang} is needed"
-        )
+    tag = tag_of_reverse(translator.pair, backward.pair, f"--rerank {config.rerank}")
 
     def score(lines: Iterator[Given], numbers: Iterator[int], config: GenerateConfig) -> Iterator[Translation]:
         return backward.hypotheses(lines, config, numbers=numbers, called="a translation of line")
 
-    tag = ours.source_lang if ours.source_lang in tags_of(back.source.vocabulary) else None
     joins = translator.writing(config).target.marks is not PieceMarks.none
-    return ReverseModel(score, config.rerank_weight, config, in_pieces=joins and back.source.keeps_pieces, tag=tag)
+    return ReverseModel(
+        score, config.rerank_weight, config, in_pieces=joins and backward.pair.source.keeps_pieces, tag=tag
+    )
 
 
 def _tell_of_tags(asked: str | None, pair: LanguagePair) -> None:
@@ -237,7 +233,7 @@ class _Job:
             write: Write = _nowhere
             if self.world.main:
                 progress = stack.enter_context(show_progress(config.progress, "translated", "lines", total))
-                write = stack.enter_context(opened(config, growing))
+                write = stack.enter_context(opened(config.output, growing))
             for translation in self.chunks.merged(self.choose(translations(progress)), progress):
                 best = translation.hypotheses[0]
                 if shows_attention and translation.source_pieces and best.attention is None:

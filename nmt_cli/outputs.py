@@ -1,5 +1,5 @@
-"""Where nmt-generate writes: standard output, a pipe, a file that appears when it is complete, and one that goes on growing
-where it was stopped."""
+"""Where nmt-generate and nmt-align write: standard output, a pipe, a file that appears when it is complete, and one that
+goes on growing where it was stopped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import logging
 import lzma
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
@@ -36,7 +36,7 @@ _RECIPE = "recipe"  # the key of its format; the first one has none, and knows m
 
 
 def check_output(config: GenerateConfig) -> None:
-    """What costs nothing to find out before a model is loaded."""
+    """What nmt-generate can find out of its output before a model is loaded."""
     if config.output is None:
         if config.resume_output:
             raise UsageError("--resume-output goes on with a file; name it: --output FILE")
@@ -44,20 +44,25 @@ def check_output(config: GenerateConfig) -> None:
     output = Path(config.output)
     if config.resume_output and (output.suffix in (".gz", ".xz") or _is_stream(output)):
         raise UsageError(f"--resume-output goes on with a plain file, not with {output}; compress it afterwards")
+    check_file(output, config, ("input", "shortlist", "unk_dictionary"))
+
+
+def check_file(output: Path, config: Any, read: Sequence[str]) -> None:
+    """Refuse an output that exists, or is one of the files that the options ``read`` of a command name."""
     if _is_stream(output):
         return
     check_new_file(output, overwrite=config.overwrite)
-    for flag in ("input", "shortlist", "unk_dictionary"):
+    for flag in read:
         given = getattr(config, flag)
         if given is not None and output.exists() and Path(given).exists() and output.samefile(given):
-            read = f"--{flag.replace('_', '-')} {given}"
-            raise OutputError(f"writing {output} would replace what {read} reads; choose another --output")
+            named = f"--{flag.replace('_', '-')} {given}"
+            raise OutputError(f"writing {output} would replace what {named} reads; choose another --output")
 
 
 @contextlib.contextmanager
-def opened(config: GenerateConfig, growing: Growing | None) -> Iterator[Write]:
-    """Standard output or a pipe, each flushed at once, or a file."""
-    if config.output is None:
+def opened(name: str | None, growing: Growing | None = None) -> Iterator[Write]:
+    """Standard output or a pipe, each flushed at once, or a file of this name."""
+    if name is None:
 
         def to_stdout(lines: Iterator[str]) -> None:
             with beside_bar(sys.stdout):
@@ -69,7 +74,7 @@ def opened(config: GenerateConfig, growing: Growing | None) -> Iterator[Write]:
     elif growing is not None:
         with growing.opened() as write:
             yield write
-    elif _is_stream(output := Path(config.output)):
+    elif _is_stream(output := Path(name)):
         with _stream(output) as write:
             yield write
     else:

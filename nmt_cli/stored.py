@@ -143,6 +143,7 @@ def _options_in(asked: Mapping[str, Override]) -> frozenset[str]:
 
 def configurations() -> dict[str, type]:
     """Of all commands, for which most starts of one have no use: they take some milliseconds."""
+    from nmt.config.aligning import AlignConfig
     from nmt.config.commands import AverageConfig, GenerateConfig, ScoreConfig, ShortlistConfig
     from nmt.config.comparing import CompareConfig
     from nmt.config.exchange import ExportConfig, ImportConfig
@@ -163,11 +164,15 @@ def configurations() -> dict[str, type]:
         "serve": ServeConfig,
         "visualize": VisualizeConfig,
         "compare": CompareConfig,
+        "align": AlignConfig,
     }
 
 
 # What those who give a run's file to these commands may have meant: the flag that names the run.
-_FLAG_OF_RUN = {"generate": "--path", "serve": "--path", "visualize": "--path", "average_checkpoints": "--inputs"}
+_FLAG_OF_RUN = {
+    **dict.fromkeys(("generate", "serve", "visualize", "align"), "--path"),
+    "average_checkpoints": "--inputs",
+}
 
 
 def refuse_file_of_another(command: str, path: Path, tree: Mapping[str, Any]) -> None:

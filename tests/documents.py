@@ -18,6 +18,7 @@ import nmt.data.tokenizers
 import nmt.models
 import nmt.optim
 import nmt.search  # noqa: F401  (each fills its registry)
+from nmt.config.aligning import AlignConfig
 from nmt.config.commands import AverageConfig, GenerateConfig, ScoreConfig, ShortlistConfig
 from nmt.config.comparing import CompareConfig
 from nmt.config.exchange import ExportConfig, ImportConfig
@@ -46,6 +47,7 @@ COMMANDS = {
     "nmt-serve": ("serve", ServeConfig),
     "nmt-visualize": ("visualize", VisualizeConfig),
     "nmt-compare": ("compare", CompareConfig),
+    "nmt-align": ("align", AlignConfig),
 }
 SHELL_LANGUAGES = {"bash", "sh", "console", "shell"}
 CONTROL = {"|", "||", "&&", ";", "&", "<", ">", ">>", "2>", "<<<"}

@@ -14,7 +14,7 @@ from nmt.comparing.counting import Tally, counted, decisive, frequency_bands, ne
 from nmt.comparing.words import Cutter, Words, apart, spaced
 from nmt.config.choices import PairedTest
 from nmt.config.comparing import CompareConfig
-from nmt.config.plain import configured
+from nmt.config.plain import from_keywords
 from nmt.errors import DataError, UsageError
 from nmt.plugins import load_plugins
 from nmt.scoring import SacreScorer, Scorer, TextOptions
@@ -52,7 +52,7 @@ def compare(
     ``options`` are those of nmt-compare: ``metrics``, ``paired``, ``resamples``, ``tokenize``, ``language``, ``lowercase``,
     ``count``, ``user_dir``.
     """
-    config = configured(CompareConfig, "compare", options, OPTIONS)
+    config = from_keywords(CompareConfig, options, "compare", OPTIONS)
     load_plugins(config.user_dir)
     texts = {name: list(lines) for name, lines in systems.items()}
     single = bool(references) and isinstance(references[0], str)

@@ -68,6 +68,17 @@ class AlignmentKind(Enum):
     soft = "soft"
 
 
+class Symmetrization(Enum):
+    """How the word alignments of both directions become one (``nmt.data.links``)."""
+
+    none = "none"  # that of the forward direction alone
+    intersection = "intersection"
+    union = "union"
+    grow_diag = "grow_diag"
+    grow_diag_final = "grow_diag_final"
+    grow_diag_final_and = "grow_diag_final_and"
+
+
 class Precision(Enum):
     """Number format of the forward and backward pass; the parameters that are trained stay in float32."""
 

@@ -92,6 +92,10 @@ all layers and heads of a model in some sentences, on a page
 nmt-visualize --path runs/x --input few.de --output attention.html
 two heads of the decoder's third layer, as a picture
 nmt-visualize --path runs/x --input few.de --kind decoder --layer 3 --head 1,5 --output heads.png
+word alignments by two models, from the heads that agree best
+nmt-align --path runs/de-en --reverse runs/en-de --src news.de --ref news.en --output news.align
+by one model, from the head that comes closest to alignments made by hand
+nmt-align --path runs/de-en --src news.de --ref news.en --valid-src valid.de --valid-ref valid.en --gold valid.align
 training curves of two runs, over time
 nmt-visualize runs/x runs/y --over seconds --smoothing 0.9 --output curves.html
 """

@@ -79,18 +79,18 @@ def from_plain(config_class: type[Config], tree: Any, *, origin: str, where: str
     return config_class(**values)
 
 
-def configured(
-    config_class: type[Config], called: str, given: Mapping[str, Any], names: Collection[str] | None = None
+def from_keywords(
+    config_class: type[Config], given: Mapping[str, Any], called: str, names: Collection[str] | None = None
 ) -> Config:
-    """Options as a function is given them by keywords. ``called``: the function, for messages; ``names``: of the options
-    that it takes, if not all of the dataclass."""
+    """The options of a command from keyword arguments of the function ``called`` that does the same. ``names``: of the
+    options that it takes, if not all."""
     known = names or [field.name for field in dataclasses.fields(config_class)]  # type: ignore[arg-type]
     for name in given:
         if name not in known:
             near = did_you_mean(name, known)
             raise UsageError(f"{called} has no option '{name}'{near}; there are: {', '.join(known)}")
     try:
-        return from_plain(config_class, {name: to_plain(value) for name, value in given.items()}, origin=called)
+        return from_plain(config_class, to_plain(dict(given)), origin=called)
     except DataError as error:
         raise UsageError(str(error)) from None
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from nmt.config.exchange import ExportConfig, ImportConfig
-from nmt.config.plain import configured
+from nmt.config.plain import from_keywords
 from nmt.formats import Comparison, importing
 from nmt.formats.exporting import export_model
 from nmt.plugins import load_plugins
@@ -35,6 +35,6 @@ def export(path: str | Path, output: str | Path, *, format: str, **options: Any)
 
 
 def _configuration(config_class: type[Config], called: str, given: dict[str, Any]) -> Config:
-    config = configured(config_class, called, given)
+    config = from_keywords(config_class, given, called)
     load_plugins(config.user_dir)
     return config

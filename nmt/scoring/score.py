@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, overload
 
 from nmt.config.commands import ScoreConfig
-from nmt.config.plain import configured
+from nmt.config.plain import from_keywords
 from nmt.errors import DataError, UsageError
 from nmt.plugins import load_plugins
 from nmt.scoring import TextOptions
@@ -46,7 +46,7 @@ def score(
         raise UsageError("score takes lists of lines; put a single one in brackets: score([line], [line])")
     systems = hypotheses if isinstance(hypotheses, Mapping) else {"hypotheses": hypotheses}
     options = {"sys": list(systems), **options}
-    config = configured(ScoreConfig, "score", options, ("sys", *OPTIONS))
+    config = from_keywords(ScoreConfig, options, "score", ("sys", *OPTIONS))
     load_plugins(config.user_dir)
     answers = _several(references)
     for name, lines in {**systems, **({} if sources is None else {"sources": sources})}.items():

@@ -17,7 +17,10 @@ import numpy.typing as npt
 
 from nmt.config.choices import AlignmentKind, LongLines
 from nmt.config.commands import GenerateConfig
+from nmt.data.language_pair import LanguagePair
+from nmt.data.tags import tags_of
 from nmt.data.text import PAUSE
+from nmt.errors import UsageError
 from nmt.scoring import TextOptions, bleu_metric
 from nmt.translation.lines import Given, Line, TranslatedText, Translation
 
@@ -42,6 +45,17 @@ def minimum_bayes_risk(
         expected = dict(zip(shares, SIMILARITIES[metric](list(shares)) @ np.array(list(shares.values()))))
         scored = [dataclasses.replace(one, score=float(expected[one.text])) for one in hypotheses]
         yield dataclasses.replace(translation, hypotheses=_best(scored, nbest))
+
+
+def tag_of_reverse(ours: LanguagePair, other: LanguagePair, called: str) -> str | None:
+    """The language tag by which a model of the other direction translates back, if it has tags; any other model is
+    refused. ``called``: the model, for messages."""
+    if (other.source_lang, other.target_lang) != (ours.target_lang, ours.source_lang):
+        raise UsageError(
+            f"{called} translates from {other.source_lang} to {other.target_lang}; a model from {ours.target_lang} to "
+            f"{ours.source_lang} is needed"
+        )
+    return ours.source_lang if ours.source_lang in tags_of(other.source.vocabulary) else None
 
 
 # Of lines with references and these numbers: their scores, one translation a line.

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,10 +24,10 @@ from nmt.data.language_pair import LanguagePair
 from nmt.data.shortlist import Shortlist
 from nmt.data.text import one_line
 from nmt.data.vocabulary import EOS, Hypothesis
-from nmt.devices import device_named, is_shortage, kind_of
+from nmt.devices import device_named, kind_of
 from nmt.distributed.workers import one_by_one, possible, side_by_side
 from nmt.engines import AUTO, Wanted, choose_format, engine_for
-from nmt.errors import DataError, DeviceError, UsageError, did_you_mean
+from nmt.errors import DataError, UsageError, did_you_mean
 from nmt.models.stored import load_model
 from nmt.plugins import UserDir, load_plugins
 from nmt.search import EngineSearch, Search, searches
@@ -37,10 +36,9 @@ from nmt.search.decoding import Engine
 from nmt.search.requests import Request, Sentences, in_ids, in_places
 from nmt.storage.run_folder import split_paths
 from nmt.translation.choosing import minimum_bayes_risk
+from nmt.translation.halving import in_halves
 from nmt.translation.lines import Given, Line, TranslatedText, Translation, read_dictionary, together, with_known_words
 from nmt.translation.reading import Batch, Found, Part, Progress, Reader, Window, batches_of, in_order
-
-logger = logging.getLogger("nmt.translation")
 
 Find = Callable[[Engine, Sentences], list[list[Hypothesis]]]
 Stored = Mapping[str, Mapping[str, Any]]  # configurations as plain trees, by the model that each is of
@@ -201,11 +199,15 @@ class Translator:
     def decoded(self, lines: Iterable[Line], config: GenerateConfig) -> Iterator[list[tuple[Part, Hypothesis]]]:
         """Of each batch of lines the pieces that are read, and the best hypothesis; empty lines are left out."""
         config = _with_search(config)
-        find, most = _search_of(config), config.max_tokens or self.usual_tokens
-        for window in Reader(self.pair, config, self._engine).windows_of_lines(lines, itertools.count()):
-            for batch in batches_of(list(window.parts), most, config.batch_size):
-                found = self._search(find, batch, False, config.score_reference)
-                yield [(part, hypotheses[0]) for part, hypotheses in zip(batch, found)]
+        find = _search_of(config)
+        for batch in self.batches(lines, config, itertools.count()):
+            found = self._search(find, batch, False, config.score_reference)
+            yield [(part, hypotheses[0]) for part, hypotheses in zip(batch, found)]
+
+    def batches(self, lines: Iterable[Line], config: GenerateConfig, numbers: Iterable[int]) -> Iterator[Batch]:
+        """What is read of lines with these ``numbers``, in batches of like lengths; empty lines are left out."""
+        for window in Reader(self.pair, config, self._engine).windows_of_lines(lines, numbers):
+            yield from batches_of(list(window.parts), config.max_tokens or self.usual_tokens, config.batch_size)
 
     @property
     def members(self) -> Sequence[Engine]:
@@ -247,7 +249,11 @@ class Translator:
         return minimum_bayes_risk(translations(), config.mbr.value, config.nbest, posterior=not drawn)
 
     def _search(self, find: Find, batch: Batch, attention: bool, given: bool) -> list[list[Hypothesis]]:
-        """A batch that does not fit into the memory is halved until it does. ``given``: translations are, to be scored."""
+        """``given``: translations are, to be scored."""
+        advice = "lower --max-source-length, --beam or --nbest"
+        return in_halves(lambda part: self._found(find, part, attention, given), batch, self._members, advice)
+
+    def _found(self, find: Find, batch: Batch, attention: bool, given: bool) -> list[list[Hypothesis]]:
         requests: Sequence[Request] | None = [one.request for one in batch]
         if not given and all(one.request == Request() for one in batch):
             requests = None
@@ -257,24 +263,8 @@ class Translator:
             lists = [self._shortlist.of(one.ids, more) for one, more in zip(batch, wanted)]
             requests = in_places(requests, lists)
         sentences = Sentences([np.append(one.ids, EOS) for one in batch], attention, requests, lists)
-        try:
-            found = find(self._engine, sentences)
-            return found if lists is None else in_ids(found, lists)
-        except Exception as error:
-            if not isinstance(error, MemoryError) and not is_shortage(error):
-                raise
-            if len(batch) == 1:
-                elsewhere = "" if self.device == "cpu" else ", or use --device cpu"
-                raise DeviceError(
-                    f"line {batch[0].number + 1} ({batch[0].pieces} pieces) does not fit into the memory of "
-                    f"{self.device}; lower --max-source-length, --beam or --nbest{elsewhere}"
-                ) from None
-        logger.warning(f"a batch of {len(batch)} lines does not fit into the memory of {self.device}; it is halved")
-        for member in self._members:
-            member.forget()
-        middle = len(batch) // 2
-        halves = batch[:middle], batch[middle:]
-        return [found for half in halves for found in self._search(find, half, attention, given)]
+        found = find(self._engine, sentences)
+        return found if lists is None else in_ids(found, lists)
 
 
 def _as_text(

@@ -18,6 +18,7 @@ GIVEN: dict[str, str] = {
     "README.md": "multi30k",
     "docs/adding-a-component.md": "data-bin/x runs/x text",
     "docs/adding-a-model.md": "data-bin/x source.txt",
+    "docs/aligning.md": "runs/de-en runs/en-de text",
     "docs/benchmarks.md": "CORPUS",
     "docs/coming-from-fairseq.md": "data-bin/iwslt14.tokenized.de-en",
     "docs/comparing.md": "text systems",

@@ -14,6 +14,7 @@ from nmt.config.choices import PieceMarks
 from nmt.data.text import one_line, visible_spaces
 from nmt.data.tokenizers.sampling import Sampler
 from nmt.data.vocabulary import EOS, UNK, Ints, Vocabulary
+from nmt.data.words import Span, spans_of_texts
 from nmt.errors import UsageError
 from nmt.registry import Registry, import_all
 
@@ -65,6 +66,10 @@ class Tokenizer(ABC):
     def surfaces(self, line: str) -> list[str]:
         """What of a line each of its pieces stands for, of unknown ones too."""
         return self.pieces(self.encode([line])[0].tolist())
+
+    def spans(self, line: str) -> list[Span]:
+        """Where in a line the text of each of its pieces stands."""
+        return spans_of_texts(line, self.surfaces(line))
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """One piece for each id, specials too, without white space: for H- lines, alignments and plots."""

@@ -19,6 +19,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from html import unescape
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from nmt.data.tokenizers.imported import ImportedBuilder
 from nmt.data.tokenizers.piece_lists import UNKNOWN_MARK, read_pieces, write_pieces
 from nmt.data.tokenizers.sampling import Sampler
 from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Ints, Vocabulary
+from nmt.data.words import Span, spans_of_texts
 from nmt.errors import DataError, MissingInputError, UsageError
 
 _END = "</w>"
@@ -135,6 +137,14 @@ class BpeCodes(Tokenizer):
 
     def surfaces(self, line: str) -> list[str]:
         return [part for word in self._words(line) for part in _with_at_signs(self._cut(word))]
+
+    def spans(self, line: str) -> list[Span]:
+        """Of a word that Moses made, all parts have the span of the whole: it may write other characters than the line."""
+        words = self._words(line)
+        if self._moses is None:
+            return spans_of_texts(line, [part for word in words for part in self._cut(word)])
+        of_words = spans_of_texts(line, [unescape(word).replace("@-@", "-") for word in words])
+        return [span for word, span in zip(words, of_words) for _ in self._cut(word)]
 
     def bpe_dropout(self, dropout: float) -> Sampler:
         if self._end_apart:

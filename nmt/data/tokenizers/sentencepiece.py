@@ -28,6 +28,7 @@ from nmt.data.tokenizers.sampling import Sampler
 from nmt.data.tokenizers.sentencepiece_files import damage_named, read_foreign_model, read_model
 from nmt.data.tokenizers.unigram_sampling import UnigramSampling
 from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Flags, Ints, Vocabulary
+from nmt.data.words import Span
 from nmt.errors import DataError, UsageError
 from nmt.storage.foreign import is_dictionary_of_fairseq
 
@@ -224,6 +225,11 @@ class SentencePieceTokenizer(Tokenizer):
     def surfaces(self, line: str) -> list[str]:
         pieces: list[str] = self._model.encode(line, out_type=str)
         return [piece.lstrip(SPACE) for piece in pieces]
+
+    def spans(self, line: str) -> list[Span]:
+        """As the library finds them, which knows what became of each character that it rewrote."""
+        found: list[Span] = self._model.encode(line, return_type="offset_mapping")["offsets"]
+        return found
 
     def bpe_dropout(self, dropout: float) -> Sampler:
         if not self._is("bpe"):

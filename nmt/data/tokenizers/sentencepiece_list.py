@@ -22,6 +22,7 @@ from nmt.data.tokenizers.piece_lists import read_pieces, write_pieces
 from nmt.data.tokenizers.sentencepiece import SPACE, SentencePieceTokenizer
 from nmt.data.tokenizers.sentencepiece_files import damage_named, read_model
 from nmt.data.vocabulary import BOS, EOS, PAD, UNK, Ints, Vocabulary
+from nmt.data.words import Span
 
 _LANGUAGE = re.compile(r">>.+?<<")  # into which OPUS-MT's models of many languages translate, before the text
 
@@ -74,6 +75,11 @@ class SentencePieceList(SentencePieceTokenizer):
     def surfaces(self, line: str) -> list[str]:
         token, text = self._apart(line)
         return [*filter(None, [token]), *super().surfaces(text)]
+
+    def spans(self, line: str) -> list[Span]:
+        token, text = self._apart(line)
+        of_text = [(begin + len(token), end + len(token)) for begin, end in super().spans(text)]
+        return [*([(0, len(token))] if token else []), *of_text]
 
     def _ids(self, line: str, theirs: list[int]) -> Ints:
         if self._unknown not in theirs:

@@ -92,7 +92,7 @@ def test_what_a_killed_command_left_beside_its_output_is_removed(tmp_path: Path)
     mark = f"{ended.pid}-{this_host()}.00ff00ff"
     for name in ("out", "other"):
         (tmp_path / f".{name}.{mark}.tmp").write_text("half")
-    with outputs.opened(replace(config(tmp_path / "out"), resume_output=False), None) as write:
+    with outputs.opened(str(tmp_path / "out")) as write:
         write(iter(["a"]))
     assert sorted(os.listdir(tmp_path)) == [f".other.{mark}.tmp", "out"]
 

@@ -1,0 +1,108 @@
+"""The options of nmt-align."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nmt.config.checks import Rules, refuse, require_device, require_not_negative, require_positive
+from nmt.config.choices import InvalidText, ProgressStyle, Symmetrization
+from nmt.config.option import FlagKind, flag, user_dir_option
+from nmt.config.roles import CommandConfig
+from nmt.config.sections import MAX_LINE_BYTES
+
+USUAL_RULE = Symmetrization.grow_diag_final_and
+
+
+@dataclass
+class AlignConfig(CommandConfig):
+    """nmt-align: sentences, their translations and a trained model in, word alignments out."""
+
+    path: str = flag("", help="run folder, checkpoint, or several joined by ':' (ensemble) whose attention aligns")
+    src: str | None = flag(None, help="sentences, one a line")
+    ref: str | None = flag(None, help="their translations, line for line")
+    reverse: str | None = flag(
+        None, help="model of the other direction (run folder or checkpoint), to choose by and to symmetrize with"
+    )
+    symmetrize: Symmetrization | None = flag(
+        None,
+        help="how both directions become one: intersection, union, grow-diag, grow-diag-final, grow-diag-final-and, or none "
+        "(that of --path alone); null: grow-diag-final-and with --reverse",
+    )
+    layer: int | None = flag(None, help="layer of the decoder whose attention is read, from 1; null: the best")
+    head: int | None = flag(None, help="its head, from 1; 0: the mean of its heads; null: the best")
+    shift: bool | None = flag(
+        None,
+        help="read the row after a piece, where the decoder has read it, not that where it was written; null: the better",
+        kind=FlagKind.switch,
+    )
+    reverse_layer: int | None = flag(None, help="the same of --reverse: layer")
+    reverse_head: int | None = flag(None, help="the same of --reverse: head")
+    reverse_shift: bool | None = flag(None, help="the same of --reverse: row", kind=FlagKind.switch)
+    gold: str | None = flag(
+        None,
+        help="given alignments of the validation pairs, by whose error rate the best is chosen: lines of links such as 0-0, "
+        "or 1?2 if it is only possible",
+    )
+    valid_src: str | None = flag(
+        None, help="sentences of the validation pairs, by which the best is chosen; null: the first of --src"
+    )
+    valid_ref: str | None = flag(None, help="their translations")
+    valid_count: int = flag(1000, help="at most so many validation pairs")
+    output: str | None = flag(
+        None, help="file to write, compressed if its name ends in .gz or .xz; default standard output"
+    )
+    overwrite: bool = flag(False, help="replace an existing output file")
+    tag: str | None = flag(
+        None, help="language translated into, of a model with language tags; null: that of its (first) corpus"
+    )
+    max_tokens: int | None = flag(None, help="largest batch in pieces of a side, padding included; null: by the device")
+    max_source_length: int = flag(
+        1024, help="most pieces of a source that are read; the words after them stay unaligned"
+    )
+    device: str = flag("auto", help="where the model is computed: auto, cpu, cuda or cuda:N")
+    on_invalid_utf8: InvalidText = flag(
+        InvalidText.error, help="bytes that are not UTF-8: error, replace or skip (an empty line)"
+    )
+    max_line_bytes: int = flag(MAX_LINE_BYTES, help="longest line read, in bytes")
+    user_dir: str | None = user_dir_option()
+    progress: ProgressStyle = flag(ProgressStyle.auto, help="auto, bar, lines or none")
+
+    def __post_init__(self) -> None:
+        require_device(self.device)
+        require_positive("", layer=self.layer, reverse_layer=self.reverse_layer, valid_count=self.valid_count)
+        require_positive("", max_tokens=self.max_tokens, max_source_length=self.max_source_length)
+        require_positive("", max_line_bytes=self.max_line_bytes)
+        require_not_negative("", head=self.head or 0, reverse_head=self.reverse_head or 0)
+        refuse(*self._options_of_others())
+
+    def _options_of_others(self) -> Rules:
+        """Options that mean nothing without another one."""
+        named = [name for name, value in self._of_reverse.items() if value is not None]
+        yield (
+            self.reverse is None and named,
+            f"{', '.join(named)}: for --reverse alone; name the model of the other direction, or leave them out",
+        )
+        yield (
+            (self.valid_src is None) != (self.valid_ref is None),
+            "validation pairs are two files: give both --valid-src and --valid-ref",
+        )
+        yield (
+            self.valid_src is not None and self.gold is None and self.reverse is None,
+            f"--valid-src {self.valid_src}: to choose by, alignments (--gold) or a model of the other direction (--reverse) "
+            f"are needed too; give one of them, or leave it out",
+        )
+
+    @property
+    def _of_reverse(self) -> dict[str, object]:
+        rule = None if self.symmetrize is Symmetrization.none else self.symmetrize
+        return {
+            "--symmetrize": rule,
+            "--reverse-layer": self.reverse_layer,
+            "--reverse-head": self.reverse_head,
+            "--reverse-shift": self.reverse_shift,
+        }
+
+    @property
+    def rule(self) -> Symmetrization:
+        """How both directions become one."""
+        return self.symmetrize or USUAL_RULE

@@ -1,0 +1,77 @@
+"""Which layer and head of a model to read alignments from: the best by given alignments, or by those of the other direction.
+
+Chen et al. 2020 choose the layer by the agreement of both directions, for which nobody has to align words by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from nmt.data.vocabulary import Ints
+from nmt.data.words import words
+from nmt.errors import DataError
+from nmt.scoring.aer import Links, read_gold
+from nmt.translation.aligning import Pair
+
+Gold = tuple[Links, Links]  # sure links, and possible ones, which include them
+Scores = npt.NDArray[np.float64]
+
+
+def read_gold_lines(lines: Sequence[str], pairs: Sequence[Pair], where: str) -> list[Gold]:
+    """Given alignments, a line for each pair; ``where`` they stand, for messages."""
+    found = []
+    for number, (line, pair) in enumerate(zip(lines, pairs, strict=True), 1):
+        try:
+            gold = read_gold(line)
+        except DataError as error:
+            raise DataError(f"{where}:{number}: {error}") from None
+        sizes = [len(words(side or "")) for side in pair]
+        for source, target in sorted(gold[1]):
+            if source >= sizes[0] or target >= sizes[1]:
+                raise DataError(
+                    f"{where}:{number}: the link {source}-{target} is beyond the words of the pair, of which the source has "
+                    f"{sizes[0]} and the target {sizes[1]}; words are counted from 0"
+                )
+        found.append(gold)
+    return found
+
+
+def turned(gold: Gold) -> Gold:
+    """The same of the other direction."""
+    sure, possible = (frozenset((target, source) for source, target in links) for links in gold)
+    return sure, possible
+
+
+def error_rates(found: Sequence[Ints], gold: Sequence[Gold]) -> Scores:
+    """The alignment error rate (Och and Ney 2003) of each place, from 0 to 1.
+
+    ``found``: of each pair the source word of each target word [places, V], or -1.
+    """
+    hits = np.zeros(len(found[0]))
+    links = np.zeros(len(found[0]))
+    for aligned, (sure, possible) in zip(found, gold):
+        weights = np.zeros((aligned.shape[1], max([aligned.max(initial=-1), *(source for source, _ in possible)]) + 2))
+        for source, target in possible:
+            weights[target, source] = 2.0 if (source, target) in sure else 1.0
+        hits += weights[np.arange(len(weights)), aligned].sum(1)  # -1: the last column, which holds 0
+        links += (aligned >= 0).sum(1)
+    all_links = links + sum(len(sure) for sure, _ in gold)
+    rates: Scores = 1.0 - np.divide(hits, all_links, out=np.ones(len(hits)), where=all_links > 0)
+    return rates
+
+
+def agreements(forward: Sequence[Ints], backward: Sequence[Ints]) -> Scores:
+    """F1 of the links of each place of one direction and each of the other [places, places], from 0 to 1."""
+    common = np.zeros((len(forward[0]), len(backward[0])))
+    count, other = np.zeros(len(forward[0])), np.zeros(len(backward[0]))
+    for ahead, back in zip(forward, backward):
+        padded = np.pad(back, ((0, 0), (0, 1)), constant_values=-2)  # what -1 finds is no word
+        common += (padded[:, ahead] == np.arange(ahead.shape[1])).sum(2).T
+        count += (ahead >= 0).sum(1)
+        other += (back >= 0).sum(1)
+    links = count[:, None] + other[None, :]
+    f1: Scores = np.divide(2.0 * common, links, out=np.zeros(links.shape), where=links > 0)
+    return f1
