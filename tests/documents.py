@@ -122,8 +122,8 @@ def all_commands() -> list[CommandLine]:
 
 
 def without_variables(argument: str) -> str:
-    """Some value in place of each variable that only the shell knows."""
-    return re.sub(r"\$\{?\w+\}?", "2", argument)
+    """Some number in place of each variable that only the shell knows: of two variables another, as a rule."""
+    return re.sub(r"\$\{?(\w+)\}?", lambda variable: str(len(variable[1])), argument)
 
 
 def first_job(overrides: list[str]) -> Iterator[str]:

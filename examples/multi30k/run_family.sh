@@ -4,20 +4,12 @@
 #
 #     NMT_DATA=FOLDER examples/multi30k/run_family.sh [OUTPUT, default runs/multi30k_family]
 #
-# MODELS="lstm conv_s2s transformer" chooses some. Stop it and run it again: training continues where it was.
+# MODELS="lstm conv_s2s transformer" chooses others, two at least; they are compared with the first of them. Stop it and run
+# it again: training continues where it was.
+# shellcheck disable=SC2086  # $options and $others are several words
 set -euo pipefail
 text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k/}/multi30k
 output=${1:-runs/multi30k_family}
-models=${MODELS:-lstm gnmt conv_s2s bytenet transformer transformer_moe}
-
-declare -A options=(
-    [lstm]="model=lstm_tiny model.hidden_size=224 model.readout_size=128 model.share_all_embeddings=true --lr 0.003"
-    [gnmt]="model=gnmt_tiny model.hidden_size=144 --lr 0.003"
-    [conv_s2s]="model=conv_s2s_tiny --lr 0.002"
-    [bytenet]="model=bytenet_tiny --lr 0.002"
-    [transformer]="model=transformer_tiny --lr 0.003"
-    [transformer_moe]="model=transformer_moe_tiny --lr 0.003"
-)
 
 if [ ! -e "$output/corpus/manifest.json" ]; then
     nmt-preprocess --source-lang en --target-lang de --trainpref "$text/train" --validpref "$text/val" \
@@ -25,23 +17,28 @@ if [ ! -e "$output/corpus/manifest.json" ]; then
         --destdir "$output/corpus" --joined-dictionary --workers 2 tokenizer=bpe --vocab-size 8000
 fi
 
-systems=()
-for model in $models; do
-    # shellcheck disable=SC2086  # options are several words
-    nmt-train "$output/corpus" ${options[$model]:?"$model is none of ${!options[*]}"} --save-dir "$output/$model" \
+first="" others=""
+for model in ${MODELS:-lstm gnmt conv_s2s bytenet transformer transformer_moe}; do
+    options="model=${model}_tiny --lr 0.003"
+    case $model in
+        lstm) options="$options model.hidden_size=224 model.readout_size=128 model.share_all_embeddings=true" ;;
+        gnmt) options="$options model.hidden_size=144" ;;
+        conv_s2s | bytenet) options="model=${model}_tiny --lr 0.002" ;;
+    esac
+    nmt-train "$output/corpus" $options --save-dir "$output/$model" \
         --max-tokens 2048 --lr-scheduler linear --adam-betas 0.9,0.98 --dropout 0.2 --clip-norm 1 \
         --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
         --max-epoch 13 --keep-last-epochs 1 --valid-samples 0 --seed 1
     nmt-generate --path "$output/$model" --input "$text/test_2016_flickr.en.gz" \
         --output "$output/$model.hypotheses" --overwrite --beam 5 --length-penalty power --lenpen 1
-    systems+=("$output/$model.hypotheses")
+    if [ -z "$first" ]; then
+        first=$output/$model.hypotheses
+    else
+        others="$others $output/$model.hypotheses"
+    fi
 done
 
-if [ ${#systems[@]} -eq 1 ]; then
-    nmt-score "${systems[@]}" --ref "$text/test_2016_flickr.de.gz" --metrics bleu,chrf
-else
-    nmt-score "${systems[@]}" --ref "$text/test_2016_flickr.de.gz" --metrics bleu,chrf \
-        --confidence --paired bootstrap --format markdown
-    nmt-compare "${systems[@]}" --ref "$text/test_2016_flickr.de.gz" --src "$text/test_2016_flickr.en.gz" \
-        --output "$output/compare.html" --overwrite
-fi
+nmt-score $first $others --ref "$text/test_2016_flickr.de.gz" --metrics bleu,chrf \
+    --confidence --paired bootstrap --format markdown
+nmt-compare $first $others --ref "$text/test_2016_flickr.de.gz" --src "$text/test_2016_flickr.en.gz" \
+    --output "$output/compare.html" --overwrite

@@ -142,8 +142,8 @@ def test_the_readme_states_the_result_of_its_settings() -> None:
 def test_the_readme_counts_the_commands_of_its_table() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(nmt-[\w-]+)` \|", text, flags=re.MULTILINE)
-    assert set(rows) == set(COMMANDS) and len(rows) == 11
-    assert "\nEleven commands share one configuration" in text
+    assert set(rows) == set(COMMANDS) and len(rows) == 12
+    assert "\nTwelve commands share one configuration" in text
 
 
 def test_the_configuration_document_names_every_command_with_bare_arguments() -> None:

@@ -297,15 +297,8 @@ def test_the_languages_are_flags_of_preprocessing() -> None:
 
 def test_fairseqs_letters_for_the_files_that_are_scored_are_those_files() -> None:
     """Also after a list, and although -r is a switch of Hydra's."""
-    scoring = rewrite(["--ref", "a", "-s", "b"], grammar(ScoreConfig, [])).argv
-    assert (
-        scoring
-        == rewrite(["-s", "b", "-r", "a"], grammar(ScoreConfig, [])).argv
-        == [
-            "sys=['b']",
-            "ref=['a']",
-        ]
-    )
+    for letters in (["--ref", "a", "-s", "b"], ["-s", "b", "-r", "a"]):
+        assert sorted(rewrite(letters, grammar(ScoreConfig, [])).argv) == ["ref=['a']", "sys=['b']"]
 
 
 @pytest.mark.parametrize(

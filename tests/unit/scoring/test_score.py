@@ -70,7 +70,7 @@ def test_several_references_are_lists() -> None:
             (SYSTEMS["a"], REFERENCES),
             {"lower": True},
             UsageError,
-            "score has no option 'lower', did you mean 'lowercase'",
+            "score has no option 'lower' (did you mean 'lowercase'?)",
         ),
         ((SYSTEMS["a"], REFERENCES[:2]), {}, DataError, "hypotheses has 3 lines, the references have 2"),
         ((SYSTEMS, REFERENCES, ["one"]), {}, DataError, "sources has 1 lines, the references have 3"),
