@@ -99,7 +99,7 @@ def test_p_values_of_a_randomization_are_those_of_sacrebleu(folder: Path) -> Non
     found = paired(folder, "randomization")
     assert len(probable) == 6
     assert [figure["p_value"] for figure in found[3:]] == pytest.approx(probable, abs=6e-5)
-    assert "|ar:300|seed:12345|" in found[0]["signature"]
+    assert "|ar:300|bs:1000|seed:12345|" in found[0]["signature"]  # the intervals are those of resampled texts
     alone = as_json(folder, "--sys", "b", "--ref", "ref", *METRICS, "--confidence")["scores"]
     assert [(one["mean"], one["interval"]) for one in alone] == [(one["mean"], one["interval"]) for one in found[3:6]]
 

@@ -8,7 +8,7 @@ import pytest
 
 from nmt.config.choices import PairedTest
 from nmt.errors import UsageError
-from nmt.scoring import TextOptions, scorers
+from nmt.scoring import SacreScorer, TextOptions, bleu_metric, scorers
 from nmt.scoring.systems import Certainty, chosen_scorers, figures, remembering, sentence_scores
 
 METRICS = ("bleu", "chrf", "chrf++", "ter", "rouge_l", "exact")
@@ -43,6 +43,33 @@ def test_a_line_is_counted_once_with_the_same_references(monkeypatch: pytest.Mon
     scorer.metric._compute_segment_statistics = lambda line, known: counted.append(line) or count(line, known)
     figures({"chrf": remembering(scorer)}, SYSTEMS, REFERENCES, Certainty(True, PairedTest.bootstrap, 20))
     assert sorted(counted) == ["", "a dog", "a dog", "the cat sat", "the cat sat down", "the dog barks", "yes"]
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_lines_that_are_known_are_scored_with_the_references_that_are_given_now(metric: str) -> None:
+    """The number of references, too, which the signature tells."""
+    knowing = remembering(built(metric))
+    for references in (REFERENCES, REFERENCES[:1], REFERENCES, REFERENCES[1:], REFERENCES[::-1], REFERENCES[:1]):
+        for lines in SYSTEMS.values():
+            assert knowing(lines, references) == built(metric)(lines, references)
+
+
+def test_metrics_whose_scores_have_one_name_are_tested_apart() -> None:
+    of_words, of_letters = built("bleu"), SacreScorer(bleu_metric(TextOptions("char")), higher_is_better=True)
+    certainty = Certainty(True, PairedTest.bootstrap, 50)
+    both = figures({"bleu": of_words, "letters": of_letters}, SYSTEMS, REFERENCES, certainty)
+    for metric, scorer in (("bleu", of_words), ("letters", of_letters)):
+        alone = figures({metric: scorer}, SYSTEMS, REFERENCES, certainty)
+        assert {name: both[name][metric] for name in both} == {name: alone[name][metric] for name in alone}
+    assert both["a"]["bleu"].mean != both["a"]["letters"].mean
+
+
+@pytest.mark.parametrize("seed", ["abc", "-1", ""])
+@pytest.mark.parametrize("test", [PairedTest.none, PairedTest.bootstrap])
+def test_a_seed_that_is_no_number_is_refused(seed: str, test: PairedTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SACREBLEU_SEED", seed)
+    with pytest.raises(UsageError, match=f"SACREBLEU_SEED={seed} is no seed"):
+        figures({"exact": built("exact")}, SYSTEMS, REFERENCES, Certainty(True, test))
 
 
 def test_no_metric_is_refused_with_the_names_of_all() -> None:
