@@ -11,7 +11,7 @@ from pathlib import Path
 from nmt.comparing import Comparison, compared, scorers_of
 from nmt.config.choices import PieceMarks, ProgressStyle
 from nmt.config.comparing import CompareConfig
-from nmt.data.text import Reading, joined
+from nmt.data.text import Reading, joined_lines
 from nmt.errors import DataError, OutputError, UsageError
 from nmt.pages.names import short_names
 from nmt.progress import going_on, show_progress
@@ -77,7 +77,7 @@ def _training_text(config: CompareConfig, shown: contextlib.ExitStack) -> Iterat
     lines = 0
     for block in reading.blocks(Path(str(config.train))):
         lines += len(block)
-        yield from (joined(line, marks) for line in block if line is not None)
+        yield from joined_lines([line for line in block if line is not None], marks)
         count(len(block))
     if not lines:
         raise DataError(f"{config.train} is empty: there is no training text to count words in")
