@@ -15,6 +15,7 @@ from nmt.scoring.systems import (
     LIKELY,
     Certainty,
     Figure,
+    check_form,
     chosen_scorers,
     figures,
     in_order,
@@ -25,7 +26,7 @@ from nmt.scoring.systems import (
 )
 from nmt.scoring.tables import drawn
 from nmt_cli.launch import launch
-from nmt_cli.scored_text import STDIN, Texts, check_form, read_texts, warn
+from nmt_cli.scored_text import STDIN, Texts, read_texts, warn
 
 
 def run(config: ScoreConfig) -> float:
@@ -35,7 +36,7 @@ def run(config: ScoreConfig) -> float:
     texts = read_texts(config, None if by_length else config.split_by)
     systems, references = texts.systems, texts.references
     labels = length_labels(texts.sources or references[0]) if by_length else texts.labels or []
-    check_form(config, chosen, texts)
+    check_form(chosen, systems, dict(zip(config.ref, references)), texts.numbers)
     warn(config, systems, references)
     every = with_sources(chosen, texts.sources)
     if config.sentence:

@@ -13,7 +13,7 @@ from nmt.config.scored_text import ScoredTextConfig
 from nmt.data.parallel_text import where_they_part
 from nmt.data.text import Reading, joined_lines
 from nmt.errors import DataError, UsageError
-from nmt.scoring import SacreScorer, Scorer, lines_with_piece_marks, looks_tokenised
+from nmt.scoring import lines_with_piece_marks, looks_tokenised
 
 logger = logging.getLogger("nmt.score")
 
@@ -88,22 +88,6 @@ def _lines(name: str, reading: Reading) -> list[str | None]:
     if sys.stdin.isatty():
         logger.info("reading hypotheses from the terminal, one a line; end with Ctrl-D, or name a file: --sys FILE")
     return list(reading.stream(sys.stdin.buffer, STDIN))
-
-
-def check_form(config: ScoredTextConfig, chosen: Mapping[str, Scorer], texts: Texts) -> None:
-    """A line that a metric cannot read is named by its file and number."""
-    for scorer in chosen.values():
-        if not isinstance(scorer, SacreScorer):
-            continue
-        hypotheses = [(name, lines, scorer.read_hypothesis) for name, lines in texts.systems.items()]
-        references = [(name, lines, scorer.read_reference) for name, lines in zip(config.ref, texts.references)]
-        for name, lines, read in (*hypotheses, *references):
-            for number, line in zip(texts.numbers, lines if read is not None else ()):
-                try:
-                    assert read is not None
-                    read(line)
-                except DataError as error:
-                    raise DataError(f"{name}:{number}: {error}") from None
 
 
 def warn(config: ScoredTextConfig, systems: Mapping[str, Sequence[str]], references: Sequence[Sequence[str]]) -> None:

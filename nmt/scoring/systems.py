@@ -8,14 +8,15 @@ from __future__ import annotations
 import copy
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from nmt.config.choices import PairedTest
-from nmt.errors import UsageError
+from nmt.errors import DataError, UsageError
 from nmt.scoring import SacreScorer, Score, Scorer, TextOptions, check_lines, check_tokenizer, scorers
 from nmt.scoring.learned import Learned
+from nmt.scoring.unspaced import spaced
 
 RESAMPLES = 1000  # as many as sacreBLEU draws
 LIKELY = 0.05  # from this p-value on a difference may well be chance
@@ -85,6 +86,50 @@ class _Once:
             self._known.update(zip(new, self._count([line for line, _ in new], answers)))
         self._metric.num_refs = len(references)  # of the signature; counting sets it, and known lines are not counted
         return [self._known[row] for row in rows]
+
+
+def check_form(
+    chosen: Mapping[str, Scorer],
+    systems: Mapping[str, Lines],
+    references: Mapping[str, Lines],
+    numbers: Sequence[int] | None = None,
+) -> None:
+    """A line that a metric cannot read is named by its text and its number there: that of ``numbers``, or counted from 1."""
+    for scorer in chosen.values():
+        if isinstance(scorer, SacreScorer):
+            _read_all(scorer.read_hypothesis, systems, numbers)
+            _read_all(scorer.read_reference, references, numbers)
+
+
+def _read_all(read: Callable[[str], object] | None, texts: Mapping[str, Lines], numbers: Sequence[int] | None) -> None:
+    if read is None:
+        return
+    for name, lines in texts.items():
+        for place, line in enumerate(lines):
+            try:
+                read(line)
+            except DataError as error:
+                number = place + 1 if numbers is None else numbers[place]
+                raise DataError(f"{name}:{number}: {error}") from None
+
+
+def lists_of_lines(references: Sequence[Lines] | Lines, function: str) -> list[list[str]]:
+    """References as lists of lines, of which one may be given as it is."""
+    if references and all(isinstance(one, str) for one in references):
+        return [list_of_lines(cast(Lines, references), function)]
+    return [list_of_lines(one, function) for one in references]
+
+
+def list_of_lines(lines: Lines, function: str) -> list[str]:
+    """A string is a sequence of strings, too, and hardly meant to be one."""
+    if isinstance(lines, str):
+        raise UsageError(f"{function} takes lists of lines; put a single one in brackets: [line]")
+    return list(lines)
+
+
+def named_references(references: Sequence[Lines]) -> dict[str, Lines]:
+    """As messages call them."""
+    return {f"reference {number}": lines for number, lines in enumerate(references, start=1)}
 
 
 def figures(
@@ -205,8 +250,8 @@ def sentence_scores(scorer: Scorer, hypotheses: Lines, references: Sequence[Line
 
 
 def length_labels(texts: Iterable[str]) -> list[str]:
-    """The band of each text by its words."""
-    return [_band(len(text.split())) for text in texts]
+    """The band of each text by its words; each letter of a writing without spaces is one."""
+    return [_band(len(spaced(text).split())) for text in texts]
 
 
 def _band(words: int) -> str:

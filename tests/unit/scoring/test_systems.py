@@ -9,7 +9,7 @@ import pytest
 from nmt.config.choices import PairedTest
 from nmt.errors import UsageError
 from nmt.scoring import SacreScorer, TextOptions, bleu_metric, scorers
-from nmt.scoring.systems import Certainty, chosen_scorers, figures, remembering, sentence_scores
+from nmt.scoring.systems import Certainty, chosen_scorers, figures, length_labels, remembering, sentence_scores
 
 METRICS = ("bleu", "chrf", "chrf++", "ter", "rouge_l", "exact")
 SYSTEMS = {"a": ["the cat sat down", "a dog", "", "a dog"], "b": ["the cat sat", "a dog", "yes", "the dog barks"]}
@@ -82,3 +82,7 @@ def test_a_resampled_text_may_have_nothing_to_count(metric: str) -> None:
     systems, references = {"a": ["the cat sat here now", "a dog", "", "b"]}, [["the cat sat here", "a dog", "", ""]]
     found = figures({metric: built(metric)}, systems, references, Certainty(True))["a"][metric]
     assert found.mean is not None and found.interval is not None and found.interval > 0
+
+
+def test_each_letter_of_a_writing_without_spaces_is_a_word_of_its_length() -> None:
+    assert length_labels(["\u732b" * 12, "a " * 12, "a" * 12]) == ["10-19 words", "10-19 words", "0-9 words"]
