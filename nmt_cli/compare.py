@@ -11,13 +11,14 @@ from pathlib import Path
 from nmt.comparing import Comparison, compared, scorers_of
 from nmt.config.choices import PieceMarks, ProgressStyle
 from nmt.config.comparing import CompareConfig
-from nmt.data.text import Reading, joined
+from nmt.data.text import Reading, joined_lines
 from nmt.errors import DataError, OutputError, UsageError
 from nmt.pages.names import short_names
 from nmt.progress import going_on, show_progress
+from nmt.scoring.systems import check_form
 from nmt.storage.files import atomic_write, check_new_file
 from nmt_cli.launch import launch
-from nmt_cli.scored_text import STDIN, Texts, check_form, read_texts, warn
+from nmt_cli.scored_text import STDIN, Texts, read_texts, warn
 
 logger = logging.getLogger("nmt.compare")
 
@@ -30,7 +31,7 @@ def run(config: CompareConfig) -> None:
     output = _output(config)
     scorers = scorers_of(config)
     texts = read_texts(config)
-    check_form(config, scorers, texts)
+    check_form(scorers, texts.systems, dict(zip(config.ref, texts.references)), texts.numbers)
     warn(config, texts.systems, texts.references)
     systems = dict(zip(config.names or _names(texts), texts.systems.values()))
     with contextlib.ExitStack() as shown:
@@ -77,7 +78,7 @@ def _training_text(config: CompareConfig, shown: contextlib.ExitStack) -> Iterat
     lines = 0
     for block in reading.blocks(Path(str(config.train))):
         lines += len(block)
-        yield from (joined(line, marks) for line in block if line is not None)
+        yield from joined_lines([line for line in block if line is not None], marks)
         count(len(block))
     if not lines:
         raise DataError(f"{config.train} is empty: there is no training text to count words in")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from nmt.config.choices import PairedTest, ScoreFormat
 from nmt.config.commands import ScoreConfig
+from nmt.progress import going_on
 from nmt.scoring import Scorer, TextOptions
 from nmt.scoring.learned import with_sources
 from nmt.scoring.signs import TOLD, Signs, plain_signs, signs
@@ -14,6 +15,7 @@ from nmt.scoring.systems import (
     LIKELY,
     Certainty,
     Figure,
+    check_form,
     chosen_scorers,
     figures,
     in_order,
@@ -24,7 +26,7 @@ from nmt.scoring.systems import (
 )
 from nmt.scoring.tables import drawn
 from nmt_cli.launch import launch
-from nmt_cli.scored_text import STDIN, check_form, read_texts, warn
+from nmt_cli.scored_text import STDIN, Texts, read_texts, warn
 
 
 def run(config: ScoreConfig) -> float:
@@ -34,19 +36,19 @@ def run(config: ScoreConfig) -> float:
     texts = read_texts(config, None if by_length else config.split_by)
     systems, references = texts.systems, texts.references
     labels = length_labels(texts.sources or references[0]) if by_length else texts.labels or []
-    check_form(config, chosen, texts)
+    check_form(chosen, systems, dict(zip(config.ref, references)), texts.numbers)
     warn(config, systems, references)
     every = with_sources(chosen, texts.sources)
     if config.sentence:
-        return _print_sentences(config, every, systems, references)
+        return _print_sentences(config, every, texts)
     certainty = Certainty(config.confidence, config.paired, config.resamples or 0)
-    found = {"": figures(every, systems, references, certainty)}
-    sizes = {"": len(references[0])}
-    for label in in_order(labels):
-        theirs = {name: part(labels, label, lines) for name, lines in systems.items()}
-        sizes[label] = labels.count(label)
-        of_part = with_sources(chosen, texts.sources and part(labels, label, texts.sources))
-        found[label] = figures(of_part, theirs, [part(labels, label, lines) for lines in references], certainty)
+    with going_on("scoring"):
+        found = {"": figures(every, systems, references, certainty)}  # of the whole text; no label is empty
+        for label in in_order(labels):
+            theirs = {name: part(labels, label, lines) for name, lines in systems.items()}
+            of_part = with_sources(chosen, texts.sources and part(labels, label, texts.sources))
+            found[label] = figures(of_part, theirs, [part(labels, label, lines) for lines in references], certainty)
+    sizes = {label: labels.count(label) if label else len(references[0]) for label in found}
     trouble = {name: signs(lines, references, texts.sources) for name, lines in systems.items()} if config.signs else {}
     if config.format is ScoreFormat.json:
         print(_as_json(config, sizes, found, trouble))
@@ -61,25 +63,29 @@ def main() -> None:
     launch("score", ScoreConfig, run)
 
 
-def _print_sentences(
-    config: ScoreConfig, chosen: Mapping[str, Scorer], systems: Mapping[str, list[str]], references: list[list[str]]
-) -> float:
-    """A line for each line, with the scores of each system."""
+def _print_sentences(config: ScoreConfig, chosen: Mapping[str, Scorer], texts: Texts) -> float:
+    """A line for each line, with its number in the files and the scores of each system."""
     found = {
-        (name, metric): sentence_scores(scorer, lines, references)
-        for name, lines in systems.items()
+        (name, metric): sentence_scores(scorer, lines, texts.references)
+        for name, lines in texts.systems.items()
         for metric, scorer in chosen.items()
     }
     if config.format is ScoreFormat.json:
         rows = [
-            {"system": name, "metric": metric, "scores": [round(value, 4) for value in scores]}
+            {
+                "sys": _file(name),
+                "metric": metric,
+                "numbers": texts.numbers,
+                "scores": [round(value, 4) for value in scores],
+            }
             for (name, metric), scores in found.items()
         ]
         print(json.dumps(rows, ensure_ascii=False, indent=2))
     else:
-        heads = [metric if len(systems) == 1 else f"{name} {metric}" for name, metric in found]
+        heads = [metric if len(texts.systems) == 1 else f"{name} {metric}" for name, metric in found]
         table = [
-            [str(number), *(f"{value:.2f}" for value in row)] for number, row in enumerate(zip(*found.values()), 1)
+            [str(number), *(f"{value:.2f}" for value in row)]
+            for number, row in zip(texts.numbers, zip(*found.values()), strict=True)
         ]
         if config.format is ScoreFormat.text:
             print(*("\t".join(row) for row in (["line", *heads], *table)), sep="\n")
@@ -139,7 +145,7 @@ def _as_json(
     """Of one system as ever; of several a list of such objects."""
     parts = [
         {
-            "sys": None if name == STDIN else name,
+            "sys": _file(name),
             "ref": list(config.ref),
             "lines": sizes[label],
             **({"part": label} if label else {}),
@@ -150,6 +156,11 @@ def _as_json(
         for name, figures in systems.items()
     ]
     return json.dumps(parts[0] if len(parts) == 1 else parts, ensure_ascii=False, indent=2)
+
+
+def _file(name: str) -> str | None:
+    """As JSON has it: standard input has no name."""
+    return None if name == STDIN else name
 
 
 def _table_of_signs(config: ScoreConfig, trouble: Mapping[str, Signs]) -> list[str]:

@@ -13,7 +13,7 @@ from nmt.config.scored_text import ScoredTextConfig
 from nmt.data.parallel_text import where_they_part
 from nmt.data.text import Reading, joined_lines
 from nmt.errors import DataError, UsageError
-from nmt.scoring import SacreScorer, Scorer, lines_with_piece_marks, looks_tokenised
+from nmt.scoring import lines_with_piece_marks, looks_tokenised
 
 logger = logging.getLogger("nmt.score")
 
@@ -56,13 +56,30 @@ def read_texts(config: ScoredTextConfig, file_of_labels: str | None = None) -> T
     if not rows:
         raise DataError(f"{names[0]}: no line is left to score, each has bytes that are not UTF-8")
     texts = [[str(line) for line in column] for column in zip(*rows)]
+    labels = texts.pop() if of_labels else None
     if config.remove_bpe is not None:
         texts = [joined_lines(lines, config.remove_bpe) for lines in texts]
     rest = iter(texts)
     systems = {name: next(rest) for name in of_systems}
     references = [next(rest) for _ in config.ref]
-    sources = next(rest) if of_sources else None
-    return Texts(systems, references, sources, next(rest) if of_labels else None, numbers)
+    _refuse_blank(config, references, file_of_labels, labels or (), numbers)
+    return Texts(systems, references, next(rest) if of_sources else None, labels, numbers)
+
+
+def _refuse_blank(
+    config: ScoredTextConfig,
+    references: Sequence[Sequence[str]],
+    file_of_labels: str | None,
+    labels: Sequence[str],
+    numbers: Sequence[int],
+) -> None:
+    """References without a word in any line, and lines without a label."""
+    for name, lines in zip(config.ref, references):
+        if not any(map(str.strip, lines)):
+            raise DataError(f"{name} has nothing but empty lines: there is nothing to compare with")
+    for number, label in zip(numbers, labels):
+        if not label.strip():
+            raise DataError(f"{file_of_labels}:{number}: the line has no label; name the part that it belongs to")
 
 
 def _lines(name: str, reading: Reading) -> list[str | None]:
@@ -73,55 +90,50 @@ def _lines(name: str, reading: Reading) -> list[str | None]:
     return list(reading.stream(sys.stdin.buffer, STDIN))
 
 
-def check_form(config: ScoredTextConfig, chosen: Mapping[str, Scorer], texts: Texts) -> None:
-    """A line that a metric cannot read is named by its file and number."""
-    for scorer in chosen.values():
-        if not isinstance(scorer, SacreScorer):
-            continue
-        hypotheses = [(name, lines, scorer.read_hypothesis) for name, lines in texts.systems.items()]
-        references = [(name, lines, scorer.read_reference) for name, lines in zip(config.ref, texts.references)]
-        for name, lines, read in (*hypotheses, *references):
-            for number, line in zip(texts.numbers, lines if read is not None else ()):
-                try:
-                    assert read is not None
-                    read(line)
-                except DataError as error:
-                    raise DataError(f"{name}:{number}: {error}") from None
-
-
 def warn(config: ScoredTextConfig, systems: Mapping[str, Sequence[str]], references: Sequence[Sequence[str]]) -> None:
     """Such scores are computed all the same: only the user knows what is meant."""
-    several = len(systems) > 1
+    called = {name: f"hypotheses of {name}" if len(systems) > 1 else "hypotheses" for name in systems}
+    if config.tokenize not in ("none", "char"):
+        tokenised = [f"the {called[name]}" for name, lines in systems.items() if looks_tokenised(lines)]
+        tokenised += ["the references"] if any(map(looks_tokenised, references)) else []
+        if tokenised:
+            logger.warning(
+                f"{', '.join(tokenised)} look tokenised (punctuation stands apart); score detokenised text, or, if "
+                f"hypotheses and references are tokenised alike, use --tokenize none and say so with the score"
+            )
     for name, hypotheses in systems.items():
-        called = f"the hypotheses of {name}" if several else "the hypotheses"
         if config.remove_bpe is not PieceMarks.none:
-            _warn_of_pieces(hypotheses, references)
-        if config.tokenize not in ("none", "char") and looks_tokenised(hypotheses):
-            logger.warning(
-                f"{called} look tokenised (punctuation stands apart); score detokenised text, or, if the references are "
-                f"tokenised alike, use --tokenize none and say so with the score"
-            )
-        cased = [line.lower() != line for line in hypotheses], [line.lower() != line for line in references[0]]
-        shares = [sum(lines) / len(lines) for lines in cased]
-        if not config.lowercase and abs(shares[0] - shares[1]) > _OTHER_CASE:
-            lower, other = (called, "the references") if shares[0] < shares[1] else ("the references", called)
-            logger.warning(
-                f"{lower} are in lower case, and {other} are not; --lowercase scores both so, and says it with the score"
-            )
+            _warn_of_pieces(called[name], hypotheses, references)
+        if not config.lowercase:
+            _warn_of_case(f"the {called[name]}", hypotheses, references[0])
 
 
-def _warn_of_pieces(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
-    """Such scores are computed all the same, as are those of the next warning: only the user knows what is meant."""
+def _warn_of_case(called: str, hypotheses: Sequence[str], references: Sequence[str]) -> None:
+    """Lines in which one side has no letters that differ in case tell nothing."""
+    rows = [pair for pair in zip(hypotheses, references) if all(line.lower() != line.upper() for line in pair)]
+    for change, case in ((str.lower, "lower"), (str.upper, "upper")):
+        # How many more of the hypotheses than of the references have letters of the other case.
+        more = sum((change(line) != line) - (change(answer) != answer) for line, answer in rows)
+        if abs(more) > _OTHER_CASE * len(hypotheses):
+            one, other = (called, "the references") if more < 0 else ("the references", called)
+            logger.warning(
+                f"{one} are in {case} case, and {other} are not; --lowercase scores both in lower case, and says so with "
+                f"the score"
+            )
+            return
+
+
+def _warn_of_pieces(called: str, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
     marked, in_references = lines_with_piece_marks(hypotheses), sum(map(lines_with_piece_marks, references))
     if not marked and not in_references:
         return
     if marked and in_references:
         what = "what is scored is pieces, not words"
     else:
-        cut, whole = ("hypotheses", "references") if marked else ("references", "hypotheses")
+        cut, whole = (called, "references") if marked else ("references", called)
         what = f"the {cut} are compared in pieces with {whole} in words"
     logger.warning(
-        f"{marked} of {len(hypotheses)} hypotheses contain marks of subword pieces ('@@ ' or '\u2581'), and "
+        f"{marked} of {len(hypotheses)} {called} contain marks of subword pieces ('@@ ' or '\u2581'), and "
         f"{in_references} of {sum(map(len, references))} references: {what}; join them with --remove-bpe (subword-nmt) or "
         f"--remove-bpe sentencepiece"
     )

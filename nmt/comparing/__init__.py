@@ -11,7 +11,7 @@ from typing import Any
 
 from nmt.comparing.comparison import Comparison, LengthBand, Pair, Sentence, Translation, pairs_of
 from nmt.comparing.counting import Tally, counted, decisive, frequency_bands, nearest_of, tallies
-from nmt.comparing.words import Cutter, Words, apart, spaced
+from nmt.comparing.words import Cutter, Words, apart
 from nmt.config.choices import PairedTest
 from nmt.config.comparing import CompareConfig
 from nmt.config.plain import from_keywords
@@ -22,10 +22,14 @@ from nmt.scoring.learned import with_sources
 from nmt.scoring.signs import signs
 from nmt.scoring.systems import (
     Certainty,
+    check_form,
     chosen_scorers,
     figures,
     in_order,
     length_labels,
+    list_of_lines,
+    lists_of_lines,
+    named_references,
     part,
     sentence_scores,
 )
@@ -54,11 +58,14 @@ def compare(
     """
     config = from_keywords(CompareConfig, options, "compare", OPTIONS)
     load_plugins(config.user_dir)
-    texts = {name: list(lines) for name, lines in systems.items()}
-    single = bool(references) and isinstance(references[0], str)
-    answers = [[str(line) for line in references]] if single else [list(lines) for lines in references]
+    if not isinstance(systems, Mapping):
+        raise UsageError('compare takes the lines of systems by their names: {"base": lines, "big": lines}')
+    texts = {name: list_of_lines(lines, "compare") for name, lines in systems.items()}
+    answers = lists_of_lines(references, "compare")
     check_texts(texts, answers, sources)
-    return compared(config, scorers_of(config), texts, answers, sources, train)
+    scorers = scorers_of(config)
+    check_form(scorers, texts, named_references(answers))
+    return compared(config, scorers, texts, answers, sources, train)
 
 
 def scorers_of(config: CompareConfig) -> dict[str, Scorer]:
@@ -77,7 +84,7 @@ def check_texts(systems: Mapping[str, Lines], references: Sequence[Any], sources
     if not references:
         raise UsageError("there is no reference to compare with")
     called = {f"system '{name}'": lines for name, lines in systems.items()}
-    called |= {f"reference {number}": lines for number, lines in enumerate(references, start=1)}
+    called |= named_references(references)
     called |= {} if sources is None else {"sources": sources}
     sizes = {name: len(lines) for name, lines in called.items()}
     if len(set(sizes.values())) > 1:
@@ -150,7 +157,7 @@ def compared(
 def _length_bands(
     scorers: Mapping[str, Scorer], systems: Mapping[str, Lines], references: Sequence[Lines], sources: Lines | None
 ) -> list[LengthBand]:
-    labels = length_labels(map(spaced, references[0] if sources is None else sources))
+    labels = length_labels(references[0] if sources is None else sources)
     bands = []
     for label in in_order(labels):
         theirs = {name: part(labels, label, lines) for name, lines in systems.items()}

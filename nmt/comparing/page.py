@@ -49,7 +49,8 @@ def comparison_page(found: Comparison) -> str:
 def _about(found: Comparison) -> str:
     references = "one reference" if found.num_references == 1 else f"{found.num_references} references"
     case = ", in lower case" if found.lowercase else ""
-    return f"{len(found.systems)} systems, {found.lines:,} lines, {references}; words as cut by {found.tokenize}{case}"
+    lines = "one line" if found.lines == 1 else f"{found.lines:,} lines"
+    return f"{len(found.systems)} systems, {lines}, {references}; words as cut by {found.tokenize}{case}"
 
 
 def _cell(figure: Figure) -> str:

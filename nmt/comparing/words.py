@@ -10,20 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-import regex
-
 from nmt.scoring import TextOptions, bleu_metric
+from nmt.scoring.unspaced import spaced
 
 Words = tuple[str, ...]
 
 _BY_SPACES = ("13a", "intl", "none")  # tokenizers that leave a Chinese sentence in one piece
-_WITHOUT_SPACES = regex.compile(r"([\p{Han}\p{Hiragana}\p{Katakana}\u30fc\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]\p{M}*)")
 _BEGINS = "\u2581"  # sentencepiece's mark of a word that begins, which is not in the text
-
-
-def spaced(line: str) -> str:
-    """Spaces around each letter of a writing that has none."""
-    return str(_WITHOUT_SPACES.sub(r" \1 ", line))
 
 
 @dataclass(frozen=True)

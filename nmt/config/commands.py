@@ -204,7 +204,8 @@ class ScoreConfig(ScoredTextConfig):
         help="p-values of the differences to the first system: none, bootstrap or randomization",
     )
     resamples: int | None = flag(
-        None, help="resampled texts of these two; null: 1,000, and 10,000 trials of the randomization"
+        None,
+        help="resampled texts, or trials of --paired randomization; null: 1,000 texts, 10,000 trials",
     )
     sentence: bool = flag(False, help="the scores of each line, in columns between tabs, in place of those of the text")
     split_by: str | None = flag(

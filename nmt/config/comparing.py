@@ -34,7 +34,8 @@ class CompareConfig(ScoredTextConfig):
         help="p-values of the differences to the first system: none, bootstrap or randomization",
     )
     resamples: int | None = flag(
-        None, help="resampled texts; null: 1,000 for intervals, and 10,000 trials of the randomization"
+        None,
+        help="resampled texts, or trials of --paired randomization; null: 1,000 texts, 10,000 trials",
     )
     count: int = flag(100, help="sentences shown of each pair of systems: so many gains, and so many losses")
 

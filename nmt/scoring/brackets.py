@@ -21,8 +21,11 @@ DELETED_FOR_LENGTH = frozenset(("-NONE-",))
 EQUIVALENT = {"PRT": "ADVP"}
 CUTOFF = 40  # words
 
-# A word with its tag, or where a node begins or ends, or what should not be there.
-_TOKEN = re.compile(r"\((?P<tag>[^\s()]*)\s+(?P<word>[^\s()]*)\)|\((?P<label>[^\s()]*)|(?P<end>\))|(?P<other>[^\s()]+)")
+# A word with its tag, or where a node begins or ends, or what should not be there. White space is ASCII's, as in EVALB:
+# words of French have no-break spaces within.
+_TOKEN = re.compile(
+    r"\((?P<tag>[^\s()]*)\s+(?P<word>[^\s()]*)\)|\((?P<label>[^\s()]*)|(?P<end>\))|(?P<other>[^\s()]+)", re.ASCII
+)
 _TAIL = re.compile(r"[-=].*")  # of a label: its function, its index
 
 

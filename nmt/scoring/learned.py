@@ -45,7 +45,7 @@ def with_sources(chosen: Mapping[str, Scorer], sources: Sequence[str] | None) ->
         if not isinstance(scorer, Learned):
             found[name] = scorer
         elif sources is None:
-            raise UsageError(f"the metric '{name}' reads the sources, too: --src FILE")
+            raise UsageError(f"the metric '{name}' reads the sources, too: --src FILE, or sources=lines")
         else:
             found[name] = scorer.with_sources(sources)
     return found

@@ -11,7 +11,16 @@ from nmt.errors import DataError, UsageError
 from nmt.plugins import load_plugins
 from nmt.scoring import TextOptions
 from nmt.scoring.learned import with_sources
-from nmt.scoring.systems import Certainty, Figure, chosen_scorers, figures
+from nmt.scoring.systems import (
+    Certainty,
+    Figure,
+    check_form,
+    chosen_scorers,
+    figures,
+    list_of_lines,
+    lists_of_lines,
+    named_references,
+)
 
 OPTIONS = ("metrics", "confidence", "paired", "resamples", "tokenize", "language", "lowercase", "user_dir")
 
@@ -42,13 +51,14 @@ def score(
     ``options`` are those of nmt-score: ``metrics``, ``confidence``, ``paired``, ``resamples``, ``tokenize``, ``language``,
     ``lowercase``, ``user_dir``.
     """
-    if isinstance(hypotheses, str) or isinstance(references, str):
-        raise UsageError("score takes lists of lines; put a single one in brackets: score([line], [line])")
-    systems = hypotheses if isinstance(hypotheses, Mapping) else {"hypotheses": hypotheses}
+    given = hypotheses if isinstance(hypotheses, Mapping) else {"hypotheses": hypotheses}
+    if not given:
+        raise UsageError("there is no system to score")
+    systems = {name: list_of_lines(lines, "score") for name, lines in given.items()}
+    answers = lists_of_lines(references, "score")
     options = {"sys": list(systems), **options}
     config = from_keywords(ScoreConfig, options, "score", ("sys", *OPTIONS))
     load_plugins(config.user_dir)
-    answers = _several(references)
     for name, lines in {**systems, **({} if sources is None else {"sources": sources})}.items():
         for wanted in answers:
             if len(lines) != len(wanted):
@@ -56,12 +66,7 @@ def score(
                     f"{name} has {len(lines)} lines, the references have {len(wanted)}; each line needs its counterpart"
                 )
     chosen = chosen_scorers(config.metrics, TextOptions(config.tokenize, config.lowercase, config.language))
+    check_form(chosen, systems, named_references(answers))
     certainty = Certainty(config.confidence, config.paired, config.resamples or 0)
     found = figures(with_sources(chosen, sources), systems, answers, certainty)
     return found if isinstance(hypotheses, Mapping) else found["hypotheses"]
-
-
-def _several(references: Sequence[Lines] | Lines) -> list[list[str]]:
-    """Lists of lines, of which one may be given as it is."""
-    lines = [one for one in references if isinstance(one, str)]
-    return [lines] if lines else [list(one) for one in references]

@@ -6,15 +6,19 @@ Intervals and tests are sacreBLEU's own, with its seed (12345, or that of SACREB
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from nmt.config.choices import PairedTest
-from nmt.errors import UsageError
+from nmt.errors import DataError, UsageError
 from nmt.scoring import SacreScorer, Score, Scorer, TextOptions, check_lines, check_tokenizer, scorers
 from nmt.scoring.learned import Learned
+from nmt.scoring.unspaced import spaced
 
+RESAMPLES = 1000  # as many as sacreBLEU draws
 LIKELY = 0.05  # from this p-value on a difference may well be chance
 BANDS = (10, 20, 30, 40, 50, 60)  # words, where one begins
 
@@ -71,7 +75,7 @@ class _Once:
     """sacreBLEU's statistics of lines; each pair of a hypothesis and its references is counted when it is first seen."""
 
     def __init__(self, metric: Any) -> None:
-        self._count = metric._extract_corpus_statistics
+        self._metric, self._count = metric, metric._extract_corpus_statistics
         self._known: dict[tuple[str, tuple[str, ...]], Any] = {}
 
     def __call__(self, hypotheses: Lines, references: Sequence[Lines]) -> list[Any]:
@@ -80,7 +84,52 @@ class _Once:
         if new:
             answers = [list(lines) for lines in zip(*(several for _, several in new))]
             self._known.update(zip(new, self._count([line for line, _ in new], answers)))
+        self._metric.num_refs = len(references)  # of the signature; counting sets it, and known lines are not counted
         return [self._known[row] for row in rows]
+
+
+def check_form(
+    chosen: Mapping[str, Scorer],
+    systems: Mapping[str, Lines],
+    references: Mapping[str, Lines],
+    numbers: Sequence[int] | None = None,
+) -> None:
+    """A line that a metric cannot read is named by its text and its number there: that of ``numbers``, or counted from 1."""
+    for scorer in chosen.values():
+        if isinstance(scorer, SacreScorer):
+            _read_all(scorer.read_hypothesis, systems, numbers)
+            _read_all(scorer.read_reference, references, numbers)
+
+
+def _read_all(read: Callable[[str], object] | None, texts: Mapping[str, Lines], numbers: Sequence[int] | None) -> None:
+    if read is None:
+        return
+    for name, lines in texts.items():
+        for place, line in enumerate(lines):
+            try:
+                read(line)
+            except DataError as error:
+                number = place + 1 if numbers is None else numbers[place]
+                raise DataError(f"{name}:{number}: {error}") from None
+
+
+def lists_of_lines(references: Sequence[Lines] | Lines, function: str) -> list[list[str]]:
+    """References as lists of lines, of which one may be given as it is."""
+    if references and all(isinstance(one, str) for one in references):
+        return [list_of_lines(cast(Lines, references), function)]
+    return [list_of_lines(one, function) for one in references]
+
+
+def list_of_lines(lines: Lines, function: str) -> list[str]:
+    """A string is a sequence of strings, too, and hardly meant to be one."""
+    if isinstance(lines, str):
+        raise UsageError(f"{function} takes lists of lines; put a single one in brackets: [line]")
+    return list(lines)
+
+
+def named_references(references: Sequence[Lines]) -> dict[str, Lines]:
+    """As messages call them."""
+    return {f"reference {number}": lines for number, lines in enumerate(references, start=1)}
 
 
 def figures(
@@ -94,6 +143,7 @@ def figures(
             name: {metric: Figure(scorer(lines, references)) for metric, scorer in scorers.items()}
             for name, lines in systems.items()
         }
+    _check_seed()
     known = {metric: _resampled(metric, scorer) for metric, scorer in scorers.items()}
     if certainty.test is PairedTest.none:
         return {
@@ -101,6 +151,14 @@ def figures(
             for name, lines in systems.items()
         }
     return _tested(known, systems, references, certainty)
+
+
+def _check_seed() -> None:
+    seed = os.environ.get("SACREBLEU_SEED", "none")
+    if seed.lower() != "none" and not re.fullmatch("[0-9]+", seed):
+        raise UsageError(
+            f"SACREBLEU_SEED={seed} is no seed; set it to a whole number, or to none for another one each time"
+        )
 
 
 def _resampled(metric: str, scorer: Scorer) -> SacreScorer:
@@ -116,7 +174,8 @@ def _with_interval(scorer: SacreScorer, hypotheses: Lines, references: Sequence[
     import numpy as np
     from sacrebleu.significance import _bootstrap_resample, estimate_ci
 
-    count = 1000 if options.test is PairedTest.randomization else options.resamples or 1000  # trials are no resamples
+    trials = options.test is PairedTest.randomization  # which are no resamples
+    count = RESAMPLES if trials else options.resamples or RESAMPLES
     plain = scorer(hypotheses, references)
     metric = scorer.metric
     counted = metric._extract_corpus_statistics(list(hypotheses), [list(lines) for lines in references])
@@ -137,24 +196,29 @@ def _tested(
 ) -> dict[str, dict[str, Figure]]:
     from sacrebleu.significance import PairedTest as Test
 
-    signatures, found = Test(
-        [(name, list(lines)) for name, lines in systems.items()],
-        {metric: scorer.metric for metric, scorer in scorers.items()},
-        [list(lines) for lines in references],
-        test_type={PairedTest.bootstrap: "bs", PairedTest.randomization: "ar"}[options.test],
-        n_samples=options.resamples,
-    )()
     results = {name: dict[str, Figure]() for name in systems}
     for metric, scorer in scorers.items():
-        for place, (name, lines) in enumerate(systems.items()):
-            figure = Figure(scorer(lines, references))
-            result: Any = found[figure.score.name][place]
-            if options.intervals and options.test is PairedTest.bootstrap:  # the test has drawn the same texts
-                figure = replace(figure, mean=float(result.mean), interval=float(result.ci))
-            elif options.intervals:
-                figure = _with_interval(scorer, lines, references, options)
-            score = replace(figure.score, signature=str(signatures[figure.score.name]))
-            p_value = None if result.p_value is None else float(result.p_value)
+        # Alone: sacreBLEU calls metrics by the names of their scores, which two of them may share.
+        signatures, found = Test(
+            [(name, list(lines)) for name, lines in systems.items()],
+            {metric: scorer.metric},
+            [list(lines) for lines in references],
+            test_type={PairedTest.bootstrap: "bs", PairedTest.randomization: "ar"}[options.test],
+            n_samples=options.resamples,
+        )()
+        ((called, signature),) = signatures.items()
+        trials_only = options.intervals and options.test is PairedTest.randomization
+        if trials_only:
+            signature.update("bs", RESAMPLES)
+        for result, (name, lines) in zip(found[called], systems.items()):
+            drawn: Any = result
+            figure = (
+                _with_interval(scorer, lines, references, options) if trials_only else Figure(scorer(lines, references))
+            )
+            if options.intervals and not trials_only:  # the test has drawn the same texts
+                figure = replace(figure, mean=float(drawn.mean), interval=float(drawn.ci))
+            score = replace(figure.score, signature=str(signature))
+            p_value = None if drawn.p_value is None else float(drawn.p_value)
             results[name][metric] = replace(figure, score=score, p_value=p_value)
     return results
 
@@ -186,8 +250,8 @@ def sentence_scores(scorer: Scorer, hypotheses: Lines, references: Sequence[Line
 
 
 def length_labels(texts: Iterable[str]) -> list[str]:
-    """The band of each text by its words."""
-    return [_band(len(text.split())) for text in texts]
+    """The band of each text by its words; each letter of a writing without spaces is one."""
+    return [_band(len(spaced(text).split())) for text in texts]
 
 
 def _band(words: int) -> str:

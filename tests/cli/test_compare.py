@@ -25,6 +25,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "second": [line.upper() for line in REFERENCE],
         "src": SOURCE,
         "train": ["the the the the the", "cat"],
+        "train-in-pieces": [" ".join(["\u2581the"] * 5), "\u2581c at"],
         "short": BASE[:3],
         "empty": [],
         "cut": ["the c@@ at"] * 5,
@@ -90,6 +91,14 @@ def test_text_in_pieces_is_joined_or_warned_of(place):
     assert status == 0 and any("marks of subword pieces" in one for one in log)
     joined = as_data(place, "cut big.txt --ref ref --remove-bpe --paired none --resamples 5")
     assert joined["sentences"][0]["translations"]["cut"]["text"] == "the cat"
+
+
+def test_training_text_that_is_not_in_pieces_keeps_its_words(place):
+    (place / "sp").write_text("\u2581the \u2581c at\n" * 5, encoding="utf-8")
+    line = "sp base.txt --ref ref --remove-bpe sentencepiece --paired none --resamples 5"
+    found = as_data(place, f"{line} --train train")
+    assert 5 in [band["least"] for band in found["frequencies"]]  # "the" stands there five times
+    assert found == as_data(place, f"{line} --train train-in-pieces")
 
 
 @pytest.mark.parametrize(

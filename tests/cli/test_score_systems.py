@@ -8,6 +8,7 @@ import random
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,7 @@ def test_p_values_of_a_randomization_are_those_of_sacrebleu(folder: Path) -> Non
     found = paired(folder, "randomization")
     assert len(probable) == 6
     assert [figure["p_value"] for figure in found[3:]] == pytest.approx(probable, abs=6e-5)
-    assert "|ar:300|seed:12345|" in found[0]["signature"]
+    assert "|bs:1000|ar:300|seed:12345|" in found[0]["signature"]  # the intervals are those of resampled texts
     alone = as_json(folder, "--sys", "b", "--ref", "ref", *METRICS, "--confidence")["scores"]
     assert [(one["mean"], one["interval"]) for one in alone] == [(one["mean"], one["interval"]) for one in found[3:6]]
 
@@ -183,6 +184,8 @@ def test_parts_of_a_text_are_scored_as_texts_of_their_own(folder: Path) -> None:
         (["--sys", "a", "gone"], 66, "gone"),
         (["--sys", "a", "few"], 65, "few has"),
         (["--sys", "a", "--split-by", "few"], 65, "each hypothesis needs its counterpart on the same line"),
+        (["--sys", "a", "--split-by", "unlabelled"], 65, "unlabelled:2: the line has no label"),
+        (["--sys", "a", "--ref", "blank"], 65, "blank has nothing but empty lines"),
         (
             ["--sys", "a", "--metrics", "word_overlap", "--user-dir", "plugin.py", "--confidence"],
             2,
@@ -194,6 +197,8 @@ def test_what_does_not_go_together_is_said_in_one_line(
     folder: Path, arguments: list[str], status: int, says: str
 ) -> None:
     (folder / "few").write_text("one line\n", encoding="utf-8")
+    (folder / "unlabelled").write_text("domain\n \n" + "domain\n" * (COUNT - 2), encoding="utf-8")
+    (folder / "blank").write_text(" \n" * COUNT, encoding="utf-8")
     (folder / "plugin.py").write_text(
         "from dataclasses import dataclass\nfrom nmt.scoring import scorers\n@dataclass\nclass C: ...\n"
         "@scorers.register('word_overlap', C)\nclass W:\n    def __init__(self, config, text): ...\n",
@@ -203,13 +208,66 @@ def test_what_does_not_go_together_is_said_in_one_line(
     assert says in message.splitlines()[-1] and "Traceback" not in message
 
 
-def test_another_casing_is_told(folder: Path) -> None:
-    lower = (folder / "a").read_text().lower()
-    (folder / "lower").write_text(lower, encoding="utf-8")
-    done = run_copy("score", "--sys", "lower", "--ref", "ref", "--tokenize", "none", cwd=folder)
-    assert b"the hypotheses are in lower case, and the references are not; --lowercase" in done.stderr
-    done = run_copy("score", "--sys", "lower", "--ref", "ref", "--tokenize", "none", "--lowercase", cwd=folder)
+@pytest.mark.parametrize(
+    ("changed", "references", "said"),
+    [
+        (str.lower, "ref", "the hypotheses are in lower case, and the references are not; --lowercase"),
+        (str.upper, "ref", "the hypotheses are in upper case, and the references are not; --lowercase"),
+        (str, "src", "the references are in upper case, and the hypotheses are not; --lowercase"),
+    ],
+)
+def test_another_casing_is_told(folder: Path, changed: Callable[[str], str], references: str, said: str) -> None:
+    (folder / "cased").write_text(changed((folder / "ref").read_text()), encoding="utf-8")
+    asked = ("--sys", "cased", "--ref", references, "--tokenize", "none")
+    (line,) = run_copy("score", *asked, cwd=folder).stderr.decode().splitlines()
+    assert said in line
+    done = run_copy("score", *asked, "--lowercase", cwd=folder)
     assert done.returncode == 0 and not done.stderr
+
+
+def test_lines_without_letters_say_nothing_of_casing(tmp_path: Path) -> None:
+    for name, line in (("hyp", ""), ("zh", "\u732b"), ("ref", "The Cat")):
+        (tmp_path / name).write_text(f"{line}\n" * 3, encoding="utf-8")
+    for asked in (("--sys", "hyp", "--ref", "ref"), ("--sys", "ref", "--ref", "zh")):
+        done = run_copy("score", *asked, cwd=tmp_path)
+        assert done.returncode == 0 and not done.stderr
+
+
+def test_warnings_name_the_system_or_the_references(tmp_path: Path) -> None:
+    texts = {"plain": "The cat, too.", "cut": "The c@@ at, too.", "tokenised": "The cat , too ."}
+    for name, line in texts.items():
+        (tmp_path / name).write_text(f"{line}\n" * 3, encoding="utf-8")
+    lines = run_copy("score", "plain", "cut", "--ref", "plain", cwd=tmp_path).stderr.decode().splitlines()
+    assert len(lines) == 1 and "3 of 3 hypotheses of cut contain marks" in lines[0]
+    assert "the hypotheses of cut are compared in pieces with references in words" in lines[0]
+    lines = run_copy("score", "plain", "cut", "--ref", "cut", cwd=tmp_path).stderr.decode().splitlines()
+    assert len(lines) == 2 and "references are compared in pieces with hypotheses of plain in words" in lines[0]
+    lines = run_copy("score", "plain", "--ref", "tokenised", cwd=tmp_path).stderr.decode().splitlines()
+    assert len(lines) == 1 and " the references look tokenised (punctuation stands apart)" in lines[0]
+    asked = ("plain", "tokenised", "--ref", "tokenised")
+    (line,) = run_copy("score", *asked, cwd=tmp_path).stderr.decode().splitlines()
+    assert " the hypotheses of tokenised, the references look tokenised" in line
+
+
+def test_scores_of_lines_have_their_numbers_in_the_files(tmp_path: Path) -> None:
+    (tmp_path / "hyp").write_bytes(b"\xff\nb\n\xff\nd\n")
+    (tmp_path / "ref").write_text("a\nb\nc\nx\n", encoding="utf-8")
+    asked = ("--ref", "ref", "--sentence", "--metrics", "exact", "--on-invalid-utf8", "skip")
+    assert score(tmp_path, "hyp", *asked).splitlines() == ["line\texact", "2\t100.00", "4\t0.00"]
+    (found,) = as_json(tmp_path, "hyp", *asked)
+    assert found == {"sys": "hyp", "metric": "exact", "numbers": [2, 4], "scores": [100.0, 0.0]}
+
+
+def test_labels_are_no_text_that_is_joined(tmp_path: Path) -> None:
+    for name, text in (("hyp", "the c@@ at\nx\n"), ("ref", "the cat\ny\n"), ("labels", "a@@ b\nc\n")):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    asked = ("--ref", "ref", "--metrics", "exact", "--remove-bpe", "--split-by", "labels")
+    found = as_json(tmp_path, "hyp", *asked)
+    assert [(one.get("part"), one["scores"][0]["score"]) for one in found] == [
+        (None, 50.0),
+        ("a@@ b", 100.0),
+        ("c", 0.0),
+    ]
 
 
 def test_rouge_l_is_the_longest_common_subsequence(tmp_path: Path) -> None:

@@ -152,6 +152,17 @@ def test_a_notebook_shows_the_page_in_a_frame() -> None:
     [
         ({"a": ["x"]}, [["x"]], None, {}, UsageError, "two systems or more, and here is 1"),
         ({"a": ["x"], "b": ["y"]}, [], None, {}, UsageError, "no reference"),
+        ([["x"], ["y"]], ["x"], None, {}, UsageError, "compare takes the lines of systems by their names"),
+        (
+            {"a": "x", "b": "y"},
+            ["x"],
+            None,
+            {},
+            UsageError,
+            "compare takes lists of lines; put a single one in brackets",
+        ),
+        ({"a": ["x"], "b": ["y"]}, "x", None, {}, UsageError, "compare takes lists of lines"),
+        ({"a": ["0-0"], "b": ["y"]}, ["0-0"], None, {"metrics": ["aer"]}, DataError, "b:1: 'y' is no link"),
         ({"a": ["x"], "b": ["y", "z"]}, [["x"]], None, {}, DataError, "system 'a' 1, system 'b' 2, reference 1 1"),
         ({"a": ["x"], "b": ["y"]}, [["x"]], ["a", "b"], {}, DataError, "sources 2"),
         ({"a": [], "b": []}, [[]], None, {}, DataError, "not a single line"),

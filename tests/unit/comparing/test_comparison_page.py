@@ -28,6 +28,11 @@ def test_elements_are_closed_in_order_and_figures_stand_in_tables() -> None:
     assert "2 systems, 5 lines, one reference; words as cut by 13a" in page.text("p")
 
 
+def test_a_single_line_is_one_line() -> None:
+    page = nmt.compare({"a": ["x"], "b": ["y"]}, [["x"], ["y"]], paired="none", resamples=5).page()
+    assert "2 systems, one line, 2 references; words as cut by 13a" in Page(page).text("p")
+
+
 def test_p_values_stand_beside_the_scores_where_systems_were_tested() -> None:
     tested, plain = compared(paired="bootstrap", resamples=50).page(), compared().page()
     assert "(p = " in tested and "chance alone" in tested

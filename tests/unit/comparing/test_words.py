@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from nmt.comparing.words import Cutter, apart, spaced
+from nmt.comparing.words import Cutter, apart
 from nmt.errors import UsageError
 from nmt.scoring import TextOptions
+from nmt.scoring.unspaced import spaced
 
 
 def cutter(tokenize: str = "13a", lowercase: bool = False) -> Cutter:

@@ -69,6 +69,10 @@ def test_other_punctuation_is_a_word() -> None:
     assert read_tree("(S (-LRB- -LRB-) (NN a) ($ $) (. ?))").words == ("-LRB-", "a", "$")
 
 
+def test_a_word_may_have_a_no_break_space() -> None:
+    assert read_tree("(S (CD 10\u00a0000)\t(NN x))").words == ("10\u00a0000", "x")
+
+
 def test_delete_label_none_takes_traces_away() -> None:
     assert score("(S (VP (VB go)))", "(S (NP (-NONE- *)) (VP (VB go)))").value == 100
 

@@ -62,6 +62,11 @@ def test_several_references_are_lists() -> None:
     ("arguments", "options", "kind", "message"),
     [
         ((SYSTEMS["a"], "one line"), {}, UsageError, "score takes lists of lines"),
+        (("one line", ["one line"]), {}, UsageError, "score takes lists of lines"),
+        (({"a": "one line"}, ["one line"]), {}, UsageError, "score takes lists of lines"),
+        ((SYSTEMS["a"], [REFERENCES, "one line"]), {}, UsageError, "score takes lists of lines"),
+        (({}, REFERENCES), {}, UsageError, "there is no system to score"),
+        ((["0-0"] * 2, ["0-0", "x"]), {"metrics": ["aer"]}, DataError, "reference 1:2: 'x' is no link"),
         ((SYSTEMS["a"], REFERENCES), {"metrics": "bleu"}, UsageError, "metrics='bleu' should be a list"),
         ((SYSTEMS["a"], REFERENCES), {"metrics": []}, UsageError, "name a metric"),
         ((SYSTEMS["a"], REFERENCES), {"metrics": ["blue"]}, NMTError, "did you mean 'bleu'"),
