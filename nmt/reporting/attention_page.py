@@ -1,7 +1,7 @@
 """The attention of some sentences as one HTML page: every layer and head, to be looked at word by word.
 
 The page holds its own script and asks nobody for anything. A weight is one byte: a sentence of 60 pieces in a model of six
-layers with eight heads takes 1.5 MB.
+layers with eight heads takes 0.7 MB.
 """
 
 from __future__ import annotations
