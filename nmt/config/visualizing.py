@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
 
@@ -40,6 +42,9 @@ class OneSide(Enum):
 
     source = "source"
     target = "target"
+
+
+MOST_IN_TABLE = 10_000  # positions or pieces; a picture has fewer pixels
 
 
 @dataclass
@@ -92,7 +97,13 @@ class VisualizeConfig(CommandConfig):
         for head in self.head:
             require_positive("", head=head)
         tables = self.positions or self.embeddings
+        twice = [run for run, count in Counter(map(os.path.realpath, self.runs)).items() if count > 1]
         refuse(
+            (twice, f"{', '.join(twice)}: named twice; name each run once"),
+            (
+                tables and self.count > MOST_IN_TABLE,
+                f"--count {self.count}: a picture has room for {MOST_IN_TABLE:,} at most; give fewer",
+            ),
             (
                 self.runs and self.path,
                 f"{', '.join(self.runs)}: curves are drawn of runs, and --path is a model; give one",
