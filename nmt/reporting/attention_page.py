@@ -29,12 +29,15 @@ def attention_page(
 
 @dataclass(frozen=True)
 class ShownAttention(SentenceAttention):
-    """Attention that a notebook shows where a cell ends with it: the page, in a frame."""
+    """Attention that a notebook shows where a cell ends with it: the page, in a frame. Of an ensemble whose attention has
+    no mean, it is the page of its first model."""
 
     model: str = ""
 
     def _repr_html_(self) -> str:
-        page = html.escape(attention_page([self], self.model), quote=True)
+        member = None if self.weights else next(iter(self.members), None)
+        about = f"{member} alone" if member else ""
+        page = html.escape(attention_page([self], self.model, about, member), quote=True)
         return f'<iframe srcdoc="{page}" style="width: 100%; height: 44rem; border: 0" title="Attention"></iframe>'
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from nmt.config.visualizing import VisualizeConfig
 from tests.commands import run_copy
 from tests.tiny_models import write_tiny_model
 from tests.unit.reporting.test_attention_page import data_of
@@ -133,6 +134,7 @@ def test_what_is_asked_for_is_drawn(place, line):
         ("--path model --positions --embeddings --output x.svg", 2, "two pictures"),
         ("--path model:lstm --positions --output x.svg", 2, "name one of them"),
         ("--path lstm --positions --output x.svg", 2, "adds no positions"),
+        ("--path model --translations - --output x.svg", 2, "cannot both be read from standard input"),
         ("run --translations one --output x.svg", 2, "is for attention"),
         ("run --smoothing 1 --output x.svg", 2, "smoothing=1.0 must be at least 0 and less than 1"),
         ("two --output x.svg", 66, "there is no run folder two"),
@@ -154,3 +156,21 @@ def test_the_log_of_a_run_is_only_read(place):
     before = (place / "run/log.jsonl").read_text(encoding="utf-8")
     assert visualize(place, "run --output x.svg")[0] == 0
     assert (place / "run/log.jsonl").read_text(encoding="utf-8") == before and json.loads(before.splitlines()[0])
+
+
+@pytest.mark.parametrize(
+    ("options", "reads"),
+    [
+        ({"path": "m"}, True),
+        ({"path": "m", "input": "-"}, True),
+        ({"path": "m", "input": "file"}, False),
+        ({"path": "m", "embeddings": True}, False),
+        ({"path": "m", "embeddings": True, "input": "-"}, True),
+        ({"path": "m", "positions": True, "input": "-"}, False),
+        ({"path": "m", "input": "file", "translations": "-"}, True),
+        ({"runs": ["run"]}, False),
+    ],
+)
+def test_it_is_known_what_reads_standard_input(options, reads):
+    """Which the jobs of a sweep cannot share."""
+    assert (VisualizeConfig(**options).instead_of_standard_input is not None) == reads

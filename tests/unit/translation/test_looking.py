@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import re
 from pathlib import Path
@@ -274,3 +275,10 @@ def test_a_notebook_shows_the_page_of_a_sentence(transformer):
     for shown in (one, one.by_words()):
         (page,) = re.findall(r'<iframe srcdoc="([^"]*)"', shown._repr_html_())
         assert html.unescape(page) == attention_page([shown], str(transformer))
+
+
+def test_a_notebook_shows_the_first_of_models_without_a_mean(transformer):
+    (one,) = nmt.attention(transformer, ["ein mann"], device="cpu")
+    apart = dataclasses.replace(one, weights={}, members={"a": one.weights, "b": one.weights})
+    (page,) = re.findall(r'<iframe srcdoc="([^"]*)"', apart._repr_html_())
+    assert html.unescape(page) == attention_page([one], str(transformer), "a alone")
