@@ -93,16 +93,26 @@ def _draw_attention(config: VisualizeConfig, output: Path) -> None:
     shown = [one.by_words() if config.words else one for one in found if one.source]
     if not shown:
         raise DataError(f"{config.input or _STDIN} has no sentence to look at, only empty lines")
-    for one in shown:
-        if not _shown(one, config.member):
-            raise UsageError(
-                "these models differ in their layers or heads, so their attention has no mean; choose one: --member "
-                f"{members[0]}"
-            )
+    if config.member is None:
+        _check_mean(shown[0], config.kind.value, output)
     if output.suffix == _PAGE:
         _write_page(config, shown, output)
     else:
         _write_picture(config, shown, output)
+
+
+def _check_mean(one: SentenceAttention, kind: str, output: Path) -> None:
+    """Refuse an ensemble without a mean of what is to be shown, and say which kinds a page lacks."""
+    every = dict.fromkeys(kind for maps in one.members.values() for kind in maps)
+    lacking = [kind for kind in every if kind not in one.weights]
+    needed = every if output.suffix == _PAGE else [kind]
+    if not lacking or not any(kind in lacking for kind in needed):
+        return
+    differ = f"the models differ in the layers or heads of their {' and '.join(lacking)} attention, which has no mean"
+    advice = f"choose one: --member {next(iter(one.members))}"
+    if all(kind in lacking for kind in needed):
+        raise UsageError(f"{differ}; {advice}")
+    logger.warning(f"{differ} and is left out; to see it, {advice}")
 
 
 def _shown(one: SentenceAttention, member: str | None) -> dict[str, Floats]:
@@ -131,7 +141,7 @@ def _write_picture(config: VisualizeConfig, found: Sequence[SentenceAttention], 
         rows, columns = one.rows(kind), one.columns(kind)
         title = f"line {one.number + 1}: {kind}, layer {layer}"
         lines.append(LinesPanel(rows, columns, weights, heads, _num_heads(one, config), title))
-        which = "" if config.head == [] else f", head {', '.join(map(str, heads))}"
+        which = "" if not config.head else f", head {', '.join(map(str, heads))}"
         maps.append(AttentionPanel(columns, rows, weights.mean(0), f"{title}{which}"))
     _warn_of_fonts([piece for panel in lines for piece in (*panel.rows, *panel.columns)], output)
     if config.style is PictureStyle.map:
@@ -151,7 +161,7 @@ def _chosen(weights: dict[str, Floats], config: VisualizeConfig) -> tuple[Floats
     if kind not in weights:
         raise UsageError(f"--kind {kind}: the model has no such attention; there is: {', '.join(weights)}")
     layers, num_heads = weights[kind].shape[:2]
-    layer, heads = config.layer or layers, config.head or list(range(1, num_heads + 1))
+    layer, heads = config.layer or layers, list(dict.fromkeys(config.head)) or list(range(1, num_heads + 1))
     if layer > layers:
         raise UsageError(f"--layer {layer}: the model has {layers} of {kind} attention; choose from 1 to {layers}")
     for head in heads:

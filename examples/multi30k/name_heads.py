@@ -27,9 +27,9 @@ import numpy as np
 import numpy.typing as npt
 
 import nmt
-from nmt.data.attention import SentenceAttention
+from nmt.data.attention import SentenceAttention, starts_of_words
 from nmt.data.text import Reading
-from nmt.errors import NMTError
+from nmt.errors import DataError, NMTError, UsageError
 from nmt.plotting import LinesPanel, plot_attention_lines
 
 Mask = npt.NDArray[np.bool_]  # [rows, columns]
@@ -49,7 +49,7 @@ def marks(*pieces: str) -> Callable[[int, Columns], Mask]:
 
 def own_word(rows: int, columns: Columns) -> Mask:
     """The other pieces of the word that the piece belongs to."""
-    word = np.cumsum([piece.startswith("\u2581") or piece == "</s>" for piece in columns])
+    word = np.cumsum(np.isin(np.arange(len(columns)), starts_of_words(columns)))
     return (word[:, None] == word) & ~np.eye(rows, len(columns), dtype=bool)
 
 
@@ -109,7 +109,12 @@ class Head:
 
 
 def heads(sentences: Sequence[SentenceAttention]) -> Iterator[Head]:
-    """All heads of the model that these sentences went through."""
+    """All heads of the model that these sentences went through; of empty ones it has no weights."""
+    sentences = [one for one in sentences if one.source]
+    if not sentences:
+        raise DataError("there is no sentence to look at, only empty lines")
+    if lacking := [kind for kind in NAMED if kind not in sentences[0].weights]:
+        raise UsageError(f"the model has no attention of this kind: {', '.join(lacking)}; name a Transformer")
     for kind, named in NAMED.items():
         maps = [one.weights[kind].astype(np.float64) for one in sentences]  # [L, H, R, C] each
         sides = [(len(one.rows(kind)), one.columns(kind)) for one in sentences]
@@ -159,7 +164,7 @@ def main() -> None:
     parser.add_argument("translations", type=Path, help="their translations, line for line")
     parser.add_argument("output", type=Path, help="picture to write, .svg or .png")
     parser.add_argument("--lines", type=int, default=200, help="so many sentences are looked at (200)")
-    parser.add_argument("--draw", help="the sentence to draw; default: the first of the file")
+    parser.add_argument("--draw", help="the sentence to draw; default: the first of the file that is not empty")
     arguments = parser.parse_args()
     try:
         sources, translations = (
@@ -173,7 +178,12 @@ def main() -> None:
         for head in ranked:
             figures = f"{head.distance:.1f} | {head.entropy:.2f} | {head.diagonal:.2f}"
             print(f"| {head.kind} | {head.layer} | {head.number} | {figures} | {head.does} | {head.share:.2f} |")
-        draw(arguments.model, best_of_each_kind(ranked), arguments.draw or sources[0], arguments.output)
+        draw(
+            arguments.model,
+            best_of_each_kind(ranked),
+            arguments.draw or next(filter(str.strip, sources)),
+            arguments.output,
+        )
     except NMTError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         sys.exit(error.exit_status)

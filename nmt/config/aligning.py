@@ -57,7 +57,7 @@ class AlignConfig(CommandConfig):
     )
     max_tokens: int | None = flag(None, help="largest batch in pieces of a side, padding included; null: by the device")
     max_source_length: int = flag(
-        1024, help="most pieces of a source that are read; the words after them stay unaligned"
+        1024, help="most pieces of a source or of its translation that are read; the words after them stay unaligned"
     )
     device: str = flag("auto", help="where the model is computed: auto, cpu, cuda or cuda:N")
     on_invalid_utf8: InvalidText = flag(

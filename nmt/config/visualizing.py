@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
 
@@ -42,6 +44,9 @@ class OneSide(Enum):
     target = "target"
 
 
+MOST_IN_TABLE = 10_000  # positions or pieces; a picture has fewer pixels
+
+
 @dataclass
 class VisualizeConfig(CommandConfig):
     """nmt-visualize: what a model attends to, its positions and embeddings, or curves of runs, as page or picture."""
@@ -55,7 +60,9 @@ class VisualizeConfig(CommandConfig):
     output: str = flag("", help="file to write: .html (all layers and heads; curves), .svg or .png")
     overwrite: bool = flag(False, help="replace an existing file")
     input: str | None = flag(None, help="sentences to look at, one a line; default, and -: standard input")
-    translations: str | None = flag(None, help="their translations, line for line; null: the model finds them")
+    translations: str | None = flag(
+        None, help="their translations, line for line; -: standard input; null: the model finds them"
+    )
     tag: str | None = flag(None, help="language to translate into, of a model with language tags")
     words: bool = flag(
         False, help="join the pieces of a word: what is looked at is summed up, those who look are averaged"
@@ -92,10 +99,20 @@ class VisualizeConfig(CommandConfig):
         for head in self.head:
             require_positive("", head=head)
         tables = self.positions or self.embeddings
+        twice = [run for run, count in Counter(map(os.path.realpath, self.runs)).items() if count > 1]
         refuse(
+            (twice, f"{', '.join(twice)}: named twice; name each run once"),
+            (
+                tables and self.count > MOST_IN_TABLE,
+                f"--count {self.count}: a picture has room for {MOST_IN_TABLE:,} at most; give fewer",
+            ),
             (
                 self.runs and self.path,
                 f"{', '.join(self.runs)}: curves are drawn of runs, and --path is a model; give one",
+            ),
+            (
+                self.translations == "-" and self.input in (None, "-"),
+                "--input and --translations cannot both be read from standard input; name a file for one of them",
             ),
             (self.positions and self.embeddings, "--positions and --embeddings are two pictures; give one"),
             (tables and self.runs, "--positions and --embeddings are of a model; name it with --path in place of runs"),
@@ -108,5 +125,6 @@ class VisualizeConfig(CommandConfig):
     @property
     def instead_of_standard_input(self) -> str | None:
         """The flag that is to be given where standard input cannot be read; None if it is not read anyway."""
-        reads = bool(self.path) and not self.positions and not self.embeddings
-        return "--input" if reads and self.input in (None, "-") else None
+        usual = None if self.embeddings else "-"
+        reads = bool(self.path) and not self.positions and (self.input or usual) == "-"
+        return "--input" if reads else "--translations" if self.translations == "-" else None

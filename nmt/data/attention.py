@@ -69,16 +69,25 @@ def _joined(maps: Floats, looking: Sequence[int], seen: Sequence[int]) -> Floats
     return joined
 
 
-def _words(pieces: Sequence[str]) -> tuple[list[str], list[int]]:
-    """Words, and where each begins: at a mark of sentencepiece, or after a piece without subword-nmt's mark."""
-    marked = any(piece.startswith(_WORD_BEGINS) for piece in pieces)
+def starts_of_words(pieces: Sequence[str]) -> list[int]:
+    """Where each word begins: at a mark of sentencepiece, or after a piece without subword-nmt's mark."""
+    marked = _marked(pieces)
     starts = []
     for place, piece in enumerate(pieces):
         before = pieces[place - 1] if place else SPECIALS[BOS]
         goes_on = not piece.startswith(_WORD_BEGINS) if marked else before.endswith(_WORD_GOES_ON)
         if not goes_on or {piece, before} & {SPECIALS[BOS], SPECIALS[EOS]}:
             starts.append(place)
-    words = []
+    return starts
+
+
+def _marked(pieces: Sequence[str]) -> bool:
+    return any(piece.startswith(_WORD_BEGINS) for piece in pieces)
+
+
+def _words(pieces: Sequence[str]) -> tuple[list[str], list[int]]:
+    """Words, and where each begins."""
+    marked, starts, words = _marked(pieces), starts_of_words(pieces), list[str]()
     for start, end in itertools.pairwise([*starts, len(pieces)]):
         parts = (
             piece.removesuffix(_WORD_GOES_ON) if place < end - start - 1 else piece

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
+import re
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +26,10 @@ _LONGEST_TEXT = 400  # letters of an example
 _LONGEST_NAME = 40  # letters of a curve's name on a picture
 _LIGHT = ("#2563b8", "#d1661c", "#2f8f57", "#8a4fc0", "#b3365b", "#7a6a12")  # of curves, on white
 _DARK = ("#74a9ee", "#f0a066", "#74c797", "#c19bea", "#ec8aa6", "#d3c05a")
+
+# What XML may not hold: a picture with it is no picture.
+_NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+_RIGHT_TO_LEFT = "\u200f"  # an invisible letter
 
 Point = tuple[float, float]  # update, value
 
@@ -120,7 +126,8 @@ def thinned(points: Sequence[Point], most: int = _MOST_POINTS) -> list[Point]:
 
 def render(template: str, **values: object) -> str:
     """A template of ``templates/`` as text; every value is escaped."""
-    return _environment().get_template(template).render(values)
+    text = _environment().get_template(template).render(values)
+    return _NOT_IN_XML.sub("\N{REPLACEMENT CHARACTER}", text) if template.endswith(".svg") else text
 
 
 @functools.cache
@@ -132,6 +139,7 @@ def _environment() -> Environment:
     environment.filters |= {
         "commas": "{:,}".format,
         "cut": _cut,
+        "directed": _directed,
         "plain": "{:g}".format,
         "rounded": _rounded,
         "short": short,
@@ -147,6 +155,13 @@ def _environment() -> Environment:
 def _cut(text: str) -> str:
     """A long text without its end."""
     return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}\N{HORIZONTAL ELLIPSIS}"
+
+
+def _directed(word: str) -> str:
+    """A word from right to left with its marks, such as that of its beginning, on their sides: a picture has no element
+    like the <bdi> of pages."""
+    first = next((kind for kind in map(unicodedata.bidirectional, word) if kind in ("L", "R", "AL")), "L")
+    return word if first == "L" else f"{_RIGHT_TO_LEFT}{word}{_RIGHT_TO_LEFT}"
 
 
 def _shown(value: object) -> str:

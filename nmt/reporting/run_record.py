@@ -102,12 +102,17 @@ def _lines(path: Path) -> list[str]:
 
 
 def _event(line: str) -> dict[str, Any] | None:
-    """None for a line that is no event: torn, by a full disk or the end of the process."""
+    """None for a line that is no event: torn, by a full disk or the end of the process, or written by another program."""
     with contextlib.suppress(ValueError):
         event = json.loads(line)
         if isinstance(event, dict) and isinstance(event.get("event"), str) and isinstance(event.get("update"), int):
-            return event
+            return event if all(_is_number(event.get(key) or 0) for key in ("tokens", "seconds")) else None
     return None
+
+
+def _is_number(value: object) -> bool:
+    """Python reads more from JSON than we write: NaN, and 1e999 as infinite."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _up_to(event: Event, update: int, skipped: int) -> bool:
@@ -149,11 +154,7 @@ class RunRecord:
 
     def curve(self, kind: str, name: str) -> list[tuple[float, float]]:
         """A figure over updates; what was measured last counts."""
-        points = {
-            event["update"]: float(event[name])
-            for event in self.of(kind)
-            if isinstance(event.get(name), (int, float)) and not isinstance(event[name], bool)
-        }
+        points = {event["update"]: float(event[name]) for event in self.of(kind) if _is_number(event.get(name))}
         return sorted(points.items())
 
     def names(self, kind: str) -> list[str]:
@@ -181,13 +182,13 @@ class RunRecord:
     @property
     def ending(self) -> str | None:
         """Why the run is over; None: it is not, or was stopped on the way."""
-        return None if self.close.get("event") != "end" else str(self.close["ending"])
+        return None if self.close.get("event") != "end" else str(self.close.get("ending", ""))
 
     @property
     def tokens(self) -> int:
         """Target tokens trained on, as far as the log goes."""
         if self.close:
-            return int(self.close["tokens"])
+            return int(self.close.get("tokens") or 0)
         return sum(int(event.get("tokens") or 0) for event in self.of("train"))
 
     @property

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -35,6 +36,8 @@ from nmt.translation.translator import Translator
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+logger = logging.getLogger("nmt.translation")
 
 Pair = tuple[str | None, str | None]  # a source and its translation; None counts as an empty line
 UNALIGNED = -1
@@ -166,14 +169,22 @@ class Aligner:
         return words_of_spans(line, self.pair.target.spans(line))
 
     def _within_limits(self, batch: Batch, sources: Sequence[Ids]) -> list[tuple[int, ...]]:
-        """The pieces of each target, without those at its end that a model has no positions for."""
+        """The pieces of each target, without those at its end that a model has no positions for, or that are more than
+        those of a source may be: one line of a megabyte would fill the memory."""
         lengths = np.array([len(source) for source in sources])
+        most = self._config.max_source_length
         targets = [part.request.target for part in batch]
+        for part in batch:
+            if len(part.request.target) > most:
+                logger.warning(
+                    f"line {part.number + 1} has a translation of {len(part.request.target)} pieces; only its first {most} "
+                    f"are read (raise --max-source-length to read more)"
+                )
         for member in self._translator.members:
             limits = member.longest_targets(lengths)
             if limits is not None:
                 targets = [target[: limit - 1] for target, limit in zip(targets, limits.tolist())]
-        return targets
+        return [target[:most] for target in targets]
 
     def _words_of_source(self, part: Part) -> list[range]:
         """Of the pieces that are read. Before them may stand tags, which are no words; one that was typed is a word of the

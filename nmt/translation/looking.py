@@ -15,18 +15,21 @@ import numpy as np
 
 from nmt.config.choices import LongLines
 from nmt.data.attention import KINDS
-from nmt.data.vocabulary import BOS, EOS, SPECIALS, Floats
+from nmt.data.vocabulary import BOS, EOS, SPECIALS, Floats, Hypothesis
 from nmt.errors import DataError, UsageError
 from nmt.models.stored import load_model
 from nmt.plugins import UserDir, load_plugins
 from nmt.reporting.attention_page import ShownAttention
 from nmt.search.decoding import Engine
 from nmt.storage.run_folder import split_paths
+from nmt.translation.halving import in_halves
 from nmt.translation.lines import Line
+from nmt.translation.reading import Batch, Part
 from nmt.translation.translator import Translator
 
 if TYPE_CHECKING:
-    from nmt.interface import Batch, EncoderDecoder
+    from nmt.interface import Batch as Padded
+    from nmt.interface import EncoderDecoder
 
 Maps = Mapping[str, Floats]  # by kind [layers, heads, rows, columns]
 
@@ -57,17 +60,22 @@ def attention(
             raise DataError(
                 f"there are {len(sources)} lines and {len(references)} translations; each line needs its own"
             )
+        for number, ids in enumerate(translator.pair.target.encode(references), 1):
+            if len(ids) > config.max_source_length:
+                raise DataError(
+                    f"the translation of line {number} has {len(ids)} pieces, and attention is kept of "
+                    f"{config.max_source_length} at most; give a shorter one"
+                )
         sources = [dataclasses.replace(line, reference=text) for line, text in zip(sources, references)]
         config = dataclasses.replace(config, score_reference=True)
     names, shares = split_paths(str(path)), ensemble_weights or [1.0] * len(translator.members)
     found = [ShownAttention(number, (), (), (), {}, model=str(path)) for number in range(len(sources))]
     for batch in translator.decoded(sources, config):
-        pairs = [(np.append(part.ids, EOS), hypothesis.tokens) for part, hypothesis in batch]
-        by_member = [_of_pairs(module_of(member), pairs, member.device) for member in translator.members]
-        for (part, _), (source, target), maps in zip(batch, pairs, zip(*by_member)):
+        for (part, hypothesis), maps in zip(batch, _of_members(translator.members, batch)):
+            target = hypothesis.tokens
             found[part.number] = ShownAttention(
                 part.number,
-                translator.pair.source.pieces(source.tolist()),
+                translator.pair.source.pieces([*part.ids.tolist(), EOS]),
                 translator.pair.target.pieces(target.tolist()),
                 [SPECIALS[BOS], *translator.pair.target.pieces(target[:-1].tolist())],
                 _mean(maps, shares),
@@ -88,6 +96,19 @@ def module_of(engine: Engine) -> EncoderDecoder:
     return model
 
 
+def _of_members(
+    members: Sequence[Engine], batch: Sequence[tuple[Part, Hypothesis]]
+) -> list[tuple[dict[str, Floats], ...]]:
+    """Of each pair the maps of each model."""
+    tokens = {part.number: hypothesis.tokens for part, hypothesis in batch}
+
+    def at_once(parts: Batch) -> list[tuple[dict[str, Floats], ...]]:
+        pairs = [(np.append(part.ids, EOS), tokens[part.number]) for part in parts]
+        return list(zip(*(_of_pairs(module_of(member), pairs, member.device) for member in members)))
+
+    return in_halves(at_once, [part for part, _ in batch], members, "give a shorter sentence")
+
+
 def _of_pairs(model: EncoderDecoder, pairs: Sequence[tuple[Any, Any]], device: str) -> list[dict[str, Floats]]:
     """Of each pair by kind [L, H, R, C], without padding."""
     import torch
@@ -103,7 +124,7 @@ def _of_pairs(model: EncoderDecoder, pairs: Sequence[tuple[Any, Any]], device: s
     return [dict(_cut(maps, batch, number)) for number in range(len(pairs))]
 
 
-def _cut(maps: Maps, batch: Batch, number: int) -> Iterator[tuple[str, Floats]]:
+def _cut(maps: Maps, batch: Padded, number: int) -> Iterator[tuple[str, Floats]]:
     """The real positions of one sentence of maps [B, L, H, R, C]."""
     source, target = int(batch.source_lengths[number]), int(batch.target_lengths[number])
     for kind, weights in maps.items():

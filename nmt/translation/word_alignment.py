@@ -164,8 +164,12 @@ def align(
         if gold is not None:
             require_line_each(len(gold), len(those), "gold", "validation" if validation else "the text")
             gold = gold[: config.valid_count]
+        if pairs and not those:
+            raise DataError("validation has no pairs to choose by; give some, or leave it out")
         called = None if validation is None else "validation"
         chosen_on = validation_of(those[: config.valid_count], gold, "gold", called)
+    if not pairs:
+        return []
     directions = Directions.load(config)
     return list(directions.links(pairs, directions.choose(config, chosen_on), config.rule))
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from nmt.config.visualizing import VisualizeConfig
 from tests.commands import run_copy
 from tests.tiny_models import write_tiny_model
 from tests.unit.reporting.test_attention_page import data_of
@@ -18,12 +19,16 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("visualize")
     write_tiny_model(folder / "model", model="transformer", updates=3, num_heads=4, encoder_layers=2)
     write_tiny_model(folder / "lstm", updates=3)
+    for name, heads in (("wide", 4), ("thin", 2)):
+        write_tiny_model(folder / name, model="transformer", updates=1, num_heads=heads)
     write_log(folder / "run", [4.0, 3.0])
+    write_log(folder / "other", [5.0, 2.0])
     for name, text in {
         "two": "ein mann\nzwei hunde\n",
         "one": "a man\n",
         "both": "a man\ntwo dogs\n",
         "many": "rot\n" * 21,
+        "long": "man " * 1500 + "\n",
         "empty": "",
         "blank": "\n\n",
         "latin": "",
@@ -53,6 +58,21 @@ def test_sentences_come_from_standard_input_and_translations_from_a_file(place):
     assert data_of((place / "x.html").read_text(encoding="utf-8"))[0]["target"] == "a man"
 
 
+def test_a_page_says_what_has_no_mean(place):
+    status, _, log = visualize(place, "--path model:lstm --input two --output x.html")
+    assert status == 0 and any("cross attention, which has no mean and is left out" in line for line in log), log
+    assert set(data_of((place / "x.html").read_text(encoding="utf-8"))[0]["kinds"]) == {"encoder", "decoder"}
+
+
+def test_a_head_that_is_named_twice_is_drawn_once(place):
+    for heads in ("2", "2,2"):
+        assert (
+            visualize(place, f"--path model --input one --translations one --head {heads} --output x{heads}.svg")[0]
+            == 0
+        )
+    assert (place / "x2.svg").read_text(encoding="utf-8") == (place / "x2,2.svg").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -63,7 +83,7 @@ def test_sentences_come_from_standard_input_and_translations_from_a_file(place):
         "--path model --positions --count 20 --output x.svg",
         "--path model --embeddings --input both --side target --count 5 --output x.svg",
         "run --smoothing 0.5 --over tokens --output x.svg",
-        "run run --output x.html",
+        "run other --output x.html",
     ],
 )
 def test_what_is_asked_for_is_drawn(place, line):
@@ -91,12 +111,30 @@ def test_what_is_asked_for_is_drawn(place, line):
         ("--path model --input two --layer 9 --output x.svg", 2, "the model has 1 of cross attention"),
         ("--path model --input two --head 5 --output x.svg", 2, "--head 5: a layer has 4"),
         ("--path lstm --input two --kind encoder --output x.svg", 2, "there is: cross"),
-        ("--path model:lstm --input two --output x.svg", 2, "--kind cross"),
+        (
+            "--path model:lstm --input two --output x.svg",
+            2,
+            "their cross attention, which has no mean; choose one: --m",
+        ),
+        (
+            "--path wide:thin --input two --output x.html",
+            2,
+            "encoder and decoder and cross attention, which has no mean",
+        ),
+        (
+            "--path model --input one --translations long --output x.html",
+            65,
+            "line 1 has 1500 pieces, and attention is kept",
+        ),
+        ("--path model --positions --count 10001 --output x.svg", 2, "--count 10001: a picture has room for 10,000"),
+        ("run run --output x.svg", 2, "named twice; name each run once"),
+        ("run other ./run --output x.svg", 2, "named twice"),
         ("--path model:lstm --input two --member modle --output x.svg", 2, "did you mean 'model'"),
         ("--path model run --output x.svg", 2, "give one"),
         ("--path model --positions --embeddings --output x.svg", 2, "two pictures"),
         ("--path model:lstm --positions --output x.svg", 2, "name one of them"),
         ("--path lstm --positions --output x.svg", 2, "adds no positions"),
+        ("--path model --translations - --output x.svg", 2, "cannot both be read from standard input"),
         ("run --translations one --output x.svg", 2, "is for attention"),
         ("run --smoothing 1 --output x.svg", 2, "smoothing=1.0 must be at least 0 and less than 1"),
         ("two --output x.svg", 66, "there is no run folder two"),
@@ -118,3 +156,21 @@ def test_the_log_of_a_run_is_only_read(place):
     before = (place / "run/log.jsonl").read_text(encoding="utf-8")
     assert visualize(place, "run --output x.svg")[0] == 0
     assert (place / "run/log.jsonl").read_text(encoding="utf-8") == before and json.loads(before.splitlines()[0])
+
+
+@pytest.mark.parametrize(
+    ("options", "reads"),
+    [
+        ({"path": "m"}, True),
+        ({"path": "m", "input": "-"}, True),
+        ({"path": "m", "input": "file"}, False),
+        ({"path": "m", "embeddings": True}, False),
+        ({"path": "m", "embeddings": True, "input": "-"}, True),
+        ({"path": "m", "positions": True, "input": "-"}, False),
+        ({"path": "m", "input": "file", "translations": "-"}, True),
+        ({"runs": ["run"]}, False),
+    ],
+)
+def test_it_is_known_what_reads_standard_input(options, reads):
+    """Which the jobs of a sweep cannot share."""
+    assert (VisualizeConfig(**options).instead_of_standard_input is not None) == reads

@@ -148,6 +148,21 @@ def test_tokens_of_moses_belong_to_the_words_that_they_were_cut_from() -> None:
     assert by_words(tokenizer, line) == ["Peter&apos;s", "e@-@mail:", "&quot;ja&quot;", "&amp;", "no", "(3%)."]
 
 
+@pytest.mark.parametrize("length", [1, 100, 3000])
+def test_long_lines_are_matched_as_short_ones(length: int) -> None:
+    """Of 60,000 characters too, for which a single comparison would take hours."""
+    line = "".join(f"das \u201eHaus{number}\u201c am See " for number in range(length))
+    texts = [text for number in range(length) for text in ("das", '"', f"Haus{number}", '"', "am", "See")]
+    expected = [4 * number + word for number in range(length) for word in (0, 1, 1, 1, 2, 3)]
+    assert words_of_spans(line, spans_of_texts(line, texts)) == [range(word, word + 1) for word in expected]
+
+
+@pytest.mark.parametrize(("line", "text"), [("a" * 1000, "b" * 1500), ("", "b" * 700), ("a" * 700 + "b", "b")])
+def test_texts_that_have_nothing_in_common_have_spans_all_the_same(line: str, text: str) -> None:
+    found = spans_of_texts(line, list(text))
+    assert len(found) == len(text) and all(0 <= begin <= end <= len(line) for begin, end in found)
+
+
 def test_texts_with_other_characters_are_matched_by_what_they_have_in_common() -> None:
     assert spans_of_texts("a b", ["a", "b"]) == [(0, 1), (2, 3)]
     line = "abc \u00e4\u00f6 def"

@@ -73,6 +73,11 @@ def test_the_rest_of_a_word_are_its_other_pieces() -> None:
     assert np.argwhere(name_heads.own_word(5, SOURCE)).tolist() == [[1, 2], [1, 3], [2, 1], [2, 3], [3, 1], [3, 2]]
 
 
+def test_words_are_known_by_the_marks_of_subword_nmt_too() -> None:
+    pieces = ["Two", "do@@", "gs", ".", "</s>"]
+    assert np.argwhere(name_heads.own_word(5, pieces)).tolist() == [[1, 2], [2, 1]]
+
+
 def test_even_weights_have_the_entropy_of_their_number() -> None:
     (encoder, *_) = [head for head in name_heads.heads([even()]) if head.kind == "encoder"]
     assert encoder.entropy == pytest.approx(np.log2(5))
@@ -85,7 +90,7 @@ def even() -> SentenceAttention:
 
 def test_the_script_prints_every_head_and_draws_one_of_each_kind(tmp_path: Path) -> None:
     model = write_tiny_model(tmp_path / "model", model="transformer", num_heads=4, encoder_layers=2, decoder_layers=3)
-    lines = some_lines(5, seed=3)
+    lines = ["", *some_lines(5, seed=3)]
     (tmp_path / "source").write_text("".join(f"{line}\n" for line in lines))
     (tmp_path / "target").write_text("".join(f"{in_english(line)}\n" for line in lines))
     command = [sys.executable, str(FILE), str(model), "source", "target", "heads.svg", "--lines", "3"]
@@ -96,6 +101,27 @@ def test_the_script_prints_every_head_and_draws_one_of_each_kind(tmp_path: Path)
     assert shares == sorted(shares, reverse=True)
     picture = (tmp_path / "heads.svg").read_text()
     assert all(f">{kind} " in picture for kind in ("encoder", "decoder", "cross"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "status", "said"),
+    [
+        ("transformer", "", 65, "no sentence to look at"),
+        ("transformer", "\n\n", 65, "no sentence to look at"),
+        ("lstm", "ein\n", 2, "no attention of this kind: encoder, decoder"),
+    ],
+)
+def test_what_cannot_be_described_is_said_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kind, text, status, said
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_tiny_model(tmp_path / "model", model=kind, updates=1)
+    (tmp_path / "source").write_text(text)
+    monkeypatch.setattr(sys, "argv", ["name_heads.py", "model", "source", "source", "heads.svg"])
+    with pytest.raises(SystemExit) as ended:
+        name_heads.main()
+    shown = capsys.readouterr()
+    assert (ended.value.code, shown.out, shown.err.count("\n")) == (status, "", 1) and said in shown.err
 
 
 def test_a_missing_file_is_said_in_one_line(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -33,7 +34,19 @@ def test_each_line_is_as_strong_as_its_weight(tmp_path):
 def test_each_word_stands_in_its_column(tmp_path):
     picture = drawn(tmp_path, panel())
     assert re.findall(r'class="row".*?>(.*?)</text>', picture) == ["ein", "&lt;b&gt;", "&lt;/s&gt;"]
-    assert re.findall(r'class="column".*?>(.*?)</text>', picture) == list(COLUMNS)
+    assert re.findall(r'class="column".*?>(.*?)</text>', picture) == ["a", f"\u200f{COLUMNS[1]}\u200f"]
+
+
+def test_marks_of_words_from_right_to_left_stand_where_these_begin(tmp_path):
+    words = ("\u2581\u05e9\u05dc", "\u0645@@", "1", "\u2581a", "\u2581\u732b")
+    found = re.findall(r'class="row".*?>(.*?)</text>', drawn(tmp_path, panel(rows=words)))
+    assert found == [*(f"\u200f{word}\u200f" for word in words[:2]), *words[2:]]
+
+
+@pytest.mark.parametrize("word", ["a\x01b", "\x1b[0m", "\ufffe", "\x00"])
+def test_what_a_picture_cannot_hold_has_a_mark_in_its_place(tmp_path, word):
+    root = ElementTree.fromstring(drawn(tmp_path, panel(rows=(word, "b", "c"))))
+    assert any("\ufffd" in "".join(text.itertext()) for text in root.iter("{http://www.w3.org/2000/svg}text"))
 
 
 def test_a_head_has_one_colour_whichever_others_are_drawn(tmp_path):

@@ -42,8 +42,8 @@ def test_the_page_has_every_weight_to_a_255th():
         assert facts["rows"] == list(one.rows(kind)) and facts["columns"] == list(one.columns(kind))
 
 
-def test_sixty_words_in_six_layers_of_eight_heads_stay_under_five_megabytes():
-    assert len(attention_page([sentence(61, 6, 8)], "runs/x").encode()) < 1_500_000
+def test_sixty_pieces_in_six_layers_of_eight_heads_take_seven_hundred_kilobytes():
+    assert len(attention_page([sentence(61, 6, 8)], "runs/x").encode()) < 750_000
 
 
 def test_an_empty_line_is_left_out_and_lines_keep_their_numbers():

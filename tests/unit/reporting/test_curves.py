@@ -66,6 +66,31 @@ def test_smoothing_keeps_a_constant_and_halves_a_jump():
     assert smoothed([(1, 4.0), (2, 1.0)], 0.0) == [(1, 4.0), (2, 1.0)]
 
 
+@pytest.mark.parametrize("over", ["updates", "tokens", "seconds"])
+def test_what_another_program_wrote_into_a_log_is_left_out(runs, tmp_path, over):
+    plot_curves(runs, tmp_path / "x.svg", over)
+    with open(runs[0] / "log.jsonl", "a", encoding="utf-8") as file:
+        for more in (
+            '"tokens": "many"',
+            '"seconds": [1]',
+            '"tokens": NaN',
+            '"loss": NaN',
+            '"loss": 1e999',
+            '"loss": true',
+        ):
+            file.write(f'{{"event": "valid", "update": 20, {more}}}\n{{"event": "train", "update": 40, {more}}}\n')
+    plot_curves(runs, tmp_path / "y.svg", over)
+    assert (tmp_path / "x.svg").read_text(encoding="utf-8") == (tmp_path / "y.svg").read_text(encoding="utf-8")
+
+
+def test_a_run_whose_end_says_nothing_is_drawn(tmp_path):
+    folder = write_log(tmp_path / "ended", [4.0, 3.0])
+    with open(folder / "log.jsonl", "a", encoding="utf-8") as file:
+        file.write('{"event": "end", "update": 20}\n')
+    plot_curves([folder], tmp_path / "x.html")
+    assert Page((tmp_path / "x.html").read_text(encoding="utf-8")).text("td")[:3] == ["ended", "20", "0"]
+
+
 def test_what_is_no_run_is_refused(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(MissingInputError, match="no run folder"):

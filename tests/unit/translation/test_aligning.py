@@ -346,6 +346,19 @@ def test_what_is_cut_off_stays_unaligned(folder: Path, caplog: pytest.LogCapture
         assert any(f"only its first {longest} are read" in one for one in caplog.messages)
 
 
+def test_a_translation_is_read_as_far_as_a_source(transformer: Path, caplog: pytest.LogCaptureFixture) -> None:
+    one = Aligner(Translator.load(transformer, "cpu", engine="torch"), str(transformer), max_source_length=3)
+    (found,) = one.align([("ein mann", "a man " * 500)], one.places(Wanted()))
+    assert found.shape[1] == 1000 and found.max() >= 0 and (found[:, 3:] == -1).all()
+    assert any("translation of 1000 pieces; only its first 3 are read" in line for line in caplog.messages)
+
+
+def test_no_pairs_have_no_links_and_choose_nothing(transformer: Path) -> None:
+    assert nmt.align(transformer, [], [], gold=[]) == []
+    with pytest.raises(DataError, match="validation has no pairs to choose by"):
+        nmt.align(transformer, ["ein"], ["a"], gold=[], validation=([], []))
+
+
 def test_a_tag_is_no_word(folder: Path) -> None:
     words_and_tags = ("<2en>", "<2fr>", *tiny_pair().source.vocabulary.pieces[4:])
     pair = dataclasses.replace(tiny_pair(words_and_tags), tag="en")

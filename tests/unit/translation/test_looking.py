@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import re
 from pathlib import Path
@@ -15,10 +16,10 @@ import nmt
 from nmt.data.attention import KINDS, SentenceAttention
 from nmt.data.batch import collate
 from nmt.data.vocabulary import EOS
-from nmt.errors import DataError, UsageError
+from nmt.errors import DataError, DeviceError, UsageError
 from nmt.models.recurrent.config import AttentionKind, BridgeKind
 from nmt.reporting.attention_page import ShownAttention, attention_page
-from nmt.translation import Line, Translator
+from nmt.translation import Line, Translator, looking
 from nmt.translation.looking import embeddings, module_of, positions
 from tests.tiny_models import in_english, some_lines, write_tiny_model
 
@@ -144,6 +145,31 @@ def test_sentences_side_by_side_are_as_alone(transformer):
             np.testing.assert_allclose(one.weights[kind], alone.weights[kind], atol=1e-5)
 
 
+def test_a_batch_that_does_not_fit_is_halved(transformer, monkeypatch):
+    of_pairs = looking._of_pairs
+
+    def short_of_memory(model, pairs, device):
+        if len(pairs) > 1:
+            raise MemoryError
+        return of_pairs(model, pairs, device)
+
+    expected = nmt.attention(transformer, LINES, device="cpu")
+    monkeypatch.setattr(looking, "_of_pairs", short_of_memory)
+    for one, other in zip(nmt.attention(transformer, LINES, device="cpu"), expected, strict=True):
+        assert (one.number, one.source, one.target) == (other.number, other.source, other.target)
+        for kind, maps in one.weights.items():
+            np.testing.assert_allclose(maps, other.weights[kind], atol=1e-5)
+
+
+def test_a_line_that_does_not_fit_alone_is_refused(transformer, monkeypatch):
+    def out_of_memory(model, pairs, device):
+        raise MemoryError
+
+    monkeypatch.setattr(looking, "_of_pairs", out_of_memory)
+    with pytest.raises(DeviceError, match=r"line 1 \(2 pieces\) does not fit into the memory of cpu; give a shorter"):
+        nmt.attention(transformer, ["ein mann"], ["a man"], device="cpu")
+
+
 def test_an_empty_line_has_no_weights(transformer):
     empty = nmt.attention(transformer, LINES, device="cpu")[-1]
     assert empty == ShownAttention(6, (), (), (), {}, model=str(transformer))
@@ -249,3 +275,10 @@ def test_a_notebook_shows_the_page_of_a_sentence(transformer):
     for shown in (one, one.by_words()):
         (page,) = re.findall(r'<iframe srcdoc="([^"]*)"', shown._repr_html_())
         assert html.unescape(page) == attention_page([shown], str(transformer))
+
+
+def test_a_notebook_shows_the_first_of_models_without_a_mean(transformer):
+    (one,) = nmt.attention(transformer, ["ein mann"], device="cpu")
+    apart = dataclasses.replace(one, weights={}, members={"a": one.weights, "b": one.weights})
+    (page,) = re.findall(r'<iframe srcdoc="([^"]*)"', apart._repr_html_())
+    assert html.unescape(page) == attention_page([one], str(transformer), "a alone")
