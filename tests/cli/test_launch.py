@@ -19,7 +19,7 @@ from nmt_cli.launch import launch
 
 def run(config):
     logging.getLogger("nmt.test").info("at work")
-    match config.sys:
+    match "".join(config.sys):
         case "print": print(config.tokenize)
         case "echo": sys.stdout.write(sys.stdin.read())
         case "many": [print("line", number) for number in range(100_000)]
@@ -29,7 +29,7 @@ def run(config):
         case "pipe": raise BrokenPipeError("of another kind")
         case "keys": raise KeyboardInterrupt
         case "value": return len(config.tokenize)
-        case None: print("nothing")
+        case "": print("nothing")
         case "wait":
             with atomic_write(pathlib.Path("out")):
                 print("waiting", flush=True)
@@ -121,9 +121,9 @@ def test_a_full_disk_is_named(script: Path, tmp_path: Path) -> None:
 
 
 def test_in_a_multirun_a_failing_job_does_not_stop_the_others(script: Path, tmp_path: Path) -> None:
-    done = start(script, "sys=data,print,defect", "--multirun", cwd=tmp_path)
+    done = start(script, "sys=[data],[print],[defect]", "--multirun", cwd=tmp_path)
     assert done.stdout == b"13a\n"
-    assert done.stderr.count(b"nmt-score: job 0 (sys=data): x.en: line 3: not UTF-8") == 1
+    assert done.stderr.count(b"nmt-score: job 0 (sys=[data]): x.en: line 3: not UTF-8") == 1
     assert done.stderr.count(b"RuntimeError: a defect") == 1
     assert b"Error executing job" not in done.stderr
     assert done.returncode == 65  # of the first job that failed
@@ -138,14 +138,14 @@ def test_the_jobs_of_a_sweep_do_not_share_standard_input(script: Path, tmp_path:
 
 def test_a_sweep_that_can_make_no_folder_says_which_option_names_it(script: Path, tmp_path: Path) -> None:
     (tmp_path / "multirun").write_text("mine")
-    done = start(script, "sys=print,value", "--multirun", cwd=tmp_path)
+    done = start(script, "sys=[print],[value]", "--multirun", cwd=tmp_path)
     message = done.stderr.decode().splitlines()[-1]
     assert done.returncode == 73 and message.startswith("nmt-score: cannot make multirun/")
     assert message.endswith("choose another hydra.sweep.dir=FOLDER")
 
 
 def test_a_job_that_is_asked_to_stop_ends_the_multirun(script: Path, tmp_path: Path) -> None:
-    done = start(script, "sys=stop,print", "--multirun", cwd=tmp_path)
+    done = start(script, "sys=[stop],[print]", "--multirun", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (75, b"")
 
 

@@ -11,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import nmt
 from nmt.config.preprocessing import PreprocessConfig
 from nmt.data.links import pharaoh
@@ -21,6 +23,8 @@ from nmt.scoring import TextOptions, scorers
 from nmt.testing.subjects import load_preset
 from tests.learning.learn import make_splits, teach
 from tests.learning.recipes import TRANSFORMER
+
+pytestmark = pytest.mark.nightly  # two models of six layers: a minute and more
 
 RECIPE = replace(TRANSFORMER, updates=400)
 SIZES: dict[str, Any] = {**RECIPE.sizes, "decoder_layers": 6, "num_heads": 2, "norm": NormOrder.pre}
