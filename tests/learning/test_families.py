@@ -1,6 +1,6 @@
-"""Presets of four unlike families learn to copy or to reverse: a fixed seed, less than 20 CPU seconds each.
+"""Presets of two unlike families learn to copy or to reverse: a fixed seed, less than 20 CPU seconds each.
 
-The other task of each, and every other preset, is for `make nightly`.
+Their other task, two more families, and every other preset are for `make nightly`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import pytest
 from tests.learning.learn import TASKS, learn
 from tests.learning.recipes import recipe_and_model
 
-FAMILIES = {
+FAMILIES = {  # by preset: the task that it learns in every run of the tests
     "transformer_tiny": "reverse",
     "lstm_tiny": "copy",
-    "conv_s2s_tiny": "reverse",
-    "memory_network_tiny": "reverse",
+    "conv_s2s_tiny": None,
+    "memory_network_tiny": None,
 }
 CASES = [
     pytest.param(preset, task, marks=() if task == usual else pytest.mark.nightly)
