@@ -20,7 +20,7 @@ fi
 for seed in ${SEEDS:-1 2 3}; do
     for digits in ${DIGITS:-0 1}; do
         run="$output/dropout-0.$digits-seed-$seed"
-        # With the rate of the others, BPE-dropout kept one of two models from ever looking at the source (README.md).
+        # With the rate of the others, a model with BPE-dropout never learned to look at the source (README.md).
         rate="--lr 0.003"
         if [ "$digits" != 0 ]; then
             rate="--lr 0.002 --warmup-updates 800"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from nmt.comparing.counting import FrequencyBand, NGram
+from nmt.pages.frames import framed
 from nmt.scoring.signs import Signs, plain_signs
 from nmt.scoring.systems import Figure, plain_figures
 
@@ -95,9 +95,7 @@ class Comparison:
         return comparison_page(self)
 
     def _repr_html_(self) -> str:
-        """In a notebook: the page, in a frame of its own."""
-        frame = "width: 100%; height: 45rem; border: 0"
-        return f'<iframe style="{frame}" sandbox="allow-scripts" srcdoc="{html.escape(self.page())}"></iframe>'
+        return framed(self.page(), "Comparison of systems")
 
     def sentence(self, number: int) -> Sentence:
         """By its number in the text, from 1."""

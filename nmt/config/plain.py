@@ -80,17 +80,17 @@ def from_plain(config_class: type[Config], tree: Any, *, origin: str, where: str
 
 
 def from_keywords(
-    config_class: type[Config], given: Mapping[str, Any], called: str, names: Collection[str] | None = None
+    config_class: type[Config], given: Mapping[str, Any], called: str, names: Collection[str] | None = None, **own: Any
 ) -> Config:
     """The options of a command from keyword arguments of the function ``called`` that does the same. ``names``: of the
-    options that it takes, if not all."""
+    options that it takes, if not all; ``own``: options that it sets itself."""
     known = names or [field.name for field in dataclasses.fields(config_class)]  # type: ignore[arg-type]
     for name in given:
         if name not in known:
             near = did_you_mean(name, known)
             raise UsageError(f"{called} has no option '{name}'{near}; there are: {', '.join(known)}")
     try:
-        return from_plain(config_class, to_plain(dict(given)), origin=called)
+        return from_plain(config_class, to_plain({**given, **own}), origin=called)
     except DataError as error:
         raise UsageError(str(error)) from None
 

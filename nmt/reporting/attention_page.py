@@ -7,7 +7,6 @@ layers with eight heads takes 0.7 MB.
 from __future__ import annotations
 
 import base64
-import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,7 @@ import numpy as np
 from nmt.data.attention import KINDS, SentenceAttention
 from nmt.data.vocabulary import Floats
 from nmt.pages.charts import render
+from nmt.pages.frames import framed
 
 
 def attention_page(
@@ -37,8 +37,7 @@ class ShownAttention(SentenceAttention):
     def _repr_html_(self) -> str:
         member = None if self.weights else next(iter(self.members), None)
         about = f"{member} alone" if member else ""
-        page = html.escape(attention_page([self], self.model, about, member), quote=True)
-        return f'<iframe srcdoc="{page}" style="width: 100%; height: 44rem; border: 0" title="Attention"></iframe>'
+        return framed(attention_page([self], self.model, about, member), "Attention")
 
 
 def _plain(one: SentenceAttention, weights: Mapping[str, Floats]) -> dict[str, Any]:

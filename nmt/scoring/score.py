@@ -56,8 +56,7 @@ def score(
         raise UsageError("there is no system to score")
     systems = {name: list_of_lines(lines, "score") for name, lines in given.items()}
     answers = lists_of_lines(references, "score")
-    options = {"sys": list(systems), **options}
-    config = from_keywords(ScoreConfig, options, "score", ("sys", *OPTIONS))
+    config = from_keywords(ScoreConfig, options, "score", OPTIONS, sys=list(systems))
     load_plugins(config.user_dir)
     for name, lines in {**systems, **({} if sources is None else {"sources": sources})}.items():
         for wanted in answers:

@@ -92,3 +92,8 @@ def test_what_cannot_be_scored_is_said(
     with pytest.raises(kind) as raised:
         nmt.score(*arguments, **options)
     assert message in str(raised.value)
+
+
+def test_systems_are_no_option() -> None:
+    with pytest.raises(UsageError, match="score has no option 'sys'.*; there are: metrics, confidence"):
+        nmt.score(SYSTEMS["a"], REFERENCES, sys=["x"])

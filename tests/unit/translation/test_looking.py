@@ -273,12 +273,12 @@ def test_one_model_is_looked_into(transformer):
 def test_a_notebook_shows_the_page_of_a_sentence(transformer):
     (one,) = nmt.attention(transformer, ["ein mann"], device="cpu")
     for shown in (one, one.by_words()):
-        (page,) = re.findall(r'<iframe srcdoc="([^"]*)"', shown._repr_html_())
+        (page,) = re.findall(r'<iframe [^>]*srcdoc="([^"]*)"', shown._repr_html_())
         assert html.unescape(page) == attention_page([shown], str(transformer))
 
 
 def test_a_notebook_shows_the_first_of_models_without_a_mean(transformer):
     (one,) = nmt.attention(transformer, ["ein mann"], device="cpu")
     apart = dataclasses.replace(one, weights={}, members={"a": one.weights, "b": one.weights})
-    (page,) = re.findall(r'<iframe srcdoc="([^"]*)"', apart._repr_html_())
+    (page,) = re.findall(r'<iframe [^>]*srcdoc="([^"]*)"', apart._repr_html_())
     assert html.unescape(page) == attention_page([one], str(transformer), "a alone")
