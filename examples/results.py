@@ -1,0 +1,223 @@
+"""What the examples measured beside what was published: files of results, and the page made of them.
+
+    python examples/results.py add runs/results.json --experiment "Table 4" --row "WSJ only" --metric F1 --ours 71.2 \\
+        --published 91.3 --setting "3,396 trees" --run runs/parser
+    python examples/results.py page docs/reproduction.md
+
+``add`` keeps the results of a file and replaces the one of the same experiment, row, metric and setting. With ``--run`` it
+takes parameters, updates and time of training from run folders. ``page`` reads examples/*/results.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from nmt.errors import DataError, NMTError
+from nmt.storage.files import atomic_write
+
+EXAMPLES = Path(__file__).resolve().parent
+
+# The order of the page. What is named otherwise follows, in alphabetical order.
+EXPERIMENTS = (
+    "Table 1",
+    "Table 2",
+    "Table 3",
+    "Table 4",
+    "Figure 1",
+    "Figure 2",
+    "Figures 3-5",
+    "Positional encoding",
+)
+
+HEAD = """# Reproduction
+
+What the papers report, and what the examples of this project measured. This page is made from the files
+`examples/*/results.json` by `python examples/results.py page docs/reproduction.md`; do not edit it by hand. Tables and
+figures are those of "Attention Is All You Need" (Vaswani et al. 2017) unless the row says otherwise.
+
+Few of the rows are the paper's own experiment: what two processor cores train in minutes stands beside what eight GPUs
+trained in days. Read the setting before the difference; it is empty where the two figures measure different things.
+"""
+
+COLUMNS = ("of", "row", "measure", "published", "ours", "difference", "setting", "time", "example")
+
+
+@dataclass(frozen=True)
+class Result:
+    """One figure, or one picture, of one experiment."""
+
+    experiment: str  # "Table 4"
+    row: str
+    metric: str  # what is measured, with its unit: "BLEU", "million parameters", "picture"
+    ours: float | None = None  # None: not measured, a forecast at most
+    spread: float | None = None  # sample standard deviation over the runs
+    runs: int = 1
+    published: float | None = None
+    comparable: bool = False  # measured as it was published: a difference means something
+    setting: str = ""
+    signature: str = ""
+    picture: str = ""  # a file under docs/
+    hardware: str = ""
+    minutes: float | None = None  # of training, all runs together
+    updates: int | None = None  # of the longest run
+    parameters: int | None = None
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.experiment, self.row, self.metric, self.setting
+
+
+def read(path: Path) -> list[Result]:
+    """The results of a file; none if there is no such file."""
+    if not path.exists():
+        return []
+    try:
+        return [Result(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{path} is not a file of results: {error}") from error
+
+
+def write(path: Path, results: Iterable[Result]) -> None:
+    """As JSON, without the fields that say nothing."""
+    empty = {field.name: field.default for field in fields(Result)}
+    entries = [{name: value for name, value in asdict(result).items() if value != empty[name]} for result in results]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path) as file:
+        file.write((json.dumps(entries, ensure_ascii=False, indent=1) + "\n").encode("utf-8"))
+
+
+def added(results: Sequence[Result], new: Result) -> list[Result]:
+    """The results with the new one in the place of the one with its key, or at the end."""
+    if any(result.key == new.key for result in results):
+        return [new if result.key == new.key else result for result in results]
+    return [*results, new]
+
+
+def hardware() -> str:
+    """The processor of this machine, and how many cores of it there are."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        name = re.findall(r"^model name\s*:\s*(.*)$", text, flags=re.MULTILINE)[0]
+    except (OSError, IndexError):
+        name = platform.processor() or platform.machine()
+    return f"{os.cpu_count()} cores of {name}"
+
+
+def of_runs(folders: Sequence[Path]) -> dict[str, Any]:
+    """Parameters, updates of the longest and minutes of all runs, by their logs."""
+    if not folders:
+        return {}
+    parameters, updates, seconds = [], [], 0.0
+    for folder in folders:
+        start, end = _ends(folder / "log.jsonl")
+        parameters.append(start["model"]["parameters"])
+        updates.append(end["update"])
+        seconds += end["seconds"]
+    return {"parameters": parameters[0], "updates": max(updates), "minutes": round(seconds / 60, 1)}
+
+
+def _ends(log: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The first start and the last end of a run."""
+    try:
+        events = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError) as error:
+        raise DataError(f"{log} is not the log of a run: {error}") from error
+    ends = [event for event in events if event["event"] == "end"]
+    if not ends:
+        raise DataError(f"{log.parent} has not ended: train it to its end first")
+    return next(event for event in events if event["event"] == "start"), ends[-1]
+
+
+def page(results: Sequence[tuple[str, Result]]) -> str:
+    """One table of all results, each with the example that it is from."""
+    order = {name: place for place, name in enumerate(EXPERIMENTS)}
+    ordered = sorted(results, key=lambda one: (order.get(one[1].experiment, len(order)), *_name(one, order)))
+    lines = [f"| {' | '.join(COLUMNS)} |", "|" + "---|" * len(COLUMNS)]
+    lines += [f"| {' | '.join(_row(example, result))} |" for example, result in ordered]
+    signatures = sorted({result.signature for _, result in results if result.signature})
+    machines = sorted({result.hardware for _, result in results if result.hardware})
+    notes = [
+        "Time is that of training, all runs of a row together. Behind ± stands the standard deviation of the runs."
+    ]
+    if machines:
+        notes.append("Machines, all shared with other programs: " + "; ".join(machines) + ".")
+    if signatures:
+        notes.append("Signatures: " + ", ".join(f"`{_cell(signature)}`" for signature in signatures) + ".")
+    return "\n".join([HEAD, *lines, "", *[f"{note}\n" for note in notes]]).rstrip("\n") + "\n"
+
+
+def _name(one: tuple[str, Result], order: dict[str, int]) -> tuple[str]:
+    """Of an experiment that the paper does not have; the others keep the order of their files."""
+    return ("" if one[1].experiment in order else one[1].experiment,)
+
+
+def _row(example: str, result: Result) -> list[str]:
+    setting = [result.setting] if result.setting else []
+    setting += [f"{result.parameters:,} parameters"] if result.parameters else []
+    setting += [f"{result.updates:,} updates"] if result.updates else []
+    setting += [f"mean of {result.runs} runs"] if result.runs > 1 else []
+    ours = "not run" if result.ours is None else f"{result.ours:,.6g}"
+    if result.spread is not None:
+        ours += f" ± {result.spread:.2g}"
+    if result.picture:
+        ours = f"[picture]({result.picture})"
+    published = "" if result.published is None else f"{result.published:,.6g}"
+    difference = ""
+    if result.comparable and result.ours is not None and result.published is not None:
+        difference = f"{round(result.ours - result.published, 6):+,.6g}"
+    time = "" if result.minutes is None else f"{result.minutes:,.4g} min"
+    where = f"[{example}](../examples/{example}/README.md)"
+    cells = (result.experiment, result.row, result.metric, published, ours, difference, "; ".join(setting), time, where)
+    return [_cell(cell) for cell in cells]
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Keep what examples measured, and make a page of it.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    add = commands.add_parser("add", help="put a result into a file, in place of the one with the same names")
+    add.add_argument("file", type=Path, help="file of results (JSON)")
+    add.add_argument("--experiment", required=True, help='table or figure of the paper, or a name ("Table 4")')
+    add.add_argument("--row", required=True, help="row of the table")
+    add.add_argument("--metric", required=True, help="what is measured")
+    add.add_argument("--ours", type=float, help="what was measured; without it the row says that it was not run")
+    add.add_argument("--spread", type=float, help="sample standard deviation over several runs")
+    add.add_argument("--runs", type=int, default=1, help="how many runs this is the mean of (1)")
+    add.add_argument("--published", type=float, help="what the paper reports")
+    add.add_argument("--comparable", action="store_true", help="measured as it was published: show the difference")
+    add.add_argument("--setting", default="", help="data, sizes and search, in a few words")
+    add.add_argument("--signature", default="", help="signature of the score")
+    add.add_argument("--picture", default="", help="picture under docs/, in place of a figure")
+    add.add_argument("--run", type=Path, nargs="+", default=[], help="run folders that the result is from")
+    make = commands.add_parser("page", help="make the page of examples/*/results.json")
+    make.add_argument("page", type=Path, help="Markdown file to write")
+    arguments = vars(parser.parse_args())
+    try:
+        if arguments.pop("command") == "page":
+            files = sorted(EXAMPLES.glob("*/results.json"))
+            text = page([(file.parent.name, result) for file in files for result in read(file)])
+            with atomic_write(arguments["page"]) as opened:
+                opened.write(text.encode("utf-8"))
+        else:
+            file, runs = arguments.pop("file"), arguments.pop("run")
+            new = Result(**arguments, hardware=hardware(), **of_runs(runs))
+            write(file, added(read(file), new))
+    except NMTError as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        sys.exit(error.exit_status)
+
+
+if __name__ == "__main__":
+    main()

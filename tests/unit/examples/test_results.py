@@ -1,0 +1,123 @@
+"""Files of results, and the page that is made of them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from nmt.errors import DataError
+
+SCRIPT = Path(__file__).resolve().parents[3] / "examples" / "results.py"
+
+
+def load() -> ModuleType:
+    specification = importlib.util.spec_from_file_location("examples_results", SCRIPT)
+    assert specification is not None and specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[specification.name] = module
+    specification.loader.exec_module(module)
+    return module
+
+
+results = load()
+Result = results.Result
+
+
+def write_run(folder: Path, *, seconds: float, updates: int, ended: bool = True) -> Path:
+    events = [{"event": "start", "model": {"parameters": 1000}}]
+    if ended:
+        events.append({"event": "end", "update": updates, "seconds": seconds})
+    folder.mkdir()
+    (folder / "log.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events), encoding="utf-8")
+    return folder
+
+
+def cells(page: str) -> list[list[str]]:
+    """The rows of the page's table, without its head."""
+    rows = [line for line in page.splitlines() if line.startswith("|")][2:]
+    return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows]
+
+
+def test_a_result_takes_the_place_of_the_one_with_its_names() -> None:
+    first, second = Result("Table 4", "WSJ", "F1", ours=70.0), Result("Table 4", "WSJ", "tagging", ours=90.0)
+    again = Result("Table 4", "WSJ", "F1", ours=71.0)
+    assert results.added(results.added([first], second), again) == [again, second]
+
+
+def test_a_file_gives_back_what_was_written(tmp_path: Path) -> None:
+    kept = [Result("Table 4", "WSJ", "F1", ours=0.0, runs=3, spread=0.5), Result("Student", "speed", "ratio")]
+    results.write(tmp_path / "deep" / "results.json", kept)
+    assert results.read(tmp_path / "deep" / "results.json") == kept
+
+
+@pytest.mark.parametrize(
+    "content", ["{", '[{"row": "WSJ"}]', '[{"experiment": "x", "row": "y", "metric": "z", "q": 1}]']
+)
+def test_a_file_of_something_else_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "results.json").write_text(content, encoding="utf-8")
+    with pytest.raises(DataError, match="is not a file of results"):
+        results.read(tmp_path / "results.json")
+
+
+def test_several_runs_add_their_minutes(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / "a", seconds=90, updates=10), write_run(tmp_path / "b", seconds=60, updates=20)]
+    assert results.of_runs(runs) == {"parameters": 1000, "updates": 20, "minutes": 2.5}
+
+
+def test_a_run_that_has_not_ended_gives_no_result(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="has not ended"):
+        results.of_runs([write_run(tmp_path / "a", seconds=90, updates=10, ended=False)])
+
+
+def test_rows_stand_in_the_order_of_the_paper_and_of_their_files() -> None:
+    given = [("student", Result("Student", "b", "BLEU")), ("t4", Result("Table 4", "z", "F1"))]
+    given += [("t3", Result("Table 3", "base", "BLEU")), ("t3", Result("Table 3", "A", "BLEU"))]
+    assert [row[:2] for row in cells(results.page(given))] == [
+        ["Table 3", "base"],
+        ["Table 3", "A"],
+        ["Table 4", "z"],
+        ["Student", "b"],
+    ]
+
+
+def test_a_difference_is_shown_where_figures_can_be_compared() -> None:
+    given = [
+        ("x", Result("Table 3", "a", "million parameters", ours=63.0, published=65.0, comparable=True)),
+        ("x", Result("Table 3", "b", "BLEU", ours=37.0, published=25.8)),
+        ("x", Result("Table 3", "c", "BLEU", published=25.8, comparable=True)),
+    ]
+    assert [row[3:6] for row in cells(results.page(given))] == [
+        ["65", "63", "-2"],
+        ["25.8", "37", ""],
+        ["25.8", "not run", ""],
+    ]
+
+
+def test_a_bar_in_a_name_does_not_end_its_cell() -> None:
+    (row,) = [line for line in results.page([("x", Result("E", "a|b", "m", ours=1.0))]).splitlines() if "a\\|b" in line]
+    assert row.replace("\\|", "").count("|") == len(results.COLUMNS) + 1
+
+
+def test_the_script_adds_and_makes_the_page(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", seconds=120, updates=7)
+    file, page = tmp_path / "results.json", tmp_path / "page.md"
+    added = ["add", file, "--experiment", "Table 4", "--row", "WSJ", "--metric", "F1", "--ours", "71.5", "--run", run]
+    subprocess.run([sys.executable, SCRIPT, *map(str, added)], check=True)
+    subprocess.run([sys.executable, SCRIPT, "page", str(page)], check=True)
+    (result,) = results.read(file)
+    assert (result.ours, result.minutes, result.updates) == (71.5, 2.0, 7)
+    assert "cores of" in result.hardware
+    assert page.read_text(encoding="utf-8").startswith("# Reproduction\n")
+
+
+def test_a_missing_run_is_one_sentence(tmp_path: Path) -> None:
+    added = ["add", "r.json", "--experiment", "E", "--row", "r", "--metric", "m", "--run", str(tmp_path / "nothing")]
+    done = subprocess.run([sys.executable, SCRIPT, *added], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 65
+    assert done.stderr.count("\n") == 1 and "is not the log of a run" in done.stderr
