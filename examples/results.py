@@ -5,7 +5,8 @@
     python examples/results.py page docs/reproduction.md
 
 ``add`` keeps the results of a file and replaces the one of the same experiment, row, metric and setting. With ``--run`` it
-takes parameters, updates and time of training from run folders. ``page`` reads examples/*/results.json.
+takes parameters, updates and time of training from run folders, with ``--score`` the figure from what nmt-score wrote.
+``page`` reads examples/*/results.json.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import json
 import os
 import platform
 import re
+import statistics
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -125,6 +127,30 @@ def of_runs(folders: Sequence[Path]) -> dict[str, Any]:
     return {"parameters": parameters[0], "updates": max(updates), "minutes": round(seconds / 60, 1)}
 
 
+def of_scores(files: Sequence[Path]) -> dict[str, Any]:
+    """Mean and standard deviation of the first score of each file of ``nmt-score --format json``, and its signature."""
+    if not files:
+        return {}
+    scores = []
+    for file in files:
+        try:
+            scores.append(json.loads(file.read_text(encoding="utf-8"))["scores"][0])
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise DataError(f"{file} is not what nmt-score --format json prints: {error!r}") from error
+    values = [score["score"] for score in scores]
+    signatures = {score["signature"] for score in scores}
+    if len(signatures) > 1:
+        raise DataError(f"scores of different kinds have no mean: {', '.join(sorted(signatures))}")
+    spread = statistics.stdev(values) if len(values) > 1 else None
+    ours = round(statistics.fmean(values), 2)
+    return {
+        "ours": ours,
+        "spread": spread and round(spread, 2),
+        "runs": len(values),
+        "signature": signatures.pop(),
+    }
+
+
 def _ends(log: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """The first start and the last end of a run."""
     try:
@@ -193,6 +219,9 @@ def main() -> None:
     add.add_argument("--row", required=True, help="row of the table")
     add.add_argument("--metric", required=True, help="what is measured")
     add.add_argument("--ours", type=float, help="what was measured; without it the row says that it was not run")
+    add.add_argument(
+        "--score", type=Path, nargs="+", default=[], help="files of nmt-score --format json: their mean, and signature"
+    )
     add.add_argument("--spread", type=float, help="sample standard deviation over several runs")
     add.add_argument("--runs", type=int, default=1, help="how many runs this is the mean of (1)")
     add.add_argument("--published", type=float, help="what the paper reports")
@@ -211,8 +240,8 @@ def main() -> None:
             with atomic_write(arguments["page"]) as opened:
                 opened.write(text.encode("utf-8"))
         else:
-            file, runs = arguments.pop("file"), arguments.pop("run")
-            new = Result(**arguments, hardware=hardware(), **of_runs(runs))
+            file, runs, scores = (arguments.pop(name) for name in ("file", "run", "score"))
+            new = Result(**(arguments | of_scores(scores)), hardware=hardware(), **of_runs(runs))
             write(file, added(read(file), new))
     except NMTError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)

@@ -121,3 +121,26 @@ def test_a_missing_run_is_one_sentence(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, SCRIPT, *added], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 65
     assert done.stderr.count("\n") == 1 and "is not the log of a run" in done.stderr
+
+
+def write_score(path: Path, score: float, signature: str = "tok:13a") -> Path:
+    path.write_text(json.dumps({"scores": [{"score": score, "signature": signature}]}), encoding="utf-8")
+    return path
+
+
+def test_scores_of_several_runs_have_a_mean_and_a_spread(tmp_path: Path) -> None:
+    files = [write_score(tmp_path / f"{score}", score) for score in (37.0, 38.0, 39.0)]
+    assert results.of_scores(files) == {"ours": 38.0, "spread": 1.0, "runs": 3, "signature": "tok:13a"}
+    assert results.of_scores(files[:1]) == {"ours": 37.0, "spread": None, "runs": 1, "signature": "tok:13a"}
+
+
+def test_scores_of_different_kinds_are_refused(tmp_path: Path) -> None:
+    files = [write_score(tmp_path / "a", 37.0), write_score(tmp_path / "b", 37.0, "tok:none")]
+    with pytest.raises(DataError, match="scores of different kinds have no mean: tok:13a, tok:none"):
+        results.of_scores(files)
+
+
+def test_a_file_that_is_no_score_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "score.json").write_text('{"scores": []}', encoding="utf-8")
+    with pytest.raises(DataError, match="is not what nmt-score --format json prints"):
+        results.of_scores([tmp_path / "score.json"])

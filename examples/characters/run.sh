@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Multi30k English-German letter by letter: transformer_tiny without subword pieces, raw text in and out.
+#
+#     NMT_DATA=FOLDER examples/characters/run.sh [OUTPUT, default runs/characters]
+#
+# Stop it and run it again: training continues where it was. EPOCHS=1 trains for fewer epochs than 10.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k/}/multi30k
+output=${1:-runs/characters}
+python=${PYTHON:-python}
+epochs=${EPOCHS:-10}
+
+if [ ! -e "$output/corpus/manifest.json" ]; then
+    nmt-preprocess --source-lang en --target-lang de --trainpref "$text/train" --validpref "$text/val" \
+        --destdir "$output/corpus" --joined-dictionary --workers 2 tokenizer=char
+fi
+
+nmt-train "$output/corpus" model=transformer_tiny --save-dir "$output/run" \
+    --max-tokens 8192 --lr 0.003 --lr-scheduler linear --dropout 0.1 --clip-norm 1 \
+    --max-epoch "$epochs" --keep-last-epochs 1 --valid-samples 0 --seed 1
+
+for year in 2016 2017; do
+    test="test_${year}_flickr"
+    nmt-generate --path "$output/run" --input "$text/$test.en.gz" \
+        --output "$output/$test.hypotheses" --overwrite --beam 5 --length-penalty power --lenpen 1
+    nmt-score --sys "$output/$test.hypotheses" --ref "$text/$test.de.gz" --metrics bleu,chrf
+    nmt-score --sys "$output/$test.hypotheses" --ref "$text/$test.de.gz" --metrics bleu --format json > "$output/$test.json"
+    "$python" "$here/../results.py" add "$output/results.json" --experiment "Character level" \
+        --row "$test" --metric BLEU --score "$output/$test.json" \
+        --setting "Multi30k, transformer_tiny, characters" --run "$output/run"
+done

@@ -1,0 +1,66 @@
+"""Divide parallel text into a domain and the rest, by what the source sentences speak of.
+
+    python examples/finetuning/split.py "$NMT_DATA/multi30k" runs/finetuning/text
+
+reads train, val, test_2016_flickr and test_2017_flickr of Multi30k (``.en.gz`` and ``.de.gz``) and writes ``water.*``, the
+captions with water in them, and ``land.*``, all others: ``train``, ``valid`` and ``test``, the two test sets together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+WATER = re.compile(
+    r"\b(water|ocean|sea|beach|pool|lake|river|swim|swims|swimming|swimmer|swimmers|surf|surfs|surfing|surfer|surfers"
+    r"|wave|waves|boat|boats|canoe|kayak)\b",
+    re.IGNORECASE,
+)
+SPLITS = {"train": ["train"], "valid": ["val"], "test": ["test_2016_flickr", "test_2017_flickr"]}
+LANGUAGES = ("en", "de")
+
+Pair = tuple[str, str]
+
+
+def read(folder: Path, names: Sequence[str]) -> list[Pair]:
+    """The sentence pairs of these files, in their order."""
+    pairs: list[Pair] = []
+    for name in names:
+        sides = [
+            gzip.decompress((folder / f"{name}.{language}.gz").read_bytes()).decode("utf-8").rstrip("\n").split("\n")
+            for language in LANGUAGES
+        ]
+        if len(sides[0]) != len(sides[1]):
+            raise ValueError(f"{folder / name}: {len(sides[0])} lines of en, {len(sides[1])} of de")
+        pairs += zip(*sides)
+    return pairs
+
+
+def divided(pairs: Sequence[Pair]) -> tuple[list[Pair], list[Pair]]:
+    """Those with water in the source, and the others."""
+    return [pair for pair in pairs if WATER.search(pair[0])], [pair for pair in pairs if not WATER.search(pair[0])]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Divide Multi30k into captions with water and others.")
+    parser.add_argument("multi30k", type=Path, help="folder with train.en.gz, train.de.gz and so on")
+    parser.add_argument("output", type=Path, help="folder for water.train.en, land.train.en and so on")
+    arguments = parser.parse_args()
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    try:
+        for split, names in SPLITS.items():
+            for domain, pairs in zip(("water", "land"), divided(read(arguments.multi30k, names))):
+                print(f"{domain} {split}: {len(pairs):,} pairs")
+                for side, language in enumerate(LANGUAGES):
+                    text = "".join(f"{pair[side]}\n" for pair in pairs)
+                    (arguments.output / f"{domain}.{split}.{language}").write_text(text, encoding="utf-8", newline="\n")
+    except (OSError, ValueError) as error:
+        sys.exit(f"{parser.prog}: {error}")
+
+
+if __name__ == "__main__":
+    main()

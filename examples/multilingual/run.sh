@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# One model for two target languages: English to German and German to English of Multi30k, told apart by a tag; beside it a
+# model for each direction, with the same vocabulary and as many updates on its direction.
+#
+#     NMT_DATA=FOLDER examples/multilingual/run.sh [OUTPUT, default runs/multilingual]
+#
+# Stop it and run it again: training continues where it was. UPDATES=100 trains for fewer updates than 3224.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k/}/multi30k
+output=${1:-runs/multilingual}
+python=${PYTHON:-python}
+updates=${UPDATES:-3224}
+
+if [ ! -e "$output/to-de/manifest.json" ]; then
+    nmt-preprocess --source-lang en --target-lang de --trainpref "$text/train" --validpref "$text/val" \
+        --destdir "$output/to-de" --joined-dictionary --workers 2 tokenizer=bpe --vocab-size 8000 \
+        --tag de --user-defined-symbols '<2en>'
+fi
+if [ ! -e "$output/to-en/manifest.json" ]; then
+    nmt-preprocess --source-lang de --target-lang en --trainpref "$text/train" --validpref "$text/val" \
+        --destdir "$output/to-en" --joined-dictionary --workers 2 --srcdict "$output/to-de" --tag en
+fi
+
+nmt-train "$output/to-de" "$output/to-en" model=transformer_tiny --save-dir "$output/both" --max-update "$((2 * updates))" \
+    --max-tokens 2048 --lr 0.003 --lr-scheduler linear --dropout 0.2 --clip-norm 1 \
+    --keep-last-epochs 1 --valid-samples 0 --seed 1
+nmt-train "$output/to-de" model=transformer_tiny --save-dir "$output/only-de" --max-update "$updates" \
+    --max-tokens 2048 --lr 0.003 --lr-scheduler linear --dropout 0.2 --clip-norm 1 \
+    --keep-last-epochs 1 --valid-samples 0 --seed 1
+nmt-train "$output/to-en" model=transformer_tiny --save-dir "$output/only-en" --max-update "$updates" \
+    --max-tokens 2048 --lr 0.003 --lr-scheduler linear --dropout 0.2 --clip-norm 1 \
+    --keep-last-epochs 1 --valid-samples 0 --seed 1
+
+for target in de en; do
+    source=en
+    if [ "$target" = en ]; then
+        source=de
+    fi
+    for model in both "only-$target"; do
+        nmt-generate --path "$output/$model" --tag "$target" --input "$text/test_2016_flickr.$source.gz" \
+            --output "$output/$model.$target" --overwrite --beam 5 --length-penalty power --lenpen 1
+        nmt-score --sys "$output/$model.$target" --ref "$text/test_2016_flickr.$target.gz" --metrics bleu --format json \
+            > "$output/$model.$target.json"
+        "$python" "$here/../results.py" add "$output/results.json" --experiment "Several target languages" \
+            --row "$model, to $target" --metric BLEU --score "$output/$model.$target.json" \
+            --setting "Multi30k, test_2016_flickr, transformer_tiny" --run "$output/$model"
+    done
+    echo "to $target"
+    nmt-score --sys "$output/only-$target.$target" "$output/both.$target" --ref "$text/test_2016_flickr.$target.gz" \
+        --metrics bleu,chrf --confidence --paired bootstrap --format markdown
+done

@@ -1,0 +1,169 @@
+"""What the reduced rows of Table 3 reached: a table on standard output, a picture, and a file of results.
+
+    python examples/table3/collect.py runs/table3/runs runs/table3
+
+reads the sweep of run.sh and writes ``results.json`` and ``table3.svg`` into the last folder. Perplexity per
+piece and BLEU are those of the validation at the end of each run: as in the paper, of the development set.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+import statistics
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rows import ROWS, Row
+
+from nmt.errors import DataError, MissingInputError, NMTError, UsageError
+
+RESULTS = Path(__file__).resolve().parents[1] / "results.py"
+SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
+
+
+@dataclass
+class Runs:
+    """What the seeds of a row reached."""
+
+    folders: list[Path] = field(default_factory=list)
+    perplexity: list[float] = field(default_factory=list)
+    bleu: list[float] = field(default_factory=list)
+
+    def says(self, name: str) -> str:
+        values = getattr(self, name)
+        spread = f" \u00b1 {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+        return f"{statistics.fmean(values):.2f}{spread}"
+
+
+def read(sweep: Path) -> dict[str, Runs]:
+    """By recipe, what the finished runs of a sweep reached."""
+    records = sweep / "sweep.jsonl"
+    if not records.is_file():
+        raise MissingInputError(f"{sweep} has no sweep.jsonl: give the --save-dir of the sweep that run.sh starts")
+    found: dict[str, dict[str, Path]] = {}
+    for line in records.read_text(encoding="utf-8").splitlines():
+        record = json.loads(line)
+        recipe = re.search(r"recipe=table3_(\w+)", " ".join(record["overrides"]))
+        if recipe and record["status"] == "finished":
+            found.setdefault(recipe[1], {})[record["folder"]] = Path(record["folder"])
+    runs: dict[str, Runs] = {}
+    for name, folders in found.items():
+        runs[name] = Runs()
+        for folder in folders.values():
+            last = _last_validation(folder / "log.jsonl")
+            runs[name].folders.append(folder)
+            runs[name].perplexity.append(last["ppl"])
+            runs[name].bleu.append(last["bleu"])
+    return runs
+
+
+def _last_validation(log: Path) -> dict[str, float]:
+    events = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    validations = [event for event in events if event["event"] == "valid" and "bleu" in event]
+    if not validations:
+        raise DataError(f"{log} has no validation with BLEU: train with a recipe of examples/table3/conf")
+    last: dict[str, float] = validations[-1]
+    return last
+
+
+def table(runs: Mapping[str, Runs]) -> str:
+    """In Markdown; the differences are those to the base row, the paper's and ours."""
+    base = next(row for row in ROWS if row.recipe == "base")
+    lines = [
+        "| row | change | perplexity, paper | ours | BLEU, paper | ours | BLEU less base, paper | ours |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in _present(runs):
+        ours = runs[row.recipe]
+        less = ""
+        if "base" in runs:
+            less = f"{statistics.fmean(ours.bleu) - statistics.fmean(runs['base'].bleu):+.2f}"
+        cells = (
+            row.part,
+            row.says,
+            f"{row.perplexity:.2f}",
+            ours.says("perplexity"),
+            f"{row.bleu:.1f}",
+            ours.says("bleu"),
+        )
+        lines.append("| " + " | ".join((*cells, f"{row.bleu - base.bleu:+.1f}", less)) + " |")
+    return "\n".join(lines)
+
+
+def _present(runs: Mapping[str, Runs]) -> list[Row]:
+    return [row for row in ROWS if row.recipe in runs]
+
+
+def draw(runs: Mapping[str, Runs], output: Path) -> None:
+    """A dot for each run, a bar for the mean of a row, and a line where the base model stands."""
+    try:
+        import matplotlib
+
+        matplotlib.use("Agg")
+        import matplotlib.pyplot as plt
+    except ImportError:
+        raise UsageError("the picture needs matplotlib: pip install 'nmt-toolkit[plots]'") from None
+    rows = _present(runs)[::-1]
+    figure, axes = plt.subplots(1, 2, figsize=(10, 0.8 + 0.32 * len(rows)), sharey=True, layout="constrained")
+    for axis, name, title in zip(axes, ("bleu", "perplexity"), ("BLEU", "perplexity per piece")):
+        for place, row in enumerate(rows):
+            values = getattr(runs[row.recipe], name)
+            axis.plot(values, [place] * len(values), "o", color="#2563b8", markersize=4, alpha=0.7)
+            axis.plot([statistics.fmean(values)] * 2, [place - 0.3, place + 0.3], color="#d1661c", linewidth=2)
+        if "base" in runs:
+            axis.axvline(statistics.fmean(getattr(runs["base"], name)), color="#4a515b", linewidth=0.8, linestyle=":")
+        axis.set_title(title)
+        axis.grid(axis="x", alpha=0.3)
+    axes[0].set_yticks(
+        range(len(rows)), [f"{row.part}: {row.says}" if row.part != row.says else row.part for row in rows]
+    )
+    axes[0].set_ylim(-0.6, len(rows) - 0.4)
+    figure.savefig(output)
+    plt.close(figure)
+
+
+def record(runs: Mapping[str, Runs], file: Path) -> None:
+    """Each row's perplexity and BLEU, beside the paper's."""
+    for row in _present(runs):
+        ours = runs[row.recipe]
+        for metric, values, published in (
+            ("perplexity", ours.perplexity, row.perplexity),
+            ("BLEU, development set", ours.bleu, row.bleu),
+        ):
+            command = [sys.executable, str(RESULTS), "add", str(file), "--experiment", "Table 3"]
+            command += ["--row", f"{row.part}: {row.says}", "--metric", metric, "--published", str(published)]
+            command += ["--ours", f"{statistics.fmean(values):.4g}", "--runs", str(len(values))]
+            if len(values) > 1:
+                command += ["--spread", f"{statistics.stdev(values):.2g}"]
+            if metric.startswith("BLEU"):
+                command += ["--signature", SIGNATURE]
+            command += ["--setting", "Multi30k, an eighth of the widths, half of the layers"]
+            subprocess.run([*command, "--run", *map(str, ours.folders)], check=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Collect what the reduced rows of Table 3 reached.")
+    parser.add_argument("sweep", type=Path, help="folder of the sweep: the --save-dir of run.sh's nmt-train")
+    parser.add_argument("output", type=Path, help="folder for results.json and table3.svg")
+    arguments = parser.parse_args()
+    try:
+        runs = read(arguments.sweep)
+        if not runs:
+            raise DataError(f"{arguments.sweep} has no finished run of a row of Table 3")
+        assert all(math.isfinite(value) for one in runs.values() for value in one.perplexity)
+        record(runs, arguments.output / "results.json")
+        draw(runs, arguments.output / "table3.svg")
+    except NMTError as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        sys.exit(error.exit_status)
+    print(table(runs))
+
+
+if __name__ == "__main__":
+    main()

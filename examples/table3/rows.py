@@ -1,0 +1,112 @@
+"""The rows of Table 3 of "Attention Is All You Need": what each changes, what was published, and how many parameters it has.
+
+    python examples/table3/rows.py [--pieces 37000]
+
+prints the table at the paper's sizes: the options that make each row of ``recipe=vaswani_base`` (or ``vaswani_big``), and
+its exact number of parameters beside the published one, which is rounded to millions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import yaml
+
+from nmt.data.vocabulary import VocabularySizes
+from nmt.errors import NMTError, UsageError
+from nmt.models import models
+from nmt.models.transformer.config import TransformerConfig
+
+PIECES = 37_000  # "about 37,000" (section 5.1), one vocabulary for both languages
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table. Published are perplexity and BLEU on the development set newstest2013, and millions of
+    parameters where the line has them."""
+
+    part: str
+    says: str
+    recipe: str  # the reduced one, conf/recipe/table3_*.yaml
+    options: str  # what the row changes of the base model, at the paper's sizes
+    perplexity: float
+    bleu: float
+    millions: float | None = None
+    base: str = "vaswani_base"
+
+
+ROWS = (
+    Row("base", "6 layers, width 512", "base", "", 4.92, 25.8, 65),
+    Row("A", "1 head of 512", "a_1_head", "model.num_heads=1 model.d_k=512 model.d_v=512", 5.29, 24.9),
+    Row("A", "4 heads of 128", "a_4_heads", "model.num_heads=4 model.d_k=128 model.d_v=128", 5.00, 25.5),
+    Row("A", "16 heads of 32", "a_16_heads", "model.num_heads=16 model.d_k=32 model.d_v=32", 4.91, 25.8),
+    Row("A", "32 heads of 16", "a_32_heads", "model.num_heads=32 model.d_k=16 model.d_v=16", 5.01, 25.4),
+    Row("B", "keys of 16", "b_keys_16", "model.d_k=16", 5.16, 25.1, 58),
+    Row("B", "keys of 32", "b_keys_32", "model.d_k=32", 5.01, 25.4, 60),
+    Row("C", "2 layers", "c_2_layers", "model.encoder_layers=2 model.decoder_layers=2", 6.11, 23.7, 36),
+    Row("C", "4 layers", "c_4_layers", "model.encoder_layers=4 model.decoder_layers=4", 5.19, 25.3, 50),
+    Row("C", "8 layers", "c_8_layers", "model.encoder_layers=8 model.decoder_layers=8", 4.88, 25.5, 80),
+    Row("C", "width 256", "c_width_256", "model.d_model=256 model.d_k=32 model.d_v=32", 5.75, 24.5, 28),
+    Row("C", "width 1024", "c_width_1024", "model.d_model=1024 model.d_k=128 model.d_v=128", 4.66, 26.0, 168),
+    Row("C", "inner width 1024", "c_inner_1024", "model.d_ff=1024", 5.12, 25.4, 53),
+    Row("C", "inner width 4096", "c_inner_4096", "model.d_ff=4096", 4.75, 26.2, 90),
+    Row("D", "dropout 0", "d_dropout_0", "model.dropout=0", 5.77, 24.6),
+    Row("D", "dropout 0.2", "d_dropout_2", "model.dropout=0.2", 4.95, 25.5),
+    Row("D", "label smoothing 0", "d_smoothing_0", "criterion.label_smoothing=0", 4.67, 25.3),
+    Row("D", "label smoothing 0.2", "d_smoothing_2", "criterion.label_smoothing=0.2", 5.47, 25.7),
+    Row("E", "learned positions", "e_learned", "model.positions=learned model.max_positions=256", 4.92, 25.7),
+    Row("big", "width 1024, dropout 0.3", "big", "", 4.33, 26.4, 213, "vaswani_big"),
+)
+
+
+def parameters(row: Row, pieces: int = PIECES) -> int:
+    """Exact, with one vocabulary of so many pieces and one matrix for source, target and output."""
+    config = TransformerConfig()
+    if row.base == "vaswani_big":
+        config = TransformerConfig(d_model=1024, d_ff=4096, num_heads=16)
+    for word in row.options.split():
+        key, value = word.split("=")
+        part, name = key.split(".")
+        if part == "model":
+            setattr(config, name, type(getattr(config, name))(value) if name == "positions" else yaml.safe_load(value))
+    with torch.device("meta"):
+        model = models.build(config, VocabularySizes(pieces, pieces, shared=True))
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def table(rows: Sequence[Row], pieces: int) -> str:
+    """In Markdown."""
+    lines = ["| row | change | options | parameters | published | difference |", "|---|---|---|---|---|---|"]
+    for row in rows:
+        options = f"`recipe={row.base} {row.options}".rstrip() + "`"
+        count = parameters(row, pieces)
+        published = f"{row.millions:g} million" if row.millions else ""
+        difference = f"{count / 1e6 - row.millions:+.1f} million" if row.millions else ""
+        lines.append(f"| {row.part} | {row.says} | {options} | {count:,} | {published} | {difference} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Print Table 3 with exact numbers of parameters.")
+    parser.add_argument("--pieces", type=int, default=PIECES, help=f"size of the joint vocabulary ({PIECES})")
+    parser.add_argument("--recipes", action="store_true", help="print the names of the reduced recipes instead")
+    arguments = parser.parse_args()
+    pieces = arguments.pieces
+    if arguments.recipes:
+        print(",".join(f"table3_{row.recipe}" for row in ROWS))
+        return
+    try:
+        if pieces < 5:
+            raise UsageError(f"--pieces {pieces} is no vocabulary: give the number of its pieces, 5 at least")
+        print(table(ROWS, pieces))
+    except NMTError as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        sys.exit(error.exit_status)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""Table 3: its rows at both sizes, and what is collected of a sweep."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+
+from nmt.errors import DataError, MissingInputError
+
+FOLDER = Path(__file__).resolve().parents[3] / "examples" / "table3"
+
+
+@pytest.fixture(scope="module")
+def modules() -> Iterator[tuple[ModuleType, ModuleType]]:
+    """``rows`` and ``collect``, which finds the former beside itself."""
+    sys.path.insert(0, str(FOLDER))
+    try:
+        yield importlib.import_module("rows"), importlib.import_module("collect")
+    finally:
+        sys.path.remove(str(FOLDER))
+        for name in ("rows", "collect"):
+            sys.modules.pop(name)
+
+
+def changed(text: str) -> dict[str, Any]:
+    """Options on a command line, as a mapping."""
+    return {key: yaml.safe_load(value) for key, value in (word.split("=") for word in text.split())}
+
+
+def reduced(recipe: str) -> dict[str, Any]:
+    """What a reduced recipe says, by key."""
+    content = yaml.safe_load((FOLDER / f"conf/recipe/table3_{recipe}.yaml").read_text(encoding="utf-8"))
+    parts = {name: options for name, options in content.items() if name != "defaults"}
+    return {f"{part}.{key}": value for part, options in parts.items() for key, value in options.items()}
+
+
+def test_one_vocabulary_explains_all_published_sizes_but_that_of_the_big_model(
+    modules: tuple[ModuleType, ModuleType],
+) -> None:
+    rows, _ = modules
+    published = [row for row in rows.ROWS if row.millions and row.part != "big"]
+    assert len(published) == 10
+    for pieces in (41_004, 41_208):
+        assert all(abs(rows.parameters(row, pieces) / 1e6 - row.millions) <= 0.5 for row in published)
+    for pieces in (41_003, 41_209):
+        assert any(abs(rows.parameters(row, pieces) / 1e6 - row.millions) > 0.5 for row in published)
+    big = rows.ROWS[-1]
+    assert [abs(rows.parameters(big, pieces) / 1e6 - 213) <= 0.5 for pieces in (35_367, 35_368, 36_344, 36_345)] == [
+        False,
+        True,
+        True,
+        False,
+    ]
+
+
+def test_each_reduced_row_changes_an_eighth_of_the_widths_and_half_of_the_layers(
+    modules: tuple[ModuleType, ModuleType],
+) -> None:
+    rows, _ = modules
+    scale = {"d_model": 8, "d_ff": 8, "d_k": 8, "d_v": 8, "encoder_layers": 2, "decoder_layers": 2, "num_heads": 1}
+    base = reduced("base")
+    assert (base["model.d_model"], base["model.d_ff"], base["model.encoder_layers"]) == (512 / 8, 2048 / 8, 6 / 2)
+    for row in rows.ROWS[1:-1]:
+        full, small = changed(row.options), reduced(row.recipe)
+        for key, value in full.items():
+            divisor = scale.get(key.split(".")[1], 1)
+            assert small[key] == (value / divisor if divisor > 1 else value), (row, key)
+        # Where keys alone are narrower, values keep the width that they have by themselves at the paper's size.
+        assert small.keys() - full.keys() <= ({"model.d_v"} if row.part == "B" else set()), row
+
+
+def test_every_recipe_belongs_to_a_row(modules: tuple[ModuleType, ModuleType]) -> None:
+    rows, _ = modules
+    stored = {path.stem for path in (FOLDER / "conf/recipe").iterdir()}
+    assert stored == {f"table3_{row.recipe}" for row in rows.ROWS}
+
+
+def write_sweep(folder: Path, reached: dict[tuple[str, int], tuple[float, float]]) -> Path:
+    records = []
+    for (recipe, seed), (perplexity, bleu) in reached.items():
+        run = folder / f"{recipe}-{seed}"
+        run.mkdir(parents=True)
+        events: list[dict[str, Any]] = [
+            {"event": "start", "model": {"parameters": 7}},
+            {"event": "valid", "ppl": 2 * perplexity, "bleu": 0.0},
+            {"event": "valid", "ppl": perplexity, "bleu": bleu},
+            {"event": "end", "update": 10, "seconds": 60.0},
+        ]
+        (run / "log.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events), encoding="utf-8")
+        overrides = [f"recipe=table3_{recipe}", f"training.seed={seed}"]
+        for status in ("running", "finished"):
+            records.append({"overrides": overrides, "folder": str(run), "status": status})
+    records.append({"overrides": ["recipe=table3_big"], "folder": "nowhere", "status": "failed"})
+    (folder / "sweep.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return folder
+
+
+REACHED = {("base", 1): (10.0, 30.0), ("base", 2): (11.0, 31.0), ("a_1_head", 1): (12.0, 29.0)}
+
+
+def test_the_last_validation_of_each_finished_run_is_collected(
+    tmp_path: Path, modules: tuple[ModuleType, ModuleType]
+) -> None:
+    _, collect = modules
+    runs = collect.read(write_sweep(tmp_path / "sweep", REACHED))
+    assert {name: (one.perplexity, one.bleu) for name, one in runs.items()} == {
+        "base": ([10.0, 11.0], [30.0, 31.0]),
+        "a_1_head": ([12.0], [29.0]),
+    }
+    lines = collect.table(runs).splitlines()[2:]
+    assert lines == [
+        "| base | 6 layers, width 512 | 4.92 | 10.50 \u00b1 0.71 | 25.8 | 30.50 \u00b1 0.71 | +0.0 | +0.00 |",
+        "| A | 1 head of 512 | 5.29 | 12.00 | 24.9 | 29.00 | -0.9 | -1.50 |",
+    ]
+
+
+def test_the_script_writes_results_and_a_picture(tmp_path: Path) -> None:
+    sweep = write_sweep(tmp_path / "sweep", REACHED)
+    command = [sys.executable, str(FOLDER / "collect.py"), str(sweep), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("| row | change |")
+    results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    assert [(one["row"], one["metric"], one["ours"]) for one in results] == [
+        ("base: 6 layers, width 512", "perplexity", 10.5),
+        ("base: 6 layers, width 512", "BLEU, development set", 30.5),
+        ("A: 1 head of 512", "perplexity", 12.0),
+        ("A: 1 head of 512", "BLEU, development set", 29.0),
+    ]
+    assert results[0]["minutes"] == 2.0
+    assert (tmp_path / "table3.svg").read_text(encoding="utf-8").count("<svg") == 1
+
+
+def test_a_folder_without_a_sweep_is_refused(tmp_path: Path, modules: tuple[ModuleType, ModuleType]) -> None:
+    _, collect = modules
+    with pytest.raises(MissingInputError, match=r"has no sweep\.jsonl"):
+        collect.read(tmp_path)
+
+
+def test_a_run_that_was_not_scored_is_refused(tmp_path: Path, modules: tuple[ModuleType, ModuleType]) -> None:
+    _, collect = modules
+    sweep = write_sweep(tmp_path / "sweep", REACHED)
+    (sweep / "base-1/log.jsonl").write_text('{"event": "valid", "ppl": 3.0}\n', encoding="utf-8")
+    with pytest.raises(DataError, match="no validation with BLEU"):
+        collect.read(sweep)
