@@ -94,7 +94,7 @@ def write_files(document: str, folder: Path) -> None:
 
 def commands_in(shell: str, document: str) -> Iterator[CommandLine]:
     """The nmt commands of a piece of shell: up to a pipe or redirection, continued lines joined."""
-    for line in shell.replace("\\\n", " ").split("\n"):
+    for line in shell.replace("\\\n", "").split("\n"):
         if "nmt-" not in line or line.lstrip().startswith("#"):
             continue
         lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;<>()")

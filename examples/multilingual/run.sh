@@ -11,6 +11,7 @@ text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k/}/multi30k
 output=${1:-runs/multilingual}
 python=${PYTHON:-python}
 updates=${UPDATES:-3224}
+twice=$((2 * updates))
 
 if [ ! -e "$output/to-de/manifest.json" ]; then
     nmt-preprocess --source-lang en --target-lang de --trainpref "$text/train" --validpref "$text/val" \
@@ -22,7 +23,7 @@ if [ ! -e "$output/to-en/manifest.json" ]; then
         --destdir "$output/to-en" --joined-dictionary --workers 2 --srcdict "$output/to-de" --tag en
 fi
 
-nmt-train "$output/to-de" "$output/to-en" model=transformer_tiny --save-dir "$output/both" --max-update "$((2 * updates))" \
+nmt-train "$output/to-de" "$output/to-en" model=transformer_tiny --save-dir "$output/both" --max-update "$twice" \
     --max-tokens 2048 --lr 0.003 --lr-scheduler linear --dropout 0.2 --clip-norm 1 \
     --keep-last-epochs 1 --valid-samples 0 --seed 1
 nmt-train "$output/to-de" model=transformer_tiny --save-dir "$output/only-de" --max-update "$updates" \

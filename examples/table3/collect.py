@@ -67,7 +67,7 @@ def _last_validation(log: Path) -> dict[str, float]:
     events = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
     validations = [event for event in events if event["event"] == "valid" and "bleu" in event]
     if not validations:
-        raise DataError(f"{log} has no validation with BLEU: train with a recipe of examples/table3/conf")
+        raise DataError(f"{log} has no validation with BLEU: train with a recipe of examples/table3/miniatures")
     last: dict[str, float] = validations[-1]
     return last
 

@@ -31,7 +31,7 @@ class Row:
 
     part: str
     says: str
-    recipe: str  # the reduced one, conf/recipe/table3_*.yaml
+    recipe: str  # of the miniature, miniatures/conf/recipe/table3_*.yaml
     options: str  # what the row changes of the base model, at the paper's sizes
     perplexity: float
     bleu: float
@@ -93,12 +93,7 @@ def table(rows: Sequence[Row], pieces: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Print Table 3 with exact numbers of parameters.")
     parser.add_argument("--pieces", type=int, default=PIECES, help=f"size of the joint vocabulary ({PIECES})")
-    parser.add_argument("--recipes", action="store_true", help="print the names of the reduced recipes instead")
-    arguments = parser.parse_args()
-    pieces = arguments.pieces
-    if arguments.recipes:
-        print(",".join(f"table3_{row.recipe}" for row in ROWS))
-        return
+    pieces = parser.parse_args().pieces
     try:
         if pieces < 5:
             raise UsageError(f"--pieces {pieces} is no vocabulary: give the number of its pieces, 5 at least")

@@ -3,26 +3,25 @@
 #
 #     NMT_DATA=FOLDER examples/table3/run.sh [OUTPUT, default runs/table3]
 #
-# SEEDS=1 trains one of each. JOBS=4 trains four side by side (pip install 'nmt-toolkit[sweep]'). Stop it and run it again:
-# finished runs are passed over, interrupted ones go on.
-# shellcheck disable=SC2086  # $launcher is several words
+# SEEDS=1 trains one of each. LAUNCHER=joblib trains as many side by side as there are cores (pip install
+# 'nmt-toolkit[sweep]'). Stop it and run it again: finished runs are passed over, interrupted ones go on.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k/}/multi30k
 output=${1:-runs/table3}
 python=${PYTHON:-python}
+seeds=${SEEDS:-1,2,3}
+launcher=${LAUNCHER:-basic}
 
 if [ ! -e "$output/corpus/manifest.json" ]; then
     nmt-preprocess --source-lang en --target-lang de --trainpref "$text/train" --validpref "$text/val" \
         --destdir "$output/corpus" --joined-dictionary --workers 2 tokenizer=bpe --vocab-size 4000
 fi
 
-rows=$("$python" "$here/rows.py" --recipes)
-launcher=""
-if [ "${JOBS:-1}" != 1 ]; then
-    launcher="hydra/launcher=joblib hydra.launcher.n_jobs=$JOBS"
-fi
-nmt-train "$output/corpus" --save-dir "$output/runs" recipe="$rows" --seed "${SEEDS:-1,2,3}" \
-    -m --config-dir "$here/conf" $launcher
+nmt-train "$output/corpus" --user-dir "$here/miniatures" --save-dir "$output/runs" --seed "$seeds" \
+    recipe=table3_base,table3_a_1_head,table3_a_4_heads,table3_a_16_heads,table3_a_32_heads,table3_b_keys_16,\
+table3_b_keys_32,table3_c_2_layers,table3_c_4_layers,table3_c_8_layers,table3_c_width_256,table3_c_width_1024,\
+table3_c_inner_1024,table3_c_inner_4096,table3_d_dropout_0,table3_d_dropout_2,table3_d_smoothing_0,\
+table3_d_smoothing_2,table3_e_learned,table3_big -m hydra/launcher="$launcher"
 
 "$python" "$here/collect.py" "$output/runs" "$output"

@@ -17,6 +17,7 @@ import yaml
 from nmt.errors import DataError, MissingInputError
 
 FOLDER = Path(__file__).resolve().parents[3] / "examples" / "table3"
+RECIPES = FOLDER / "miniatures/conf/recipe"
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,7 @@ def changed(text: str) -> dict[str, Any]:
 
 def reduced(recipe: str) -> dict[str, Any]:
     """What a reduced recipe says, by key."""
-    content = yaml.safe_load((FOLDER / f"conf/recipe/table3_{recipe}.yaml").read_text(encoding="utf-8"))
+    content = yaml.safe_load((RECIPES / f"table3_{recipe}.yaml").read_text(encoding="utf-8"))
     parts = {name: options for name, options in content.items() if name != "defaults"}
     return {f"{part}.{key}": value for part, options in parts.items() for key, value in options.items()}
 
@@ -78,10 +79,12 @@ def test_each_reduced_row_changes_an_eighth_of_the_widths_and_half_of_the_layers
         assert small.keys() - full.keys() <= ({"model.d_v"} if row.part == "B" else set()), row
 
 
-def test_every_recipe_belongs_to_a_row(modules: tuple[ModuleType, ModuleType]) -> None:
+def test_every_row_has_a_recipe_and_is_trained(modules: tuple[ModuleType, ModuleType]) -> None:
     rows, _ = modules
-    stored = {path.stem for path in (FOLDER / "conf/recipe").iterdir()}
-    assert stored == {f"table3_{row.recipe}" for row in rows.ROWS}
+    stored = {path.stem for path in RECIPES.iterdir()}
+    trained = (FOLDER / "run.sh").read_text(encoding="utf-8").replace("\\\n", "").split("recipe=")[1].split()[0]
+    assert trained.split(",") == [f"table3_{row.recipe}" for row in rows.ROWS]
+    assert stored == set(trained.split(","))
 
 
 def write_sweep(folder: Path, reached: dict[tuple[str, int], tuple[float, float]]) -> Path:
