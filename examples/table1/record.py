@@ -1,0 +1,96 @@
+"""Table 1 as a file of results: what ``benchmarks/complexity.py`` measured, and what it counts.
+
+    python examples/table1/record.py benchmarks/results/complexity.csv results.json
+
+Each figure is an exponent b, of a cost that grows as length^b.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "examples")]
+
+from complexity import (  # noqa: E402  (both folders are no packages)
+    COUNTED,
+    FITTED_FROM,
+    KINDS,
+    TIMED,
+    exponent,
+    layers_until_all_is_seen,
+    sequential_operations,
+)
+from results import Result, added, hardware, read, write  # noqa: E402
+
+from nmt.errors import DataError, MissingInputError, NMTError  # noqa: E402
+
+SETTING = f"64 channels, one sequence of {FITTED_FROM:,} to 4,096 positions"
+GROWS = {"1": 0.0, "n": 1.0, "n / k": 1.0, "n / r": 1.0}  # as a power of n; log_k n is none
+
+
+def timed(file: Path) -> Iterator[Result]:
+    """Of each layer: how its time grows, in a forward and a backward pass."""
+    if not file.is_file():
+        raise MissingInputError(f"{file} is missing: run benchmarks/complexity.py first")
+    with open(file, encoding="utf-8", newline="") as opened:
+        lines = list(csv.DictReader(opened))
+    for kind in TIMED:
+        fitted = [line for line in lines if line["layer"] == kind.name and int(line["length"]) >= FITTED_FROM]
+        if len(fitted) < 2:
+            raise DataError(f"{file} has no times of {kind.name} at two lengths of {FITTED_FROM} or more")
+        lengths = [int(line["length"]) for line in fitted]
+        seconds = [float(line["forward_and_backward_seconds"]) for line in fitted]
+        figure = round(exponent(lengths, seconds), 2)
+        metric = f"time of a layer, of order {kind.order}: power of n"
+        yield Result(
+            "Table 1", kind.name, metric, figure, published=float(kind.theory), comparable=True, setting=SETTING
+        )
+
+
+def counted() -> Iterator[Result]:
+    """Of each layer: how the longest chain of operations grows, and the longest path between two positions."""
+    setting = f"counted at {COUNTED[0]} to {COUNTED[-1]} positions"
+    for kind in KINDS:
+        chain = [sequential_operations(kind, length) for length in COUNTED]
+        path = [layers_until_all_is_seen(kind, length) * one for length, one in zip(COUNTED, chain)]
+        for metric, order, counts in (
+            ("sequential operations", kind.sequential, chain),
+            ("longest path", kind.path, path),
+        ):
+            figure = round(exponent(COUNTED, counts), 2)
+            published = GROWS.get(order)
+            metric = f"{metric}, of order {order}: power of n"
+            yield Result(
+                "Table 1",
+                kind.name,
+                metric,
+                figure + 0.0,
+                published=published,
+                comparable=published is not None,
+                setting=setting,
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Keep what benchmarks/complexity.py measured and counts as results.")
+    parser.add_argument("measured", type=Path, help="complexity.csv of the benchmark")
+    parser.add_argument("results", type=Path, help="file of results to write to")
+    arguments = parser.parse_args()
+    try:
+        results = read(arguments.results)
+        machine = hardware()
+        for result in (*timed(arguments.measured), *counted()):
+            results = added(results, Result(**{**vars(result), "hardware": machine}))
+        write(arguments.results, results)
+    except NMTError as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        sys.exit(error.exit_status)
+
+
+if __name__ == "__main__":
+    main()
