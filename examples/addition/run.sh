@@ -36,4 +36,5 @@ nmt-train "$folder/corpus" model=lstm_peeky model.reverse_source=true model.hidd
     --keep-last-epochs 1 --valid-samples 0 --seed 1
 
 "$python" "$here/../date/compare.py" "$folder/comparison.svg" --title "Addition, exact match in per cent" \
+    --results "$folder/results.json" --experiment "Textbook: addition" \
     "$folder/as_written" "$folder/reversed" "$folder/reversed_peeky"

@@ -36,5 +36,5 @@ nmt-train "$folder/corpus" model=transformer_tiny --save-dir "$folder/transforme
     --batch-size 128 --sort-window 128 --lr 0.002 --lr-scheduler inverse_sqrt --warmup-updates 400 --dropout 0.1 \
     --clip-norm 5 --max-epoch 10 --search greedy --valid-metrics exact --keep-last-epochs 1 --seed 1
 
-"$python" "$here/compare.py" "$folder/comparison.svg" \
+"$python" "$here/compare.py" "$folder/comparison.svg" --results "$folder/results.json" \
     "$folder/lstm_plain" "$folder/lstm_peeky" "$folder/lstm_attention" "$folder/transformer_tiny"

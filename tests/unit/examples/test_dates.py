@@ -200,3 +200,19 @@ def test_a_run_without_exact_match_is_named(tmp_path: Path) -> None:
     result = compare(tmp_path / "comparison.svg", run_folder(tmp_path / "empty"))
     assert result.returncode != 0 and "empty" in result.stderr and "--valid-metrics exact" in result.stderr
     assert not (tmp_path / "comparison.svg").exists()
+
+
+def test_the_comparison_keeps_the_first_epochs_and_the_last(tmp_path: Path) -> None:
+    run = run_folder(tmp_path / "one", 1.0, 50.0, 70.0, 99.0)
+    log = (run / "log.jsonl").read_text(encoding="utf-8")
+    ends = [{"event": "start", "model": {"parameters": 5}}, {"event": "end", "update": 40, "seconds": 60}]
+    (run / "log.jsonl").write_text(log + "".join(f"{json.dumps(event)}\n" for event in ends), encoding="utf-8")
+    kept = tmp_path / "results.json"
+    result = compare(tmp_path / "comparison.svg", run, Path("--results"), kept)
+    assert result.returncode == 0, result.stderr
+    figures = [(one["metric"], one["ours"]) for one in json.loads(kept.read_text(encoding="utf-8"))]
+    assert figures == [
+        ("exact match in per cent after epoch 1", 1.0),
+        ("exact match in per cent after epoch 2", 50.0),
+        ("exact match in per cent after epoch 4", 99.0),
+    ]
