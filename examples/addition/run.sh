@@ -20,20 +20,14 @@ if [ ! -e "$folder/corpus/manifest.json" ]; then
         --validpref "$folder/text/valid" --destdir "$folder/corpus" tokenizer=char
 fi
 
-nmt-train "$folder/corpus" model=lstm_plain model.reverse_source=false model.hidden_size=128 \
-    --save-dir "$folder/as_written" --criterion cross_entropy --batch-size 128 --sort-window 128 --lr 0.001 \
-    --lr-scheduler constant --clip-norm 5 --max-epoch "$epochs" --search greedy --valid-metrics exact \
-    --keep-last-epochs 1 --valid-samples 0 --seed 1
+nmt-train "$folder/corpus" recipe=textbook model=lstm_plain model.reverse_source=false model.hidden_size=128 \
+    --save-dir "$folder/as_written" --max-epoch "$epochs" --valid-samples 0 --seed 1
 
-nmt-train "$folder/corpus" model=lstm_plain model.reverse_source=true model.hidden_size=128 \
-    --save-dir "$folder/reversed" --criterion cross_entropy --batch-size 128 --sort-window 128 --lr 0.001 \
-    --lr-scheduler constant --clip-norm 5 --max-epoch "$epochs" --search greedy --valid-metrics exact \
-    --keep-last-epochs 1 --valid-samples 0 --seed 1
+nmt-train "$folder/corpus" recipe=textbook model=lstm_plain model.reverse_source=true model.hidden_size=128 \
+    --save-dir "$folder/reversed" --max-epoch "$epochs" --valid-samples 0 --seed 1
 
-nmt-train "$folder/corpus" model=lstm_peeky model.reverse_source=true model.hidden_size=128 \
-    --save-dir "$folder/reversed_peeky" --criterion cross_entropy --batch-size 128 --sort-window 128 --lr 0.001 \
-    --lr-scheduler constant --clip-norm 5 --max-epoch "$epochs" --search greedy --valid-metrics exact \
-    --keep-last-epochs 1 --valid-samples 0 --seed 1
+nmt-train "$folder/corpus" recipe=textbook model=lstm_peeky model.reverse_source=true model.hidden_size=128 \
+    --save-dir "$folder/reversed_peeky" --max-epoch "$epochs" --valid-samples 0 --seed 1
 
 "$python" "$here/../date/compare.py" "$folder/comparison.svg" --title "Addition, exact match in per cent" \
     --results "$folder/results.json" --experiment "Textbook: addition" \

@@ -20,21 +20,14 @@ if [ ! -e "$folder/corpus/manifest.json" ]; then
 fi
 
 # The recurrent models learn as in the textbook; a Transformer needs its warm-up.
-nmt-train "$folder/corpus" model=lstm_plain --save-dir "$folder/lstm_plain" --criterion cross_entropy \
-    --batch-size 128 --sort-window 128 --lr 0.001 --lr-scheduler constant --clip-norm 5 --max-epoch 10 \
-    --search greedy --valid-metrics exact --keep-last-epochs 1 --seed 1
+nmt-train "$folder/corpus" recipe=textbook model=lstm_plain --save-dir "$folder/lstm_plain" --seed 1
 
-nmt-train "$folder/corpus" model=lstm_peeky --save-dir "$folder/lstm_peeky" --criterion cross_entropy \
-    --batch-size 128 --sort-window 128 --lr 0.001 --lr-scheduler constant --clip-norm 5 --max-epoch 10 \
-    --search greedy --valid-metrics exact --keep-last-epochs 1 --seed 1
+nmt-train "$folder/corpus" recipe=textbook model=lstm_peeky --save-dir "$folder/lstm_peeky" --seed 1
 
-nmt-train "$folder/corpus" model=lstm_attention --save-dir "$folder/lstm_attention" --criterion cross_entropy \
-    --batch-size 128 --sort-window 128 --lr 0.001 --lr-scheduler constant --clip-norm 5 --max-epoch 10 \
-    --search greedy --valid-metrics exact --keep-last-epochs 1 --seed 1
+nmt-train "$folder/corpus" recipe=textbook model=lstm_attention --save-dir "$folder/lstm_attention" --seed 1
 
-nmt-train "$folder/corpus" model=transformer_tiny --save-dir "$folder/transformer_tiny" --criterion cross_entropy \
-    --batch-size 128 --sort-window 128 --lr 0.002 --lr-scheduler inverse_sqrt --warmup-updates 400 --dropout 0.1 \
-    --clip-norm 5 --max-epoch 10 --search greedy --valid-metrics exact --keep-last-epochs 1 --seed 1
+nmt-train "$folder/corpus" recipe=textbook model=transformer_tiny --save-dir "$folder/transformer_tiny" \
+    --lr 0.002 --lr-scheduler inverse_sqrt --warmup-updates 400 --dropout 0.1 --seed 1
 
 "$python" "$here/compare.py" "$folder/comparison.svg" --results "$folder/results.json" \
     "$folder/lstm_plain" "$folder/lstm_peeky" "$folder/lstm_attention" "$folder/transformer_tiny"
